@@ -1,0 +1,68 @@
+"""Ragged lists: rows plus `indptr`, where list i owns rows indptr[i]:indptr[i + 1].
+
+The only list shape in the package. Padding lives inside network code alone.
+"""
+
+import numpy as np
+
+from untilt._core.arrays import AnyArray, BoolArray, IntArray
+from untilt.errors import ShapeError
+
+
+def lengths(indptr: IntArray) -> IntArray:
+    """Rows in each list."""
+    return np.diff(indptr)
+
+
+def indptr_of(list_lengths: IntArray) -> IntArray:
+    """The `indptr` of lists with these lengths."""
+    indptr = np.zeros(len(list_lengths) + 1, dtype=np.int64)
+    np.cumsum(list_lengths, out=indptr[1:])
+    return indptr
+
+
+def list_of_row(indptr: IntArray) -> IntArray:
+    """For every row, the index of the list that owns it."""
+    return np.repeat(np.arange(len(indptr) - 1), lengths(indptr))
+
+
+def place_in_list(indptr: IntArray) -> IntArray:
+    """For every row, its 0-based place inside its list."""
+    return np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths(indptr))
+
+
+def rows_of_lists(indptr: IntArray, chosen: IntArray) -> IntArray:
+    """The rows of the chosen lists, list after list, in the order asked for."""
+    chosen_lengths = lengths(indptr)[chosen]
+    starts = np.repeat(indptr[:-1][chosen], chosen_lengths)
+    return starts + place_in_list(indptr_of(chosen_lengths))
+
+
+def keep_rows(indptr: IntArray, keep: BoolArray) -> IntArray:
+    """The `indptr` after dropping the rows where `keep` is false."""
+    kept_before = np.concatenate([[0], np.cumsum(keep)])
+    return kept_before[indptr]
+
+
+def order_within_lists(indptr: IntArray, *keys: AnyArray) -> IntArray:
+    """Row order that sorts each list by the keys (first key first), lists staying in place."""
+    return np.lexsort((*reversed(keys), list_of_row(indptr)))
+
+
+def sums_by_list(indptr: IntArray, values: AnyArray) -> AnyArray:
+    """Sum of `values` (one per row) over each list; empty lists give 0."""
+    total = np.concatenate([np.zeros(1, dtype=np.result_type(values, np.int64)), np.cumsum(values)])
+    sums: AnyArray = total[indptr[1:]] - total[indptr[:-1]]
+    return sums
+
+
+def check_indptr(indptr: IntArray, n_rows: int, *, what: str) -> None:
+    """Raise unless `indptr` starts at 0, never falls and ends at the number of rows."""
+    if indptr.ndim != 1 or len(indptr) == 0 or indptr[0] != 0:
+        raise ShapeError(f"{what}: indptr must be a flat array that starts at 0.")
+    if np.any(np.diff(indptr) < 0):
+        raise ShapeError(f"{what}: indptr must never fall.")
+    if indptr[-1] != n_rows:
+        raise ShapeError(
+            f"{what}: indptr must end at the number of rows, {n_rows}. Got {indptr[-1]} instead."
+        )

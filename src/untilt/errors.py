@@ -1,0 +1,40 @@
+"""One exception tree. Every message says what is wrong, what was found, and what to do.
+
+Everything under `UntiltError` is the user's to mend; any other exception is a bug of ours.
+"""
+
+
+class UntiltError(ValueError):
+    """Base of all errors that untilt raises on purpose."""
+
+
+class OptionError(UntiltError):
+    """An option has a value that makes no sense."""
+
+
+class ColumnError(UntiltError):
+    """A table lacks a column, or a column has a type that cannot be used."""
+
+
+class BadRowsError(UntiltError):
+    """Rows of a log or of a LETOR file break a rule; the message names them."""
+
+
+class FileFormatError(UntiltError):
+    """A file is damaged, truncated, of another kind, or written by a newer version."""
+
+
+class ShapeError(UntiltError):
+    """Arrays do not fit together."""
+
+
+class DepthError(UntiltError):
+    """A position is asked for that the bias or the log does not reach."""
+
+
+class IdentifiabilityError(UntiltError):
+    """The log cannot say what was asked of it, whatever its size."""
+
+
+class NotFittedError(UntiltError):
+    """Something learned was asked of an estimator that has not been fitted."""

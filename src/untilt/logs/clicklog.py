@@ -1,0 +1,263 @@
+"""The click log: which lists were shown for which query, and what people did with them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import (
+    AnyArray,
+    FloatArray,
+    IntArray,
+    frozen,
+    frozen_mapping,
+    handed_over,
+    identifiers,
+)
+from untilt._core.grouping import Groups, group_equal_lists
+from untilt._core.random import Seed
+from untilt.errors import OptionError
+from untilt.logs.check import check_log
+from untilt.logs.rates import ClickRates, click_rates
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClickLog:
+    """A click log. A list stands for `count` sessions that were alike in everything.
+
+    Three tables share this object. *Documents* stand once per (query, document), shown or not.
+    *Lists* are what a session showed. *Rows* are the places of the lists, sorted by position.
+    All arrays are read-only; methods return new logs that share memory with this one.
+
+    Parameters
+    ----------
+    query_id : (queries,) whole numbers or text
+    doc_id, doc_query : (documents,) the document's id and the index of its query
+    indptr : (lists + 1,) list i owns rows indptr[i]:indptr[i + 1]
+    query : (lists,) index of the query
+    document : (rows,) index into the documents
+    position : (rows,) 1-based place on the page, explicit: never the order of the rows
+    label : (rows,) click 0/1, or any feedback >= 0
+    count : (lists,) sessions that the list stands for; 1 each where not given
+    features : (documents, d) float32, or None
+    ranker : (lists,) index into `ranker_names` of the system that made the list, or None
+    time : (lists,) when it was shown, any increasing number, or None
+    extra_labels : further feedback columns, name -> (rows,)
+    """
+
+    query_id: AnyArray
+    doc_id: AnyArray
+    doc_query: IntArray
+    indptr: IntArray
+    query: IntArray
+    document: IntArray
+    position: IntArray
+    label: FloatArray
+    count: IntArray | None = None
+    features: FloatArray | None = None
+    feature_names: tuple[str, ...] = ()
+    ranker: IntArray | None = None
+    ranker_names: tuple[str, ...] = ()
+    time: AnyArray | None = None
+    label_name: str = "click"
+    extra_labels: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ones = np.ones(len(self.query), dtype=np.int64)
+        store: dict[str, Any] = {
+            "query_id": identifiers(self.query_id),
+            "doc_id": identifiers(self.doc_id),
+            "doc_query": frozen(self.doc_query, np.int32),
+            "indptr": frozen(self.indptr, np.int64),
+            "query": frozen(self.query, np.int32),
+            "document": frozen(self.document, np.int32),
+            "position": frozen(self.position, np.int32),
+            "label": frozen(self.label, np.float64),
+            "count": handed_over(ones) if self.count is None else frozen(self.count, np.int64),
+            "features": None if self.features is None else frozen(self.features, np.float32),
+            "feature_names": tuple(self.feature_names),
+            "ranker": None if self.ranker is None else frozen(self.ranker, np.int32),
+            "ranker_names": tuple(str(name) for name in self.ranker_names),
+            "time": None if self.time is None else frozen(self.time),
+            "extra_labels": frozen_mapping(self.extra_labels, np.float64),
+        }
+        if store["features"] is not None and not store["feature_names"]:
+            store["feature_names"] = tuple(f"f{j + 1}" for j in range(store["features"].shape[1]))
+        if store["ranker"] is not None and not store["ranker_names"] and len(store["ranker"]):
+            store["ranker_names"] = tuple(str(j) for j in range(int(store["ranker"].max()) + 1))
+        for name, value in store.items():
+            object.__setattr__(self, name, value)
+        check_log(self)
+        self._sort_rows()
+
+    def _sort_rows(self) -> None:
+        """Rows by position inside each list, so that equal lists have equal rows."""
+        steps = np.diff(self.position.astype(np.int64))
+        inside = np.ones(len(steps), dtype=bool)
+        starts = self.indptr[1:-1]
+        inside[starts[(starts > 0) & (starts < len(self.position))] - 1] = False
+        if np.all(steps[inside] > 0):
+            return
+        order = ragged.order_within_lists(self.indptr, self.position)
+        for name in ("document", "position", "label"):
+            object.__setattr__(self, name, handed_over(getattr(self, name)[order]))
+        extra = {name: column[order] for name, column in self.extra_labels.items()}
+        object.__setattr__(self, "extra_labels", frozen_mapping(extra, np.float64))
+
+    # ---- size and shape
+
+    @property
+    def n_queries(self) -> int:
+        """Queries in the documents table, shown or not."""
+        return len(self.query_id)
+
+    @property
+    def n_documents(self) -> int:
+        """Distinct (query, document) pairs, shown or not."""
+        return len(self.doc_id)
+
+    @property
+    def n_lists(self) -> int:
+        """Lists stored; fewer than the sessions once collapsed."""
+        return len(self.query)
+
+    @property
+    def n_sessions(self) -> int:
+        """Sessions that the lists stand for."""
+        return int(self.sessions.sum())
+
+    @property
+    def sessions(self) -> IntArray:
+        """(lists,) sessions per list: `count`, never None."""
+        assert self.count is not None
+        return self.count
+
+    @property
+    def n_impressions(self) -> int:
+        """Documents shown, over all sessions."""
+        return int(np.dot(ragged.lengths(self.indptr), self.sessions))
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, 0 where there are none."""
+        return 0 if self.features is None else int(self.features.shape[1])
+
+    @property
+    def depth(self) -> int:
+        """The lowest position shown anywhere, K."""
+        return int(self.position.max()) if len(self.position) else 0
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether all labels are 0 or 1, as clicks are."""
+        return bool(np.all((self.label == 0) | (self.label == 1)))
+
+    @property
+    def row_count(self) -> IntArray:
+        """(rows,) sessions each row stands for."""
+        return np.repeat(self.sessions, ragged.lengths(self.indptr))
+
+    def __len__(self) -> int:
+        return self.n_lists
+
+    # ---- new logs from this one
+
+    def take(self, lists: IntArray, *, count: IntArray | None = None) -> "ClickLog":
+        """The lists with these indices, with new counts where given; documents stay as they are."""
+        chosen = np.asarray(lists, dtype=np.int64)
+        rows = ragged.rows_of_lists(self.indptr, chosen)
+        return self._with(
+            indptr=ragged.indptr_of(ragged.lengths(self.indptr)[chosen]),
+            query=self.query[chosen],
+            count=self.sessions[chosen] if count is None else count,
+            ranker=None if self.ranker is None else self.ranker[chosen],
+            time=None if self.time is None else self.time[chosen],
+            **self._rows(rows),
+        )
+
+    def top(self, k: int) -> "ClickLog":
+        """Only positions 1..k. Lists left empty go; their documents stay as unshown candidates."""
+        if k < 1:
+            raise OptionError(f"top(k) needs k of at least 1. Got {k} instead.")
+        keep = self.position <= k
+        indptr = ragged.keep_rows(self.indptr, keep)
+        cut = self._with(indptr=indptr, **self._rows(np.flatnonzero(keep)))
+        empty = ragged.lengths(indptr) == 0
+        return cut.take(np.flatnonzero(~empty)) if empty.any() else cut
+
+    def collapse(self) -> "ClickLog":
+        """Merge sessions with the same query, shown list, ranker and labels into one list each.
+
+        Exact: every statistic of the result equals that of the log. Collapsing twice changes
+        nothing. The time of a session is lost; split by time first.
+        """
+        from untilt.logs.collapse import collapse
+
+        return collapse(self)
+
+    def split(self, share: float, by: str = "query", seed: Seed = 0) -> "tuple[ClickLog, ClickLog]":
+        """Two parts; the first holds `share` of the queries, of the sessions, or of the time.
+
+        by="query" keeps all sessions of a query together (for held-out queries), by="session"
+        draws single sessions, also out of counted lists, by="time" gives the earliest ones first.
+        """
+        from untilt.logs.split import split
+
+        return split(self, share, by=by, seed=seed)
+
+    def with_label(self, label: FloatArray | str) -> "ClickLog":
+        """The same log with another feedback column as its label: an array or an extra's name."""
+        if isinstance(label, str):
+            if label not in self.extra_labels:
+                have = ", ".join(self.extra_labels) or "none"
+                raise OptionError(f"there is no label column {label!r}. This log has: {have}.")
+            return replace(self, label=self.extra_labels[label], label_name=label)
+        return replace(self, label=label)
+
+    # ---- statistics
+
+    def ctr_by_position(self, level: float = 0.95) -> ClickRates:
+        """Click rate at each position with an interval clustered by query."""
+        return click_rates(self, level=level)
+
+    def slates(self) -> Groups:
+        """Lists grouped by what was shown: same query, same documents at the same positions."""
+        return group_equal_lists(self.indptr, [self.document, self.position], [self.query])
+
+    # ---- inside
+
+    def _rows(self, rows: IntArray) -> dict[str, Any]:
+        extra = {name: column[rows] for name, column in self.extra_labels.items()}
+        return {
+            "document": self.document[rows],
+            "position": self.position[rows],
+            "label": self.label[rows],
+            "extra_labels": extra,
+        }
+
+    def _with(self, **changes: Any) -> "ClickLog":
+        """A log with some arrays exchanged for ones known to be right: not checked again."""
+        new = object.__new__(ClickLog)
+        for name in self.__dataclass_fields__:
+            value = changes.get(name, getattr(self, name))
+            if name == "extra_labels":
+                value = frozen_mapping(value, np.float64)
+            elif isinstance(value, np.ndarray):
+                dtype = getattr(getattr(self, name), "dtype", None)
+                value = handed_over(value, None if dtype is np.dtype(object) else dtype)
+            object.__setattr__(new, name, value)
+        return new
+
+    def __repr__(self) -> str:
+        lists = "" if self.n_lists == self.n_sessions else f" in {self.n_lists:,} distinct lists"
+        features = f"{self.n_features} features" if self.n_features else "no features"
+        impressions = max(1, self.n_impressions)
+        mean = float(np.dot(self.label, self.row_count)) / impressions
+        what = f"{self.label_name} rate" if self.is_binary else f"mean {self.label_name}"
+        return (
+            f"ClickLog({self.n_sessions:,} sessions{lists}, {self.n_queries:,} queries, "
+            f"{self.n_documents:,} documents, positions 1..{self.depth}, {features}, "
+            f"{what} {mean:.4f})"
+        )

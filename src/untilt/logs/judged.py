@@ -1,0 +1,113 @@
+"""Lists of documents with human labels."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import AnyArray, FloatArray, IntArray, frozen, identifiers
+from untilt._core.random import Seed, generator
+from untilt.errors import OptionError, ShapeError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JudgedLists:
+    """Documents with features and human labels, grouped by query.
+
+    Rows indptr[i]:indptr[i + 1] are the documents of query i. All arrays are read-only.
+
+    Parameters
+    ----------
+    features : (n, d) float32
+    labels : (n,) float64, 0 = not relevant; usually 0..2 or 0..4
+    indptr : (queries + 1,)
+    query_id : (queries,) whole numbers or text
+    doc_id : (n,) whole numbers or text; the place in the query where none is given
+    """
+
+    features: FloatArray
+    labels: FloatArray
+    indptr: IntArray
+    query_id: AnyArray
+    doc_id: AnyArray | None = None
+    feature_names: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        features = frozen(self.features, np.float32)
+        if features.ndim != 2:
+            raise ShapeError(f"features must have two dimensions. Got {features.ndim} instead.")
+        labels = frozen(self.labels, np.float64)
+        indptr = frozen(self.indptr, np.int64)
+        ragged.check_indptr(indptr, len(features), what="JudgedLists")
+        query_id = identifiers(self.query_id)
+        doc_id = ragged.place_in_list(indptr) if self.doc_id is None else self.doc_id
+        names = self.feature_names or tuple(f"f{j + 1}" for j in range(features.shape[1]))
+        _check_lengths(labels, features, query_id, indptr, identifiers(doc_id), names)
+        values = (features, labels, indptr, query_id, identifiers(doc_id), tuple(names))
+        for name, value in zip(self.__dataclass_fields__, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries."""
+        return len(self.indptr) - 1
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return int(self.features.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, queries: IntArray) -> "JudgedLists":
+        """The queries with these indices, in this order."""
+        chosen = np.asarray(queries, dtype=np.int64)
+        rows = ragged.rows_of_lists(self.indptr, chosen)
+        assert self.doc_id is not None
+        return JudgedLists(
+            features=self.features[rows],
+            labels=self.labels[rows],
+            indptr=ragged.indptr_of(ragged.lengths(self.indptr)[chosen]),
+            query_id=self.query_id[chosen],
+            doc_id=self.doc_id[rows],
+            feature_names=self.feature_names,
+        )
+
+    def split(self, share: float, *, seed: Seed = 0) -> "tuple[JudgedLists, JudgedLists]":
+        """Two parts by query; the first holds `share` of the queries (rounded, at least one)."""
+        if not 0 < share < 1:
+            raise OptionError(f"share must lie between 0 and 1. Got {share} instead.")
+        order = generator(seed).permutation(self.n_queries)
+        cut = min(max(1, round(share * self.n_queries)), self.n_queries - 1)
+        return self.take(np.sort(order[:cut])), self.take(np.sort(order[cut:]))
+
+    def __repr__(self) -> str:
+        grades = np.unique(self.labels)
+        shown = ", ".join(f"{g:g}" for g in grades[:6]) + (", ..." if len(grades) > 6 else "")
+        return (
+            f"JudgedLists({self.n_queries:,} queries, {len(self):,} documents, "
+            f"{self.n_features} features, labels {{{shown}}})"
+        )
+
+
+def _check_lengths(
+    labels: FloatArray,
+    features: FloatArray,
+    query_id: AnyArray,
+    indptr: IntArray,
+    doc_id: AnyArray,
+    names: tuple[str, ...],
+) -> None:
+    n, d = features.shape
+    for what, found, wanted in (
+        ("labels", len(labels), n),
+        ("doc_id", len(doc_id), n),
+        ("query_id", len(query_id), len(indptr) - 1),
+        ("feature_names", len(names), d),
+    ):
+        if found != wanted:
+            raise ShapeError(f"{what} must have {wanted} entries. Got {found} instead.")
+    if not np.all(np.isfinite(labels)) or np.any(labels < 0):
+        row = int(np.flatnonzero(~np.isfinite(labels) | (labels < 0))[0])
+        raise ShapeError(f"labels must be finite and at least 0. Got {labels[row]} in row {row}.")

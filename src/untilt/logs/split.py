@@ -1,0 +1,72 @@
+"""Splitting a log into two parts."""
+
+import numpy as np
+
+from untilt._core.arrays import IntArray
+from untilt._core.random import Seed, generator
+from untilt.errors import OptionError
+from untilt.logs.clicklog import ClickLog
+
+
+def split(log: ClickLog, share: float, *, by: str, seed: Seed) -> tuple[ClickLog, ClickLog]:
+    """See `ClickLog.split`."""
+    if not 0 < share < 1:
+        raise OptionError(f"share must lie between 0 and 1. Got {share} instead.")
+    if by == "query":
+        return _by_query(log, share, seed)
+    if by == "session":
+        return _by_session(log, share, seed)
+    if by == "time":
+        return _by_time(log, share)
+    raise OptionError(f"by must be 'query', 'session' or 'time'. Got {by!r} instead.")
+
+
+def _by_query(log: ClickLog, share: float, seed: Seed) -> tuple[ClickLog, ClickLog]:
+    order = generator(seed).permutation(log.n_queries)
+    cut = round(share * log.n_queries)
+    return restrict_queries(log, np.sort(order[:cut])), restrict_queries(log, np.sort(order[cut:]))
+
+
+def restrict_queries(log: ClickLog, queries: IntArray) -> ClickLog:
+    """Only these queries, with their documents (shown or not) and their lists."""
+    new_query = np.full(log.n_queries, -1, dtype=np.int32)
+    new_query[queries] = np.arange(len(queries), dtype=np.int32)
+    documents = np.flatnonzero(new_query[log.doc_query] >= 0)
+    new_document = np.full(log.n_documents, -1, dtype=np.int32)
+    new_document[documents] = np.arange(len(documents), dtype=np.int32)
+    part = log.take(np.flatnonzero(new_query[log.query] >= 0))
+    return part._with(
+        query_id=log.query_id[queries],
+        doc_id=log.doc_id[documents],
+        doc_query=new_query[log.doc_query[documents]],
+        features=None if log.features is None else log.features[documents],
+        query=new_query[part.query],
+        document=new_document[part.document],
+    )
+
+
+def _by_session(log: ClickLog, share: float, seed: Seed) -> tuple[ClickLog, ClickLog]:
+    """Exactly round(share * sessions) sessions, drawn without replacement out of the counts."""
+    wanted = round(share * log.n_sessions)
+    if log.n_lists == log.n_sessions:
+        drawn = np.zeros(log.n_lists, dtype=np.int64)
+        drawn[generator(seed).permutation(log.n_lists)[:wanted]] = 1
+    else:
+        drawn = generator(seed).multivariate_hypergeometric(
+            log.sessions, wanted, method="marginals"
+        )
+    rest = log.sessions - drawn
+    left, right = np.flatnonzero(drawn), np.flatnonzero(rest)
+    return log.take(left, count=drawn[left]), log.take(right, count=rest[right])
+
+
+def _by_time(log: ClickLog, share: float) -> tuple[ClickLog, ClickLog]:
+    if log.time is None:
+        raise OptionError(
+            "this log has no time to split by. Read it with its timestamp column (columns="
+            "{'timestamp': ...}) and without collapsing: collapsed sessions have no single time."
+        )
+    order = np.argsort(log.time, kind="stable")
+    before = np.cumsum(log.sessions[order])
+    cut = int(np.searchsorted(before, share * log.n_sessions, side="right"))
+    return log.take(np.sort(order[:cut])), log.take(np.sort(order[cut:]))
