@@ -1,1 +1,1 @@
-"""Layer package: bias."""
+"""Layer 2: position bias, given or estimated, always with its doubt."""

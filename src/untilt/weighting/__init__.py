@@ -1,1 +1,1 @@
-"""Layer package: weighting."""
+"""Layer 3: a debiasing method is a K x K table of pair weights, and nothing else."""

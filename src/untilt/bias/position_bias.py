@@ -1,0 +1,127 @@
+"""What is known about position bias: a curve, its doubt, and what it rests on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray, IntArray, frozen
+from untilt._core.statistics import normal_quantile
+from untilt.errors import DepthError, OptionError, ShapeError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PositionBias:
+    """Examination probability by position, with standard errors and where they come from.
+
+    P(click at k) = theta_k gamma under the position-based model; with trust bias
+    P(click at k) = theta_k (eps+_k gamma + eps-_k (1 - gamma)).
+
+    Parameters
+    ----------
+    examination : (K,) theta_1..theta_K, all above 0
+    std_error : (K,) or None where the curve is taken as known
+    covariance : (K, K) or None; lets users of the curve carry its doubt on
+    eps_plus, eps_minus : (K,) click probability of an examined relevant / irrelevant document
+    relative : True where only ratios to position 1 are known. Clicks alone never give more.
+    method, assumes, status : who made it, what must be true, how the fit ended
+    level : of the intervals
+    """
+
+    examination: FloatArray
+    std_error: FloatArray | None = None
+    covariance: FloatArray | None = None
+    eps_plus: FloatArray | None = None
+    eps_minus: FloatArray | None = None
+    method: str = "given"
+    assumes: tuple[str, ...] = ()
+    status: str = "given"
+    relative: bool = True
+    level: float = 0.95
+    low: FloatArray | None = None
+    high: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        theta = frozen(self.examination, np.float64)
+        if theta.ndim != 1 or len(theta) == 0:
+            raise ShapeError("examination must be a flat array with at least one position.")
+        if not np.all(np.isfinite(theta)) or np.any(theta <= 0):
+            worst = int(np.argmin(np.where(np.isfinite(theta), theta, -np.inf)))
+            raise OptionError(
+                f"examination must be above 0 everywhere. Got {theta[worst]} at position "
+                f"{worst + 1}. Nothing corrects for a position nobody examines: cut the log above it."
+            )
+        object.__setattr__(self, "examination", theta)
+        for name, shape in (
+            ("std_error", theta.shape),
+            ("covariance", (len(theta), len(theta))),
+            ("eps_plus", theta.shape),
+            ("eps_minus", theta.shape),
+            ("low", theta.shape),
+            ("high", theta.shape),
+        ):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            value = frozen(value, np.float64)
+            if value.shape != shape:
+                raise ShapeError(f"{name} must have shape {shape}. Got {value.shape} instead.")
+            object.__setattr__(self, name, value)
+        if self.covariance is not None and self.std_error is None:
+            object.__setattr__(self, "std_error", frozen(np.sqrt(np.diag(self.covariance))))
+        if self.std_error is not None and self.low is None:
+            half = normal_quantile(self.level) * self.std_error
+            object.__setattr__(self, "low", frozen(np.maximum(theta - half, 0)))
+            object.__setattr__(self, "high", frozen(theta + half))
+
+    @property
+    def depth(self) -> int:
+        """The lowest position the curve reaches."""
+        return len(self.examination)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the curve was given, without doubt of its own."""
+        return self.std_error is None
+
+    @property
+    def has_trust(self) -> bool:
+        """Whether click noise by position (eps+, eps-) is part of it."""
+        return self.eps_plus is not None and self.eps_minus is not None
+
+    def at(self, position: IntArray | int) -> Any:
+        """theta at these 1-based positions."""
+        place = np.asarray(position, dtype=np.int64)
+        if place.size and place.min() < 1:
+            raise DepthError(f"positions start at 1. Got {place.min()} instead.")
+        if place.size and place.max() > self.depth:
+            raise DepthError(
+                f"position {place.max()} has no examination estimate: {self.method} covers "
+                f"positions 1..{self.depth}. Cut the log with log.top({self.depth}) or estimate "
+                f"the bias on deeper pages."
+            )
+        return self.examination[place - 1]
+
+    def affine(self) -> tuple[FloatArray, FloatArray]:
+        """(alpha, beta) with E[click at k] = alpha_k gamma + beta_k.
+
+        alpha_k = theta_k (eps+_k - eps-_k), beta_k = theta_k eps-_k ([vardasbi2020inverse]_);
+        without trust bias alpha = theta and beta = 0.
+        """
+        if self.eps_plus is None or self.eps_minus is None:
+            return self.examination, np.zeros_like(self.examination)
+        alpha = self.examination * (self.eps_plus - self.eps_minus)
+        return alpha, self.examination * self.eps_minus
+
+    def __repr__(self) -> str:
+        scale = "relative to position 1" if self.relative else "absolute"
+        lines = [f"PositionBias by {self.method}, {scale} ({self.status})"]
+        for k, theta in enumerate(self.examination, start=1):
+            doubt = ""
+            if self.low is not None and self.high is not None:
+                doubt = f"  [{self.low[k - 1]:.3f}, {self.high[k - 1]:.3f}]"
+            trust = ""
+            if self.eps_plus is not None and self.eps_minus is not None:
+                trust = f"  eps+ {self.eps_plus[k - 1]:.3f}  eps- {self.eps_minus[k - 1]:.3f}"
+            lines.append(f"  {k:>3}  {theta:.4f}{doubt}{trust}")
+        return "\n".join(lines)

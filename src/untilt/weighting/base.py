@@ -1,0 +1,66 @@
+"""What a weighting is: a table W[k, l], and which pairs it is for."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray, IntArray
+from untilt.bias.position_bias import PositionBias
+
+Against = Literal["unclicked", "all"]
+
+
+class Weighting(ABC):
+    """W[k, l] multiplies the loss of a pair (clicked at position k, other at position l).
+
+    `against` says what the clicked document is compared with: the unclicked documents of the
+    session, or all others. `joint` weightings start from a table and are given S[k, l], the summed
+    unweighted loss per pair of positions, each round.
+    """
+
+    against: Against = "unclicked"
+    joint: ClassVar[bool] = False
+    # The per-session factor 1/idealDCG(clicks) of NDCG lambdas is correlated with the clicks; a
+    # weighting that is exact without it turns it off (METHODS: "When is a table consistent?").
+    per_session_norm: ClassVar[bool] = True
+
+    @abstractmethod
+    def table(self, depth: int) -> FloatArray:
+        """W, shape (depth, depth), rows = position of the clicked document."""
+
+    def offset(self, depth: int) -> FloatArray | None:  # noqa: ARG002
+        """Weight of *every* shown pair, clicked or not: only an affine correction has one.
+
+        The weight of "i above j" is W[k, l] label_i + offset[k, l], summed over sessions.
+        """
+        return None
+
+    @property
+    def position_bias(self) -> Any:
+        """The curve behind the table, where there is one."""
+        return getattr(self, "bias", None)
+
+
+class JointWeighting(Weighting):
+    """A weighting that is learned along with the ranker."""
+
+    joint: ClassVar[bool] = True
+
+    @abstractmethod
+    def update(self, S: FloatArray, state: Any) -> Any:
+        """The next state from the losses S[k, l] and the state before (None at the start)."""
+
+    @abstractmethod
+    def table_of(self, state: Any) -> FloatArray:
+        """W for a state."""
+
+    @abstractmethod
+    def bias_of(self, state: Any, history: list[Any]) -> PositionBias:
+        """What the learned state says about position bias."""
+
+
+def theta_up_to(bias: Any, depth: int) -> FloatArray:
+    """theta_1..theta_depth of any kind of bias."""
+    positions: IntArray = np.arange(1, depth + 1)
+    return np.asarray(bias.at(positions), dtype=float)

@@ -1,0 +1,182 @@
+"""The debiasing methods of the literature, and one of our own, as tables of pair weights."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt.bias.known import as_examination
+from untilt.bias.position_bias import PositionBias
+from untilt.errors import OptionError
+from untilt.weighting.base import Against, Weighting, theta_up_to
+
+
+@dataclass(frozen=True)
+class Naive(Weighting):
+    """W[k, l] = 1: clicks as they are. What a ranker learns from is then the old order too."""
+
+    def table(self, depth: int) -> FloatArray:
+        """All ones."""
+        return np.ones((depth, depth))
+
+
+@dataclass(frozen=True)
+class _FromBias(Weighting):
+    """Base of the tables that need a curve; arrays and given curves are taken as well."""
+
+    bias: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bias", as_examination(self.bias))
+
+
+@dataclass(frozen=True)
+class IPS(_FromBias):
+    r"""Inverse propensity scoring: W[k, l] = 1 / max(clip, theta_k).
+
+    Unbiased for the relevant documents ([joachims2017unbiased]_; equations 5 and 6 of
+    [wang2020prs]_). With ``against="unclicked"`` relevant but unexamined documents stand on the
+    losing side of pairs; ``against="all"`` compares with every other shown document, which orders
+    each pair by relevance in expectation. High variance where theta is small: clip.
+    """
+
+    clip: float = 0.0
+    against: Against = "unclicked"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_clip(self.clip)
+        if self.against not in ("unclicked", "all"):
+            raise OptionError(
+                f"against must be 'unclicked' or 'all'. Got {self.against!r} instead."
+            )
+
+    def table(self, depth: int) -> FloatArray:
+        """1 / max(clip, theta_k) in each row."""
+        theta = theta_up_to(self.bias, depth)
+        return np.repeat(1 / np.maximum(self.clip, theta)[:, None], depth, axis=1)
+
+
+@dataclass(frozen=True)
+class PNS(_FromBias):
+    """Propensity of the negative: W[k, l] = theta_l ([wang2020prs]_ section 4.1).
+
+    Unclicked documents count as far as they were examined; clicks are not corrected.
+    """
+
+    def table(self, depth: int) -> FloatArray:
+        """theta_l in each column."""
+        theta = theta_up_to(self.bias, depth)
+        return np.repeat(theta[None, :], depth, axis=0)
+
+
+@dataclass(frozen=True)
+class PRS(_FromBias):
+    r"""Propensity ratio scoring: W[k, l] = min(clip, theta_l / theta_k).
+
+    In expectation over examination only relevant documents are compared with observed irrelevant
+    ones (equation 10 of [wang2020prs]_). Right under the position-based model without click noise.
+    With clip 1 the table is min(theta_k, theta_l)/theta_k, symmetric up to 1/theta_k; without a
+    clip (``clip=inf``) it reverses the shown order: see `is_consistent`.
+    """
+
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.clip > 0:
+            raise OptionError(f"clip must be above 0. Got {self.clip} instead; 1.0 is best.")
+
+    def table(self, depth: int) -> FloatArray:
+        """min(clip, theta_l / theta_k)."""
+        theta = theta_up_to(self.bias, depth)
+        return np.minimum(self.clip, theta[None, :] / theta[:, None])
+
+
+@dataclass(frozen=True)
+class BayesIPS(_FromBias):
+    r"""Bayes-IPS for trust bias: W[k, l] = (eps+_k / (eps+_k + eps-_k)) / max(clip, theta_k).
+
+    The factor is P(relevant | clicked, examined) with even prior odds ([agarwal2019addressing]_).
+    Not unbiased under trust bias (the affine correction is); lower variance.
+    """
+
+    clip: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_clip(self.clip)
+        if not (isinstance(self.bias, PositionBias) and self.bias.has_trust):
+            raise OptionError(
+                "BayesIPS needs a bias with eps_plus and eps_minus: estimate it with TrustEM, or "
+                "give KnownBias(examination, eps_plus=..., eps_minus=...)."
+            )
+
+    def table(self, depth: int) -> FloatArray:
+        """P(relevant | click) / theta_k in each row."""
+        theta = theta_up_to(self.bias, depth)
+        plus, minus = self.bias.eps_plus[:depth], self.bias.eps_minus[:depth]
+        row = plus / (plus + minus) / np.maximum(self.clip, theta)
+        return np.repeat(row[:, None], depth, axis=1)
+
+
+@dataclass(frozen=True)
+class _Affine(_FromBias):
+    """Base of the tables that correct the label by (c - beta_k)/alpha_k where there is trust bias."""
+
+    against: Against = "all"
+    per_session_norm = False
+
+    def offset(self, depth: int) -> FloatArray | None:
+        """-beta_k W[k, l] with trust bias, else None."""
+        _, beta = self._affine(depth)
+        return -beta[:, None] * self.table(depth) if beta.any() else None
+
+    def _affine(self, depth: int) -> tuple[FloatArray, FloatArray]:
+        theta = theta_up_to(self.bias, depth)
+        if isinstance(self.bias, PositionBias) and self.bias.has_trust:
+            alpha, beta = self.bias.affine()
+            return alpha[:depth], beta[:depth]
+        return theta, np.zeros(depth)
+
+
+@dataclass(frozen=True)
+class Balanced(_Affine):
+    r"""Our own: W[k, l] = min(theta_k, theta_l) / theta_k over clicked x *all* pairs.
+
+    Bounded by 1, so low variance; and exactly order-consistent: the expected weights of "i above
+    j" and "j above i" are s gamma_i and s gamma_j with the same s = min(theta_k, theta_l). With a
+    trust-bias curve the affine-corrected label (c - beta_k)/alpha_k takes the place of the click,
+    which keeps that property ([vardasbi2020inverse]_).
+    """
+
+    def table(self, depth: int) -> FloatArray:
+        """min(alpha_k, alpha_l) / alpha_k; alpha is theta without trust bias."""
+        alpha, _ = self._affine(depth)
+        return np.minimum(alpha[:, None], alpha[None, :]) / alpha[:, None]
+
+
+@dataclass(frozen=True)
+class AffineIPS(_Affine):
+    r"""IPS against all others with the affine correction: the label is (c - beta_k)/alpha_k.
+
+    Unbiased for relevance under trust bias ([vardasbi2020inverse]_), at IPS's variance. `clip`
+    is a floor for alpha_k.
+    """
+
+    clip: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_clip(self.clip)
+
+    def table(self, depth: int) -> FloatArray:
+        """1 / max(clip, alpha_k) in each row."""
+        alpha, _ = self._affine(depth)
+        return np.repeat(1 / np.maximum(self.clip, alpha)[:, None], depth, axis=1)
+
+
+def _check_clip(clip: float) -> None:
+    if not 0 <= clip <= 1:
+        raise OptionError(f"clip must lie between 0 and 1. Got {clip} instead; 0 is no clipping.")
