@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special  # not scipy.stats: that is half a second more at every import
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.random import Seed, generator
@@ -27,9 +27,25 @@ class Interval:
 
 def normal_quantile(level: float) -> float:
     """z with P(|Z| <= z) = level."""
+    check_level(level)
+    return float(special.ndtri(0.5 + level / 2))
+
+
+def student_quantile(level: float, degrees_of_freedom: float) -> float:
+    """t with P(|T| <= t) = level."""
+    check_level(level)
+    return float(special.stdtrit(degrees_of_freedom, 0.5 + level / 2))
+
+
+def student_p_value(t: float, degrees_of_freedom: float) -> float:
+    """P(|T| >= |t|), the two-sided p-value."""
+    return float(2 * special.stdtr(degrees_of_freedom, -abs(t)))
+
+
+def check_level(level: float) -> None:
+    """Raise unless `level` can be the level of an interval."""
     if not 0 < level < 1:
         raise OptionError(f"level must lie between 0 and 1. Got {level} instead; 0.95 is usual.")
-    return float(stats.norm.ppf(0.5 + level / 2))
 
 
 def normal_interval(value: float, std_error: float, level: float = 0.95) -> Interval:
@@ -62,31 +78,46 @@ class MeanEstimate:
 
     def interval(self, level: float = 0.95) -> Interval:
         """Student's t interval with n - 1 degrees of freedom."""
+        check_level(level)
         if self.n < 2:
             return Interval(-np.inf, np.inf, level)
-        half = float(stats.t.ppf(0.5 + level / 2, self.n - 1)) * self.std_error
+        half = student_quantile(level, self.n - 1) * self.std_error
         return Interval(self.value - half, self.value + half, level)
 
     def __repr__(self) -> str:
         return f"{self.value:.4f} +- {self.std_error:.4f}"
 
 
-def weighted_mean(values: FloatArray, weights: FloatArray | None = None) -> MeanEstimate:
-    """Weighted mean of independent units, its standard error from the units' spread.
+def weighted_mean(
+    values: FloatArray, weights: FloatArray | None = None, *, units: IntArray | None = None
+) -> MeanEstimate:
+    """Weighted mean, its standard error from the spread of independent units.
 
-    se^2 = n/(n-1) sum w_i^2 (x_i - mean)^2 / (sum w_i)^2, the ratio estimator's (linearised)
-    variance; with equal weights it is the textbook s/sqrt(n). Units of weight 0 do not count.
+    se^2 = n/(n-1) sum_u (sum_{i in u} w_i (x_i - mean))^2 / (sum w_i)^2, the ratio estimator's
+    (linearised) variance; with equal weights and a unit per value it is the textbook s/sqrt(n).
+    Values of weight 0 do not count.
+
+    Parameters
+    ----------
+    values, weights : (n,)
+    units : (n,) which unit each value belongs to (the query of a list, say), 0, 1, ...;
+        each value is its own where not given
     """
     x = np.asarray(values, dtype=float)
     w = np.ones_like(x) if weights is None else np.asarray(weights, dtype=float)
     used = w > 0
-    x, w, n = x[used], w[used], int(used.sum())
-    if n == 0:
+    x, w = x[used], w[used]
+    if len(x) == 0:
         return MeanEstimate(float("nan"), float("nan"), 0)
     mean = float(np.dot(w, x) / w.sum())
+    residual: FloatArray = w * (x - mean)
+    if units is not None:
+        unit = np.unique(np.asarray(units)[used], return_inverse=True)[1]
+        residual = np.bincount(unit, weights=residual)
+    n = len(residual)
     if n == 1:
         return MeanEstimate(mean, float("nan"), 1)
-    variance = n / (n - 1) * np.sum((w * (x - mean)) ** 2) / w.sum() ** 2
+    variance = n / (n - 1) * np.sum(residual**2) / w.sum() ** 2
     return MeanEstimate(mean, float(np.sqrt(variance)), n)
 
 
