@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from untilt.errors import ShapeError
+
 # The names tell the reader what an array holds. The element type stays open for the type checker:
 # NumPy's own signatures widen it at nearly every operation, and casts would drown the formulas.
 FloatArray = npt.NDArray[Any]
@@ -38,13 +40,14 @@ def handed_over(values: AnyArray, dtype: npt.DTypeLike | None = None) -> AnyArra
 def identifiers(values: npt.ArrayLike) -> AnyArray:
     """Ids of queries, documents or rankers: int64 where they are whole numbers, else text."""
     array = np.asarray(values)
-    if array.dtype.kind in "iu":
-        return frozen(array, np.int64)
-    if array.dtype.kind in "US" or array.dtype == object:
-        text = np.empty(array.shape, dtype=object)
-        text[:] = [value if isinstance(value, str) else str(value) for value in array.tolist()]
-        return handed_over(text)
-    return identifiers(array.astype(str))
+    if array.dtype.kind in "iu" and np.can_cast(array.dtype, np.int64):
+        return frozen(values, np.int64)
+    members = array.tolist()
+    if members and all(type(member) is int and abs(member) < 2**63 for member in members):
+        return handed_over(np.array(members, dtype=np.int64))
+    text = np.empty(array.shape, dtype=object)
+    text[:] = [_as_text(member) for member in members]
+    return handed_over(text)
 
 
 def frozen_mapping(columns: Mapping[str, npt.ArrayLike], dtype: npt.DTypeLike) -> Mapping[str, Any]:
@@ -52,8 +55,42 @@ def frozen_mapping(columns: Mapping[str, npt.ArrayLike], dtype: npt.DTypeLike) -
     return MappingProxyType({name: frozen(column, dtype) for name, column in columns.items()})
 
 
+def whole_numbers(values: npt.ArrayLike, dtype: npt.DTypeLike, *, what: str) -> AnyArray:
+    """Like `frozen`, for indices, positions and counts: raises where a cast would change a value.
+
+    NumPy would cut 1.5 to 1 and wrap 2**32 + 1 to 1 without a word.
+    """
+    given = np.asarray(values)
+    if given.dtype == object:
+        given = np.asarray(given.tolist())
+    if given.size == 0 or np.can_cast(given.dtype, dtype):
+        return frozen(values, dtype)
+    if given.dtype.kind not in "iuf":
+        raise ShapeError(f"{what} must hold whole numbers. Got values of type {given.dtype}.")
+    with np.errstate(invalid="ignore"):
+        array = given.astype(dtype)
+    wrong = array != given
+    if wrong.any():
+        raise ShapeError(
+            f"{what} must hold whole numbers that fit {np.dtype(dtype)}. "
+            f"Got {given[wrong].flat[0]} instead."
+        )
+    return handed_over(array)
+
+
+def _as_text(member: object) -> str:
+    return member.decode() if isinstance(member, bytes) else str(member)
+
+
 def _shares_memory(array: AnyArray, values: npt.ArrayLike) -> bool:
-    return isinstance(values, np.ndarray) and np.may_share_memory(array, values)
+    """Whether the owner of `values` might still write to the array's memory.
+
+    Lists and numbers are copied by NumPy itself; a column of a data frame may be handed out as it
+    stands, so anything else that is no NumPy array counts as sharing.
+    """
+    if isinstance(values, np.ndarray):
+        return np.may_share_memory(array, values)
+    return not isinstance(values, list | tuple | range | int | float)
 
 
 def _owns_frozen_memory(array: AnyArray) -> bool:

@@ -4,8 +4,9 @@ The only list shape in the package. Padding lives inside network code alone.
 """
 
 import numpy as np
+import numpy.typing as npt
 
-from untilt._core.arrays import AnyArray, BoolArray, IntArray
+from untilt._core.arrays import AnyArray, BoolArray, IntArray, whole_numbers
 from untilt.errors import ShapeError
 
 
@@ -50,10 +51,33 @@ def order_within_lists(indptr: IntArray, *keys: AnyArray) -> IntArray:
 
 
 def sums_by_list(indptr: IntArray, values: AnyArray) -> AnyArray:
-    """Sum of `values` (one per row) over each list; empty lists give 0."""
-    total = np.concatenate([np.zeros(1, dtype=np.result_type(values, np.int64)), np.cumsum(values)])
-    sums: AnyArray = total[indptr[1:]] - total[indptr[:-1]]
+    """Sum of `values` (one per row) over each list; empty lists give 0.
+
+    Not as differences of a running total: that would round each sum to the size of all of them.
+    """
+    sums = np.zeros(len(indptr) - 1, dtype=np.result_type(values, np.int64))
+    filled = lengths(indptr) > 0
+    if filled.any():
+        sums[filled] = np.add.reduceat(values, indptr[:-1][filled], dtype=sums.dtype)
     return sums
+
+
+def chosen_lists(chosen: npt.ArrayLike, n_lists: int, *, what: str) -> IntArray:
+    """Indices of lists, from indices or from a mask with one entry per list."""
+    given = np.asarray(chosen)
+    if given.dtype == bool:
+        if given.shape != (n_lists,):
+            raise ShapeError(
+                f"a mask of {what} must have {n_lists} entries. Got {given.shape} instead."
+            )
+        return np.flatnonzero(given)
+    index = whole_numbers(given, np.int64, what=f"indices of {what}")
+    if index.size and (index.min() < -n_lists or index.max() >= n_lists):
+        raise ShapeError(
+            f"indices of {what} must lie between 0 and {n_lists - 1}. "
+            f"Got {index.min()} to {index.max()} instead."
+        )
+    return index
 
 
 def check_indptr(indptr: IntArray, n_rows: int, *, what: str) -> None:
