@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray
+from untilt._core.arrays import BoolArray, IntArray
 from untilt.errors import BadRowsError, ShapeError
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def _check_shapes(log: "ClickLog") -> None:
     for what, array, wanted in sized:
         if array is not None and len(array) != wanted:
             raise ShapeError(f"{what} must have {wanted} entries. Got {len(array)} instead.")
+        if array is not None and array.ndim != 1 and what != "features":
+            raise ShapeError(f"{what} must be a flat array. Got shape {array.shape} instead.")
     if log.features is not None and log.features.shape != (n_documents, len(log.feature_names)):
         raise ShapeError(
             f"features must have shape ({n_documents}, {len(log.feature_names)}): one row per "
@@ -66,12 +68,7 @@ def _check_references(log: "ClickLog") -> None:
 
 
 def _check_rows(log: "ClickLog") -> None:
-    assert log.count is not None
-    if np.any(log.count < 1):
-        raise BadRowsError(
-            f"count must be at least 1. List {int(np.argmax(log.count < 1))} has "
-            f"{int(log.count.min())}. Leave out lists that nobody saw."
-        )
+    check_count(log.sessions, log.n_lists)
     _refuse(log, log.position < 1, "a position below 1", "positions start at 1")
     for name, column in (("label", log.label), *log.extra_labels.items()):
         bad = ~(np.isfinite(column) & (column >= 0))
@@ -81,6 +78,18 @@ def _check_rows(log: "ClickLog") -> None:
     twice = np.zeros(len(order), dtype=bool)
     twice[order[1:]] = (owner[1:] == owner[:-1]) & (sorted_position[1:] == sorted_position[:-1])
     _refuse(log, twice, "a position stands twice in a session", "each place shows one document")
+
+
+def check_count(count: IntArray, n_lists: int) -> None:
+    """Raise unless each list stands for at least one session."""
+    if len(count) != n_lists:
+        raise ShapeError(f"count must have {n_lists} entries. Got {len(count)} instead.")
+    if np.any(count < 1):
+        first = int(np.argmax(count < 1))
+        raise BadRowsError(
+            f"count must be at least 1. List {first} has {int(count[first])}. "
+            f"Leave out lists that nobody saw."
+        )
 
 
 def _refuse(log: "ClickLog", bad: BoolArray, what: str, fix: str) -> None:

@@ -15,11 +15,12 @@ from untilt._core.arrays import (
     frozen_mapping,
     handed_over,
     identifiers,
+    whole_numbers,
 )
 from untilt._core.grouping import Groups, group_equal_lists
 from untilt._core.random import Seed
 from untilt.errors import OptionError
-from untilt.logs.check import check_log
+from untilt.logs.check import check_count, check_log
 from untilt.logs.rates import ClickRates, click_rates
 
 
@@ -69,16 +70,20 @@ class ClickLog:
         store: dict[str, Any] = {
             "query_id": identifiers(self.query_id),
             "doc_id": identifiers(self.doc_id),
-            "doc_query": frozen(self.doc_query, np.int32),
-            "indptr": frozen(self.indptr, np.int64),
-            "query": frozen(self.query, np.int32),
-            "document": frozen(self.document, np.int32),
-            "position": frozen(self.position, np.int32),
+            "doc_query": whole_numbers(self.doc_query, np.int32, what="doc_query"),
+            "indptr": whole_numbers(self.indptr, np.int64, what="indptr"),
+            "query": whole_numbers(self.query, np.int32, what="query"),
+            "document": whole_numbers(self.document, np.int32, what="document"),
+            "position": whole_numbers(self.position, np.int32, what="position"),
             "label": frozen(self.label, np.float64),
-            "count": handed_over(ones) if self.count is None else frozen(self.count, np.int64),
+            "count": whole_numbers(
+                ones if self.count is None else self.count, np.int64, what="count"
+            ),
             "features": None if self.features is None else frozen(self.features, np.float32),
             "feature_names": tuple(self.feature_names),
-            "ranker": None if self.ranker is None else frozen(self.ranker, np.int32),
+            "ranker": (
+                None if self.ranker is None else whole_numbers(self.ranker, np.int32, what="ranker")
+            ),
             "ranker_names": tuple(str(name) for name in self.ranker_names),
             "time": None if self.time is None else frozen(self.time),
             "extra_labels": frozen_mapping(self.extra_labels, np.float64),
@@ -165,13 +170,20 @@ class ClickLog:
     # ---- new logs from this one
 
     def take(self, lists: IntArray, *, count: IntArray | None = None) -> "ClickLog":
-        """The lists with these indices, with new counts where given; documents stay as they are."""
-        chosen = np.asarray(lists, dtype=np.int64)
+        """The lists with these indices, or where this mask is true; documents stay as they are.
+
+        With `count`, one number of sessions for each list taken, in place of the old ones.
+        """
+        chosen = ragged.chosen_lists(lists, self.n_lists, what="lists")
+        sessions = self.sessions[chosen]
+        if count is not None:
+            sessions = whole_numbers(count, np.int64, what="count")
+            check_count(sessions, len(chosen))
         rows = ragged.rows_of_lists(self.indptr, chosen)
         return self._with(
             indptr=ragged.indptr_of(ragged.lengths(self.indptr)[chosen]),
             query=self.query[chosen],
-            count=self.sessions[chosen] if count is None else count,
+            count=sessions,
             ranker=None if self.ranker is None else self.ranker[chosen],
             time=None if self.time is None else self.time[chosen],
             **self._rows(rows),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray, frozen, identifiers
+from untilt._core.arrays import AnyArray, FloatArray, IntArray, frozen, identifiers, whole_numbers
 from untilt._core.random import Seed, generator
 from untilt.errors import OptionError, ShapeError
 
@@ -37,13 +37,13 @@ class JudgedLists:
         if features.ndim != 2:
             raise ShapeError(f"features must have two dimensions. Got {features.ndim} instead.")
         labels = frozen(self.labels, np.float64)
-        indptr = frozen(self.indptr, np.int64)
+        indptr = whole_numbers(self.indptr, np.int64, what="indptr")
         ragged.check_indptr(indptr, len(features), what="JudgedLists")
         query_id = identifiers(self.query_id)
-        doc_id = ragged.place_in_list(indptr) if self.doc_id is None else self.doc_id
+        doc_id = identifiers(ragged.place_in_list(indptr) if self.doc_id is None else self.doc_id)
         names = self.feature_names or tuple(f"f{j + 1}" for j in range(features.shape[1]))
-        _check_lengths(labels, features, query_id, indptr, identifiers(doc_id), names)
-        values = (features, labels, indptr, query_id, identifiers(doc_id), tuple(names))
+        _check_lengths(labels, features, query_id, indptr, doc_id, names)
+        values = (features, labels, indptr, query_id, doc_id, tuple(names))
         for name, value in zip(self.__dataclass_fields__, values, strict=True):
             object.__setattr__(self, name, value)
 
@@ -61,8 +61,8 @@ class JudgedLists:
         return len(self.labels)
 
     def take(self, queries: IntArray) -> "JudgedLists":
-        """The queries with these indices, in this order."""
-        chosen = np.asarray(queries, dtype=np.int64)
+        """The queries with these indices, in this order, or where this mask is true."""
+        chosen = ragged.chosen_lists(queries, self.n_queries, what="queries")
         rows = ragged.rows_of_lists(self.indptr, chosen)
         assert self.doc_id is not None
         return JudgedLists(
@@ -78,6 +78,8 @@ class JudgedLists:
         """Two parts by query; the first holds `share` of the queries (rounded, at least one)."""
         if not 0 < share < 1:
             raise OptionError(f"share must lie between 0 and 1. Got {share} instead.")
+        if self.n_queries < 2:
+            raise OptionError(f"a split needs at least two queries. Got {self.n_queries}.")
         order = generator(seed).permutation(self.n_queries)
         cut = min(max(1, round(share * self.n_queries)), self.n_queries - 1)
         return self.take(np.sort(order[:cut])), self.take(np.sort(order[cut:]))

@@ -39,7 +39,10 @@ class ClickRates:
 
 
 def click_rates(log: "ClickLog", *, level: float = 0.95) -> ClickRates:
-    """Mean label per position; se^2 = sum_q (C_qk - rate_k N_qk)^2 / N_k^2 * Q/(Q-1)."""
+    """Mean label per position; se^2 = sum_q (C_qk - rate_k N_qk)^2 / N_k^2 * Q/(Q-1).
+
+    C_qk and N_qk are clicks and impressions of query q at position k, Q the queries seen there.
+    """
     depth, count = log.depth, log.row_count
     place = log.position - 1
     impressions = np.bincount(place, weights=count, minlength=depth)
@@ -80,5 +83,7 @@ def _clustered(
     with np.errstate(invalid="ignore", divide="ignore"):
         correction = np.where(n_queries > 1, n_queries / (n_queries - 1), np.nan)
         clustered = np.sqrt(squared * correction) / impressions
-        single_query = np.sqrt(rate * np.clip(1 - rate, 0, 1) / impressions)
+        # One query alone: its sessions are all there is; for clicks this is rate (1 - rate) / N.
+        spread = np.bincount(place, weights=count * (log.label - rate[place]) ** 2)
+        single_query = np.sqrt(spread) / impressions
     return np.where(n_queries > 1, clustered, single_query)

@@ -47,17 +47,25 @@ def restrict_queries(log: ClickLog, queries: IntArray) -> ClickLog:
 
 def _by_session(log: ClickLog, share: float, seed: Seed) -> tuple[ClickLog, ClickLog]:
     """Exactly round(share * sessions) sessions, drawn without replacement out of the counts."""
-    wanted = round(share * log.n_sessions)
-    if log.n_lists == log.n_sessions:
-        drawn = np.zeros(log.n_lists, dtype=np.int64)
-        drawn[generator(seed).permutation(log.n_lists)[:wanted]] = 1
-    else:
-        drawn = generator(seed).multivariate_hypergeometric(
-            log.sessions, wanted, method="marginals"
-        )
+    drawn = _draw_sessions(log.sessions, share, generator(seed))
     rest = log.sessions - drawn
     left, right = np.flatnonzero(drawn), np.flatnonzero(rest)
     return log.take(left, count=drawn[left]), log.take(right, count=rest[right])
+
+
+def _draw_sessions(sessions: IntArray, share: float, rng: np.random.Generator) -> IntArray:
+    """How many sessions of each list are drawn; every set of round(share * total) is as likely.
+
+    Each session is first kept with probability `share`; given how many were kept, all sets of that
+    size are equally likely, so keeping or dropping a few more at random makes the number exact.
+    NumPy's multivariate hypergeometric does the same below 10^9 sessions and refuses more.
+    """
+    drawn = rng.binomial(sessions, share)
+    missing = round(share * int(sessions.sum())) - int(drawn.sum())
+    pool, step = (sessions - drawn, 1) if missing > 0 else (drawn, -1)
+    picked = rng.choice(int(pool.sum()), size=abs(missing), replace=False, shuffle=False)
+    owner = np.searchsorted(np.cumsum(pool), picked, side="right")
+    return drawn + step * np.bincount(owner, minlength=len(sessions))
 
 
 def _by_time(log: ClickLog, share: float) -> tuple[ClickLog, ClickLog]:
@@ -68,5 +76,5 @@ def _by_time(log: ClickLog, share: float) -> tuple[ClickLog, ClickLog]:
         )
     order = np.argsort(log.time, kind="stable")
     before = np.cumsum(log.sessions[order])
-    cut = int(np.searchsorted(before, share * log.n_sessions, side="right"))
+    cut = int(np.searchsorted(before, round(share * log.n_sessions), side="right"))
     return log.take(np.sort(order[:cut])), log.take(np.sort(order[cut:]))
