@@ -49,7 +49,7 @@ class PositionBias:
             worst = int(np.argmin(np.where(np.isfinite(theta), theta, -np.inf)))
             raise OptionError(
                 f"examination must be above 0 everywhere. Got {theta[worst]} at position "
-                f"{worst + 1}. Nothing corrects for a position nobody examines: cut the log above it."
+                f"{worst + 1}. A position nobody examines cannot be corrected: cut the log."
             )
         object.__setattr__(self, "examination", theta)
         for name, shape in (

@@ -1,1 +1,1 @@
-"""Layer package: objectives."""
+"""Layer 3: losses and their gradients on collapsed pair statistics. Arrays only, never a log."""

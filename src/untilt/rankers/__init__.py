@@ -1,1 +1,1 @@
-"""Layer package: rankers."""
+"""Layer 4: rankers. What varies between methods is a weighting that is passed in."""

@@ -123,9 +123,9 @@ class BayesIPS(_FromBias):
 
 @dataclass(frozen=True)
 class _Affine(_FromBias):
-    """Base of the tables that correct the label by (c - beta_k)/alpha_k where there is trust bias."""
+    """Base of the tables whose label is (c - beta_k)/alpha_k where there is trust bias."""
 
-    against: Against = "all"
+    against = "all"
     per_session_norm = False
 
     def offset(self, depth: int) -> FloatArray | None:

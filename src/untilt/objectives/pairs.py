@@ -1,0 +1,246 @@
+"""The pair objective: loss, gradient, hessian and the table of losses S[k, l].
+
+For each pair of a unit, with x = sigma (s_i - s_j) and weights w_ij = W[k_i, k_j] above_ij:
+
+    loss     = delta (w_ij phi(x) + w_ji phi(-x)),   phi(x) = log(1 + exp(-x)) or max(0, 1 - x)
+    S[k, l] += delta above_ij phi(x)                 unweighted: what a joint weighting needs
+    delta    = 1, or |D(rank_i) - D(rank_j)|         for lambdas: what a swap changes
+
+delta is held fixed in the gradient, as lambdas are ([burges2010ranknet]_).
+"""
+
+from dataclasses import dataclass, replace
+
+import numba as nb
+import numpy as np
+
+from untilt._core.arrays import FloatArray, IntArray
+from untilt.errors import OptionError
+from untilt.objectives.units import PairUnits
+
+# What D(rank) is: nothing, 1/log2(1 + rank), or the rank itself.
+DELTAS = {"none": 0, "dcg": 1, "ndcg": 1, "arp": 2}
+LOSSES = {"logistic": 0, "hinge": 1}
+# Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
+_BLOCKS = 64
+_FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
+
+
+@dataclass(frozen=True, eq=False)
+class PairPass:
+    """The result of one pass: `S` and `loss` are None or nan where not asked for."""
+
+    gradient: FloatArray
+    hessian: FloatArray
+    loss: float
+    S: FloatArray | None
+
+
+@dataclass(frozen=True, eq=False)
+class PairObjective:
+    """A pair loss over units, for any table of pair weights.
+
+    Parameters
+    ----------
+    units : the collapsed pair statistics
+    metric : "none", "dcg", "ndcg" or "arp"; "ndcg" differs from "dcg" in the units' norms only
+    loss : "logistic" or "hinge"
+    sigma : steepness of the logistic loss
+    pair_norm : divide a pair's gradient by 0.01 + |s_i - s_j|, which keeps pairs that are far
+        apart from taking all the attention (LightGBM's lambdarank_norm, its part that collapses)
+    truncation : only pairs with at least one document ranked above this
+    """
+
+    units: PairUnits
+    metric: str = "ndcg"
+    loss: str = "logistic"
+    sigma: float = 1.0
+    pair_norm: bool = False
+    truncation: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in DELTAS:
+            raise OptionError(f"metric must be one of {', '.join(DELTAS)}. Got {self.metric!r}.")
+        if self.loss not in LOSSES:
+            raise OptionError(f"loss must be one of {', '.join(LOSSES)}. Got {self.loss!r}.")
+        if not self.sigma > 0:
+            raise OptionError(f"sigma must be above 0. Got {self.sigma} instead.")
+
+    def baked(self, table: FloatArray, offset: FloatArray | None = None) -> "PairObjective":
+        """The same objective with a table that will not change multiplied into the pairs."""
+        units = self.units
+        above, below, gain_scale = units.above.copy(), units.below.copy(), units.scale
+        shift = np.zeros_like(table) if offset is None else offset
+        _bake(units.indptr, units.place, units.start, units.shown, table, shift, above, below)
+        return replace(self, units=replace(units, above=above, below=below, scale=gain_scale))
+
+    def evaluate(
+        self,
+        scores: FloatArray,
+        table: FloatArray | None = None,
+        *,
+        want_loss: bool = False,
+        want_S: bool = False,
+        packed_weighted: bool = False,
+    ) -> PairPass:
+        """One pass at these scores (one per training row).
+
+        `packed_weighted` says that `baked` has already multiplied the table into the packed pairs;
+        label units take it from `table` either way.
+        """
+        units = self.units
+        depth = max(1, units.depth)
+        W = np.ones((depth, depth)) if table is None else np.ascontiguousarray(table, dtype=float)
+        n_blocks = max(1, min(_BLOCKS, len(units.query_ptr) - 1))
+        bounds = _block_bounds(units, n_blocks)
+        gradient, hessian = np.zeros(units.n_rows), np.zeros(units.n_rows)
+        S = np.zeros((n_blocks, depth, depth) if want_S else (n_blocks, 1, 1))
+        losses = np.zeros(n_blocks)
+        _pass(
+            np.ascontiguousarray(scores, dtype=np.float64), bounds, units.indptr, units.row,
+            units.place, units.start, units.above, units.below, units.gain, units.scale, W,
+            packed_weighted, float(self.sigma), DELTAS[self.metric], LOSSES[self.loss],
+            self.pair_norm, self.truncation or np.iinfo(np.int64).max, units.plain,
+            units.against_all, want_loss, want_S, gradient, hessian, S, losses,
+        )  # fmt: skip
+        total = float(losses.sum()) if want_loss else float("nan")
+        return PairPass(gradient, hessian, total, S.sum(axis=0) if want_S else None)
+
+
+def _block_bounds(units: PairUnits, n_blocks: int) -> IntArray:
+    """Units at which blocks begin: whole queries each, with about the same number of pairs."""
+    length = np.diff(units.indptr)
+    work = np.concatenate([[0], np.cumsum(length * length)])[units.query_ptr]
+    wanted = np.linspace(0, work[-1], n_blocks + 1)[1:-1]
+    cuts = np.searchsorted(work, wanted)
+    return np.concatenate([[0], units.query_ptr[cuts], [units.n_units]])
+
+
+@nb.njit(parallel=True, cache=True)
+def _bake(
+    indptr: IntArray,
+    place: IntArray,
+    start: IntArray,
+    shown: FloatArray,
+    table: FloatArray,
+    offset: FloatArray,
+    above: FloatArray,
+    below: FloatArray,
+) -> None:
+    """w_ij = W[k_i, k_j] above_ij + offset[k_i, k_j] sessions, kept at or above 0.
+
+    A negative weight makes the loss unbounded. Moving it to the other direction with its sign
+    turned keeps the net preference w_ij - w_ji, which is what is unbiased.
+    """
+    for u in nb.prange(len(start)):
+        if start[u] < 0:
+            continue
+        begin = indptr[u]
+        for i in range(indptr[u + 1] - begin):
+            k = place[begin + i]
+            for j in range(i):
+                l = place[begin + j]  # noqa: E741  the formula's symbol
+                at = start[u] + i * (i - 1) // 2 + j
+                w_ij = above[at] * table[k, l] + offset[k, l] * shown[u]
+                w_ji = below[at] * table[l, k] + offset[l, k] * shown[u]
+                above[at] = max(w_ij, 0.0) + max(-w_ji, 0.0)
+                below[at] = max(w_ji, 0.0) + max(-w_ij, 0.0)
+
+
+@nb.njit(cache=True, inline="always")
+def _ranks(s: FloatArray, rank: IntArray) -> None:
+    """0-based rank of each score, ties in row order. Counting beats sorting on short lists."""
+    length = len(s)
+    if length > 256:
+        order = np.argsort(-s, kind="mergesort")
+        for r in range(length):
+            rank[order[r]] = r
+        return
+    for i in range(length):
+        better = 0
+        for j in range(length):
+            better += (s[j] > s[i]) | ((s[j] == s[i]) & (j < i))
+        rank[i] = better
+
+
+@nb.njit(parallel=True, cache=True, fastmath=_FASTMATH)
+def _pass(
+    scores: FloatArray, bounds: IntArray, indptr: IntArray, row: IntArray, place: IntArray,
+    start: IntArray, above: FloatArray, below: FloatArray, gain: FloatArray, scale: FloatArray,
+    table: FloatArray, packed_weighted: bool, sigma: float, delta_kind: int, loss_kind: int,
+    pair_norm: bool, truncation: int, plain: bool, against_all: bool, want_loss: bool,
+    want_S: bool, gradient: FloatArray, hessian: FloatArray, S: FloatArray, losses: FloatArray,
+) -> None:  # fmt: skip
+    for block in nb.prange(len(bounds) - 1):
+        for u in range(bounds[block], bounds[block + 1]):
+            begin, length = indptr[u], indptr[u + 1] - indptr[u]
+            if length < 2:
+                continue
+            s, e = np.empty(length), np.empty(length)
+            d, rank = np.zeros(length), np.empty(length, np.int64)
+            g, h = np.zeros(length), np.zeros(length)
+            low, high = np.inf, -np.inf
+            for i in range(length):
+                s[i] = scores[row[begin + i]]
+                low, high = min(low, s[i]), max(high, s[i])
+            _ranks(s, rank)
+            for i in range(length):
+                if delta_kind == 1:
+                    d[i] = 1.0 / np.log2(rank[i] + 2.0)
+                elif delta_kind == 2:
+                    d[i] = rank[i]
+                # E_j/(E_i + E_j) needs one exp per row instead of one per pair. Centred, it holds
+                # for spreads up to 1400/sigma; wider ones are clipped, where rho is 0 or 1 anyway.
+                e[i] = np.exp(min(max(sigma * (s[i] - 0.5 * (low + high)), -350.0), 350.0))
+            for i in range(length):
+                k = place[begin + i]
+                gi, hi = 0.0, 0.0
+                for j in range(i):
+                    if rank[i] >= truncation and rank[j] >= truncation:
+                        continue
+                    l = place[begin + j]  # noqa: E741  the formula's symbol
+                    if start[u] >= 0:
+                        at = start[u] + i * (i - 1) // 2 + j
+                        raw_ij, raw_ji = above[at], below[at]
+                    else:
+                        gain_i, gain_j = gain[begin + i], gain[begin + j]
+                        if against_all:
+                            raw_ij, raw_ji = gain_i, gain_j
+                        else:
+                            raw_ij, raw_ji = max(gain_i - gain_j, 0.0), max(gain_j - gain_i, 0.0)
+                        if plain:
+                            raw_ij, raw_ji = 1.0 * (raw_ij > 0.0), 1.0 * (raw_ji > 0.0)
+                        raw_ij, raw_ji = raw_ij * scale[u], raw_ji * scale[u]
+                    w_ij, w_ji = raw_ij, raw_ji
+                    if start[u] < 0 or not packed_weighted:
+                        w_ij, w_ji = raw_ij * table[k, l], raw_ji * table[l, k]
+                    delta = abs(d[i] - d[j]) if delta_kind > 0 else 1.0
+                    if loss_kind == 0:
+                        rho = e[j] / (e[i] + e[j])
+                        slope = sigma * (w_ji * (1.0 - rho) - w_ij * rho)
+                        curve = sigma * sigma * (w_ij + w_ji) * rho * (1.0 - rho)
+                    else:
+                        x = s[i] - s[j]
+                        slope = w_ji * (x > -1.0) - w_ij * (x < 1.0)
+                        curve = 0.0
+                    if want_loss or want_S:
+                        if loss_kind == 0:
+                            phi_ij = np.log1p(e[j] / e[i])
+                            phi_ji = np.log1p(e[i] / e[j])
+                        else:
+                            phi_ij, phi_ji = max(0.0, 1.0 - x), max(0.0, 1.0 + x)
+                        losses[block] += delta * (w_ij * phi_ij + w_ji * phi_ji)
+                        if want_S:
+                            S[block, k, l] += delta * raw_ij * phi_ij
+                            S[block, l, k] += delta * raw_ji * phi_ji
+                    if pair_norm:
+                        delta = delta / (0.01 + abs(s[i] - s[j]))
+                    gi += slope * delta
+                    hi += curve * delta
+                    g[j] -= slope * delta
+                    h[j] += curve * delta
+                g[i] += gi
+                h[i] += hi
+            for i in range(length):
+                gradient[row[begin + i]] += g[i]
+                hessian[row[begin + i]] += h[i]

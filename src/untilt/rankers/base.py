@@ -1,0 +1,52 @@
+"""What every ranker shares: it is fitted on a log or on judged lists, and scores features."""
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from untilt._core.arrays import FloatArray
+from untilt.errors import NotFittedError, ShapeError
+from untilt.logs.clicklog import ClickLog
+from untilt.logs.judged import JudgedLists
+
+
+class Ranker(BaseEstimator):
+    """Base of all rankers. The constructor stores, `fit` checks and learns, `predict` scores.
+
+    Fitted attributes: `feature_names_`, `summary_` (what it was trained on and how it went).
+    """
+
+    feature_names_: tuple[str, ...]
+    summary_: dict[str, Any]
+
+    @abstractmethod
+    def fit(self, data: ClickLog | JudgedLists) -> Self:
+        """Learn from clicks, or from labels where `data` is judged (the skyline)."""
+
+    @abstractmethod
+    def _scores(self, features: FloatArray) -> FloatArray:
+        """Scores of checked features."""
+
+    def predict(self, features: FloatArray) -> FloatArray:
+        """Scores, one per row of features; a higher score ranks higher."""
+        self._check_fitted()
+        rows = np.ascontiguousarray(features, dtype=np.float32)
+        if rows.ndim != 2 or rows.shape[1] != len(self.feature_names_):
+            raise ShapeError(
+                f"this ranker was trained on {len(self.feature_names_)} features. "
+                f"Got an array of shape {rows.shape} instead."
+            )
+        return self._scores(rows)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "feature_names_"):
+            name = type(self).__name__
+            raise NotFittedError(f"this {name} has not been fitted. Call fit(log) first.")
+
+    def save(self, path: Any) -> None:
+        """Write the ranker to one file that `untilt.load` reads; no pickle inside."""
+        from untilt.rankers.persist import save
+
+        save(self, path)
