@@ -1,0 +1,262 @@
+"""What a metric is: a value that prints, parses and hashes, and a formula on ragged lists."""
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray, whole_numbers
+from untilt._core.statistics import MeanEstimate, weighted_mean
+from untilt._core.suggest import check_choice
+from untilt.errors import OptionError, ShapeError
+from untilt.metrics import kernel
+
+Ties = Literal["average", "stable", "pessimistic", "optimistic"]
+Empty = Literal["zero", "one", "skip"]
+Gain = Literal["exponential", "linear"]
+
+TIES: dict[str, int] = {
+    "average": kernel.AVERAGE,
+    "stable": kernel.STABLE,
+    "pessimistic": kernel.PESSIMISTIC,
+    "optimistic": kernel.OPTIMISTIC,
+}
+EMPTY: dict[str, float] = {"zero": 0.0, "one": 1.0, "skip": float("nan")}
+GAINS: dict[str, int] = {"exponential": kernel.EXPONENTIAL, "linear": kernel.LINEAR}
+# 2^1000 leaves room to sum ten million of them in a float64.
+LARGEST_EXPONENT = 1000.0
+
+
+class Formula(NamedTuple):
+    """A metric as the kernel reads it; the codes are the kernel's."""
+
+    walk: int
+    gain: int
+    norm: int
+    relevant_from: float = 0.0
+
+
+@dataclass(frozen=True)
+class Metric(ABC):
+    r"""A ranking metric of one list, averaged over lists. Equal options make equal metrics.
+
+    `str(metric)` is a name such as `ndcg@10` that `parse_metric` reads back.
+
+    *Ties* (`ties=`). Documents with equal scores can stand in any order:
+
+    - "average" (the default): the expectation over all their orders, exact and in closed form
+      [mcsherry2008ties]_. The value then says nothing about the order of the rows in a file.
+    - "stable": in the order of the rows, as LightGBM does; a file sorted by label flatters.
+    - "pessimistic", "optimistic": smaller or larger labels first, the two ends of what is possible.
+
+    *Lists without a relevant document* (`empty=`), which no ranker can order well or badly:
+
+    - "zero" (the default): count 0, as trec_eval, scikit-learn and the LETOR scripts do, so that
+      figures compare with published ones;
+    - "one": count 1, as LightGBM and XGBoost do. DCG stays 0, its ideal there;
+    - "skip": have no value (NaN) and leave the mean.
+
+    ARP has no value on such a list and skips it under every rule.
+    """
+
+    name: ClassVar[str]
+    higher_is_better: ClassVar[bool] = True
+
+    @property
+    def cut(self) -> int | None:
+        """The last rank that counts, or None for all of them."""
+        return getattr(self, "k", None)
+
+    @abstractmethod
+    def discount(self, depth: int) -> FloatArray:
+        """lambda(r) for the ranks r = 1..depth, before any cut."""
+
+    @abstractmethod
+    def formula(self) -> Formula:
+        """The codes by which the kernel knows this metric."""
+
+    def empty_value(self, empty: Empty) -> float:
+        """What a list without a relevant document counts under this rule."""
+        return EMPTY[empty]
+
+    def per_list(
+        self,
+        scores: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        indptr: npt.ArrayLike,
+        *,
+        ties: Ties = "average",
+        empty: Empty = "zero",
+    ) -> FloatArray:
+        """The metric of each list, ranked by falling score; NaN for a list that is skipped.
+
+        Parameters
+        ----------
+        scores, labels : (rows,)
+        indptr : (lists + 1,) list i owns rows indptr[i]:indptr[i + 1]
+        """
+        return values_per_list([self], scores, labels, indptr, ties=ties, empty=empty)[:, 0]
+
+    def mean(
+        self,
+        scores: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        indptr: npt.ArrayLike,
+        *,
+        weights: npt.ArrayLike | None = None,
+        units: npt.ArrayLike | None = None,
+        ties: Ties = "average",
+        empty: Empty = "zero",
+    ) -> MeanEstimate:
+        """Weighted mean over the lists, with the standard error between independent units.
+
+        Parameters
+        ----------
+        weights : (lists,) the sessions that a list stands for, say; 1 each where not given
+        units : (lists,) the query of each list where a query has several; else each list is one
+        """
+        values = self.per_list(scores, labels, indptr, ties=ties, empty=empty)
+        return mean_of_lists(values, weights=weights, units=units)
+
+    def __str__(self) -> str:
+        cut = "" if self.cut is None else f"@{self.cut}"
+        changed = [
+            f"{option.name}={_option_text(getattr(self, option.name))}"
+            for option in fields(self)
+            if option.name != "k" and getattr(self, option.name) != option.default
+        ]
+        return f"{self.name}{cut}" + (":" + ",".join(changed) if changed else "")
+
+
+def values_per_list(
+    metrics: Sequence[Metric],
+    scores: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    indptr: npt.ArrayLike,
+    *,
+    ties: Ties = "average",
+    empty: Empty = "zero",
+) -> FloatArray:
+    """All metrics of all lists in one pass, shape (lists, metrics). Checks its input."""
+    check_choice("ties", ties, tuple(TIES))
+    check_choice("empty", empty, tuple(EMPTY))
+    s, y, starts = _checked_rows(scores, labels, indptr)
+    formulas = [metric.formula() for metric in metrics]
+    if len(y) and any(formula.gain == kernel.EXPONENTIAL for formula in formulas):
+        _check_exponent(float(y.max()))
+    longest = int(ragged.lengths(starts).max(initial=0))
+    return kernel.values_of_lists(
+        s,
+        y,
+        starts,
+        TIES[ties],
+        np.array([formula.walk for formula in formulas], dtype=np.int64),
+        np.array([formula.gain for formula in formulas], dtype=np.int64),
+        np.array([formula.relevant_from for formula in formulas], dtype=np.float64),
+        np.array([formula.norm for formula in formulas], dtype=np.int64),
+        np.array([m.discount(longest) for m in metrics]).reshape(len(metrics), longest),
+        np.array([longest if m.cut is None else m.cut for m in metrics], dtype=np.int64),
+        np.array([metric.empty_value(empty) for metric in metrics], dtype=np.float64),
+    )
+
+
+def mean_of_lists(
+    values: FloatArray,
+    *,
+    weights: npt.ArrayLike | None = None,
+    units: npt.ArrayLike | None = None,
+) -> MeanEstimate:
+    """Weighted mean over the lists that have a value."""
+    w = checked_weights(weights, len(values))
+    unit = None if units is None else whole_numbers(units, np.int64, what="units")
+    if unit is not None and len(unit) != len(values):
+        raise ShapeError(f"units must have {len(values)} entries. Got {len(unit)} instead.")
+    valued = ~np.isnan(values)
+    return weighted_mean(values[valued], w[valued], units=None if unit is None else unit[valued])
+
+
+def checked_weights(weights: npt.ArrayLike | None, n_lists: int) -> FloatArray:
+    """One finite weight >= 0 for each list, 1 where none are given."""
+    if weights is None:
+        return np.ones(n_lists)
+    w = _numbers(weights, "weights")
+    if w.shape != (n_lists,):
+        raise ShapeError(f"weights must have shape ({n_lists},). Got {w.shape} instead.")
+    bad = ~(np.isfinite(w) & (w >= 0))
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise OptionError(f"weights must be numbers >= 0. Got {w[first]} for list {first}.")
+    return w
+
+
+def checked_cut(k: int, name: str) -> int:
+    """The cut as a whole number of at least 1."""
+    try:
+        cut = operator.index(k)
+    except TypeError:
+        cut = 0
+    if isinstance(k, bool) or cut < 1:
+        raise OptionError(f"{name}@k needs a whole number k of at least 1. Got {k!r} instead.")
+    return cut
+
+
+def checked_relevant_from(relevant_from: float) -> float:
+    """The smallest relevant label as a number above 0."""
+    if not (isinstance(relevant_from, int | float | np.number) and 0 < relevant_from < np.inf):
+        raise OptionError(
+            f"relevant_from must be a number above 0: documents with at least this label are "
+            f"relevant. Got {relevant_from!r} instead."
+        )
+    return float(relevant_from)
+
+
+def _checked_rows(
+    scores: npt.ArrayLike, labels: npt.ArrayLike, indptr: npt.ArrayLike
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    s, y = _numbers(scores, "scores"), _numbers(labels, "labels")
+    if s.ndim != 1 or s.shape != y.shape:
+        raise ShapeError(
+            f"scores and labels must be flat arrays of the same length. "
+            f"Got shapes {s.shape} and {y.shape} instead."
+        )
+    starts = whole_numbers(indptr, np.int64, what="indptr")
+    ragged.check_indptr(starts, len(s), what="lists")
+    if np.isnan(s).any():
+        bad = np.flatnonzero(np.isnan(s))
+        raise OptionError(
+            f"scores must not be NaN: {len(bad):,} are, first in row {bad[0]} of list "
+            f"{int(np.searchsorted(starts, bad[0], side='right')) - 1}. "
+            f"Use -inf for a document that should come last."
+        )
+    wrong = ~(np.isfinite(y) & (y >= 0))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise OptionError(f"labels must be finite and at least 0. Got {y[row]} in row {row}.")
+    return s, y, starts
+
+
+def _numbers(values: npt.ArrayLike, what: str) -> FloatArray:
+    try:
+        return np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"{what} must be an array of numbers: {error}.") from error
+
+
+def _check_exponent(largest: float) -> None:
+    if largest > LARGEST_EXPONENT:
+        raise OptionError(
+            f"the gain 2^y - 1 is out of range for the label {largest:g}. "
+            f"Use gain='linear' for labels that are no grades, such as dwell times."
+        )
+
+
+def _option_text(value: object) -> str:
+    """As short as it can be and still read back as the same value."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)

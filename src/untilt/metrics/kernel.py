@@ -1,0 +1,154 @@
+"""One compiled loop over ragged lists for all metrics at once: each list is sorted only once.
+
+Every metric is a walk down the ranking with a weight lambda(r) for rank r (`discount`), a gain for
+each document, and a norm; the codes below say which. Ties are groups of places that the documents
+of equal score fill in random order, and the walks give the exact expectation over that order
+[mcsherry2008ties]_. The other rules for ties are the special case of groups of one.
+"""
+
+import numba as nb
+import numpy as np
+
+from untilt._core.arrays import FloatArray, IntArray
+
+# How equal scores are ordered.
+STABLE, PESSIMISTIC, OPTIMISTIC, AVERAGE = 0, 1, 2, 3
+# What is summed on the way down the ranking.
+EACH_GAIN, PRECISION_AT_GAIN, FIRST_GAIN = 0, 1, 2
+# The gain of a label.
+LINEAR, EXPONENTIAL, BINARY = 0, 1, 2
+# What the sum is divided by.
+ONE, TOTAL_GAIN, IDEAL = 0, 1, 2
+
+
+@nb.njit(parallel=True, cache=True)
+def values_of_lists(
+    scores: FloatArray,
+    labels: FloatArray,
+    indptr: IntArray,
+    ties: int,
+    walk: IntArray,
+    gain: IntArray,
+    relevant_from: FloatArray,
+    norm: IntArray,
+    discount: FloatArray,
+    cut: IntArray,
+    empty: FloatArray,
+) -> FloatArray:
+    """Value of each metric m on each list, shape (lists, metrics).
+
+    `discount` has shape (metrics, longest list); `cut[m]` is the last rank that counts, `empty[m]`
+    the value of a list without any gain.
+    """
+    n_lists, n_metrics = len(indptr) - 1, len(walk)
+    values = np.empty((n_lists, n_metrics))
+    for i in nb.prange(n_lists):
+        score, label = scores[indptr[i] : indptr[i + 1]], labels[indptr[i] : indptr[i + 1]]
+        order = _order(score, label, ties)
+        ends = _group_ends(score[order], ties == AVERAGE)
+        ranked, best = label[order], -np.sort(-label)
+        for m in range(n_metrics):
+            g = _gains(ranked, gain[m], relevant_from[m])
+            total = g.sum()
+            if total == 0:
+                values[i, m] = empty[m]
+                continue
+            last = min(len(g), cut[m])
+            if walk[m] == EACH_GAIN:
+                value = _each_gain(g, ends, discount[m], last)
+            elif walk[m] == PRECISION_AT_GAIN:
+                value = _precision_at_gain(g, ends, discount[m], last)
+            else:
+                value = _first_gain(g, ends, discount[m], last)
+            if norm[m] == TOTAL_GAIN:
+                value /= total
+            elif norm[m] == IDEAL:
+                value /= np.dot(_gains(best, gain[m], relevant_from[m])[:last], discount[m, :last])
+            values[i, m] = value
+    return values
+
+
+@nb.njit(cache=True)
+def _order(score: FloatArray, label: FloatArray, ties: int) -> IntArray:
+    """Places by falling score; mergesort keeps equal scores in the order it finds them."""
+    if ties == PESSIMISTIC:
+        first = np.argsort(label, kind="mergesort")
+    elif ties == OPTIMISTIC:
+        first = np.argsort(-label, kind="mergesort")
+    else:
+        return np.argsort(-score, kind="mergesort")
+    return first[np.argsort(-score[first], kind="mergesort")]
+
+
+@nb.njit(cache=True)
+def _group_ends(falling: FloatArray, together: bool) -> IntArray:
+    """ends[a] is where the group that starts at place a ends; only starts are ever looked up."""
+    n = len(falling)
+    ends = np.arange(1, n + 1)
+    if together:
+        for place in range(n - 2, -1, -1):
+            if falling[place] == falling[place + 1]:
+                ends[place] = ends[place + 1]
+    return ends
+
+
+@nb.njit(cache=True)
+def _gains(label: FloatArray, kind: int, relevant_from: float) -> FloatArray:
+    if kind == EXPONENTIAL:
+        return np.exp2(label) - 1.0
+    if kind == BINARY:
+        return (label >= relevant_from).astype(np.float64)
+    return label.copy()
+
+
+@nb.njit(cache=True)
+def _each_gain(g: FloatArray, ends: IntArray, discount: FloatArray, last: int) -> float:
+    """E sum_r lambda(r) g_r: in a group each document takes each place equally often."""
+    value, a = 0.0, 0
+    while a < last:
+        b = ends[a]
+        value += g[a:b].sum() * discount[a : min(b, last)].sum() / (b - a)
+        a = b
+    return value
+
+
+@nb.njit(cache=True)
+def _precision_at_gain(g: FloatArray, ends: IntArray, discount: FloatArray, last: int) -> float:
+    """E sum over relevant r of lambda(r) * (relevant documents at ranks 1..r).
+
+    A group of n places with p relevant documents, f found before it: its place t = 0, 1, ... holds
+    a relevant one with probability p/n, and then t (p - 1)/(n - 1) of the t places before it do.
+    """
+    value, found, a = 0.0, 0.0, 0
+    while a < last:
+        b = ends[a]
+        n, p = b - a, g[a:b].sum()
+        if p > 0:
+            more = (p - 1) / (n - 1) if n > 1 else 0.0
+            for t in range(min(b, last) - a):
+                value += p / n * (found + 1 + t * more) * discount[a + t]
+        found += p
+        a = b
+    return value
+
+
+@nb.njit(cache=True)
+def _first_gain(g: FloatArray, ends: IntArray, discount: FloatArray, last: int) -> float:
+    """E lambda(rank of the first relevant document), 0 where it lies below the cut.
+
+    In the first group that holds p relevant among n, place t is the first relevant one with
+    probability P(none before) * p/(n - t).
+    """
+    value, a = 0.0, 0
+    while a < last:
+        b = ends[a]
+        p = g[a:b].sum()
+        if p > 0:
+            none_before = 1.0
+            for t in range(min(b, last) - a):
+                left = b - a - t
+                value += none_before * p / left * discount[a + t]
+                none_before *= max(0.0, left - p) / left
+            return value
+        a = b
+    return value
