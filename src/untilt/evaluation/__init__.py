@@ -1,1 +1,1 @@
-"""Layer package: evaluation."""
+"""Layer 4: evaluation with intervals. It takes scores, so it never sees a ranker."""
