@@ -1,12 +1,13 @@
 """The pair objective: loss, gradient, hessian and the table of losses S[k, l].
 
-For each pair of a unit, with x = sigma (s_i - s_j) and weights w_ij = W[k_i, k_j] above_ij:
+For each pair of a unit, with x = s_i - s_j and weights w_ij = W[k_i, k_j] above_ij:
 
-    loss     = delta (w_ij phi(x) + w_ji phi(-x)),   phi(x) = log(1 + exp(-x)) or max(0, 1 - x)
+    loss     = delta (w_ij phi(x) + w_ji phi(-x))    phi(x) = log(1 + exp(-sigma x)) (logistic)
+                                                     or max(0, 1 - x) (hinge)
     S[k, l] += delta above_ij phi(x)                 unweighted: what a joint weighting needs
     delta    = 1, or |D(rank_i) - D(rank_j)|         for lambdas: what a swap changes
 
-delta is held fixed in the gradient, as lambdas are ([burges2010ranknet]_).
+delta is held fixed in the gradient, as lambdas are ([burges2010lambdamart]_).
 """
 
 from dataclasses import dataclass, replace
@@ -22,8 +23,8 @@ from untilt.objectives.units import PairUnits
 DELTAS = {"none": 0, "dcg": 1, "ndcg": 1, "arp": 2}
 LOSSES = {"logistic": 0, "hinge": 1}
 # Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
-_BLOCKS = 64
-_FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
+BLOCKS = 64
+FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +64,7 @@ class PairObjective:
             raise OptionError(f"metric must be one of {', '.join(DELTAS)}. Got {self.metric!r}.")
         if self.loss not in LOSSES:
             raise OptionError(f"loss must be one of {', '.join(LOSSES)}. Got {self.loss!r}.")
-        if not self.sigma > 0:
-            raise OptionError(f"sigma must be above 0. Got {self.sigma} instead.")
+        check_shape(self.sigma, self.truncation)
 
     def baked(self, table: FloatArray, offset: FloatArray | None = None) -> "PairObjective":
         """The same objective with a table that will not change multiplied into the pairs."""
@@ -88,11 +88,12 @@ class PairObjective:
         `packed_weighted` says that `baked` has already multiplied the table into the packed pairs;
         label units take it from `table` either way.
         """
+        assert not (want_S and packed_weighted), "S is unweighted: ask the objective before baking"
         units = self.units
         depth = max(1, units.depth)
         W = np.ones((depth, depth)) if table is None else np.ascontiguousarray(table, dtype=float)
-        n_blocks = max(1, min(_BLOCKS, len(units.query_ptr) - 1))
-        bounds = _block_bounds(units, n_blocks)
+        n_blocks = max(1, min(BLOCKS, len(units.query_ptr) - 1))
+        bounds = block_bounds(units, n_blocks)
         gradient, hessian = np.zeros(units.n_rows), np.zeros(units.n_rows)
         S = np.zeros((n_blocks, depth, depth) if want_S else (n_blocks, 1, 1))
         losses = np.zeros(n_blocks)
@@ -107,7 +108,17 @@ class PairObjective:
         return PairPass(gradient, hessian, total, S.sum(axis=0) if want_S else None)
 
 
-def _block_bounds(units: PairUnits, n_blocks: int) -> IntArray:
+def check_shape(sigma: float, truncation: int | None) -> None:
+    """Raise unless the steepness and the truncation make sense."""
+    if not sigma > 0:
+        raise OptionError(f"sigma must be above 0. Got {sigma} instead.")
+    if truncation is not None and truncation < 1:
+        raise OptionError(
+            f"truncation must be at least 1. Got {truncation} instead; None takes all pairs."
+        )
+
+
+def block_bounds(units: PairUnits, n_blocks: int) -> IntArray:
     """Units at which blocks begin: whole queries each, with about the same number of pairs."""
     length = np.diff(units.indptr)
     work = np.concatenate([[0], np.cumsum(length * length)])[units.query_ptr]
@@ -148,7 +159,7 @@ def _bake(
 
 
 @nb.njit(cache=True, inline="always")
-def _ranks(s: FloatArray, rank: IntArray) -> None:
+def ranks_of(s: FloatArray, rank: IntArray) -> None:
     """0-based rank of each score, ties in row order. Counting beats sorting on short lists."""
     length = len(s)
     if length > 256:
@@ -163,7 +174,53 @@ def _ranks(s: FloatArray, rank: IntArray) -> None:
         rank[i] = better
 
 
-@nb.njit(parallel=True, cache=True, fastmath=_FASTMATH)
+@nb.njit(cache=True, inline="always")
+def exponentials(s: FloatArray, sigma: float, e: FloatArray) -> bool:
+    """exp(sigma s_i) up to a factor; True where the scores lie too far apart for that.
+
+    rho = E_j/(E_i + E_j) then needs one exp per row instead of one per pair. Centred, it holds for
+    spreads up to 700/sigma; in a wider list pairs take their own exp (`pair_exponentials`).
+    """
+    low, high = np.inf, -np.inf
+    for i in range(len(s)):
+        low, high = min(low, s[i]), max(high, s[i])
+    wide = sigma * (high - low) > 700.0
+    if not wide:
+        for i in range(len(s)):
+            e[i] = np.exp(sigma * (s[i] - 0.5 * (low + high)))
+    return wide
+
+
+@nb.njit(cache=True, inline="always")
+def pair_exponentials(x: float) -> tuple[float, float]:
+    """(E_i, E_j) with E_i/E_j = exp(x), the larger of them 1."""
+    return np.exp(min(x, 0.0)), np.exp(min(-x, 0.0))
+
+
+@nb.njit(cache=True, inline="always")
+def pair_slope(
+    loss_kind: int, sigma: float, x: float, e_i: float, e_j: float, w_ij: float, w_ji: float
+) -> tuple[float, float]:
+    """d loss / d s_i (that of s_j is its negative) and the curvature, for x = s_i - s_j."""
+    if loss_kind == 0:
+        rho = e_j / (e_i + e_j)
+        return (
+            sigma * (w_ji * (1.0 - rho) - w_ij * rho),
+            sigma * sigma * (w_ij + w_ji) * rho * (1.0 - rho),
+        )
+    return w_ji * (x > -1.0) - w_ij * (x < 1.0), 0.0
+
+
+@nb.njit(cache=True, inline="always")
+def pair_phi(loss_kind: int, sigma: float, x: float, e_i: float, e_j: float) -> tuple[float, float]:
+    """(phi(x), phi(-x)); the larger of the two from the smaller, so neither overflows."""
+    if loss_kind == 1:
+        return max(0.0, 1.0 - x), max(0.0, 1.0 + x)
+    smaller = np.log1p(min(e_i, e_j) / max(e_i, e_j))
+    return smaller + max(-sigma * x, 0.0), smaller + max(sigma * x, 0.0)
+
+
+@nb.njit(parallel=True, cache=True, fastmath=FASTMATH)
 def _pass(
     scores: FloatArray, bounds: IntArray, indptr: IntArray, row: IntArray, place: IntArray,
     start: IntArray, above: FloatArray, below: FloatArray, gain: FloatArray, scale: FloatArray,
@@ -179,19 +236,15 @@ def _pass(
             s, e = np.empty(length), np.empty(length)
             d, rank = np.zeros(length), np.empty(length, np.int64)
             g, h = np.zeros(length), np.zeros(length)
-            low, high = np.inf, -np.inf
             for i in range(length):
                 s[i] = scores[row[begin + i]]
-                low, high = min(low, s[i]), max(high, s[i])
-            _ranks(s, rank)
+            ranks_of(s, rank)
+            wide = exponentials(s, sigma, e)
             for i in range(length):
                 if delta_kind == 1:
                     d[i] = 1.0 / np.log2(rank[i] + 2.0)
                 elif delta_kind == 2:
                     d[i] = rank[i]
-                # E_j/(E_i + E_j) needs one exp per row instead of one per pair. Centred, it holds
-                # for spreads up to 1400/sigma; wider ones are clipped, where rho is 0 or 1 anyway.
-                e[i] = np.exp(min(max(sigma * (s[i] - 0.5 * (low + high)), -350.0), 350.0))
             for i in range(length):
                 k = place[begin + i]
                 gi, hi = 0.0, 0.0
@@ -215,26 +268,18 @@ def _pass(
                     if start[u] < 0 or not packed_weighted:
                         w_ij, w_ji = raw_ij * table[k, l], raw_ji * table[l, k]
                     delta = abs(d[i] - d[j]) if delta_kind > 0 else 1.0
-                    if loss_kind == 0:
-                        rho = e[j] / (e[i] + e[j])
-                        slope = sigma * (w_ji * (1.0 - rho) - w_ij * rho)
-                        curve = sigma * sigma * (w_ij + w_ji) * rho * (1.0 - rho)
-                    else:
-                        x = s[i] - s[j]
-                        slope = w_ji * (x > -1.0) - w_ij * (x < 1.0)
-                        curve = 0.0
+                    x, e_i, e_j = s[i] - s[j], e[i], e[j]
+                    if wide:
+                        e_i, e_j = pair_exponentials(sigma * x)
+                    slope, curve = pair_slope(loss_kind, sigma, x, e_i, e_j, w_ij, w_ji)
                     if want_loss or want_S:
-                        if loss_kind == 0:
-                            phi_ij = np.log1p(e[j] / e[i])
-                            phi_ji = np.log1p(e[i] / e[j])
-                        else:
-                            phi_ij, phi_ji = max(0.0, 1.0 - x), max(0.0, 1.0 + x)
+                        phi_ij, phi_ji = pair_phi(loss_kind, sigma, x, e_i, e_j)
                         losses[block] += delta * (w_ij * phi_ij + w_ji * phi_ji)
                         if want_S:
                             S[block, k, l] += delta * raw_ij * phi_ij
                             S[block, l, k] += delta * raw_ji * phi_ji
                     if pair_norm:
-                        delta = delta / (0.01 + abs(s[i] - s[j]))
+                        delta = delta / (0.01 + abs(x))
                     gi += slope * delta
                     hi += curve * delta
                     g[j] -= slope * delta
