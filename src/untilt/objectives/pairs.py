@@ -23,7 +23,7 @@ from untilt.objectives.units import PairUnits
 DELTAS = {"none": 0, "dcg": 1, "ndcg": 1, "arp": 2}
 LOSSES = {"logistic": 0, "hinge": 1}
 # Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
-BLOCKS = 64
+_BLOCKS = 64
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 
@@ -89,23 +89,51 @@ class PairObjective:
         label units take it from `table` either way.
         """
         assert not (want_S and packed_weighted), "S is unweighted: ask the objective before baking"
-        units = self.units
-        depth = max(1, units.depth)
-        W = np.ones((depth, depth)) if table is None else np.ascontiguousarray(table, dtype=float)
-        n_blocks = max(1, min(BLOCKS, len(units.query_ptr) - 1))
-        bounds = block_bounds(units, n_blocks)
-        gradient, hessian = np.zeros(units.n_rows), np.zeros(units.n_rows)
-        S = np.zeros((n_blocks, depth, depth) if want_S else (n_blocks, 1, 1))
-        losses = np.zeros(n_blocks)
+        units, sums = self.units, PassSums.zeros(self.units, want_S=want_S)
         _pass(
-            np.ascontiguousarray(scores, dtype=np.float64), bounds, units.indptr, units.row,
-            units.place, units.start, units.above, units.below, units.gain, units.scale, W,
-            packed_weighted, float(self.sigma), DELTAS[self.metric], LOSSES[self.loss],
-            self.pair_norm, self.truncation or np.iinfo(np.int64).max, units.plain,
-            units.against_all, want_loss, want_S, gradient, hessian, S, losses,
+            np.ascontiguousarray(scores, dtype=np.float64), sums.bounds, units.indptr, units.row,
+            units.place, units.start, units.above, units.below, units.gain, units.scale,
+            weights_of(table, units), packed_weighted, float(self.sigma), DELTAS[self.metric],
+            LOSSES[self.loss], self.pair_norm, self.truncation or np.iinfo(np.int64).max,
+            units.plain, units.against_all, want_loss, want_S, sums.gradient, sums.hessian, sums.S,
+            sums.losses,
         )  # fmt: skip
-        total = float(losses.sum()) if want_loss else float("nan")
-        return PairPass(gradient, hessian, total, S.sum(axis=0) if want_S else None)
+        return sums.result(want_loss=want_loss, want_S=want_S)
+
+
+@dataclass(frozen=True, eq=False)
+class PassSums:
+    """What the kernels add to: rows are written by one block alone, S and losses per block."""
+
+    bounds: IntArray
+    gradient: FloatArray
+    hessian: FloatArray
+    S: FloatArray
+    losses: FloatArray
+
+    @classmethod
+    def zeros(cls, units: PairUnits, *, want_S: bool) -> "PassSums":
+        """Empty sums for a pass over these units."""
+        n_blocks = max(1, min(_BLOCKS, len(units.query_ptr) - 1))
+        depth = max(1, units.depth) if want_S else 1
+        return cls(
+            bounds=_block_bounds(units, n_blocks),
+            gradient=np.zeros(units.n_rows),
+            hessian=np.zeros(units.n_rows),
+            S=np.zeros((n_blocks, depth, depth)),
+            losses=np.zeros(n_blocks),
+        )
+
+    def result(self, *, want_loss: bool, want_S: bool) -> PairPass:
+        """The sums over blocks, where asked for."""
+        loss = float(self.losses.sum()) if want_loss else float("nan")
+        return PairPass(self.gradient, self.hessian, loss, self.S.sum(axis=0) if want_S else None)
+
+
+def weights_of(table: FloatArray | None, units: PairUnits) -> FloatArray:
+    """The table as kernels want it; all ones where there is none."""
+    depth = max(1, units.depth)
+    return np.ones((depth, depth)) if table is None else np.ascontiguousarray(table, dtype=float)
 
 
 def check_shape(sigma: float, truncation: int | None) -> None:
@@ -118,7 +146,7 @@ def check_shape(sigma: float, truncation: int | None) -> None:
         )
 
 
-def block_bounds(units: PairUnits, n_blocks: int) -> IntArray:
+def _block_bounds(units: PairUnits, n_blocks: int) -> IntArray:
     """Units at which blocks begin: whole queries each, with about the same number of pairs."""
     length = np.diff(units.indptr)
     work = np.concatenate([[0], np.cumsum(length * length)])[units.query_ptr]

@@ -1,0 +1,172 @@
+"""Lambdas of average precision: what a swap changes depends on all labels of the list.
+
+With R relevant documents, cnt(r) of them at ranks 1..r, and
+
+    m(r) = cnt(r)/r - sum of 1/r' over the relevant ranks r' <= r,     p(r) = m(r) + 1/r,
+
+swapping a relevant document at rank a with an irrelevant one at rank b changes average precision by
+
+    |dAP| = (m(a) - m(b))/R    where a < b: precision is lost at a, won at b, and every relevant
+                               document between them loses 1/r
+    |dAP| = (p(b) - p(a))/R    where b < a: the other way round
+
+so a pair costs one subtraction ([burges2010lambdamart]_). Because cnt takes in every label of the
+list, sessions with different clicks on one slate do not add up before the ranking is known: units
+are distinct lists here, and only equal lists are counted together.
+"""
+
+from dataclasses import dataclass
+
+import numba as nb
+import numpy as np
+
+from untilt._core.arrays import FloatArray, IntArray
+from untilt.errors import OptionError
+from untilt.objectives.pairs import (
+    FASTMATH,
+    LOSSES,
+    PairPass,
+    PassSums,
+    check_shape,
+    exponentials,
+    pair_exponentials,
+    pair_phi,
+    pair_slope,
+    ranks_of,
+    weights_of,
+)
+from untilt.objectives.units import PairUnits
+
+
+@dataclass(frozen=True, eq=False)
+class MapObjective:
+    """The pair loss with |dAP|, in the shape of `PairObjective`.
+
+    A document is relevant where its gain is above 0; how far above makes no difference. Pairs of
+    the same label change nothing when swapped, so clicked x all pairs are clicked x unclicked ones
+    here, and what makes a table exact for the former does not carry over.
+
+    Parameters
+    ----------
+    units : built with ``collapse_pairs=False``
+    loss, sigma, pair_norm, truncation : as in `PairObjective`
+    """
+
+    units: PairUnits
+    loss: str = "logistic"
+    sigma: float = 1.0
+    pair_norm: bool = False
+    truncation: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise OptionError(f"loss must be one of {', '.join(LOSSES)}. Got {self.loss!r}.")
+        check_shape(self.sigma, self.truncation)
+        if np.any(self.units.start >= 0):
+            raise OptionError(
+                "average precision needs the labels of every list, but these units hold summed "
+                "pairs. Build them with collapse_pairs=False."
+            )
+
+    def baked(self, table: FloatArray, offset: FloatArray | None = None) -> "MapObjective":  # noqa: ARG002
+        """The same objective: lists keep their labels, so there is nothing to multiply into."""
+        if offset is not None:
+            raise OptionError(
+                "metric='map' cannot take an affine correction: swapping two documents of the same "
+                "label changes nothing, so the correction would reach only some of the pairs. Use "
+                "metric='dcg' with this weighting, or a bias without eps_plus and eps_minus."
+            )
+        return self
+
+    def evaluate(
+        self,
+        scores: FloatArray,
+        table: FloatArray | None = None,
+        *,
+        want_loss: bool = False,
+        want_S: bool = False,
+        packed_weighted: bool = False,  # noqa: ARG002  no pairs are packed here
+    ) -> PairPass:
+        """One pass at these scores (one per training row)."""
+        units, sums = self.units, PassSums.zeros(self.units, want_S=want_S)
+        _pass(
+            np.ascontiguousarray(scores, dtype=np.float64), sums.bounds, units.indptr, units.row,
+            units.place, units.gain, units.scale, weights_of(table, units), float(self.sigma),
+            LOSSES[self.loss], self.pair_norm, self.truncation or np.iinfo(np.int64).max,
+            want_loss, want_S, sums.gradient, sums.hessian, sums.S, sums.losses,
+        )  # fmt: skip
+        return sums.result(want_loss=want_loss, want_S=want_S)
+
+
+@nb.njit(cache=True, inline="always")
+def _swap_terms(
+    rank: IntArray, relevant: FloatArray, at_rank: FloatArray, m: FloatArray, p: FloatArray
+) -> float:
+    """m and p of the module's formula for each row; returns R.
+
+    `at_rank` is scratch space: whether the document at each rank is relevant, then m by rank.
+    """
+    length = len(rank)
+    for i in range(length):
+        at_rank[rank[i]] = relevant[i]
+    count, harmonic = 0.0, 0.0
+    for r in range(length):
+        count += at_rank[r]
+        harmonic += at_rank[r] / (r + 1.0)
+        at_rank[r] = count / (r + 1.0) - harmonic
+    for i in range(length):
+        m[i] = at_rank[rank[i]]
+        p[i] = m[i] + 1.0 / (rank[i] + 1.0)
+    return count
+
+
+@nb.njit(parallel=True, cache=True, fastmath=FASTMATH)
+def _pass(
+    scores: FloatArray, bounds: IntArray, indptr: IntArray, row: IntArray, place: IntArray,
+    gain: FloatArray, scale: FloatArray, table: FloatArray, sigma: float, loss_kind: int,
+    pair_norm: bool, truncation: int, want_loss: bool, want_S: bool, gradient: FloatArray,
+    hessian: FloatArray, S: FloatArray, losses: FloatArray,
+) -> None:  # fmt: skip
+    for block in nb.prange(len(bounds) - 1):
+        for u in range(bounds[block], bounds[block + 1]):
+            begin, length = indptr[u], indptr[u + 1] - indptr[u]
+            s, e, rank = np.empty(length), np.empty(length), np.empty(length, np.int64)
+            relevant, at_rank = np.empty(length), np.empty(length)
+            m, p = np.empty(length), np.empty(length)
+            g, h = np.zeros(length), np.zeros(length)
+            for i in range(length):
+                s[i] = scores[row[begin + i]]
+                relevant[i] = 1.0 if gain[begin + i] > 0.0 else 0.0
+            ranks_of(s, rank)
+            R = _swap_terms(rank, relevant, at_rank, m, p)
+            if R < 1 or length <= R:
+                continue
+            wide = exponentials(s, sigma, e)
+            for i in range(length):
+                if relevant[i] == 0.0:
+                    continue
+                k = place[begin + i]
+                for j in range(length):
+                    if relevant[j] > 0.0 or (rank[i] >= truncation and rank[j] >= truncation):
+                        continue
+                    l = place[begin + j]  # noqa: E741  the formula's symbol
+                    delta = (m[i] - m[j] if rank[i] < rank[j] else p[j] - p[i]) / R
+                    w_ij = scale[u] * table[k, l]
+                    x, e_i, e_j = s[i] - s[j], e[i], e[j]
+                    if wide:
+                        e_i, e_j = pair_exponentials(sigma * x)
+                    slope, curve = pair_slope(loss_kind, sigma, x, e_i, e_j, w_ij, 0.0)
+                    if want_loss or want_S:
+                        phi, _ = pair_phi(loss_kind, sigma, x, e_i, e_j)
+                        losses[block] += delta * w_ij * phi
+                        if want_S:
+                            S[block, k, l] += delta * scale[u] * phi
+                    if pair_norm:
+                        delta = delta / (0.01 + abs(x))
+                    g[i] += slope * delta
+                    h[i] += curve * delta
+                    g[j] -= slope * delta
+                    h[j] += curve * delta
+            for i in range(length):
+                gradient[row[begin + i]] += g[i]
+                hessian[row[begin + i]] += h[i]
