@@ -114,3 +114,17 @@ def test_no_lists_at_all() -> None:
     assert values_per_list(METRICS, [], [], [0]).shape == (0, len(METRICS))
     assert values_per_list(METRICS, [], [], [0, 0]).shape == (1, len(METRICS))
     assert np.isnan(NDCG(5).mean([], [], [0]).value)
+
+
+def test_many_lists_equal_the_same_lists_in_small_parts(rng: np.random.Generator) -> None:
+    lengths = rng.integers(0, 30, 2000)
+    indptr = np.r_[0, np.cumsum(lengths)]
+    assert indptr[-1] > 25_000  # enough rows for the parallel loop
+    scores = rng.integers(0, 9, indptr[-1])
+    labels = rng.choice([0, 0, 1, 2], indptr[-1])
+    together = values_per_list(METRICS, scores, labels, indptr, empty="skip")
+    for first in range(0, 2000, 400):
+        a, b = indptr[first], indptr[first + 400]
+        part = indptr[first : first + 401] - a
+        values = values_per_list(METRICS, scores[a:b], labels[a:b], part, empty="skip")
+        np.testing.assert_array_equal(together[first : first + 400], values)

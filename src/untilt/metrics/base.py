@@ -150,19 +150,17 @@ def values_per_list(
     if len(y) and any(formula.gain == kernel.EXPONENTIAL for formula in formulas):
         _check_exponent(float(y.max()))
     longest = int(ragged.lengths(starts).max(initial=0))
-    return kernel.values_of_lists(
-        s,
-        y,
-        starts,
-        TIES[ties],
-        np.array([formula.walk for formula in formulas], dtype=np.int64),
-        np.array([formula.gain for formula in formulas], dtype=np.int64),
-        np.array([formula.relevant_from for formula in formulas], dtype=np.float64),
-        np.array([formula.norm for formula in formulas], dtype=np.int64),
-        np.array([m.discount(longest) for m in metrics]).reshape(len(metrics), longest),
-        np.array([longest if m.cut is None else m.cut for m in metrics], dtype=np.int64),
-        np.array([metric.empty_value(empty) for metric in metrics], dtype=np.float64),
+    walk, gain, norm, relevant_from = (np.array(codes) for codes in zip(*formulas, strict=True))
+    codes = kernel.Formulas(
+        walk=walk,
+        gain=gain,
+        relevant_from=relevant_from,
+        norm=norm,
+        discount=np.array([metric.discount(longest) for metric in metrics]),
+        cut=np.array([longest if metric.cut is None else metric.cut for metric in metrics]),
+        empty=np.array([metric.empty_value(empty) for metric in metrics]),
     )
+    return kernel.values_of_lists(s, y, starts, TIES[ties], codes)
 
 
 def mean_of_lists(

@@ -6,6 +6,8 @@ of equal score fill in random order, and the walks give the exact expectation ov
 [mcsherry2008ties]_. The other rules for ties are the special case of groups of one.
 """
 
+from typing import NamedTuple
+
 import numba as nb
 import numpy as np
 
@@ -21,51 +23,88 @@ LINEAR, EXPONENTIAL, BINARY = 0, 1, 2
 ONE, TOTAL_GAIN, IDEAL = 0, 1, 2
 
 
-@nb.njit(parallel=True, cache=True)
-def values_of_lists(
-    scores: FloatArray,
-    labels: FloatArray,
-    indptr: IntArray,
-    ties: int,
-    walk: IntArray,
-    gain: IntArray,
-    relevant_from: FloatArray,
-    norm: IntArray,
-    discount: FloatArray,
-    cut: IntArray,
-    empty: FloatArray,
-) -> FloatArray:
-    """Value of each metric m on each list, shape (lists, metrics).
+class Formulas(NamedTuple):
+    """Metrics m = 0, 1, ... in the codes above, one entry for each.
 
     `discount` has shape (metrics, longest list); `cut[m]` is the last rank that counts, `empty[m]`
     the value of a list without any gain.
     """
-    n_lists, n_metrics = len(indptr) - 1, len(walk)
-    values = np.empty((n_lists, n_metrics))
-    for i in nb.prange(n_lists):
-        score, label = scores[indptr[i] : indptr[i + 1]], labels[indptr[i] : indptr[i + 1]]
-        order = _order(score, label, ties)
-        ends = _group_ends(score[order], ties == AVERAGE)
-        ranked, best = label[order], -np.sort(-label)
-        for m in range(n_metrics):
-            g = _gains(ranked, gain[m], relevant_from[m])
-            total = g.sum()
-            if total == 0:
-                values[i, m] = empty[m]
-                continue
-            last = min(len(g), cut[m])
-            if walk[m] == EACH_GAIN:
-                value = _each_gain(g, ends, discount[m], last)
-            elif walk[m] == PRECISION_AT_GAIN:
-                value = _precision_at_gain(g, ends, discount[m], last)
-            else:
-                value = _first_gain(g, ends, discount[m], last)
-            if norm[m] == TOTAL_GAIN:
-                value /= total
-            elif norm[m] == IDEAL:
-                value /= np.dot(_gains(best, gain[m], relevant_from[m])[:last], discount[m, :last])
-            values[i, m] = value
+
+    walk: IntArray
+    gain: IntArray
+    relevant_from: FloatArray
+    norm: IntArray
+    discount: FloatArray
+    cut: IntArray
+    empty: FloatArray
+
+
+def values_of_lists(
+    scores: FloatArray, labels: FloatArray, indptr: IntArray, ties: int, formulas: Formulas
+) -> FloatArray:
+    """Value of each metric on each list, shape (lists, metrics)."""
+    # Waking the threads costs more than a few thousand rows do: 20 ms on a busy machine.
+    loop = _many_lists if len(scores) > 20_000 else _few_lists
+    values = np.empty((len(indptr) - 1, len(formulas.walk)))
+    loop(scores, labels, indptr, ties, formulas, values)
     return values
+
+
+@nb.njit(parallel=True, cache=True)
+def _many_lists(
+    scores: FloatArray,
+    labels: FloatArray,
+    indptr: IntArray,
+    ties: int,
+    formulas: Formulas,
+    values: FloatArray,
+) -> None:
+    for i in nb.prange(len(indptr) - 1):
+        a, b = indptr[i], indptr[i + 1]
+        _one_list(scores[a:b], labels[a:b], ties, formulas, values[i])
+
+
+@nb.njit(cache=True)
+def _few_lists(
+    scores: FloatArray,
+    labels: FloatArray,
+    indptr: IntArray,
+    ties: int,
+    formulas: Formulas,
+    values: FloatArray,
+) -> None:
+    for i in range(len(indptr) - 1):
+        a, b = indptr[i], indptr[i + 1]
+        _one_list(scores[a:b], labels[a:b], ties, formulas, values[i])
+
+
+@nb.njit(cache=True)
+def _one_list(
+    score: FloatArray, label: FloatArray, ties: int, formulas: Formulas, values: FloatArray
+) -> None:
+    order = _order(score, label, ties)
+    ends = _group_ends(score[order], ties == AVERAGE)
+    ranked, best = label[order], -np.sort(-label)
+    for m in range(len(formulas.walk)):
+        gain, relevant_from = formulas.gain[m], formulas.relevant_from[m]
+        g = _gains(ranked, gain, relevant_from)
+        total = g.sum()
+        if total == 0:
+            values[m] = formulas.empty[m]
+            continue
+        last = min(len(g), formulas.cut[m])
+        discount = formulas.discount[m, :last]
+        if formulas.walk[m] == EACH_GAIN:
+            value = _each_gain(g, ends, discount)
+        elif formulas.walk[m] == PRECISION_AT_GAIN:
+            value = _precision_at_gain(g, ends, discount)
+        else:
+            value = _first_gain(g, ends, discount)
+        if formulas.norm[m] == TOTAL_GAIN:
+            value /= total
+        elif formulas.norm[m] == IDEAL:
+            value /= np.sum(_gains(best[:last], gain, relevant_from) * discount)
+        values[m] = value
 
 
 @nb.njit(cache=True)
@@ -102,24 +141,24 @@ def _gains(label: FloatArray, kind: int, relevant_from: float) -> FloatArray:
 
 
 @nb.njit(cache=True)
-def _each_gain(g: FloatArray, ends: IntArray, discount: FloatArray, last: int) -> float:
+def _each_gain(g: FloatArray, ends: IntArray, discount: FloatArray) -> float:
     """E sum_r lambda(r) g_r: in a group each document takes each place equally often."""
-    value, a = 0.0, 0
+    value, a, last = 0.0, 0, len(discount)
     while a < last:
         b = ends[a]
-        value += g[a:b].sum() * discount[a : min(b, last)].sum() / (b - a)
+        value += g[a:b].sum() * discount[a:b].sum() / (b - a)
         a = b
     return value
 
 
 @nb.njit(cache=True)
-def _precision_at_gain(g: FloatArray, ends: IntArray, discount: FloatArray, last: int) -> float:
+def _precision_at_gain(g: FloatArray, ends: IntArray, discount: FloatArray) -> float:
     """E sum over relevant r of lambda(r) * (relevant documents at ranks 1..r).
 
     A group of n places with p relevant documents, f found before it: its place t = 0, 1, ... holds
     a relevant one with probability p/n, and then t (p - 1)/(n - 1) of the t places before it do.
     """
-    value, found, a = 0.0, 0.0, 0
+    value, found, a, last = 0.0, 0.0, 0, len(discount)
     while a < last:
         b = ends[a]
         n, p = b - a, g[a:b].sum()
@@ -133,13 +172,13 @@ def _precision_at_gain(g: FloatArray, ends: IntArray, discount: FloatArray, last
 
 
 @nb.njit(cache=True)
-def _first_gain(g: FloatArray, ends: IntArray, discount: FloatArray, last: int) -> float:
+def _first_gain(g: FloatArray, ends: IntArray, discount: FloatArray) -> float:
     """E lambda(rank of the first relevant document), 0 where it lies below the cut.
 
     In the first group that holds p relevant among n, place t is the first relevant one with
     probability P(none before) * p/(n - t).
     """
-    value, a = 0.0, 0
+    value, a, last = 0.0, 0, len(discount)
     while a < last:
         b = ends[a]
         p = g[a:b].sum()
