@@ -40,6 +40,8 @@ class PairwiseDebiasing(JointWeighting):
     def __post_init__(self) -> None:
         if not self.p >= 0:
             raise OptionError(f"p must be at least 0. Got {self.p} instead.")
+        if not 0 < self.floor <= 1:
+            raise OptionError(f"floor must lie above 0 and up to 1. Got {self.floor} instead.")
 
     def table(self, depth: int) -> FloatArray:
         """The start: all ones."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import BoolArray, FloatArray
 from untilt.bias.known import as_examination
 from untilt.bias.position_bias import PositionBias
 from untilt.errors import OptionError
@@ -75,8 +75,10 @@ class PNS(_FromBias):
 class PRS(_FromBias):
     r"""Propensity ratio scoring: W[k, l] = min(clip, theta_l / theta_k).
 
-    In expectation over examination only relevant documents are compared with observed irrelevant
-    ones (equation 10 of [wang2020prs]_). Right under the position-based model without click noise.
+    Equation 10 of [wang2020prs]_: in expectation over examination only relevant documents are
+    compared with observed irrelevant ones. That is exact for weights o_l/theta_k, with o_l whether
+    the unclicked document was examined; theta_l stands in for it, and a relevant, unexamined
+    document then still loses with weight theta_l (1 - theta_l), where IPS has 1 - theta_l.
     With clip 1 the table is min(theta_k, theta_l)/theta_k, symmetric up to 1/theta_k; without a
     clip (``clip=inf``) it reverses the shown order: see `is_consistent`.
     """
@@ -98,7 +100,7 @@ class PRS(_FromBias):
 class BayesIPS(_FromBias):
     r"""Bayes-IPS for trust bias: W[k, l] = (eps+_k / (eps+_k + eps-_k)) / max(clip, theta_k).
 
-    The factor is P(relevant | clicked, examined) with even prior odds ([agarwal2019addressing]_).
+    The factor is P(relevant | clicked, examined) with even prior odds ([agarwal2019trust]_).
     Not unbiased under trust bias (the affine correction is); lower variance.
     """
 
@@ -112,6 +114,9 @@ class BayesIPS(_FromBias):
                 "BayesIPS needs a bias with eps_plus and eps_minus: estimate it with TrustEM, or "
                 "give KnownBias(examination, eps_plus=..., eps_minus=...)."
             )
+        bias: Any = self.bias
+        clicked = bias.eps_plus + bias.eps_minus > 0
+        _check_trust(bias, clicked, "eps_plus or eps_minus must be above 0")
 
     def table(self, depth: int) -> FloatArray:
         """P(relevant | click) / theta_k in each row."""
@@ -127,6 +132,12 @@ class _Affine(_FromBias):
 
     against = "all"
     per_session_norm = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.bias, PositionBias) and self.bias.has_trust:
+            alpha, _ = self.bias.affine()
+            _check_trust(self.bias, alpha > 0, "eps_plus must be above eps_minus")
 
     def offset(self, depth: int) -> FloatArray | None:
         """-beta_k W[k, l] with trust bias, else None."""
@@ -148,7 +159,7 @@ class Balanced(_Affine):
     Bounded by 1, so low variance; and exactly order-consistent: the expected weights of "i above
     j" and "j above i" are s gamma_i and s gamma_j with the same s = min(theta_k, theta_l). With a
     trust-bias curve the affine-corrected label (c - beta_k)/alpha_k takes the place of the click,
-    which keeps that property ([vardasbi2020inverse]_).
+    which keeps that property ([vardasbi2020affine]_).
     """
 
     def table(self, depth: int) -> FloatArray:
@@ -161,7 +172,7 @@ class Balanced(_Affine):
 class AffineIPS(_Affine):
     r"""IPS against all others with the affine correction: the label is (c - beta_k)/alpha_k.
 
-    Unbiased for relevance under trust bias ([vardasbi2020inverse]_), at IPS's variance. `clip`
+    Unbiased for relevance under trust bias ([vardasbi2020affine]_), at IPS's variance. `clip`
     is a floor for alpha_k.
     """
 
@@ -180,3 +191,15 @@ class AffineIPS(_Affine):
 def _check_clip(clip: float) -> None:
     if not 0 <= clip <= 1:
         raise OptionError(f"clip must lie between 0 and 1. Got {clip} instead; 0 is no clipping.")
+
+
+def _check_trust(bias: Any, informative: BoolArray, rule: str) -> None:
+    """Raise where clicks at some position say nothing about relevance."""
+    if informative.all():
+        return
+    k = int(np.argmin(informative))
+    raise OptionError(
+        f"{rule} at every position. Got eps_plus {bias.eps_plus[k]:g} and eps_minus "
+        f"{bias.eps_minus[k]:g} at position {k + 1}, where a click says nothing about relevance. "
+        f"Cut the log above it, or use a bias without eps_plus and eps_minus."
+    )
