@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.bias.position_bias import PositionBias
-from untilt.errors import OptionError
+from untilt.errors import DepthError, OptionError
 
-# Share of examined results by rank, Joachims et al. 2005, as used by [hu2019unbiased]_.
+# Share of examined results by rank [joachims2005eye]_, as used by [hu2019unbiased]_.
 EYE_TRACKING = (0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06)
 
 
@@ -34,7 +34,7 @@ class GivenCurve:
         """theta at these 1-based positions."""
         place = np.asarray(position)
         if place.size and place.min() < 1:
-            raise OptionError(f"positions start at 1. Got {place.min()} instead.")
+            raise DepthError(f"positions start at 1. Got {place.min()} instead.")
         return self._curve(place.astype(float))
 
     @abstractmethod
@@ -59,7 +59,7 @@ class PowerLaw(GivenCurve):
 
 @dataclass(frozen=True)
 class EyeTracking(GivenCurve):
-    """theta_k = rho_k^theta with rho measured by eye tracking ([joachims2005accurately]_).
+    """theta_k = rho_k^theta with rho measured by eye tracking ([joachims2005eye]_).
 
     Beyond position 10 the value of position 10 holds: nothing was measured there.
     """
@@ -137,10 +137,11 @@ def KnownBias(  # noqa: N802  reads as a type: what it makes is one
 
 def as_examination(bias: Any) -> Examination:
     """A `PositionBias`, a given curve, or a plain array of examination probabilities."""
+    # Arrays first: a pandas Series and a JAX array have an `at` of their own.
+    if isinstance(bias, list | tuple) or hasattr(bias, "__array__"):
+        return KnownBias(bias)
     if isinstance(bias, Examination):
         return bias
-    if isinstance(bias, (list, tuple, np.ndarray)):
-        return KnownBias(bias)
     raise OptionError(
         f"bias must be a PositionBias, a curve such as PowerLaw(1.0), or an array of examination "
         f"probabilities by position. Got {type(bias).__name__} instead."

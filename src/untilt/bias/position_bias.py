@@ -105,7 +105,7 @@ class PositionBias:
     def affine(self) -> tuple[FloatArray, FloatArray]:
         """(alpha, beta) with E[click at k] = alpha_k gamma + beta_k.
 
-        alpha_k = theta_k (eps+_k - eps-_k), beta_k = theta_k eps-_k ([vardasbi2020inverse]_);
+        alpha_k = theta_k (eps+_k - eps-_k), beta_k = theta_k eps-_k ([vardasbi2020affine]_);
         without trust bias alpha = theta and beta = 0.
         """
         if self.eps_plus is None or self.eps_minus is None:
