@@ -1,10 +1,11 @@
 """From a log or judged lists to what learners need: feature rows, lists, and pair units."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core import ragged
+from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.errors import OptionError
 from untilt.logs.clicklog import ClickLog
 from untilt.logs.judged import JudgedLists
@@ -126,6 +127,7 @@ def pair_units(
     gain: str,
     query_weight: str = "sessions",
     truncation: int | None = None,
+    collapse_pairs: bool = True,
 ) -> PairUnits:
     """The pair statistics of these lists for a weighting and a metric."""
     gains = gains_of(lists.label, gain)
@@ -145,4 +147,26 @@ def pair_units(
         plain=gain == "plain",
         against_all=weighting.against == "all",
         dense=offset is not None,
+        collapse_pairs=collapse_pairs,
+    )
+
+
+def restrict_rows(lists: TrainingLists, keep: BoolArray) -> TrainingLists:
+    """Only the lists of the queries whose rows are kept; a query's rows stay or go together."""
+    kept_query = np.zeros(int(lists.row_query.max()) + 1, dtype=bool)
+    kept_query[lists.row_query[keep]] = True
+    chosen = np.flatnonzero(kept_query[lists.query])
+    rows = ragged.rows_of_lists(lists.indptr, chosen)
+    new_row = np.cumsum(keep) - 1
+    return replace(
+        lists,
+        features=lists.features[keep],
+        indptr=ragged.indptr_of(ragged.lengths(lists.indptr)[chosen]),
+        query=lists.query[chosen],
+        row=new_row[lists.row[rows]],
+        place=lists.place[rows],
+        label=lists.label[rows],
+        count=lists.count[chosen],
+        slate_of_list=lists.slate_of_list[chosen],
+        row_query=lists.row_query[keep],
     )

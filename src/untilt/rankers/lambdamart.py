@@ -1,0 +1,221 @@
+"""LambdaMART on LightGBM, with a table of weights for pairs of positions."""
+
+from typing import Any, Self
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt.errors import OptionError
+from untilt.logs.clicklog import ClickLog
+from untilt.logs.judged import JudgedLists
+from untilt.rankers.base import Ranker
+from untilt.rankers.boosting import Boosted, boost
+from untilt.rankers.posterior import posterior_objective
+from untilt.rankers.recipes import (
+    LambdaOptions,
+    affine_curves,
+    click_cells,
+    label_objective,
+    lambda_objective,
+    pbm_objective,
+)
+from untilt.rankers.targets import ips_labels, relevance_counts
+from untilt.rankers.training import TrainingLists, training_lists
+from untilt.rankers.tree_objectives import PairTreeObjective, TreeObjective
+from untilt.rankers.watch import watch_for
+from untilt.weighting.base import Weighting
+from untilt.weighting.tables import Naive
+
+OBJECTIVES = ("lambda", "pbm-likelihood", "ips-label", "posterior-label")
+
+
+class LambdaMART(Ranker):
+    r"""Boosted trees on lambdas, each pair weighted by W[position of clicked, position of other].
+
+    .. math:: \lambda_{ij} = -\sigma / (1 + e^{\sigma (s_i - s_j)}) |\Delta Z_{ij}| W[k_i, k_j]
+
+    ([burges2010ranknet]_; sigma, trees, rate, leaves and sampling as in [hu2019unbiased]_).
+    Sessions of the same list are collapsed first, so cost grows with distinct lists. Trained on
+    `JudgedLists` it is the plain algorithm on labels.
+
+    Parameters
+    ----------
+    weighting : a table of pair weights such as `PRS(bias)`, "auto", or None for raw clicks
+    bias : the position bias, for the pointwise objectives and for "auto"
+    objective : "lambda", or a pointwise companion on the same trees: "pbm-likelihood" (best with
+        few sessions), "ips-label" (best with very many), "posterior-label" (between the two)
+    metric : what a swap changes: "ndcg", "dcg", "arp", "map", or "none" for plain pairs
+    gain : "exponential" (2^y - 1), "linear", "plain", or "auto" (by the kind of labels)
+    pair_norm : divide a pair's gradient by 0.01 + |s_i - s_j|
+    query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
+    min_data_in_leaf : distinct documents, not impressions; min_sum_hessian_in_leaf is on a scale
+        where an average query weighs 1 in all
+    lightgbm_params : any further parameter of LightGBM; wins over the ones above
+    early_stopping : rounds without improvement on `fit(..., valid=...)` before training stops
+
+    Fitted: `booster_`, `n_trees_`, `bias_` and `bias_history_` (joint weightings), `choice_`
+    (weighting="auto"), `feature_importances_`, `watched_`, `summary_`.
+    """
+
+    def __init__(
+        self,
+        weighting: Weighting | str | None = None,
+        *,
+        bias: Any = None,
+        objective: str = "lambda",
+        metric: str = "ndcg",
+        gain: str = "auto",
+        sigma: float = 2.0,
+        pair_norm: bool = True,
+        truncation: int | None = None,
+        query_weight: str = "sessions",
+        n_trees: int = 300,
+        learning_rate: float = 0.05,
+        n_leaves: int = 31,
+        min_data_in_leaf: int = 20,
+        min_sum_hessian_in_leaf: float = 1e-3,
+        feature_fraction: float = 0.9,
+        bagging_fraction: float = 0.9,
+        folds: int = 5,
+        lightgbm_params: dict[str, Any] | None = None,
+        early_stopping: int | None = None,
+        n_threads: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.weighting = weighting
+        self.bias = bias
+        self.objective = objective
+        self.metric = metric
+        self.gain = gain
+        self.sigma = sigma
+        self.pair_norm = pair_norm
+        self.truncation = truncation
+        self.query_weight = query_weight
+        self.n_trees = n_trees
+        self.learning_rate = learning_rate
+        self.n_leaves = n_leaves
+        self.min_data_in_leaf = min_data_in_leaf
+        self.min_sum_hessian_in_leaf = min_sum_hessian_in_leaf
+        self.feature_fraction = feature_fraction
+        self.bagging_fraction = bagging_fraction
+        self.folds = folds
+        self.lightgbm_params = lightgbm_params
+        self.early_stopping = early_stopping
+        self.n_threads = n_threads
+        self.seed = seed
+
+    def fit(
+        self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
+    ) -> Self:
+        """Learn from clicks or labels; with `early_stopping`, `valid` decides when to stop."""
+        self._check()
+        if self.weighting == "auto":
+            from untilt.rankers.auto import fit_auto
+
+            return fit_auto(self, data, valid)
+        lists = training_lists(data)
+        objective = self._objective(lists)
+        watch = watch_for(valid, self._watch_bias(), self.early_stopping)
+        boosted = boost(
+            lists,
+            objective,
+            params=self.parameters(),
+            n_trees=self.n_trees,
+            n_threads=self.n_threads,
+            watch=watch,
+        )
+        return self._keep(boosted, lists, objective)
+
+    def parameters(self) -> dict[str, Any]:
+        """The LightGBM parameters this ranker trains with."""
+        return {
+            "learning_rate": self.learning_rate,
+            "num_leaves": self.n_leaves,
+            "min_data_in_leaf": self.min_data_in_leaf,
+            "min_sum_hessian_in_leaf": self.min_sum_hessian_in_leaf,
+            "feature_fraction": self.feature_fraction,
+            "bagging_fraction": self.bagging_fraction,
+            "bagging_freq": 1 if self.bagging_fraction < 1 else 0,
+            "seed": self.seed,
+            **(self.lightgbm_params or {}),
+        }
+
+    @property
+    def feature_importances_(self) -> dict[str, float]:
+        """Total gain of each feature's splits, as a share of all."""
+        self._check_fitted()
+        gains = self.booster_.feature_importance("gain", iteration=self.n_trees_)
+        shares = gains / max(float(gains.sum()), 1e-300)
+        return dict(zip(self.feature_names_, shares.tolist(), strict=True))
+
+    def options(self) -> LambdaOptions:
+        """The options that shape the lambdas."""
+        return LambdaOptions(
+            metric=self.metric,
+            gain=self.gain,
+            sigma=self.sigma,
+            pair_norm=self.pair_norm,
+            truncation=self.truncation,
+            query_weight=self.query_weight,
+        )
+
+    def _objective(self, lists: TrainingLists) -> TreeObjective:
+        if self.objective == "lambda" or lists.judged:
+            weighting = Naive() if self.weighting is None or lists.judged else self.weighting
+            assert isinstance(weighting, Weighting)
+            return lambda_objective(lists, weighting, self.options())
+        if self.objective == "pbm-likelihood":
+            return pbm_objective(lists, self.bias, self.query_weight)
+        if self.objective == "ips-label":
+            curves = affine_curves(self.bias, lists.depth)
+            labels = ips_labels(relevance_counts(click_cells(lists), *curves))
+            return label_objective(lists, labels, self.options())
+        return posterior_objective(self, lists)
+
+    def _keep(self, boosted: Boosted, lists: TrainingLists, objective: Any) -> Self:
+        self.booster_, self.n_trees_ = boosted.booster, boosted.n_trees
+        self.watched_ = boosted.watched
+        self.feature_names_ = lists.feature_names
+        self.bias_, self.bias_history_ = None, []
+        if isinstance(objective, PairTreeObjective):
+            self.bias_, self.bias_history_ = objective.bias(), objective.history
+        self.summary_ = {
+            "trained_on": "judged lists" if lists.judged else "clicks",
+            "objective": self.objective,
+            "weighting": repr(self.weighting),
+            "queries": len(np.unique(lists.query)),
+            "documents": lists.n_rows,
+            "sessions": int(lists.count.sum()),
+            "distinct_lists": len(lists.query),
+            "trees": self.n_trees_,
+        }
+        return self
+
+    def _watch_bias(self) -> Any:
+        if self.bias is not None:
+            return self.bias
+        return self.weighting.position_bias if isinstance(self.weighting, Weighting) else None
+
+    def _scores(self, features: FloatArray) -> FloatArray:
+        scores = self.booster_.predict(
+            features, num_iteration=self.n_trees_, num_threads=self.n_threads or 0
+        )
+        return np.asarray(scores, dtype=float)
+
+    def _check(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise OptionError(
+                f"objective must be one of {', '.join(OBJECTIVES)}. Got {self.objective!r}."
+            )
+        if isinstance(self.weighting, str) and self.weighting != "auto":
+            raise OptionError(
+                f"weighting must be a table such as ut.PRS(bias), 'auto' or None. "
+                f"Got {self.weighting!r} instead."
+            )
+        if self.objective != "lambda" and self.weighting not in (None, "auto"):
+            raise OptionError(
+                f"objective {self.objective!r} takes the bias itself (bias=...), not a table of "
+                "pair weights. Leave weighting out, or use objective='lambda'."
+            )
+        if self.n_trees < 1:
+            raise OptionError(f"n_trees must be at least 1. Got {self.n_trees} instead.")

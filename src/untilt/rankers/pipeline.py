@@ -1,0 +1,54 @@
+"""For people with their own LightGBM or XGBoost pipeline: the objective, and matching rows."""
+
+from typing import Any
+
+from untilt.logs.clicklog import ClickLog
+from untilt.logs.judged import JudgedLists
+from untilt.rankers.boosting import dataset_of
+from untilt.rankers.recipes import LambdaOptions, lambda_objective
+from untilt.rankers.training import training_lists
+from untilt.rankers.tree_objectives import PairTreeObjective
+from untilt.weighting.base import Weighting
+from untilt.weighting.tables import Naive
+
+
+def objective(
+    log: ClickLog | JudgedLists,
+    weighting: Weighting | None = None,
+    *,
+    metric: str = "ndcg",
+    gain: str = "auto",
+    sigma: float = 2.0,
+    pair_norm: bool = True,
+    truncation: int | None = None,
+    query_weight: str = "sessions",
+) -> PairTreeObjective:
+    """The objective that `LambdaMART` trains on, for `lightgbm.train` or `xgboost.train`.
+
+    It expects the rows of `lightgbm_dataset(log)` or `xgboost_matrix(log)`: every document that was
+    shown, once. A joint weighting keeps its state inside, so make a new one for each training.
+
+    ``lightgbm.train({"objective": ut.objective(log, ut.PRS(bias))}, ut.lightgbm_dataset(log))``
+    """
+    options = LambdaOptions(
+        metric=metric,
+        gain=gain,
+        sigma=sigma,
+        pair_norm=pair_norm,
+        truncation=truncation,
+        query_weight=query_weight,
+    )
+    return lambda_objective(training_lists(log), weighting or Naive(), options)
+
+
+def lightgbm_dataset(log: ClickLog | JudgedLists, params: dict[str, Any] | None = None) -> Any:
+    """A `lightgbm.Dataset` whose rows are those that `objective(log, ...)` expects."""
+    return dataset_of(training_lists(log), params)
+
+
+def xgboost_matrix(log: ClickLog | JudgedLists) -> Any:
+    """An `xgboost.DMatrix` whose rows are those that `objective(log, ...)` expects."""
+    import xgboost
+
+    lists = training_lists(log)
+    return xgboost.DMatrix(lists.features, feature_names=list(lists.feature_names))

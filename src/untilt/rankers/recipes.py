@@ -1,0 +1,127 @@
+"""How each objective of `LambdaMART` is put together from lists, a weighting and a bias."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray
+from untilt.bias.known import as_position_bias
+from untilt.errors import OptionError
+from untilt.objectives.pairs import PairObjective
+from untilt.objectives.pbm import PbmLikelihood, pbm_cells
+from untilt.objectives.units import build_units, list_norms
+from untilt.rankers.training import TrainingLists, pair_units
+from untilt.rankers.tree_objectives import PairTreeObjective, PbmTreeObjective
+from untilt.weighting.base import Weighting
+from untilt.weighting.tables import Naive
+
+
+@dataclass(frozen=True)
+class LambdaOptions:
+    """What shapes the lambdas."""
+
+    metric: str = "ndcg"
+    gain: str = "auto"
+    sigma: float = 2.0
+    pair_norm: bool = True
+    truncation: int | None = None
+    query_weight: str = "sessions"
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def lambda_objective(
+    lists: TrainingLists, weighting: Weighting, options: LambdaOptions
+) -> PairTreeObjective:
+    """Pairs of the sessions, weighted by a table."""
+    units = pair_units(
+        lists,
+        weighting,
+        metric=options.metric,
+        gain=resolved_gain(options.gain, lists),
+        query_weight=options.query_weight,
+        truncation=options.truncation,
+        collapse_pairs=options.metric != "map",
+    )
+    return PairTreeObjective(_pair_objective(units, options), weighting)
+
+
+def label_objective(
+    lists: TrainingLists, labels: FloatArray, options: LambdaOptions
+) -> PairTreeObjective:
+    """One list per query over all its shown documents, with a graded label for each."""
+    order = np.argsort(lists.row_query, kind="stable")
+    queries, per_query = np.unique(lists.row_query, return_counts=True)
+    indptr = ragged.indptr_of(per_query)
+    gain = labels[order]
+    traffic = np.bincount(lists.query, weights=lists.list_weights(options.query_weight))[queries]
+    units = build_units(
+        indptr=indptr,
+        query=queries,
+        row=order,
+        place=np.zeros(len(order), dtype=np.int64),
+        gain=gain,
+        weight=traffic * list_norms(indptr, gain, options.metric, options.truncation),
+        slate_of_list=np.arange(len(queries)),
+        n_rows=lists.n_rows,
+        collapse_pairs=False,
+    )
+    return PairTreeObjective(_pair_objective(units, options), Naive())
+
+
+def pbm_objective(
+    lists: TrainingLists, bias: Any, query_weight: str = "sessions"
+) -> PbmTreeObjective:
+    """The position-based likelihood of the clicks."""
+    alpha, beta = affine_curves(bias, lists.depth)
+    return PbmTreeObjective(PbmLikelihood(click_cells(lists, query_weight), alpha, beta))
+
+
+def click_cells(lists: TrainingLists, query_weight: str | None = None) -> Any:
+    """Clicks and impressions by (row, position); in sessions, or on the scale of the weights."""
+    if not np.all((lists.label == 0) | (lists.label == 1)):
+        raise OptionError(
+            "this objective models clicks, but the log's label is not 0/1. "
+            "Use objective='lambda', or log.with_label(...) with a click column."
+        )
+    weight = lists.count if query_weight is None else lists.list_weights(query_weight)
+    return pbm_cells(
+        row=lists.row,
+        place=lists.place,
+        label=lists.label,
+        weight=np.repeat(weight, np.diff(lists.indptr)).astype(float),
+        n_rows=lists.n_rows,
+    )
+
+
+def affine_curves(bias: Any, depth: int) -> tuple[FloatArray, FloatArray]:
+    """(alpha, beta) of a bias at positions 1..depth."""
+    if bias is None:
+        raise OptionError(
+            "this objective needs the position bias: give bias=..., for instance an estimate "
+            "(ut.AllPairs().fit(log).bias_) or a curve (ut.PowerLaw(1.0))."
+        )
+    alpha, beta = as_position_bias(bias, depth).affine()
+    return alpha[:depth], beta[:depth]
+
+
+def resolved_gain(gain: str, lists: TrainingLists) -> str:
+    """ "auto": 2^y - 1 for graded judgements, the label itself for clicks and measured feedback."""
+    if gain != "auto":
+        return gain
+    whole = np.all(lists.label == np.round(lists.label)) and lists.label.max(initial=0) <= 30
+    return "exponential" if whole and lists.judged else "linear"
+
+
+def _pair_objective(units: Any, options: LambdaOptions) -> Any:
+    chosen: dict[str, Any] = {
+        "sigma": options.sigma,
+        "pair_norm": options.pair_norm,
+        "truncation": options.truncation,
+    }
+    if options.metric == "map":
+        from untilt.objectives.map_lambdas import MapObjective
+
+        return MapObjective(units, **chosen)
+    return PairObjective(units, metric=options.metric, **chosen)

@@ -1,0 +1,73 @@
+"""Graded labels from clicks: what a document's relevance is, as far as the clicks tell.
+
+Per (query, document), with n_k impressions and c_k clicks at position k:
+
+    IPS label   r  = sum_k c_k / sum_k n_k theta_k
+    posterior   mu = g + v/(v + noise) (r - g),  noise = g (1 - theta g)/(n theta)
+
+g is the prediction of a position-based likelihood model that has not seen the query (cross-fitted),
+v the variance of true relevance around it, by moments. With few sessions mu is the model, with
+many it is the counts: an empirical-Bayes bridge ([efron1973stein]_ is the idea).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt.objectives.pbm import PbmCells
+
+
+@dataclass(frozen=True, eq=False)
+class RelevanceCounts:
+    """Per training row: the IPS estimate of relevance and the information behind it.
+
+    With trust bias r = sum (c_k - n_k beta_k) / sum n_k alpha_k, which is unbiased for relevance.
+    """
+
+    estimate: FloatArray
+    exposure: FloatArray
+    noise_factor: FloatArray
+
+    def noise(self, relevance: FloatArray) -> FloatArray:
+        """Variance of the estimate where the relevance is this."""
+        g = np.clip(relevance, 1e-3, 1.0)
+        return g * np.clip(1 - self.noise_factor * g, 1e-3, None) / self.exposure
+
+
+def relevance_counts(cells: PbmCells, alpha: FloatArray, beta: FloatArray) -> RelevanceCounts:
+    """Pool the positions of each document: clicks over expected examinations."""
+    exposure = cells.sums(cells.shown * alpha[cells.place])
+    corrected = cells.sums(cells.clicks - cells.shown * beta[cells.place])
+    squared = cells.sums(cells.shown * alpha[cells.place] ** 2)
+    exposure = np.maximum(exposure, 1e-12)
+    return RelevanceCounts(corrected / exposure, exposure, squared / exposure)
+
+
+def ips_labels(counts: RelevanceCounts) -> FloatArray:
+    """r, kept in [0, 1]: relevance is a probability."""
+    return np.clip(counts.estimate, 0.0, 1.0)
+
+
+def posterior_labels(counts: RelevanceCounts, prior: FloatArray) -> tuple[FloatArray, float]:
+    """(mu, v): each document's estimate shrunk towards the prior as far as it is noise."""
+    noise = counts.noise(prior)
+    v = residual_variance(counts, prior, noise)
+    mu = prior + v / (v + noise) * (counts.estimate - prior)
+    return np.clip(mu, 0.0, 1.0), v
+
+
+def residual_variance(counts: RelevanceCounts, prior: FloatArray, noise: FloatArray) -> float:
+    """v by moments: E (r - g)^2 = v + noise, weighted so that precise rows count.
+
+    Weights 1/(v + noise)^2 are those of least variance; a few rounds settle them.
+    """
+    squared = (counts.estimate - prior) ** 2
+    v = float(np.var(prior)) + 1e-4
+    for _ in range(20):
+        weight = 1 / (v + noise) ** 2
+        new = max(float(np.sum(weight * (squared - noise)) / np.sum(weight)), 1e-6)
+        if abs(new - v) < 1e-4 * v:
+            break
+        v = new
+    return v
