@@ -1,7 +1,39 @@
-"""untilt: learn rankers from biased clicks."""
+"""untilt: learn rankers from biased clicks.
+
+A name is fetched from its home when it is first used: `import untilt` takes milliseconds, and
+compiled libraries are loaded only by what needs them. `__init__.pyi` says the same to type checkers
+and editors; tests/test_public_names.py holds the two together.
+"""
+
+from importlib import import_module
 
 from untilt._version import __version__
-from untilt.logs.clicklog import ClickLog
-from untilt.logs.judged import JudgedLists
+from untilt.errors import UntiltError
 
-__all__ = ["ClickLog", "JudgedLists", "__version__"]
+_NAMES = {
+    "untilt.bias.known": "ClickCountGuess EyeTracking KnownBias PageSteps PowerLaw",
+    "untilt.bias.position_bias": "PositionBias",
+    "untilt.evaluation.judged": "evaluate",
+    "untilt.logs.clicklog": "ClickLog",
+    "untilt.logs.judged": "JudgedLists",
+    "untilt.logs.letor": "read_letor write_letor",
+    "untilt.metrics": "ARP DCG MAP MRR NDCG Precision Recall parse_metric",
+    "untilt.weighting": (
+        "AffineIPS Balanced BayesIPS IPS Naive PNS PRS PairwiseDebiasing is_consistent"
+    ),
+}
+_HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
+
+__all__ = ["UntiltError", "__version__"]
+__all__ += list(_HOME)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'untilt' has no attribute {name!r}")
+    globals()[name] = value = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})
