@@ -10,10 +10,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from untilt.errors import OptionError
 from untilt.logs.judged import JudgedLists
 from untilt.logs.letor_collect import Collector
 from untilt.logs.letor_lines import line_blocks
+from untilt.logs.letor_parse import MOST_COLUMNS
 from untilt.logs.letor_write import write_judged
 
 PathLike = str | os.PathLike[str]
@@ -69,7 +72,9 @@ def write_letor(judged: JudgedLists, path: PathLike) -> None:
     two things that the format has no place for: feature names, and whether an id such as 12 was
     text. Document ids go into the comment unless they are the places in the query.
     """
-    write_judged(judged, Path(_paths(path)[0]))
+    if not isinstance(path, (str, os.PathLike)):
+        raise OptionError(f"path must be one file. Got {path!r} instead.")
+    write_judged(judged, _paths(path)[0])
 
 
 def _paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
@@ -97,10 +102,14 @@ def _names(feature_names: Sequence[str] | None) -> tuple[str, ...] | None:
 def _width(n_features: int | None, names: tuple[str, ...] | None) -> int | None:
     if n_features is None:
         return None if names is None else len(names)
-    if isinstance(n_features, bool) or not isinstance(n_features, int) or n_features < 1:
-        raise OptionError(f"n_features must be a whole number >= 1. Got {n_features!r} instead.")
+    whole = isinstance(n_features, (int, np.integer)) and not isinstance(n_features, bool)
+    if not whole or not 1 <= n_features <= MOST_COLUMNS:
+        raise OptionError(
+            f"n_features must be a whole number from 1 to {MOST_COLUMNS:,}. "
+            f"Got {n_features!r} instead."
+        )
     if names is not None and len(names) != n_features:
         raise OptionError(
             f"feature_names must have n_features = {n_features} entries. Got {len(names)} instead."
         )
-    return n_features
+    return int(n_features)

@@ -8,16 +8,22 @@ from untilt.errors import BadRowsError, FileFormatError
 from untilt.logs.judged import JudgedLists
 from untilt.logs.letor_errors import bad_row, not_text, scattered_query
 from untilt.logs.letor_lines import physical_memory
-from untilt.logs.letor_parse import FINE, Block, Slices, parse, query_starts, read_slowly, slices_of
-
-MOST_COLUMNS = 1 << 20
+from untilt.logs.letor_parse import (
+    FINE,
+    MOST_COLUMNS,
+    Block,
+    Slices,
+    parse,
+    query_starts,
+    read_slowly,
+    slices_of,
+)
 
 
 class Collector:
     """Takes the lines of one or more files, block by block, and gives the judged lists."""
 
     def __init__(self, *, n_features: int | None, first_id: int) -> None:
-        self._fixed_width = n_features
         self._most_columns = n_features or MOST_COLUMNS
         self._first_id = first_id
         self._width = n_features or 0
@@ -131,10 +137,12 @@ class Collector:
     def _texts(
         self, block: Block, data: bytes, spans: IntArray, rows: IntArray | None = None
     ) -> list[str]:
+        if np.array_equal(spans[:, 0], spans[:, 1]):  # most files name no documents
+            return [""] * len(spans)
         found = [data[begin:end] for begin, end in spans.tolist()]
         try:
             # No id holds a newline, so one decoding serves all of them.
-            return b"\n".join(found).decode().split("\n") if found else []
+            return b"\n".join(found).decode().split("\n")
         except UnicodeDecodeError:
             place = next(i for i, one in enumerate(found) if not _is_text(one))
             row = place if rows is None else int(rows[place])

@@ -51,5 +51,8 @@ def not_text(where: str, found: bytes) -> BadRowsError:
 
 def shown(found: bytes) -> str:
     """Bytes as a message may show them: short, quoted, and readable whatever they hold."""
-    text = found[:40].decode("utf-8", errors="backslashreplace")
-    return (repr(text) if found else "the end of the line") + ("..." if len(found) > 40 else "")
+    if not found:
+        return "the end of the line"
+    start = found[:40]
+    text = repr(start.decode()) if start.isascii() else repr(start)[1:]
+    return text + ("..." if len(found) > 40 else "")

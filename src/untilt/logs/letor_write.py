@@ -1,6 +1,7 @@
 """Judged lists to LETOR text: rows are formatted in parallel, slice by slice."""
 
 import gzip
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +16,10 @@ from untilt._core.files import replacing
 from untilt.errors import BadRowsError, OptionError
 from untilt.logs.judged import JudgedLists
 from untilt.logs.letor_numbers import MOST_VALUE_BYTES, write_value, write_whole
+from untilt.logs.letor_parse import threads_for
 
 _BATCH_BYTES = 1 << 25
-_N_SLICES = 16
+_SLICE_BYTES = 1 << 19
 _SPACE, _COLON, _NEWLINE = ord(" "), ord(":"), ord("\n")
 _BLANKS = frozenset("\0\t\n\v\f\r ")
 
@@ -51,9 +53,19 @@ def _check(judged: JudgedLists) -> None:
         )
 
 
+def _refuse_twins(queries: list[str]) -> None:
+    """Equal ids would be merged, or be refused as scattered, when the file is read."""
+    if len(set(queries)) < len(queries):
+        twin = next(query for query, count in Counter(queries).items() if count > 1)
+        raise BadRowsError(
+            f"query_id must be unique to be written as LETOR text. Got {twin} twice. Rename one."
+        )
+
+
 def _heads(judged: JudgedLists) -> list[bytes]:
     """`label qid:ID` of each row."""
     queries = [_id_text(value, "query_id", "#") for value in judged.query_id.tolist()]
+    _refuse_twins(queries)
     labels = judged.labels.tolist()
     owners = ragged.list_of_row(judged.indptr).tolist()
     return [
@@ -114,12 +126,14 @@ def _formatted(
     buffer = np.empty(min(batch, n_rows) * row_bytes, dtype=np.uint8)
     for first in range(0, n_rows, batch):
         rows = slice(first, first + batch)
-        start = np.linspace(0, len(heads[rows]), _N_SLICES + 1).astype(np.int64)
-        end = _format(
-            *(buffer, row_bytes, start, features[rows]),
-            *_joined(heads[rows]),
-            *_joined(tails[rows]),
-        )
+        n_slices = 1 + len(heads[rows]) * row_bytes // _SLICE_BYTES
+        start = np.linspace(0, len(heads[rows]), n_slices + 1).astype(np.int64)
+        with threads_for(n_slices):
+            end = _format(
+                *(buffer, row_bytes, start, features[rows]),
+                *_joined(heads[rows]),
+                *_joined(tails[rows]),
+            )
         for begin, finish in zip((start * row_bytes).tolist(), end.tolist(), strict=False):
             yield buffer[begin:finish].data
 
