@@ -29,7 +29,7 @@ def read_letor(
     feature_names: Sequence[str] | None = None,
     zero_based: bool = False,
 ) -> JudgedLists:
-    """Read judged lists from LETOR (SVMlight) text, plain or gzip.
+    r"""Read judged lists from LETOR (SVMlight) text, plain or gzip.
 
     Each line is `label qid:ID id:value id:value ... # comment`, with any spacing and the features
     in any order; blank lines and lines with a comment alone are skipped. A feature that a line does
@@ -52,7 +52,12 @@ def read_letor(
 
     Examples
     --------
-    >>> judged = read_letor(["S1.txt.gz", "S2.txt.gz"])    # doctest: +SKIP
+    >>> from tempfile import NamedTemporaryFile
+    >>> with NamedTemporaryFile("w", suffix=".txt") as file:
+    ...     _ = file.write("2 qid:a 1:0.5 2:1 #docid = X\n0 qid:a 2:3 #docid = Y\n")
+    ...     file.flush()
+    ...     read_letor(file.name)
+    JudgedLists(1 queries, 2 documents, 2 features, labels {0, 2})
     """
     names = _names(feature_names)
     collector = Collector(n_features=_width(n_features, names), first_id=0 if zero_based else 1)
