@@ -1,0 +1,92 @@
+"""People get sentences and tables, machines one JSON object."""
+
+import json
+
+import numpy as np
+import pytest
+
+from untilt.cli.console import bar, plain, speaking
+from untilt.cli.options import parse_columns
+from untilt.errors import OptionError
+
+
+def test_people_read_stdout_and_nothing_is_recorded_there(capsys):
+    with speaking(as_json=False, verbose=False) as out:
+        out.say("a [b] c")
+        out.heading("numbers")
+        out.table(("name", "value", ""), [("clicks", "1,000", "██")])
+        out.detail("only with -v")
+        out.record(clicks=1000)
+    stdout, stderr = capsys.readouterr()
+    assert stderr == ""
+    assert stdout.splitlines() == ["a [b] c", "", "numbers", *stdout.splitlines()[3:]]
+    assert [line.split() for line in stdout.splitlines()[3:]] == [
+        ["name", "value"],
+        ["clicks", "1,000", "██"],
+    ]
+
+
+def test_machines_get_one_object_and_nothing_else(capsys):
+    with speaking(as_json=True, verbose=True) as out:
+        out.say("for people")
+        out.table(("name",), [("x",)])
+        out.detail("reading")
+        out.record(clicks=np.int64(3), rate=np.array([0.5, np.nan]))
+    stdout, stderr = capsys.readouterr()
+    assert json.loads(stdout) == {"clicks": 3, "rate": [0.5, None]}
+    assert "reading" in stderr
+
+
+def test_a_failed_command_prints_no_object(capsys):
+    def fail() -> None:
+        with speaking(as_json=True, verbose=False) as out:
+            out.record(clicks=3)
+            raise OptionError("no")
+
+    with pytest.raises(OptionError):
+        fail()
+    assert capsys.readouterr().out == ""
+
+
+def test_plain_values_are_what_json_knows(tmp_path):
+    value = {
+        "path": tmp_path,
+        "names": ("a", "b"),
+        1: {"inf": float("inf"), "nested": [np.float32(0.5), np.bool_(True), None]},
+    }
+    assert json.loads(json.dumps(plain(value), allow_nan=False)) == {
+        "path": str(tmp_path),
+        "names": ["a", "b"],
+        "1": {"inf": None, "nested": [0.5, True, None]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "drawn"),
+    [(1.0, "████"), (0.5, "██"), (1 / 32, "▏"), (7 / 32, "▉"), (0.0, ""), (float("nan"), "")],
+)
+def test_bars_have_the_length_of_their_value(value, drawn):
+    assert bar(value, 1.0, width=4) == drawn
+
+
+def test_bars_of_nothing_are_empty():
+    assert bar(0.0, 0.0) == ""
+
+
+def test_columns_are_a_mapping():
+    assert parse_columns(["query_id=srch_id", "click=a=b"]) == {
+        "query_id": "srch_id",
+        "click": "a=b",
+    }
+    assert parse_columns(None) == {}
+
+
+@pytest.mark.parametrize("pair", ["query_id", "=x", "query_id="])
+def test_a_column_without_both_names_is_refused(pair):
+    with pytest.raises(OptionError, match=f"NAME=COLUMN.*{pair!r}"):
+        parse_columns([pair])
+
+
+def test_a_column_named_twice_is_refused():
+    with pytest.raises(OptionError, match="'click' twice: 'a' and 'b'"):
+        parse_columns(["click=a", "click=b"])
