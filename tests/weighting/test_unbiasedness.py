@@ -2,7 +2,7 @@
 
 Setting of [wang2020prs]_ sections 3 and 4: relevance r is 0 or 1, a document is clicked if and
 only if it is relevant and examined, and examination o_j ~ Bernoulli(theta_j) independently. The
-weighted sums come out of the pair kernel itself: each outcome is a list that weighs its probability.
+weighted sums come out of the pair kernel itself: every outcome is a list of its probability.
 """
 
 import itertools

@@ -1,0 +1,448 @@
+"""The pair kernel equals the sum over plain sessions, one after the other."""
+
+import numba as nb
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from untilt.bias.known import KnownBias
+from untilt.errors import OptionError
+from untilt.objectives.map_lambdas import MapObjective
+from untilt.objectives.pairs import PairObjective
+from untilt.objectives.units import build_units
+from untilt.rankers.training import pair_units, training_lists
+from untilt.weighting import ALL_WEIGHTINGS, IPS, PRS, Balanced, Naive
+
+METRICS = ("none", "dcg", "ndcg", "arp", "map")
+QUERIES, DOCUMENTS, DEPTH = 4, 40, 9
+TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def a_bias(depth=DEPTH, noise=0.0):
+    """No two positions alike; with noise, trust bias that falls with the position."""
+    k = np.arange(1, depth + 1)
+    return KnownBias(k**-0.7, eps_plus=1 - 0.3 * noise / k, eps_minus=noise * 0.4 / k)
+
+
+def a_label(rng, n, kind):
+    if kind == "click":
+        return rng.integers(0, 2, n).astype(float)
+    if kind == "graded":
+        return rng.integers(0, 4, n).astype(float)
+    return np.where(rng.random(n) < 0.5, rng.exponential(size=n), 0.0)
+
+
+def make_sessions(rng, often=5, label="click"):
+    """Several orders of the same documents, gaps between positions, lists of 1 to 6, repeats.
+
+    Half of the slates are shown often and keep summed pairs, the others once and keep labels.
+    """
+    sessions = []
+    for query in range(QUERIES):
+        documents = np.arange(query, DOCUMENTS, QUERIES)[:7]
+        for length, times in [(1, often), (2, often), (6, often), (2, 1), (4, 1), (6, 1)]:
+            shown, places = rng.permutation(documents)[:length], rng.permutation(DEPTH)[:length]
+            for _ in range(times):
+                alike = (shown, np.sort(places), a_label(rng, length, label))
+                sessions += [alike] * int(rng.integers(1, 4))
+    return sessions
+
+
+def make_scores(rng, n=DOCUMENTS):
+    """One decimal: plenty of ties."""
+    return np.round(rng.normal(size=n), 1)
+
+
+def objective_of(log, weighting, *, metric, gain="linear", query_weight="sessions", **options):
+    """(objective, rows): as rankers build it; rows are the documents behind the training rows."""
+    units = pair_units(
+        training_lists(log),
+        weighting,
+        metric=metric,
+        gain=gain,
+        query_weight=query_weight,
+        truncation=options.get("truncation"),
+        collapse_pairs=metric != "map",
+    )
+    if metric == "map":
+        return MapObjective(units, **options), np.unique(log.document)
+    return PairObjective(units, metric=metric, **options), np.unique(log.document)
+
+
+def session_weight(log):
+    """Rankers scale the weights so that an average query weighs 1."""
+    return len(np.unique(log.query)) / log.n_sessions
+
+
+def assert_same(found, expected, rows, *, S=True):
+    assert_allclose(found.gradient, expected.gradient[rows], **TOLERANCE)
+    assert_allclose(found.hessian, expected.hessian[rows], **TOLERANCE)
+    assert_allclose(found.loss, expected.loss, **TOLERANCE)
+    if S:
+        deep = len(found.S)
+        assert_allclose(found.S, expected.S[:deep, :deep], **TOLERANCE)
+
+
+def twin_options(weighting, **options):
+    return {
+        "against": weighting.against,
+        "per_session_norm": weighting.per_session_norm,
+        **options,
+    }
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("make", ALL_WEIGHTINGS, ids=lambda make: make.__name__)
+def test_collapsed_equals_the_sum_over_sessions(rng, slow_twin, as_log, make, metric, loss):
+    sessions, scores = make_sessions(rng), make_scores(rng)
+    log = as_log(sessions, DOCUMENTS, QUERIES, rng)
+    weighting = make(a_bias())
+    W = weighting.table(DEPTH)
+    objective, rows = objective_of(log, weighting, metric=metric, loss=loss, sigma=1.7)
+    expected = slow_twin(
+        sessions, scores, W, metric=metric, loss=loss, sigma=1.7,
+        session_weight=session_weight(log), **twin_options(weighting),
+    )  # fmt: skip
+    found = objective.evaluate(scores[rows], W, want_loss=True, want_S=True)
+    assert_same(found, expected, rows)
+    baked = objective.baked(W).evaluate(scores[rows], W, want_loss=True, packed_weighted=True)
+    assert_same(baked, expected, rows, S=False)
+
+
+def test_the_log_has_summed_pairs_and_labels_side_by_side(rng, as_log):
+    """Or the tests of this file would say nothing about one of the two."""
+    log = as_log(make_sessions(rng), DOCUMENTS, QUERIES, rng)
+    objective, _ = objective_of(log, Naive(), metric="none")
+    packed = objective.units.start >= 0
+    assert packed.sum() >= 4
+    assert (~packed).sum() >= 4
+    assert log.n_lists > objective.units.n_units
+    assert 1 in np.diff(objective.units.indptr)
+
+
+@pytest.mark.parametrize("gain", ["linear", "exponential", "plain"])
+@pytest.mark.parametrize("label", ["graded", "continuous"])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("against", ["unclicked", "all"])
+def test_graded_and_continuous_labels(rng, slow_twin, as_log, against, metric, label, gain):
+    sessions, scores = make_sessions(rng, label=label), make_scores(rng)
+    log = as_log(sessions, DOCUMENTS, QUERIES, rng)
+    weighting = IPS(a_bias(), clip=0.3, against=against)
+    W = weighting.table(DEPTH)
+    objective, rows = objective_of(log, weighting, metric=metric, gain=gain)
+    found = objective.evaluate(scores[rows], W, want_loss=True, want_S=True)
+    expected = slow_twin(
+        sessions, scores, W, metric=metric, gain=gain, session_weight=session_weight(log),
+        **twin_options(weighting),
+    )  # fmt: skip
+    assert_same(found, expected, rows)
+
+
+@pytest.mark.parametrize("truncation", [None, 1, 3])
+@pytest.mark.parametrize("pair_norm", [False, True])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_pair_norm_and_truncation(rng, slow_twin, as_log, metric, loss, pair_norm, truncation):
+    sessions, scores = make_sessions(rng, label="graded"), make_scores(rng)
+    log = as_log(sessions, DOCUMENTS, QUERIES, rng)
+    weighting = PRS(a_bias())
+    W = weighting.table(DEPTH)
+    options = {"loss": loss, "pair_norm": pair_norm, "truncation": truncation, "sigma": 0.8}
+    objective, rows = objective_of(log, weighting, metric=metric, **options)
+    found = objective.evaluate(scores[rows], W, want_loss=True, want_S=True)
+    expected = slow_twin(
+        sessions, scores, W, metric=metric, session_weight=session_weight(log), **options
+    )
+    assert_same(found, expected, rows)
+
+
+@pytest.mark.parametrize("make", [Balanced, ALL_WEIGHTINGS[-2]], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("metric", ["none", "dcg", "ndcg", "arp"])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_an_affine_correction_equals_the_sum_over_sessions(
+    rng, slow_twin, as_log, loss, metric, make
+):
+    sessions, scores = make_sessions(rng), make_scores(rng)
+    log = as_log(sessions, DOCUMENTS, QUERIES, rng)
+    weighting = make(a_bias(noise=1.0))
+    W, offset = weighting.table(DEPTH), weighting.offset(DEPTH)
+    assert offset is not None
+    objective, rows = objective_of(log, weighting, metric=metric, loss=loss)
+    assert np.all(objective.units.start >= 0), "an offset reaches summed pairs only"
+    baked = objective.baked(W, offset)
+    found = baked.evaluate(scores[rows], W, want_loss=True, packed_weighted=True)
+    expected = slow_twin(
+        sessions, scores, W, metric=metric, loss=loss, offset=offset,
+        session_weight=session_weight(log), **twin_options(weighting),
+    )  # fmt: skip
+    assert_same(found, expected, rows, S=False)
+    assert_allclose(objective.evaluate(scores[rows], want_S=True).S, expected.S, **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("metric", "loss", "times"),
+    [(metric, loss, 1) for metric in METRICS for loss in ("logistic", "hinge")]
+    + [("none", "hinge", 30), ("ndcg", "logistic", 30)],
+)
+def test_long_lists_with_ties(rng, slow_twin, as_log, metric, loss, times):
+    """300 documents: ranks by sorting instead of counting; summed pairs where shown 30 times."""
+    documents, places = rng.permutation(300), np.arange(300)
+    sessions = [(documents, places, 1.0 * (rng.random(300) < 0.05)) for _ in range(times)]
+    scores = make_scores(rng, 300)
+    log = as_log(sessions, 300, 1)
+    weighting = PRS(a_bias(300))
+    W = weighting.table(300)
+    objective, rows = objective_of(log, weighting, metric=metric, loss=loss)
+    assert np.all(objective.units.start >= 0) == (times == 30)
+    found = objective.evaluate(scores[rows], W, want_loss=True, want_S=True)
+    expected = slow_twin(sessions, scores, W, metric=metric, loss=loss, session_weight=1 / times)
+    assert_same(found, expected, rows)
+
+
+@pytest.mark.parametrize("query_weight", ["sessions", "sqrt", "equal"])
+def test_queries_weigh_as_asked(rng, slow_twin, as_log, query_weight):
+    """A session weighs 1/traffic^power of its query; on the whole, an average query weighs 1."""
+    sessions, scores = make_sessions(rng), make_scores(rng)
+    log = as_log(sessions, DOCUMENTS, QUERIES, rng)
+    objective, rows = objective_of(log, Naive(), metric="ndcg", query_weight=query_weight)
+    found = objective.evaluate(scores[rows], want_loss=True)
+    power = {"sessions": 0.0, "sqrt": 0.5, "equal": 1.0}[query_weight]
+    of_query = [[s for s in sessions if s[0][0] % QUERIES == q] for q in range(QUERIES)]
+    total = sum(len(own) ** (1 - power) for own in of_query) / QUERIES
+    expected = sum(
+        slow_twin(own, scores, np.ones((DEPTH, DEPTH)), metric="ndcg",
+                  session_weight=len(own) ** -power / total).gradient
+        for own in of_query
+    )  # fmt: skip
+    assert_allclose(found.gradient, expected[rows], **TOLERANCE)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_counts_equal_repeated_sessions(rng, as_log, metric):
+    sessions, scores = make_sessions(rng), make_scores(rng)
+    counted = as_log(sessions, DOCUMENTS, QUERIES)
+    again = np.repeat(np.arange(counted.n_lists), counted.sessions)
+    repeated = counted.take(again, count=np.ones(len(again), dtype=np.int64))
+    assert counted.n_lists < repeated.n_lists == counted.n_sessions
+    passes = []
+    for log in (counted, repeated):
+        objective, rows = objective_of(log, PRS(a_bias()), metric=metric)
+        W = PRS(a_bias()).table(DEPTH)
+        passes.append(objective.evaluate(scores[rows], W, want_loss=True))
+    assert_allclose(passes[0].gradient, passes[1].gradient, **TOLERANCE)
+    assert_allclose(passes[0].loss, passes[1].loss, **TOLERANCE)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_gradients_are_finite_differences_of_the_loss(rng, as_log, metric, loss):
+    """|dZ| is fixed between changes of rank, so this holds for lambdas too where nothing ties."""
+    log = as_log(make_sessions(rng, often=2, label="graded"), DOCUMENTS, QUERIES, rng)
+    W = PRS(a_bias()).table(DEPTH)
+    objective, rows = objective_of(log, PRS(a_bias()), metric=metric, loss=loss, sigma=1.3)
+    scores = rng.normal(size=len(rows))
+
+    def at(step):
+        return objective.evaluate(scores + step, W, want_loss=True)
+
+    here, h = at(0), 1e-5
+    for row in range(len(rows)):
+        step = np.zeros(len(rows))
+        step[row] = h
+        more, less = at(step), at(-step)
+        assert here.gradient[row] == pytest.approx((more.loss - less.loss) / (2 * h), abs=1e-8)
+        curve = (more.gradient[row] - less.gradient[row]) / (2 * h)
+        assert here.hessian[row] == pytest.approx(curve, abs=1e-8)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_S_adds_up_to_the_unweighted_loss_and_with_the_table_to_the_weighted_one(
+    rng, as_log, loss, metric
+):
+    log = as_log(make_sessions(rng), DOCUMENTS, QUERIES, rng)
+    objective, rows = objective_of(log, PRS(a_bias()), metric=metric, loss=loss)
+    scores, W = make_scores(rng)[rows], PRS(a_bias()).table(DEPTH)
+    plain = objective.evaluate(scores, want_loss=True)
+    weighted = objective.evaluate(scores, W, want_loss=True, want_S=True)
+    assert weighted.S.sum() == pytest.approx(plain.loss, rel=1e-12)
+    assert np.sum(W * weighted.S) == pytest.approx(weighted.loss, rel=1e-12)
+    assert np.all(np.diag(weighted.S) == 0)
+
+
+def test_what_is_not_asked_for_is_not_given(rng, as_log):
+    log = as_log(make_sessions(rng, often=1), DOCUMENTS, QUERIES, rng)
+    for metric in ("ndcg", "map"):
+        objective, rows = objective_of(log, Naive(), metric=metric)
+        passed = objective.evaluate(np.zeros(len(rows)))
+        assert passed.S is None
+        assert np.isnan(passed.loss)
+
+
+@pytest.mark.skipif(nb.config.NUMBA_NUM_THREADS < 2, reason="numba was given one thread")
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_number_of_threads_makes_no_difference_at_all(rng, as_log, metric):
+    log = as_log(make_sessions(rng, often=20), DOCUMENTS, QUERIES, rng)
+    objective, rows = objective_of(log, PRS(a_bias()), metric=metric)
+    scores, W = rng.normal(size=len(rows)), PRS(a_bias()).table(DEPTH)
+    before, passes = nb.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            nb.set_num_threads(threads)
+            passes.append(objective.evaluate(scores, W, want_loss=True, want_S=True))
+            baked = objective.baked(W)
+            passes.append(baked.evaluate(scores, W, want_loss=True, packed_weighted=True))
+    finally:
+        nb.set_num_threads(before)
+    for one, two in zip(passes[:2], passes[2:], strict=True):
+        assert np.array_equal(one.gradient, two.gradient)
+        assert np.array_equal(one.hessian, two.hessian)
+        assert one.loss == two.loss
+    assert np.array_equal(passes[0].S, passes[2].S)
+
+
+def one_list(gain, **options):
+    """Units of one list of these gains, shown in order."""
+    n = len(gain)
+    return build_units(
+        indptr=np.array([0, n]),
+        query=np.array([0]),
+        row=np.arange(n),
+        place=np.arange(n),
+        gain=np.asarray(gain, dtype=float),
+        weight=np.ones(1),
+        slate_of_list=np.array([0]),
+        n_rows=n,
+        **options,
+    )
+
+
+def test_one_pair_by_hand():
+    """s = (ln 3, 0), the second clicked: rho = 3/4, |dDCG| = 1 - 1/log2(3)."""
+    objective = PairObjective(one_list([0, 1]), metric="dcg")
+    table = np.array([[1.0, 1.0], [5.0, 1.0]])
+    found = objective.evaluate(np.log([3.0, 1.0]), table, want_loss=True, want_S=True)
+    delta = 1 - 1 / np.log2(3)
+    assert found.gradient == pytest.approx([5 * delta * 3 / 4, -5 * delta * 3 / 4])
+    assert found.hessian == pytest.approx([5 * delta * 3 / 16] * 2)
+    assert found.loss == pytest.approx(5 * delta * np.log(4))
+    assert found.S[1, 0] == pytest.approx(delta * np.log(4))
+    assert np.count_nonzero(found.S) == 1
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("metric", ["none", "dcg", "map"])
+def test_one_far_score_leaves_the_other_pairs_alone(metric, dense):
+    """exp of the scores would overflow; a pair's own difference does not."""
+    if metric == "map":
+        objective = MapObjective(one_list([1, 0, 1, 0], collapse_pairs=False))
+    else:
+        objective = PairObjective(one_list([1, 0, 1, 0], dense=dense), metric=metric)
+    near = objective.evaluate(np.array([50.0, 1.0, 3.0, 2.0]), want_loss=True)
+    for far_off in (2000.0, 1e6):
+        far = objective.evaluate(np.array([far_off, 1.0, 3.0, 2.0]), want_loss=True)
+        assert far.gradient == pytest.approx(near.gradient, abs=1e-12)
+        assert far.hessian == pytest.approx(near.hessian, abs=1e-12)
+        assert far.loss == pytest.approx(near.loss)
+
+
+def test_the_loss_of_a_pair_far_out_of_order_is_its_distance():
+    objective = PairObjective(one_list([1, 0]), metric="none", sigma=2.0)
+    found = objective.evaluate(np.array([0.0, 5000.0]), want_loss=True)
+    assert found.loss == pytest.approx(2 * 5000)
+    assert found.gradient == pytest.approx([-2, 2])
+
+
+@pytest.mark.parametrize("metric", ["none", "dcg", "ndcg", "arp"])
+def test_lists_without_a_pair_give_nothing(metric):
+    for gain in ([], [1.0], [0, 0, 0], [1, 1, 1]):
+        objective = PairObjective(one_list(gain), metric=metric)
+        found = objective.evaluate(np.zeros(len(gain)), want_loss=True, want_S=True)
+        assert not found.gradient.any()
+        assert not found.hessian.any()
+        assert found.loss == 0
+
+
+def test_no_lists_at_all():
+    empty = np.zeros(0, dtype=np.int64)
+    units = build_units(
+        indptr=np.zeros(1, dtype=np.int64), query=empty, row=empty, place=empty,
+        gain=np.zeros(0), weight=np.zeros(0), slate_of_list=empty, n_rows=3,
+    )  # fmt: skip
+    for objective in (PairObjective(units), MapObjective(units)):
+        found = objective.evaluate(np.zeros(3), want_loss=True, want_S=True)
+        assert found.gradient.tolist() == [0, 0, 0]
+        assert found.loss == 0
+
+
+def test_scores_and_table_are_not_written_to(rng, as_log):
+    log = as_log(make_sessions(rng), DOCUMENTS, QUERIES, rng)
+    objective, rows = objective_of(log, PRS(a_bias()), metric="ndcg")
+    scores, W = rng.normal(size=len(rows)), PRS(a_bias()).table(DEPTH)
+    above, copies = objective.units.above.copy(), (scores.copy(), W.copy())
+    objective.baked(W).evaluate(scores, W, packed_weighted=True)
+    objective.evaluate(scores, W, want_S=True)
+    assert np.array_equal(objective.units.above, above)
+    assert np.array_equal(scores, copies[0])
+    assert np.array_equal(W, copies[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": "mrr"}, r"metric must be one of none, dcg, ndcg, arp\. Got 'mrr'"),
+        ({"loss": "square"}, r"loss must be one of logistic, hinge\. Got 'square'"),
+        ({"sigma": 0.0}, r"sigma must be above 0\. Got 0\.0 instead"),
+        ({"truncation": 0}, r"truncation must be at least 1\. Got 0 instead; None takes all pairs"),
+    ],
+)
+def test_options_that_make_no_sense(options, message):
+    with pytest.raises(OptionError, match=message):
+        PairObjective(one_list([1, 0]), **options)
+
+
+@st.composite
+def random_sessions(draw):
+    """Up to 12 sessions of 2 queries over 5 documents each, labels of any kind."""
+    label = draw(st.sampled_from([st.sampled_from([0.0, 1.0]), st.floats(0, 8)]))
+    sessions = []
+    for _ in range(draw(st.integers(1, 12))):
+        query = draw(st.integers(0, 1))
+        length = draw(st.integers(1, 5))
+        shown = np.array(draw(st.permutations(range(5)))[:length]) * 2 + query
+        places = np.sort(draw(st.permutations(range(6)))[:length])
+        labels = np.array(draw(st.lists(label, min_size=length, max_size=length)))
+        sessions += [(shown, places, labels)] * draw(st.integers(1, 3))
+    return sessions
+
+
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    sessions=random_sessions(),
+    scores=st.lists(st.integers(-4, 4), min_size=10, max_size=10),
+    make=st.sampled_from(ALL_WEIGHTINGS),
+    metric=st.sampled_from(METRICS),
+    loss=st.sampled_from(["logistic", "hinge"]),
+    pair_norm=st.booleans(),
+    truncation=st.sampled_from([None, 1, 2]),
+)
+def test_random_logs(
+    slow_twin, as_log, sessions, scores, make, metric, loss, pair_norm, truncation
+):  # fmt: skip
+    scores = np.array(scores) / 4
+    log = as_log(sessions, 10, 2)
+    weighting = make(a_bias(6))
+    W = weighting.table(6)
+    options = {"loss": loss, "pair_norm": pair_norm, "truncation": truncation}
+    objective, rows = objective_of(log, weighting, metric=metric, **options)
+    found = objective.evaluate(scores[rows], W, want_loss=True, want_S=True)
+    expected = slow_twin(
+        sessions, scores, W, metric=metric, session_weight=session_weight(log),
+        **twin_options(weighting, **options),
+    )  # fmt: skip
+    assert_same(found, expected, rows)
