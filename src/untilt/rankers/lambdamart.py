@@ -178,7 +178,9 @@ class LambdaMART(Ranker):
         self.feature_names_ = lists.feature_names
         self.bias_, self.bias_history_ = None, []
         if isinstance(objective, PairTreeObjective):
-            self.bias_, self.bias_history_ = objective.bias(), objective.history
+            # Early stopping drops the last trees; the ratios estimated with them go too.
+            self.bias_ = objective.bias(self.n_trees_)
+            self.bias_history_ = objective.history[: self.n_trees_]
         self.summary_ = {
             "trained_on": "judged lists" if lists.judged else "clicks",
             "objective": self.objective,

@@ -26,7 +26,8 @@ def objective(
     """The objective that `LambdaMART` trains on, for `lightgbm.train` or `xgboost.train`.
 
     It expects the rows of `lightgbm_dataset(log)` or `xgboost_matrix(log)`: every document that was
-    shown, once. A joint weighting keeps its state inside, so make a new one for each training.
+    shown, once, in the order of the log's documents. A joint weighting is learned along the way:
+    `.bias()` and `.history` of the objective tell afterwards, until the next training starts.
 
     ``lightgbm.train({"objective": ut.objective(log, ut.PRS(bias))}, ut.lightgbm_dataset(log))``
     """

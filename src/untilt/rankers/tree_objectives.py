@@ -4,7 +4,7 @@ All have one signature, `objective(scores, dataset) -> (gradient, hessian)`, whi
 XGBoost's alike. The dataset is not looked at: rows are the training rows of the lists.
 """
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -23,7 +23,18 @@ class TreeObjective(Protocol):
         ...
 
 
-class PairTreeObjective:
+class _LikeAFunction:
+    """A copy of a function is the function itself.
+
+    `lightgbm.train` copies its parameters deeply: the history of a joint weighting would be
+    written to a copy that nobody sees, and all pair statistics would be held twice.
+    """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+class PairTreeObjective(_LikeAFunction):
     """Lambdas with a table of pair weights; a joint weighting refreshes its table each round.
 
     `history` holds the state of a joint weighting after each round.
@@ -32,7 +43,7 @@ class PairTreeObjective:
     def __init__(self, objective: PairObjective, weighting: Weighting) -> None:
         self.weighting = weighting
         depth = max(1, objective.units.depth)
-        self._table = weighting.table(depth)
+        self._table = self._start = weighting.table(depth)
         self.history: list[Any] = []
         self._joint = weighting if isinstance(weighting, JointWeighting) else None
         # A table that never changes is multiplied into the pairs once.
@@ -41,13 +52,16 @@ class PairTreeObjective:
 
     def __call__(self, scores: FloatArray, dataset: Any = None) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
         """Gradient and hessian at these scores."""
-        if self._joint is not None and np.any(scores):
-            # The ratios are re-estimated with the ranker so far; at the start they are all 1.
+        if self._joint is not None:
             self._refresh(self._joint, scores)
         result = self._objective.evaluate(scores, self._table, packed_weighted=self._joint is None)
         return result.gradient, result.hessian
 
     def _refresh(self, joint: JointWeighting, scores: FloatArray) -> None:
+        """Estimate the ratios anew with the ranker so far; while it tells nothing they are 1."""
+        if np.all(scores == scores[:1]):  # a training begins; XGBoost's constant is not 0
+            self._table, self.history = self._start, []
+            return
         S = self._objective.evaluate(scores, self._table, want_S=True).S
         assert S is not None
         state = joint.update(S, self.history[-1] if self.history else None)
@@ -60,14 +74,15 @@ class PairTreeObjective:
             scores, self._table, want_loss=True, packed_weighted=self._joint is None
         ).loss
 
-    def bias(self) -> PositionBias | None:
-        """What a joint weighting has learned; None for a given table."""
-        if self._joint is None or not self.history:
+    def bias(self, n_trees: int | None = None) -> PositionBias | None:
+        """What a joint weighting has learned (by the first `n_trees`); None for a given table."""
+        history = self.history[:n_trees]
+        if self._joint is None or not history:
             return None
-        return self._joint.bias_of(self.history[-1], self.history)
+        return self._joint.bias_of(history[-1], history)
 
 
-class PbmTreeObjective:
+class PbmTreeObjective(_LikeAFunction):
     """The position-based likelihood, starting from the best constant score."""
 
     def __init__(self, likelihood: PbmLikelihood) -> None:
