@@ -1,0 +1,130 @@
+"""What linear rankers share: scaled features, weights in both units, how rows and pairs weigh."""
+
+from typing import Any
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray
+from untilt.bias.position_bias import PositionBias
+from untilt.errors import OptionError
+from untilt.objectives.row_units import RowUnits, build_row_units
+from untilt.objectives.units import gains_of
+from untilt.rankers.base import Ranker
+from untilt.rankers.scaling import Scaling, centred_scores, check_finite
+from untilt.rankers.training import TrainingLists
+from untilt.weighting.base import Weighting
+from untilt.weighting.tables import Naive
+
+
+class LinearModel(Ranker):
+    """score = sum_j weight_j (x_j - mean_j), in the features' own units.
+
+    Fitted: `weights_` (raw units), `standardised_weights_` (what one standard deviation of a
+    feature adds to the score; comparable between features), `mean_`, `scale_` (0 for a feature that
+    never varied in training: its weight is 0), `bias_` and `bias_history_` (joint weightings).
+    """
+
+    weights_: FloatArray
+    standardised_weights_: FloatArray
+    mean_: FloatArray
+    scale_: FloatArray
+    bias_: PositionBias | None
+    bias_history_: list[Any]
+
+    @property
+    def feature_importances_(self) -> dict[str, float]:
+        """Size of each standardised weight, as a share of all."""
+        self._check_fitted()
+        size = np.abs(self.standardised_weights_)
+        shares = size / max(float(size.sum()), 1e-300)
+        return dict(zip(self.feature_names_, shares.tolist(), strict=True))
+
+    def _keep_weights(self, v: FloatArray, scaling: Scaling, names: tuple[str, ...]) -> None:
+        self.standardised_weights_ = np.where(scaling.scale > 0, v, 0.0)
+        self.weights_ = scaling.to_raw(v)
+        self.mean_, self.scale_ = scaling.mean, scaling.scale
+        self.feature_names_ = names
+
+    def _scores(self, features: FloatArray) -> FloatArray:
+        check_finite(features, self.feature_names_)
+        return centred_scores(features, self.weights_, self.mean_)
+
+
+def weighting_for(weighting: Weighting | None, lists: TrainingLists) -> Weighting:
+    """The weighting to train with: labels have no position bias, clicks count as they are."""
+    if weighting is None or lists.judged:
+        return Naive()
+    if not isinstance(weighting, Weighting):
+        raise OptionError(
+            "weighting must be a table of pair weights such as ut.IPS(bias), or None for clicks "
+            f"as they are. Got {weighting!r} instead."
+        )
+    return weighting
+
+
+def pair_gain(gain: str, lists: TrainingLists) -> str:
+    """ "auto": pairs of grades all weigh the same; clicks and measured feedback by difference."""
+    if gain != "auto":
+        return gain
+    return "plain" if lists.judged else "linear"
+
+
+def row_table(table: FloatArray) -> FloatArray | None:
+    """W[k] of a table whose weights depend on the clicked position alone, else None."""
+    return table[:, 0] if np.all(table == table[:, :1]) else None
+
+
+def row_units(
+    lists: TrainingLists,
+    row_weight: FloatArray,
+    *,
+    gain: str,
+    query_weight: str,
+    row_offset: FloatArray | None = None,
+) -> RowUnits:
+    """Each document's clicks in each slate, times W[k], plus an affine weighting's W_offset[k]."""
+    gains = gains_of(lists.label, gain)
+    if gain == "plain":
+        gains = (gains > 0).astype(float)
+    worth = gains * row_weight[lists.place]
+    if row_offset is not None:
+        worth = worth + row_offset[lists.place]
+    weight = np.repeat(lists.list_weights(query_weight), ragged.lengths(lists.indptr))
+    return build_row_units(
+        indptr=lists.indptr,
+        query=lists.query,
+        row=lists.row,
+        value=weight * worth,
+        slate_of_list=lists.slate_of_list,
+        n_rows=lists.n_rows,
+    )
+
+
+def training_summary(lists: TrainingLists, weighting: Weighting | None) -> dict[str, Any]:
+    """What a ranker was trained on."""
+    return {
+        "trained_on": "judged lists" if lists.judged else "clicks",
+        "weighting": repr(weighting),
+        "queries": len(np.unique(lists.query)),
+        "documents": lists.n_rows,
+        "sessions": int(lists.count.sum()),
+        "distinct_lists": len(lists.query),
+    }
+
+
+def check_positive(what: str, found: Any, *, or_zero: bool = False) -> None:
+    """Raise unless an option is a finite number above 0 (or 0)."""
+    number = isinstance(found, (int, float, np.number)) and not isinstance(found, bool)
+    if number and np.isfinite(found) and (found > 0 or (or_zero and found == 0)):
+        return
+    least = "at least 0" if or_zero else "above 0"
+    raise OptionError(f"{what} must be a number {least}. Got {found!r} instead.")
+
+
+def nothing_to_learn() -> OptionError:
+    """The error for data without a pair that says which document is better."""
+    return OptionError(
+        "there is nothing to learn from: no list holds two documents with different labels. "
+        "Check that the log has clicks (log.ctr_by_position()) and lists of two or more."
+    )
