@@ -63,15 +63,18 @@ def boost(
     n_trees: int,
     n_threads: int | None = None,
     watch: Watch | None = None,
-    dataset: Any = None,
+    start: Any = None,
 ) -> Boosted:
-    """Boost trees on an objective; with a watch, stop when it has not improved for a while."""
+    """Boost trees on an objective; with a watch, stop when it has not improved for a while.
+
+    `start` is a booster to go on from: the result holds its trees too.
+    """
     import lightgbm
 
     params = {**QUIET, **params, "objective": objective}
     if n_threads is not None:
         params["num_threads"] = n_threads
-    train = dataset_of(lists, _dataset_params(params)) if dataset is None else dataset
+    train = dataset_of(lists, _dataset_params(params))
     watched: list[float] = []
     with (
         numba_threads(n_threads),
@@ -83,7 +86,7 @@ def boost(
             options = _watching(watch, train, watched)
             callbacks.append(lightgbm.early_stopping(watch.rounds, verbose=False))
         booster = lightgbm.train(
-            params, train, num_boost_round=n_trees, callbacks=callbacks, **options
+            params, train, num_boost_round=n_trees, callbacks=callbacks, init_model=start, **options
         )
     kept = booster.best_iteration if watch is not None and booster.best_iteration > 0 else None
     return Boosted(booster, kept or booster.current_iteration(), tuple(watched))

@@ -22,7 +22,7 @@ def posterior_objective(ranker: "LambdaMART", lists: TrainingLists) -> PairTreeO
     curves = affine_curves(ranker.bias, lists.depth)
     prior = cross_fitted_relevance(ranker, lists, curves)
     labels, _ = posterior_labels(relevance_counts(click_cells(lists), *curves), prior)
-    return label_objective(lists, labels, ranker.options())
+    return label_objective(lists, labels, ranker.options(), two_sided=True)
 
 
 def cross_fitted_relevance(

@@ -1,17 +1,20 @@
 """Judging a ranker while it trains, on judged lists or on held-out clicks."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FloatArray, IntArray
 from untilt.bias.known import as_position_bias
 from untilt.errors import OptionError
 from untilt.logs.clicklog import ClickLog
 from untilt.logs.judged import JudgedLists
 from untilt.metrics import parse_metric
 from untilt.rankers.boosting import Watch
+
+_DCG = parse_metric("dcg@10:gain=linear")
 
 
 def watch_for(
@@ -40,22 +43,54 @@ def _watch_judged(judged: JudgedLists, rounds: int) -> Watch:
 
 
 def _watch_log(log: ClickLog, bias: Any, rounds: int) -> Watch:
-    """sum of clicks/theta times 1/log2(1 + new rank), ranked among the query's shown documents."""
+    clicks = held_out_clicks(log, bias)
+    total = float(clicks.sessions.sum())
+
+    def value(scores: FloatArray) -> float:
+        return float(np.sum(clicks.per_query(scores)) / total)
+
+    return Watch(clicks.features, value, "propensity-weighted dcg@10", True, rounds)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutClicks:
+    """Held-out clicks as credit per document: what a ranker is judged by without labels.
+
+    The value of a query is sum over its shown documents of (clicks / theta) / log2(1 + new rank),
+    an unbiased estimate of the DCG it would get, up to a factor ([joachims2017unbiased]_).
+    """
+
+    features: FloatArray
+    credit: FloatArray
+    indptr: IntArray
+    sessions: FloatArray
+
+    def per_query(self, scores: FloatArray) -> FloatArray:
+        """DCG@10 of each query, summed over its sessions."""
+        return _DCG.per_list(scores, self.credit, self.indptr)
+
+
+def held_out_clicks(log: ClickLog, bias: Any) -> HeldOutClicks:
+    """Credit of each shown document; without a bias every click counts the same."""
     if log.features is None:
         raise OptionError("the held-out log has no features to score.")
     features, log = log.features, log.collapse()
-    theta = np.ones(log.depth) if bias is None else as_position_bias(bias, log.depth).examination
+    if log.n_lists == 0:
+        raise OptionError("the held-out log has no sessions to judge by.")
+    alpha, beta = np.ones(log.depth), np.zeros(log.depth)
+    if bias is not None:
+        alpha, beta = as_position_bias(bias, log.depth).affine()
+    place = log.position - 1
+    corrected = np.bincount(
+        log.document, weights=log.row_count * (log.label - beta[place]) / alpha[place]
+    )
     shown = np.unique(log.document)
-    credit = np.bincount(log.document, weights=log.row_count * log.label / theta[log.position - 1])[
-        shown
-    ]
-    order = np.argsort(log.doc_query[shown], kind="stable")
-    shown, credit = shown[order], credit[order]
-    indptr = ragged.indptr_of(np.unique(log.doc_query[shown], return_counts=True)[1])
-    dcg = parse_metric("dcg@10:gain=linear")
-    sessions = max(1, log.n_sessions)
-
-    def value(scores: FloatArray) -> float:
-        return float(np.sum(dcg.per_list(scores, credit, indptr)) / sessions)
-
-    return Watch(features[shown], value, "propensity-weighted dcg@10", True, rounds)
+    shown = shown[np.argsort(log.doc_query[shown], kind="stable")]
+    queries, per_query = np.unique(log.doc_query[shown], return_counts=True)
+    return HeldOutClicks(
+        features=features[shown],
+        # A negative credit (affine correction of few clicks) has no place in a gain.
+        credit=np.maximum(corrected[shown], 0.0),
+        indptr=ragged.indptr_of(per_query),
+        sessions=np.bincount(log.query, weights=log.sessions)[queries],
+    )
