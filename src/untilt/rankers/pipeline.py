@@ -48,8 +48,13 @@ def lightgbm_dataset(log: ClickLog | JudgedLists, params: dict[str, Any] | None 
 
 
 def xgboost_matrix(log: ClickLog | JudgedLists) -> Any:
-    """An `xgboost.DMatrix` whose rows are those that `objective(log, ...)` expects."""
+    """An `xgboost.DMatrix` whose rows are those that `objective(log, ...)` expects.
+
+    It has the log's feature names, unless XGBoost would refuse one ("[", "]" and "<", or twice).
+    """
     import xgboost
 
     lists = training_lists(log)
-    return xgboost.DMatrix(lists.features, feature_names=list(lists.feature_names))
+    names = list(lists.feature_names)
+    refused = len(set(names)) < len(names) or any(set(name) & set("[]<") for name in names)
+    return xgboost.DMatrix(lists.features, feature_names=None if refused else names)
