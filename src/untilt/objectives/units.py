@@ -110,6 +110,7 @@ def build_units(
     plain: bool = False,
     against_all: bool = False,
     dense: bool = False,
+    collapse_pairs: bool = True,
 ) -> PairUnits:
     """Collapse lists into units.
 
@@ -122,6 +123,7 @@ def build_units(
     plain : pairs of different labels weigh the same, whatever the difference
     against_all : every other row of the list is the losing side, not only those of a lower label
     dense : store pairs even where a slate has one list only (an offset needs every pair)
+    collapse_pairs : False keeps every distinct list as a unit of its own, with its labels
     """
     order = np.lexsort((slate_of_list, query))
     slate = slate_of_list[order]
@@ -131,6 +133,7 @@ def build_units(
     lists_in_slate = np.diff(np.append(first_of_slate, len(order)))
     length = ragged.lengths(indptr)[order[first_of_slate]]
     packed = (lists_in_slate >= np.maximum(2, length // 10)) | dense
+    packed &= collapse_pairs
 
     # One unit per packed slate; a slate that keeps labels gives one unit per list.
     leads = new | ~np.repeat(packed, lists_in_slate)
