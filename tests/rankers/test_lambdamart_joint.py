@@ -1,0 +1,141 @@
+"""Pairwise debiasing inside LambdaMART, against Algorithm 1 of its paper done by hand."""
+
+import numpy as np
+import pytest
+
+from untilt.bias.position_bias import PositionBias
+from untilt.errors import OptionError
+from untilt.rankers.lambdamart import LambdaMART
+from untilt.rankers.pipeline import objective
+from untilt.weighting import PRS, PairwiseDebiasing
+
+SIGMA = 2.0
+SMALL = {
+    "n_trees": 6, "n_leaves": 5, "min_data_in_leaf": 3, "bagging_fraction": 1.0, "n_threads": 1,
+}  # fmt: skip
+
+
+def session_pairs(log, scores):
+    """(k, l, row i, row j, x, |dNDCG|) of every clicked-unclicked pair, session by session."""
+    row = np.unique(log.document, return_inverse=True)[1]
+    for i in range(log.n_lists):
+        here = slice(log.indptr[i], log.indptr[i + 1])
+        click, s, rows, places = log.label[here], scores[row[here]], row[here], log.position[here]
+        rank = np.empty(len(s))
+        rank[np.argsort(-s, kind="stable")] = np.arange(1, len(s) + 1)
+        ideal = sum(1 / np.log2(1 + r) for r in range(1, int(click.sum()) + 1))
+        for a in np.flatnonzero(click == 1):
+            for b in np.flatnonzero(click == 0):
+                delta = abs(1 / np.log2(1 + rank[a]) - 1 / np.log2(1 + rank[b])) / ideal
+                yield places[a], places[b], rows[a], rows[b], s[a] - s[b], delta
+
+
+def losses_by_hand(log, scores):
+    """S[k, l] = sum of log(1 + exp(-sigma x)) |dNDCG|: equation 26's L_ij, summed by position."""
+    S = np.zeros((log.depth, log.depth))
+    for k, l, _, _, x, delta in session_pairs(log, scores):
+        S[k - 1, l - 1] += np.log(1 + np.exp(-SIGMA * x)) * delta
+    return S
+
+
+def ratios_by_hand(S, t_plus, t_minus, p):
+    """Equations 30 and 31, entry by entry."""
+    K = len(S)
+    lost = [sum(S[k, l] / t_minus[l] for l in range(K)) for k in range(K)]
+    won = [sum(S[k, l] / t_plus[k] for k in range(K)) for l in range(K)]
+    root = 1 / (p + 1)
+    return (
+        np.array([(lost[k] / lost[0]) ** root for k in range(K)]),
+        np.array([(won[l] / won[0]) ** root for l in range(K)]),
+    )
+
+
+def gradient_by_hand(log, scores, t_plus, t_minus):
+    """Equations 35 and 36; one session weighs 1 over the mean sessions of a query."""
+    weight = log.n_queries / log.n_lists
+    gradient = np.zeros(len(scores))
+    for k, l, i, j, x, delta in session_pairs(log, scores):
+        slope = SIGMA / (1 + np.exp(SIGMA * x)) * delta / (t_plus[k - 1] * t_minus[l - 1])
+        gradient[i] -= weight * slope
+        gradient[j] += weight * slope
+    return gradient
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_three_rounds_by_hand(made, rng, p):
+    log = made.log
+    n = len(np.unique(log.document))
+    lambdas = objective(log, PairwiseDebiasing(p=p), sigma=SIGMA, pair_norm=False)
+    t_plus = t_minus = np.ones(5)
+    assert lambdas(np.zeros(n))[0] == pytest.approx(
+        gradient_by_hand(log, np.zeros(n), t_plus, t_minus), abs=1e-10
+    )
+    scores = np.zeros(n)
+    for _ in range(2):
+        scores = scores + rng.normal(size=n)
+        t_plus, t_minus = ratios_by_hand(losses_by_hand(log, scores), t_plus, t_minus, p)
+        gradient, _ = lambdas(scores)
+        assert gradient == pytest.approx(gradient_by_hand(log, scores, t_plus, t_minus), abs=1e-10)
+        assert lambdas.history[-1].plus == pytest.approx(t_plus, rel=1e-10)
+        assert lambdas.history[-1].minus == pytest.approx(t_minus, rel=1e-10)
+    assert len(lambdas.history) == 2
+
+
+def test_ranker_keeps_the_history_of_both_ratios(made):
+    ranker = LambdaMART(PairwiseDebiasing(), **SMALL).fit(made.log)
+    assert len(ranker.bias_history_) == 5  # the first of the 6 trees is grown with ratios of 1
+    for plus, minus in ranker.bias_history_:
+        assert plus.shape == minus.shape == (5,)
+        assert plus[0] == minus[0] == 1
+    one_tree = LambdaMART(PairwiseDebiasing(), **{**SMALL, "n_trees": 1}).fit(made.log)
+    S = losses_by_hand(made.log, one_tree.predict(made.log.features[np.unique(made.log.document)]))
+    t_plus, t_minus = ratios_by_hand(S, np.ones(5), np.ones(5), p=0)
+    assert ranker.bias_history_[0].plus == pytest.approx(t_plus, rel=1e-6)
+    assert ranker.bias_history_[0].minus == pytest.approx(t_minus, rel=1e-6)
+
+
+def test_bias_is_the_last_t_plus(made):
+    ranker = LambdaMART(PairwiseDebiasing(), **SMALL).fit(made.log)
+    assert isinstance(ranker.bias_, PositionBias)
+    assert ranker.bias_.examination == pytest.approx(ranker.bias_history_[-1].plus)
+    assert ranker.bias_.relative
+    assert "pairwise debiasing (p=0)" in repr(ranker.bias_)
+    assert "after 5 boosting rounds" in ranker.bias_.status
+    # What it learned is a bias like any other: it can be given to a table.
+    LambdaMART(PRS(ranker.bias_), **SMALL).fit(made.log)
+
+
+def test_larger_p_holds_the_ratios_closer_to_one(made):
+    fitted = [LambdaMART(PairwiseDebiasing(p=p), **SMALL).fit(made.log) for p in (0, 1, 4)]
+    distance = [np.abs(np.log(ranker.bias_.examination)).max() for ranker in fitted]
+    assert distance[0] > distance[1] > distance[2] > 0
+
+
+def test_t_plus_falls_where_examination_falls(pbm_log):
+    """With strong bias and random orderings the learned curve goes the right way."""
+    made = pbm_log(n_queries=30, sessions=60, orderings=5, theta=[1, 0.6, 0.35, 0.2, 0.1])
+    ranker = LambdaMART(PairwiseDebiasing(), **{**SMALL, "n_trees": 30}).fit(made.log)
+    assert np.all(np.diff(ranker.bias_.examination) < 0)
+
+
+def test_a_given_table_learns_no_bias(made):
+    ranker = LambdaMART(PRS(made.theta), **SMALL).fit(made.log)
+    assert ranker.bias_ is None
+    assert ranker.bias_history_ == []
+
+
+def test_early_stopping_drops_the_ratios_of_the_dropped_trees(pbm_log):
+    made, valid = pbm_log(seed=1), pbm_log(seed=2)
+    options = {**SMALL, "n_trees": 60, "learning_rate": 0.5, "early_stopping": 3}
+    ranker = LambdaMART(PairwiseDebiasing(), **options).fit(made.log, valid=valid.log)
+    assert ranker.n_trees_ < 57
+    assert len(ranker.bias_history_) == ranker.n_trees_
+    assert ranker.bias_.examination == pytest.approx(ranker.bias_history_[-1].plus)
+
+
+def test_no_pair_at_position_one_is_named(made):
+    click = np.where(made.log.position == 1, 0.0, made.log.label)
+    log = made.log.with_label(click)
+    ranker = LambdaMART(PairwiseDebiasing(), **SMALL)
+    with pytest.raises(OptionError, match=r"position 1 has no clicked-unclicked pair"):
+        ranker.fit(log)
