@@ -9,6 +9,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt._core.progress import progress
+from untilt.errors import OptionError
 from untilt.rankers.tree_objectives import TreeObjective
 
 if TYPE_CHECKING:
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
     from untilt.rankers.training import TrainingLists
 
 # LightGBM's own names, so that a user finds them in its documentation.
-QUIET = {"verbosity": -1, "deterministic": True, "force_row_wise": True}
+# Without feature_pre_filter=False LightGBM drops, for good, what min_data_in_leaf cannot split now.
+QUIET = {
+    "verbosity": -1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "feature_pre_filter": False,
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,7 @@ def boost(
     params = {**QUIET, **params, "objective": objective}
     if n_threads is not None:
         params["num_threads"] = n_threads
+    _check_features(lists)
     train = dataset_of(lists, _dataset_params(params))
     watched: list[float] = []
     with (
@@ -85,11 +93,23 @@ def boost(
         if watch is not None:
             options = _watching(watch, train, watched)
             callbacks.append(lightgbm.early_stopping(watch.rounds, verbose=False))
-        booster = lightgbm.train(
-            params, train, num_boost_round=n_trees, callbacks=callbacks, init_model=start, **options
-        )
+        options["callbacks"], options["init_model"] = callbacks, start
+        try:
+            booster = lightgbm.train(params, train, num_boost_round=n_trees, **options)
+        except lightgbm.basic.LightGBMError as error:
+            raise OptionError(
+                f"LightGBM refused to train: {error}. Check lightgbm_params={params!r}."
+            ) from error
     kept = booster.best_iteration if watch is not None and booster.best_iteration > 0 else None
     return Boosted(booster, kept or booster.current_iteration(), tuple(watched))
+
+
+def _check_features(lists: "TrainingLists") -> None:
+    if not np.any(lists.features != lists.features[0]):
+        raise OptionError(
+            f"all {len(lists.feature_names)} features are constant over the {lists.n_rows} documents "
+            "shown, so there is nothing to learn from. Give read_log other feature columns."
+        )
 
 
 def _watching(watch: Watch, train: Any, watched: list[float]) -> dict[str, Any]:

@@ -1,0 +1,225 @@
+"""LambdaMART against LightGBM `lambdarank` with `position` and XGBoost `lambdarank_unbiased`.
+
+Same trees (100, 31 leaves, rate 0.05), preparation included, each run in a process of its own:
+(a) 165,660 sessions of 10 over 20,000 queries; (b) 10 million sessions over the same queries, peers
+on (a)'s size and multiplied up, marked as such; (c) 6,000 labelled queries of 120 documents.
+
+    python benchmarks/bench_lambdamart.py [--case a b c] [--threads 1 2] [--small]
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from _harness import run_python, save, table
+
+TREES, DEPTH, FEATURES = 100, 10, 50
+PARAMS = {"learning_rate": 0.05, "num_leaves": 31, "min_data_in_leaf": 20, "verbosity": -1}
+WHO = {
+    "a": ("prs", "pairwise-debiasing", "lightgbm", "xgboost"),
+    "b": ("prs", "pairwise-debiasing"),
+    "c": ("labels", "lightgbm-labels", "xgboost-labels"),
+}
+SESSIONS = {"a": 165_660, "b": 10_000_000}
+
+
+def sessions(n_sessions: int, n_queries: int, seed: int):
+    """Plain arrays: features of each query's ten documents, and clicks of each session."""
+    world, rng = np.random.default_rng(2026), np.random.default_rng(seed)
+    features = world.normal(size=(n_queries * DEPTH, FEATURES)).astype(np.float32)
+    utility = features[:, 0] + features[:, 1] * features[:, 2] + (features[:, 3] > 0.5)
+    relevance = 1 / (1 + np.exp(-(utility - 1)))
+    query = np.sort(rng.integers(n_queries, size=n_sessions))
+    chance = relevance.reshape(n_queries, DEPTH) / np.arange(1, DEPTH + 1)
+    clicks = rng.random((n_sessions, DEPTH), dtype=np.float32) < chance[query]
+    return features, query, clicks
+
+
+def as_log(features, query, clicks):
+    import untilt as ut
+
+    n, documents = len(query), len(features)
+    document = (query[:, None] * DEPTH + np.arange(DEPTH)).ravel()
+    return ut.ClickLog(
+        query_id=np.arange(documents // DEPTH),
+        doc_id=np.arange(documents),
+        doc_query=np.arange(documents) // DEPTH,
+        indptr=np.arange(0, n * DEPTH + 1, DEPTH),
+        query=query,
+        document=document,
+        position=np.tile(np.arange(1, DEPTH + 1, dtype=np.int32), n),
+        label=clicks.ravel().astype(float),
+        features=features,
+    )
+
+
+def collapsed_log(n_sessions: int, n_queries: int):
+    """The log that a reader hands over, made in parts, and the seconds that collapsing took."""
+    import untilt as ut
+
+    parts, made, seconds = [], 0, 0.0
+    while made < n_sessions:
+        size = min(1_000_000, n_sessions - made)
+        part = as_log(*sessions(size, n_queries, seed=made))
+        start = time.perf_counter()
+        parts.append(part.collapse())
+        seconds += time.perf_counter() - start
+        made += size
+    start = time.perf_counter()
+    lengths = np.concatenate([np.diff(part.indptr) for part in parts])
+    whole = ut.ClickLog(
+        query_id=parts[0].query_id,
+        doc_id=parts[0].doc_id,
+        doc_query=parts[0].doc_query,
+        features=parts[0].features,
+        indptr=np.concatenate([[0], np.cumsum(lengths)]),
+        query=np.concatenate([part.query for part in parts]),
+        document=np.concatenate([part.document for part in parts]),
+        position=np.concatenate([part.position for part in parts]),
+        label=np.concatenate([part.label for part in parts]),
+        count=np.concatenate([part.sessions for part in parts]),
+    )
+    return whole, seconds + time.perf_counter() - start
+
+
+def train_untilt(case: str, who: str, threads: int, n_queries: int, scale: float) -> float:
+    import untilt as ut
+
+    n_sessions, preparation = int(SESSIONS[case] * scale), 0.0
+    if case == "a":
+        log = as_log(*sessions(n_sessions, n_queries, seed=0))
+    else:
+        log, preparation = collapsed_log(n_sessions, n_queries)
+    weighting = ut.PRS(ut.PowerLaw(1.0)) if who == "prs" else ut.PairwiseDebiasing()
+    # Compilation is once per installation (cached on disk), so it is not counted.
+    ut.LambdaMART(weighting, n_trees=2, n_threads=threads).fit(log.take(np.arange(50)))
+    ranker = ut.LambdaMART(weighting, n_trees=TREES, n_threads=threads)
+    start = time.perf_counter()
+    ranker.fit(log)
+    return preparation + time.perf_counter() - start
+
+
+def train_peer(who: str, threads: int, n_queries: int, scale: float) -> float:
+    """One row per impression: the peers know no counts."""
+    features, query, clicks = sessions(int(SESSIONS["a"] * scale), n_queries, seed=0)
+    start = time.perf_counter()
+    rows = (query[:, None] * DEPTH + np.arange(DEPTH)).ravel()
+    position = np.tile(np.arange(DEPTH), len(query))
+    labels, group = clicks.ravel().astype(np.int32), np.full(len(query), DEPTH)
+    if who == "lightgbm":
+        _lightgbm(features[rows], labels, group, threads, position)
+    else:
+        _xgboost(features[rows], labels, group, threads, unbiased=True)
+    return time.perf_counter() - start
+
+
+def train_labels(who: str, threads: int, n_queries: int) -> float:
+    rng = np.random.default_rng(0)
+    length = 120
+    features = rng.normal(size=(n_queries * length, FEATURES)).astype(np.float32)
+    utility = features[:, 0] + features[:, 1] * features[:, 2] + rng.normal(size=len(features))
+    labels = np.digitize(utility, [1, 2, 3, 4]).astype(np.int32)
+    group = np.full(n_queries, length)
+    if who == "labels":
+        return _untilt_labels(features, labels, n_queries, length, threads)
+    start = time.perf_counter()
+    if who == "lightgbm-labels":
+        _lightgbm(features, labels, group, threads, None)
+    else:
+        _xgboost(features, labels, group, threads, unbiased=False)
+    return time.perf_counter() - start
+
+
+def _untilt_labels(features, labels, n_queries: int, length: int, threads: int) -> float:
+    import untilt as ut
+
+    def judged(queries: int):
+        rows = queries * length
+        indptr = np.arange(0, rows + 1, length)
+        return ut.JudgedLists(features[:rows], labels[:rows], indptr, np.arange(queries))
+
+    options = {"n_threads": threads, "bagging_fraction": 1.0, "feature_fraction": 1.0}
+    # LightGBM's default looks at pairs with a document among the first 30; so does this run.
+    ut.LambdaMART(n_trees=2, truncation=30, **options).fit(judged(20))
+    data = judged(n_queries)
+    start = time.perf_counter()
+    ut.LambdaMART(n_trees=TREES, truncation=30, **options).fit(data)
+    return time.perf_counter() - start
+
+
+def _lightgbm(features, labels, group, threads: int, position) -> None:
+    import lightgbm
+
+    params = {**PARAMS, "objective": "lambdarank", "num_threads": threads}
+    data = lightgbm.Dataset(features, labels, group=group, position=position)
+    lightgbm.train(params, data, num_boost_round=TREES)
+
+
+def _xgboost(features, labels, group, threads: int, *, unbiased: bool) -> None:
+    import xgboost
+
+    data = xgboost.DMatrix(features, labels, nthread=threads)
+    data.set_group(group)
+    params = {"objective": "rank:ndcg", "lambdarank_unbiased": unbiased, "eta": 0.05}
+    params |= {"tree_method": "hist", "max_leaves": 31, "max_depth": 0, "grow_policy": "lossguide"}
+    params |= {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": DEPTH}
+    xgboost.train({**params, "nthread": threads, "verbosity": 0}, data, num_boost_round=TREES)
+
+
+def one_run(case: str, who: str, threads: int, scale: float) -> None:
+    """In the child process: train once and print the seconds."""
+    n_queries = max(50, int((6_000 if case == "c" else 20_000) * scale))
+    if case == "c":
+        seconds = train_labels(who, threads, n_queries)
+    elif who in ("prs", "pairwise-debiasing"):
+        seconds = train_untilt(case, who, threads, n_queries, scale)
+    else:
+        seconds = train_peer(who, threads, n_queries, scale)
+    print(json.dumps({"seconds": seconds}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", nargs="*", default=["a", "b", "c"])
+    parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
+    parser.add_argument("--small", action="store_true", help="a hundredth of the size, to try it")
+    parser.add_argument("--child", nargs=4, metavar=("CASE", "WHO", "THREADS", "SCALE"))
+    options = parser.parse_args()
+    if options.child:
+        case, who, threads, scale = options.child
+        one_run(case, who, int(threads), float(scale))
+        return
+    scale = 0.01 if options.small else 1.0
+    rows = []
+    for case in options.case:
+        for threads in options.threads:
+            for who in WHO[case]:
+                rows.append(measure(case, who, threads, scale))
+                print(f"{case} {threads} {who}: {rows[-1]['seconds']:.1f} s", file=sys.stderr)
+    report(rows, write=not options.small)
+
+
+def measure(case: str, who: str, threads: int, scale: float) -> dict:
+    script = str(Path(__file__).resolve())
+    limit = {name: str(threads) for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")}
+    run = run_python(script, "--child", case, who, str(threads), str(scale), **limit)
+    seconds = json.loads(run.output.splitlines()[-1])["seconds"]
+    peak = run.peak_bytes / 2**30
+    return {"case": case, "who": who, "threads": threads, "seconds": seconds, "peak_gib": peak}
+
+
+def report(rows: list[dict], *, write: bool) -> None:
+    table(
+        ("case", "threads", "who", "seconds", "peak GiB"),
+        [(r["case"], r["threads"], r["who"], r["seconds"], r["peak_gib"]) for r in rows],
+    )
+    if write:
+        packages = ("lightgbm", "xgboost-cpu")
+        print(save("lambdamart", {"trees": TREES, "runs": rows}, seed=0, packages=packages))
+
+
+if __name__ == "__main__":
+    main()
