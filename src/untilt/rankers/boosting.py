@@ -107,8 +107,8 @@ def boost(
 def _check_features(lists: "TrainingLists") -> None:
     if not np.any(lists.features != lists.features[0]):
         raise OptionError(
-            f"all {len(lists.feature_names)} features are constant over the {lists.n_rows} documents "
-            "shown, so there is nothing to learn from. Give read_log other feature columns."
+            f"all {len(lists.feature_names)} features are constant over the {lists.n_rows} shown "
+            "documents, so there is nothing to learn from. Give read_log other feature columns."
         )
 
 
