@@ -144,6 +144,23 @@ def test_sorting_does_not_mistake_the_start_of_a_list_for_disorder() -> None:
     assert log.document.tolist() == [0, 1, 1, 0, 3, 4, 5]
 
 
+def test_disorder_right_at_the_start_of_a_list_is_seen() -> None:
+    log = make(
+        indptr=[0, 1, 3],
+        query=[0, 0],
+        document=[0, 1, 2],
+        position=[1, 3, 2],
+        label=[0, 1, 0],
+        count=None,
+        ranker=None,
+        time=None,
+        extra_labels={},
+    )
+    assert log.position.tolist() == [1, 2, 3]
+    assert log.document.tolist() == [0, 2, 1]
+    assert log.label.tolist() == [0, 0, 1]
+
+
 def test_repr() -> None:
     assert repr(make()) == (
         "ClickLog(8 sessions in 3 distinct lists, 2 queries, 6 documents, positions 1..4, "
