@@ -1,11 +1,14 @@
 """What is known about position bias: a curve, its doubt, and what it rests on."""
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray, frozen
+from untilt._core.files import replacing
 from untilt._core.statistics import normal_quantile
 from untilt.errors import DepthError, OptionError, ShapeError
 
@@ -112,6 +115,32 @@ class PositionBias:
             return self.examination, np.zeros_like(self.examination)
         alpha = self.examination * (self.eps_plus - self.eps_minus)
         return alpha, self.examination * self.eps_minus
+
+    def to_json(self) -> str:
+        """This bias as JSON text, exact to the last bit."""
+        from untilt.bias.bias_json import to_json
+
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> "PositionBias":
+        """The bias that `to_json` wrote."""
+        from untilt.bias.bias_json import from_json
+
+        return from_json(text)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write this bias to a JSON file, whole or not at all."""
+        with replacing(path) as temporary:
+            temporary.write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "PositionBias":
+        """Read a bias that `save` wrote."""
+        from untilt.bias.bias_json import from_json
+
+        data = Path(path).read_bytes()
+        return from_json(data.decode("utf-8", errors="replace"), where=str(path))
 
     def __repr__(self) -> str:
         scale = "relative to position 1" if self.relative else "absolute"

@@ -50,3 +50,17 @@ class Ranker(BaseEstimator):
         from untilt.rankers.persist import save
 
         save(self, path)
+
+    def _state(self) -> dict[str, Any]:
+        """What was learned: every attribute whose name ends in an underscore.
+
+        Values of any kind that `rankers.persist_codec` knows; a ranker that holds something else
+        turns it into such values here, and back in `_restore`.
+        """
+        learned = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {name: value for name, value in learned.items() if name.endswith("_")}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Set what `_state` gave."""
+        for name, value in state.items():
+            setattr(self, name, value)

@@ -1,0 +1,75 @@
+"""Models for other systems: LightGBM's text for trees, a JSON of weights for linear rankers."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from untilt._core.files import replacing
+from untilt._version import __version__
+from untilt.errors import OptionError
+from untilt.rankers.base import Ranker
+from untilt.rankers.linear_model import LinearModel
+
+LINEAR_FORMAT = "untilt linear ranker"
+LINEAR_VERSION = 1
+_FORBIDDEN = re.compile(r"""[\s",:\[\]{}=]""")
+
+
+def export_model(ranker: Ranker, path: str | os.PathLike[str]) -> Path:
+    """Write the model alone, for a system that does not run untilt; returns the path.
+
+    A boosted ranker becomes LightGBM's text model (`lightgbm.Booster(model_file=path)` gives the
+    same scores, with the ranker's feature names where LightGBM allows them). A linear ranker
+    becomes JSON: the score is the sum of weight times feature, features as they are, without an
+    intercept; it differs from `predict` by a constant, which no ranking can see.
+    """
+    with replacing(path) as temporary:
+        temporary.write_text(export_text(ranker), encoding="utf-8")
+    return Path(path)
+
+
+def export_text(ranker: Ranker) -> str:
+    """What `export_model` writes."""
+    ranker._check_fitted()
+    if hasattr(ranker, "booster_"):
+        return _lightgbm_text(ranker)
+    if isinstance(ranker, LinearModel):
+        return json.dumps(_linear(ranker), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    raise OptionError(
+        f"a {type(ranker).__name__} has no form that other systems read: only boosted and linear "
+        "rankers do. ranker.save(path) keeps it for untilt."
+    )
+
+
+def _linear(ranker: LinearModel) -> dict[str, Any]:
+    weights = zip(ranker.feature_names_, ranker.weights_.tolist(), strict=True)
+    return {
+        "format": LINEAR_FORMAT,
+        "version": LINEAR_VERSION,
+        "untilt": __version__,
+        "kind": type(ranker).__name__,
+        "score": "sum of weight * feature",
+        "features": [{"name": name, "weight": weight} for name, weight in weights],
+    }
+
+
+def _lightgbm_text(ranker: Any) -> str:
+    """Only the trees that the ranker uses: early stopping may have grown more."""
+    text: str = ranker.booster_.model_to_string(num_iteration=ranker.n_trees_)
+    return _with_names(text, ranker.feature_names_)
+
+
+def _with_names(text: str, names: tuple[str, ...]) -> str:
+    """The ranker's feature names in place of Column_0, Column_1, ...
+
+    The text separates names by spaces and LightGBM refuses JSON's special characters in them.
+    """
+    if len(set(names)) < len(names) or any(_FORBIDDEN.search(name) or not name for name in names):
+        return text
+    named = f"feature_names={' '.join(names)}"
+    text = re.sub(r"(?m)^feature_names=.*$", lambda _: named, text, count=1)
+    head, mark, tail = text.partition("\nfeature_importances:\n")
+    tail = re.sub(r"(?m)^Column_(\d+)=", lambda found: f"{names[int(found[1])]}=", tail)
+    return head + mark + tail
