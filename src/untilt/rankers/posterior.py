@@ -6,6 +6,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt._core.random import child_generator
+from untilt.errors import OptionError
 from untilt.objectives.pbm import PbmLikelihood, sigmoid
 from untilt.rankers.boosting import boost
 from untilt.rankers.recipes import affine_curves, click_cells, label_objective
@@ -33,16 +34,21 @@ def cross_fitted_relevance(
     A prior fitted on the same clicks would agree with their noise and shrink nothing.
     """
     queries = np.unique(lists.row_query)
+    if ranker.folds < 2 or len(queries) < 2:
+        raise OptionError(
+            f"posterior labels are cross-fitted: they need at least 2 folds and 2 queries. Got "
+            f"folds={ranker.folds} and {len(queries)} queries. With one query use "
+            "objective='ips-label'."
+        )
     fold_of_query = np.zeros(int(queries.max()) + 1, dtype=np.int64)
     shuffled = child_generator(ranker.seed, 17).permutation(queries)
-    n_folds = min(max(2, ranker.folds), max(2, len(queries)))
+    n_folds = min(ranker.folds, len(queries))
     fold_of_query[shuffled] = np.arange(len(queries)) % n_folds
     fold = fold_of_query[lists.row_query]
     relevance = np.empty(lists.n_rows)
     for held_out in range(n_folds):
-        if np.any(fold == held_out):
-            rows = fold == held_out
-            relevance[rows] = _predict_left_out(ranker, lists, curves, rows)
+        rows = fold == held_out
+        relevance[rows] = _predict_left_out(ranker, lists, curves, rows)
     return relevance
 
 

@@ -3,7 +3,10 @@
 Per (query, document), with n_k impressions and c_k clicks at position k:
 
     IPS label   r  = sum_k c_k / sum_k n_k theta_k
-    posterior   mu = g + v/(v + noise) (r - g),  noise = g (1 - theta g)/(n theta)
+    posterior   mu = g + v/(v + noise) (r - g)
+                noise = sum_k n_k p_k (1 - p_k) / (sum_k n_k theta_k)^2,  p_k = theta_k g,
+
+which is g (1 - theta g)/(n theta) at a single position.
 
 g is the prediction of a position-based likelihood model that has not seen the query (cross-fitted),
 v the variance of true relevance around it, by moments. With few sessions mu is the model, with
@@ -23,25 +26,29 @@ class RelevanceCounts:
     """Per training row: the IPS estimate of relevance and the information behind it.
 
     With trust bias r = sum (c_k - n_k beta_k) / sum n_k alpha_k, which is unbiased for relevance.
+    Its variance is sum n_k p_k (1 - p_k) / exposure^2 with p_k = alpha_k g + beta_k: a polynomial
+    in g, whose three coefficients are `spread`.
     """
 
     estimate: FloatArray
     exposure: FloatArray
-    noise_factor: FloatArray
+    spread: tuple[FloatArray, FloatArray, FloatArray]
 
     def noise(self, relevance: FloatArray) -> FloatArray:
-        """Variance of the estimate where the relevance is this."""
+        """Variance of the estimate where the relevance is this; never quite 0."""
         g = np.clip(relevance, 1e-3, 1.0)
-        return g * np.clip(1 - self.noise_factor * g, 1e-3, None) / self.exposure
+        constant, linear, quadratic = self.spread
+        return np.maximum(constant + linear * g + quadratic * g**2, 1e-3 * g / self.exposure)
 
 
 def relevance_counts(cells: PbmCells, alpha: FloatArray, beta: FloatArray) -> RelevanceCounts:
     """Pool the positions of each document: clicks over expected examinations."""
-    exposure = cells.sums(cells.shown * alpha[cells.place])
-    corrected = cells.sums(cells.clicks - cells.shown * beta[cells.place])
-    squared = cells.sums(cells.shown * alpha[cells.place] ** 2)
-    exposure = np.maximum(exposure, 1e-12)
-    return RelevanceCounts(corrected / exposure, exposure, squared / exposure)
+    a, b, n = alpha[cells.place], beta[cells.place], cells.shown
+    exposure = np.maximum(cells.sums(n * a), 1e-12)
+    coefficients = (b * (1 - b), a * (1 - 2 * b), -(a**2))
+    constant, linear, quadratic = (cells.sums(n * c) / exposure**2 for c in coefficients)
+    corrected = cells.sums(cells.clicks - n * b)
+    return RelevanceCounts(corrected / exposure, exposure, (constant, linear, quadratic))
 
 
 def ips_labels(counts: RelevanceCounts) -> FloatArray:
