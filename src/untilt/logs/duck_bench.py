@@ -1,0 +1,152 @@
+"""A private DuckDB to work in: limits, scratch space, and its errors in our words."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from untilt.errors import FileFormatError, OptionError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+# Half of the memory for DuckDB: the other half is for the arrays that come out, and for others.
+_MEMORY_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A connection of our own and a folder that goes away with it."""
+
+    connection: "duckdb.DuckDBPyConnection"
+    scratch: Path
+
+    def run(self, sql: str) -> None:
+        """Execute a statement that returns nothing of interest."""
+        self.connection.execute(sql)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """All rows of a small result."""
+        return list(self.connection.execute(sql).fetchall())
+
+    def row(self, sql: str) -> tuple[Any, ...]:
+        """The only row of a result."""
+        (row,) = self.rows(sql)
+        return row
+
+    def batches(self, sql: str, *, size: int) -> "Iterator[pa.RecordBatch]":
+        """A large result, in pieces of at most `size` rows; read all of it before the next call."""
+        yield from self.connection.sql(sql).to_arrow_reader(size)
+
+    def columns(self, relation: str) -> dict[str, str]:
+        """Column names and DuckDB types of a table, view or table function."""
+        found = self.rows(f"DESCRIBE SELECT * FROM {relation}")
+        return {row[0]: row[1] for row in found}
+
+
+@contextmanager
+def workbench(
+    *,
+    memory_limit: str | int | None,
+    temp_directory: str | os.PathLike[str] | None,
+    threads: int | None,
+) -> Iterator[Bench]:
+    """A bench that spills to a folder inside `temp_directory` and cleans up after itself."""
+    try:
+        scratch = tempfile.TemporaryDirectory(
+            prefix="untilt-", dir=temp_directory, ignore_cleanup_errors=True
+        )
+    except OSError as error:
+        raise OptionError(
+            f"temp_directory must be a folder that can be written to. Got {temp_directory!r} "
+            f"instead: {error.strerror}."
+        ) from error
+    with scratch as folder:
+        connection = _connect(memory_limit, threads, Path(folder))
+        try:
+            yield Bench(connection, Path(folder))
+        finally:
+            connection.close()
+
+
+def _connect(
+    memory_limit: str | int | None, threads: int | None, scratch: Path
+) -> "duckdb.DuckDBPyConnection":
+    import duckdb
+
+    if threads is not None and (isinstance(threads, bool) or threads < 1):
+        raise OptionError(f"threads must be at least 1. Got {threads!r} instead.")
+    limit = memory_limit if isinstance(memory_limit, str) else f"{memory_limit or _memory()}B"
+    config: dict[str, Any] = {
+        "threads": threads or os.cpu_count() or 1,
+        "temp_directory": str(scratch / "spill"),
+        # The order of rows means nothing in a log, and keeping it would cost memory.
+        "preserve_insertion_order": False,
+    }
+    connection = duckdb.connect(config=config)
+    try:
+        connection.execute(f"SET memory_limit = {literal(limit)}")
+    except duckdb.Error as error:
+        connection.close()
+        raise OptionError(
+            f"memory_limit must be bytes or text such as '4GB'. Got {memory_limit!r} instead."
+        ) from error
+    # A table name of ours must never fall back to a Python variable of the caller.
+    connection.execute("SET python_enable_replacements = false")
+    connection.execute("SET enable_progress_bar = false")
+    return connection
+
+
+def _memory() -> int:
+    """Bytes that DuckDB may use: a share of the machine's or, in a container, of its limit."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.exists() and (text := limit.read_text().strip()).isdigit():
+        total = min(total, int(text))
+    return int(total * _MEMORY_SHARE)
+
+
+@contextmanager
+def in_our_words(what: str) -> Iterator[None]:
+    """Turn DuckDB's and Arrow's errors about `what` into ours.
+
+    Errors about the SQL itself go through: they would be a bug of ours, not of the data.
+    """
+    import duckdb
+    import pyarrow as pa
+
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise OptionError(
+            f"{what} did not fit: {_first_line(error)}. Raise memory_limit, or point "
+            f"temp_directory to a disk with more room."
+        ) from error
+    except duckdb.InterruptException as error:
+        raise KeyboardInterrupt from error
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException):
+        raise
+    except (duckdb.Error, pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        raise FileFormatError(
+            f"{what} cannot be read: {_first_line(error)}. The file may be damaged, cut short or "
+            f"of another kind than its name says."
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def quoted(name: str) -> str:
+    """A column or table name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text value in SQL."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,199 @@
+"""The typed views of a log: one column per role, NULL where a value cannot be used."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from untilt.logs.duck_bench import Bench
+from untilt.logs.duck_columns import Layout
+from untilt.logs.duck_types import (
+    MOST_COUNT,
+    MOST_POSITION,
+    Column,
+    feature_sql,
+    id_sql,
+    label_sql,
+    time_sql,
+    whole_sql,
+)
+
+Types = Mapping[str, Column]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One role: `sql` over their table is NULL where the value cannot be used, and why that is."""
+
+    alias: str
+    column: Column
+    sql: str
+    what: str
+    fix: str
+    least: int | None = None
+    most: int | None = None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether smallest and largest value alone show that all are good (Parquet stores both)."""
+        return self.column.kind in ("whole", "boolean") and self.least is not None
+
+
+@dataclass(frozen=True)
+class Impressions:
+    """The fields of a log. The view `impressions` shows them, with raw_* for messages."""
+
+    fields: tuple[Field, ...]
+    features: tuple[Field, ...]
+
+    @property
+    def labels(self) -> list[Field]:
+        """The fields of the labels, the main one first."""
+        return [field for field in self.fields if field.alias.startswith("label_")]
+
+    def has(self, alias: str) -> bool:
+        """Whether the log has this role."""
+        return any(field.alias == alias for field in self.fields)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the fast path must know before it packs the log."""
+
+    n_rows: int
+    is_clean: bool
+    depth: int
+    # The largest value of each label, or None where some are no whole numbers.
+    largest_labels: tuple[int | None, ...]
+
+
+def id_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> list[Field]:
+    """The key columns of a table."""
+    return [
+        Field(
+            role,
+            types[layout.roles[role]],
+            id_sql(types[layout.roles[role]], as_text=role in text_ids),
+            f"{role} is missing",
+            "give every row its ids",
+        )
+        for role in ("query_id", "doc_id")
+    ]
+
+
+def log_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> tuple[Field, ...]:
+    """The roles of an impressions table."""
+    fields = id_fields(layout, types, text_ids)
+    session = types[layout.roles["session_id"]]
+    missing = session.raw if session.kind != "float" else f"nullif({session.raw}, 'nan')"
+    fields.append(
+        Field("session_id", session, missing, "session_id is missing", "give every row its session")
+    )
+    position = types[layout.roles["position"]]
+    fields.append(
+        Field(
+            "position",
+            position,
+            whole_sql(position, "position", most=MOST_POSITION),
+            f"{position.name} is no whole number from 1 to {MOST_POSITION:,}",
+            "positions count from 1 at the top of the page; add 1 where they count from 0",
+            least=1,
+            most=MOST_POSITION,
+        )
+    )
+    for index, (name, theirs) in enumerate(layout.labels.items()):
+        fields.append(_label_field(index, name, types[theirs]))
+    return (*fields, *_optional_fields(layout, types))
+
+
+def _label_field(index: int, name: str, column: Column) -> Field:
+    return Field(
+        f"label_{index}",
+        column,
+        label_sql(column, name),
+        f"{column.name} is missing, no number, infinite or negative",
+        "feedback is a number of at least 0; write 0 where nothing was done, and leave out rows "
+        "that nobody could see",
+        least=0,
+        most=2**63 - 1,
+    )
+
+
+def _optional_fields(layout: Layout, types: Types) -> list[Field]:
+    fields = []
+    if "ranker" in layout.roles:
+        column = types[layout.roles["ranker"]]
+        fix = "name the system that made the list, or pass columns={'ranker': None}"
+        text = id_sql(column, as_text=True)
+        fields.append(Field("ranker", column, text, f"{column.name} is missing", fix))
+    if "count" in layout.roles:
+        column = types[layout.roles["count"]]
+        sql = whole_sql(column, "count", most=MOST_COUNT)
+        what = f"{column.name} is no whole number from 1 to {MOST_COUNT:,}"
+        fix = "count says how many sessions the row stands for; pass columns={'count': None} if not"
+        fields.append(Field("count", column, sql, what, fix, least=1, most=MOST_COUNT))
+    if "timestamp" in layout.roles:
+        column = types[layout.roles["timestamp"]]
+        what = f"{column.name} is missing or no time"
+        fix = "give a timestamp or a number, or pass columns={'timestamp': None}"
+        fields.append(Field("timestamp", column, time_sql(column), what, fix))
+    return fields
+
+
+def feature_fields(
+    names: tuple[str, ...], types: Types, missing: float | None
+) -> tuple[Field, ...]:
+    """The features of a table."""
+    fix = "fill the gaps, or name a value for them with missing=0.0"
+    return tuple(
+        Field(
+            f"feature_{index}",
+            types[name],
+            feature_sql(types[name], missing),
+            "a feature is missing, no number, or not finite in single precision",
+            fix,
+        )
+        for index, name in enumerate(names)
+    )
+
+
+def create_view(bench: Bench, name: str, table: str, fields: tuple[Field, ...]) -> None:
+    """A view with every field typed and raw; what a query does not use costs nothing."""
+    shown = [f"{field.sql} AS {field.alias}" for field in fields]
+    raw = [f"{field.column.raw} AS raw_{field.alias}" for field in fields]
+    bench.run(f"CREATE TEMP VIEW {name} AS SELECT {', '.join([*shown, *raw])} FROM {table}")
+
+
+def summarise(bench: Bench, view: str, fields: tuple[Field, ...]) -> Summary:
+    """One look over the log: whether any row is bad, how deep it goes, how large labels get."""
+    asked = [aggregate for field in fields for aggregate in _aggregates(field)]
+    n_rows, *found = bench.row(f"SELECT count(*), {', '.join(asked)} FROM {view}")
+    answers = iter(found)
+    seen = {field.alias: [next(answers) for _ in _aggregates(field)] for field in fields}
+    labels = [field for field in fields if field.alias.startswith("label_")]
+    return Summary(
+        n_rows=n_rows,
+        is_clean=all(_is_clean(field, n_rows, seen[field.alias]) for field in fields),
+        depth=int(seen["position"][2] or 0),
+        largest_labels=tuple(_largest(seen[field.alias]) for field in labels),
+    )
+
+
+def _aggregates(field: Field) -> list[str]:
+    value = f"raw_{field.alias}" if field.is_native else field.alias
+    aggregates = [f"count({value})"]
+    if field.least is not None:
+        aggregates += [f"min({value})", f"max({value})"]
+        aggregates.append("0" if field.is_native else f"count(*) FILTER ({value} <> floor({value}))")
+    return aggregates
+
+
+def _is_clean(field: Field, n_rows: int, seen: list[int]) -> bool:
+    if seen[0] < n_rows:
+        return False
+    if field.least is None or n_rows == 0:
+        return True
+    assert field.most is not None
+    return bool(field.least <= seen[1] and seen[2] <= field.most)
+
+
+def _largest(seen: list[int]) -> int | None:
+    return int(seen[2] or 0) if seen[3] == 0 else None

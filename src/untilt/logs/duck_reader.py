@@ -1,0 +1,182 @@
+"""One reading of a log, from the request to the report."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from untilt._core.progress import progress
+from untilt._core.suggest import check_choice
+from untilt.errors import BadRowsError, OptionError
+from untilt.logs.clicklog import ClickLog
+from untilt.logs.duck_assembly import Wanted, assemble
+from untilt.logs.duck_bench import Bench, in_our_words, workbench
+from untilt.logs.duck_columns import (
+    KEYS,
+    Features,
+    Layout,
+    documents_layout,
+    is_pattern,
+    log_layout,
+)
+from untilt.logs.duck_documents import SuspectError
+from untilt.logs.duck_impressions import (
+    Impressions,
+    Types,
+    create_view,
+    feature_fields,
+    id_fields,
+    log_fields,
+)
+from untilt.logs.duck_rules import examine
+from untilt.logs.duck_sources import Source, open_source
+from untilt.logs.duck_types import Column, id_is_text_sql
+from untilt.logs.read_report import ReadReport
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `read_log` was asked for."""
+
+    source: Any
+    documents: Any = None
+    columns: Mapping[str, str | None] | None = None
+    label: str = "click"
+    labels: Sequence[str] = ()
+    features: Features = None
+    missing: float | None = None
+    text_ids: bool = False
+    collapse: bool = True
+    on_bad: Literal["raise", "drop"] = "raise"
+    memory_limit: str | int | None = None
+    temp_directory: str | os.PathLike[str] | None = None
+    threads: int | None = None
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """All labels, the main one first."""
+        return (self.label, *self.labels)
+
+    def check(self) -> None:
+        """Raise where an option makes no sense."""
+        check_choice("on_bad", self.on_bad, ("raise", "drop"))
+        if isinstance(self.labels, str):
+            raise OptionError(f"labels must be a list of names. Got {self.labels!r} instead.")
+        if self.missing is not None and not math.isfinite(self.missing):
+            raise OptionError(
+                f"missing must be a finite number or None. Got {self.missing!r} instead."
+            )
+
+
+@dataclass(frozen=True)
+class Table:
+    """A loaded table: its name, whose it is, and the columns that it was loaded for."""
+
+    name: str
+    source: Source
+    layout: Layout
+    types: Types
+    ignored: tuple[str, ...] = ()
+
+
+def read(request: Request) -> tuple[ClickLog, ReadReport]:
+    """Read the log; bad rows are an error or are dropped, as asked for."""
+    request.check()
+    with workbench(
+        memory_limit=request.memory_limit,
+        temp_directory=request.temp_directory,
+        threads=request.threads,
+    ) as bench:
+        log, documents = _tables(bench, request)
+        with in_our_words(log.source.what):
+            return _read(bench, request, log, documents)
+
+
+def _tables(bench: Bench, request: Request) -> tuple[Table, Table | None]:
+    """Open both tables and settle their columns."""
+    columns = request.columns or {}
+    source = open_source(bench, request.source, "log_table")
+    layout = log_layout(
+        source,
+        columns=columns,
+        labels=request.label_names,
+        features=None if request.documents is not None else request.features,
+        with_time=not request.collapse,
+    )
+    log = _load(bench, source, layout, request.features)
+    if request.documents is None:
+        return log, None
+    source = open_source(bench, request.documents, "documents_table")
+    layout = documents_layout(source, columns=columns, features=request.features)
+    return log, _load(bench, source, layout, request.features)
+
+
+def _load(bench: Bench, source: Source, layout: Layout, features: Features) -> Table:
+    """Load a table; a rule for features takes the columns that hold numbers and no others."""
+    name = source.load(layout.names, layout.ids)
+    with in_our_words(source.what):
+        types = {name: Column(name, type_) for name, type_ in bench.columns(name).items()}
+    if not is_pattern(features):
+        return Table(name, source, layout, types)
+    kept = tuple(name for name in layout.features if types[name].is_numeric)
+    ignored = tuple(name for name in layout.features if not types[name].is_numeric)
+    return Table(name, source, Layout(layout.roles, layout.labels, kept), types, ignored)
+
+
+def _text_ids(bench: Bench, tables: Sequence[Table], request: Request) -> frozenset[str]:
+    """Roles whose ids are text. Where two tables differ, text is what both can be."""
+    columns = [
+        (role, table, table.types[table.layout.roles[role]]) for table in tables for role in KEYS
+    ]
+    tests = [(role, table.name, id_is_text_sql(column, role)) for role, table, column in columns]
+    if request.text_ids:
+        return frozenset(KEYS)
+    return frozenset(
+        role
+        for role, name, test in tests
+        if test == "true" or (test != "false" and bench.row(f"SELECT {test} FROM {name}")[0])
+    )
+
+
+def _read(
+    bench: Bench, request: Request, log: Table, documents: Table | None
+) -> tuple[ClickLog, ReadReport]:
+    tables = [log] if documents is None else [log, documents]
+    text_ids = _text_ids(bench, tables, request)
+    owner = documents or log
+    features = feature_fields(owner.layout.features, owner.types, request.missing)
+    fields = (*id_fields(owner.layout, owner.types, text_ids), *features)
+    inline = features if documents is None else ()
+    impressions = Impressions(log_fields(log.layout, log.types, text_ids), inline)
+    create_view(bench, "impressions", log.name, (*impressions.fields, *inline))
+    view = None
+    if documents is not None:
+        create_view(bench, view := "document_rows", documents.name, fields)
+    wanted = Wanted(impressions, fields, request.label_names, request.collapse)
+    ignored = tuple(name for table in tables for name in table.ignored)
+    try:
+        clicks, summary = assemble(bench, wanted, "impressions", view)
+        return clicks, ReadReport(log.source.what, summary.n_rows, 0, (), ignored)
+    except SuspectError:
+        return _without_bad_rows(bench, request, wanted, view, log.source.what, ignored)
+
+
+def _without_bad_rows(
+    bench: Bench,
+    request: Request,
+    wanted: Wanted,
+    documents: str | None,
+    what: str,
+    ignored: tuple[str, ...],
+) -> tuple[ClickLog, ReadReport]:
+    with progress("looking for bad rows"):
+        found = examine(
+            bench, wanted.log, documents=documents, document_fields=wanted.document_fields
+        )
+        (n_rows,) = bench.row("SELECT count(*) FROM impressions")
+    assert found.bad, "the fast path suspected a log that keeps all rules"
+    if request.on_bad == "raise":
+        raise BadRowsError(ReadReport(what, n_rows, 0, found.bad, ignored).error_text())
+    clicks, summary = assemble(bench, wanted, found.impressions, found.documents)
+    return clicks, ReadReport(what, n_rows, n_rows - summary.n_rows, found.bad, ignored)

@@ -1,0 +1,147 @@
+"""What can be done with a column, by its DuckDB type: SQL that is NULL where a value is unusable.
+
+Everything downstream knows one rule only: a NULL in a typed column is a bad row.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from untilt.errors import ColumnError
+from untilt.logs.duck_bench import quoted
+
+Kind = Literal["whole", "wide", "decimal", "float", "boolean", "text", "time", "other"]
+
+MOST_POSITION = 2**31 - 1
+# Far below 2**63, so that sums of counts stay exact; above 2**53 floats could not hold them.
+MOST_COUNT = 2**53
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), "whole"),
+    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER"), "whole"),
+    **dict.fromkeys(("UBIGINT", "HUGEINT", "UHUGEINT", "BIGNUM"), "wide"),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), "float"),
+    **dict.fromkeys(("VARCHAR", "UUID"), "text"),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE"), "time"),
+    "TIMESTAMP WITH TIME ZONE": "time",
+    "BOOLEAN": "boolean",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a source."""
+
+    name: str
+    type: str
+
+    @property
+    def raw(self) -> str:
+        """The column in SQL."""
+        return quoted(self.name)
+
+    @property
+    def kind(self) -> Kind:
+        """What the type can be used for."""
+        if self.type.startswith("DECIMAL"):
+            return "decimal"
+        if self.type.startswith("ENUM"):
+            return "text"
+        return _KINDS.get(self.type, "other")
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether the type holds numbers; text that might is not meant."""
+        return self.kind in ("whole", "wide", "decimal", "float", "boolean")
+
+    def refused(self, role: str, wanted: str) -> ColumnError:
+        """The error for a column whose type cannot play this role."""
+        return ColumnError(
+            f"{role} must be a column of {wanted}. Column {self.name!r} has type {self.type}. "
+            f"Convert it, or choose another column."
+        )
+
+
+def number_sql(column: Column, role: str) -> str:
+    """The column as DOUBLE; NULL where text is no number. Other types are refused."""
+    if column.is_numeric:
+        return f"CAST({column.raw} AS DOUBLE)"
+    if column.kind == "text":
+        text = f"CAST({column.raw} AS VARCHAR)"
+        truth = f"CAST(TRY_CAST({text} AS BOOLEAN) AS DOUBLE)"
+        return f"coalesce(TRY_CAST({text} AS DOUBLE), {truth})"
+    raise column.refused(role, "numbers or true/false")
+
+
+def whole_sql(column: Column, role: str, *, most: int) -> str:
+    """Whole numbers from 1 to `most` (a position, a count); NULL for anything else."""
+    type_ = "INTEGER" if most <= MOST_POSITION else "BIGINT"
+    if column.kind == "whole":
+        return f"CASE WHEN {column.raw} BETWEEN 1 AND {most} THEN CAST({column.raw} AS {type_}) END"
+    value = number_sql(column, role)
+    return (
+        f"CASE WHEN {value} BETWEEN 1 AND {most} AND {value} = floor({value}) "
+        f"THEN CAST({value} AS {type_}) END"
+    )
+
+
+def label_sql(column: Column, role: str) -> str:
+    """A number >= 0; NULL for anything else. Whole numbers stay whole: they pack better."""
+    if column.kind == "boolean" or (column.kind == "whole" and column.type.startswith("U")):
+        return f"CAST({column.raw} AS UINTEGER)"
+    if column.kind == "whole":
+        return f"CASE WHEN {column.raw} >= 0 THEN {column.raw} END"
+    value = number_sql(column, role)
+    # + 0.0 makes -0.0 the same label as 0.0.
+    return f"CASE WHEN {value} >= 0 AND isfinite({value}) THEN {value} + 0.0 END"
+
+
+def feature_sql(column: Column, missing: float | None) -> str:
+    """A finite float32; NULL for anything else. `missing` stands in for NULL and NaN if given."""
+    value = number_sql(column, "a feature")
+    single = f"TRY_CAST({value} AS FLOAT)"
+    finite = f"CASE WHEN isfinite({single}) THEN {single} END"
+    if missing is None:
+        return finite
+    lost = f"{column.raw} IS NULL OR coalesce(isnan({value}), false)"
+    return f"CASE WHEN {lost} THEN CAST({missing!r} AS FLOAT) ELSE {finite} END"
+
+
+def id_sql(column: Column, *, as_text: bool) -> str:
+    """An id as VARCHAR or a whole number, in its own type where that is one: no work per row."""
+    if as_text:
+        return f"CAST({column.raw} AS VARCHAR)"
+    if column.kind == "whole":
+        return column.raw
+    return f"TRY_CAST({column.raw} AS BIGINT)"
+
+
+def id_is_text_sql(column: Column, role: str) -> str:
+    """An aggregate over the column: whether its ids must be read as text."""
+    if column.kind == "other":
+        raise column.refused(role, "whole numbers or text")
+    if column.kind == "whole":
+        return "false"
+    if column.kind in ("wide", "decimal", "float"):
+        # Also whole numbers that a missing value elsewhere has turned into floats. NaN is missing.
+        as_number = f"TRY_CAST({column.raw} AS BIGINT)"
+        differs = f"{as_number} IS DISTINCT FROM {column.raw}"
+        if column.kind == "float":
+            differs += f" AND NOT isnan({column.raw})"
+        return f"coalesce(bool_or({column.raw} IS NOT NULL AND {differs}), false)"
+    return "true"
+
+
+def time_sql(column: Column) -> str:
+    """A time: a timestamp or any number; NULL for anything else."""
+    if column.kind == "whole":
+        return f"CAST({column.raw} AS BIGINT)"
+    if column.kind == "text":
+        return f"TRY_CAST(CAST({column.raw} AS VARCHAR) AS TIMESTAMP)"
+    if column.kind == "time":
+        instant = {
+            "DATE": f"CAST({column.raw} AS TIMESTAMP)",
+            # By way of microseconds, so that the machine's time zone plays no part.
+            "TIMESTAMP WITH TIME ZONE": f"make_timestamp(epoch_us({column.raw}))",
+        }.get(column.type, column.raw)
+        return f"CASE WHEN isfinite({column.raw}) THEN {instant} END"
+    value = number_sql(column, "timestamp")
+    return f"CASE WHEN isfinite({value}) THEN {value} END"
