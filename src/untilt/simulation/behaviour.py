@@ -1,0 +1,127 @@
+"""What users do with a shown list, as tables: all that the sampler and the truth need to know."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtr
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray
+from untilt.errors import OptionError
+
+
+@dataclass(frozen=True, eq=False)
+class DwellTimes:
+    """Normal factors of the dwell time: delta by position (K,), omega by document (n,).
+
+    Each factor is cut at 0, because time is not negative.
+    """
+
+    delta_mean: FloatArray
+    delta_spread: FloatArray
+    omega_mean: FloatArray
+    omega_spread: FloatArray
+
+    @property
+    def delta(self) -> FloatArray:
+        """(K,) the mean of delta, cut at 0."""
+        return mean_above_zero(self.delta_mean, self.delta_spread)
+
+    @property
+    def omega(self) -> FloatArray:
+        """(n,) the mean of omega, cut at 0."""
+        return mean_above_zero(self.omega_mean, self.omega_spread)
+
+
+@dataclass(frozen=True, eq=False)
+class Stopping:
+    """Reading from the top: stop when satisfied after a click (n,), else go on with probability."""
+
+    satisfaction: FloatArray
+    go_on: float
+
+
+@dataclass(frozen=True, eq=False)
+class Behaviour:
+    """P(click at k) = theta_k (eps+_k gamma + eps-_k (1 - gamma)) if the reader got that far.
+
+    Parameters
+    ----------
+    relevance : (n,) gamma of each document
+    examination : (K,) theta; ones where a reader stops instead
+    eps_plus, eps_minus : (K,) click noise, or None for 1 and 0
+    stopping : how a reader stops (cascade), or None: positions are examined independently
+    dwell : how long a click lasts, or None
+    """
+
+    relevance: FloatArray
+    examination: FloatArray
+    eps_plus: FloatArray | None = None
+    eps_minus: FloatArray | None = None
+    stopping: Stopping | None = None
+    dwell: DwellTimes | None = None
+
+    def affine(self) -> tuple[FloatArray, FloatArray]:
+        """(alpha, beta) with P(click at k | got there) = alpha_k gamma + beta_k."""
+        if self.eps_plus is None or self.eps_minus is None:
+            return self.examination, np.zeros_like(self.examination)
+        alpha = self.examination * (self.eps_plus - self.eps_minus)
+        return alpha, self.examination * self.eps_minus
+
+    def of_documents(self, documents: IntArray) -> "Behaviour":
+        """The tables of these documents alone, in this order."""
+        stopping, dwell = self.stopping, self.dwell
+        if stopping is not None:
+            stopping = replace(stopping, satisfaction=stopping.satisfaction[documents])
+        if dwell is not None:
+            dwell = replace(
+                dwell,
+                omega_mean=dwell.omega_mean[documents],
+                omega_spread=dwell.omega_spread[documents],
+            )
+        return replace(self, relevance=self.relevance[documents], stopping=stopping, dwell=dwell)
+
+    def click_probability(self, document: IntArray, position: IntArray) -> FloatArray:
+        """P(click) of the document at the 1-based position, whatever else is shown."""
+        if self.stopping is not None:
+            raise OptionError(
+                "in a cascade a click depends on the documents above it, so a document and a "
+                "position have no click probability of their own. Ask truth.click_probabilities"
+                "(log): it knows the lists."
+            )
+        return self._if_reached(document, position)
+
+    def click_probabilities(
+        self, indptr: IntArray, document: IntArray, position: IntArray
+    ) -> FloatArray:
+        """(rows,) P(click) of every place of these lists, rows sorted by position."""
+        return self.reached(indptr, document) * self._if_reached(document, position)
+
+    def reached(self, indptr: IntArray, document: IntArray) -> FloatArray:
+        """(rows,) probability that the reader gets to this row: 1 without `stopping`.
+
+        In a cascade prod_{j above} go_on (1 - gamma_j phi_j).
+        """
+        reached = np.ones(len(document))
+        if self.stopping is None:
+            return reached
+        gamma, phi = self.relevance[document], self.stopping.satisfaction[document]
+        stays = self.stopping.go_on * (1 - gamma * phi)
+        place = ragged.place_in_list(indptr)
+        for k in range(1, int(place.max(initial=0)) + 1):
+            rows = np.flatnonzero(place == k)
+            reached[rows] = reached[rows - 1] * stays[rows - 1]
+        return reached
+
+    def _if_reached(self, document: IntArray, position: IntArray) -> FloatArray:
+        alpha, beta = self.affine()
+        place = np.asarray(position) - 1
+        return alpha[place] * self.relevance[document] + beta[place]
+
+
+def mean_above_zero(mean: FloatArray, spread: FloatArray) -> FloatArray:
+    """E max(0, N(m, s)) = m Phi(m/s) + s phi(m/s); max(0, m) where s is 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = mean / spread
+    cut = mean * ndtr(z) + spread * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    return np.where(spread > 0, cut, np.maximum(mean, 0))

@@ -1,0 +1,148 @@
+"""Protocols of the position-based model: `prs`, `dla` and `trust`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt.bias.known import EyeTracking, PowerLaw
+from untilt.errors import DepthError, OptionError
+from untilt.simulation.behaviour import Behaviour
+from untilt.simulation.protocols.base import (
+    Protocol,
+    check_labels,
+    check_probabilities,
+    curve,
+    graded_relevance,
+)
+
+
+@dataclass(frozen=True)
+class PRS(Protocol):
+    r"""Binary relevance, a power law and click noise ([wang2020prs]_ section 5.2).
+
+        theta_k = (1/k)^eta,  P(click) = theta_k (eps+ r + eps- (1 - r)),  eps+ = 1 - mu,  eps- = mu
+
+    r = 1 for labels 3 and 4 of five grades and for labels 1 and 2 of three: the two highest.
+
+    Parameters
+    ----------
+    eta : severity of the bias
+    noise : mu, in [0, 0.5)
+    relevant_from : the lowest label that is relevant; the second highest where not given
+    depth : places of a list; None shows the whole list
+    examination : another curve in place of the power law: any bias, or an array
+    """
+
+    name: ClassVar[str] = "prs"
+
+    eta: float = 1.0
+    noise: float = 0.1
+    relevant_from: float | None = None
+    depth: int | None = None
+    examination: Any = None
+
+    def behaviour(self, labels: FloatArray, *, depth: int, max_label: float) -> Behaviour:
+        """Tables of the formula above."""
+        if not 0 <= self.noise < 0.5:
+            raise OptionError(f"noise must lie in [0, 0.5). Got {self.noise} instead.")
+        check_labels(labels, max_label)
+        lowest = max(1.0, max_label - 1) if self.relevant_from is None else self.relevant_from
+        return Behaviour(
+            relevance=(labels >= lowest).astype(np.float64),
+            examination=_curve(self.examination, PowerLaw(self.eta), self.eta, "eta", depth),
+            eps_plus=np.full(depth, 1 - self.noise),
+            eps_minus=np.full(depth, float(self.noise)),
+        )
+
+
+@dataclass(frozen=True)
+class DLA(Protocol):
+    r"""Graded relevance and the eye-tracking curve ([ai2018dla]_, [hu2019unbiased]_ 5.1.1).
+
+        P(click) = rho_k^theta gamma,  gamma = eps + (1 - eps) (2^y - 1) / (2^ymax - 1)
+
+    Parameters
+    ----------
+    theta : severity of the bias; 0 is none
+    epsilon : chance that a document of label 0 looks relevant
+    depth : places of a list, None for the whole list; past position 10 rho stays as it is there
+    examination : another curve in place of rho_k^theta: any bias, or an array
+    """
+
+    name: ClassVar[str] = "dla"
+
+    theta: float = 1.0
+    epsilon: float = 0.1
+    depth: int | None = 10
+    examination: Any = None
+
+    def behaviour(self, labels: FloatArray, *, depth: int, max_label: float) -> Behaviour:
+        """Tables of the formula above."""
+        return Behaviour(
+            relevance=graded_relevance(labels, max_label, self.epsilon),
+            examination=_curve(
+                self.examination, EyeTracking(self.theta), self.theta, "theta", depth
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Trust(Protocol):
+    r"""Users trust the top: click noise by position ([agarwal2019trust]_, [vardasbi2020affine]_).
+
+        P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma))
+        eps+_k = 1 - (min(k, 20) + 1) / 100,  eps-_k = 0.65 / min(k, 10)
+
+    theta_k = rho_k^theta is the eye-tracking curve of `DLA`; gamma is its graded relevance, with
+    epsilon 0 because eps-_k is the noise already.
+
+    Parameters
+    ----------
+    theta, epsilon, depth, examination : as in `DLA`
+    eps_plus, eps_minus : values by position in place of the formulas, at least as many as places
+    """
+
+    name: ClassVar[str] = "trust"
+
+    theta: float = 1.0
+    epsilon: float = 0.0
+    eps_plus: Sequence[float] | None = None
+    eps_minus: Sequence[float] | None = None
+    depth: int | None = 10
+    examination: Any = None
+
+    def behaviour(self, labels: FloatArray, *, depth: int, max_label: float) -> Behaviour:
+        """Tables of the formula above."""
+        k = np.arange(1, depth + 1)
+        plus = _by_position(self.eps_plus, 1 - (np.minimum(k, 20) + 1) / 100, "eps_plus")
+        minus = _by_position(self.eps_minus, 0.65 / np.minimum(k, 10), "eps_minus")
+        return Behaviour(
+            relevance=graded_relevance(labels, max_label, self.epsilon),
+            examination=_curve(
+                self.examination, EyeTracking(self.theta), self.theta, "theta", depth
+            ),
+            eps_plus=plus,
+            eps_minus=minus,
+        )
+
+
+def _curve(given: Any, formula: Any, severity: float, what: str, depth: int) -> FloatArray:
+    if not severity >= 0:
+        raise OptionError(f"{what} must be at least 0. Got {severity} instead.")
+    return curve(formula if given is None else given, depth)
+
+
+def _by_position(given: Sequence[float] | None, formula: FloatArray, what: str) -> FloatArray:
+    if given is None:
+        return formula
+    values = np.asarray(given, dtype=np.float64)
+    if len(values) < len(formula):
+        raise DepthError(
+            f"{what} must reach the lowest place of the lists, position {len(formula)}. It has "
+            f"{len(values)} values; give more, or cut the lists with depth={len(values)}."
+        )
+    check_probabilities(what, values)
+    return values[: len(formula)]

@@ -1,0 +1,207 @@
+"""The compiled heart: sessions by number, each made from its own random stream."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numba as nb
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt.simulation.counter import (
+    ANGLE,
+    CLICK,
+    GO_ON,
+    QUERY,
+    RADIUS,
+    SATISFIED,
+    SHUFFLE,
+    VARIANT,
+    at_place,
+    stream_of,
+    uniform,
+)
+
+
+class Plan(NamedTuple):
+    """All that a session depends on, as arrays for the kernels.
+
+    key : of the random streams
+    query_steps : (Q,) cumulated query probabilities; empty for queries in turn
+    start : (Q + 1,) where each query's shown documents begin
+    shown : (R, start[-1]) documents in the order of each production ranker, cut at the depth
+    variant_steps, variant_order, variant_swap, variant_shuffle : the `Display`
+    alpha, beta : (K,) and relevance : (n,)  P(click) = alpha_k gamma + beta_k
+    satisfaction : (n,) or empty; go_on : of the cascade
+    delta_mean, delta_spread : (K,) and omega_mean, omega_spread : (n,) or all empty
+    """
+
+    key: np.uint64
+    query_steps: FloatArray
+    start: IntArray
+    shown: IntArray
+    variant_steps: FloatArray
+    variant_order: IntArray
+    variant_swap: IntArray
+    variant_shuffle: IntArray
+    alpha: FloatArray
+    beta: FloatArray
+    relevance: FloatArray
+    satisfaction: FloatArray
+    go_on: float
+    delta_mean: FloatArray
+    delta_spread: FloatArray
+    omega_mean: FloatArray
+    omega_spread: FloatArray
+
+    @property
+    def has_dwell(self) -> bool:
+        """Whether feedback is a dwell time."""
+        return len(self.delta_mean) > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Sessions:
+    """Sessions as rows: query and variant of each, documents from the top down, feedback."""
+
+    number: IntArray
+    query: IntArray
+    variant: IntArray
+    indptr: IntArray
+    document: IntArray
+    click: AnyArray
+    dwell: FloatArray | None
+
+    @property
+    def label(self) -> FloatArray:
+        """(rows,) the feedback: dwell time where there is one, else the click."""
+        return self.click.astype(np.float64) if self.dwell is None else self.dwell
+
+
+def draw_sessions(plan: Plan, number: IntArray) -> Sessions:
+    """The sessions with these numbers."""
+    query, variant = draw_heads(plan, number)
+    indptr = ragged.indptr_of(ragged.lengths(plan.start)[query])
+    n = int(indptr[-1])
+    document, click = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.uint8)
+    dwell = np.empty(n if plan.has_dwell else 0)
+    fill_rows(plan, number, query, variant, indptr, document, click, dwell)
+    return Sessions(
+        number, query, variant, indptr, document, click, dwell if plan.has_dwell else None
+    )
+
+
+@nb.njit(parallel=True, cache=True)
+def draw_heads(plan: Plan, number: IntArray) -> tuple[IntArray, IntArray]:
+    """Query and variant of each session."""
+    query = np.empty(len(number), dtype=np.int32)
+    variant = np.empty(len(number), dtype=np.int32)
+    n_queries = len(plan.start) - 1
+    for s in nb.prange(len(number)):
+        stream = stream_of(plan.key, number[s])
+        if len(plan.query_steps) == 0:
+            q = number[s] % n_queries
+        else:
+            q = _step(plan.query_steps, uniform(stream, QUERY))
+        v = 0
+        if len(plan.variant_steps) > 1:
+            v = _step(plan.variant_steps, uniform(stream, VARIANT))
+        # swap[v, 1] is the lower of the two positions, 0 for none.
+        if plan.variant_swap[v, 1] > plan.start[q + 1] - plan.start[q]:
+            v = 0
+        query[s] = q
+        variant[s] = v
+    return query, variant
+
+
+@nb.njit(parallel=True, cache=True)
+def fill_rows(
+    plan: Plan,
+    number: IntArray,
+    query: IntArray,
+    variant: IntArray,
+    indptr: IntArray,
+    document: IntArray,
+    click: AnyArray,
+    dwell: FloatArray,
+) -> None:
+    """What each session showed, and what its reader did."""
+    for s in nb.prange(len(number)):
+        stream = stream_of(plan.key, number[s])
+        begin, end = indptr[s], indptr[s + 1]
+        _arrange(plan, stream, query[s], variant[s], document[begin:end])
+        _read(plan, stream, document[begin:end], click[begin:end])
+        if len(dwell) > 0:
+            _stay(plan, stream, document[begin:end], click[begin:end], dwell[begin:end])
+
+
+@nb.njit(parallel=True, cache=True)
+def pack_clicks(
+    plan: Plan, number: IntArray, query: IntArray, variant: IntArray, word_indptr: IntArray
+) -> AnyArray:
+    """The clicks of each session as bits, 64 places to a word: all there is to tell sessions of
+    one query and variant apart, where neither chance orders the list nor dwell time is measured.
+    """
+    words = np.zeros(word_indptr[-1], dtype=np.uint64)
+    n_blocks = (len(number) + 4095) // 4096
+    for block in nb.prange(n_blocks):
+        document = np.empty(len(plan.alpha), dtype=np.int32)
+        click = np.empty(len(plan.alpha), dtype=np.uint8)
+        for s in range(block * 4096, min(len(number), (block + 1) * 4096)):
+            stream = stream_of(plan.key, number[s])
+            length = plan.start[query[s] + 1] - plan.start[query[s]]
+            _arrange(plan, stream, query[s], variant[s], document[:length])
+            _read(plan, stream, document[:length], click[:length])
+            for k in range(length):
+                bit = np.uint64(click[k]) << np.uint64(k % 64)
+                words[word_indptr[s] + k // 64] |= bit
+    return words
+
+
+@nb.njit(cache=True)
+def _step(steps: FloatArray, u: float) -> int:
+    """The first index whose cumulated probability is above u; never one of probability 0."""
+    return min(int(np.searchsorted(steps, u, side="right")), len(steps) - 1)
+
+
+@nb.njit(cache=True)
+def _arrange(plan: Plan, stream: np.uint64, query: int, variant: int, document: IntArray) -> None:
+    order, start = plan.variant_order[variant], plan.start[query]
+    for k in range(len(document)):
+        document[k] = plan.shown[order, start + k]
+    upper, lower = plan.variant_swap[variant]
+    if lower > 0:
+        document[upper - 1], document[lower - 1] = document[lower - 1], document[upper - 1]
+    # Fisher and Yates: place k changes with one of the places 0..k, all alike.
+    for k in range(min(plan.variant_shuffle[variant], len(document)) - 1, 0, -1):
+        j = int(uniform(stream, at_place(k, SHUFFLE)) * (k + 1))
+        document[k], document[j] = document[j], document[k]
+
+
+@nb.njit(cache=True)
+def _read(plan: Plan, stream: np.uint64, document: IntArray, click: AnyArray) -> None:
+    reads, stops = True, len(plan.satisfaction) > 0
+    for k in range(len(document)):
+        d = document[k]
+        probability = plan.alpha[k] * plan.relevance[d] + plan.beta[k]
+        clicked = reads and uniform(stream, at_place(k, CLICK)) < probability
+        click[k] = clicked
+        if stops and reads:
+            satisfied = clicked and uniform(stream, at_place(k, SATISFIED)) < plan.satisfaction[d]
+            reads = not satisfied and uniform(stream, at_place(k, GO_ON)) < plan.go_on
+
+
+@nb.njit(cache=True)
+def _stay(
+    plan: Plan, stream: np.uint64, document: IntArray, click: AnyArray, dwell: FloatArray
+) -> None:
+    """d = c max(0, delta) max(0, omega), the two normals by Box and Muller."""
+    for k in range(len(document)):
+        dwell[k] = 0.0
+        if click[k]:
+            d = document[k]
+            radius = np.sqrt(-2 * np.log(1 - uniform(stream, at_place(k, RADIUS))))
+            angle = 2 * np.pi * uniform(stream, at_place(k, ANGLE))
+            delta = plan.delta_mean[k] + plan.delta_spread[k] * radius * np.cos(angle)
+            omega = plan.omega_mean[d] + plan.omega_spread[d] * radius * np.sin(angle)
+            dwell[k] = max(0.0, delta) * max(0.0, omega)

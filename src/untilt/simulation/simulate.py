@@ -1,0 +1,234 @@
+"""Click logs with a known truth."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import IntArray
+from untilt._core.random import Seed
+from untilt.errors import OptionError
+from untilt.logs.clicklog import ClickLog
+from untilt.logs.judged import JudgedLists
+from untilt.simulation.distinct import distinct_sessions
+from untilt.simulation.sampler import Sessions, draw_sessions
+from untilt.simulation.setting import Setting, prepare
+from untilt.simulation.truth import MeanExamination, Truth
+
+SESSIONS_PER_QUERY = 100  # where no size is asked for
+COUNTING_CHUNK = 2**15  # sessions at a time while clicks are counted
+HOPELESS = 2**20  # sessions without any click, after which more are not tried
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """A click log and what it was made from."""
+
+    log: ClickLog
+    truth: Truth
+
+
+def simulate(
+    judged: JudgedLists,
+    protocol: Any = "dla",
+    *,
+    n_sessions: int | None = None,
+    n_clicks: int | None = None,
+    sessions_per_query: int | None = None,
+    ranker: Any = None,
+    seed: Seed = 0,
+    depth: int | None = None,
+    query_weights: Any = None,
+    max_label: float | None = None,
+    keep_unshown: bool = True,
+    collapse: bool = True,
+    n_threads: int | None = None,
+) -> Simulation:
+    """Draw sessions of users who click by a known rule, and return the log with the truth.
+
+    A production ranker orders the documents of each query, a session shows the top of its query's
+    list, and its reader clicks as `protocol` says. The queries whose labels trained the production
+    ranker give no sessions. The same seed gives the same log, whatever the number of threads.
+
+    Parameters
+    ----------
+    protocol : "prs", "dla", "cascade", "trust", "dwell", "swap", "shuffle", "harvest", or a value
+        with other parameters such as protocols.DLA(theta=0.5)
+    n_sessions : sessions, each of a query drawn with replacement
+    n_clicks : as many sessions as it takes to reach so many clicks; the last may exceed it
+    sessions_per_query : every query gets just so many. Only one of these three can be given; 100
+        per query, drawn with replacement, where none is
+    ranker : who orders the lists: scores (one per judged document), something fitted with
+        `predict`, or several of them by name for "harvest". None trains the papers' production
+        ranker on 1% of the queries: `production_ranker(judged, seed=seed)`
+    depth : places of a list, in place of the protocol's own
+    query_weights : "uniform" (the default), "zipf" (1/rank, ranks drawn at random) or an array
+    max_label : the highest grade there is; the highest found where not given
+    keep_unshown : keep documents that no session showed, as unshown candidates
+    collapse : merge equal sessions, as `ClickLog.collapse` would; else each keeps its number as
+        its `time`
+    n_threads : at most so many; all that numba has where not given
+
+    >>> from untilt.simulation.synthetic import make_judged
+    >>> sim = simulate(make_judged(n_queries=200), protocol="dla", n_sessions=1000)
+    >>> sim.log.n_sessions, sim.truth.examination[0]
+    (1000, np.float64(0.68))
+    """
+    _check_size(n_sessions, n_clicks, sessions_per_query)
+    with threads(n_threads):
+        setting = prepare(
+            judged,
+            protocol,
+            ranker=ranker,
+            seed=seed,
+            depth=depth,
+            query_weights=query_weights,
+            max_label=max_label,
+            in_turn=sessions_per_query is not None,
+        )
+        total = number_of_sessions(setting, n_sessions, n_clicks, sessions_per_query)
+        if collapse:
+            number, count = distinct_sessions(setting.plan, total)
+        else:
+            number, count = np.arange(total), np.ones(total, dtype=np.int64)
+        made = draw_sessions(setting.plan, number)
+    log = _log(setting, made, count, time=None if collapse else number)
+    examination = MeanExamination(setting.behaviour)
+    examination.add(made.indptr, made.document, count)
+    simulation = Simulation(log, setting.truth(examination))
+    return simulation if keep_unshown else _only_shown(simulation)
+
+
+def number_of_sessions(
+    setting: Setting,
+    n_sessions: int | None,
+    n_clicks: int | None,
+    sessions_per_query: int | None,
+) -> int:
+    """The number of sessions asked for, directly or by the clicks that they must bring."""
+    n_queries = setting.judged.n_queries
+    if n_clicks is not None:
+        return _sessions_for_clicks(setting, n_clicks)
+    if n_sessions is not None:
+        return n_sessions
+    each = SESSIONS_PER_QUERY if sessions_per_query is None else sessions_per_query
+    return each * n_queries
+
+
+@contextmanager
+def threads(n_threads: int | None) -> Iterator[None]:
+    """Let numba use at most so many threads inside the block."""
+    if n_threads is not None and n_threads < 1:
+        raise OptionError(f"n_threads must be at least 1. Got {n_threads} instead.")
+    before = nb.get_num_threads()
+    nb.set_num_threads(before if n_threads is None else min(n_threads, before))
+    try:
+        yield
+    finally:
+        nb.set_num_threads(before)
+
+
+def _sessions_for_clicks(setting: Setting, n_clicks: int) -> int:
+    """The smallest number of sessions that bring n_clicks."""
+    so_far = begin = 0
+    while True:
+        number = np.arange(begin, begin + COUNTING_CHUNK)
+        made = draw_sessions(setting.plan, number)
+        clicks = so_far + np.cumsum(ragged.sums_by_list(made.indptr, made.click))
+        if clicks[-1] >= n_clicks:
+            return begin + 1 + int(np.searchsorted(clicks, n_clicks))
+        so_far, begin = int(clicks[-1]), begin + COUNTING_CHUNK
+        if so_far == 0 and begin >= HOPELESS:
+            raise OptionError(
+                f"n_clicks={n_clicks:,} cannot be reached: {begin:,} sessions brought no click. "
+                "Check that relevant documents are shown (depth, ranker), or ask for n_sessions."
+            )
+
+
+def _log(setting: Setting, made: Sessions, count: IntArray, time: IntArray | None) -> ClickLog:
+    judged = setting.judged
+    assert judged.doc_id is not None
+    none = np.empty(0, dtype=np.int64)
+    documents = ClickLog(
+        query_id=judged.query_id,
+        doc_id=judged.doc_id,
+        doc_query=ragged.list_of_row(judged.indptr),
+        indptr=np.zeros(1, dtype=np.int64),
+        query=none,
+        document=none,
+        position=none,
+        label=none,
+        features=judged.features,
+        feature_names=judged.feature_names,
+        label_name=setting.protocol.feedback,
+        ranker_names=setting.ranker_names,
+    )
+    # Right by construction, so not checked again: that would sort all rows once more.
+    return documents._with(
+        indptr=made.indptr,
+        query=made.query,
+        document=made.document,
+        position=(ragged.place_in_list(made.indptr) + 1).astype(np.int32),
+        label=made.label,
+        count=count,
+        ranker=made.variant if setting.ranker_names else None,
+        time=time,
+        extra_labels={} if made.dwell is None else {"click": made.click.astype(np.float64)},
+    )
+
+
+def _only_shown(simulation: Simulation) -> Simulation:
+    """Without the documents and queries that no session showed."""
+    log, truth = simulation.log, simulation.truth
+    documents, document = np.unique(log.document, return_inverse=True)
+    queries, query = np.unique(log.query, return_inverse=True)
+    judged, behaviour = truth.judged, truth.behaviour.of_documents(documents)
+    assert judged.doc_id is not None
+    doc_query = np.searchsorted(queries, log.doc_query[documents])
+    kept = JudgedLists(
+        features=judged.features[documents],
+        labels=judged.labels[documents],
+        indptr=np.searchsorted(doc_query, np.arange(len(queries) + 1)),
+        query_id=judged.query_id[queries],
+        doc_id=judged.doc_id[documents],
+        feature_names=judged.feature_names,
+    )
+    smaller = log._with(
+        query_id=kept.query_id,
+        doc_id=kept.doc_id,
+        doc_query=doc_query,
+        features=kept.features,
+        query=query,
+        document=document,
+    )
+    return Simulation(
+        smaller,
+        replace(
+            truth,
+            judged=kept,
+            behaviour=behaviour,
+            relevance=behaviour.relevance,
+            dwell=behaviour.dwell,
+            query_probability=truth.query_probability[queries],
+        ),
+    )
+
+
+def _check_size(
+    n_sessions: int | None, n_clicks: int | None, sessions_per_query: int | None
+) -> None:
+    sizes = {
+        "n_sessions": n_sessions,
+        "n_clicks": n_clicks,
+        "sessions_per_query": sessions_per_query,
+    }
+    given = {name: size for name, size in sizes.items() if size is not None}
+    if len(given) > 1:
+        raise OptionError(f"give only one of {', '.join(sizes)}. Got {', '.join(given)}.")
+    for name, size in given.items():
+        if size < 1:
+            raise OptionError(f"{name} must be at least 1. Got {size} instead.")
