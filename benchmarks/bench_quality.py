@@ -1,0 +1,214 @@
+"""How much of the gap between raw clicks and human labels each method closes.
+
+Share of the gap = (method - clicks)/(labels - clicks), NDCG@10 on fully judged test queries; same
+trees, same clicks. `labels` is trained on all documents; `labels-shown` on the shown ones only.
+Every (data, protocol, sessions, seed) cell is kept in results/quality-cells.jsonl, so a stopped run
+goes on where it was; the summary is written to results/quality.json.
+
+    python benchmarks/bench_quality.py [--data made mq2008] [--protocol dla prs]
+        [--sessions 10 100 1000] [--seeds 3] [--queries 1200] [--trees 200] [--only-report]
+"""
+
+import argparse
+import json
+import os
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from _harness import RESULTS, save, table
+
+import untilt as ut
+from untilt.simulation.simulate import simulate
+from untilt.simulation.synthetic import make_judged
+
+CELLS = RESULTS / "quality-cells.jsonl"
+DATA = Path(os.environ.get("UNTILT_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+# One row per impression is all that the peers take: beyond this they would need hours.
+PEER_SESSIONS = 200_000
+
+
+def judged_parts(data: str, seed: int, n_queries: int):
+    """(training, test) judged lists; MQ2008's fold is the seed."""
+    if data == "made":
+        return (
+            make_judged(n_queries=n_queries, seed=10 + seed),
+            make_judged(n_queries=1000, seed=10_000 + seed),
+        )
+    parts = [DATA / "mq2008" / f"S{1 + (seed + offset) % 5}.txt.gz" for offset in range(5)]
+    return ut.read_letor(parts[:3]), ut.read_letor(parts[4])
+
+
+def true_curve(protocol: str, severity: float = 1.0):
+    return ut.EyeTracking(severity) if protocol == "dla" else ut.PowerLaw(severity)
+
+
+def shown_labels(sim) -> ut.JudgedLists:
+    """The judged lists cut to the documents that the log shows; both have one order."""
+    shown = np.zeros(sim.log.n_documents, dtype=bool)
+    shown[sim.log.document] = True
+    judged = sim.truth.judged
+    kept = np.concatenate([[0], np.cumsum(shown)])[judged.indptr]
+    return ut.JudgedLists(judged.features[shown], judged.labels[shown], kept, judged.query_id)
+
+
+def methods(protocol: str, options: dict) -> dict:
+    """Every method by name; each makes a fresh ranker."""
+    right = true_curve(protocol)
+    weak, strong = true_curve(protocol, 0.5), true_curve(protocol, 1.5)
+
+    def mart(*args, **kwargs):
+        return lambda: ut.LambdaMART(*args, **kwargs, **options)
+
+    made = {
+        "clicks": mart(),
+        "ips": mart(ut.IPS(right)),
+        "ips-all": mart(ut.IPS(right, against="all")),
+        "pns": mart(ut.PNS(right)),
+        "prs": mart(ut.PRS(right)),
+        "prs-unclipped": mart(ut.PRS(right, clip=np.inf)),
+        "pairwise-debiasing-0": mart(ut.PairwiseDebiasing(p=0)),
+        "pairwise-debiasing-1": mart(ut.PairwiseDebiasing(p=1)),
+        "balanced": mart(ut.Balanced(right)),
+        "pbm-likelihood": mart(objective="pbm-likelihood", bias=right),
+        "ips-label": mart(objective="ips-label", bias=right),
+        "posterior-label": mart(objective="posterior-label", bias=right),
+        "auto": mart("auto", bias=right),
+    }
+    for name, wrong in (("0.5", weak), ("1.5", strong)):
+        made[f"ips, bias x {name}"] = mart(ut.IPS(wrong))
+        made[f"prs, bias x {name}"] = mart(ut.PRS(wrong))
+        made[f"balanced, bias x {name}"] = mart(ut.Balanced(wrong))
+        made[f"pbm-likelihood, bias x {name}"] = mart(objective="pbm-likelihood", bias=wrong)
+    return made
+
+
+def peer_rows(log):
+    """One row per impression: repeat every list as often as it was seen."""
+    lists = np.repeat(np.arange(log.n_lists), log.sessions)
+    plain = log.take(lists, count=np.ones(len(lists), dtype=np.int64))
+    group = np.diff(plain.indptr)
+    return plain.features[plain.document], plain.label.astype(int), group, plain.position - 1
+
+
+def lightgbm_position(log, options: dict):
+    import lightgbm
+
+    features, labels, group, position = peer_rows(log)
+    params = {"objective": "lambdarank", "learning_rate": 0.05, "num_leaves": 31}
+    params |= {"feature_fraction": 0.9, "bagging_fraction": 0.9, "bagging_freq": 1}
+    params |= {"verbosity": -1, "num_threads": options["n_threads"], "seed": options["seed"]}
+    data = lightgbm.Dataset(features, labels, group=group, position=position)
+    return lightgbm.train(params, data, num_boost_round=options["n_trees"]).predict
+
+
+def xgboost_unbiased(log, options: dict):
+    import xgboost
+
+    features, labels, group, _ = peer_rows(log)
+    data = xgboost.DMatrix(features, labels, nthread=options["n_threads"])
+    data.set_group(group)
+    params = {"objective": "rank:ndcg", "lambdarank_unbiased": True, "eta": 0.05}
+    params |= {"tree_method": "hist", "max_leaves": 31, "max_depth": 0, "grow_policy": "lossguide"}
+    params |= {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": 10}
+    params |= {"subsample": 0.9, "colsample_bytree": 0.9, "seed": options["seed"]}
+    params |= {"nthread": options["n_threads"], "verbosity": 0}
+    booster = xgboost.train(params, data, num_boost_round=options["n_trees"])
+    return lambda rows: booster.predict(xgboost.DMatrix(rows))
+
+
+def run_cell(cell: dict, *, n_queries: int, n_trees: int) -> dict:
+    """NDCG@10 of every method in one cell."""
+    train, test = judged_parts(cell["data"], cell["seed"], n_queries)
+    sim = simulate(
+        train, protocol=cell["protocol"], sessions_per_query=cell["sessions"], seed=cell["seed"]
+    )
+    options = {"n_trees": n_trees, "n_threads": 1, "seed": cell["seed"]}
+    ndcg, seconds = {}, {}
+
+    def judge(name: str, predict, start: float) -> None:
+        ndcg[name] = float(ut.evaluate(test, predict(test.features), ["ndcg@10"])["ndcg@10"].value)
+        seconds[name] = time.perf_counter() - start
+
+    def fit(name: str, ranker, data) -> None:
+        start = time.perf_counter()
+        judge(name, ranker.fit(data).predict, start)
+
+    judge("production", sim.truth.rankers[0].predict, time.perf_counter())
+    fit("labels", ut.LambdaMART(**options), train)
+    fit("labels-shown", ut.LambdaMART(**options), shown_labels(sim))
+    for name, make in methods(cell["protocol"], options).items():
+        fit(name, make(), sim.log)
+    if sim.log.n_sessions <= PEER_SESSIONS:
+        for name, peer in (("lightgbm", lightgbm_position), ("xgboost", xgboost_unbiased)):
+            start = time.perf_counter()
+            judge(name, peer(sim.log, options), start)
+    return {**cell, "trees": n_trees, "queries": n_queries, "ndcg": ndcg, "seconds": seconds}
+
+
+def done_cells() -> list[dict]:
+    return [json.loads(line) for line in CELLS.read_text().splitlines()] if CELLS.exists() else []
+
+
+def wanted_cells(options: argparse.Namespace) -> list[dict]:
+    return [
+        {"data": data, "protocol": protocol, "sessions": sessions, "seed": seed}
+        for data in options.data
+        for seed in range(5 if data == "mq2008" else options.seeds)
+        for protocol in options.protocol
+        for sessions in options.sessions
+    ]
+
+
+def summary(cells: list[dict]) -> list[dict]:
+    """Mean and spread over seeds of NDCG@10 and of the share of the gap."""
+    groups: dict[tuple, dict[str, list]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        key = (cell["data"], cell["protocol"], cell["sessions"])
+        low, high = cell["ndcg"]["clicks"], cell["ndcg"]["labels"]
+        for name, value in cell["ndcg"].items():
+            groups[key][name].append((value, (value - low) / (high - low), cell["seconds"][name]))
+    rows = []
+    for (data, protocol, sessions), by_name in groups.items():
+        for name, values in by_name.items():
+            ndcg, share, seconds = np.array(values).T
+            spread = float(ndcg.std(ddof=1)) if len(ndcg) > 1 else None
+            share_spread = float(share.std(ddof=1)) if len(share) > 1 else None
+            rows.append(
+                {"data": data, "protocol": protocol, "sessions": sessions, "method": name}
+                | {"runs": len(ndcg), "ndcg": float(ndcg.mean()), "ndcg_sd": spread}
+                | {"share": float(share.mean()), "share_sd": share_spread}
+                | {"seconds": float(seconds.mean())}
+            )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", nargs="*", default=["made", "mq2008"])
+    parser.add_argument("--protocol", nargs="*", default=["dla", "prs"])
+    parser.add_argument("--sessions", nargs="*", type=int, default=[10, 100, 1000])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--queries", type=int, default=1200)
+    parser.add_argument("--trees", type=int, default=200)
+    parser.add_argument("--only-report", action="store_true")
+    options = parser.parse_args()
+    keys = ("data", "protocol", "sessions", "seed")
+    done = {tuple(cell[key] for key in keys) for cell in done_cells()}
+    for cell in [] if options.only_report else wanted_cells(options):
+        if tuple(cell[key] for key in keys) in done:
+            continue
+        result = run_cell(cell, n_queries=options.queries, n_trees=options.trees)
+        with CELLS.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+        print(cell, {name: round(value, 4) for name, value in result["ndcg"].items()}, flush=True)
+    rows = summary(done_cells())
+    columns = ("data", "protocol", "sessions", "method", "runs", "ndcg", "share", "share_sd")
+    table(columns, [[row[column] for column in columns] for row in rows])
+    packages = ("lightgbm", "xgboost-cpu")
+    print(save("quality", {"trees": options.trees, "rows": rows}, seed=None, packages=packages))
+
+
+if __name__ == "__main__":
+    main()
