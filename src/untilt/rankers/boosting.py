@@ -9,7 +9,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt._core.progress import progress
-from untilt.errors import OptionError
+from untilt.errors import OptionError, ShapeError
 from untilt.rankers.tree_objectives import TreeObjective
 
 if TYPE_CHECKING:
@@ -31,13 +31,16 @@ QUIET = {
 
 @dataclass(frozen=True)
 class Watch:
-    """How training is judged on held-out data: features to score and a function of the scores."""
+    """How training is judged on held-out data: features to score and a function of the scores.
+
+    Training stops when the value has not improved for `rounds`, or never where it is None.
+    """
 
     features: FloatArray
     value: Callable[[FloatArray], float]
     name: str
     higher_is_better: bool
-    rounds: int
+    rounds: int | None
 
 
 @dataclass(frozen=True)
@@ -91,17 +94,21 @@ def boost(
         callbacks: list[Any] = [lambda _: advance()]
         options: dict[str, Any] = {}
         if watch is not None:
+            _check_width(watch, lists)
             options = _watching(watch, train, watched)
-            callbacks.append(lightgbm.early_stopping(watch.rounds, verbose=False))
+            if watch.rounds is not None:
+                callbacks.append(lightgbm.early_stopping(watch.rounds, verbose=False))
         options["callbacks"], options["init_model"] = callbacks, start
         try:
             booster = lightgbm.train(params, train, num_boost_round=n_trees, **options)
         except lightgbm.basic.LightGBMError as error:
+            told = {name: value for name, value in params.items() if name != "objective"}
             raise OptionError(
-                f"LightGBM refused to train: {error}. Check lightgbm_params={params!r}."
+                f"LightGBM refused to train: {error}. Check its parameters: {told!r}."
             ) from error
-    kept = booster.best_iteration if watch is not None and booster.best_iteration > 0 else None
-    return Boosted(booster, kept or booster.current_iteration(), tuple(watched))
+    stopped = watch is not None and watch.rounds is not None and booster.best_iteration > 0
+    kept = booster.best_iteration if stopped else booster.current_iteration()
+    return Boosted(booster, kept, tuple(watched))
 
 
 def _check_features(lists: "TrainingLists") -> None:
@@ -109,6 +116,14 @@ def _check_features(lists: "TrainingLists") -> None:
         raise OptionError(
             f"all {len(lists.feature_names)} features are constant over the {lists.n_rows} shown "
             "documents, so there is nothing to learn from. Give read_log other feature columns."
+        )
+
+
+def _check_width(watch: Watch, lists: "TrainingLists") -> None:
+    if watch.features.shape[1] != lists.features.shape[1]:
+        raise ShapeError(
+            f"the held-out data must have the {lists.features.shape[1]} features that are trained "
+            f"on. Got {watch.features.shape[1]} instead."
         )
 
 

@@ -5,6 +5,7 @@ from typing import Any, Self
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt._core.suggest import check_choice
 from untilt.errors import OptionError
 from untilt.logs.clicklog import ClickLog
 from untilt.logs.judged import JudgedLists
@@ -22,6 +23,7 @@ from untilt.rankers.recipes import (
 from untilt.rankers.targets import ips_labels, relevance_counts
 from untilt.rankers.training import TrainingLists, training_lists
 from untilt.rankers.tree_objectives import PairTreeObjective, TreeObjective
+from untilt.rankers.tree_params import merged_params
 from untilt.rankers.watch import watch_for
 from untilt.weighting.base import Weighting
 from untilt.weighting.tables import Naive
@@ -109,7 +111,8 @@ class LambdaMART(Ranker):
     ) -> Self:
         """Learn from clicks or labels; with `early_stopping`, `valid` decides when to stop."""
         self._check()
-        if self.weighting == "auto":
+        self._check_bias(data)
+        if isinstance(self.weighting, str):
             from untilt.rankers.auto import fit_auto
 
             return fit_auto(self, data, valid)
@@ -128,17 +131,16 @@ class LambdaMART(Ranker):
 
     def parameters(self) -> dict[str, Any]:
         """The LightGBM parameters this ranker trains with."""
-        return {
+        own = {
             "learning_rate": self.learning_rate,
             "num_leaves": self.n_leaves,
             "min_data_in_leaf": self.min_data_in_leaf,
             "min_sum_hessian_in_leaf": self.min_sum_hessian_in_leaf,
             "feature_fraction": self.feature_fraction,
             "bagging_fraction": self.bagging_fraction,
-            "bagging_freq": 1 if self.bagging_fraction < 1 else 0,
             "seed": self.seed,
-            **(self.lightgbm_params or {}),
         }
+        return merged_params(own, self.lightgbm_params)
 
     @property
     def feature_importances_(self) -> dict[str, float]:
@@ -161,8 +163,9 @@ class LambdaMART(Ranker):
 
     def _objective(self, lists: TrainingLists) -> TreeObjective:
         if self.objective == "lambda" or lists.judged:
-            weighting = Naive() if self.weighting is None or lists.judged else self.weighting
-            assert isinstance(weighting, Weighting)
+            weighting = self.weighting
+            if lists.judged or not isinstance(weighting, Weighting):
+                weighting = Naive()
             return lambda_objective(lists, weighting, self.options())
         if self.objective == "pbm-likelihood":
             return pbm_objective(lists, self.bias, self.query_weight)
@@ -205,19 +208,33 @@ class LambdaMART(Ranker):
         return np.asarray(scores, dtype=float)
 
     def _check(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise OptionError(
-                f"objective must be one of {', '.join(OBJECTIVES)}. Got {self.objective!r}."
-            )
-        if isinstance(self.weighting, str) and self.weighting != "auto":
+        check_choice("objective", self.objective, OBJECTIVES)
+        auto = isinstance(self.weighting, str) and self.weighting == "auto"
+        if not (self.weighting is None or auto or isinstance(self.weighting, Weighting)):
             raise OptionError(
                 f"weighting must be a table such as ut.PRS(bias), 'auto' or None. "
                 f"Got {self.weighting!r} instead."
             )
-        if self.objective != "lambda" and self.weighting not in (None, "auto"):
+        if self.objective != "lambda" and auto:
+            raise OptionError(
+                f"weighting='auto' picks the objective itself. Leave objective={self.objective!r} "
+                "out, or leave weighting out to have that one."
+            )
+        if self.objective != "lambda" and self.weighting is not None:
             raise OptionError(
                 f"objective {self.objective!r} takes the bias itself (bias=...), not a table of "
                 "pair weights. Leave weighting out, or use objective='lambda'."
             )
-        if self.n_trees < 1:
-            raise OptionError(f"n_trees must be at least 1. Got {self.n_trees} instead.")
+        for name in ("n_trees", "early_stopping"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise OptionError(f"{name} must be at least 1. Got {value} instead.")
+
+    def _check_bias(self, data: ClickLog | JudgedLists) -> None:
+        unused = self.objective == "lambda" and self.weighting is None and self.bias is not None
+        if unused and isinstance(data, ClickLog):
+            raise OptionError(
+                "bias=... alone corrects nothing: raw clicks are learned from. Give "
+                "weighting=ut.PRS(bias) or weighting='auto', or a pointwise objective; "
+                "weighting=ut.Naive() says that raw clicks are meant."
+            )

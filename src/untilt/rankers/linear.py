@@ -17,7 +17,6 @@ from untilt.rankers.alternating import alternate
 from untilt.rankers.linear_model import (
     LinearModel,
     check_positive,
-    nothing_to_learn,
     pair_gain,
     row_table,
     row_units,
@@ -25,7 +24,12 @@ from untilt.rankers.linear_model import (
     weighting_for,
 )
 from untilt.rankers.scaling import ScaledFeatures, Scaling, check_finite
-from untilt.rankers.training import TrainingLists, pair_units, training_lists
+from untilt.rankers.training import (
+    TrainingLists,
+    nothing_to_learn,
+    pair_units,
+    training_lists,
+)
 from untilt.weighting.base import JointWeighting, Weighting
 
 LOSSES = ("logistic", "dcg-bound")

@@ -120,11 +120,3 @@ def check_positive(what: str, found: Any, *, or_zero: bool = False) -> None:
         return
     least = "at least 0" if or_zero else "above 0"
     raise OptionError(f"{what} must be a number {least}. Got {found!r} instead.")
-
-
-def nothing_to_learn() -> OptionError:
-    """The error for data without a pair that says which document is better."""
-    return OptionError(
-        "there is nothing to learn from: no list holds two documents with different labels. "
-        "Check that the log has clicks (log.ctr_by_position()) and lists of two or more."
-    )

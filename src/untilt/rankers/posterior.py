@@ -11,7 +11,7 @@ from untilt.objectives.pbm import PbmLikelihood, sigmoid
 from untilt.rankers.boosting import boost
 from untilt.rankers.recipes import affine_curves, click_cells, label_objective
 from untilt.rankers.targets import posterior_labels, relevance_counts
-from untilt.rankers.training import TrainingLists, restrict_rows
+from untilt.rankers.training import TrainingLists, nothing_to_learn, restrict_rows
 from untilt.rankers.tree_objectives import PairTreeObjective, PbmTreeObjective
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 def posterior_objective(ranker: "LambdaMART", lists: TrainingLists) -> PairTreeObjective:
     """Lambdas on posterior labels (see `untilt.rankers.targets`)."""
     curves = affine_curves(ranker.bias, lists.depth)
+    if not lists.label.any():
+        raise nothing_to_learn()
     prior = cross_fitted_relevance(ranker, lists, curves)
     labels, _ = posterior_labels(relevance_counts(click_cells(lists), *curves), prior)
     return label_objective(lists, labels, ranker.options(), two_sided=True)

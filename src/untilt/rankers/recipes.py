@@ -7,15 +7,18 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray
+from untilt._core.suggest import check_choice
 from untilt.bias.known import as_position_bias
 from untilt.errors import OptionError
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmLikelihood, pbm_cells
-from untilt.objectives.units import build_units, list_norms
-from untilt.rankers.training import TrainingLists, pair_units
+from untilt.objectives.units import GAINS, build_units, list_norms
+from untilt.rankers.training import TrainingLists, nothing_to_learn, pair_units
 from untilt.rankers.tree_objectives import PairTreeObjective, PbmTreeObjective
 from untilt.weighting.base import Weighting
 from untilt.weighting.tables import Naive
+
+METRICS = ("ndcg", "dcg", "arp", "map", "none")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ def lambda_objective(
     lists: TrainingLists, weighting: Weighting, options: LambdaOptions
 ) -> PairTreeObjective:
     """Pairs of the sessions, weighted by a table."""
+    _check_options(options)
     units = pair_units(
         lists,
         weighting,
@@ -44,7 +48,7 @@ def lambda_objective(
         truncation=options.truncation,
         collapse_pairs=options.metric != "map",
     )
-    return PairTreeObjective(_pair_objective(units, options), weighting)
+    return _with_pairs(PairTreeObjective(_pair_objective(units, options), weighting), lists)
 
 
 def label_objective(
@@ -57,6 +61,7 @@ def label_objective(
     the log of the ratio of the labels, instead of running apart on the sign of a noisy difference;
     measured on simulated clicks it is worth 0.003 to 0.009 NDCG@10.
     """
+    _check_options(options)
     if options.metric == "map":
         raise OptionError(
             "metric='map' knows relevant and irrelevant alone and cannot use graded labels, which "
@@ -82,7 +87,7 @@ def label_objective(
         against_all=two_sided,
         collapse_pairs=False,
     )
-    return PairTreeObjective(_pair_objective(units, options), Naive())
+    return _with_pairs(PairTreeObjective(_pair_objective(units, options), Naive()), lists)
 
 
 def pbm_objective(
@@ -90,6 +95,8 @@ def pbm_objective(
 ) -> PbmTreeObjective:
     """The position-based likelihood of the clicks."""
     alpha, beta = affine_curves(bias, lists.depth)
+    if not lists.label.any():
+        raise nothing_to_learn()
     return PbmTreeObjective(PbmLikelihood(click_cells(lists, query_weight), alpha, beta))
 
 
@@ -127,6 +134,19 @@ def resolved_gain(gain: str, lists: TrainingLists) -> str:
         return gain
     whole = np.all(lists.label == np.round(lists.label)) and lists.label.max(initial=0) <= 30
     return "exponential" if whole and lists.judged else "linear"
+
+
+def _with_pairs(objective: PairTreeObjective, lists: TrainingLists) -> PairTreeObjective:
+    """The objective, unless no pair has any weight: trees would then all be empty."""
+    _, hessian = objective(np.zeros(lists.n_rows))
+    if not hessian.any():
+        raise nothing_to_learn()
+    return objective
+
+
+def _check_options(options: LambdaOptions) -> None:
+    check_choice("metric", options.metric, METRICS)
+    check_choice("gain", options.gain, ("auto", *GAINS))
 
 
 def _pair_objective(units: Any, options: LambdaOptions) -> Any:

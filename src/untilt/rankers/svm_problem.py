@@ -21,9 +21,9 @@ from untilt.objectives.pairs import PairObjective
 from untilt.objectives.units import PairUnits
 from untilt.rankers.alternating import alternate
 from untilt.rankers.cutting_plane import Planes, Solution, minimise
-from untilt.rankers.linear_model import nothing_to_learn, row_table, row_units
+from untilt.rankers.linear_model import row_table, row_units
 from untilt.rankers.scaling import ScaledFeatures
-from untilt.rankers.training import TrainingLists, pair_units
+from untilt.rankers.training import TrainingLists, nothing_to_learn, pair_units
 from untilt.weighting.base import JointWeighting, Weighting
 
 

@@ -151,6 +151,14 @@ def pair_units(
     )
 
 
+def nothing_to_learn() -> OptionError:
+    """The error for data without a pair that says which document is better."""
+    return OptionError(
+        "there is nothing to learn from: no list holds two documents with different labels. "
+        "Check that the log has clicks (log.ctr_by_position()) and lists of two or more."
+    )
+
+
 def restrict_rows(lists: TrainingLists, keep: BoolArray) -> TrainingLists:
     """Only the lists of the queries whose rows are kept; a query's rows stay or go together."""
     kept_query = np.zeros(int(lists.row_query.max()) + 1, dtype=bool)

@@ -20,8 +20,11 @@ _DCG = parse_metric("dcg@10:gain=linear")
 def watch_for(
     valid: ClickLog | JudgedLists | None, bias: Any, early_stopping: int | None
 ) -> Watch | None:
-    """NDCG@10 on judged lists; propensity-weighted DCG@10 of the held-out clicks on a log."""
-    if early_stopping is None:
+    """NDCG@10 on judged lists; propensity-weighted DCG@10 of the held-out clicks on a log.
+
+    Held-out data without `early_stopping` is watched only: all trees are kept.
+    """
+    if valid is None and early_stopping is None:
         return None
     if valid is None:
         raise OptionError(
@@ -30,10 +33,14 @@ def watch_for(
         )
     if isinstance(valid, JudgedLists):
         return _watch_judged(valid, early_stopping)
-    return _watch_log(valid, bias, early_stopping)
+    if isinstance(valid, ClickLog):
+        return _watch_log(valid, bias, early_stopping)
+    raise OptionError(
+        f"valid must be a ClickLog or JudgedLists. Got {type(valid).__name__} instead."
+    )
 
 
-def _watch_judged(judged: JudgedLists, rounds: int) -> Watch:
+def _watch_judged(judged: JudgedLists, rounds: int | None) -> Watch:
     metric = parse_metric("ndcg@10")
 
     def value(scores: FloatArray) -> float:
@@ -42,7 +49,7 @@ def _watch_judged(judged: JudgedLists, rounds: int) -> Watch:
     return Watch(judged.features, value, "ndcg@10", True, rounds)
 
 
-def _watch_log(log: ClickLog, bias: Any, rounds: int) -> Watch:
+def _watch_log(log: ClickLog, bias: Any, rounds: int | None) -> Watch:
     clicks = held_out_clicks(log, bias)
     total = float(clicks.sessions.sum())
 
