@@ -328,6 +328,9 @@ def test_with_label() -> None:
     dwell = log.with_label("dwell")
     assert dwell.label.tolist() == [9.5, 0, 0, 0, 0, 3, 60]
     assert dwell.label_name == "dwell"
+    back = dwell.with_label("click")
+    assert (back.label_name, back.label.tolist()) == ("click", log.label.tolist())
+    assert back.extra_labels["dwell"].tolist() == dwell.label.tolist()
     assert log.label.tolist() == [1, 0, 0, 0, 0, 1, 1]
     doubled = log.with_label(log.label * 2)
     assert doubled.label.tolist() == [2, 0, 0, 0, 0, 2, 2]
@@ -345,7 +348,7 @@ def test_new_logs_are_frozen_too() -> None:
         for name in ARRAYS:
             array = getattr(new, name)
             assert array is None or not array.flags.writeable, name
-        assert not new.extra_labels["dwell"].flags.writeable
+        assert not any(column.flags.writeable for column in new.extra_labels.values())
 
 
 def test_slates_are_lists_with_the_same_documents_at_the_same_positions() -> None:

@@ -220,13 +220,23 @@ class ClickLog:
         return split(self, share, by=by, seed=seed)
 
     def with_label(self, label: FloatArray | str) -> "ClickLog":
-        """The same log with another feedback column as its label: an array or an extra's name."""
-        if isinstance(label, str):
-            if label not in self.extra_labels:
-                have = ", ".join(self.extra_labels) or "none"
-                raise OptionError(f"there is no label column {label!r}. This log has: {have}.")
-            return replace(self, label=self.extra_labels[label], label_name=label)
-        return replace(self, label=label)
+        """The same log with another feedback column as its label: an array or an extra's name.
+
+        By name, the two change places, so that the way back is open; an array takes the place of
+        the label.
+        """
+        if not isinstance(label, str):
+            return replace(self, label=label)
+        if label not in self.extra_labels:
+            have = ", ".join(self.extra_labels) or "none"
+            raise OptionError(f"there is no label column {label!r}. This log has: {have}.")
+        others = {name: column for name, column in self.extra_labels.items() if name != label}
+        return replace(
+            self,
+            label=self.extra_labels[label],
+            label_name=label,
+            extra_labels={**others, self.label_name: self.label},
+        )
 
     # ---- statistics
 

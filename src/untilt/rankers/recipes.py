@@ -67,7 +67,14 @@ def label_objective(
             "metric='map' knows relevant and irrelevant alone and cannot use graded labels, which "
             "this objective makes. Use metric='ndcg', or objective='lambda'."
         )
-    order = np.argsort(lists.row_query, kind="stable")
+    if options.metric == "map":
+        raise OptionError(
+            "metric='map' needs relevant and irrelevant documents, but here every document has a "
+            "graded label. Use metric='ndcg', or objective='lambda' on the clicks."
+        )
+    # Documents of equal score rank as they were shown on average, as in the sessions themselves: the
+    # order of the documents table would decide otherwise, for many rounds while trees are few.
+    order = np.lexsort((lists.mean_place, lists.row_query))
     queries, per_query = np.unique(lists.row_query, return_counts=True)
     indptr = ragged.indptr_of(per_query)
     gain = labels[order]
