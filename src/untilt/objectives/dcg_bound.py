@@ -8,8 +8,9 @@ and 1/log2(1 + rank) falls with the rank, so that with weights r_i (clicks over 
 
     sum_i r_i / log2(1 + R_i)  <=  sum_i r_i / log2(1 + rank_i) = DCG
 
-([agarwal2019framework]_; "additive metrics" in [oosterhuis2020tutorial]_). The bound is tight as
-sigma times the score differences grows. It is not concave: a start at 0 finds a local optimum.
+([agarwal2019framework]_; "additive metrics" in [oosterhuis2020tutorial]_). The bound is
+close for documents near the top, where a click counts most, and loose for a document far below
+others, since b grows with the distance. It is not concave: a start at 0 finds a local optimum.
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ class DcgBound:
     Parameters
     ----------
     units : slates with a weight r_i per document
-    sigma : steepness of b; larger is closer to the true rank and harder to climb
+    sigma : steepness of b: larger is closer to the step for documents that are above, and punishes
+        those that are below harder
     """
 
     units: RowUnits

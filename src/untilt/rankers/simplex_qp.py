@@ -19,10 +19,10 @@ def solve_simplex_qp(G: FloatArray, b: FloatArray, start: FloatArray) -> FloatAr
     """
     m = len(b)
     # Nearly equal planes make G singular; this ridge picks one mix of them and moves the optimum
-    # by less than the rounding of G itself.
-    ridge = 1e-13 * max(float(np.trace(G)), np.finfo(float).tiny)
-    H = G + ridge * np.eye(m)
-    tolerance = 1e-12 * max(1.0, float(np.abs(b).max(initial=0.0)), float(np.diag(G).max()))
+    # by no more than rounding does. With G = 0 it alone keeps the linear systems solvable.
+    size = max(float(np.trace(G)), float(np.abs(b).max()), np.finfo(float).tiny)
+    H = G + 1e-13 * size * np.eye(m)
+    tolerance = 1e-12 * max(float(np.diag(G).max()), float(np.abs(b).max()))
     beta, free = start.copy(), start > 0
     for _ in range(20 * m + 50):
         beta, free = _on_free_set(H, b, beta, free)
