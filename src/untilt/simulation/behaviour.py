@@ -1,12 +1,13 @@
 """What users do with a shown list, as tables: all that the sampler and the truth need to know."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray, IntArray, frozen
 from untilt.errors import OptionError
 
 
@@ -21,6 +22,9 @@ class DwellTimes:
     delta_spread: FloatArray
     omega_mean: FloatArray
     omega_spread: FloatArray
+
+    def __post_init__(self) -> None:
+        _freeze_arrays(self)
 
     @property
     def delta(self) -> FloatArray:
@@ -39,6 +43,9 @@ class Stopping:
 
     satisfaction: FloatArray
     go_on: float
+
+    def __post_init__(self) -> None:
+        _freeze_arrays(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +67,9 @@ class Behaviour:
     eps_minus: FloatArray | None = None
     stopping: Stopping | None = None
     dwell: DwellTimes | None = None
+
+    def __post_init__(self) -> None:
+        _freeze_arrays(self)
 
     def affine(self) -> tuple[FloatArray, FloatArray]:
         """(alpha, beta) with P(click at k | got there) = alpha_k gamma + beta_k."""
@@ -117,6 +127,13 @@ class Behaviour:
         alpha, beta = self.affine()
         place = np.asarray(position) - 1
         return alpha[place] * self.relevance[document] + beta[place]
+
+
+def _freeze_arrays(tables: Any) -> None:
+    for name in tables.__dataclass_fields__:
+        value = getattr(tables, name)
+        if isinstance(value, np.ndarray):
+            object.__setattr__(tables, name, frozen(value, np.float64))
 
 
 def mean_above_zero(mean: FloatArray, spread: FloatArray) -> FloatArray:

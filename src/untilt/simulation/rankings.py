@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.arrays import AnyArray, FloatArray, IntArray, identifiers
 from untilt._core.random import Seed, child_generator
 from untilt.errors import OptionError, ShapeError
 from untilt.logs.judged import JudgedLists
@@ -37,13 +37,18 @@ def rankings_for(judged: JudgedLists, protocol: Protocol, ranker: Any, seed: See
             f"protocol {protocol.name!r} shows the lists of one ranker. Got {len(named)}; several "
             "rankers share the traffic in protocol 'harvest'."
         )
+    if len(named) < 2 and isinstance(protocol, Harvest):
+        raise OptionError(
+            "protocol 'harvest' needs at least two rankers that order the documents differently. "
+            f"Got {len(named)}; give several: ranker={{'old': scores, 'new': other_scores}}."
+        )
     rankers = tuple(named.values())
     seen = [id_ for r in rankers for id_ in np.asarray(getattr(r, "training_queries", ())).tolist()]
     return Rankings(
         names=tuple(named),
         scores=np.stack([_scores(judged, name, r) for name, r in named.items()]),
         rankers=rankers,
-        training_queries=np.asarray(list(dict.fromkeys(seen)), dtype=judged.query_id.dtype),
+        training_queries=identifiers(list(dict.fromkeys(seen))),
     )
 
 

@@ -85,7 +85,9 @@ def prepare(
 
 
 def _queries_with_sessions(judged: JudgedLists, rankings: Rankings) -> IntArray:
-    seen = np.isin(judged.query_id, rankings.training_queries)
+    # A set, because ids may be text here and whole numbers there.
+    trained = set(rankings.training_queries.tolist())
+    seen = np.fromiter((q in trained for q in judged.query_id.tolist()), bool, judged.n_queries)
     queries = np.flatnonzero(~seen & (ragged.lengths(judged.indptr) > 0))
     if len(queries) == 0:
         raise OptionError(
@@ -133,7 +135,6 @@ def _plan(
     behaviour: Behaviour,
 ) -> Plan:
     alpha, beta = behaviour.affine()
-    none = np.empty(0)
     stopping, dwell = behaviour.stopping, behaviour.dwell
     return Plan(
         key=key,
@@ -144,16 +145,21 @@ def _plan(
         variant_order=display.order,
         variant_swap=display.swap,
         variant_shuffle=display.shuffle,
-        alpha=np.ascontiguousarray(alpha),
-        beta=np.ascontiguousarray(beta),
-        relevance=behaviour.relevance,
-        satisfaction=none if stopping is None else stopping.satisfaction,
-        go_on=1.0 if stopping is None else stopping.go_on,
-        delta_mean=none if dwell is None else dwell.delta_mean,
-        delta_spread=none if dwell is None else dwell.delta_spread,
-        omega_mean=none if dwell is None else dwell.omega_mean,
-        omega_spread=none if dwell is None else dwell.omega_spread,
+        alpha=_table(alpha),
+        beta=_table(beta),
+        relevance=_table(behaviour.relevance),
+        satisfaction=_table(None if stopping is None else stopping.satisfaction),
+        go_on=1.0 if stopping is None else float(stopping.go_on),
+        delta_mean=_table(None if dwell is None else dwell.delta_mean),
+        delta_spread=_table(None if dwell is None else dwell.delta_spread),
+        omega_mean=_table(None if dwell is None else dwell.omega_mean),
+        omega_spread=_table(None if dwell is None else dwell.omega_spread),
     )
+
+
+def _table(values: FloatArray | None) -> FloatArray:
+    """A copy, empty for None: numba compiles once more for each mix of read-only arrays."""
+    return np.array([] if values is None else values, dtype=np.float64)
 
 
 def _steps(probability: FloatArray) -> FloatArray:

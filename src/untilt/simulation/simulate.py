@@ -78,7 +78,7 @@ def simulate(
     >>> sim.log.n_sessions, sim.truth.examination[0]
     (1000, np.float64(0.68))
     """
-    _check_size(n_sessions, n_clicks, sessions_per_query)
+    check_size(n_sessions, n_clicks, sessions_per_query)
     with threads(n_threads):
         setting = prepare(
             judged,
@@ -218,9 +218,10 @@ def _only_shown(simulation: Simulation) -> Simulation:
     )
 
 
-def _check_size(
+def check_size(
     n_sessions: int | None, n_clicks: int | None, sessions_per_query: int | None
 ) -> None:
+    """Raise unless at most one size is given, and it is at least 1."""
     sizes = {
         "n_sessions": n_sessions,
         "n_clicks": n_clicks,

@@ -7,6 +7,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt.bias.position_bias import PositionBias
 from untilt.errors import DepthError, ShapeError
 from untilt.logs.clicklog import ClickLog
 from untilt.logs.judged import JudgedLists
@@ -50,6 +51,18 @@ class Truth:
     def depth(self) -> int:
         """Places of the longest list, K."""
         return len(self.examination)
+
+    @property
+    def bias(self) -> PositionBias:
+        """The true curve and its click noise, for rankers and estimates that need a bias."""
+        return PositionBias(
+            self.examination,
+            eps_plus=self.eps_plus,
+            eps_minus=self.eps_minus,
+            method=f"protocol {self.protocol.name!r}",
+            status="the truth of a simulation",
+            relative=False,
+        )
 
     def click_probability(self, document: IntArray | int, position: IntArray | int) -> FloatArray:
         """P(click) of documents (indices of the log) at 1-based positions; not for a cascade."""

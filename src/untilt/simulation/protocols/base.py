@@ -41,11 +41,6 @@ class Protocol(ABC):
         """The name of the label that the log gets."""
         return self.label_name
 
-    @property
-    def n_rankers(self) -> int:
-        """Production rankers that it needs."""
-        return 1
-
 
 def curve(examination: Any, depth: int) -> FloatArray:
     """theta_1..theta_depth of a given curve, checked to be probabilities."""

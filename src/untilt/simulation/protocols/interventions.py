@@ -164,8 +164,3 @@ class Harvest(Intervention):
                 f"({', '.join(page.rankers)}). Got {self.traffic!r} instead."
             )
         return Display.of_orders(page.rankers, traffic / traffic.sum())
-
-    @property
-    def n_rankers(self) -> int:
-        """Production rankers that it needs."""
-        return self.rankers
