@@ -103,8 +103,9 @@ def boost(
             booster = lightgbm.train(params, train, num_boost_round=n_trees, **options)
         except lightgbm.basic.LightGBMError as error:
             told = {name: value for name, value in params.items() if name != "objective"}
+            why = str(error).strip(" .\n")
             raise OptionError(
-                f"LightGBM refused to train: {error}. Check its parameters: {told!r}."
+                f"LightGBM refused to train: {why}. Check its parameters: {told!r}."
             ) from error
     stopped = watch is not None and watch.rounds is not None and booster.best_iteration > 0
     kept = booster.best_iteration if stopped else booster.current_iteration()

@@ -46,6 +46,13 @@ class TrainingLists:
         """(queries,) sessions of each query index, 0 where a query was not shown."""
         return np.bincount(self.query, weights=self.count)
 
+    @property
+    def mean_place(self) -> FloatArray:
+        """(rows,) where each document was shown, on average over sessions."""
+        sessions = np.repeat(self.count, ragged.lengths(self.indptr))
+        shown = np.bincount(self.row, weights=sessions, minlength=self.n_rows)
+        return np.bincount(self.row, weights=sessions * self.place, minlength=self.n_rows) / shown
+
     def list_weights(self, query_weight: str) -> FloatArray:
         """Sessions of each list on a scale where an average query weighs 1.
 
