@@ -62,7 +62,9 @@ def number_documents(bench: Bench, rows: str, fields: tuple[Field, ...]) -> Docu
 
 
 def _check_pairs(bench: Bench, fields: tuple[Field, ...]) -> None:
-    n_rows, n_good = bench.row(f"SELECT count(*), count(*) FILTER ({all_present(fields)}) FROM pairs")
+    n_rows, n_good = bench.row(
+        f"SELECT count(*), count(*) FILTER ({all_present(fields)}) FROM pairs"
+    )
     n_pairs = n_rows
     if len(fields) > 2:
         (n_pairs,) = bench.row("SELECT count(*) FROM (SELECT DISTINCT query_id, doc_id FROM pairs)")

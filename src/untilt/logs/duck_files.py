@@ -80,7 +80,8 @@ def _kind(file: str) -> FileKind:
         if file.lower().endswith(endings):
             return kind
     try:
-        head = Path(file).open("rb").read(12)  # noqa: SIM115
+        with Path(file).open("rb") as opened:
+            head = opened.read(12)
     except OSError as error:
         raise FileFormatError(f"cannot read {file!r}: {error.strerror}.") from error
     if head[:4] == b"PAR1":

@@ -182,15 +182,17 @@ def _aggregates(field: Field) -> list[str]:
     aggregates = [f"count({value})"]
     if field.least is not None:
         aggregates += [f"min({value})", f"max({value})"]
-        aggregates.append("0" if field.is_native else f"count(*) FILTER ({value} <> floor({value}))")
+        aggregates.append(
+            "0" if field.is_native else f"count(*) FILTER ({value} <> floor({value}))"
+        )
     return aggregates
 
 
 def _is_clean(field: Field, n_rows: int, seen: list[int]) -> bool:
-    if seen[0] < n_rows:
-        return False
-    if field.least is None or n_rows == 0:
-        return True
+    """A native field is judged by its bounds; any other is NULL where it is bad."""
+    if seen[0] < n_rows or n_rows == 0 or not field.is_native:
+        return seen[0] == n_rows
+    assert field.least is not None
     assert field.most is not None
     return bool(field.least <= seen[1] and seen[2] <= field.most)
 
