@@ -132,7 +132,13 @@ class Decoder:
         import lightgbm
 
         text = self._part(value["$booster"]).decode()
-        return lightgbm.Booster(model_str=text)
+        try:
+            return lightgbm.Booster(model_str=text)
+        except lightgbm.basic.LightGBMError as error:
+            raise FileFormatError(
+                f"its tree model cannot be read by LightGBM {lightgbm.__version__} ({error}). "
+                "The version that wrote it stands in untilt.json inside the file."
+            ) from error
 
     _READERS: Mapping[str, Any] = {
         "$float": lambda _, value: float(value["$float"]),
