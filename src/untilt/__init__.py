@@ -11,13 +11,26 @@ from untilt._version import __version__
 from untilt.errors import UntiltError
 
 _NAMES = {
+    "untilt.bias.identifiability": "position_graph",
     "untilt.bias.known": "ClickCountGuess EyeTracking KnownBias PageSteps PowerLaw",
     "untilt.bias.position_bias": "PositionBias",
     "untilt.evaluation.judged": "evaluate",
     "untilt.logs.clicklog": "ClickLog",
     "untilt.logs.judged": "JudgedLists",
     "untilt.logs.letor": "read_letor write_letor",
+    "untilt.logs.read": "read_log read_log_report",
+    "untilt.logs.write": "write_log",
     "untilt.metrics": "ARP DCG MAP MRR NDCG Precision Recall parse_metric",
+    "untilt.rankers.export": "export_model",
+    "untilt.rankers.lambdamart": "LambdaMART",
+    "untilt.rankers.linear": "LinearRanker",
+    "untilt.rankers.persist": "load",
+    "untilt.rankers.pipeline": "lightgbm_dataset objective xgboost_matrix",
+    "untilt.rankers.svm": "RankSVM",
+    "untilt.simulation.parquet": "simulate_to_parquet",
+    "untilt.simulation.production": "production_ranker",
+    "untilt.simulation.simulate": "simulate",
+    "untilt.simulation.synthetic": "make_judged",
     "untilt.weighting": (
         "AffineIPS Balanced BayesIPS IPS Naive PNS PRS PairwiseDebiasing is_consistent"
     ),

@@ -1,4 +1,5 @@
 from untilt._version import __version__ as __version__
+from untilt.bias.identifiability import position_graph as position_graph
 from untilt.bias.known import ClickCountGuess as ClickCountGuess
 from untilt.bias.known import EyeTracking as EyeTracking
 from untilt.bias.known import KnownBias as KnownBias
@@ -11,6 +12,9 @@ from untilt.logs.clicklog import ClickLog as ClickLog
 from untilt.logs.judged import JudgedLists as JudgedLists
 from untilt.logs.letor import read_letor as read_letor
 from untilt.logs.letor import write_letor as write_letor
+from untilt.logs.read import read_log as read_log
+from untilt.logs.read import read_log_report as read_log_report
+from untilt.logs.write import write_log as write_log
 from untilt.metrics import ARP as ARP
 from untilt.metrics import DCG as DCG
 from untilt.metrics import MAP as MAP
@@ -19,6 +23,18 @@ from untilt.metrics import NDCG as NDCG
 from untilt.metrics import Precision as Precision
 from untilt.metrics import Recall as Recall
 from untilt.metrics import parse_metric as parse_metric
+from untilt.rankers.export import export_model as export_model
+from untilt.rankers.lambdamart import LambdaMART as LambdaMART
+from untilt.rankers.linear import LinearRanker as LinearRanker
+from untilt.rankers.persist import load as load
+from untilt.rankers.pipeline import lightgbm_dataset as lightgbm_dataset
+from untilt.rankers.pipeline import objective as objective
+from untilt.rankers.pipeline import xgboost_matrix as xgboost_matrix
+from untilt.rankers.svm import RankSVM as RankSVM
+from untilt.simulation.parquet import simulate_to_parquet as simulate_to_parquet
+from untilt.simulation.production import production_ranker as production_ranker
+from untilt.simulation.simulate import simulate as simulate
+from untilt.simulation.synthetic import make_judged as make_judged
 from untilt.weighting import IPS as IPS
 from untilt.weighting import PNS as PNS
 from untilt.weighting import PRS as PRS
