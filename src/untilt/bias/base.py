@@ -1,4 +1,4 @@
-"""What every estimator of position bias shares: options are stored, `fit(log)` checks and learns."""
+"""What every estimator of position bias shares: the constructor stores, `fit` checks and learns."""
 
 from abc import abstractmethod
 from typing import Self

@@ -80,6 +80,7 @@ def _plain(value: Any) -> Any:
 # Everything else is an array of numbers.
 _TYPES: dict[str, type] = {
     "method": str, "status": str, "assumes": list, "relative": bool, "level": float,
+    "eta": float, "eta_std_error": float,
 }  # fmt: skip
 
 

@@ -1,16 +1,22 @@
 """What is known about position bias: a curve, its doubt, and what it rests on."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray, frozen
 from untilt._core.files import replacing
-from untilt._core.statistics import normal_quantile
+from untilt._core.statistics import Interval, normal_quantile
 from untilt.errors import DepthError, OptionError, ShapeError
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from untilt.bias.compare import BiasComparison
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,6 +35,8 @@ class PositionBias:
     relative : True where only ratios to position 1 are known. Clicks alone never give more.
     method, assumes, status : who made it, what must be true, how the fit ended
     level : of the intervals
+    low, high : (K,) ends of the intervals; normal ones where only `std_error` is given
+    eta, eta_std_error : of the power law theta_k = (1/k)^eta, where one was fitted
     """
 
     examination: FloatArray
@@ -43,8 +51,24 @@ class PositionBias:
     level: float = 0.95
     low: FloatArray | None = None
     high: FloatArray | None = None
+    eta: float | None = None
+    eta_std_error: float | None = None
 
     def __post_init__(self) -> None:
+        theta = self._checked_examination()
+        self._freeze_arrays(theta)
+        if self.covariance is not None and self.std_error is None:
+            object.__setattr__(self, "std_error", frozen(np.sqrt(np.diag(self.covariance))))
+        if self.std_error is not None and np.any(self.std_error < 0):
+            raise OptionError(f"std_error must not be negative. Got {self.std_error.min()}.")
+        if (self.low is None) != (self.high is None):
+            raise OptionError("an interval has two ends: give both low and high, or neither.")
+        if self.std_error is not None and self.low is None:
+            half = normal_quantile(self.level) * self.std_error
+            object.__setattr__(self, "low", frozen(np.maximum(theta - half, 0)))
+            object.__setattr__(self, "high", frozen(theta + half))
+
+    def _checked_examination(self) -> FloatArray:
         theta = frozen(self.examination, np.float64)
         if theta.ndim != 1 or len(theta) == 0:
             raise ShapeError("examination must be a flat array with at least one position.")
@@ -55,6 +79,9 @@ class PositionBias:
                 f"{worst + 1}. A position nobody examines cannot be corrected: cut the log."
             )
         object.__setattr__(self, "examination", theta)
+        return theta
+
+    def _freeze_arrays(self, theta: FloatArray) -> None:
         for name, shape in (
             ("std_error", theta.shape),
             ("covariance", (len(theta), len(theta))),
@@ -70,12 +97,6 @@ class PositionBias:
             if value.shape != shape:
                 raise ShapeError(f"{name} must have shape {shape}. Got {value.shape} instead.")
             object.__setattr__(self, name, value)
-        if self.covariance is not None and self.std_error is None:
-            object.__setattr__(self, "std_error", frozen(np.sqrt(np.diag(self.covariance))))
-        if self.std_error is not None and self.low is None:
-            half = normal_quantile(self.level) * self.std_error
-            object.__setattr__(self, "low", frozen(np.maximum(theta - half, 0)))
-            object.__setattr__(self, "high", frozen(theta + half))
 
     @property
     def depth(self) -> int:
@@ -94,6 +115,16 @@ class PositionBias:
 
     def at(self, position: IntArray | int) -> Any:
         """theta at these 1-based positions."""
+        return self.examination[self._index(position)]
+
+    def interval(self, position: int) -> Interval:
+        """The interval of theta at one position; a known curve has no width."""
+        k = self._index(position)
+        if self.low is None or self.high is None:
+            return Interval(self.examination[k], self.examination[k], self.level)
+        return Interval(float(self.low[k]), float(self.high[k]), self.level)
+
+    def _index(self, position: IntArray | int) -> Any:
         place = np.asarray(position, dtype=np.int64)
         if place.size and place.min() < 1:
             raise DepthError(f"positions start at 1. Got {place.min()} instead.")
@@ -103,7 +134,7 @@ class PositionBias:
                 f"positions 1..{self.depth}. Cut the log with log.top({self.depth}) or estimate "
                 f"the bias on deeper pages."
             )
-        return self.examination[place - 1]
+        return place - 1
 
     def affine(self) -> tuple[FloatArray, FloatArray]:
         """(alpha, beta) with E[click at k] = alpha_k gamma + beta_k.
@@ -115,6 +146,36 @@ class PositionBias:
             return self.examination, np.zeros_like(self.examination)
         alpha = self.examination * (self.eps_plus - self.eps_minus)
         return alpha, self.examination * self.eps_minus
+
+    def compare(self, other: "PositionBias", *, level: float = 0.95) -> "BiasComparison":
+        """Do two curves differ, and where? See `untilt.bias.compare.compare`."""
+        from untilt.bias.compare import compare
+
+        return compare(self, other, level=level)
+
+    def fit_power_law(self, *, depth: int | None = None) -> "PositionBias":
+        """The nearest power law (1/k)^eta, its `eta` and `eta_std_error`.
+
+        With `depth` it reaches that far: a power law may be continued, an estimate may not. See
+        `untilt.bias.shape.fit_power_law`.
+        """
+        from untilt.bias.shape import fit_power_law
+
+        return fit_power_law(self, depth=depth)
+
+    def smooth(self) -> "PositionBias":
+        """The nearest curve that never rises. See `untilt.bias.shape.smooth`."""
+        from untilt.bias.shape import smooth
+
+        return smooth(self)
+
+    def plot(
+        self, others: "Mapping[str, PositionBias] | None" = None, *, title: str | None = None
+    ) -> "alt.LayerChart":
+        """An Altair chart of the curve with its band, beside other curves by name."""
+        from untilt.bias.plot import plot
+
+        return plot({self.method: self, **(others or {})}, title=title)
 
     def to_json(self) -> str:
         """This bias as JSON text, exact to the last bit."""

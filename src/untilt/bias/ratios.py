@@ -1,0 +1,57 @@
+"""Between a curve and its log-ratios to position 1: the only scale that clicks can speak about."""
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt._core.statistics import normal_quantile, student_quantile
+from untilt.bias.position_bias import PositionBias
+
+
+def log_ratios(bias: PositionBias) -> tuple[FloatArray, FloatArray]:
+    """(K,) z_k = log(theta_k / theta_1) and its (K, K) covariance by the delta method.
+
+    Zeros for a known curve. Without a covariance the errors of positions count as independent.
+    """
+    theta = bias.examination
+    covariance = bias.covariance
+    if covariance is None:
+        spread = np.zeros_like(theta) if bias.std_error is None else bias.std_error
+        covariance = np.diag(spread**2)
+    in_logs = covariance / np.outer(theta, theta)
+    to_first = np.eye(len(theta))
+    to_first[:, 0] -= 1
+    return np.log(theta / theta[0]), to_first @ in_logs @ to_first.T
+
+
+def from_log_ratios(
+    z: FloatArray,
+    covariance: FloatArray,
+    *,
+    level: float,
+    method: str,
+    assumes: tuple[str, ...],
+    status: str,
+    degrees_of_freedom: float = np.inf,
+) -> PositionBias:
+    """theta_k = exp(z_k), relative to position 1, with intervals exp(z_k -+ t se(z_k)).
+
+    Intervals are made on the log scale: a ratio is skewed and cannot be negative. t is Student's
+    with the degrees of freedom given.
+    """
+    theta = np.exp(z)
+    error = np.sqrt(np.maximum(np.diag(covariance), 0))
+    if np.isfinite(degrees_of_freedom):
+        half = student_quantile(level, degrees_of_freedom) * error
+    else:
+        half = normal_quantile(level) * error
+    return PositionBias(
+        theta,
+        std_error=theta * error,
+        covariance=covariance * np.outer(theta, theta),
+        method=method,
+        assumes=assumes,
+        status=status,
+        level=level,
+        low=np.exp(z - half),
+        high=np.exp(z + half),
+    )
