@@ -65,8 +65,9 @@ def fit_auto(
             "weighting='auto' needs the position bias: give bias=..., for instance an estimate "
             "(ut.AllPairs().fit(log).bias_) or a curve (ut.PowerLaw(1.0))."
         )
+    lists = training_lists(data)  # checks the data before anything is set aside
     ranker.choice_ = _choose(ranker, data, valid)
-    return _refit(ranker, training_lists(data), ranker.choice_)
+    return _refit(ranker, lists, ranker.choice_)
 
 
 def _choose(
