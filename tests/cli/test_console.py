@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from untilt.cli.console import bar, plain, speaking
-from untilt.cli.options import parse_columns
+from untilt.cli.reading import parse_columns
 from untilt.errors import OptionError
 
 

@@ -10,22 +10,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from untilt._core.progress import showing_progress
-
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object for machines, and nothing else.")
-]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also say, on stderr, what is done and how long.")
-]
 
 
 class Output:
@@ -55,11 +47,19 @@ class Output:
             table.add_column(name, justify="left" if left else "right", no_wrap=True)
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))
-        self._people.print(Padding(table, (0, 0, 0, 2)))
+        self._people.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+    def points(self, sentences: Sequence[str]) -> None:
+        """One sentence a line, with a dash; long ones go on below their beginning."""
+        grid = Table.grid(padding=(0, 1))
+        for sentence in sentences:
+            grid.add_row("-", Text(sentence))
+        self._people.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
     def detail(self, text: str) -> None:
         """What only -v shows, with the seconds since the start."""
-        self._details.print(Text(f"[{time.monotonic() - self._started:6.2f} s] {text}"))
+        elapsed = time.monotonic() - self._started
+        self._details.print(Text(f"[{elapsed:6.2f} s] {text}"), soft_wrap=True)
 
     def record(self, **facts: Any) -> None:
         """Facts for the JSON object."""

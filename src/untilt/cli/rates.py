@@ -16,7 +16,7 @@ def rates_table(rates: "ClickRates") -> tuple[tuple[str, ...], list[tuple[str, .
     largest = max(rates.rate[rates.impressions > 0], default=0.0)
     rows: list[tuple[str, ...]] = [
         (
-            f"{position}",
+            f"{position:>8}",
             f"{shown:,}",
             f"{rate:.4f}",
             f"[{low:.4f}, {high:.4f}]",

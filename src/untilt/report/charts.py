@@ -76,10 +76,64 @@ def position_chart(
         ),
         base.mark_line(strokeWidth=2).encode(y=y, color=colour),
         base.properties(mark=points).encode(
-            y=y, color=colour, shape=_shape(curves), tooltip=_tooltip(curves)
+            y=y, color=colour, shape=_shape(curves), tooltip=_tooltip(named=len(curves) > 1)
         ),
     )
     return _styled(layers.properties(title=heading))
+
+
+def interval_chart(
+    values: Mapping[str, tuple[float, float, float]],
+    *,
+    title: str,
+    subtitle: str = "",
+    value_title: str,
+) -> "alt.LayerChart":
+    """Named values with their intervals, one under the other: name -> (value, low, high).
+
+    The axis does not start at 0: what counts here is where the intervals lie to each other.
+    """
+    import altair as alt
+
+    if not values:
+        raise ShapeError("a chart needs at least one value.")
+    rows = [
+        {"name": name, "value": _finite(value), "low": _finite(low), "high": _finite(high)}
+        for name, (value, low, high) in values.items()
+    ]
+    y = alt.Y(
+        "name:N",
+        title=None,
+        sort=list(values),
+        axis=alt.Axis(labelLimit=300, labelPadding=8, ticks=False),
+    )
+    x = {"scale": alt.Scale(zero=False), "axis": alt.Axis(tickCount=6, labelFlush=False)}
+    base = alt.Chart(alt.Data(values=rows)).encode(y=y)
+    heading = alt.TitleParams(title, subtitle=subtitle, anchor="start", subtitleColor="#555555")
+    layers = alt.layer(
+        base.mark_rule(strokeWidth=3, color=PALETTE[2]).encode(
+            x=alt.X("low:Q", title=value_title, **x), x2="high:Q"
+        ),
+        base.mark_point(filled=True, size=90, opacity=1, color=PALETTE[0]).encode(
+            x=alt.X("value:Q", title=value_title, **x), tooltip=_tooltip(named=True)
+        ),
+        base.mark_text(dy=-12, fontSize=12).encode(
+            x=alt.X("value:Q", title=value_title, **x), text=alt.Text("value:Q", format=".3f")
+        ),
+    )
+    return _styled(layers.properties(title=heading), height=44 * len(values))
+
+
+def stacked(*charts: "alt.LayerChart") -> "alt.VConcatChart":
+    """Charts one under the other, as one."""
+    import altair as alt
+
+    inner = [chart.copy() for chart in charts]
+    for chart in inner:
+        for top_level in ("config", "background", "padding"):
+            setattr(chart, top_level, alt.Undefined)
+    together = alt.vconcat(*inner, spacing=40)
+    return _configured(together.resolve_scale(color="independent", shape="independent"))
 
 
 def save_chart(chart: "alt.TopLevelMixin", path: str | Path, *, scale: float = 2.0) -> Path:
@@ -180,19 +234,25 @@ def _legend(curves: Mapping[str, Curve]) -> "alt.Legend | None":
     return alt.Legend() if len(curves) > 1 else None
 
 
-def _tooltip(curves: Mapping[str, Curve]) -> "list[alt.Tooltip]":
+def _tooltip(*, named: bool) -> "list[alt.Tooltip]":
     import altair as alt
 
-    name = [alt.Tooltip("name:N", title="curve")] if len(curves) > 1 else []
     numbers = [alt.Tooltip(f"{field}:Q", format=".4f") for field in ("value", "low", "high")]
-    return [*name, alt.Tooltip("position:Q"), *numbers]
+    return [alt.Tooltip("name:N"), *numbers] if named else numbers
 
 
-def _styled(chart: "alt.LayerChart") -> "alt.LayerChart":
+def _styled(chart: "alt.LayerChart", *, height: int = HEIGHT) -> "alt.LayerChart":
+    styled: alt.LayerChart = _configured(chart.properties(width=WIDTH, height=height))
+    return styled
+
+
+def _configured(chart: Any) -> Any:
     return (
-        chart.properties(width=WIDTH, height=HEIGHT, background="white", padding=12)
+        chart.properties(background="white", padding=12)
         .configure_view(stroke=None)
         .configure_axis(labelFontSize=12, titleFontSize=13, gridColor="#e6e6e6", domain=False)
-        .configure_legend(labelFontSize=12, orient="top", symbolSize=90, symbolOpacity=1)
+        .configure_legend(
+            labelFontSize=12, labelLimit=0, orient="top", symbolSize=90, symbolOpacity=1
+        )
         .configure_title(fontSize=16, subtitleFontSize=12, offset=12)
     )

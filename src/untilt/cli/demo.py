@@ -1,0 +1,30 @@
+"""`untilt demo`: every step, on data made here."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from untilt.cli.console import speaking
+from untilt.cli.options import AsJson, Seed, Verbose
+
+
+def demo(
+    quick: Annotated[bool, typer.Option("--quick", help="Less data: seconds, rougher.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the pictures go.")
+    ] = Path("untilt-demo"),
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show every step on data made here: clicks, their tilt, and a ranker without it.
+
+    Nothing is needed and nothing is fetched. Takes under a minute and a half.
+
+    Example: [bold]untilt demo --quick[/bold]
+    """
+    from untilt.cli.demo_steps import FULL, QUICK, run
+
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        run(output, QUICK if quick else FULL, out, seed=seed)

@@ -1,0 +1,166 @@
+"""`untilt simulate`: a click log whose truth is known."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from untilt._core.files import replacing
+from untilt._core.progress import progress
+from untilt.cli.console import Output, plain, speaking
+from untilt.cli.options import AsJson, Seed, Verbose
+from untilt.cli.protocols import ProtocolName, protocol_of
+from untilt.errors import OptionError
+
+if TYPE_CHECKING:
+    from untilt.logs.judged import JudgedLists
+    from untilt.simulation.parquet import SimulatedFiles
+
+
+class Traffic(StrEnum):
+    """How often queries are asked."""
+
+    UNIFORM = "uniform"
+    ZIPF = "zipf"
+
+
+def simulate(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where to write.")],
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Judged lists in LETOR text (.gz too). May be repeated. Else data is made here.",
+        ),
+    ] = None,
+    queries: Annotated[int, typer.Option(min=10, help="Queries, for data made here.")] = 2000,
+    features: Annotated[int, typer.Option(min=4, help="Features, for data made here.")] = 50,
+    sessions: Annotated[int | None, typer.Option(min=1, help="Sessions to simulate.")] = None,
+    clicks: Annotated[
+        int | None, typer.Option(min=1, help="Or: sessions until there are so many clicks.")
+    ] = None,
+    sessions_per_query: Annotated[
+        int | None, typer.Option(min=1, help="Or: so many sessions of every query.")
+    ] = None,
+    protocol: Annotated[
+        ProtocolName,
+        typer.Option(
+            help="How readers click. dla, prs: position bias; trust: also trust in the top; "
+            "cascade: reading until satisfied; dwell: reading times; swap, shuffle, harvest: "
+            "lists that vary, so that the bias can be measured."
+        ),
+    ] = ProtocolName.DLA,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Of the protocol, as in theta=0.5. Repeatable."),
+    ] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="Places of a list.")] = None,
+    traffic: Annotated[
+        Traffic, typer.Option(help="How often queries are asked.")
+    ] = Traffic.UNIFORM,
+    test_share: Annotated[
+        float, typer.Option(min=0.01, max=0.9, help="Share of queries set aside for tests.")
+    ] = 0.2,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Make a click log with a known truth, to try methods on.
+
+    A weak ranker, trained on 1% of the labelled queries, shows its lists to simulated readers.
+    The folder gets clicks.parquet and documents.parquet (the log), truth.json (how readers
+    behaved), train.txt.gz (labels of the log's queries) and test.txt.gz (labels of others).
+
+    Example: [bold]untilt simulate --out sim --queries 500 --sessions 50000[/bold]
+
+    With your own judged lists: [bold]untilt simulate --out sim --data MQ2008/S1.txt.gz[/bold]
+    """
+    from untilt.logs.letor import write_letor
+    from untilt.simulation.parquet import simulate_to_parquet
+
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        _check_folder(out)
+        chosen = protocol_of(protocol.value, parameter)
+        judged = _judged(data, queries=queries, features=features, seed=seed)
+        output.detail(f"{'read' if data else 'made'} {judged!r}")
+        train, test = judged.split(1 - test_share, seed=seed)
+        files = simulate_to_parquet(
+            train,
+            out,
+            chosen,
+            n_sessions=sessions,
+            n_clicks=clicks,
+            sessions_per_query=sessions_per_query,
+            seed=seed,
+            depth=depth,
+            query_weights=traffic.value,
+        )
+        output.detail(f"simulated with {files.truth!r}")
+        with progress("writing the labels"):
+            write_letor(files.truth.judged, out / "train.txt.gz")
+            write_letor(test, out / "test.txt.gz")
+        _write_truth(files, out / "truth.json", seed=seed)
+        _report(output, files, out)
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.suffix in {".parquet", ".csv", ".json"} or folder.is_file():
+        raise OptionError(
+            f"--out is a folder: the log and its truth are several files. Got {str(folder)!r}. "
+            f"Try --out {folder.stem}."
+        )
+
+
+def _judged(data: list[Path] | None, *, queries: int, features: int, seed: int) -> "JudgedLists":
+    if data:
+        from untilt.logs.letor import read_letor
+
+        with progress("reading judged lists"):
+            return read_letor(data)
+    from untilt.simulation.synthetic import make_judged
+
+    with progress("making judged lists"):
+        return make_judged(queries, features, seed=seed)
+
+
+def _write_truth(files: "SimulatedFiles", path: Path, *, seed: int) -> None:
+    truth = files.truth
+    known = {
+        "protocol": repr(truth.protocol),
+        "seed": seed,
+        "examination": truth.examination,
+        "eps_plus": truth.eps_plus,
+        "eps_minus": truth.eps_minus,
+        "rankers": truth.ranker_names,
+        "queries_that_trained_the_ranker": truth.training_queries,
+        "sessions": files.n_sessions,
+        "impressions": files.n_impressions,
+        "clicks": files.n_clicks,
+    }
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(plain(known), indent=2, allow_nan=False) + "\n")
+
+
+def _report(out: Output, files: "SimulatedFiles", folder: Path) -> None:
+    names = {
+        "log": "clicks.parquet",
+        "documents": "documents.parquet",
+        "truth": "truth.json",
+        "train_labels": "train.txt.gz",
+        "test_labels": "test.txt.gz",
+    }
+    paths = {what: folder / name for what, name in names.items()}
+    sizes = {
+        "sessions": files.n_sessions,
+        "impressions": files.n_impressions,
+        "clicks": files.n_clicks,
+        "queries": files.truth.judged.n_queries,
+        "documents": len(files.truth.judged),
+    }
+    out.record(**sizes, protocol=repr(files.truth.protocol), files=paths)
+    out.table(("", ""), [(name, f"{size:,}") for name, size in sizes.items()])
+    out.heading("written")
+    out.table(("", ""), [(what.replace("_", " "), str(path)) for what, path in paths.items()])
+    out.say(f"\nLook at it: untilt audit {paths['log']} --documents {paths['documents']}")
