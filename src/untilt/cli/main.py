@@ -7,8 +7,10 @@ import typer
 from untilt._version import __version__
 from untilt.cli.audit import audit
 from untilt.cli.demo import demo
+from untilt.cli.export import export
 from untilt.cli.failure import Commands
 from untilt.cli.simulate import simulate
+from untilt.cli.train import train
 
 app = typer.Typer(
     name="untilt",
@@ -18,7 +20,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, simulate, audit):
+for command in (demo, simulate, audit, train, export):
     app.command()(command)
 
 

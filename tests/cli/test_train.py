@@ -1,0 +1,105 @@
+"""`untilt train` and `untilt export`, as a user runs them."""
+
+import json
+from pathlib import Path
+
+import lightgbm
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from untilt.cli.main import app
+from untilt.logs.letor import write_letor
+from untilt.logs.write import write_log
+from untilt.rankers.persist import load
+from untilt.simulation.simulate import simulate
+from untilt.simulation.synthetic import make_judged
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train")
+    judged = make_judged(60, 8, seed=0)
+    write_letor(judged, folder / "judged.txt")
+    log = simulate(judged, "dla", n_sessions=2_000, seed=0).log
+    write_log(log, folder / "clicks.parquet", documents=folder / "documents.parquet")
+    return folder
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def train(made: Path, out: Path, *words: object) -> Result:
+    log = ("train", made / "clicks.parquet", "--documents", made / "documents.parquet")
+    return run(*log, "--trees", 5, "--threads", 1, "--out", out, *words)
+
+
+@pytest.mark.parametrize(
+    "method", ["ips", "ips-all", "pns", "prs", "balanced", "pbm-likelihood", "ips-label", "auto"]
+)
+def test_every_method_with_a_curve_saves_a_ranker_that_scores(made, tmp_path, method) -> None:
+    out = tmp_path / "ranker.untilt"
+    result = train(made, out, "--method", method, "--bias", "eye-tracking:1", "--json")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["sessions"] == 2_000
+    scores = load(out).predict(np.random.default_rng(0).normal(size=(20, 8)))
+    assert np.ptp(scores) > 0
+    assert ("choice" in facts) == (method == "auto")
+
+
+@pytest.mark.parametrize("kind", ["linear", "svm"])
+def test_linear_kinds(made, tmp_path, kind) -> None:
+    out = tmp_path / "ranker.untilt"
+    result = train(made, out, "--ranker", kind, "--method", "ips", "--bias", "eye-tracking")
+    assert result.exit_code == 0, result.output
+    assert f"Saved to {out}" in result.output.replace("\n", "")
+
+
+def test_the_bias_can_be_a_saved_estimate(made, tmp_path) -> None:
+    from untilt.bias.known import EyeTracking
+
+    EyeTracking(1.0).to_bias(10).save(tmp_path / "bias.json")
+    by_file = train(made, tmp_path / "a", "--method", "prs", "--bias", tmp_path / "bias.json")
+    by_name = train(made, tmp_path / "b", "--method", "prs", "--bias", "eye-tracking:1")
+    assert by_file.exit_code == by_name.exit_code == 0
+    features = np.random.default_rng(1).normal(size=(30, 8))
+    a, b = (load(tmp_path / name).predict(features) for name in "ab")
+    np.testing.assert_array_equal(a, b)
+
+
+def test_labels_train_and_export_to_lightgbm(made, tmp_path) -> None:
+    ranker, model = tmp_path / "ranker.untilt", tmp_path / "model.txt"
+    assert (
+        run("train", made / "judged.txt", "--letor", "--trees", 5, "--out", ranker).exit_code == 0
+    )
+    assert run("export", ranker, "--out", model).exit_code == 0
+    features = np.random.default_rng(2).normal(size=(30, 8))
+    plain = lightgbm.Booster(model_file=str(model)).predict(features)
+    np.testing.assert_allclose(plain, load(ranker).predict(features))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--method", "prs"), "--method prs needs the position bias"),
+        (("--method", "prs", "--bias", "powerlaw"), "Did you mean"),
+        (("--method", "prs", "--bias", "power-law:x"), "needs a number"),
+        (("--method", "auto", "--bias", "power-law", "--ranker", "svm"), "for boosted trees only"),
+        (("--method", "bayes-ips", "--bias", "power-law"), "needs a bias with eps_plus"),
+        (("--column", "query_id"), "--column needs NAME=COLUMN"),
+    ],
+)
+def test_bad_options_end_with_2_and_a_sentence(made, tmp_path, words, message) -> None:
+    out = tmp_path / "ranker.untilt"
+    result = train(made, out, *words)
+    assert result.exit_code == 2
+    assert message.lower() in " ".join(result.output.split()).lower()
+    assert not out.exists()
+
+
+def test_export_refuses_what_is_no_ranker(made, tmp_path) -> None:
+    result = run("export", made / "judged.txt", "--out", tmp_path / "model.txt")
+    assert result.exit_code == 2
+    assert not (tmp_path / "model.txt").exists()
