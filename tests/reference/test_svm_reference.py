@@ -2,6 +2,7 @@
 
 import gzip
 
+import numba
 import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
@@ -11,6 +12,15 @@ from untilt.logs.clicklog import ClickLog
 from untilt.logs.judged import JudgedLists
 from untilt.rankers.svm import RankSVM
 from untilt.weighting import IPS, PRS
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    """Thousands of tiny passes: waking a second thread for each costs more than it saves."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(before)
 
 
 def read_mq2008(path, n_queries):

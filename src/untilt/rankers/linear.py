@@ -17,6 +17,7 @@ from untilt.rankers.alternating import alternate
 from untilt.rankers.linear_model import (
     LinearModel,
     check_positive,
+    check_rounds,
     pair_gain,
     row_table,
     row_units,
@@ -183,12 +184,16 @@ class LinearRanker(LinearModel):
         return _Fitted(found.x, float(found.fun), int(found.nit), converged, status)
 
     def _check(self) -> None:
+        if self.loss == "hinge":
+            raise OptionError(
+                "loss must be 'logistic' or 'dcg-bound'. Got 'hinge' instead; RankSVM minimises it."
+            )
         check_choice("loss", self.loss, LOSSES)
         check_positive("l2", self.l2, or_zero=True)
         check_positive("sigma", self.sigma)
         check_positive("tolerance", self.tolerance)
-        check_positive("max_iter", self.max_iter)
-        check_positive("max_rounds", self.max_rounds)
+        check_rounds("max_iter", self.max_iter)
+        check_rounds("max_rounds", self.max_rounds)
 
 
 @dataclass(frozen=True, eq=False)

@@ -120,3 +120,10 @@ def check_positive(what: str, found: Any, *, or_zero: bool = False) -> None:
         return
     least = "at least 0" if or_zero else "above 0"
     raise OptionError(f"{what} must be a number {least}. Got {found!r} instead.")
+
+
+def check_rounds(what: str, found: Any) -> None:
+    """Raise unless an option is a whole number of at least 1."""
+    if isinstance(found, (int, np.integer)) and not isinstance(found, bool) and found >= 1:
+        return
+    raise OptionError(f"{what} must be a whole number of at least 1. Got {found!r} instead.")

@@ -11,6 +11,7 @@ from untilt.rankers.cutting_plane import Solution
 from untilt.rankers.linear_model import (
     LinearModel,
     check_positive,
+    check_rounds,
     pair_gain,
     training_summary,
     weighting_for,
@@ -136,8 +137,8 @@ class RankSVM(LinearModel):
         if self.against is not None:
             check_choice("against", self.against, ("unclicked", "all"))
         check_positive("tolerance", self.tolerance)
-        check_positive("max_iter", self.max_iter)
-        check_positive("max_rounds", self.max_rounds)
+        check_rounds("max_iter", self.max_iter)
+        check_rounds("max_rounds", self.max_rounds)
         if not 0 < self.validation_share < 1:
             raise OptionError(
                 "validation_share must lie between 0 and 1. "
