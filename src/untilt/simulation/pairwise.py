@@ -19,18 +19,25 @@ def fit_linear(
     The loss is ln(1 + exp(-m)), or max(0, 1 - m)^2 with `hinge`; s = w . (x - mean) / spread. The
     weights come back on the scale of the raw features; a feature that never varies gets 0.
     """
-    spread = features.std(axis=0, dtype=np.float64)
+    # Contiguous: another layout in memory is another order of summation, and other last bits.
+    x = np.ascontiguousarray(features, dtype=np.float64)
+    spread = x.std(axis=0)
     spread[spread == 0] = np.inf
-    x = (features - features.mean(axis=0, dtype=np.float64)) / spread
+    x = (x - x.mean(axis=0)) / spread
 
     def objective(w: FloatArray) -> tuple[float, FloatArray]:
-        total, n_pairs, slope = pair_loss(x @ w, labels, indptr, hinge)
+        total, n_pairs, slope = pair_loss(serial_dot(x, w), labels, indptr, hinge)
         n = max(1, n_pairs)
-        return total / n + l2 / 2 * float(w @ w), x.T @ slope / n + l2 * w
+        return total / n + l2 / 2 * float(w @ w), serial_dot(x.T, slope) / n + l2 * w
 
     start = np.zeros(x.shape[1])
     best = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
     return best.x / spread
+
+
+def serial_dot(x: FloatArray, w: FloatArray) -> FloatArray:
+    """x @ w without BLAS, whose threads change the last bits."""
+    return np.einsum("ij,j->i", x, w)
 
 
 @nb.njit(cache=True)

@@ -10,7 +10,7 @@ from untilt._core.random import Seed, child_generator
 from untilt._core.suggest import check_choice
 from untilt.errors import OptionError, ShapeError
 from untilt.logs.judged import JudgedLists
-from untilt.simulation.pairwise import fit_linear
+from untilt.simulation.pairwise import fit_linear, serial_dot
 
 FEWEST_QUERIES = 5  # on a small set 1% may be a query without a single pair
 KINDS = ("linear", "svm")
@@ -36,7 +36,7 @@ class ProductionRanker:
                 f"features must have shape (n, {len(self.weights)}): the production ranker was "
                 f"trained on {len(self.weights)} features. Got {x.shape} instead."
             )
-        return x.astype(np.float64) @ self.weights
+        return serial_dot(x.astype(np.float64), self.weights)
 
     def __repr__(self) -> str:
         used = int(np.count_nonzero(self.weights))

@@ -1,6 +1,6 @@
 """Who shows the lists, and in which order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,7 @@ def _named(judged: JudgedLists, protocol: Protocol, ranker: Any, seed: Seed) -> 
         return {"base": production_ranker(judged, seed=seed)}
     if isinstance(ranker, Mapping):
         return {str(name): r for name, r in ranker.items()}
-    if isinstance(ranker, Sequence) and not _is_scores(ranker):
+    if isinstance(ranker, list | tuple) and not _is_scores(ranker):
         names = [str(getattr(r, "name", f"ranker-{i}")) for i, r in enumerate(ranker, start=1)]
         if len(set(names)) < len(names):
             names = [f"ranker-{i}" for i in range(1, len(ranker) + 1)]
@@ -85,7 +85,7 @@ def _named(judged: JudgedLists, protocol: Protocol, ranker: Any, seed: Seed) -> 
     return {"base": ranker}
 
 
-def _is_scores(ranker: Sequence[Any]) -> bool:
+def _is_scores(ranker: list[Any] | tuple[Any, ...]) -> bool:
     return len(ranker) > 0 and isinstance(ranker[0], int | float | np.number)
 
 

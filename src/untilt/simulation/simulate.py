@@ -21,7 +21,7 @@ from untilt.simulation.truth import MeanExamination, Truth
 
 SESSIONS_PER_QUERY = 100  # where no size is asked for
 COUNTING_CHUNK = 2**15  # sessions at a time while clicks are counted
-HOPELESS = 2**20  # sessions without any click, after which more are not tried
+HOPELESS = 2**18  # sessions without any click, after which more are not tried
 
 
 @dataclass(frozen=True, eq=False)
