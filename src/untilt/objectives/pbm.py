@@ -5,7 +5,7 @@ n impressions and c clicks. With g = sigmoid(f), p = alpha g + beta and p' = alp
 
     d loss/df = -(c - n p) p' / (p (1 - p)),   Fisher information = n p'^2 / (p (1 - p)).
 
-Fisher's information stands in for the hessian: it is never negative ([wang2018position]_ has the
+Fisher's information stands in for the hessian: it is never negative ([wang2018regression]_ has the
 same model, fitted by EM).
 """
 

@@ -36,7 +36,7 @@ class LambdaMART(Ranker):
 
     .. math:: \lambda_{ij} = -\sigma / (1 + e^{\sigma (s_i - s_j)}) |\Delta Z_{ij}| W[k_i, k_j]
 
-    ([burges2010ranknet]_; sigma, trees, rate, leaves and sampling as in [hu2019unbiased]_).
+    ([burges2010lambdamart]_; sigma, trees, rate, leaves and sampling as in [hu2019unbiased]_).
     Sessions of the same list are collapsed first, so cost grows with distinct lists. Trained on
     `JudgedLists` it is the plain algorithm on labels.
 
