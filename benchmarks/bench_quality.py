@@ -25,9 +25,9 @@ from untilt.simulation.synthetic import make_judged
 
 CELLS = RESULTS / "quality-cells.jsonl"
 DATA = Path(os.environ.get("UNTILT_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
-# One row per impression is all that the peers take. Above the first limit only seed 0 is run (the
-# `runs` column says so), above the second none: a run would take an hour and more memory than here.
-PEER_SESSIONS, PEER_SESSIONS_ONCE = 50_000, 250_000
+# One row per impression is all that the peers take. Above the first number of rows only seed 0 is run
+# (the `runs` column says so), above the second none: a run would take the better part of an hour.
+PEER_ROWS, PEER_ROWS_ONCE = 600_000, 2_500_000
 
 
 def judged_parts(data: str, seed: int, n_queries: int):
@@ -141,7 +141,7 @@ def run_cell(cell: dict, *, n_queries: int, n_trees: int) -> dict:
     fit("labels-shown", ut.LambdaMART(**options), shown_labels(sim))
     for name, make in methods(cell["protocol"], options).items():
         fit(name, make(), sim.log)
-    if sim.log.n_sessions <= (PEER_SESSIONS if cell["seed"] else PEER_SESSIONS_ONCE):
+    if sim.log.n_impressions <= (PEER_ROWS if cell["seed"] else PEER_ROWS_ONCE):
         for name, peer in (("lightgbm", lightgbm_position), ("xgboost", xgboost_unbiased)):
             start = time.perf_counter()
             judge(name, peer(sim.log, options), start)
