@@ -25,7 +25,7 @@ from untilt.simulation.synthetic import make_judged
 
 CELLS = RESULTS / "quality-cells.jsonl"
 DATA = Path(os.environ.get("UNTILT_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
-# One row per impression is all that the peers take. Above the first number of rows only seed 0 is run
+# One row per impression is all that the peers take. Above the first number only seed 0 is run
 # (the `runs` column says so), above the second none: a run would take the better part of an hour.
 PEER_ROWS, PEER_ROWS_ONCE = 600_000, 2_500_000
 
