@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import untilt
 from untilt.cli.main import app
 
-COMMANDS = ("demo", "simulate", "audit")
+COMMANDS = [command.callback.__name__ for command in app.registered_commands]
 PROGRAM = [sys.executable, "-c", "from untilt.cli.main import main; main()"]
 
 
@@ -33,6 +33,7 @@ def test_help_names_every_command_and_is_quick_to_load():
     assert not {"numba", "scipy", "lightgbm", "duckdb", "pyarrow", "altair"} & set(loaded)
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
+    assert {"demo", "simulate", "audit"} <= set(COMMANDS)
     for command in COMMANDS:
         assert command in result.stdout
 

@@ -34,7 +34,8 @@ def folder(tmp_path_factory):
 
 def test_the_folder_holds_the_log_the_truth_and_the_labels(folder):
     assert sorted(path.name for path in folder.iterdir()) == [
-        *("clicks.parquet", "documents.parquet", "test.txt.gz", "train.txt.gz", "truth.json"),
+        *("bias.json", "clicks.parquet", "documents.parquet"),
+        *("test.txt.gz", "train.txt.gz", "truth.json"),
     ]
 
 
@@ -62,6 +63,8 @@ def test_the_truth_tells_how_readers_behaved(folder):
     eye_tracking = [0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06]
     assert truth["examination"] == pytest.approx(eye_tracking)
     assert truth["eps_plus"] is None
+    bias = ut.PositionBias.load(folder / "bias.json")
+    assert bias.at(np.arange(1, 11)) == pytest.approx(eye_tracking)
     assert (truth["sessions"], truth["seed"]) == (2000, 0)
     log = ut.read_log(folder / "clicks.parquet", documents=folder / "documents.parquet")
     assert truth["clicks"] == log.ctr_by_position().clicks.sum()

@@ -12,8 +12,10 @@ from untilt.report.charts import (
     PALETTE,
     Curve,
     click_rate_chart,
+    interval_chart,
     position_chart,
     save_chart,
+    stacked,
 )
 
 
@@ -73,6 +75,27 @@ def test_what_is_not_finite_leaves_a_gap():
 def test_without_an_interval_the_band_has_no_width():
     drawn = rows(chart_of(known=Curve(np.arange(1, 3), np.array([1.0, 0.5]))))
     assert [(row["low"], row["high"]) for row in drawn] == [(1.0, 1.0), (0.5, 0.5)]
+
+
+def test_named_values_keep_their_order_and_intervals():
+    values = {"shown": (0.5, 0.4, 0.6), "new": (0.7, 0.65, 0.75)}
+    chart = interval_chart(values, title="Quality", value_title="ndcg@10")
+    assert rows(chart) == [
+        {"name": "shown", "value": 0.5, "low": 0.4, "high": 0.6},
+        {"name": "new", "value": 0.7, "low": 0.65, "high": 0.75},
+    ]
+    assert chart.to_dict()["layer"][0]["encoding"]["y"]["sort"] == ["shown", "new"]
+    with pytest.raises(ShapeError, match="at least one value"):
+        interval_chart({}, title="Quality", value_title="ndcg@10")
+
+
+def test_charts_stack_and_stay_as_they_were():
+    first, second = chart_of(truth=curve()), chart_of(other=curve())
+    before = first.to_dict()
+    page = stacked(first, second).to_dict()
+    assert [part["title"]["text"] for part in page["vconcat"]] == ["Bias", "Bias"]
+    assert page["config"] == before["config"]
+    assert first.to_dict() == before
 
 
 @pytest.mark.parametrize(

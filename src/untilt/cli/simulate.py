@@ -71,7 +71,8 @@ def simulate(
 
     A weak ranker, trained on 1% of the labelled queries, shows its lists to simulated readers.
     The folder gets clicks.parquet and documents.parquet (the log), truth.json (how readers
-    behaved), train.txt.gz (labels of the log's queries) and test.txt.gz (labels of others).
+    behaved), bias.json (the true position bias, as other commands take it), train.txt.gz (labels
+    of the log's queries) and test.txt.gz (labels of queries set aside).
 
     Example: [bold]untilt simulate --out sim --queries 500 --sessions 50000[/bold]
 
@@ -101,6 +102,7 @@ def simulate(
         with progress("writing the labels"):
             write_letor(files.truth.judged, out / "train.txt.gz")
             write_letor(test, out / "test.txt.gz")
+        files.truth.bias.save(out / "bias.json")
         _write_truth(files, out / "truth.json", seed=seed)
         _report(output, files, out)
 
@@ -148,6 +150,7 @@ def _report(out: Output, files: "SimulatedFiles", folder: Path) -> None:
         "log": "clicks.parquet",
         "documents": "documents.parquet",
         "truth": "truth.json",
+        "true_bias": "bias.json",
         "train_labels": "train.txt.gz",
         "test_labels": "test.txt.gz",
     }

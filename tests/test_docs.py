@@ -1,0 +1,127 @@
+"""What the documentation shows runs, and what it points at is there."""
+
+import doctest
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+README = (ROOT / "README.md").read_text(encoding="utf8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def run_python(code: str, folder: Path) -> str:
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+# ---- code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_on_a_page_runs(page, tmp_path):
+    """The blocks of one page run one after the other, as a reader would type them."""
+    code = "\n".join(blocks(page.read_text(encoding="utf8"), "python"))
+    if not code:
+        pytest.skip("no Python on this page")
+    assert run_python(code, tmp_path)
+
+
+def test_the_readme_shows_the_quickstart():
+    """The script is the README's block, which runs above."""
+    quickstart = (ROOT / "examples" / "quickstart.py").read_text(encoding="utf8")
+    code = quickstart[quickstart.index("import untilt") :]
+    assert code in blocks(README, "python")
+    assert len(code.splitlines()) <= 25
+
+
+def test_commands_in_the_readme_run(tmp_path):
+    lines = [line for block in blocks(README, "sh") for line in block.splitlines()]
+    commands = [shlex.split(line, comments=True) for line in lines if line.startswith("untilt ")]
+    assert commands
+    program = [sys.executable, "-c", "from untilt.cli.main import main; main()"]
+    for command in commands:
+        run = subprocess.run(
+            [*program, *command[1:]], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, f"{shlex.join(command)}\n{run.stderr}"
+
+
+def test_make_targets_that_are_named_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    code = re.compile(r"`make ([a-z-]+)`|^(?: {4})?make ([a-z-]+)", flags=re.MULTILINE)
+    named = {
+        name
+        for page in PAGES
+        for found in code.findall(page.read_text(encoding="utf8"))
+        for name in found
+        if name
+    }
+    assert {"demo", "test"} <= named <= targets
+
+
+def modules_with_doctests() -> list[str]:
+    return [
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+        for path in SOURCES
+        if ">>> " in path.read_text(encoding="utf8")
+    ]
+
+
+@pytest.mark.parametrize("name", modules_with_doctests())
+def test_doctests(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+# ---- links and citations
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf8"), flags=re.M | re.S)
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+    broken = [
+        target
+        for target in targets
+        if not target.startswith(("http://", "https://", "mailto:"))
+        and not (page.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_every_page_can_be_found_from_the_index():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf8")
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert {page for page in pages if f"({page})" not in index} == set()
+
+
+def bibliography() -> list[str]:
+    text = (ROOT / "docs" / "references.bib").read_text(encoding="utf8")
+    return re.findall(r"^@\w+\{([^,]+),$", text, flags=re.MULTILINE)
+
+
+def test_every_reference_stands_once():
+    keys = bibliography()
+    assert len(keys) > 30
+    assert len(keys) == len(set(keys))
+
+
+def test_every_citation_has_its_reference():
+    cited = {
+        (key, path.name)
+        for path in [*SOURCES, *PAGES]
+        for key in re.findall(r"\[(\w+)\]_", path.read_text(encoding="utf8"))
+    }
+    known = {*bibliography(), "key"}
+    assert {pair for pair in cited if pair[0] not in known} == set()
