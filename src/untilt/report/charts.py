@@ -133,7 +133,7 @@ def stacked(*charts: "alt.LayerChart") -> "alt.VConcatChart":
         for top_level in ("config", "background", "padding"):
             setattr(chart, top_level, alt.Undefined)
     together = alt.vconcat(*inner, spacing=40)
-    return _configured(together.resolve_scale(color="independent", shape="independent"))
+    return configured(together.resolve_scale(color="independent", shape="independent"))
 
 
 def save_chart(chart: "alt.TopLevelMixin", path: str | Path, *, scale: float = 2.0) -> Path:
@@ -242,11 +242,12 @@ def _tooltip(*, named: bool) -> "list[alt.Tooltip]":
 
 
 def _styled(chart: "alt.LayerChart", *, height: int = HEIGHT) -> "alt.LayerChart":
-    styled: alt.LayerChart = _configured(chart.properties(width=WIDTH, height=height))
+    styled: alt.LayerChart = configured(chart.properties(width=WIDTH, height=height))
     return styled
 
 
-def _configured(chart: Any) -> Any:
+def configured(chart: Any) -> Any:
+    """The chart on white, in the sizes and greys that all charts share."""
     return (
         chart.properties(background="white", padding=12)
         .configure_view(stroke=None)
