@@ -24,6 +24,7 @@ from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 
 CELLS = RESULTS / "quality-cells.jsonl"
+KEYS = ("data", "protocol", "sessions", "seed")
 DATA = Path(os.environ.get("UNTILT_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 # One row per impression is all that the peers take. Above the first number only seed 0 is run
 # (the `runs` column says so), above the second none: a run would take the better part of an hour.
@@ -119,22 +120,23 @@ def xgboost_unbiased(log, options: dict):
     return lambda rows: booster.predict(xgboost.DMatrix(rows))
 
 
-def run_cell(cell: dict, *, n_queries: int, n_trees: int) -> dict:
-    """NDCG@10 of every method in one cell."""
+def run_cell(cell: dict, known: dict, *, n_queries: int, n_trees: int) -> dict:
+    """NDCG@10 of every method in one cell; what is known already is not run again."""
     train, test = judged_parts(cell["data"], cell["seed"], n_queries)
     sim = simulate(
         train, protocol=cell["protocol"], sessions_per_query=cell["sessions"], seed=cell["seed"]
     )
     options = {"n_trees": n_trees, "n_threads": 1, "seed": cell["seed"]}
-    ndcg, seconds = {}, {}
+    ndcg, seconds = dict(known.get("ndcg", {})), dict(known.get("seconds", {}))
 
     def judge(name: str, predict, start: float) -> None:
         ndcg[name] = float(ut.evaluate(test, predict(test.features), ["ndcg@10"])["ndcg@10"].value)
         seconds[name] = time.perf_counter() - start
 
     def fit(name: str, ranker, data) -> None:
-        start = time.perf_counter()
-        judge(name, ranker.fit(data).predict, start)
+        if name not in ndcg:
+            start = time.perf_counter()
+            judge(name, ranker.fit(data).predict, start)
 
     judge("production", sim.truth.rankers[0].predict, time.perf_counter())
     fit("labels", ut.LambdaMART(**options), train)
@@ -143,13 +145,16 @@ def run_cell(cell: dict, *, n_queries: int, n_trees: int) -> dict:
         fit(name, make(), sim.log)
     if sim.log.n_impressions <= (PEER_ROWS if cell["seed"] else PEER_ROWS_ONCE):
         for name, peer in (("lightgbm", lightgbm_position), ("xgboost", xgboost_unbiased)):
-            start = time.perf_counter()
-            judge(name, peer(sim.log, options), start)
+            if name not in ndcg:
+                start = time.perf_counter()
+                judge(name, peer(sim.log, options), start)
     return {**cell, "trees": n_trees, "queries": n_queries, "ndcg": ndcg, "seconds": seconds}
 
 
-def done_cells() -> list[dict]:
-    return [json.loads(line) for line in CELLS.read_text().splitlines()] if CELLS.exists() else []
+def done_cells() -> dict[tuple, dict]:
+    """Every cell by its key; a later line of the file takes the place of an earlier one."""
+    lines = CELLS.read_text().splitlines() if CELLS.exists() else []
+    return {tuple(cell[key] for key in KEYS): cell for cell in map(json.loads, lines)}
 
 
 def wanted_cells(options: argparse.Namespace) -> list[dict]:
@@ -195,16 +200,16 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=200)
     parser.add_argument("--only-report", action="store_true")
     options = parser.parse_args()
-    keys = ("data", "protocol", "sessions", "seed")
-    done = {tuple(cell[key] for key in keys) for cell in done_cells()}
+    done = done_cells()
     for cell in [] if options.only_report else wanted_cells(options):
-        if tuple(cell[key] for key in keys) in done:
+        known = done.get(tuple(cell[key] for key in KEYS), {})
+        if set(methods(cell["protocol"], {})) <= set(known.get("ndcg", {})):
             continue
-        result = run_cell(cell, n_queries=options.queries, n_trees=options.trees)
+        result = run_cell(cell, known, n_queries=options.queries, n_trees=options.trees)
         with CELLS.open("a") as file:
             file.write(json.dumps(result) + "\n")
         print(cell, {name: round(value, 4) for name, value in result["ndcg"].items()}, flush=True)
-    rows = summary(done_cells())
+    rows = summary(list(done_cells().values()))
     columns = ("data", "protocol", "sessions", "method", "runs", "ndcg", "share", "share_sd")
     table(columns, [[row[column] for column in columns] for row in rows])
     packages = ("lightgbm", "xgboost-cpu")

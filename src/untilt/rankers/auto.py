@@ -18,12 +18,12 @@ from untilt._core.statistics import MeanEstimate, weighted_mean
 from untilt.errors import OptionError
 from untilt.logs.clicklog import ClickLog
 from untilt.logs.judged import JudgedLists
-from untilt.rankers.boosting import boost
+from untilt.rankers.boosting import Boosted, boost
 from untilt.rankers.posterior import posterior_objective
 from untilt.rankers.recipes import lambda_objective, pbm_objective
 from untilt.rankers.training import TrainingLists, training_lists
-from untilt.rankers.tree_objectives import TreeObjective
-from untilt.rankers.watch import HeldOutClicks, held_out_clicks
+from untilt.rankers.tree_objectives import LikeAFunction, TreeObjective
+from untilt.rankers.watch import HeldOutClicks, held_out_clicks, held_out_labels
 from untilt.weighting.tables import Balanced
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ def fit_auto(
             "weighting='auto' needs the position bias: give bias=..., for instance an estimate "
             "(ut.AllPairs().fit(log).bias_) or a curve (ut.PowerLaw(1.0))."
         )
+    if ranker.early_stopping is not None:
+        raise OptionError(
+            "weighting='auto' grows every candidate to n_trees and then blends, so early_stopping "
+            "has no meaning there. Leave it out, or choose one objective yourself."
+        )
     lists = training_lists(data)  # checks the data before anything is set aside
     ranker.choice_ = _choose(ranker, data, valid)
     return _refit(ranker, lists, ranker.choice_)
@@ -75,11 +80,13 @@ def _choose(
 ) -> AutoChoice:
     if isinstance(valid, ClickLog):
         train, judge = log, held_out_clicks(valid, ranker.bias)
+    elif isinstance(valid, JudgedLists):
+        train, judge = log, held_out_labels(valid)
     else:
         train, rest = log.split(1 - HOLD_OUT, by="query", seed=ranker.seed)
         judge = held_out_clicks(rest, ranker.bias)
     lists = training_lists(train)
-    scores = {}
+    scores: dict[str, FloatArray] = {}
     for name in track(CANDIDATES, "choosing by held-out clicks"):
         boosted = boost(
             lists,
@@ -88,9 +95,9 @@ def _choose(
             n_trees=ranker.n_trees,
             n_threads=ranker.n_threads,
         )
-        scores[name] = np.asarray(boosted.booster.predict(judge.features))
+        scores[name] = _predict(ranker, boosted, judge.features)
     first, second = (scores[name] for name in BLEND)
-    scale = float(np.std(first) / max(np.std(second), 1e-12))
+    scale = float(np.std(first)) / max(float(np.std(second)), 1e-12)
     return _verdict({**scores, "blend": first + scale * second}, judge, scale)
 
 
@@ -125,19 +132,38 @@ def _refit(ranker: "LambdaMART", lists: TrainingLists, choice: AutoChoice) -> "L
         return ranker._keep(first, lists, None)
     # The second model's trees are grown on their own scores, (total - first)/scale, and land in the
     # same booster at their share of the blend: one model to save, export and serve.
-    before = np.asarray(first.booster.predict(lists.features))
-    own = _objective(ranker, lists, names[1])
     params = ranker.parameters()
     params["learning_rate"] *= choice.blend_scale
     both = boost(
         lists,
-        lambda scores, dataset: own((scores - before) / choice.blend_scale, dataset),
+        _OnItsOwn(_objective(ranker, lists, names[1]), choice.blend_scale),
         params=params,
         n_trees=ranker.n_trees,
         n_threads=ranker.n_threads,
         start=first.booster,
     )
     return ranker._keep(both, lists, None)
+
+
+class _OnItsOwn(LikeAFunction):
+    """An objective that sees only what was added since its first call, divided by the scale."""
+
+    def __init__(self, objective: TreeObjective, scale: float) -> None:
+        self._objective, self._scale = objective, scale
+        self._before: FloatArray | None = None
+
+    def __call__(self, scores: FloatArray, dataset: Any) -> tuple[FloatArray, FloatArray]:
+        """Gradient and hessian at the scores of the added trees."""
+        if self._before is None:
+            self._before = scores.copy()
+        # Subtraction leaves noise of 1e-16, which would break the ties between documents in the
+        # same leaves at random, and with them the ranks that lambdas are made of.
+        own = np.round((scores - self._before) / self._scale, 10)
+        return self._objective(own, dataset)
+
+
+def _predict(ranker: "LambdaMART", boosted: Boosted, features: FloatArray) -> FloatArray:
+    return np.asarray(boosted.booster.predict(features, num_threads=ranker.n_threads or 0))
 
 
 def _objective(ranker: "LambdaMART", lists: TrainingLists, name: str) -> TreeObjective:

@@ -23,7 +23,7 @@ class TreeObjective(Protocol):
         ...
 
 
-class _LikeAFunction:
+class LikeAFunction:
     """A copy of a function is the function itself.
 
     `lightgbm.train` copies its parameters deeply: the history of a joint weighting would be
@@ -34,7 +34,7 @@ class _LikeAFunction:
         return self
 
 
-class PairTreeObjective(_LikeAFunction):
+class PairTreeObjective(LikeAFunction):
     """Lambdas with a table of pair weights; a joint weighting refreshes its table each round.
 
     `history` holds the state of a joint weighting after each round.
@@ -82,7 +82,7 @@ class PairTreeObjective(_LikeAFunction):
         return self._joint.bias_of(history[-1], history)
 
 
-class PbmTreeObjective(_LikeAFunction):
+class PbmTreeObjective(LikeAFunction):
     """The position-based likelihood, starting from the best constant score."""
 
     def __init__(self, likelihood: PbmLikelihood) -> None:

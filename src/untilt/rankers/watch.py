@@ -101,3 +101,13 @@ def held_out_clicks(log: ClickLog, bias: Any) -> HeldOutClicks:
         indptr=ragged.indptr_of(per_query),
         sessions=np.bincount(log.query, weights=log.sessions)[queries],
     )
+
+
+def held_out_labels(judged: JudgedLists) -> HeldOutClicks:
+    """The same with human labels in place of clicks: the credit of a document is 2^y - 1."""
+    return HeldOutClicks(
+        features=judged.features,
+        credit=np.exp2(judged.labels) - 1,
+        indptr=judged.indptr,
+        sessions=np.ones(judged.n_queries),
+    )
