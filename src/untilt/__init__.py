@@ -11,9 +11,12 @@ from untilt._version import __version__
 from untilt.errors import UntiltError
 
 _NAMES = {
+    "untilt.bias.harvesting": "AdjacentChain AllPairs Pivot",
     "untilt.bias.identifiability": "position_graph",
     "untilt.bias.known": "ClickCountGuess EyeTracking KnownBias PageSteps PowerLaw",
     "untilt.bias.position_bias": "PositionBias",
+    "untilt.bias.randomized": "ShuffledTop",
+    "untilt.bias.swaps": "AdjacentSwap PivotSwap",
     "untilt.evaluation.judged": "evaluate",
     "untilt.logs.clicklog": "ClickLog",
     "untilt.logs.judged": "JudgedLists",

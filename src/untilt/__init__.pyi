@@ -1,4 +1,7 @@
 from untilt._version import __version__ as __version__
+from untilt.bias.harvesting import AdjacentChain as AdjacentChain
+from untilt.bias.harvesting import AllPairs as AllPairs
+from untilt.bias.harvesting import Pivot as Pivot
 from untilt.bias.identifiability import position_graph as position_graph
 from untilt.bias.known import ClickCountGuess as ClickCountGuess
 from untilt.bias.known import EyeTracking as EyeTracking
@@ -6,6 +9,9 @@ from untilt.bias.known import KnownBias as KnownBias
 from untilt.bias.known import PageSteps as PageSteps
 from untilt.bias.known import PowerLaw as PowerLaw
 from untilt.bias.position_bias import PositionBias as PositionBias
+from untilt.bias.randomized import ShuffledTop as ShuffledTop
+from untilt.bias.swaps import AdjacentSwap as AdjacentSwap
+from untilt.bias.swaps import PivotSwap as PivotSwap
 from untilt.errors import UntiltError as UntiltError
 from untilt.evaluation.judged import evaluate as evaluate
 from untilt.logs.clicklog import ClickLog as ClickLog

@@ -5,7 +5,7 @@ sum is a sufficient statistic. Ten million sessions become as many cells as ther
 (query, document, position), whatever their number.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numba as nb
 import numpy as np
@@ -56,36 +56,50 @@ def cells_of(log: ClickLog) -> Cells:
     by_query = np.argsort(log.doc_query, kind="stable")
     place = np.empty(log.n_documents, dtype=np.int64)
     place[by_query] = np.arange(log.n_documents)
-    order, start = _rows_by_document(place, log.document)
-    n_cells, position, impressions, clicks = _fill(
-        order, start, log.position, log.row_count, log.label, log.depth
+    found = cells_from_rows(
+        place[log.document], log.position, log.row_count, log.label, log.n_documents, log.depth
     )
+    document = by_query[found.document]
+    return replace(
+        found, query=handed_over(log.doc_query[document]), document=handed_over(document)
+    )
+
+
+def cells_from_rows(
+    document: IntArray,
+    position: IntArray,
+    count: IntArray,
+    label: FloatArray,
+    n_documents: int,
+    depth: int,
+) -> Cells:
+    """The cells of rows: document 0..n_documents - 1, all of one query 0."""
+    order, start = _rows_by_document(document, n_documents)
+    n_cells, cell_position, impressions, clicks = _fill(order, start, position, count, label, depth)
     shown = np.flatnonzero(n_cells)
-    indptr = np.concatenate([[0], np.cumsum(n_cells[shown])])
-    document = by_query[shown]
     return Cells(
-        indptr=handed_over(indptr),
-        query=handed_over(log.doc_query[document]),
-        document=handed_over(document),
-        position=handed_over(position),
+        indptr=handed_over(np.concatenate([[0], np.cumsum(n_cells[shown])])),
+        query=handed_over(np.zeros(len(shown), dtype=np.int32)),
+        document=handed_over(shown),
+        position=handed_over(cell_position),
         impressions=handed_over(impressions),
         clicks=handed_over(clicks),
-        depth=log.depth,
+        depth=depth,
     )
 
 
 @nb.njit(cache=True)
-def _rows_by_document(place: IntArray, document: IntArray) -> tuple[IntArray, IntArray]:
-    """Counting sort of the rows by the place of their document, and where each begins."""
-    start = np.zeros(len(place) + 1, dtype=np.int64)
+def _rows_by_document(document: IntArray, n_documents: int) -> tuple[IntArray, IntArray]:
+    """Counting sort of the rows by their document, and where each begins."""
+    start = np.zeros(n_documents + 1, dtype=np.int64)
     for row in range(len(document)):
-        start[place[document[row]] + 1] += 1
-    for i in range(len(place)):
+        start[document[row] + 1] += 1
+    for i in range(n_documents):
         start[i + 1] += start[i]
     free = start[:-1].copy()
     order = np.empty(len(document), dtype=np.int64)
     for row in range(len(document)):
-        i = place[document[row]]
+        i = document[row]
         order[free[i]] = row
         free[i] += 1
     return order, start

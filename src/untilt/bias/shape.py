@@ -27,12 +27,12 @@ def fit_power_law(bias: PositionBias, *, depth: int | None = None) -> PositionBi
     result's `status` says how well the law fits: a small p means that the curve is none.
     """
     depth = bias.depth if depth is None else depth
-    _check(bias, "a power law needs at least two positions")
+    check_shapeable(bias, "a power law needs at least two positions")
     if depth < 1:
         raise DepthError(f"depth must be at least 1. Got {depth} instead.")
     z, V = log_ratios(bias)
     x = -np.log(np.arange(1, bias.depth + 1))
-    root = _whitening(V[1:, 1:])
+    root = whitening(V[1:, 1:])
     wx, wz = root @ x[1:], root @ z[1:]
     eta = float(wx @ wz / (wx @ wx))
     method, assumes = f"{bias.method}, then a power law", (*bias.assumes, "theta_k = (1/k)^eta")
@@ -65,9 +65,9 @@ def smooth(bias: PositionBias) -> PositionBias:
     The covariance is that of the steps that remain; that they were chosen from the data is not
     counted, so intervals at flat places are a little short.
     """
-    _check(bias, "there is nothing to smooth in one position")
+    check_shapeable(bias, "there is nothing to smooth in one position")
     z, V = log_ratios(bias)
-    root = _whitening(V[1:, 1:])
+    root = whitening(V[1:, 1:])
     L = np.tril(np.ones((bias.depth - 1, bias.depth - 1)))
     steps, _ = nnls(-root @ L, root @ z[1:])
     kept = L[:, steps > 0]
@@ -88,7 +88,8 @@ def smooth(bias: PositionBias) -> PositionBias:
     )
 
 
-def _check(bias: PositionBias, why: str) -> None:
+def check_shapeable(bias: PositionBias, why: str) -> None:
+    """Raise unless the curve has at least two positions, each with an error or none with one."""
     if bias.has_trust:
         raise OptionError(
             f"{bias.method} has click noise by position (eps+, eps-), which a new shape of the "
@@ -103,7 +104,7 @@ def _check(bias: PositionBias, why: str) -> None:
         )
 
 
-def _whitening(V: FloatArray) -> FloatArray:
+def whitening(V: FloatArray) -> FloatArray:
     """R with R' R = V^-1; the identity for a known curve.
 
     Directions without variance (positions held equal, say) get a tiny one: they then stay as they
