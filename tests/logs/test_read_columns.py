@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from untilt.errors import ColumnError
+from untilt.errors import ColumnError, FileFormatError
 from untilt.logs.read import read_log, read_log_report
 
 LOG = {
@@ -272,6 +272,41 @@ def test_csv_with_times_and_missing_values(tmp_path):
     np.testing.assert_array_equal(log.time, expected)
     np.testing.assert_array_equal(log.label, [1, 0])
     assert (log.feature_names, log.features.tolist()) == (("f",), [[0.0]])
+
+
+def test_a_broken_line_is_named(tmp_path):
+    (tmp_path / "log.csv").write_text(
+        "query_id,session_id,doc_id,position,click\n1,1,5,1,0\n1,1,6,2\n1,1,7,3,0\n"
+    )
+    with pytest.raises(FileFormatError, match=r"Line: 3.*Expected Number of Columns: 5 Found: 4"):
+        read_log(tmp_path / "log.csv")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_they_like(tmp_path, end):
+    lines = [
+        "\ufeffquery_id\tsession_id\tdoc_id\tposition\tclick",
+        "1\t1\t5\t1\t0",
+        "1\t1\t6\t2\t1",
+    ]
+    (tmp_path / "log.tsv").write_bytes(end.join(lines).encode())
+    np.testing.assert_array_equal(read_log(tmp_path / "log.tsv").label, [0, 1])
+
+
+def test_an_index_without_a_name_and_a_name_twice(tmp_path):
+    (tmp_path / "log.csv").write_text(
+        ",query_id,session_id,doc_id,position,click,f,F\n0,1,1,5,1,0,2,3\n"
+    )
+    log = read_log(tmp_path / "log.csv", features="*")
+    assert log.feature_names == ("column1", "f", "F_")
+    np.testing.assert_array_equal(log.features, [[0, 2, 3]])
+
+
+def test_csv_files_with_columns_in_another_order(tmp_path):
+    (tmp_path / "a.csv").write_text("query_id,session_id,doc_id,position,click\n1,1,5,1,0\n")
+    (tmp_path / "b.csv").write_text("click;position;doc_id;query_id;session_id\n1;2;6;1;1\n")
+    log = read_log(str(tmp_path / "*.csv"))
+    assert (log.doc_id.tolist(), log.label.tolist()) == ([5, 6], [0, 1])
 
 
 def test_real_hotel_searches(data_dir):

@@ -36,14 +36,12 @@ def assemble(
 ) -> tuple[ClickLog, Summary]:
     """The log behind `view`. Raises SuspectError where it, or its documents, are not clean."""
     with progress("looking over the log"):
-        summary = summarise(bench, view, wanted.log.fields)
+        summary = summarise(bench, view, wanted.log)
     if not summary.is_clean:
         raise SuspectError
     numbered = number_documents(bench, documents or view, wanted.document_fields)
     labels = label_code(bench, view, summary.largest_labels)
-    code = document_code(
-        bench, view, wanted.log, numbered, label_bits=labels.bits, depth=summary.depth
-    )
+    code = document_code(summary, numbered, label_bits=labels.bits)
     rankers = _number_rankers(bench, view) if wanted.log.has("ranker") else ()
     packed = _pack(bench, wanted, view, code, labels, summary.depth)
     _check_lists(bench, wanted, summary.n_rows)

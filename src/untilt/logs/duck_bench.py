@@ -123,7 +123,7 @@ def in_our_words(what: str) -> Iterator[None]:
         yield
     except duckdb.OutOfMemoryException as error:
         raise OptionError(
-            f"{what} did not fit: {_first_line(error)}. Raise memory_limit, or point "
+            f"{what} did not fit: {_in_short(error)}. Raise memory_limit, or point "
             f"temp_directory to a disk with more room."
         ) from error
     except duckdb.InterruptException as error:
@@ -132,14 +132,19 @@ def in_our_words(what: str) -> Iterator[None]:
         raise
     except (duckdb.Error, pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise FileFormatError(
-            f"{what} cannot be read: {_first_line(error)}. The file may be damaged, cut short or "
+            f"{what} cannot be read: {_in_short(error)}. The file may be damaged, cut short or "
             f"of another kind than its name says."
         ) from error
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
+def _in_short(error: BaseException) -> str:
+    """What DuckDB says before it goes on to its own options."""
+    lines = []
+    for line in str(error).strip().splitlines()[:4]:
+        if not line.strip() or line.startswith("Possible"):
+            break
+        lines.append(line.strip().rstrip("."))
+    return "; ".join(lines)[:600] or type(error).__name__
 
 
 def quoted(name: str) -> str:

@@ -1,10 +1,10 @@
 """The whole number that stands for a document in a packed list."""
 
+import math
 from dataclasses import dataclass
 
-from untilt.logs.duck_bench import Bench
 from untilt.logs.duck_documents import Documents
-from untilt.logs.duck_impressions import Impressions
+from untilt.logs.duck_impressions import Summary
 from untilt.logs.duck_packing import fitting
 
 # Ids packed as they are need more words than numbers within the query, but no join. Measured on
@@ -28,14 +28,12 @@ class DocumentCode:
     least: int | None = None
 
 
-def document_code(
-    bench: Bench, view: str, log: Impressions, documents: Documents, *, label_bits: int, depth: int
-) -> DocumentCode:
+def document_code(summary: Summary, documents: Documents, *, label_bits: int) -> DocumentCode:
     """Ids as they are where they are small whole numbers, else numbers within the query."""
-    if all(field.sql == field.column.raw for field in log.fields[:2]):
-        least, most = bench.row(f"SELECT min(doc_id), max(doc_id) FROM {view}")
-        bits = 64 if least is None else (most - least + 1).bit_length()
-        if bits + label_bits <= 64 and _words(bits + label_bits, depth) <= _MOST_VALUE_WORDS:
+    if summary.id_bounds is not None:
+        least, most = summary.id_bounds
+        bits = (most - least + 1).bit_length()
+        if _words(bits + label_bits, summary.depth) <= _MOST_VALUE_WORDS:
             sql = f"CAST(CAST(doc_id AS BIGINT) - ({least}) AS UBIGINT) + 1"
             return DocumentCode(bits, f"({sql})", "", "query_id", least)
     bits = int(documents.per_query.max(initial=1)).bit_length()
@@ -43,5 +41,5 @@ def document_code(
     return DocumentCode(bits, "CAST(d AS UBIGINT)", join, "q")
 
 
-def _words(bits: int, depth: int) -> int:
-    return fitting(bits, depth).n_words
+def _words(bits: int, depth: int) -> float:
+    return fitting(bits, depth).n_words if bits <= 64 else math.inf

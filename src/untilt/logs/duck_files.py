@@ -23,7 +23,7 @@ class FileKind(Enum):
 
 _ENDINGS = {
     FileKind.PARQUET: (".parquet", ".pq", ".parq"),
-    FileKind.CSV: (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst"),
+    FileKind.CSV: (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
     FileKind.DATABASE: (".duckdb", ".ddb", ".db"),
 }
 _KNOWN = ", ".join(ending for endings in _ENDINGS.values() for ending in endings)
@@ -41,7 +41,7 @@ def files_of(paths: Sequence[PathLike]) -> tuple[FileKind, list[str], str]:
             f"{what} holds files of several kinds or several databases: "
             f"{', '.join(files[:5])}. Read them one by one, or give a narrower pattern."
         )
-    return kinds.pop(), [glob.escape(file) for file in files], what
+    return kinds.pop(), files, what
 
 
 def _expanded(path: PathLike) -> list[str]:

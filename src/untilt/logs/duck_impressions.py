@@ -28,13 +28,7 @@ class Field:
     sql: str
     what: str
     fix: str
-    least: int | None = None
-    most: int | None = None
-
-    @property
-    def is_native(self) -> bool:
-        """Whether smallest and largest value alone show that all are good (Parquet stores both)."""
-        return self.column.kind in ("whole", "boolean") and self.least is not None
+    is_number: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +42,11 @@ class Impressions:
     def labels(self) -> list[Field]:
         """The fields of the labels, the main one first."""
         return [field for field in self.fields if field.alias.startswith("label_")]
+
+    @property
+    def has_number_ids(self) -> bool:
+        """Whether queries and documents have ids of a type of whole numbers."""
+        return all(field.sql == field.column.raw for field in self.fields[:2])
 
     def has(self, alias: str) -> bool:
         """Whether the log has this role."""
@@ -63,6 +62,8 @@ class Summary:
     depth: int
     # The largest value of each label, or None where some are no whole numbers.
     largest_labels: tuple[int | None, ...]
+    # The least and the greatest document id, None where ids are text or there are no rows.
+    id_bounds: tuple[int, int] | None
 
 
 def id_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> list[Field]:
@@ -95,8 +96,7 @@ def log_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> tuple[
             whole_sql(position, "position", most=MOST_POSITION),
             f"{position.name} is no whole number from 1 to {MOST_POSITION:,}",
             "positions count from 1 at the top of the page; add 1 where they count from 0",
-            least=1,
-            most=MOST_POSITION,
+            is_number=True,
         )
     )
     for index, (name, theirs) in enumerate(layout.labels.items()):
@@ -112,8 +112,7 @@ def _label_field(index: int, name: str, column: Column) -> Field:
         f"{column.name} is missing, no number, infinite or negative",
         "feedback is a number of at least 0; write 0 where nothing was done, and leave out rows "
         "that nobody could see",
-        least=0,
-        most=2**63 - 1,
+        is_number=True,
     )
 
 
@@ -129,7 +128,7 @@ def _optional_fields(layout: Layout, types: Types) -> list[Field]:
         sql = whole_sql(column, "count", most=MOST_COUNT)
         what = f"{column.name} is no whole number from 1 to {MOST_COUNT:,}"
         fix = "count says how many sessions the row stands for; pass columns={'count': None} if not"
-        fields.append(Field("count", column, sql, what, fix, least=1, most=MOST_COUNT))
+        fields.append(Field("count", column, sql, what, fix, is_number=True))
     if "timestamp" in layout.roles:
         column = types[layout.roles["timestamp"]]
         what = f"{column.name} is missing or no time"
@@ -162,40 +161,27 @@ def create_view(bench: Bench, name: str, table: str, fields: tuple[Field, ...]) 
     bench.run(f"CREATE TEMP VIEW {name} AS SELECT {', '.join([*shown, *raw])} FROM {table}")
 
 
-def summarise(bench: Bench, view: str, fields: tuple[Field, ...]) -> Summary:
-    """One look over the log: whether any row is bad, how deep it goes, how large labels get."""
-    asked = [aggregate for field in fields for aggregate in _aggregates(field)]
+def summarise(bench: Bench, view: str, log: Impressions) -> Summary:
+    """One look over the log: whether any row is bad, how deep it goes, how large values get.
+
+    Parquet files store least and greatest values, but a damaged file may lie there. The typed
+    columns make DuckDB look at the values themselves; packing relies on what is found.
+    """
+    numbers = [field.alias for field in log.fields if field.is_number]
+    asked = [f"count({field.alias})" for field in log.fields]
+    for number in numbers:
+        asked += [f"max({number})", f"count(*) FILTER ({number} <> floor({number}))"]
+    asked += ["min(doc_id)", "max(doc_id)"] if log.has_number_ids else ["NULL", "NULL"]
     n_rows, *found = bench.row(f"SELECT count(*), {', '.join(asked)} FROM {view}")
-    answers = iter(found)
-    seen = {field.alias: [next(answers) for _ in _aggregates(field)] for field in fields}
-    labels = [field for field in fields if field.alias.startswith("label_")]
+    present, found, bounds = found[: len(log.fields)], found[len(log.fields) : -2], found[-2:]
+    largest = {
+        number: None if broken else int(most or 0)
+        for number, most, broken in zip(numbers, found[::2], found[1::2], strict=True)
+    }
     return Summary(
         n_rows=n_rows,
-        is_clean=all(_is_clean(field, n_rows, seen[field.alias]) for field in fields),
-        depth=int(seen["position"][2] or 0),
-        largest_labels=tuple(_largest(seen[field.alias]) for field in labels),
+        is_clean=all(count == n_rows for count in present),
+        depth=largest["position"] or 0,
+        largest_labels=tuple(largest[field.alias] for field in log.labels),
+        id_bounds=None if bounds[0] is None else (bounds[0], bounds[1]),
     )
-
-
-def _aggregates(field: Field) -> list[str]:
-    value = f"raw_{field.alias}" if field.is_native else field.alias
-    aggregates = [f"count({value})"]
-    if field.least is not None:
-        aggregates += [f"min({value})", f"max({value})"]
-        aggregates.append(
-            "0" if field.is_native else f"count(*) FILTER ({value} <> floor({value}))"
-        )
-    return aggregates
-
-
-def _is_clean(field: Field, n_rows: int, seen: list[int]) -> bool:
-    """A native field is judged by its bounds; any other is NULL where it is bad."""
-    if seen[0] < n_rows or n_rows == 0 or not field.is_native:
-        return seen[0] == n_rows
-    assert field.least is not None
-    assert field.most is not None
-    return bool(field.least <= seen[1] and seen[2] <= field.most)
-
-
-def _largest(seen: list[int]) -> int | None:
-    return int(seen[2] or 0) if seen[3] == 0 else None

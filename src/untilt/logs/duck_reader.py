@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from untilt._core.progress import progress
 from untilt._core.suggest import check_choice
-from untilt.errors import BadRowsError, OptionError
+from untilt.errors import BadRowsError, FileFormatError, OptionError
 from untilt.logs.clicklog import ClickLog
 from untilt.logs.duck_assembly import Wanted, assemble
 from untilt.logs.duck_bench import Bench, in_our_words, workbench
@@ -175,7 +175,11 @@ def _without_bad_rows(
             bench, wanted.log, documents=documents, document_fields=wanted.document_fields
         )
         (n_rows,) = bench.row("SELECT count(*) FROM impressions")
-    assert found.bad, "the fast path suspected a log that keeps all rules"
+    if not found.bad:
+        raise FileFormatError(
+            f"{what} contradicts itself: read twice, it does not give the same rows. The file is "
+            f"damaged or was changed while it was read. Write it anew."
+        )
     if request.on_bad == "raise":
         raise BadRowsError(ReadReport(what, n_rows, 0, found.bad, ignored).error_text())
     clicks, summary = assemble(bench, wanted, found.impressions, found.documents)

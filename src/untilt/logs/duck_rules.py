@@ -64,7 +64,7 @@ def bad_values(bench: Bench, view: str, fields: tuple[Field, ...], table: str) -
     bad = []
     for index, field in enumerate(fields):
         count = counts.get(index, 0)
-        if count == n_rows and field.column.kind == "text" and field.least is not None and count:
+        if count == n_rows and field.column.kind == "text" and field.is_number and count:
             # Not one number: this is the wrong column rather than a column with bad rows.
             raise field.column.refused(field.alias, "numbers or true/false")
         if count:

@@ -1,5 +1,6 @@
 """Where a table can come from. Only this module knows files, frames and relations apart."""
 
+import glob
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -67,7 +68,7 @@ def _from_files(bench: Bench, paths: Sequence[str | os.PathLike[str]], name: str
     if kind is FileKind.CSV:
         columns, load = load_csv(bench, files, name, what)
         return Source(what, columns, load)
-    listed = ", ".join(literal(file) for file in files)
+    listed = ", ".join(literal(glob.escape(file)) for file in files)
     with in_our_words(what):
         bench.run(
             f"CREATE TEMP VIEW {name} AS "
