@@ -16,7 +16,8 @@ from untilt.logs.duck_unpacking import Unpacker, count_places, fill_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BATCH = 1 << 16
+# Rows that are unpacked at a time: some hundred MB, also where lists are very long.
+_BATCH_ROWS = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,15 @@ class Decoder:
         or shows a document that its query does not have.
         """
         segments = self.unpack.segments(words)
-        size = n
+        packing, size = self.unpack.packing, n
         if self.unpack.parts:
-            size = count_places(segments.words, self.unpack.packing)
+            size = count_places(segments.words, packing.bits, packing.per_word)
             if not np.array_equal(np.bincount(segments.owner, size, len(words)), n):
                 raise SuspectError
         misfits = fill_rows(
             segments.words,
-            self.unpack.packing.bits,
-            self.unpack.packing.per_word,
+            packing.bits,
+            packing.per_word,
             self.labels.bits,
             self.labels.values,
             segments.start,
@@ -100,7 +101,8 @@ def fetch_lists(
         numbered = "SELECT *, query AS q FROM lists"
     sql = f"SELECT {', '.join(columns)} FROM ({numbered}) ORDER BY {', '.join(order)}"
     first_list = 0
-    for batch in bench.batches(sql, size=_BATCH):
+    size = max(1, min(1 << 16, _BATCH_ROWS * n_lists // max(1, int(n_rows))))
+    for batch in bench.batches(sql, size=size):
         _write(batch, first_list, lists, decoder)
         first_list += len(batch)
     if first_list < n_lists:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numba as nb
 import numpy as np
 
+from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt.logs.duck_bench import Bench
 from untilt.logs.duck_packing import Packed, Packing
@@ -55,16 +56,48 @@ def unpacker(bench: Bench, packed: Packed) -> Unpacker:
 
 def unpack(words: AnyArray, packing: Packing) -> tuple[IntArray, IntArray, AnyArray]:
     """Row of `words`, place from 0, and code of every place that is not empty."""
-    shifts = np.arange(packing.per_word, dtype=np.uint64) * np.uint64(packing.bits)
-    mask = np.uint64((1 << packing.bits) - 1)
-    places = ((words[:, :, None] >> shifts) & mask).reshape(len(words), -1)
-    owner, place = np.nonzero(places)
-    return owner, place, places[owner, place]
+    row_start = ragged.indptr_of(count_places(words, packing.bits, packing.per_word))
+    place = np.empty(row_start[-1], dtype=np.int64)
+    code = np.empty(row_start[-1], dtype=np.uint64)
+    _fill_places(words, packing.bits, packing.per_word, row_start, place, code)
+    return ragged.list_of_row(row_start), place, code
 
 
-def count_places(words: AnyArray, packing: Packing) -> IntArray:
+@nb.njit(cache=True)
+def _code_at(word: np.uint64, slot: int, bits: int) -> np.uint64:
+    all_ones = np.uint64(0xFFFFFFFFFFFFFFFF)
+    return (word >> np.uint64(slot * bits)) & (all_ones >> np.uint64(64 - bits))
+
+
+@nb.njit(parallel=True, cache=True)
+def count_places(words: AnyArray, bits: int, per_word: int) -> IntArray:
     """The number of places of each row of `words` that are not empty."""
-    return np.bincount(unpack(words, packing)[0], minlength=len(words))
+    count = np.zeros(len(words), dtype=np.int64)
+    for i in nb.prange(len(words)):
+        for w in range(words.shape[1]):
+            for slot in range(per_word):
+                count[i] += _code_at(words[i, w], slot, bits) != np.uint64(0)
+    return count
+
+
+@nb.njit(parallel=True, cache=True)
+def _fill_places(
+    words: AnyArray,
+    bits: int,
+    per_word: int,
+    row_start: IntArray,
+    place: IntArray,
+    code: AnyArray,
+) -> None:
+    for i in nb.prange(len(words)):
+        row = row_start[i]
+        for w in range(words.shape[1]):
+            for slot in range(per_word):
+                found = _code_at(words[i, w], slot, bits)
+                if found != np.uint64(0):
+                    place[row] = w * per_word + slot
+                    code[row] = found
+                    row += 1
 
 
 @nb.njit(parallel=True, cache=True)
@@ -90,7 +123,6 @@ def fill_rows(
     an empty `doc_id` the code is the document's number within its query; else it is an id, counted
     from the least, to find among the query's, which are sorted.
     """
-    mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - bits)
     label_mask = (np.uint64(1) << np.uint64(label_bits)) - np.uint64(1)
     by_id = len(doc_id) > 0
     misfits = 0
@@ -99,7 +131,7 @@ def fill_rows(
         begin, end = first[query[i]], first[query[i] + 1]
         for w in range(words.shape[1]):
             for slot in range(per_word):
-                code = (words[i, w] >> np.uint64(slot * bits)) & mask
+                code = _code_at(words[i, w], slot, bits)
                 if code == np.uint64(0):
                     continue
                 number = np.int64(code >> np.uint64(label_bits)) - 1
