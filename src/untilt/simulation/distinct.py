@@ -12,7 +12,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import IntArray
 from untilt._core.grouping import Groups, group_equal_lists
-from untilt._core.progress import progress
+from untilt._core.progress import Advance, progress
 from untilt.simulation.sampler import Plan, draw_heads, draw_sessions, pack_clicks
 
 # 32 million session numbers with their queries need under 1 GiB while they are sorted.
@@ -32,10 +32,10 @@ def distinct_sessions(
     with progress("simulating", total=n_sessions) as advance:
         for begin in range(0, n_sessions, block):
             number = np.arange(begin, min(begin + block, n_sessions))
-            first, count = _merge(plan, number, np.ones(len(number), np.int64), chunk_rows)
+            ones = np.ones(len(number), np.int64)
+            first, count = _merge(plan, number, ones, chunk_rows, advance)
             firsts.append(first)
             counts.append(count)
-            advance(len(number))
     first, count = np.concatenate(firsts), np.concatenate(counts)
     if len(firsts) > 1:
         first, count = _merge(plan, first, count, chunk_rows)
@@ -44,9 +44,16 @@ def distinct_sessions(
 
 
 def _merge(
-    plan: Plan, number: IntArray, count: IntArray, chunk_rows: int
+    plan: Plan,
+    number: IntArray,
+    count: IntArray,
+    chunk_rows: int,
+    advance: Advance | None = None,
 ) -> tuple[IntArray, IntArray]:
-    """Numbers of distinct sessions among these (which rise) and their summed counts."""
+    """Numbers of distinct sessions among these and their summed counts.
+
+    The numbers must rise within each query: the first of equal ones is then the lowest.
+    """
     query, variant = draw_heads(plan, number)
     order, query_start = sort_by_query(query, len(plan.start) - 1)
     firsts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -57,6 +64,8 @@ def _merge(
         counts.append(
             np.bincount(groups.group_of_list, count[chosen], groups.n_groups).astype(np.int64)
         )
+        if advance is not None:
+            advance(end - begin)
     return np.concatenate(firsts), np.concatenate(counts)
 
 
