@@ -33,7 +33,7 @@ class Size:
     trees: int
 
 
-FULL = Size(queries=1500, features=30, sessions=150_000, trees=60)
+FULL = Size(queries=1000, features=30, sessions=100_000, trees=50)
 QUICK = Size(queries=300, features=15, sessions=20_000, trees=25)
 
 
