@@ -1,6 +1,10 @@
 """`untilt simulate` writes logs that read back, with the truth beside them."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -163,3 +167,24 @@ def test_the_log_can_be_audited(folder):
     found = json.loads(result.stdout)
     assert found["sessions"] == 2000
     assert np.argmax(found["click_rates"]["rate"]) == 0
+
+
+def test_ctrl_c_in_the_middle_leaves_no_file(tmp_path):
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from untilt.cli.main import main; main()"
+    )
+    folder = tmp_path / "sim"
+    arguments = ["simulate", "--out", str(folder), "--queries", "60", "--sessions", "300000000"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True
+    )
+    for _ in range(1200):  # until the log has begun to grow
+        if any(path.stat().st_size > 10_000 for path in folder.glob(".clicks*")):
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr == "stopped: by Ctrl-C. No file was left half-written.\n"
+    assert list(folder.iterdir()) == []
