@@ -144,10 +144,7 @@ def save_chart(chart: "alt.TopLevelMixin", path: str | Path, *, scale: float = 2
     import vl_convert
 
     path = Path(path)
-    if path.suffix not in SUFFIXES:
-        raise OptionError(
-            f"a chart is written as {', '.join(SUFFIXES)}. Got {path.name!r}: give it such an end."
-        )
+    check_chart_path(path)
     spec = chart.to_json()
     with replacing(path) as temporary:
         if path.suffix == ".png":
@@ -155,6 +152,14 @@ def save_chart(chart: "alt.TopLevelMixin", path: str | Path, *, scale: float = 2
         else:
             temporary.write_text(_as_text(spec, path.suffix), encoding="utf8")
     return path
+
+
+def check_chart_path(path: Path) -> None:
+    """Raise unless a chart can be written under this name; ask before a long computation."""
+    if path.suffix not in SUFFIXES:
+        raise OptionError(
+            f"a chart is written as {', '.join(SUFFIXES)}. Got {path.name!r}: give it such an end."
+        )
 
 
 def _as_text(spec: str, suffix: str) -> str:

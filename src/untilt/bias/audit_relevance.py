@@ -1,0 +1,197 @@
+"""Does what stands higher also deserve it? Position against a proxy of relevance.
+
+A good production ranker puts relevant documents on top. Click rate by position then falls for two
+reasons, and only one of them is position bias. Clicks at different positions cannot tell them
+apart; clicks at the *same* position can, because examination is the same there.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from untilt.bias.cells import Cells
+from untilt.logs.clicklog import ClickLog
+
+SURE = 2.0  # standard errors that a proxy must lie above 0 to count as one
+SHRINKAGE = 0.01  # ridge penalty on standardised features, as a share of all impressions
+CHUNK = 2**16  # rows of the features in memory at a time
+
+
+@dataclass(frozen=True)
+class RelevanceProxy:
+    """Correlation of position and a proxy of relevance, within queries.
+
+    Below 0 means that more relevant documents stand higher. About 0 means that the order says
+    little about relevance, so that click rate by position is close to position bias itself.
+
+    Parameters
+    ----------
+    correlation : NaN where the log has no proxy to offer; `method` then says why
+    std_error : clustered by query
+    method : how relevance was judged
+    """
+
+    correlation: float
+    std_error: float
+    method: str
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a proxy at all."""
+        return bool(np.isfinite(self.correlation))
+
+
+def relevance_proxy(log: ClickLog, cells: Cells) -> RelevanceProxy:
+    """From documents that change places where there are enough, else from the features."""
+    found = by_same_position(cells)
+    if found.is_known or log.features is None:
+        return found
+    by_features = by_prediction(log, cells)
+    return by_features if by_features.is_known else found
+
+
+def by_same_position(cells: Cells) -> RelevanceProxy:
+    r"""Clicks at one position against where the same document usually stands.
+
+    For a cell (query, document, k) with n >= 2 impressions let y be its click rate and m the mean
+    position over all impressions of the document. Within each group (query, k), where examination
+    is the same for all, y and m are taken from their means weighted by n:
+
+        r = A / sqrt(B C),   A = sum n y m,   C = sum n m^2,   B = sum n y^2 - noise
+
+    The noise of click counts, y (1 - y) / (n - 1) per cell, is taken off B: without that few
+    sessions would make any ranker look bad.
+    """
+    owner = np.repeat(np.arange(len(cells.query)), np.diff(cells.indptr))
+    total = np.bincount(owner, weights=cells.impressions)
+    usual = np.bincount(owner, weights=cells.impressions * cells.position) / total
+    used = cells.impressions >= 2
+    owner, n, y, k = (x[used] for x in (owner, cells.impressions, cells.rate, cells.position))
+    query = cells.query[owner]
+    _, group = np.unique(query.astype(np.int64) * (cells.depth + 1) + k, return_inverse=True)
+    if not np.any(np.bincount(group) > 1):
+        return _unknown("no position shows different documents of the same query")
+    noise = n * y * (1 - y) / (n - 1) * (1 - n / np.bincount(group, weights=n)[group])
+    y, m = _centred(y, n, group), _centred(usual[owner], n, group)
+    return _ratio(
+        _by_query(n * y * m, query),
+        _by_query(n * y * y - noise, query),
+        _by_query(n * m * m, query),
+        method="clicks of different documents at the same position",
+        otherwise="documents at the same position do not differ in clicks beyond chance",
+    )
+
+
+def by_prediction(log: ClickLog, cells: Cells) -> RelevanceProxy:
+    """Position against relevance predicted from the features, both taken within the query.
+
+    A linear model with a small ridge penalty predicts clicks within positions: click rate and
+    features are taken from their means at each position, so position itself explains nothing. Each
+    half of the queries is predicted by the model of the other half, and the prediction counts only
+    if it foresees clicks within positions on the half that it has not seen.
+    """
+    owner = np.repeat(np.arange(len(cells.query)), np.diff(cells.indptr))
+    query, n = cells.query[owner], cells.impressions
+    predicted = _cross_fitted(log, cells, cells.document[owner], query % 2 == 1)
+    within = _centred(predicted, n, cells.position), _centred(cells.rate, n, cells.position)
+    foreseen = _by_query(n * within[0] * within[1], query)
+    if not foreseen.sum() > SURE * np.sqrt(np.sum(foreseen**2)):
+        return _unknown("the features do not foresee clicks within a position beyond chance")
+    g, k = _centred(predicted, n, query), _centred(cells.position.astype(np.float64), n, query)
+    return _ratio(
+        _by_query(n * g * k, query),
+        _by_query(n * g * g, query),
+        _by_query(n * k * k, query),
+        method="a prediction of clicks within positions from the features",
+        otherwise="predictions do not differ within queries",
+    )
+
+
+def _cross_fitted(
+    log: ClickLog, cells: Cells, document: IntArray, second_half: BoolArray
+) -> FloatArray:
+    """(cells,) predictions of each half by the other half's model."""
+    predicted = np.empty(len(document))
+    mean, spread = _standards(log)
+    for train, test in ((~second_half, second_half), (second_half, ~second_half)):
+        w = _ridge(log, cells, document, train, mean, spread)
+        predicted[test] = (_standard_features(log, mean, spread) @ w)[document[test]]
+    return predicted
+
+
+def _standards(log: ClickLog) -> tuple[FloatArray, FloatArray]:
+    """Mean and spread of each feature over the documents; constant and missing ones count as 0."""
+    assert log.features is not None
+    known = np.isfinite(log.features)
+    x = np.where(known, log.features, 0.0).astype(np.float64)
+    n = np.maximum(1, known.sum(axis=0))
+    mean = x.sum(axis=0) / n
+    spread = np.sqrt(np.where(known, (x - mean) ** 2, 0).sum(axis=0) / n)
+    return mean, np.where(spread > 0, spread, np.inf)
+
+
+def _standard_features(
+    log: ClickLog, mean: FloatArray, spread: FloatArray, rows: IntArray | slice = slice(None)
+) -> FloatArray:
+    """Missing values stand at the mean."""
+    assert log.features is not None
+    return np.nan_to_num((log.features[rows] - mean) / spread, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _ridge(
+    log: ClickLog,
+    cells: Cells,
+    document: IntArray,
+    train: BoolArray,
+    mean: FloatArray,
+    spread: FloatArray,
+) -> FloatArray:
+    """(X'NX + c I) w = X'Ny with X and y centred at each position, added up chunk by chunk."""
+    rows = np.flatnonzero(train)
+    d, K = log.n_features, cells.depth
+    gram, moment = np.zeros((d, d)), np.zeros(d)
+    sums, clicks, shown = np.zeros((K, d)), np.zeros(K), np.zeros(K)
+    for begin in range(0, len(rows), CHUNK):
+        part = rows[begin : begin + CHUNK]
+        x = _standard_features(log, mean, spread, document[part])
+        n, place = cells.impressions[part], cells.position[part] - 1
+        nx = n[:, None] * x
+        gram += x.T @ nx
+        moment += x.T @ cells.clicks[part]
+        np.add.at(sums, place, nx)
+        clicks += np.bincount(place, weights=cells.clicks[part], minlength=K)
+        shown += np.bincount(place, weights=n, minlength=K)
+    # sum n (x - mean_k)(x - mean_k)' = sum n x x' - sum_k s_k s_k' / n_k, and so for the clicks.
+    share = sums / np.maximum(shown, 1)[:, None]
+    gram -= sums.T @ share
+    moment -= share.T @ clicks
+    return np.linalg.solve(gram + SHRINKAGE * max(1.0, shown.sum()) * np.eye(d), moment)
+
+
+def _centred(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArray:
+    """Values less the weighted mean of their group."""
+    total = np.bincount(group, weights=weights)
+    mean = np.bincount(group, weights=weights * values) / np.where(total > 0, total, 1)
+    return values - mean[group]
+
+
+def _by_query(values: FloatArray, query: AnyArray) -> FloatArray:
+    return np.bincount(np.unique(query, return_inverse=True)[1], weights=values)
+
+
+def _ratio(
+    a: FloatArray, b: FloatArray, c: FloatArray, *, method: str, otherwise: str
+) -> RelevanceProxy:
+    """A / sqrt(B C) of sums over queries, its error linearised; clipped to what it can be."""
+    A, B, C, Q = a.sum(), b.sum(), c.sum(), len(a)
+    if Q < 2 or not C > 0 or SURE * np.sqrt(np.sum((b - B / Q) ** 2)) >= B:
+        return _unknown(otherwise)
+    r = float(A / np.sqrt(B * C))
+    influence = a / np.sqrt(B * C) - r / 2 * (b / B + c / C)
+    error = float(np.sqrt(Q / (Q - 1) * np.sum(influence**2)))
+    return RelevanceProxy(float(np.clip(r, -1, 1)), error, method)
+
+
+def _unknown(why: str) -> RelevanceProxy:
+    return RelevanceProxy(float("nan"), float("nan"), why)
