@@ -1,0 +1,162 @@
+"""What every click model answers."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from untilt._core import ragged
+from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over
+from untilt._core.random import Seed, generator
+from untilt.bias.base import check_clicks
+from untilt.clickmodels.documents import Documents
+from untilt.clickmodels.smoothing import check_strength
+from untilt.errors import DepthError, NotFittedError, OptionError
+from untilt.logs.clicklog import ClickLog
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Rows of a log as a fitted model sees them, from the top of each list down.
+
+    indptr : (lists + 1,); position : (rows,) 1-based
+    index : (rows,) the document's place in the model's tables, -1 for one it does not know
+    click : (rows,) float 0 or 1
+    """
+
+    indptr: IntArray
+    position: IntArray
+    index: IntArray
+    click: FloatArray
+
+
+class ClickModel(BaseEstimator):
+    """Base of all click models. The constructor only stores; `fit` learns.
+
+    Sessions count through sums over equal lists alone: a counted list and its repeated sessions
+    give the same model. Documents are known by (query id, document id), so a fitted model can be
+    asked about any log; a pair that it has not seen has the prior mean.
+
+    Learned: `relevance_` (documents of the fitted log,), `seen_` (whether a document was shown to
+    anybody), `prior_mean_` (relevance of a document that was not), `documents_`, `depth_`.
+    """
+
+    name: ClassVar[str]
+    family: ClassVar[str]
+    prior_strength: float
+    documents_: Documents
+    depth_: int
+    relevance_: FloatArray
+    seen_: BoolArray
+    prior_mean_: float
+
+    def fit(self, log: ClickLog) -> Self:
+        """Learn from a log of clicks (0 or 1)."""
+        check_clicks(log, type(self).__name__)
+        check_strength(getattr(self, "prior_strength", 0.0))
+        self._learn(log)
+        self.documents_ = Documents.of(log)
+        self.depth_ = log.depth
+        shown = np.zeros(log.n_documents, dtype=bool)
+        shown[log.document] = True
+        self.seen_ = handed_over(shown)
+        return self
+
+    def click_probability(self, log: ClickLog) -> FloatArray:
+        """(rows,) P(click) of each row of these lists; their own clicks play no part."""
+        return self._marginal(self._lists(log))
+
+    def conditional_probability(self, log: ClickLog) -> FloatArray:
+        """(rows,) P(click | the clicks above it in its list)."""
+        _check_labels(log)
+        return self._conditional(self._lists(log))
+
+    def log_likelihood(self, log: ClickLog) -> float:
+        """Of all sessions, in nats. Minus infinity where the model rules out what happened."""
+        p = self.conditional_probability(log)
+        with np.errstate(divide="ignore"):
+            each = np.log(np.where(log.label > 0, p, 1 - p))
+        return float(np.dot(each, log.row_count))
+
+    def sample(self, lists: ClickLog, *, seed: Seed = 0) -> ClickLog:
+        """The same lists with clicks drawn from the model, one list for each session."""
+        log = lists.take(np.repeat(np.arange(lists.n_lists), lists.sessions))
+        log = log._with(count=np.ones(log.n_lists, dtype=np.int64), extra_labels={})
+        uniform = generator(seed).random((len(log.position), 2))
+        clicks = self._draw(self._lists(log), uniform)
+        return log._with(label=clicks.astype(np.float64), label_name="click")
+
+    @abstractmethod
+    def _learn(self, log: ClickLog) -> None:
+        """Set all that is learned from a checked log."""
+
+    @abstractmethod
+    def _marginal(self, lists: Lists) -> FloatArray:
+        """P(click) of each row."""
+
+    @abstractmethod
+    def _conditional(self, lists: Lists) -> FloatArray:
+        """P(click | clicks above) of each row."""
+
+    @abstractmethod
+    def _draw(self, lists: Lists, uniform: FloatArray) -> AnyArray:
+        """Clicks of each row from two uniform numbers for each."""
+
+    def _lists(self, log: ClickLog) -> Lists:
+        if not hasattr(self, "documents_"):
+            name = type(self).__name__
+            raise NotFittedError(f"this {name} has not learned anything yet. Call fit(log) first.")
+        if not isinstance(log, ClickLog):
+            raise OptionError(f"a click model needs a ClickLog. Got {type(log).__name__} instead.")
+        if log.depth > self.depth_:
+            raise DepthError(
+                f"position {log.depth} is unknown to this {type(self).__name__}: it was fitted on "
+                f"positions 1..{self.depth_}. Cut the log with log.top({self.depth_})."
+            )
+        return Lists(
+            indptr=log.indptr,
+            position=log.position,
+            index=self.documents_.index_of(log)[log.document],
+            click=log.label,
+        )
+
+
+class IndependentModel(ClickModel):
+    """A model in which the clicks above a row tell nothing about it."""
+
+    def _conditional(self, lists: Lists) -> FloatArray:
+        return self._marginal(lists)
+
+    def _draw(self, lists: Lists, uniform: FloatArray) -> AnyArray:
+        return uniform[:, 0] < self._marginal(lists)
+
+
+def with_unknown(values: FloatArray, unknown: float) -> FloatArray:
+    """Values with one more at the end, which index -1 then finds."""
+    return np.append(values, unknown)
+
+
+def sums_by_document(log: ClickLog, weight: FloatArray) -> FloatArray:
+    """(documents,) sum of a number per row."""
+    return np.bincount(log.document, weights=weight, minlength=log.n_documents)
+
+
+def clicks_before(indptr: IntArray, click: FloatArray) -> FloatArray:
+    """(rows,) clicks above each row in its list."""
+    total = np.concatenate([[0.0], np.cumsum(click)])
+    return total[:-1] - np.repeat(total[indptr[:-1]], ragged.lengths(indptr))
+
+
+def fraction(x: Any, n: Any, default: float) -> float:
+    """x / n kept off 0 and 1, or a default where n is 0."""
+    return float(np.clip(x / n, 1e-9, 1 - 1e-9)) if n > 0 else default
+
+
+def _check_labels(log: ClickLog) -> None:
+    if isinstance(log, ClickLog) and not log.is_binary:
+        raise OptionError(
+            f"click models need clicks, 0 or 1. The label {log.label_name!r} has other values: "
+            "log.with_label((log.label > 0).astype(float)) makes clicks of it."
+        )

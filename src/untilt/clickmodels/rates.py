@@ -1,0 +1,79 @@
+"""Click rates as models: what every better model must beat."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray, handed_over
+from untilt.clickmodels.base import IndependentModel, Lists, sums_by_document, with_unknown
+from untilt.clickmodels.smoothing import Smoothing, smoothed_rates
+from untilt.logs.clicklog import ClickLog
+
+
+class GCTR(IndependentModel):
+    """One click rate for everything: P(c = 1) = rho ([chuklin2015click]_).
+
+    Learned: `rate_`. `relevance_` is the same for all documents.
+    """
+
+    name: ClassVar[str] = "gctr"
+    family: ClassVar[str] = "rates"
+
+    def _learn(self, log: ClickLog) -> None:
+        count = log.row_count
+        self.rate_ = float(np.dot(log.label, count) / count.sum())
+        self.prior_mean_ = self.rate_
+        self.relevance_ = handed_over(np.full(log.n_documents, self.rate_))
+
+    def _marginal(self, lists: Lists) -> FloatArray:
+        return np.full(len(lists.position), self.rate_)
+
+
+class RCTR(IndependentModel):
+    """A click rate for each position: P(c = 1) = rho_k ([craswell2008]_, [chuklin2015click]_).
+
+    Learned: `rate_` (K,). A position without impressions has the overall rate. `relevance_` is the
+    same for all documents.
+    """
+
+    name: ClassVar[str] = "rctr"
+    family: ClassVar[str] = "rates"
+
+    def _learn(self, log: ClickLog) -> None:
+        count = log.row_count
+        clicks = np.bincount(log.position - 1, weights=log.label * count)
+        shown = np.bincount(log.position - 1, weights=count)
+        overall = float(clicks.sum() / shown.sum())
+        self.rate_ = handed_over(Smoothing(0.0, overall).rate(clicks, shown))
+        self.prior_mean_ = overall
+        self.relevance_ = handed_over(np.full(log.n_documents, overall))
+
+    def _marginal(self, lists: Lists) -> FloatArray:
+        return self.rate_[lists.position - 1]
+
+
+class DCTR(IndependentModel):
+    """A click rate for each (query, document): P(c = 1) = rho_d ([craswell2008]_).
+
+    rho_d = (clicks + m mu) / (impressions + m), with mu the mean rate over documents. Position bias
+    is all in there: a document shown at the top looks more relevant than it is.
+
+    Parameters
+    ----------
+    prior_strength : m, pseudo impressions; 0 turns smoothing off
+    """
+
+    name: ClassVar[str] = "dctr"
+    family: ClassVar[str] = "rates"
+
+    def __init__(self, *, prior_strength: float = 1.0) -> None:
+        self.prior_strength = prior_strength
+
+    def _learn(self, log: ClickLog) -> None:
+        clicks = sums_by_document(log, log.label * log.row_count)
+        shown = sums_by_document(log, log.row_count)
+        rate, self.prior_mean_ = smoothed_rates(clicks, shown, self.prior_strength)
+        self.relevance_ = handed_over(rate)
+
+    def _marginal(self, lists: Lists) -> FloatArray:
+        return with_unknown(self.relevance_, self.prior_mean_)[lists.index]

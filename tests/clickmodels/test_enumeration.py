@@ -1,0 +1,111 @@
+"""Likelihoods against brute force: every value of every hidden variable of four documents."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+DOCUMENTS = [4, 1, 0, 3]
+
+
+def independent(theta_of, gamma):
+    """Examination and relevance of each row, all combinations: c = e r."""
+    table = {}
+    for e in itertools.product([0, 1], repeat=4):
+        for r in itertools.product([0, 1], repeat=4):
+            clicks = tuple(np.array(e) * np.array(r))
+            last, p = 0, 1.0
+            for k in range(1, 5):
+                theta, g = theta_of(k, last), gamma[k - 1]
+                p *= (theta if e[k - 1] else 1 - theta) * (g if r[k - 1] else 1 - g)
+                last = k if clicks[k - 1] else last
+            table[clicks] = table.get(clicks, 0.0) + p
+    return table
+
+
+def reader(alpha, sigma, on):
+    """A reader from the top down: attracted, satisfied, going on; all combinations.
+
+    on(row, clicked, satisfied) is the probability of going on.
+    """
+    table = {}
+    for hidden in itertools.product(itertools.product([0, 1], repeat=3), repeat=4):
+        p, reads, clicks = 1.0, True, []
+        for row, (attracted, satisfied, goes_on) in enumerate(hidden):
+            clicked = reads and attracted
+            go = on(row, clicked, clicked and satisfied)
+            p *= alpha[row] if attracted else 1 - alpha[row]
+            p *= sigma[row] if satisfied else 1 - sigma[row]
+            p *= go if goes_on else 1 - go
+            clicks.append(int(clicked))
+            reads = reads and goes_on
+        table[tuple(clicks)] = table.get(tuple(clicks), 0.0) + p
+    return table
+
+
+def enumerated(model):  # noqa: PLR0911  one return for each model
+    """P(pattern of clicks) by enumeration, from the model's learned parameters alone."""
+    name, half = model.name, [0.5] * 4
+    if name == "gctr":
+        return independent(lambda k, last: model.rate_, np.ones(4))
+    if name == "rctr":
+        return independent(lambda k, last: model.rate_[k - 1], np.ones(4))
+    if name == "dctr":
+        return independent(lambda k, last: 1.0, model.relevance_[DOCUMENTS])
+    if name == "pbm":
+        theta = model.examination_
+        return independent(lambda k, last: theta[k - 1], model.relevance_[DOCUMENTS])
+    if name == "ubm":
+        theta = model.examination_
+        return independent(lambda k, last: theta[k - 1, last], model.relevance_[DOCUMENTS])
+    alpha = model.attraction_[DOCUMENTS]
+    if name == "cm":
+        return reader(alpha, half, lambda row, clicked, _: 0.0 if clicked else 1.0)
+    if name == "dcm":
+        lam = model.continuation_
+        return reader(alpha, half, lambda row, clicked, _: lam[row] if clicked else 1.0)
+    if name == "ccm":
+        t1, t2, t3 = model.continuation_
+        return reader(
+            alpha, alpha, lambda row, clicked, happy: (t3 if happy else t2) if clicked else t1
+        )
+    assert name in ("dbn", "sdbn")
+    gamma = model.perseverance_
+    return reader(
+        alpha, model.satisfaction_[DOCUMENTS], lambda row, _, happy: 0.0 if happy else gamma
+    )
+
+
+def test_the_likelihood_is_the_sum_over_everything_hidden(model_class, log, all_patterns):
+    model = model_class().fit(log)
+    truth = enumerated(model)
+    for i in range(16):
+        one = all_patterns.take([i])
+        expected = truth.get(tuple(one.label.astype(int)), 0.0)
+        assert np.exp(model.log_likelihood(one)) == pytest.approx(expected, rel=1e-9, abs=1e-14)
+
+
+def test_patterns_share_all_probability(model_class, log, all_patterns):
+    model = model_class().fit(log)
+    total = sum(np.exp(model.log_likelihood(all_patterns.take([i]))) for i in range(16))
+    assert total == pytest.approx(1)
+
+
+def test_marginals_are_sums_over_patterns(model_class, log, all_patterns):
+    model = model_class().fit(log)
+    truth = enumerated(model)
+    expected = sum(p * np.array(clicks) for clicks, p in truth.items())
+    assert model.click_probability(all_patterns.take([5])) == pytest.approx(expected)
+
+
+def test_conditionals_are_ratios_of_sums(model_class, log, all_patterns):
+    model = model_class().fit(log)
+    truth = enumerated(model)
+    one = all_patterns.take([10])  # clicks 1, 0, 1, 0
+    found = model.conditional_probability(one)
+    clicks = tuple(one.label.astype(int))
+    for row in range(4):
+        above = {c: p for c, p in truth.items() if c[:row] == clicks[:row]}
+        if sum(above.values()) > 0:
+            share = sum(p for c, p in above.items() if c[row]) / sum(above.values())
+            assert found[row] == pytest.approx(share)
