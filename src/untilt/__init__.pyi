@@ -13,6 +13,10 @@ from untilt.bias.randomized import ShuffledTop as ShuffledTop
 from untilt.bias.swaps import AdjacentSwap as AdjacentSwap
 from untilt.bias.swaps import PivotSwap as PivotSwap
 from untilt.errors import UntiltError as UntiltError
+from untilt.evaluation.clip_curve import clip_curve as clip_curve
+from untilt.evaluation.counterfactual_metric import RankMetric as RankMetric
+from untilt.evaluation.estimate import estimate as estimate
+from untilt.evaluation.estimate_systems import shown as shown
 from untilt.evaluation.judged import evaluate as evaluate
 from untilt.logs.clicklog import ClickLog as ClickLog
 from untilt.logs.judged import JudgedLists as JudgedLists

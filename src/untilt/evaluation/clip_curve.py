@@ -1,0 +1,189 @@
+"""Bias against variance: an estimate as a function of the clip, and a clip chosen by the data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from untilt._core.arrays import FloatArray
+from untilt._core.statistics import check_level
+from untilt._core.suggest import check_choice
+from untilt.bias.position_bias import PositionBias
+from untilt.errors import OptionError
+from untilt.evaluation.counterfactual_methods import bias_for, credit_of
+from untilt.evaluation.counterfactual_metric import RankMetric, as_rank_metric
+from untilt.evaluation.counterfactual_pool import Among, Pool, discounts, pool_of
+from untilt.evaluation.estimate_doubt import (
+    Sums,
+    bias_error,
+    covariance_of,
+    sampling_error,
+    student_interval,
+)
+from untilt.evaluation.estimate_systems import Shown, named_systems, scores_of
+from untilt.logs.clicklog import ClickLog
+
+if TYPE_CHECKING:
+    import altair as alt
+
+STEPS = 20
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClipCurve:
+    r"""Clipped IPS of one system at several clips tau; the first is no clip at all.
+
+    `mse` estimates the mean squared error. V(0) is unbiased where the curve is right, so the
+    clip's bias is D = V(tau) - V(0), and D^2 is too large by Var(D):
+
+        mse(tau) = max(0, D^2 - Var(D)) + Var(V(tau))
+
+    with all variances clustered by query. `best` is the tau with the least; of equals the smallest.
+    `low` and `high` are intervals around V(tau), which do not know about D.
+    """
+
+    tau: FloatArray
+    value: FloatArray
+    std_error: FloatArray
+    low: FloatArray
+    high: FloatArray
+    bias: FloatArray
+    mse: FloatArray
+    clipped_share: FloatArray
+    metric: str
+    level: float
+
+    @property
+    def best(self) -> float:
+        """The clip with the least estimated mean squared error."""
+        return float(self.tau[int(np.argmin(self.mse))])
+
+    def plot(self, *, title: str | None = None) -> "alt.LayerChart":
+        """An Altair chart of value and interval over tau, the chosen clip marked."""
+        from untilt.evaluation.clip_plot import plot
+
+        return plot(self, title=title)
+
+    def __repr__(self) -> str:
+        lines = [f"{self.metric} by clip, chosen {self.best:.3g}"]
+        lines += [
+            f"  {t:8.4f}  {v:.4f} +- {s:.4f}  bias {b:+.4f}  root mse {np.sqrt(m):.4f}  "
+            f"{c:.0%} of clicks clipped"
+            for t, v, s, b, m, c in zip(
+                self.tau, self.value, self.std_error, self.bias, self.mse, self.clipped_share,
+                strict=True,
+            )
+        ]  # fmt: skip
+        return "\n".join(lines)
+
+
+def clip_curve(
+    log: ClickLog,
+    system: Any,
+    bias: Any,
+    *,
+    metric: Any = "dcg@10",
+    tau: npt.ArrayLike | None = None,
+    among: Among = "shown",
+    level: float = 0.95,
+) -> ClipCurve:
+    """Estimate and interval of one system as functions of the clip ([oosterhuis2020tutorial]_).
+
+    Parameters
+    ----------
+    system : a ranker, an array of scores, or `untilt.shown`
+    bias, metric, among, level : as in `untilt.estimate`
+    tau : clips to try, above 0; the log's own values of theta and steps between where not given
+    """
+    check_level(level)
+    check_choice("among", among, ("shown", "candidates"))
+    name, only = next(iter(named_systems(system).items()))
+    pool = pool_of(log, among)
+    curve = bias_for(bias, "clipped", pool.depth)
+    rank_metric = as_rank_metric(metric)
+    clips = _clips(tau, pool, curve)
+    at = _discount_at_cells(log, pool, only, name, rank_metric)
+    sums, clipped = _sums(pool, curve, at, clips)
+    error, gap, mse = _errors(sums)
+    ends = [
+        student_interval(float(v), float(s), pool.n_queries, level)
+        for v, s in zip(sums.value, error, strict=True)
+    ]
+    return ClipCurve(
+        tau=clips,
+        value=sums.value,
+        std_error=error,
+        low=np.array([end.low for end in ends]),
+        high=np.array([end.high for end in ends]),
+        bias=gap,
+        mse=mse,
+        clipped_share=clipped,
+        metric=str(rank_metric),
+        level=level,
+    )
+
+
+def best_clip(
+    log: ClickLog, pool: Pool, systems: Mapping[str, Any], bias: PositionBias, metric: RankMetric
+) -> float:
+    """One clip for all systems: the least estimated mean squared error, summed over them."""
+    clips = _clips(None, pool, bias)
+    total = np.zeros(len(clips))
+    for name, system in systems.items():
+        at = _discount_at_cells(log, pool, system, name, metric)
+        total += _errors(_sums(pool, bias, at, clips)[0])[2]
+    return float(clips[int(np.argmin(total))])
+
+
+def _clips(tau: npt.ArrayLike | None, pool: Pool, bias: PositionBias) -> FloatArray:
+    """Rising clips; the first is the smallest theta, which clips nothing."""
+    theta = bias.examination[: pool.depth]
+    lowest, highest = float(theta.min()), max(1.0, float(theta.max()))
+    if tau is None:
+        between = np.geomspace(lowest, highest, STEPS)
+        return np.unique(np.concatenate([theta, between, [lowest, highest]]))
+    given = np.asarray(tau, dtype=float).ravel()
+    if len(given) == 0 or not np.all(np.isfinite(given) & (given > 0)):
+        raise OptionError(f"clips must be numbers above 0. Got {tau!r} instead.")
+    return np.unique(np.concatenate([[min(lowest, given.min())], given]))
+
+
+def _discount_at_cells(
+    log: ClickLog, pool: Pool, system: Any, name: str, metric: RankMetric
+) -> FloatArray:
+    weights = metric.weights(max(int(np.diff(pool.indptr).max()), pool.depth))
+    if isinstance(system, Shown):
+        return weights[pool.position - 1]
+    cumulative = np.concatenate([[0.0], np.cumsum(weights)])
+    of_document = discounts(scores_of(system, log, pool, name), pool.indptr, cumulative)
+    return of_document[pool.document_of_cell]
+
+
+def _sums(
+    pool: Pool, bias: PositionBias, at: FloatArray, clips: FloatArray
+) -> tuple[Sums, FloatArray]:
+    total = np.empty((pool.n_queries, len(clips)))
+    slope = np.empty((len(clips), pool.depth))
+    clipped = np.empty(len(clips))
+    clicks = max(float(pool.clicks.sum()), 1e-300)
+    for t, tau in enumerate(clips):
+        credit = credit_of("clipped", pool, bias, float(tau), None)
+        total[:, t] = pool.by_query(pool.by_document(credit.cell * at))
+        slope[t] = np.bincount(pool.position - 1, credit.slope * at, pool.depth)
+        clipped[t] = pool.clicks[credit.clipped & credit.supported].sum() / clicks
+    covariance = covariance_of(bias, pool.depth)
+    return Sums(total, pool.sessions, slope, np.zeros(pool.depth), covariance), clipped
+
+
+def _errors(sums: Sums) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Standard error of V(tau), its bias D against the first clip, and the estimated MSE."""
+    influence, gradient = sums.influence, sums.gradient
+    error = np.hypot(sampling_error(influence), bias_error(gradient, sums.covariance))
+    gap = sums.value - sums.value[0]
+    of_gap = np.hypot(
+        sampling_error(influence - influence[:, :1]),
+        bias_error(gradient - gradient[:1], sums.covariance),
+    )
+    return error, gap, np.maximum(0.0, gap**2 - of_gap**2) + error**2
