@@ -94,8 +94,8 @@ class AllPairs(BiasEstimator):
 
     C and N are the weighted clicks and non-clicks at k of documents shown at both k and l, r_kl
     their mean relevance. The maximum is unique (see `all_pairs.profile`); the search ends when no
-    derivative by log p_k exceeds `tolerance` times all clicks. Standard errors are a sandwich
-    clustered by query, because the same clicks stand in several pairs.
+    derivative by log p_k exceeds `tolerance` times all clicks. Standard errors are a sandwich,
+    because the same clicks stand in several pairs; see `inference.larger`.
 
     Parameters
     ----------
@@ -213,7 +213,6 @@ def _curve(
         method=method,
         assumes=assumes,
         status=f"{end}; {doubt.rule}",
-        degrees_of_freedom=doubt.degrees_of_freedom,
     )
 
 

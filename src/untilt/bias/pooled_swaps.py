@@ -15,14 +15,7 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt.bias.cells import Cells, cells_from_rows
 from untilt.bias.harvesting import check_edges, tree_flows
-from untilt.bias.inference import (
-    FEWEST_QUERIES,
-    Doubt,
-    Flows,
-    clustered,
-    few_queries,
-    sandwich,
-)
+from untilt.bias.inference import Doubt, Flows, larger, sandwich
 from untilt.bias.pair_sums import pair_sums
 from untilt.bias.position_bias import PositionBias
 from untilt.bias.ratios import from_log_ratios
@@ -59,7 +52,6 @@ def pooled_bias(
         method=method,
         assumes=(*assumes, "lists of one length are alike, swapped or not"),
         status=f"{log.n_sessions:,} sessions, swapped or not; {doubt.rule}",
-        degrees_of_freedom=doubt.degrees_of_freedom,
     )
 
 
@@ -81,26 +73,20 @@ def _units(log: ClickLog, swapped: IntArray, depth: int) -> _Units:
 
 
 def _doubt(log: ClickLog, units: _Units, flows: Flows) -> Doubt:
-    """Each row pushes by (label - rate of its cell) times the push of the cell; sums by query."""
+    """Each row pushes by (label - rate of its cell) times the push of its cell, summed by query.
+
+    Unlike a document, a unit has many queries, so the rate of its cell is no query's own.
+    """
     order = np.argsort(log.query, kind="stable")
     unit = log.query[order]
-    n = len(np.unique(unit))
-    few = n < FEWEST_QUERIES
     cells = units.cells
     push = _push(cells.indptr, cells.position, cells.impressions, flows.gain)
-    M = _scores(
-        log.indptr,
-        log.label,
-        log.sessions,
-        order,
-        unit,
-        units.cell_of_row,
-        cells.rate,
-        push,
-        few,
+    rows = (log.indptr, log.label, log.sessions, order, unit, units.cell_of_row, cells.rate, push)
+    return larger(
+        sandwich(flows.conductance, _scores(*rows, False)),
+        len(np.unique(unit)),
+        sandwich(flows.conductance, _scores(*rows, True)),
     )
-    covariance = sandwich(flows.conductance, M)
-    return Doubt(covariance, np.inf, few_queries(n)) if few else clustered(covariance, n)
 
 
 @nb.njit(cache=True)

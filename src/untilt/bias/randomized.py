@@ -7,7 +7,7 @@ from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt.bias.base import BiasEstimator
 from untilt.bias.cells import cells_of
 from untilt.bias.harvesting import FEW_CLICKS, POSITION_BASED
-from untilt.bias.inference import FEWEST_QUERIES, Doubt, clustered, few_queries
+from untilt.bias.inference import Doubt, larger
 from untilt.bias.position_bias import PositionBias
 from untilt.bias.ratios import from_log_ratios
 from untilt.bias.recognise import Shuffled, shuffled_lists
@@ -60,7 +60,6 @@ class ShuffledTop(BiasEstimator):
             method="ShuffledTop",
             assumes=(POSITION_BASED, f"the top {top} were in random order, all orders alike"),
             status=f"{_evidence(used, at_k, log.depth)}; {doubt.rule}",
-            degrees_of_freedom=doubt.degrees_of_freedom,
         )
 
 
@@ -112,17 +111,14 @@ def _check_clicks(at_k: FloatArray, at_first: FloatArray) -> None:
 
 
 def _doubt(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Doubt:
-    """u_k = clicks at k / all clicks at k - clicks at 1 / all clicks at 1, summed by query.
+    """u_k = clicks at k / all clicks at k - clicks at 1 / all clicks at 1, of a query or a session.
 
-    Each query's u has mean 0, so the covariance of log(at_k / at_first) is the sum of u u'. With
-    few queries each session is a unit of its own.
+    Each has mean 0, so the covariance of log(at_k / at_first) is the sum of u u'.
     """
     order = np.argsort(log.query, kind="stable")
     unit = log.query[order]
-    n = len(np.unique(unit))
-    few = n < FEWEST_QUERIES
-    M = _scores(log.indptr, log.position, log.label, log.sessions, order, unit, at_k, at_first, few)
-    return Doubt(M, np.inf, few_queries(n)) if few else clustered(M, n)
+    rows = (log.indptr, log.position, log.label, log.sessions, order, unit, at_k, at_first)
+    return larger(_scores(*rows, False), len(np.unique(unit)), _scores(*rows, True))
 
 
 def _evidence(log: ClickLog, at_k: FloatArray, depth: int) -> str:

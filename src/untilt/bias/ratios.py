@@ -3,7 +3,7 @@
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt._core.statistics import normal_quantile, student_quantile
+from untilt._core.statistics import normal_quantile
 from untilt.bias.position_bias import PositionBias
 
 
@@ -31,19 +31,14 @@ def from_log_ratios(
     method: str,
     assumes: tuple[str, ...],
     status: str,
-    degrees_of_freedom: float = np.inf,
 ) -> PositionBias:
-    """theta_k = exp(z_k), relative to position 1, with intervals exp(z_k -+ t se(z_k)).
+    """theta_k = exp(z_k), relative to position 1, with intervals exp(z_k -+ q se(z_k)).
 
-    Intervals are made on the log scale: a ratio is skewed and cannot be negative. t is Student's
-    with the degrees of freedom given.
+    Intervals are made on the log scale: a ratio is skewed and cannot be negative.
     """
     theta = np.exp(z)
     error = np.sqrt(np.maximum(np.diag(covariance), 0))
-    if np.isfinite(degrees_of_freedom):
-        half = student_quantile(level, degrees_of_freedom) * error
-    else:
-        half = normal_quantile(level) * error
+    half = normal_quantile(level) * error
     return PositionBias(
         theta,
         std_error=theta * error,
