@@ -12,6 +12,7 @@ position, so it is dropped and counted. A url clicked twice on one page is one c
 
 import gzip
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,14 +22,19 @@ import untilt as ut
 DEFAULT = Path(__file__).parents[2] / "shared" / "data" / "yandex-sample" / "train.txt.gz"
 
 
-def read_pages(path: Path) -> tuple[ut.ClickLog, int]:
-    """The click log, and how many clicks fell on urls that the page does not show."""
-    rows: dict[str, list] = {
-        name: [] for name in ("query_id", "session_id", "doc_id", "position", "click")
-    }
+def read_pages(path: Path, *, in_order: bool = False) -> tuple[ut.ClickLog, int]:
+    """The click log, and how many clicks fell on urls that the page does not show.
+
+    The pages of a query stand in the order of time. With `in_order` sessions are not merged, and
+    their time is the share of their query's pages that came before.
+    """
+    columns = ("query_id", "session_id", "doc_id", "position", "click", "timestamp")
+    rows: dict[str, list] = {name: [] for name in columns}
+    before: Counter[str] = Counter()
     outside = 0
     with gzip.open(path, "rt", encoding="utf8") as file:
         pages = [page for line in file for page in line.split(";") if page.strip()]
+    total = Counter(page.strip().partition("\t")[0] for page in pages)
     for session, page in enumerate(pages):
         query, _, rest = page.strip().partition("\t")
         urls, clicks = ([url.strip() for url in part.split(",")] for part in rest.split(":"))
@@ -39,7 +45,9 @@ def read_pages(path: Path) -> tuple[ut.ClickLog, int]:
         rows["doc_id"] += urls
         rows["position"] += range(1, len(urls) + 1)
         rows["click"] += [url in clicked for url in urls]
-    return ut.read_log(pa.table(rows)), outside
+        rows["timestamp"] += [before[query] / total[query]] * len(urls)
+        before[query] += 1
+    return ut.read_log(pa.table(rows), collapse=not in_order), outside
 
 
 if __name__ == "__main__":

@@ -12,6 +12,17 @@ from untilt.bias.position_bias import PositionBias as PositionBias
 from untilt.bias.randomized import ShuffledTop as ShuffledTop
 from untilt.bias.swaps import AdjacentSwap as AdjacentSwap
 from untilt.bias.swaps import PivotSwap as PivotSwap
+from untilt.clickmodels.cascade import CM as CM
+from untilt.clickmodels.ccm import CCM as CCM
+from untilt.clickmodels.compare import compare_click_models as compare_click_models
+from untilt.clickmodels.dbn import DBN as DBN
+from untilt.clickmodels.dbn import SDBN as SDBN
+from untilt.clickmodels.dcm import DCM as DCM
+from untilt.clickmodels.pbm import PBM as PBM
+from untilt.clickmodels.rates import DCTR as DCTR
+from untilt.clickmodels.rates import GCTR as GCTR
+from untilt.clickmodels.rates import RCTR as RCTR
+from untilt.clickmodels.ubm import UBM as UBM
 from untilt.errors import UntiltError as UntiltError
 from untilt.evaluation.clip_curve import clip_curve as clip_curve
 from untilt.evaluation.counterfactual_metric import RankMetric as RankMetric

@@ -96,7 +96,6 @@ class PBM(IndependentModel):
             method="PBM",
             assumes=("examination depends on the position alone", "no clicks by mistake or trust"),
             status=f"{fit.em.status}; {doubt.rule}",
-            degrees_of_freedom=doubt.degrees_of_freedom,
         )
 
     def _marginal(self, lists: Lists) -> FloatArray:

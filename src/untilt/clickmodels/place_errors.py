@@ -8,7 +8,8 @@ documents out (Schur complement) leaves on a
 
 a Laplacian: documents are wires between the places where they were shown, and only ratios have a
 finite error. The scores of a query with the documents taken out are
-s_q = sum_{d in q} (u_d - w_d (1' u_d) / (1' w_d)); sums of s_q s_q' give errors clustered by query.
+s_q = sum_{d in q} (u_d - w_d (1' u_d) / (1' w_d)). Errors are the larger of J^-1, right if the
+model is, and J^-1 (sum_q s_q s_q') J^-1, clustered by query.
 """
 
 import numba as nb
@@ -17,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.bias.cells import Cells
-from untilt.bias.inference import FEWEST_QUERIES, Doubt, clustered, few_queries, sandwich
+from untilt.bias.inference import Doubt, larger, sandwich
 
 
 def doubt_of_places(cells: Cells, theta: FloatArray, gamma: FloatArray) -> Doubt:
@@ -31,11 +32,12 @@ def doubt_of_places(cells: Cells, theta: FloatArray, gamma: FloatArray) -> Doubt
         theta,
         gamma,
     )
-    n = len(np.unique(cells.query))
-    if n >= FEWEST_QUERIES:
-        return clustered(sandwich(conductance, M), n)
     laplacian = np.diag(conductance.sum(axis=1)) - conductance
-    return Doubt(sandwich(conductance, laplacian), np.inf, few_queries(n))
+    return larger(
+        sandwich(conductance, M),
+        len(np.unique(cells.query)),
+        sandwich(conductance, laplacian),
+    )
 
 
 def joined_to_first(cells: Cells) -> BoolArray:

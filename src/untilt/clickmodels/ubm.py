@@ -109,7 +109,6 @@ class UBM(ClickModel):
             method="UBM",
             assumes=("examination depends on the position and on the last click above",),
             status=f"{fit.em.status}; {doubt.rule}{note}",
-            degrees_of_freedom=doubt.degrees_of_freedom,
         )
 
     def _gamma(self, lists: Lists) -> FloatArray:
