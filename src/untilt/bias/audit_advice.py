@@ -5,10 +5,12 @@ anyway. Where positions stay apart, only a model of relevance can bridge them, a
 believed; without features there is nothing to believe in, and a swap is the way.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -60,17 +62,40 @@ class Advice:
     Parameters
     ----------
     estimator : its name in `untilt`
-    call : how to call it
-    command : the same on the command line
     why : what in the log speaks for it
+    options : of the estimator, where they are not the usual ones
     believes : what must be true and cannot be seen in the log
+    instead : a command that helps where no estimator does
     """
 
     estimator: str
-    call: str
-    command: str
     why: str
+    options: Mapping[str, Any] = field(default_factory=dict)
     believes: tuple[str, ...] = ()
+    instead: str = ""
+
+    @property
+    def call(self) -> str:
+        """How to call it; "" without an estimator."""
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"untilt.{self.estimator}({options}).fit(log).bias_" if self.estimator else ""
+
+    @property
+    def command(self) -> str:
+        """The same on the command line, LOG standing for the log's path."""
+        if not self.estimator:
+            return self.instead
+        options = "".join(f" --{name} {value}" for name, value in self.options.items())
+        return f"untilt bias LOG --method {method_name(self.estimator)}{options}"
+
+
+def method_name(estimator: str) -> str:
+    """The name of an estimator on the command line.
+
+    >>> method_name("AllPairs"), method_name("RegressionEM")
+    ('all-pairs', 'regression-em')
+    """
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", estimator).lower()
 
 
 def interventions_of(log: ClickLog) -> Interventions:
@@ -138,10 +163,8 @@ def _shuffled(done: Interventions) -> tuple[Advice | None, int]:
     )
     advice = Advice(
         "ShuffledTop",
-        "untilt.ShuffledTop().fit(log).bias_",
-        "untilt bias LOG --method shuffled-top",
         why,
-        ("every order of the shuffled documents was equally likely",),
+        believes=("every order of the shuffled documents was equally likely",),
     )
     return advice, done.shuffled_depth
 
@@ -155,12 +178,11 @@ def _pivot(done: Interventions, repeated: int) -> tuple[Advice | None, int]:
         f"{sessions:,} sessions swapped position {done.pivot} with another, down to position "
         f"{reach}: the two documents change places and nothing else does"
     )
-    call, option, because = _within(reach, repeated)
+    within, because = _within(reach, repeated)
     advice = Advice(
         "PivotSwap",
-        f"untilt.PivotSwap(pivot={done.pivot}{call}).fit(log).bias_",
-        f"untilt bias LOG --method pivot-swap --pivot {done.pivot}{option}",
         f"{why}{because}",
+        {"pivot": done.pivot} | within,
         ("which sessions were swapped was left to chance",),
     )
     return advice, reach
@@ -175,26 +197,25 @@ def _adjacent(done: Interventions, repeated: int) -> tuple[Advice | None, int]:
         f"{sessions:,} sessions swapped neighbours, down to position {reach}: the two documents "
         "change places and nothing else does"
     )
-    call, option, because = _within(reach, repeated)
+    within, because = _within(reach, repeated)
     advice = Advice(
         "AdjacentSwap",
-        f"untilt.AdjacentSwap({call.removeprefix(', ')}).fit(log).bias_",
-        f"untilt bias LOG --method adjacent-swap{option}",
         f"{why}{because}",
+        within,
         ("which sessions were swapped was left to chance",),
     )
     return advice, reach
 
 
-def _within(reach: int, repeated: int) -> tuple[str, str, str]:
-    """How swapped lists are compared: argument, option, and why where it is not the usual way."""
+def _within(reach: int, repeated: int) -> tuple[dict[str, Any], str]:
+    """How swapped lists are compared, and why where it is not the usual way."""
     if repeated >= reach:
-        return "", "", ""
+        return {}, ""
     because = (
         "; queries hardly come back, so that swapped lists are compared with others of their "
         "length instead of with the same documents"
     )
-    return ', within="length"', " --within length", because
+    return {"within": "length"}, because
 
 
 def _all_pairs(graph: PositionGraph, reach: int, n_rankers: int) -> Advice:
@@ -207,9 +228,8 @@ def _all_pairs(graph: PositionGraph, reach: int, n_rankers: int) -> Advice:
     )
     return Advice(
         "AllPairs",
-        f"untilt.AllPairs({'' if whole else f'depth={reach}'}).fit(log).bias_",
-        "untilt bias LOG --method all-pairs" + ("" if whole else f" --depth {reach}"),
         why,
+        {} if whole else {"depth": reach},
         ("a document is as relevant on the days and to the people that saw it higher",),
     )
 
@@ -225,10 +245,8 @@ def _regression(graph: PositionGraph, reach: int, usable_features: int) -> Advic
     )
     return Advice(
         "RegressionEM",
-        "untilt.RegressionEM().fit(log).bias_",
-        "untilt bias LOG --method regression-em",
         why,
-        (
+        believes=(
             "the features explain relevance, the same way at every position",
             "what the production ranker knew and the features do not is not there: it would count "
             "as position bias",
@@ -242,7 +260,7 @@ def _swap(graph: PositionGraph) -> Advice:
         f"{len(_parts(graph))} groups) and there are no features to model relevance with: any "
         f"curve fits this log. {_swaps_text(graph).capitalize()}"
     )
-    return Advice("", "", "untilt plan LOG --sessions-per-day N", why)
+    return Advice("", why, instead="untilt plan LOG --sessions-per-day N")
 
 
 def _below(graph: PositionGraph, reach: int) -> str:
@@ -253,7 +271,7 @@ def _below(graph: PositionGraph, reach: int) -> str:
 
 
 def _nothing(why: str) -> Advice:
-    return Advice("", "", "", why)
+    return Advice("", why)
 
 
 def _swaps_text(graph: PositionGraph) -> str:

@@ -33,7 +33,14 @@ def record(audit: "Audit") -> dict[str, Any]:
         "candidates": asdict(audit.coverage) | {"share": audit.coverage.share},
         "position_and_relevance": asdict(audit.relevance),
         "identifiability": _identifiability(audit),
-        "advice": asdict(audit.advice) | {"believes": list(audit.advice.believes)},
+        "advice": {
+            "estimator": audit.advice.estimator,
+            "options": dict(audit.advice.options),
+            "call": audit.advice.call,
+            "command": audit.advice.command,
+            "why": audit.advice.why,
+            "believes": list(audit.advice.believes),
+        },
         "notes": list(audit.notes),
         "warnings": list(audit.warnings),
     }

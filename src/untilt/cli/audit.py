@@ -75,16 +75,16 @@ def audit(
         with progress("looking at the log"):
             found = audit_log(read)
         out.record(**found.to_dict())
-        _report(out, found)
+        _report(out, found, log)
         if plot is not None:
             _draw(out, found, plot)
 
 
-def _report(out: Output, found: "Audit") -> None:
+def _report(out: Output, found: "Audit", log: Path) -> None:
     from untilt.bias.audit_text import advice_lines
 
     sizes = asdict(found.size).items()
-    out.table(("", ""), [(name.replace("_", " "), f"{value:,}") for name, value in sizes])
+    out.table(("", ""), [(name.replace("_", " "), f"{value:,.12g}") for name, value in sizes])
     what = f"{found.label_name} rate" if found.is_binary else f"mean {found.label_name}"
     level = found.click_rates.level
     out.heading(f"{what} by position ({level:.0%} interval, clustered by query)")
@@ -98,7 +98,7 @@ def _report(out: Output, found: "Audit") -> None:
     out.points([found.verdict])
     _joined(out, found)
     out.heading("what to do")
-    out.points(advice_lines(found))
+    out.points([line.replace(" LOG", f" {log}") for line in advice_lines(found)])
 
 
 def _joined(out: Output, found: "Audit") -> None:

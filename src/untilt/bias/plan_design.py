@@ -1,0 +1,122 @@
+r"""How sure a swap experiment will be, before it is made.
+
+Swapping positions a < b shows the document that usually stands at a (relevance gamma_a) at b, and
+the other way round. With r(i@k) the click rate of the document of place i at position k,
+
+    log theta_b / theta_a = log [w_a r(a@b) + w_b r(b@b)] - log [w_a r(a@a) + w_b r(b@a)]
+
+where w = n_home n_away / (n_home + n_away), as `PivotSwap` and `AdjacentSwap` weigh them. Every
+rate is a mean of independent clicks, so the variance of each log-ratio follows from its derivatives
+by the rates. It falls as 1 / sessions, all shares being fixed.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt.bias.plan_traffic import Traffic
+
+# Click noise is taken as at least this share of the click rate: an estimate of how much documents
+# differ, scaled up by a guess of the examination, must not promise certainty.
+LEAST_NOISE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Pairs of positions that are swapped, and the way from position 1 to each position.
+
+    Parameters
+    ----------
+    pairs : (upper, lower) of each swap
+    path : (K, pairs) log theta_k / theta_1 as a signed sum of the pairs' log theta_b / theta_a
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    path: FloatArray
+
+
+def pivot_design(pivot: int, depth: int) -> Design:
+    """All positions against one."""
+    others = [k for k in range(1, depth + 1) if k != pivot]
+    path = np.zeros((depth, len(others)))
+    for p, k in enumerate(others):
+        path[k - 1, p] = 1 if k > pivot else -1
+    path -= path[0]
+    return Design(tuple((min(k, pivot), max(k, pivot)) for k in others), path)
+
+
+def adjacent_design(depth: int) -> Design:
+    """Each position against the next."""
+    path = np.tril(np.ones((depth, depth - 1)), -1)
+    return Design(tuple((k, k + 1) for k in range(1, depth)), path)
+
+
+def moved_rate(traffic: Traffic, theta: FloatArray) -> FloatArray:
+    """(K, K) entry [i, k]: click rate at k of what usually stands at i, c_i theta_k / theta_i."""
+    return traffic.click_rate[:, None] * theta / theta[:, None]
+
+
+def click_noise(traffic: Traffic, theta: FloatArray) -> FloatArray:
+    """(K, K) variance of one click at k on what usually stands at i, given its own relevance."""
+    rate = moved_rate(traffic, theta)
+    noise = rate - traffic.second_moment[:, None] * (theta / theta[:, None]) ** 2
+    return np.maximum(noise, LEAST_NOISE * rate)
+
+
+def allocation(design: Design, traffic: Traffic, theta: FloatArray) -> FloatArray:
+    """(pairs,) shares of the swapped sessions that need the fewest of them in all.
+
+    With u_p the variance that one session of pair p leaves, the sum of u_p / n_p over each path
+    must not exceed a limit. A pair of its own path needs n_p in proportion to u_p; along one path
+    n_p in proportion to sqrt(u_p); where one pair lies on all paths (a pivot that is not position
+    1), it is weighed against the sum of all others.
+    """
+    u = np.array([_swap_variance(pair, traffic, theta) for pair in design.pairs])
+    on_paths = np.count_nonzero(design.path, axis=0)
+    if np.all(on_paths == 1):
+        need = u
+    elif len(np.unique(on_paths)) == len(on_paths):
+        need = np.sqrt(u)
+    else:
+        shared = on_paths > 1
+        rest = u[~shared].sum()
+        need = np.where(shared, np.sqrt(u * rest), u)
+    reach = traffic.reach[[lower - 1 for _, lower in design.pairs]]
+    return (need / reach) / (need / reach).sum()
+
+
+def unit_variance(
+    design: Design, traffic: Traffic, theta: FloatArray, share: float, drawn: FloatArray
+) -> FloatArray:
+    """(K,) variance of log theta_k / theta_1, times the sessions of the experiment.
+
+    A session draws pair p with probability share * drawn[p], and shows it where its list reaches
+    that far.
+    """
+    noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
+    swapped = share * drawn * traffic.reach[[lower - 1 for _, lower in design.pairs]]
+    touched = np.zeros(traffic.depth)
+    for (a, b), s in zip(design.pairs, swapped, strict=True):
+        touched[[a - 1, b - 1]] += s
+    home = np.zeros((len(design.pairs), traffic.depth))
+    away = np.zeros(len(design.pairs))
+    for p, (a, b) in enumerate(design.pairs):
+        i, j, s, reach = a - 1, b - 1, swapped[p], traffic.reach[b - 1]
+        n_i, n_j = reach - touched[i], reach - touched[j]
+        w_i, w_j = s * n_i / (s + n_i), s * n_j / (s + n_j)
+        above, below = (w_i * rate[i, k] + w_j * rate[j, k] for k in (i, j))
+        home[p, i], home[p, j] = -w_i / above, w_j / below
+        away[p] = ((w_i / below) ** 2 * noise[i, j] + (w_j / above) ** 2 * noise[j, i]) / s
+    # Untouched places serve several pairs, so their parts are added before they are squared.
+    shown = traffic.reach - touched
+    at_home = (design.path @ home) ** 2 @ (np.diag(noise) / shown)
+    return at_home + design.path**2 @ away
+
+
+def _swap_variance(pair: tuple[int, int], traffic: Traffic, theta: FloatArray) -> float:
+    """What one swapped session leaves, where untouched ones abound."""
+    i, j = pair[0] - 1, pair[1] - 1
+    noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
+    above, below = rate[i, i] + rate[j, i], rate[i, j] + rate[j, j]
+    return float(noise[i, j] / below**2 + noise[j, i] / above**2)
