@@ -6,7 +6,7 @@ Every (data, protocol, sessions, seed) cell is kept in results/quality-cells.jso
 goes on where it was; the summary is written to results/quality.json.
 
     python benchmarks/bench_quality.py [--data made mq2008] [--protocol dla prs]
-        [--sessions 10 100 1000] [--seeds 3] [--queries 2000] [--trees 200] [--only-report]
+        [--sessions 10 100 1000] [--seeds 3] [--queries N] [--trees 200] [--only-report]
 """
 
 import argparse
@@ -25,6 +25,8 @@ from untilt.simulation.synthetic import make_judged
 
 CELLS = RESULTS / "quality-cells.jsonl"
 KEYS = ("data", "protocol", "sessions", "seed")
+# `prs` shows whole lists of about 24, `dla` ten places: both then show about 20,000 documents.
+QUERIES = {"dla": 2000, "prs": 1000}
 DATA = Path(os.environ.get("UNTILT_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 # One row per impression is all that the peers take. Above the first number only seed 0 is run
 # (the `runs` column says so), above the second none: a run would take the better part of an hour.
@@ -196,7 +198,7 @@ def main() -> None:
     parser.add_argument("--protocol", nargs="*", default=["dla", "prs"])
     parser.add_argument("--sessions", nargs="*", type=int, default=[10, 100, 1000])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--queries", type=int, default=2000)
+    parser.add_argument("--queries", type=int, help="for every protocol alike")
     parser.add_argument("--trees", type=int, default=200)
     parser.add_argument("--only-report", action="store_true")
     options = parser.parse_args()
@@ -205,7 +207,8 @@ def main() -> None:
         known = done.get(tuple(cell[key] for key in KEYS), {})
         if set(methods(cell["protocol"], {})) <= set(known.get("ndcg", {})):
             continue
-        result = run_cell(cell, known, n_queries=options.queries, n_trees=options.trees)
+        n_queries = options.queries or QUERIES[cell["protocol"]]
+        result = run_cell(cell, known, n_queries=n_queries, n_trees=options.trees)
         with CELLS.open("a") as file:
             file.write(json.dumps(result) + "\n")
         print(cell, {name: round(value, 4) for name, value in result["ndcg"].items()}, flush=True)
