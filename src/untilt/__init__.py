@@ -30,6 +30,8 @@ _NAMES = {
     "untilt.evaluation.estimate": "estimate",
     "untilt.evaluation.estimate_systems": "shown",
     "untilt.evaluation.judged": "evaluate",
+    "untilt.evaluation.select": "select",
+    "untilt.evaluation.select_grid": "doubling grid",
     "untilt.logs.clicklog": "ClickLog",
     "untilt.logs.judged": "JudgedLists",
     "untilt.logs.letor": "read_letor write_letor",

@@ -29,6 +29,9 @@ from untilt.evaluation.counterfactual_metric import RankMetric as RankMetric
 from untilt.evaluation.estimate import estimate as estimate
 from untilt.evaluation.estimate_systems import shown as shown
 from untilt.evaluation.judged import evaluate as evaluate
+from untilt.evaluation.select import select as select
+from untilt.evaluation.select_grid import doubling as doubling
+from untilt.evaluation.select_grid import grid as grid
 from untilt.logs.clicklog import ClickLog as ClickLog
 from untilt.logs.judged import JudgedLists as JudgedLists
 from untilt.logs.letor import read_letor as read_letor

@@ -15,6 +15,7 @@ from untilt.logs.clicklog import ClickLog
 Among = Literal["shown", "candidates"]
 # Below this many documents counting who is ahead beats sorting (no allocation, no branches).
 COUNT_UP_TO = 48
+SMALL = 20_000  # scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +128,11 @@ def _places(row: FloatArray, ahead: IntArray, same: IntArray) -> None:
         first = last
 
 
-@nb.njit(parallel=True, cache=True)
+@nb.njit(cache=True)
 def discounts(scores: FloatArray, indptr: IntArray, cumulative: FloatArray) -> FloatArray:
     """(documents,) lambda at the rank of each document; equal scores share theirs."""
     found = np.empty(len(scores))
-    for q in nb.prange(len(indptr) - 1):
+    for q in range(len(indptr) - 1):
         a, b = indptr[q], indptr[q + 1]
         ahead, same = np.empty(b - a, dtype=np.int64), np.empty(b - a, dtype=np.int64)
         _places(scores[a:b], ahead, same)
@@ -141,8 +142,7 @@ def discounts(scores: FloatArray, indptr: IntArray, cumulative: FloatArray) -> F
     return found
 
 
-@nb.njit(parallel=True, cache=True)
-def system_sums(
+def _system_sums(
     scores: FloatArray,
     indptr: IntArray,
     cell_indptr: IntArray,
@@ -194,3 +194,29 @@ def system_sums(
     for chunk in range(n_chunks):
         summed += slopes[chunk]
     return value, summed, unshown
+
+
+_sums_in_parallel = nb.njit(_system_sums, parallel=True, cache=True)
+_sums_in_line = nb.njit(_system_sums, cache=True)
+
+
+def system_sums(
+    scores: FloatArray, pool: Pool, total: FloatArray, slope: FloatArray, weights: FloatArray,
+    top: int,
+) -> tuple[FloatArray, FloatArray, FloatArray]:  # fmt: skip
+    """See `_system_sums`. Small work stays on this thread: waking others costs more."""
+    cumulative = np.concatenate([[0.0], np.cumsum(weights)])
+    few = scores.size <= SMALL
+    kernel = _sums_in_line if few else _sums_in_parallel
+    return kernel(
+        scores,
+        pool.indptr,
+        pool.cell_indptr,
+        pool.position,
+        total,
+        slope,
+        cumulative,
+        pool.depth,
+        top,
+        1 if few else 4 * nb.get_num_threads(),
+    )

@@ -1,5 +1,6 @@
 """Would the new ranker have been better, by how much, and how sure are we?"""
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from untilt.evaluation.counterfactual_methods import (
     CLIPS,
     METHODS,
     NEEDS_RELEVANCE,
+    POOLS_DOCUMENTS,
     Method,
     bias_for,
     credit_of,
@@ -104,7 +106,7 @@ def estimate(
     credit = credit_of(method, pool, curve, clip, model)
     covariance = None if method in ("naive", "direct") else covariance_of(curve, pool.depth)
     sums, unshown = sums_of_systems(log, pool, named, credit, rank_metric, method, covariance)
-    weights, check = weights_of(pool, credit), check_curve(pool, curve)
+    weights, check = weights_of(pool, credit), check_curve(pool, _assumed(curve, method))
     drawn = bootstrap_intervals(sums, level, n_draws, seed) if interval == "bootstrap" else None
     entries = []
     for number, each in enumerate(_entries(named, sums, weights, unshown, level, pool)):
@@ -217,6 +219,13 @@ def _relevance(
             "scores of a ranker are none. Turn them into probabilities, or leave relevance out."
         )
     return g
+
+
+def _assumed(bias: PositionBias, method: str) -> PositionBias:
+    """The bias as the method understands it: most know nothing of trust bias."""
+    if method in ("affine", *POOLS_DOCUMENTS):
+        return bias
+    return replace(bias, eps_plus=None, eps_minus=None)
 
 
 def _scale(method: str, bias: PositionBias) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import numba as nb
 import numpy as np
 
 from untilt._core.arrays import FloatArray
@@ -99,15 +98,11 @@ def sums_of_systems(
     for index, part in _ranked(log, pool, systems):
         total[:, index], slope[index], unshown[:, index] = system_sums(
             part,
-            pool.indptr,
-            pool.cell_indptr,
-            pool.position,
+            pool,
             _credit_by_document(pool, credit),
             np.empty(0) if covariance is None else credit.slope,
-            np.concatenate([[0.0], np.cumsum(weights)]),
-            pool.depth,
+            weights,
             TOP if metric.cut is None else metric.cut,
-            4 * nb.get_num_threads(),
         )
     for place, system in enumerate(systems.values()):
         if isinstance(system, Shown):

@@ -26,6 +26,10 @@ def warnings_of_log(
         found.append(f"only {n_queries} queries: intervals rest on few independent units")
     if method not in ("naive", "direct"):
         found += _about_weights(weights) + _about_curve(bias, check)
+    if bias.has_trust and method in ("ips", "clipped", "snips", "bayes-ips"):
+        found.append(
+            f"the bias knows of trust bias, which {method} does not correct: use method='affine'"
+        )
     return tuple(found)
 
 
