@@ -1,6 +1,8 @@
 """The same log from every kind of source."""
 
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -306,6 +308,35 @@ def test_more_data_than_memory(tmp_path, rng, monkeypatch):
     np.testing.assert_array_equal(small.document, large.document)
     np.testing.assert_array_equal(small.label, large.label)
     np.testing.assert_array_equal(small.count, large.count)
+
+
+# In a process of its own: a real interrupt would also reach the test runner.
+PRESSED = """
+import signal, sys, threading
+import pyarrow as pa
+from untilt.logs import duck_assembly
+from untilt.logs.read import read_log
+
+def pack_for_ages(bench, *arguments, **options):
+    threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+    bench.run("CREATE TABLE long AS SELECT sum(hash(a.range, b.range)) "
+              "FROM range(1000000) AS a, range(1000000) AS b")
+
+duck_assembly.pack = pack_for_ages
+names = ["query_id", "session_id", "doc_id", "position", "click"]
+try:
+    read_log(pa.table({name: [1] for name in names}), temp_directory=sys.argv[1])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_is_ctrl_c_and_leaves_nothing(tmp_path):
+    """DuckDB turns an interrupt during a query into an error of its own."""
+    command = [sys.executable, "-c", PRESSED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "interrupted\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_too_little_memory_is_our_error(tmp_path, rng):

@@ -80,7 +80,7 @@ def _connect(
 
     if threads is not None and (isinstance(threads, bool) or threads < 1):
         raise OptionError(f"threads must be at least 1. Got {threads!r} instead.")
-    limit = memory_limit if isinstance(memory_limit, str) else f"{memory_limit or _memory()}B"
+    limit = memory_limit or _memory()
     config: dict[str, Any] = {
         "threads": threads or os.cpu_count() or 1,
         "temp_directory": str(scratch / "spill"),
@@ -89,7 +89,9 @@ def _connect(
     }
     connection = duckdb.connect(config=config)
     try:
-        connection.execute(f"SET memory_limit = {literal(limit)}")
+        if limit is not None:
+            amount = limit if isinstance(limit, str) else f"{limit}B"
+            connection.execute(f"SET memory_limit = {literal(amount)}")
     except duckdb.Error as error:
         connection.close()
         raise OptionError(
@@ -101,8 +103,10 @@ def _connect(
     return connection
 
 
-def _memory() -> int:
-    """Bytes that DuckDB may use: a share of the machine's or, in a container, of its limit."""
+def _memory() -> int | None:
+    """A share of the machine's memory or, in a container, of its limit; None where unknown."""
+    if not hasattr(os, "sysconf"):
+        return None
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     if limit.exists() and (text := limit.read_text().strip()).isdigit():
@@ -126,8 +130,11 @@ def in_our_words(what: str) -> Iterator[None]:
             f"{what} did not fit: {_in_short(error)}. Raise memory_limit, or point "
             f"temp_directory to a disk with more room."
         ) from error
-    except duckdb.InterruptException as error:
-        raise KeyboardInterrupt from error
+    except (duckdb.InterruptException, RuntimeError) as error:
+        # Ctrl-C during a query comes out of DuckDB as a RuntimeError of its own.
+        if "interrupted" in str(error).lower():
+            raise KeyboardInterrupt from error
+        raise
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException):
         raise
     except (duckdb.Error, pa.ArrowException, UnicodeDecodeError, OSError) as error:

@@ -30,6 +30,11 @@ class Field:
     fix: str
     is_number: bool = False
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the type of the typed column leaves no room for fractions."""
+        return self.column.kind in ("whole", "boolean") or not self.alias.startswith("label_")
+
 
 @dataclass(frozen=True)
 class Impressions:
@@ -167,16 +172,17 @@ def summarise(bench: Bench, view: str, log: Impressions) -> Summary:
     Parquet files store least and greatest values, but a damaged file may lie there. The typed
     columns make DuckDB look at the values themselves; packing relies on what is found.
     """
-    numbers = [field.alias for field in log.fields if field.is_number]
+    numbers = [field for field in log.fields if field.is_number]
     asked = [f"count({field.alias})" for field in log.fields]
-    for number in numbers:
-        asked += [f"max({number})", f"count(*) FILTER ({number} <> floor({number}))"]
+    for field in numbers:
+        broken = f"count(*) FILTER ({field.alias} <> floor({field.alias}))"
+        asked += [f"max({field.alias})", "0" if field.is_whole else broken]
     asked += ["min(doc_id)", "max(doc_id)"] if log.has_number_ids else ["NULL", "NULL"]
     n_rows, *found = bench.row(f"SELECT count(*), {', '.join(asked)} FROM {view}")
     present, found, bounds = found[: len(log.fields)], found[len(log.fields) : -2], found[-2:]
     largest = {
-        number: None if broken else int(most or 0)
-        for number, most, broken in zip(numbers, found[::2], found[1::2], strict=True)
+        field.alias: None if broken else int(most or 0)
+        for field, most, broken in zip(numbers, found[::2], found[1::2], strict=True)
     }
     return Summary(
         n_rows=n_rows,
