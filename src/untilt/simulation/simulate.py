@@ -15,6 +15,8 @@ from untilt.errors import OptionError
 from untilt.logs.clicklog import ClickLog
 from untilt.logs.judged import JudgedLists
 from untilt.simulation.distinct import distinct_sessions
+from untilt.simulation.fitted import as_fitted, check_fitted_size, with_clicks
+from untilt.simulation.protocols.fitted import is_click_model
 from untilt.simulation.sampler import Sessions, draw_sessions
 from untilt.simulation.setting import Setting, prepare
 from untilt.simulation.truth import MeanExamination, Truth
@@ -57,7 +59,8 @@ def simulate(
     Parameters
     ----------
     protocol : "prs", "dla", "cascade", "trust", "dwell", "swap", "shuffle", "harvest", or a value
-        with other parameters such as protocols.DLA(theta=0.5)
+        with other parameters such as protocols.DLA(theta=0.5), or a fitted click model such as
+        UBM().fit(log), which knows documents by (query id, document id)
     n_sessions : sessions, each of a query drawn with replacement
     n_clicks : as many sessions as it takes to reach so many clicks; the last may exceed it
     sessions_per_query : every query gets just so many. Only one of these three can be given; 100
@@ -79,10 +82,13 @@ def simulate(
     (1000, np.float64(0.68))
     """
     check_size(n_sessions, n_clicks, sessions_per_query)
+    fitted = as_fitted(protocol) if is_click_model(protocol) else None
+    if fitted is not None:
+        check_fitted_size(n_clicks)
     with threads(n_threads):
         setting = prepare(
             judged,
-            protocol,
+            protocol if fitted is None else fitted,
             ranker=ranker,
             seed=seed,
             depth=depth,
@@ -91,12 +97,16 @@ def simulate(
             in_turn=sessions_per_query is not None,
         )
         total = number_of_sessions(setting, n_sessions, n_clicks, sessions_per_query)
-        if collapse:
+        if collapse and fitted is None:
             number, count = distinct_sessions(setting.plan, total)
         else:
             number, count = np.arange(total), np.ones(total, dtype=np.int64)
         made = draw_sessions(setting.plan, number)
     log = _log(setting, made, count, time=None if collapse else number)
+    if fitted is not None:
+        log, behaviour = with_clicks(log, fitted.model, seed)
+        log = log.collapse() if collapse else log
+        setting = replace(setting, behaviour=behaviour)
     examination = MeanExamination(setting.behaviour)
     examination.add(made.indptr, made.document, count)
     simulation = Simulation(log, setting.truth(examination))
