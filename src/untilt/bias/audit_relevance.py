@@ -48,7 +48,9 @@ def relevance_proxy(log: ClickLog, cells: Cells) -> RelevanceProxy:
     if found.is_known or log.features is None:
         return found
     by_features = by_prediction(log, cells)
-    return by_features if by_features.is_known else found
+    if by_features.is_known:
+        return by_features
+    return _unknown(f"{found.method}, and {by_features.method}")
 
 
 def by_same_position(cells: Cells) -> RelevanceProxy:

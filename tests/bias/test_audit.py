@@ -1,0 +1,450 @@
+"""An audit on logs small enough to count by hand, and on simulated ones whose truth is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from untilt.bias.audit import Audit, audit
+from untilt.bias.audit_advice import method_name
+from untilt.bias.audit_relevance import by_prediction, by_same_position, relevance_proxy
+from untilt.bias.cells import cells_of
+from untilt.errors import OptionError
+from untilt.logs.clicklog import ClickLog
+from untilt.simulation.protocols import DLA, Shuffle, Swap
+from untilt.simulation.simulate import simulate
+from untilt.simulation.synthetic import make_judged
+
+
+def small_log(**changes) -> ClickLog:
+    """Query 7: documents 0, 1, 2 shown (1, 2) twice, then (2, 1); 2 is never shown.
+
+    Query 8: document 3 at position 1 and 4 at position 3, with 3 again at position 4.
+    """
+    made = {
+        "query_id": [7, 8],
+        "doc_id": ["a", "b", "c", "a", "b"],
+        "doc_query": [0, 0, 0, 1, 1],
+        "indptr": [0, 2, 4, 7],
+        "query": [0, 0, 1],
+        "count": [2, 1, 1],
+        "document": [0, 1, 1, 0, 3, 4, 3],
+        "position": [1, 2, 1, 2, 1, 3, 4],
+        "label": [1, 0, 1, 1, 0, 0, 0],
+        "features": [[1, 5, np.nan], [2, 5, 1], [3, 5, 1], [4, 5, np.nan], [5, 5, 1]],
+        "feature_names": ("price", "currency", "stars"),
+        "ranker": [0, 1, 1],
+        "ranker_names": ("old", "new", "unused"),
+    }
+    return ClickLog(**(made | changes))
+
+
+def repeated(log: ClickLog) -> ClickLog:
+    """Each list once per session, in another order."""
+    lists = np.repeat(np.arange(log.n_lists), log.sessions)[::-1]
+    return log.take(lists, count=np.ones(len(lists), dtype=np.int64))
+
+
+@pytest.fixture(scope="module")
+def judged():
+    return make_judged(n_queries=250, n_features=12, seed=3)
+
+
+@pytest.fixture(scope="module")
+def audits(judged) -> dict[str, Audit]:
+    protocols = {
+        "dla": DLA(),
+        "harvest": "harvest",
+        "pivot": Swap(pivot=2),
+        "adjacent": Swap(adjacent=True),
+        "shuffle": Shuffle(top=4, share=0.5),
+    }
+    return {
+        name: audit(simulate(judged, protocol, n_sessions=15_000, seed=1, n_threads=2).log)
+        for name, protocol in protocols.items()
+    }
+
+
+# ---- facts, by hand
+
+
+def test_size_and_shape():
+    size = audit(small_log()).size
+    assert size.sessions == 2 + 1 + 1
+    assert size.distinct_lists == 3
+    assert (size.queries, size.queries_with_sessions, size.documents) == (2, 2, 5)
+    assert size.impressions == 2 * 2 + 2 + 3
+    assert size.clicks == 2 + 1 + 1
+    assert (size.deepest_position, size.shortest_list, size.median_list) == (4, 2, 2)
+    assert size.features == 3
+
+
+def test_click_rates_and_positions():
+    found = audit(small_log())
+    np.testing.assert_array_equal(found.click_rates.impressions, [4, 3, 1, 1])
+    np.testing.assert_allclose(found.click_rates.rate, [3 / 4, 1 / 3, 0, 0])
+    assert np.all(found.click_rates.low <= found.click_rates.rate)
+    assert found.positions_without_click == (3, 4)
+    assert found.positions_never_shown == ()
+    assert found.share_without_click == 1 / 4
+
+
+def test_positions_that_no_list_shows():
+    log = small_log(position=[1, 2, 1, 2, 1, 4, 5])
+    assert audit(log).positions_never_shown == (3,)
+    assert "No list shows position 3." in audit(log).warnings
+
+
+def test_gaps_duplicates_and_rankers():
+    found = audit(small_log())
+    assert found.sessions_with_gaps == 1  # query 8 has no position 2
+    assert found.duplicate_impressions == 1  # document 3 of query 8, at 1 and again at 4
+    assert dict(found.rankers) == {"old": 2, "new": 2}
+    three_times = small_log(document=[0, 1, 1, 0, 3, 3, 3], count=[2, 1, 5])
+    assert audit(three_times).duplicate_impressions == 2 * 5
+
+
+def test_features_constant_and_missing():
+    found = audit(small_log())
+    assert found.constant_features == ("currency", "stars")
+    assert dict(found.missing_features) == {"stars": 2 / 5}
+    without = audit(small_log(features=None, feature_names=()))
+    assert without.constant_features == ()
+    assert "There are no features" in " ".join(without.warnings)
+
+
+def test_how_much_of_the_candidates_was_shown():
+    found = audit(small_log()).coverage
+    assert (found.candidates, found.shown) == (5, 4)
+    assert found.share == 4 / 5
+    assert found.median_share == (2 / 3 + 1) / 2
+    assert found.lowest_share == 2 / 3
+    assert found.queries_shown_whole == 1
+
+
+def test_candidates_of_queries_without_sessions_do_not_count():
+    log = small_log()
+    found = audit(log.take(np.array([0, 1]))).coverage
+    assert (found.candidates, found.shown) == (3, 2)
+
+
+# ---- the graph and the verdict
+
+
+def test_positions_that_share_documents_are_joined():
+    found = audit(small_log())
+    assert found.graph.components == ((1, 2, 4), (3,))
+    assert found.comparable == (1, 2)  # nobody clicked at 4
+    assert found.not_comparable == (3, 4)
+    assert not found.is_identified
+    edges = {(edge.upper, edge.lower): edge.documents for edge in found.graph.edges}
+    assert edges == {(1, 2): 2, (1, 4): 1}
+
+
+def test_the_verdict_names_the_groups_and_the_swaps(audits):
+    split = audits["shuffle"]
+    assert split.comparable == (1, 2, 3, 4)
+    assert split.not_comparable == (5, 6, 7, 8, 9, 10)
+    assert "Not for positions 5..10" in split.verdict
+    assert "positions 4 and 5, 5 and 6" in split.verdict
+    assert [(swap.upper, swap.lower) for swap in split.graph.swaps] == [
+        (k, k + 1) for k in range(4, 10)
+    ]
+    whole = audits["harvest"]
+    assert whole.is_identified
+    assert whole.not_comparable == ()
+    assert whole.verdict.startswith("Yes")
+
+
+def test_evidence_is_the_curve_of_all_pairs(judged):
+    from untilt.bias.harvesting import AllPairs
+
+    log = simulate(judged, "harvest", n_sessions=5_000, seed=2, n_threads=2).log
+    found = audit(log, level=0.9)
+    expected = AllPairs(level=0.9).fit(log).bias_
+    np.testing.assert_allclose(found.evidence.high, expected.high)
+    factor = np.sqrt(expected.high / expected.low).max()
+    assert f"within a factor of {factor:.2f}" in found.verdict
+    assert ("thin evidence" in " ".join(found.warnings)) == (factor > 1.5)
+
+
+# ---- advice
+
+
+@pytest.mark.parametrize(
+    ("protocol", "estimator", "options"),
+    [
+        ("harvest", "AllPairs", {}),
+        ("pivot", "PivotSwap", {"pivot": 2}),
+        ("adjacent", "AdjacentSwap", {}),
+        ("shuffle", "ShuffledTop", {}),
+        ("dla", "RegressionEM", {}),
+    ],
+)
+def test_each_protocol_gets_the_estimator_made_for_it(audits, protocol, estimator, options):
+    advice = audits[protocol].advice
+    assert advice.estimator == estimator
+    assert dict(advice.options) == options
+    assert advice.believes
+    assert advice.why
+    assert f"untilt.{estimator}(" in advice.call
+    assert f"--method {method_name(estimator)}" in advice.command
+
+
+@pytest.mark.parametrize("protocol", ["harvest", "pivot", "adjacent", "shuffle"])
+def test_what_is_advised_can_be_fitted(judged, protocol):
+    """The call in the advice is Python that runs on the log."""
+    import untilt
+
+    made = {"pivot": Swap(pivot=2), "adjacent": Swap(adjacent=True), "shuffle": Shuffle(top=4)}
+    chosen = made.get(protocol, protocol)
+    log = simulate(judged, chosen, n_sessions=15_000, seed=1, n_threads=2).log
+    found = eval(audit(log).advice.call, {"untilt": untilt, "log": log})
+    assert found.depth == (4 if protocol == "shuffle" else 10)
+
+
+def test_without_features_a_log_that_falls_apart_needs_a_swap(judged):
+    log = simulate(judged, DLA(), n_sessions=3_000, seed=1, n_threads=2).log
+    advice = audit(replace(log, features=None, feature_names=())).advice
+    assert advice.estimator == ""
+    assert "untilt plan" in advice.command
+    assert "Swap positions 1 and 2" in advice.why
+    assert "No estimator helps here" in repr(audit(log._with(features=None, feature_names=())))
+
+
+def test_partly_joined_without_features_is_all_pairs_on_top(judged):
+    log = simulate(judged, Shuffle(top=4), n_sessions=6_000, seed=1, n_threads=2).log
+    nameless = replace(log, features=None, feature_names=(), ranker=None, ranker_names=())
+    advice = audit(nameless).advice
+    assert (advice.estimator, dict(advice.options)) == ("AllPairs", {"depth": 4})
+    assert "Below position 4" in advice.why
+
+
+def one_off_queries(log: ClickLog) -> ClickLog:
+    """Every session asks a query of its own."""
+    log = repeated(log)
+    start = np.zeros(len(log.document), dtype=bool)
+    start[log.indptr[:-1]] = True
+    owner = np.cumsum(start) - 1
+    return ClickLog(
+        query_id=np.arange(log.n_lists),
+        doc_id=log.document,
+        doc_query=owner,
+        indptr=log.indptr,
+        query=np.arange(log.n_lists),
+        document=np.arange(len(log.document)),
+        position=log.position,
+        label=log.label,
+        ranker=log.ranker,
+        ranker_names=log.ranker_names,
+    )
+
+
+def test_one_off_queries_are_compared_by_length_or_by_shuffle(judged):
+    swapped = simulate(judged, Swap(), n_sessions=8_000, seed=1, n_threads=2).log
+    advice = audit(one_off_queries(swapped)).advice
+    assert advice.estimator == "PivotSwap"
+    assert dict(advice.options) == {"pivot": 1, "within": "length"}
+    shuffled = simulate(judged, Shuffle(), n_sessions=4_000, seed=1, n_threads=2).log
+    assert audit(one_off_queries(shuffled)).advice.estimator == "ShuffledTop"
+
+
+def test_nothing_to_learn_is_said():
+    dead = audit(small_log(label=np.zeros(7)))
+    assert dead.advice.estimator == ""
+    assert "nobody clicked" in dead.advice.why
+    assert "not one click" in dead.verdict
+    alone = audit(small_log().top(1))
+    assert "single position" in alone.advice.why
+    assert "position 1 alone" in alone.verdict
+
+
+# ---- position and relevance
+
+
+def exact_cells(simulation):
+    """The log's cells with the clicks that are expected, and so many that noise does not count."""
+    cells = cells_of(simulation.log)
+    owner = np.repeat(cells.document, np.diff(cells.indptr))
+    chance = simulation.truth.behaviour.click_probability(owner, cells.position)
+    many = cells.impressions * 1e6
+    return replace(cells, impressions=many, clicks=many * chance)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_correlation_by_the_same_position_is_found_without_the_noise(judged, seed):
+    labels = judged.labels + np.random.default_rng(seed).normal(size=len(judged))
+    simulation = simulate(judged, Swap(), ranker=labels, n_sessions=30_000, seed=seed, n_threads=2)
+    found = by_same_position(cells_of(simulation.log))
+    truth = by_same_position(exact_cells(simulation))
+    assert truth.correlation < -0.2  # a ranker that sees noisy labels is a good one
+    assert abs(found.correlation - truth.correlation) < 4 * found.std_error
+    assert found.std_error < 0.05
+
+
+def test_a_shuffle_shows_no_correlation(judged):
+    simulation = simulate(judged, Shuffle(), n_sessions=20_000, seed=5, n_threads=2)
+    cells = cells_of(simulation.log)
+    found = by_same_position(cells)
+    assert abs(found.correlation) < 4 * found.std_error
+    by_features = by_prediction(simulation.log, cells)
+    assert abs(by_features.correlation) < 4 * by_features.std_error
+
+
+def test_correlation_by_prediction_has_the_sign_of_the_ranker():
+    """Lists of about ten: a ranker that reverses the order still shows the relevant documents."""
+    short = make_judged(n_queries=250, n_features=12, seed=3, mean_docs=10)
+    noise = np.random.default_rng(0).normal(size=len(short))
+    for sign in (1, -1):
+        scores = sign * short.labels + noise
+        log = simulate(short, DLA(), ranker=scores, n_sessions=20_000, seed=1, n_threads=2).log
+        found = relevance_proxy(log, cells_of(log))
+        assert "features" in found.method
+        assert sign * found.correlation < -5 * found.std_error
+
+
+def test_features_without_meaning_are_no_proxy(judged):
+    log = simulate(judged, DLA(), n_sessions=20_000, seed=1, n_threads=2).log
+    noise = np.random.default_rng(0).normal(size=(log.n_documents, 5))
+    found = audit(replace(log, features=noise, feature_names=())).relevance
+    assert not found.is_known
+    assert "no position shows different documents of the same query" in found.method
+    assert "features do not foresee clicks" in found.method
+
+
+def slow_correlation(log: ClickLog) -> float:
+    """The formula of `by_same_position`, session by session and group by group."""
+    shown, clicked = {}, {}
+    for i in range(log.n_lists):
+        for row in range(log.indptr[i], log.indptr[i + 1]):
+            cell = (int(log.query[i]), int(log.document[row]), int(log.position[row]))
+            shown[cell] = shown.get(cell, 0) + log.sessions[i]
+            clicked[cell] = clicked.get(cell, 0) + log.sessions[i] * log.label[row]
+    usual = {
+        d: sum(n * k for (_, e, k), n in shown.items() if e == d)
+        / sum(n for (_, e, _), n in shown.items() if e == d)
+        for d in set(log.document.tolist())
+    }
+    A = B = C = 0.0
+    for group in {(q, k) for q, _, k in shown}:
+        cells = [c for c in shown if (c[0], c[2]) == group and shown[c] >= 2]
+        total = sum(shown[c] for c in cells)
+        mean_y = sum(clicked[c] for c in cells) / max(1, total)
+        mean_m = sum(shown[c] * usual[c[1]] for c in cells) / max(1, total)
+        for c in cells:
+            n, y, m = shown[c], clicked[c] / shown[c] - mean_y, usual[c[1]] - mean_m
+            p = clicked[c] / n
+            A, C = A + n * y * m, C + n * m * m
+            B += n * (y * y - p * (1 - p) / (n - 1) * (1 - n / total))
+    return A / np.sqrt(B * C)
+
+
+def test_correlation_equals_the_slow_one(judged):
+    labels = judged.labels + np.random.default_rng(0).normal(size=len(judged))
+    few = judged.take(np.arange(40))
+    labels = labels[: few.indptr[-1]]
+    log = simulate(few, Swap(depth=4), ranker=labels, n_sessions=4_000, seed=1, n_threads=2).log
+    found = by_same_position(cells_of(log))
+    assert found.correlation == pytest.approx(slow_correlation(log), rel=1e-9)
+
+
+# ---- words, records, rules
+
+
+def test_counted_lists_and_repeated_sessions_give_the_same_audit(judged):
+    log = simulate(judged, "harvest", n_sessions=2_000, seed=1, n_threads=2).log
+    counted, apart = audit(log).to_dict(), audit(repeated(log)).to_dict()
+    assert counted.keys() == apart.keys()
+    _assert_alike(counted, apart)
+
+
+def _assert_alike(first, second):
+    if isinstance(first, dict):
+        assert first.keys() == second.keys()
+        for name in first:
+            _assert_alike(first[name], second[name])
+    elif isinstance(first, list):
+        assert len(first) == len(second)
+        for a, b in zip(first, second, strict=True):
+            _assert_alike(a, b)
+    elif isinstance(first, float):
+        assert first == pytest.approx(second, rel=1e-9, abs=1e-12, nan_ok=True)
+    elif not (isinstance(first, str) and "converged" in first):
+        assert first == second
+
+
+def test_inputs_are_untouched():
+    log = small_log()
+    before = {name: np.array(getattr(log, name)) for name in ("label", "position", "features")}
+    audit(log)
+    for name, values in before.items():
+        np.testing.assert_array_equal(getattr(log, name), values)
+
+
+def test_the_text_holds_what_was_found(audits):
+    text = " ".join(repr(audits["pivot"]).split())
+    for part in (
+        "size and shape",
+        "click rate by position",
+        "can position bias be told? - Yes",
+        "Lists were changed on purpose: swapped in",
+        "Use PivotSwap",
+        "untilt.PivotSwap(pivot=2).fit(log).bias_",
+    ):
+        assert part in text
+    assert max(map(len, repr(audits["pivot"]).splitlines())) <= 100
+
+
+def test_a_record_is_plain_data(audits):
+    import json
+
+    for found in audits.values():
+        again = json.loads(json.dumps(found.to_dict()))
+        assert again["sessions"] == 15_000
+        assert len(again["identifiability"]["edges"]) == len(found.graph.edges)
+        assert again["advice"]["estimator"] == found.advice.estimator
+
+
+def test_every_session_has_a_click_is_a_warning(judged):
+    log = simulate(judged, DLA(), n_sessions=3_000, seed=1, n_threads=2).log
+    clicked = np.add.reduceat(log.label, log.indptr[:-1]) > 0
+    assert "Every session has a click" in " ".join(audit(log.take(clicked)).warnings)
+
+
+def test_a_dwell_time_is_audited_by_whether_there_was_any(judged):
+    log = simulate(judged, "dwell", n_sessions=3_000, seed=1, n_threads=2).log
+    found = audit(log)
+    clicks = audit(log.with_label((log.label > 0).astype(float)))
+    assert "is no click" in found.warnings[0]
+    np.testing.assert_array_equal(found.graph.clicks, clicks.graph.clicks)
+    assert found.evidence is None
+    assert "Estimators need clicks" in repr(found)
+
+
+@pytest.mark.parametrize("wrong", [None, [1, 2], "clicks.parquet"])
+def test_only_a_click_log_can_be_audited(wrong):
+    with pytest.raises(OptionError, match="audit needs a ClickLog"):
+        audit(wrong)
+
+
+def test_an_empty_log_and_a_wrong_level_are_refused():
+    with pytest.raises(OptionError, match="no impression"):
+        audit(small_log().take(np.array([], dtype=np.int64)))
+    with pytest.raises(OptionError, match="level"):
+        audit(small_log(), level=95)
+
+
+def test_real_pages(data_dir):
+    """The Yandex pages show documents at several ranks: the graph is whole, with thin places."""
+    import importlib.util
+    from pathlib import Path
+
+    script = Path(__file__).resolve().parents[2] / "examples" / "yandex_pages.py"
+    spec = importlib.util.spec_from_file_location("yandex_pages", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    log, _ = module.read_pages(data_dir / "yandex-sample" / "train.txt.gz")
+    found = audit(log)
+    assert found.is_identified
+    assert found.advice.estimator == "AllPairs"
+    assert found.size.features == 0
