@@ -71,6 +71,7 @@ def read_click_log(
     features: str | None,
     missing: float | None,
     on_bad: OnBad,
+    collapse: bool = True,
 ) -> "ClickLog":
     """Read the log; say what was dropped."""
     from untilt.logs.read import read_log_report
@@ -85,6 +86,7 @@ def read_click_log(
             features=features,
             missing=missing,
             on_bad=on_bad.value,
+            collapse=collapse,
         )
     out.detail(f"read {log!r}")
     out.record(log=path, rows=report.n_rows, rows_dropped=report.n_dropped)

@@ -1,0 +1,237 @@
+"""`untilt clickmodels`: how do people read these pages?"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from untilt.cli.console import Output, speaking
+from untilt.cli.options import AsJson, Seed, Verbose
+from untilt.cli.reading import Columns, Label, LogPath, OnBad, OnBadRows, read_click_log
+from untilt.errors import OptionError
+
+if TYPE_CHECKING:
+    from untilt.clickmodels.advice import Advice
+    from untilt.clickmodels.compare import ModelComparison, ModelQuality
+    from untilt.clickmodels.quality import ByPosition, Measured
+    from untilt.logs.clicklog import ClickLog
+
+
+class SplitBy(StrEnum):
+    """How sessions are held out."""
+
+    SESSION = "session"
+    TIME = "time"
+
+
+class Unit(StrEnum):
+    """What the bootstrap draws; tests hold it together with the library's choices."""
+
+    AUTO = "auto"
+    QUERY = "query"
+    SESSION = "session"
+
+
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="NAME", help="Only this model, as in ubm. May be repeated."),
+]
+Train = Annotated[
+    float, typer.Option("--train", metavar="SHARE", help="Share of the sessions to learn from.")
+]
+Split = Annotated[
+    SplitBy,
+    typer.Option("--split", help="Hold out sessions at random, or the latest (needs timestamp)."),
+]
+Intervals = Annotated[
+    Unit, typer.Option("--intervals", help="What is independent: queries, or single sessions.")
+]
+Draws = Annotated[int, typer.Option("--draws", min=20, help="Bootstrap samples of the intervals.")]
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot", metavar="FILE", help="Write perplexity by position: .html, .png, .svg or .json."
+    ),
+]
+
+
+def clickmodels(
+    log: LogPath,
+    model: Models = None,
+    train: Train = 0.75,
+    split: Split = SplitBy.SESSION,
+    intervals: Intervals = Unit.AUTO,
+    draws: Draws = 300,
+    plot: Plot = None,
+    seed: Seed = 0,
+    column: Columns = None,
+    label: Label = "click",
+    on_bad: OnBadRows = OnBad.RAISE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compare click models on held-out sessions, and say what the best one means.
+
+    Does a curve over positions describe how people look at these pages, or do the clicks and
+    documents above matter too? Lower perplexity is better: 1 is perfect, 2 is a coin.
+
+    Example: [bold]untilt clickmodels clicks.parquet --split time --plot models.html[/bold]
+    """
+    with speaking(as_json=as_json, verbose=verbose) as out:
+        if not 0 < train < 1:
+            raise OptionError(f"--train must lie between 0 and 1. Got {train} instead.")
+        _check_plot(plot)
+        read = _read(out, log, split, column, label, on_bad)
+        comparison = _compare(
+            out, read, model, train, split, by=intervals.value, n_draws=draws, seed=seed
+        )
+        _report(out, comparison)
+        if plot is not None:
+            _draw(out, comparison, plot)
+
+
+def _check_plot(plot: Path | None) -> None:
+    from untilt.report.charts import SUFFIXES
+
+    if plot is not None and plot.suffix not in SUFFIXES:
+        raise OptionError(
+            f"--plot needs a file that ends in {', '.join(SUFFIXES)}. Got {plot.name!r} instead."
+        )
+
+
+def _read(
+    out: Output,
+    path: Path,
+    split: SplitBy,
+    columns: list[str] | None,
+    label: str,
+    on_bad: OnBad,
+) -> "ClickLog":
+    return read_click_log(
+        out,
+        path,
+        documents=None,
+        columns=columns,
+        label=label,
+        features=None,
+        missing=None,
+        on_bad=on_bad,
+        collapse=split is SplitBy.SESSION,  # merged sessions have no time
+    )
+
+
+def _compare(
+    out: Output,
+    log: "ClickLog",
+    models: list[str] | None,
+    share: float,
+    split: SplitBy,
+    *,
+    by: str,
+    n_draws: int,
+    seed: int,
+) -> "ModelComparison":
+    from untilt.clickmodels.compare import compare_click_models
+
+    train, test = log.split(share, by=split.value, seed=seed)
+    out.record(train_sessions=train.n_sessions, test_sessions=test.n_sessions)
+    out.say(f"{train.n_sessions:,} sessions to learn from, {test.n_sessions:,} held out")
+    comparison = compare_click_models(
+        train.collapse(), test, models=models or None, by=by, n_draws=n_draws, seed=seed
+    )
+    for entry in comparison:
+        status = getattr(getattr(entry.model, "em_", None), "status", "counted")
+        out.detail(f"{entry.name}: {status}, {entry.seconds:.2f} s")
+    return comparison
+
+
+def _report(out: Output, comparison: "ModelComparison") -> None:
+    from untilt.clickmodels.advice import advise
+
+    advice = advise(comparison)
+    out.record(
+        models={entry.name: _entry_record(entry) for entry in comparison},
+        intervals={"level": comparison.level, "by": comparison.unit, "n": comparison.n_units},
+        best=comparison.best.name,
+        advice=None if advice is None else _advice_record(advice),
+    )
+    out.heading(f"held-out sessions, best first ({comparison.level:.0%} intervals)")
+    out.table(
+        ("model", "log-likelihood", "perplexity", "conditional", "minus pbm"), _rows(comparison)
+    )
+    notes = [] if advice is None else list(advice.sentences)
+    notes += [_ruled_out(entry) for entry in comparison if entry.ruled_out > 0]
+    if notes:
+        out.heading("what this means")
+        out.points(notes)
+
+
+def _rows(comparison: "ModelComparison") -> list[tuple[str, ...]]:
+    """The value, and half the width of its interval: whole intervals do not fit a terminal."""
+    ranked = sorted(comparison, key=lambda entry: -entry.log_likelihood.value)
+    return [
+        (
+            entry.name,
+            _short(entry.log_likelihood),
+            _short(entry.perplexity),
+            _short(entry.conditional_perplexity),
+            "" if entry.gain is None else _short(entry.gain, sign="+"),
+        )
+        for entry in ranked
+    ]
+
+
+def _short(figure: "Measured", *, sign: str = "") -> str:
+    half = (figure.interval.high - figure.interval.low) / 2
+    return f"{figure.value:{sign}.3f} ± {half:.3f}"
+
+
+def _ruled_out(entry: "ModelQuality") -> str:
+    return (
+        f"{entry.name.upper()} took {entry.ruled_out:.2%} of what happened for impossible; its "
+        "likelihood and conditional perplexity tell how low the floor is, not how good it is."
+    )
+
+
+def _entry_record(entry: "ModelQuality") -> dict[str, Any]:
+    return {
+        "log_likelihood": _measured_record(entry.log_likelihood),
+        "perplexity": _measured_record(entry.perplexity),
+        "conditional_perplexity": _measured_record(entry.conditional_perplexity),
+        "gain_over_pbm": None if entry.gain is None else _measured_record(entry.gain),
+        "perplexity_at": _curve_record(entry.perplexity_at),
+        "conditional_perplexity_at": _curve_record(entry.conditional_perplexity_at),
+        "ruled_out": entry.ruled_out,
+        "seconds": entry.seconds,
+    }
+
+
+def _measured_record(figure: "Measured") -> dict[str, float]:
+    return {"value": figure.value, "low": figure.interval.low, "high": figure.interval.high}
+
+
+def _curve_record(curve: "ByPosition") -> dict[str, Any]:
+    return {
+        "position": curve.position,
+        "value": curve.value,
+        "low": curve.low,
+        "high": curve.high,
+    }
+
+
+def _advice_record(advice: "Advice") -> dict[str, Any]:
+    return {
+        "pbm_is_enough": advice.enough,
+        "share_of_excess_perplexity": advice.share,
+        "sentences": advice.sentences,
+    }
+
+
+def _draw(out: Output, comparison: "ModelComparison", path: Path) -> None:
+    from untilt.report.charts import save_chart
+    from untilt.report.click_model_chart import perplexity_chart
+
+    save_chart(perplexity_chart(comparison), path)
+    out.record(plot=path)
+    out.say(f"chart: {path}")
