@@ -92,7 +92,7 @@ def train(
     On human labels: [bold]untilt train judged.txt --letor[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
-        model = _make(ranker, method, parse_bias(bias), clip, trees, threads, seed)
+        model = make_ranker(ranker, method, parse_bias(bias), clip, trees, threads, seed)
         if letor:
             from untilt.logs.letor import read_letor
 
@@ -113,10 +113,11 @@ def train(
         _report(output, model, out)
 
 
-def _make(
+def make_ranker(
     kind: Kind, method: Method, bias: Any, clip: float | None, trees: int, threads: int | None,
     seed: int,
 ) -> Any:  # fmt: skip
+    """The unfitted ranker that these options describe."""
     from untilt.rankers.lambdamart import LambdaMART
     from untilt.rankers.linear import LinearRanker
     from untilt.rankers.svm import RankSVM

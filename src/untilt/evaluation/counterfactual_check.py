@@ -8,6 +8,7 @@ from scipy import special
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.bias.position_bias import PositionBias
 from untilt.evaluation.counterfactual_pool import Pool
+from untilt.evaluation.estimate_doubt import covariance_of
 
 SURE = 1e-3  # p-value below which a curve is said not to fit
 LEAST_CLICKS = 20.0
@@ -19,9 +20,9 @@ class CurveCheck:
 
     For documents shown at several positions, g_d = sum_k (y_dk - n_dk beta_k) / sum_k n_dk alpha_k
     uses all of them; position k should then have had sum_d n_dk (alpha_k g_d + beta_k) clicks.
-    `z` is the difference over its standard error, clustered by query; `p_value` of the largest,
-    corrected for the number of positions (Bonferroni). Clicks that do not follow the position-based
-    model at all (a cascade, say) fail it too.
+    `z` is the difference over its standard error, clustered by query and with the curve's own doubt
+    in it; `p_value` of the largest, corrected for the number of positions (Bonferroni).
+    Clicks that do not follow the position-based model at all (a cascade, say) fail it too.
 
     Parameters
     ----------
@@ -79,18 +80,44 @@ def check_curve(pool: Pool, bias: PositionBias) -> CurveCheck:
     gained = pool.by_document(y - n * beta[place])
     g = gained / np.where(tried > 0, tried, 1.0)
     expected = n * (alpha[place] * g[pool.document_of_cell] + beta[place])
-    return _by_position(pool, y, expected, int(several.sum()))
+    doubt = _doubt_of_curve(pool, bias, n * alpha[place], n * beta[place], g, tried)
+    return _by_position(pool, y, expected, doubt, int(several.sum()))
+
+
+def _doubt_of_curve(
+    pool: Pool, bias: PositionBias, a: FloatArray, b: FloatArray, g: FloatArray, tried: FloatArray
+) -> FloatArray:
+    r"""(K,) variance that theta's own errors give to the expected clicks E_k.
+
+    With a_dk = n_dk alpha_k, b_dk = n_dk beta_k, A_d = sum_k a_dk and both proportional to theta_k,
+    dE_k / dlog theta_j = [j = k] sum_d (a_dk g_d + b_dk) - sum_d a_dk (a_dj g_d + b_dj) / A_d.
+    """
+    covariance = covariance_of(bias, pool.depth)
+    if covariance is None:
+        return np.zeros(pool.depth)
+    from scipy import sparse
+
+    place, shape = pool.position - 1, (len(g), pool.depth)
+    rows = a * g[pool.document_of_cell] + b
+    share = a / np.where(tried > 0, tried, 1.0)[pool.document_of_cell]
+    left = sparse.csr_matrix((share, place, pool.cell_indptr), shape)
+    right = sparse.csr_matrix((rows, place, pool.cell_indptr), shape)
+    slope = np.diag(np.bincount(place, rows, pool.depth)) - (left.T @ right).toarray()
+    theta = np.ones(pool.depth)
+    inside = min(pool.depth, bias.depth)
+    theta[:inside] = bias.examination[:inside]
+    return np.einsum("kj,jl,kl->k", slope, covariance / np.outer(theta, theta), slope)
 
 
 def _by_position(
-    pool: Pool, observed: FloatArray, expected: FloatArray, n_documents: int
+    pool: Pool, observed: FloatArray, expected: FloatArray, doubt: FloatArray, n_documents: int
 ) -> CurveCheck:
     size = (pool.n_queries, pool.depth)
     cell = pool.query_of_cell * pool.depth + pool.position - 1
     gap = np.bincount(cell, observed - expected, size[0] * size[1]).reshape(size)
     seen = np.bincount(pool.position - 1, observed, pool.depth)
     hoped = np.bincount(pool.position - 1, expected, pool.depth)
-    error = np.sqrt(np.sum(gap**2, axis=0))
+    error = np.sqrt(np.sum(gap**2, axis=0) + doubt)
     kept = (np.maximum(seen, hoped) >= LEAST_CLICKS) & (error > 0)
     return CurveCheck(
         position=np.flatnonzero(kept) + 1,

@@ -1,0 +1,164 @@
+"""`untilt select`: the best of several rankers, by held-out clicks."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from untilt.cli.bias_option import BiasOption, parse_bias
+from untilt.cli.console import Output, speaking
+from untilt.cli.evaluate import EstimateMethod
+from untilt.cli.options import AsJson, Seed, Verbose
+from untilt.cli.reading import (
+    Columns,
+    DocumentsPath,
+    Features,
+    Label,
+    Missing,
+    OnBad,
+    OnBadRows,
+    read_click_log,
+)
+from untilt.cli.train import Kind, Method, make_ranker
+from untilt.errors import OptionError
+
+USUAL = ("clicks", "ips", "prs", "balanced")
+
+
+def select(
+    data: Annotated[Path, typer.Argument(metavar="LOG", help="A click log to train on.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where the chosen ranker is written.")
+    ] = Path("ranker.untilt"),
+    valid: Annotated[
+        Path | None,
+        typer.Option(metavar="LOG", help="Held-out clicks; part of LOG where not given."),
+    ] = None,
+    hold_out: Annotated[
+        float, typer.Option(help="Share of the queries to hold out where --valid is not given.")
+    ] = 0.25,
+    bias: BiasOption = None,
+    method: Annotated[
+        list[Method] | None,
+        typer.Option(help="A correction to try, as in `untilt train`. May be repeated."),
+    ] = None,
+    ranker: Annotated[
+        list[Kind] | None, typer.Option(help="A kind of ranker to try. May be repeated.")
+    ] = None,
+    trees: Annotated[
+        list[int] | None, typer.Option(min=1, help="Trees of a LambdaMART. May be repeated.")
+    ] = None,
+    clip: Annotated[
+        list[float] | None,
+        typer.Option(min=0, help="Clip of ips and prs. May be repeated; without, their default."),
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="dcg@k, precision@k, arp or reciprocal@k.")
+    ] = "dcg@10",
+    by: Annotated[
+        EstimateMethod, typer.Option(help="How held-out clicks are corrected for the choice.")
+    ] = EstimateMethod.AFFINE,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep finished candidates here; run again to go on.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Candidates fitted at once; -1: one per core.")] = 1,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of one candidate; all where not given.")
+    ] = None,
+    chart: Annotated[
+        Path | None, typer.Option(help="Draw the intervals: .html, .png, .svg or .json.")
+    ] = None,
+    documents: DocumentsPath = None,
+    column: Columns = None,
+    label: Label = "click",
+    features: Features = None,
+    missing: Missing = None,
+    on_bad: OnBadRows = OnBad.RAISE,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train several rankers and keep the one that held-out clicks, corrected, say is best.
+
+    Example: [bold]untilt select clicks.parquet --documents documents.parquet --bias bias.json
+    --method prs --method balanced --trees 100 --trees 300 --folder search[/bold]
+    """
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        from untilt.evaluation.select import select as choose
+        from untilt.rankers.persist import load
+
+        curve = parse_bias(bias)
+        candidates = _candidates(curve, method, ranker, trees, clip, threads, seed)
+        reading: dict[str, Any] = {
+            "documents": documents, "columns": column, "label": label, "features": features,
+            "missing": missing, "on_bad": on_bad,
+        }  # fmt: skip
+        train = read_click_log(output, data, **reading)
+        if valid is None:
+            train, held = train.split(1 - hold_out, by="query", seed=seed)
+        else:
+            held = read_click_log(output, valid, **reading)
+        found = choose(
+            candidates, train=train, valid=held, bias=curve, metric=metric, method=by.value,
+            folder=folder, n_jobs=jobs, load=load,
+        )  # fmt: skip
+        found.ranker.save(out)
+        _report(output, found, out)
+        if chart is not None:
+            _draw(output, found.estimates, chart)
+
+
+def _candidates(
+    bias: Any, methods: list[Method] | None, kinds: list[Kind] | None, trees: list[int] | None,
+    clips: list[float] | None, threads: int | None, seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    if bias is None:
+        raise OptionError(
+            "select corrects held-out clicks by the position bias: --bias bias.json from `untilt "
+            "bias`, or a curve such as --bias power-law:1."
+        )
+    found: dict[str, Any] = {}
+    for kind in kinds or [Kind.LAMBDAMART]:
+        for method in methods or [Method(name) for name in USUAL]:
+            for clip in (clips if clips and method in (Method.IPS, Method.PRS) else [None]) or []:
+                for size in (trees or [300]) if kind is Kind.LAMBDAMART else [300]:
+                    parts = [kind.value, method.value, "" if clip is None else f"clip {clip:g}"]
+                    parts.append(f"{size} trees" if kind is Kind.LAMBDAMART else "")
+                    name = " ".join(part for part in parts if part)
+                    found[name] = make_ranker(kind, method, bias, clip, size, threads, seed)
+    return found
+
+
+def _report(out: Output, found: Any, path: Path) -> None:
+    out.record(
+        ranker=path,
+        best=found.best,
+        within_noise=list(found.within_noise),
+        order=list(found.estimates.order),
+        **found.estimates.to_dict(),
+    )
+    out.heading(f"Candidates by {found.estimates.metric} on held-out clicks, best first")
+    out.table(
+        ("candidate", str(found.estimates.metric), "interval", "to best", "p", "seconds"),
+        found.rows(),
+    )
+    if any(each.resumed for each in found.fitted.values()):
+        out.say("* fitted by an earlier run")
+    near = ", ".join(found.within_noise)
+    out.say(f"\nChosen: {found.best}" + (f"; within noise of it: {near}" if near else ""))
+    out.points([note.removeprefix("! ") for note in found.estimates.notes()])
+    out.say(f"Saved to {path}.")
+
+
+def _draw(out: Output, found: Any, path: Path) -> None:
+    from untilt.report.charts import interval_chart, save_chart
+
+    values = {name: found[name] for name in found.order}
+    drawn = interval_chart(
+        {name: (e.value, e.interval.low, e.interval.high) for name, e in values.items()},
+        title="Candidates on held-out clicks",
+        subtitle=f"by {found.method}; {found.level:.0%} intervals, clustered by query",
+        value_title=f"{found.metric} per session",
+    )
+    out.record(chart=save_chart(drawn, path))
+    out.say(f"Chart: {path}")

@@ -1,0 +1,130 @@
+"""`untilt evaluate` and `untilt select`, as a user runs them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from untilt.bias.known import EyeTracking
+from untilt.cli.main import app
+from untilt.evaluation.estimate import estimate
+from untilt.evaluation.estimate_systems import shown
+from untilt.evaluation.judged import evaluate as by_labels
+from untilt.logs.letor import read_letor, write_letor
+from untilt.logs.read import read_log
+from untilt.logs.write import write_log
+from untilt.rankers.linear import LinearRanker
+from untilt.rankers.persist import load
+from untilt.simulation.simulate import simulate
+from untilt.simulation.synthetic import make_judged
+from untilt.weighting import IPS
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("evaluate")
+    judged = make_judged(80, 8, seed=0)
+    write_letor(judged, folder / "judged.txt")
+    log = simulate(judged, "dla", n_sessions=3_000, seed=0, n_threads=1).log
+    write_log(log, folder / "clicks.parquet", documents=folder / "documents.parquet")
+    LinearRanker(IPS(EyeTracking())).fit(log).save(folder / "new.untilt")
+    LinearRanker().fit(log).save(folder / "old.untilt")
+    return folder
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def log_of(made: Path) -> tuple[object, ...]:
+    return (made / "clicks.parquet", "--documents", made / "documents.parquet")
+
+
+def test_json_says_what_estimate_says(made, tmp_path) -> None:
+    result = run(
+        "evaluate", *log_of(made), "--bias", "eye-tracking:1", "--ranker", made / "new.untilt",
+        "--ranker", f"b={made / 'old.untilt'}", "--json", "--chart", tmp_path / "c.svg",
+        "--clip-chart", tmp_path / "clip.svg",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    log = read_log(made / "clicks.parquet", documents=made / "documents.parquet")
+    systems = {"shown": shown, "new": load(made / "new.untilt"), "b": load(made / "old.untilt")}
+    expected = estimate(log, systems, EyeTracking())
+    for name in systems:
+        assert facts["systems"][name]["value"] == pytest.approx(expected[name].value)
+        assert facts["systems"][name]["low"] == pytest.approx(expected[name].interval.low)
+    assert facts["baseline"] == "shown"
+    gap = expected.compare("shown")["new"]
+    assert facts["differences"]["new"]["difference"] == pytest.approx(gap.value)
+    assert "<svg" in (tmp_path / "c.svg").read_text()
+    assert "<svg" in (tmp_path / "clip.svg").read_text()
+    assert 0.06 <= facts["clip"] <= 1
+
+
+def test_people_see_values_differences_and_what_to_beware_of(made) -> None:
+    result = run(
+        "evaluate", *log_of(made), "--bias", "eye-tracking", "--ranker", made / "new.untilt"
+    )
+    assert result.exit_code == 0, result.output
+    for words in ("dcg@10 per session by ips", "Difference to 'shown'", "Beware", "3,000 sessions"):
+        assert words in result.output
+
+
+def test_labels_where_there_are_some(made) -> None:
+    result = run(
+        "evaluate", made / "judged.txt", "--letor", "--ranker", made / "new.untilt", "--metric",
+        "ndcg@10", "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    expected = by_labels(read_letor(made / "judged.txt"), load(made / "new.untilt"), ["ndcg@10"])
+    found = json.loads(result.stdout)["systems"]["new"]["ndcg@10"]["value"]
+    assert found == pytest.approx(expected["ndcg@10"].value)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--ranker", "nowhere.untilt"], "nowhere.untilt"),
+        (["--metric", "ndcg@10", "--bias", "eye-tracking"], "Did you mean 'dcg@10'"),
+        ([], "needs the position bias"),
+        (["--bias", "eye-tracking", "--baseline", "nobody"], "nobody"),
+        (["--bias", "eye-tracking", "--tau", "0.1"], "is not clipped"),
+    ],
+)
+def test_bad_input_is_explained(made, words, message) -> None:
+    extra = ["--ranker", made / "old.untilt"] if "--baseline" in words else []
+    result = run("evaluate", *log_of(made), *words, *extra)
+    assert result.exit_code == 2
+    assert message in result.output.replace("\n", " ")
+
+
+def test_select_writes_the_best_and_goes_on_from_its_folder(made, tmp_path) -> None:
+    words = (
+        "select", *log_of(made), "--bias", "eye-tracking", "--method", "clicks", "--method", "ips",
+        "--ranker", "lambdamart", "--ranker", "linear", "--trees", 5, "--threads", 1, "--json",
+        "--folder", tmp_path / "search", "--out", tmp_path / "best.untilt",
+    )  # fmt: skip
+    first = run(*words)
+    assert first.exit_code == 0, first.output
+    facts = json.loads(first.stdout)
+    assert set(facts["systems"]) == {
+        "lambdamart clicks 5 trees", "lambdamart ips 5 trees", "linear clicks", "linear ips",
+    }  # fmt: skip
+    values = {name: each["value"] for name, each in facts["systems"].items()}
+    assert facts["best"] == max(values, key=values.get) == facts["order"][0]
+    scores = load(tmp_path / "best.untilt").predict(np.random.default_rng(0).normal(size=(9, 8)))
+    assert np.ptp(scores) > 0
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "search").iterdir()}
+    again = run(*words)
+    assert json.loads(again.stdout)["systems"] == facts["systems"]
+    assert kept == {path: path.stat().st_mtime_ns for path in (tmp_path / "search").iterdir()}
+
+
+def test_select_without_a_bias_is_refused(made, tmp_path) -> None:
+    result = run("select", *log_of(made), "--out", tmp_path / "best.untilt")
+    assert result.exit_code == 2
+    assert "--bias" in result.output
+    assert not (tmp_path / "best.untilt").exists()
