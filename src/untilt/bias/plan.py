@@ -1,37 +1,39 @@
 """How many swapped sessions does it take, and what do they cost?"""
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
-from untilt._core.statistics import normal_quantile, student_quantile
+from untilt._core.statistics import normal_quantile
 from untilt._core.suggest import check_choice
 from untilt.bias.identifiability import most_lost
-from untilt.bias.inference import FEWEST_QUERIES
 from untilt.bias.known import as_examination
 from untilt.bias.plan_design import (
     Design,
     adjacent_design,
     allocation,
+    log_variance,
     moved_rate,
     pivot_design,
-    unit_variance,
 )
 from untilt.bias.plan_traffic import Traffic, traffic_of
 from untilt.errors import OptionError
 
 PAIRS = ("pivot", "adjacent")
 WITHIN = ("document", "length")
-HOPELESS = 1e12  # sessions; a plan beyond is no plan
+HOPELESS = 2.0**42  # sessions; a plan beyond is no plan
 
 
 @dataclass(frozen=True)
 class PlannedSwap:
     """One pair of positions: how often to swap it, and what that costs.
 
+    serves : the position that this swap adds to the curve
     probability : of a session to be drawn for this swap
     sessions : that are swapped in the end
     lost_per_session, clicks_lost : expected; the largest possible where no examination was given
@@ -39,6 +41,7 @@ class PlannedSwap:
 
     upper: int
     lower: int
+    serves: int
     probability: float
     sessions: int
     lost_per_session: float
@@ -157,10 +160,9 @@ def plan_swaps(
     theta = _examination(examination, traffic)
     design = _design(pairs, pivot, traffic.depth)
     drawn = allocation(design, traffic, theta)
-    variance = unit_variance(design, traffic, theta, share, drawn)
-    quantile = _quantile(level, traffic)
-    wished = math.asinh(width / 2) / quantile
-    n = _sessions(variance.max() / wished**2, traffic)
+    quantile = normal_quantile(level)
+    variance = partial(log_variance, design, traffic, theta, drawn, share=share)
+    n = _sessions(lambda n: variance(sessions=n).max(), (math.asinh(width / 2) / quantile) ** 2)
     swaps = _swaps(design, traffic, None if examination is None else theta, share * drawn, n)
     lost = sum(swap.clicks_lost for swap in swaps)
     return Plan(
@@ -173,9 +175,7 @@ def plan_swaps(
         width=width,
         level=level,
         share=share,
-        expected_width=handed_over(
-            2 * np.sinh(quantile * np.sqrt(variance / (n * traffic.repeated(n))))
-        ),
+        expected_width=handed_over(2 * np.sinh(quantile * np.sqrt(variance(sessions=n)))),
         estimator=_estimator(pairs, pivot, within),
         examination=handed_over(theta),
         is_bound=examination is None,
@@ -222,39 +222,33 @@ def _examination(guess: Any, traffic: Traffic) -> FloatArray:
     return theta / theta[0]
 
 
-def _quantile(level: float, traffic: Traffic) -> float:
-    """Student's with as many queries as the log has; the estimators use the same."""
-    queries = 0 if traffic.query_share is None else len(traffic.query_share)
-    return (
-        student_quantile(level, queries - 1)
-        if queries >= FEWEST_QUERIES
-        else (normal_quantile(level))
-    )
-
-
-def _sessions(needed: float, traffic: Traffic) -> int:
-    """The smallest number of sessions of which `needed` have a query that came before."""
-    n = needed
-    while n < HOPELESS:
-        enough = n * traffic.repeated(n)
-        if enough >= needed * (1 - 1e-9):
-            return math.ceil(n)
-        n = max(n * 1.0001, min(2 * n, n + needed - enough))
-    raise OptionError(
-        f"queries hardly ever come back in this log, so the same document is not seen at two "
-        f"positions however long the experiment runs ({needed:,.0f} repeated sessions are needed). "
-        'Plan with within="length".'
-    )
+def _sessions(largest_variance: Callable[[float], float], wished: float) -> int:
+    """The smallest number of sessions after which no variance is above what is wished."""
+    n = 2.0
+    while n < HOPELESS and not largest_variance(n) <= wished:
+        n *= 2
+    if n >= HOPELESS:
+        raise OptionError(
+            "no number of sessions is enough: queries hardly ever come back in this log, so the "
+            'same document is not seen at two positions. Plan with within="length".'
+        )
+    low, high = n / 2, n
+    while high - low > max(0.5, 1e-6 * high):
+        middle = (low + high) / 2
+        low, high = (low, middle) if largest_variance(middle) <= wished else (middle, high)
+    return math.ceil(high)
 
 
 def _swaps(
     design: Design, traffic: Traffic, theta: FloatArray | None, probability: FloatArray, n: int
 ) -> tuple[PlannedSwap, ...]:
     found = []
-    for (a, b), chance in zip(design.pairs, probability.tolist(), strict=True):
+    for (a, b), serves, chance in zip(
+        design.pairs, design.serves, probability.tolist(), strict=True
+    ):
         sessions = math.ceil(n * chance * traffic.reach[b - 1])
         lost = float(_lost(a, b, traffic, theta))
-        found.append(PlannedSwap(a, b, chance, sessions, lost, sessions * lost))
+        found.append(PlannedSwap(a, b, serves, chance, sessions, lost, sessions * lost))
     return tuple(found)
 
 

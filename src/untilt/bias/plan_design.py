@@ -7,7 +7,8 @@ the other way round. With r(i@k) the click rate of the document of place i at po
 
 where w = n_home n_away / (n_home + n_away), as `PivotSwap` and `AdjacentSwap` weigh them. Every
 rate is a mean of independent clicks, so the variance of each log-ratio follows from its derivatives
-by the rates. It falls as 1 / sessions, all shares being fixed.
+by the rates. Where queries hardly come back, a part of the sessions finds nothing to be compared
+with (`Traffic.repeated`); their weight is lost, and their noise with it.
 """
 
 from dataclasses import dataclass
@@ -29,10 +30,12 @@ class Design:
     Parameters
     ----------
     pairs : (upper, lower) of each swap
+    serves : the position that each swap adds to the curve
     path : (K, pairs) log theta_k / theta_1 as a signed sum of the pairs' log theta_b / theta_a
     """
 
     pairs: tuple[tuple[int, int], ...]
+    serves: tuple[int, ...]
     path: FloatArray
 
 
@@ -43,13 +46,15 @@ def pivot_design(pivot: int, depth: int) -> Design:
     for p, k in enumerate(others):
         path[k - 1, p] = 1 if k > pivot else -1
     path -= path[0]
-    return Design(tuple((min(k, pivot), max(k, pivot)) for k in others), path)
+    pairs = tuple((min(k, pivot), max(k, pivot)) for k in others)
+    return Design(pairs, tuple(pivot if k == 1 else k for k in others), path)
 
 
 def adjacent_design(depth: int) -> Design:
     """Each position against the next."""
     path = np.tril(np.ones((depth, depth - 1)), -1)
-    return Design(tuple((k, k + 1) for k in range(1, depth)), path)
+    pairs = tuple((k, k + 1) for k in range(1, depth))
+    return Design(pairs, tuple(range(2, depth + 1)), path)
 
 
 def moved_rate(traffic: Traffic, theta: FloatArray) -> FloatArray:
@@ -86,31 +91,38 @@ def allocation(design: Design, traffic: Traffic, theta: FloatArray) -> FloatArra
     return (need / reach) / (need / reach).sum()
 
 
-def unit_variance(
-    design: Design, traffic: Traffic, theta: FloatArray, share: float, drawn: FloatArray
+def log_variance(
+    design: Design,
+    traffic: Traffic,
+    theta: FloatArray,
+    drawn: FloatArray,
+    *,
+    share: float,
+    sessions: float,
 ) -> FloatArray:
-    """(K,) variance of log theta_k / theta_1, times the sessions of the experiment.
+    """(K,) variance of log theta_k / theta_1 after so many sessions.
 
     A session draws pair p with probability share * drawn[p], and shows it where its list reaches
     that far.
     """
     noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
-    swapped = share * drawn * traffic.reach[[lower - 1 for _, lower in design.pairs]]
+    reach = traffic.reach * sessions
+    swapped = share * drawn * reach[[lower - 1 for _, lower in design.pairs]]
     touched = np.zeros(traffic.depth)
     for (a, b), s in zip(design.pairs, swapped, strict=True):
         touched[[a - 1, b - 1]] += s
-    home = np.zeros((len(design.pairs), traffic.depth))
-    away = np.zeros(len(design.pairs))
+    home, away = np.zeros((len(design.pairs), traffic.depth)), np.zeros(len(design.pairs))
     for p, (a, b) in enumerate(design.pairs):
-        i, j, s, reach = a - 1, b - 1, swapped[p], traffic.reach[b - 1]
-        n_i, n_j = reach - touched[i], reach - touched[j]
-        w_i, w_j = s * n_i / (s + n_i), s * n_j / (s + n_j)
-        above, below = (w_i * rate[i, k] + w_j * rate[j, k] for k in (i, j))
-        home[p, i], home[p, j] = -w_i / above, w_j / below
-        away[p] = ((w_i / below) ** 2 * noise[i, j] + (w_j / above) ** 2 * noise[j, i]) / s
+        i, j, s = a - 1, b - 1, swapped[p]
+        n = reach[j] - touched[[i, j]]
+        w = s * n / (s + n)
+        # Of the weight a share e is left, and so of the squares that noise is multiplied by.
+        e = np.array([traffic.repeated(s + n_home) for n_home in n])
+        above, below = (e * w) @ rate[[i, j], i], (e * w) @ rate[[i, j], j]
+        home[p, i], home[p, j] = np.sqrt(e) * w * [-1 / above, 1 / below]
+        away[p] = e * w**2 @ [noise[i, j] / below**2, noise[j, i] / above**2] / s
     # Untouched places serve several pairs, so their parts are added before they are squared.
-    shown = traffic.reach - touched
-    at_home = (design.path @ home) ** 2 @ (np.diag(noise) / shown)
+    at_home = (design.path @ home) ** 2 @ (np.diag(noise) / (reach - touched))
     return at_home + design.path**2 @ away
 
 

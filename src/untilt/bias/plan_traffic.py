@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FloatArray, IntArray
 from untilt.bias.base import check_clicks
 from untilt.bias.cells import Cells, cells_of
 from untilt.errors import DepthError, OptionError
@@ -25,7 +25,9 @@ class Traffic:
         (query, document) there; c_k^2 where nothing is known about how much they differ
     reach : (K,) share of the sessions whose list reaches k
     clicks_per_session : over all positions, also those below K
-    query_share : (queries,) share of the sessions, or None where sessions are not told by query
+    query_share, queries : (different shares,) of the sessions, and how many queries have each of
+        them; None where sessions are not told by query
+    new_queries : share of the sessions whose query was not seen before and never will be again
     """
 
     click_rate: FloatArray
@@ -33,6 +35,7 @@ class Traffic:
     reach: FloatArray
     clicks_per_session: float
     query_share: FloatArray | None = None
+    queries: IntArray | None = None
     new_queries: float = 0.0
 
     @property
@@ -50,18 +53,16 @@ class Traffic:
         return Traffic(c, c**2, self.reach, self.clicks_per_session)
 
     def repeated(self, sessions: float) -> float:
-        """Of so many sessions, those whose query another session asked before.
+        """Of so many sessions, the share whose query another one of them asked before.
 
         The first session of each query has nothing to be compared with: of n sessions of a query,
         a share s of them swapped, Mantel and Haenszel's weight is (n - 1) s (1 - s) on average.
-        Queries not seen in the log at all (Good and Turing's estimate: as frequent as those seen
-        once) are counted as never coming back.
         """
-        if self.query_share is None:
+        if self.query_share is None or self.queries is None:
             return 1.0
-        known = (1 - self.new_queries) * self.query_share
-        distinct = -np.expm1(sessions * np.log1p(-np.minimum(known, 1 - 1e-12))).sum()
-        return float(max(0.0, 1 - self.new_queries - distinct / sessions))
+        expected = sessions * (1 - self.new_queries) * self.query_share
+        distinct = float(-np.expm1(-expected) @ self.queries)
+        return max(0.0, 1 - self.new_queries - distinct / sessions)
 
 
 def traffic_of(clicks: Any, depth: int | None) -> Traffic:
@@ -92,15 +93,17 @@ def _from_log(log: ClickLog, depth: int | None) -> Traffic:
             f"nobody clicked at position {k} in this log, so no number of sessions can be "
             f"promised for it. Plan fewer positions: depth={k - 1}."
         )
-    asked = np.bincount(log.query, weights=log.sessions)
-    asked = asked[asked > 0]
+    asked, queries = np.unique(np.bincount(log.query, weights=log.sessions), return_counts=True)
+    asked, queries = asked[asked > 0], queries[asked > 0]
     return Traffic(
         click_rate=clicked / shown,
         second_moment=_second_moment(cells),
         reach=_reach(log, cells.depth),
         clicks_per_session=total,
-        query_share=asked / asked.sum(),
-        new_queries=float(np.count_nonzero(asked == 1) / asked.sum()),
+        query_share=asked / log.n_sessions,
+        queries=queries,
+        # Good and Turing: what was never seen is as frequent as what was seen once.
+        new_queries=float(queries[asked == 1].sum() / log.n_sessions),
     )
 
 

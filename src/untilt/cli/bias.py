@@ -1,0 +1,225 @@
+"""`untilt bias`: the position bias of a click log, by any estimator."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from untilt._core.progress import progress
+from untilt._core.suggest import did_you_mean
+from untilt.cli.console import Output, bar, speaking
+from untilt.cli.options import AsJson, Verbose
+from untilt.cli.reading import (
+    Columns,
+    DocumentsPath,
+    Features,
+    Label,
+    LogPath,
+    Missing,
+    OnBad,
+    OnBadRows,
+    read_click_log,
+)
+from untilt.errors import IdentifiabilityError, OptionError
+
+if TYPE_CHECKING:
+    from untilt.bias.base import BiasEstimator
+    from untilt.bias.position_bias import PositionBias
+    from untilt.logs.clicklog import ClickLog
+
+# Tests hold these together with `ALL_BIAS_ESTIMATORS`; written out, --help needs no estimator.
+METHODS = (
+    "shuffled-top",
+    "pivot-swap",
+    "adjacent-swap",
+    "adjacent-chain",
+    "pivot",
+    "all-pairs",
+    "regression-em",
+    "trust-em",
+)
+
+
+class Shape(StrEnum):
+    """A shape put on the curve after it was estimated."""
+
+    NONE = "none"
+    SMOOTH = "smooth"
+    POWER_LAW = "power-law"
+
+
+def bias(
+    log: LogPath,
+    method: Annotated[
+        str,
+        typer.Option(metavar="NAME", help=f"auto (what the audit advises), {', '.join(METHODS)}."),
+    ] = "auto",
+    documents: DocumentsPath = None,
+    column: Columns = None,
+    label: Label = "click",
+    features: Features = None,
+    missing: Missing = None,
+    on_bad: OnBadRows = OnBad.RAISE,
+    pivot: Annotated[
+        int | None, typer.Option(min=1, help="Position that others are compared with.")
+    ] = None,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            metavar="document|length", help="What swapped lists are compared with (swaps only)."
+        ),
+    ] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="Positions 1..depth only.")] = None,
+    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    shape: Annotated[
+        Shape, typer.Option(help="Then make the curve one that never rises, or a power law.")
+    ] = Shape.NONE,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the curve: .png, .svg, .html or .json."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write it as JSON, for untilt train."),
+    ] = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Estimate how likely each position is examined, with intervals.
+
+    Example: [bold]untilt bias clicks.parquet --plot bias.png --out bias.json[/bold]
+
+    By one estimator: [bold]untilt bias clicks.parquet --method all-pairs --depth 8[/bold]
+
+    Which one suits the log: [bold]untilt audit clicks.parquet[/bold]
+    """
+    from untilt.report.charts import check_chart_path
+
+    given = {"pivot": pivot, "within": within, "depth": depth}
+    options = {name: value for name, value in given.items() if value is not None}
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        if plot is not None:
+            check_chart_path(plot)
+        chosen = None if method == "auto" else _named(method)
+        clicks = read_click_log(
+            output,
+            log,
+            documents=documents,
+            columns=column,
+            label=label,
+            features=features,
+            missing=missing,
+            on_bad=on_bad,
+        )
+        if chosen is None:
+            chosen, options = _advised(output, clicks, options)
+        estimator = _made(chosen, {**options, "level": level})
+        with progress(f"estimating the bias by {chosen.__name__}"):
+            found = _shaped(estimator.fit(clicks).bias_, shape)
+        _report(output, found)
+        if out is not None:
+            found.save(out)
+            output.record(out=out)
+            output.say(f"\nWritten: {out}")
+        if plot is not None:
+            _draw(output, found, clicks, plot)
+
+
+def _named(method: str) -> "type[BiasEstimator]":
+    """The estimator of this name; dashes and capitals do not matter."""
+    from untilt.bias import ALL_BIAS_ESTIMATORS
+
+    known = {_plain(kind.__name__): kind for kind in ALL_BIAS_ESTIMATORS}
+    if _plain(method) not in known:
+        raise OptionError(
+            f"--method must be auto or one of {', '.join(METHODS)}. Got {method!r} instead."
+            f"{did_you_mean(method, METHODS)}"
+        )
+    return known[_plain(method)]
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
+def _advised(
+    out: Output, log: "ClickLog", options: dict[str, Any]
+) -> "tuple[type[BiasEstimator], dict[str, Any]]":
+    """What the audit advises, with its options; the user's own come first."""
+    from untilt.bias.audit import audit
+
+    with progress("looking at the log"):
+        advice = audit(log).advice
+    out.record(why=advice.why)
+    if not advice.estimator:
+        raise IdentifiabilityError(f"this log cannot tell its position bias: {advice.why}.")
+    out.say(f"{advice.estimator}: {advice.why}.")
+    return _named(advice.estimator), {**advice.options, **options}
+
+
+def _made(kind: "type[BiasEstimator]", options: dict[str, Any]) -> "BiasEstimator":
+    known = kind().get_params()
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise OptionError(f"{kind.__name__} has no option --{unknown[0]}. Leave it out.")
+    return kind(**options)
+
+
+def _shaped(found: "PositionBias", shape: Shape) -> "PositionBias":
+    if shape is Shape.SMOOTH:
+        return found.smooth()
+    return found.fit_power_law() if shape is Shape.POWER_LAW else found
+
+
+def _report(out: Output, found: "PositionBias") -> None:
+    out.record(
+        method=found.method,
+        examination=found.examination,
+        std_error=found.std_error,
+        low=found.low,
+        high=found.high,
+        eps_plus=found.eps_plus,
+        eps_minus=found.eps_minus,
+        level=found.level,
+        relative=found.relative,
+        eta=found.eta,
+        assumes=found.assumes,
+        status=found.status,
+    )
+    scale = "relative to position 1" if found.relative else "absolute"
+    out.heading(f"examination by {found.method}, {scale} ({found.level:.0%} interval)")
+    out.table(*_table(found))
+    out.heading("worth knowing")
+    status = f"{found.status[:1].upper()}{found.status[1:]}."
+    out.points([status, *(f"It assumes that {each}." for each in found.assumes)])
+
+
+def _table(found: "PositionBias") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    trust = found.has_trust
+    columns = ("position", "theta", "interval", *(("eps+", "eps-") if trust else ()), "")
+    largest = float(found.examination.max())
+    rows = []
+    for k, theta in enumerate(found.examination, start=1):
+        interval = found.interval(k)
+        noise: tuple[str, ...] = ()
+        if found.eps_plus is not None and found.eps_minus is not None:
+            noise = (f"{found.eps_plus[k - 1]:.3f}", f"{found.eps_minus[k - 1]:.3f}")
+        ends = f"[{interval.low:.4f}, {interval.high:.4f}]"
+        rows.append((f"{k:>8}", f"{theta:.4f}", ends, *noise, bar(theta, largest)))
+    return columns, rows
+
+
+def _draw(out: Output, found: "PositionBias", log: "ClickLog", path: Path) -> None:
+    """The curve beside the click rate by position, which is what it would be taken for."""
+    from untilt.bias.position_bias import PositionBias
+    from untilt.report.charts import save_chart
+
+    rate = log.ctr_by_position().rate[: found.depth]
+    others = {}
+    if (rate > 0).all():
+        others["click rate"] = PositionBias(rate / rate[0], method="click rate")
+    with progress("drawing"):
+        save_chart(found.plot(others), path)
+    out.record(plot=path)
+    out.say(f"\nDrawn: {path}")

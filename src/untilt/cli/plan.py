@@ -1,0 +1,178 @@
+"""`untilt plan`: how many swapped sessions a wished interval takes, and what they cost."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from untilt.cli.bias_option import parse_bias
+from untilt.cli.console import Output, speaking
+from untilt.cli.options import AsJson, Verbose
+from untilt.cli.reading import Columns, Label, OnBad, OnBadRows, read_click_log
+from untilt.errors import OptionError
+
+if TYPE_CHECKING:
+    from untilt.bias.plan import Plan
+
+
+class Pairs(StrEnum):
+    """Which positions are swapped."""
+
+    PIVOT = "pivot"
+    ADJACENT = "adjacent"
+
+
+class Within(StrEnum):
+    """What swapped lists are compared with."""
+
+    DOCUMENT = "document"
+    LENGTH = "length"
+
+
+def plan(
+    log: Annotated[
+        Path | None,
+        typer.Argument(metavar="[LOG]", help="A click log of the traffic; or give --rates."),
+    ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option(metavar="0.3,0.2,...", help="Click rates of positions 1, 2, ..."),
+    ] = None,
+    sessions_per_day: Annotated[
+        float, typer.Option(min=0, help="Sessions a day that take part in the experiment.")
+    ] = 10_000,
+    width: Annotated[
+        float,
+        typer.Option(help="Wished width of each interval, relative: 0.2 is about +-10%."),
+    ] = 0.2,
+    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    pairs: Annotated[
+        Pairs,
+        typer.Option(help="Swap one pivot with every other position, or neighbours."),
+    ] = Pairs.PIVOT,
+    pivot: Annotated[int, typer.Option(min=1, help="The pivot's position.")] = 1,
+    share: Annotated[float, typer.Option(help="Share of the sessions that are swapped.")] = 0.1,
+    depth: Annotated[
+        int | None, typer.Option(min=2, help="Positions to measure; all where not given.")
+    ] = None,
+    examination: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|CURVE",
+            help="A guess of the bias: a JSON file, 'power-law:1' or 'eye-tracking:1'. Without one "
+            "the hardest case is planned for.",
+        ),
+    ] = None,
+    within: Annotated[
+        Within,
+        typer.Option(help="Compare the same documents (queries come back), or lists of a length."),
+    ] = Within.DOCUMENT,
+    column: Columns = None,
+    label: Label = "click",
+    on_bad: OnBadRows = OnBad.RAISE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Plan a swap experiment: which positions, how many sessions, how many days and clicks.
+
+    Example: [bold]untilt plan clicks.parquet --sessions-per-day 50000 --width 0.1[/bold]
+
+    From click rates alone: [bold]untilt plan --rates 0.31,0.2,0.12,0.08 --share 0.05[/bold]
+
+    With a guess of the bias: [bold]untilt plan clicks.parquet --examination power-law:1[/bold]
+    """
+    from untilt.bias.plan import plan_swaps
+
+    with speaking(as_json=as_json, verbose=verbose) as out:
+        found = plan_swaps(
+            _clicks(out, log, rates, column, label, on_bad),
+            sessions_per_day=sessions_per_day,
+            width=width,
+            level=level,
+            pairs=pairs.value,
+            pivot=pivot,
+            share=share,
+            depth=depth,
+            examination=parse_bias(examination),
+            within=within.value,
+        )
+        out.record(**found.to_dict())
+        _report(out, found)
+
+
+def _clicks(
+    out: Output,
+    log: Path | None,
+    rates: str | None,
+    columns: list[str] | None,
+    label: str,
+    on_bad: OnBad,
+) -> Any:
+    if (log is None) == (rates is None):
+        raise OptionError(
+            "a plan starts from a log or from click rates. Give either: untilt plan LOG, or "
+            "untilt plan --rates 0.3,0.2,0.1."
+        )
+    if log is not None:
+        return read_click_log(
+            out,
+            log,
+            documents=None,
+            columns=columns,
+            label=label,
+            features=None,
+            missing=None,
+            on_bad=on_bad,
+        )
+    assert rates is not None
+    try:
+        return [float(rate) for rate in rates.split(",")]
+    except ValueError:
+        raise OptionError(
+            f"--rates needs numbers between 0 and 1 with commas between them, such as 0.3,0.2,0.1. "
+            f"Got {rates!r} instead."
+        ) from None
+
+
+def _report(out: Output, found: "Plan") -> None:
+    most = "at most " if found.is_bound else ""
+    out.say(
+        f"{found.sessions:,} sessions, {found.swapped_sessions:,} of them swapped: "
+        f"{found.days:,.1f} days of {found.sessions_per_day:,.0f} sessions. It costs {most}"
+        f"{found.clicks_lost:,.0f} clicks, {found.lost_share:.2%} of all in that time."
+    )
+    out.heading(f"swaps to draw, each session at random ({found.level:.0%} intervals afterwards)")
+    out.table(
+        ("positions", "probability", "sessions", f"{most}clicks lost", "interval"), _rows(found)
+    )
+    out.heading("notes")
+    out.points(_notes(found))
+
+
+def _rows(found: "Plan") -> list[tuple[str, ...]]:
+    """One row per swap, beside the interval of the position that it serves."""
+    return [
+        (
+            f"{swap.upper} and {swap.lower}",
+            f"{swap.probability:.3%}",
+            f"{swap.sessions:,}",
+            f"{swap.clicks_lost:,.1f}",
+            f"position {swap.serves}: {found.expected_width[swap.serves - 1]:.0%} wide",
+        )
+        for swap in found.swaps
+    ]
+
+
+def _notes(found: "Plan") -> list[str]:
+    lines = [
+        f"Log what happened as `ranker`: 'swap:1-5' for a swap of 1 and 5, 'base' otherwise. "
+        f"Then: untilt.{found.estimator}.fit(log).",
+        "Draw the swap for each session by itself, whatever the query or the reader.",
+    ]
+    if found.is_bound:
+        lines.append(
+            "No guess of the bias was given: the sessions are for the hardest case, and no bias "
+            "makes the swaps cost more. With --examination both can be smaller."
+        )
+    return lines
