@@ -21,7 +21,10 @@ JUDGED = make_judged(n_queries=30, n_features=5, seed=0)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("logs")
-    for name, protocol in (("pbm", "swap"), ("cascade", Cascade(beta=0.9, satisfaction=1.0))):
+    for name, protocol in (
+        ("pbm", "swap"),
+        ("cascade", Cascade(beta=0.95, satisfaction=1.0, epsilon=0.4)),
+    ):
         made = simulate(JUDGED, protocol, n_sessions=6000, seed=1, collapse=False)
         write_log(made.log, path / f"{name}.parquet", drop_unshown=True)
     return path
