@@ -22,7 +22,7 @@ def plot(curves: Mapping[str, PositionBias], *, title: str | None = None) -> "al
             f"a chart tells at most {len(PALETTE)} curves apart. Got {len(curves)}: draw several."
         )
     scale = alt.Scale(domain=list(curves), range=list(PALETTE[: len(curves)]))
-    legend = alt.Legend(orient="top", labelLimit=400) if len(curves) > 1 else None
+    legend = alt.Legend(orient="top", labelLimit=400, symbolOpacity=1) if len(curves) > 1 else None
     colour = alt.Color("curve:N", title=None, scale=scale, legend=legend)
     x = alt.X("position:Q", title="position", axis=alt.Axis(tickMinStep=1, grid=False))
     base = alt.Chart(alt.Data(values=_rows(curves))).encode(x=x, color=colour)
@@ -30,7 +30,7 @@ def plot(curves: Mapping[str, PositionBias], *, title: str | None = None) -> "al
     tip = [alt.Tooltip("curve:N"), alt.Tooltip("position:Q")]
     tip += [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("examination", "low", "high")]
     layers = alt.layer(
-        base.mark_area(opacity=0.2).encode(y=y, y2="high:Q").encode(y="low:Q"),
+        base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title=_scale_of(curves)), y2="high:Q"),
         base.mark_line(strokeWidth=2).encode(y=y),
         base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=tip),
     )

@@ -71,13 +71,13 @@ def _checked_top(log: ClickLog, top: int | None) -> int:
         raise DepthError(
             f"top must be one of the positions 1..{log.depth} of the shuffled lists. Got {top}."
         )
-    if fixed is not None and fixed <= top:
+    if fixed is not None and fixed <= max(top, 1):
+        fix = f"Ask for ShuffledTop(top={fixed - 1}), or shuffle deeper."
+        if fixed == 1:
+            fix = "Say which lists were shuffled with ranker=..., or use AllPairs."
         raise IdentifiabilityError(
             f"position {fixed} was not shuffled: each query shows the same document there in all "
-            f"its sessions. Ask for ShuffledTop(top={fixed - 1}), or shuffle deeper."
-            if fixed > 1
-            else "these lists were not shuffled: each query shows the same document at position 1 "
-            "in all its sessions. Choose the lists with ranker=..., or use AllPairs."
+            f"its sessions. {fix}"
         )
     return top
 
@@ -124,7 +124,7 @@ def _doubt(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Doubt:
 def _evidence(log: ClickLog, at_k: FloatArray, depth: int) -> str:
     text = f"{log.n_sessions:,} shuffled sessions, {at_k.sum():,.0f} clicks"
     if depth > len(at_k):
-        text += f"; positions {len(at_k) + 1}..{depth} were not shuffled"
+        text += f"; positions {len(at_k) + 1}..{depth} left out"
     scarce = ", ".join(map(str, np.flatnonzero(at_k < FEW_CLICKS) + 1))
     return text + (f"; under {FEW_CLICKS} clicks at position {scarce}" if scarce else "")
 

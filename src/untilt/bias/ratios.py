@@ -17,10 +17,9 @@ def log_ratios(bias: PositionBias) -> tuple[FloatArray, FloatArray]:
     if covariance is None:
         spread = np.zeros_like(theta) if bias.std_error is None else bias.std_error
         covariance = np.diag(spread**2)
-    in_logs = covariance / np.outer(theta, theta)
-    to_first = np.eye(len(theta))
-    to_first[:, 0] -= 1
-    return np.log(theta / theta[0]), to_first @ in_logs @ to_first.T
+    S = covariance / np.outer(theta, theta)
+    # cov(log a_k - log a_1, log a_l - log a_1), term by term: an unknown error stays where it is.
+    return np.log(theta / theta[0]), S - S[:, :1] - S[:1, :] + S[0, 0]
 
 
 def from_log_ratios(

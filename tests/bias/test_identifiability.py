@@ -1,0 +1,179 @@
+"""What a log can compare, by hand-made graphs."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from untilt.bias.cells import cells_of
+from untilt.bias.identifiability import most_lost, position_graph, positions_text
+from untilt.errors import IdentifiabilityError
+
+
+@pytest.fixture
+def two_islands(make_log):
+    """Positions 1-2 share documents, and so do 4-5; 3 stands alone."""
+    return make_log(
+        [
+            (0, [1, 2, 3, 4, 5], [1, 2, 4], 3, "a"),
+            (0, [2, 1, 3, 5, 4], [2, 1, 4, 5], 2, "b"),
+        ]
+    )
+
+
+def test_tables_by_hand(two_islands):
+    graph = position_graph(two_islands)
+    assert np.diag(graph.documents).tolist() == [2, 2, 1, 2, 2]
+    assert graph.documents[0, 1] == graph.documents[1, 0] == 2
+    assert graph.documents[0, 2] == 0
+    # At 1: document 1 three times, document 2 twice; both were shown at 2 as well.
+    assert graph.impressions[0, 1] == 5
+    assert graph.clicks[0].tolist() == [5, 5, 0, 0, 0]
+    # Document 4: at position 4 three clicks of 3, at 5 two of 2; document 5: 2 of 2 and 0 of 3.
+    assert (graph.clicks[3, 4], graph.clicks[4, 3]) == (5, 2)
+    assert graph.weight[0, 1] == pytest.approx(2 * (3 * 2) / (3 + 2))
+    assert np.all(np.diag(graph.weight) == 0)
+    assert graph.click_rate == pytest.approx([1, 1, 0, 1, 2 / 5])
+
+
+def test_components_and_edges(two_islands):
+    graph = position_graph(two_islands)
+    assert graph.components == ((1, 2), (3,), (4, 5))
+    assert not graph.is_connected
+    assert [(edge.upper, edge.lower) for edge in graph.edges] == [(1, 2), (4, 5)]
+    edge = graph.edges[1]
+    assert (edge.documents, edge.upper_clicks, edge.lower_clicks) == (2, 5, 2)
+    assert graph.component_of(5) == (4, 5)
+    assert graph.component_of(9) == ()
+
+
+def test_the_swaps_that_join_everything(two_islands):
+    swaps = position_graph(two_islands).swaps
+    assert [(swap.upper, swap.lower) for swap in swaps] == [(2, 3), (3, 4)]
+    assert str(swaps[0]) == "swap positions 2 and 3"
+    assert swaps[0].most_lost == pytest.approx((np.sqrt(1) - np.sqrt(0)) ** 2)
+
+
+def test_a_position_that_nobody_saw_is_in_no_component(make_log):
+    log = make_log([(0, [1, None, 2], [1]), (0, [2, None, 1], [2, 1])])
+    graph = position_graph(log)
+    assert graph.components == ((1, 3),)
+    assert not graph.is_connected
+    assert graph.swaps == ()
+    with pytest.raises(IdentifiabilityError, match=r"position 2 was never shown.*log\.top\(1\)"):
+        graph.require(3, "AllPairs")
+
+
+def test_without_position_1_nothing_is_relative_to_it(make_log):
+    graph = position_graph(make_log([(0, [None, 1], [1])]))
+    with pytest.raises(IdentifiabilityError, match=r"position 1 was never shown.*number the pos"):
+        graph.require(2, "AllPairs")
+
+
+def test_the_error_names_the_swap(two_islands):
+    with pytest.raises(IdentifiabilityError) as error:
+        position_graph(two_islands).require(5, "AllPairs")
+    text = str(error.value)
+    assert "AllPairs cannot compare position 3 with position 1" in text
+    assert "positions 1..2 against position 3" in text
+    assert "swap positions 2 and 3" in text
+    assert "log.top(2)" in text
+    assert "RegressionEM" in text
+
+
+def test_what_is_connected_passes(two_islands):
+    graph = position_graph(two_islands)
+    assert graph.require(2, "AllPairs") is None
+    assert position_graph(two_islands.top(2)).is_connected
+
+
+def test_shared_documents_without_clicks_on_one_side_are_not_enough(make_log):
+    """Nobody clicks at 2: its examination may be anything down to 0."""
+    log = make_log([(0, [1, 2], [1], 3, "a"), (0, [2, 1], [2], 3, "b")])
+    graph = position_graph(log)
+    assert graph.components == ((1, 2),)
+    assert graph.clicked_components == ((1,), (2,))
+    with pytest.raises(IdentifiabilityError, match=r"too few clicks.*swap positions 1 and 2"):
+        graph.require(2, "AllPairs")
+    assert graph.require(2, "AllPairs", clicks=False) is None
+
+
+def test_clicks_may_go_round_in_a_circle(make_log):
+    """1 gains on 2, 2 on 3 and 3 on 1: each is bounded from both sides, though no pair is."""
+    log = make_log(
+        [
+            (0, [1, None, None], [], 1, "a"),
+            (0, [None, 1, None], [1], 1, "a"),
+            (1, [None, 1, None], [], 1, "a"),
+            (1, [None, None, 1], [1], 1, "a"),
+            (2, [None, None, 1], [], 1, "a"),
+            (2, [1, None, None], [1], 1, "a"),
+        ]
+    )
+    graph = position_graph(log)
+    assert graph.clicked_components == ((1, 2, 3),)
+    graph.require(3, "AllPairs")
+
+
+def test_a_swap_never_loses_more_than_the_bound(rng):
+    """(theta_k - theta_l)(gamma_k - gamma_l) <= (sqrt(c_k) - sqrt(c_l))^2, equal at best."""
+    theta, gamma = rng.uniform(0.01, 1, size=(2, 1000, 2))
+    c = theta * gamma
+    loss = (theta[:, 0] - theta[:, 1]) * (gamma[:, 0] - gamma[:, 1])
+    bound = np.array([most_lost(1, 2, rates) for rates in c])
+    assert np.all(loss <= bound + 1e-12)
+    both_fall = most_lost(1, 2, np.array([0.9 * 0.9, 0.1 * 0.1]))
+    assert both_fall == pytest.approx((0.9 - 0.1) * (0.9 - 0.1))
+
+
+def spans(n, joined):
+    part = list(range(n + 1))
+    for a, b in joined:
+        part = [part[a] if p == part[b] else p for p in part]
+    return len(set(part[1:])) == 1
+
+
+def test_no_other_swaps_join_everything_over_shorter_distances(rng, make_log):
+    """Kruskal's tree against all trees, for gaps in random places."""
+    for _ in range(20):
+        cuts = np.flatnonzero(rng.random(6) < 0.5)
+        order = np.arange(6)
+        for part in np.split(order, cuts[cuts > 0]):
+            order[part] = np.roll(part, 1)
+        both = [(0, list(range(6)), [0, 1], 1, "a"), (0, order.tolist(), [0, 1], 1, "a")]
+        graph = position_graph(make_log(both))
+        given = [(edge.upper, edge.lower) for edge in graph.edges]
+        pairs = list(itertools.combinations(range(1, 7), 2))
+        needed = len(graph.components) - 1
+        best = min(
+            sum(b - a for a, b in chosen)
+            for chosen in itertools.combinations(pairs, needed)
+            if spans(6, [*given, *chosen])
+        )
+        found = [(swap.upper, swap.lower) for swap in graph.swaps]
+        assert spans(6, [*given, *found])
+        assert sum(b - a for a, b in found) == best
+
+
+def test_the_graph_of_cells_is_the_graph_of_the_log(two_islands):
+    assert repr(position_graph(cells_of(two_islands))) == repr(position_graph(two_islands))
+
+
+def test_repr_says_the_verdict(two_islands):
+    assert repr(position_graph(two_islands)) == (
+        "PositionGraph(5 positions, 2 joined pairs, 3 parts: positions 1..2; position 3; "
+        "positions 4..5, swap positions 2 and 3, swap positions 3 and 4)"
+    )
+    assert "connected" in repr(position_graph(two_islands.top(2)))
+
+
+@pytest.mark.parametrize(
+    ("positions", "text"),
+    [
+        ((3,), "position 3"),
+        ((1, 2, 3), "positions 1..3"),
+        ((7, 1, 2, 9), "positions 1..2, 7, 9"),
+    ],
+)
+def test_positions_in_words(positions, text):
+    assert positions_text(positions) == text
