@@ -62,14 +62,15 @@ class Traffic:
             return 1.0
         expected = sessions * (1 - self.new_queries) * self.query_share
         distinct = float(-np.expm1(-expected) @ self.queries)
-        return max(0.0, 1 - self.new_queries - distinct / sessions)
+        # Not 0: plans divide by it, and then ask for more sessions than there are.
+        return max(1e-12, 1 - self.new_queries - distinct / sessions)
 
 
 def traffic_of(clicks: Any, depth: int | None) -> Traffic:
     """From a log, or from click rates by position."""
     if isinstance(clicks, ClickLog):
         return _from_log(clicks, depth)
-    rates = np.asarray(clicks, dtype=np.float64)
+    rates = _numbers(clicks)
     if rates.ndim != 1 or len(rates) < 2 or not np.all((rates > 0) & (rates < 1)):
         raise OptionError(
             "clicks must be a ClickLog, or the click rates of positions 1, 2, ..., each between 0 "
@@ -78,6 +79,13 @@ def traffic_of(clicks: Any, depth: int | None) -> Traffic:
     _check_depth(depth, len(rates))
     total, rates = float(rates.sum()), rates[:depth]
     return Traffic(rates, rates**2, np.ones(len(rates)), total)
+
+
+def _numbers(clicks: Any) -> FloatArray:
+    try:
+        return np.asarray(clicks, dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.empty(0)
 
 
 def _from_log(log: ClickLog, depth: int | None) -> Traffic:

@@ -6,9 +6,14 @@ import typer
 
 from untilt._version import __version__
 from untilt.cli.audit import audit
+from untilt.cli.bias import bias
+from untilt.cli.clickmodels import clickmodels
 from untilt.cli.demo import demo
+from untilt.cli.evaluate import evaluate
 from untilt.cli.export import export
 from untilt.cli.failure import Commands
+from untilt.cli.plan import plan
+from untilt.cli.select import select
 from untilt.cli.simulate import simulate
 from untilt.cli.train import train
 
@@ -20,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, simulate, audit, train, export):
+for command in (demo, simulate, audit, plan, bias, clickmodels, train, evaluate, select, export):
     app.command()(command)
 
 
