@@ -1,0 +1,425 @@
+"""Estimates on logs: a slow twin, counts, errors by hand, gradients, options and warnings."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from untilt._core.statistics import weighted_mean
+from untilt.bias.known import KnownBias, PowerLaw
+from untilt.bias.position_bias import PositionBias
+from untilt.errors import OptionError, ShapeError
+from untilt.evaluation.clip_curve import clip_curve
+from untilt.evaluation.compare_systems import corrected_p_values
+from untilt.evaluation.counterfactual_methods import METHODS
+from untilt.evaluation.counterfactual_metric import RankMetric
+from untilt.evaluation.estimate import estimate
+from untilt.evaluation.estimate_systems import shown
+from untilt.logs.clicklog import ClickLog
+
+DEPTH = 4
+THETA = np.array([1.0, 0.6, 0.35, 0.2])
+TRUST = {"eps_plus": np.array([0.95, 0.9, 0.9, 0.85]), "eps_minus": np.array([0.3, 0.2, 0.1, 0.05])}
+BIAS = KnownBias(THETA, **TRUST)
+DOUBT = PositionBias(THETA, covariance=np.diag([0, 1e-3, 2e-3, 1e-3]) + 5e-4, **TRUST)
+
+
+def random_log(seed, *, n_queries=12, n_lists=60, long=False):
+    """Queries with 5..8 documents (one with 60 where `long`), lists of up to four places."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(5, 9, n_queries)
+    if long:
+        sizes[0] = 60
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    query = np.sort(rng.integers(0, n_queries - 1, n_lists))  # the last query has no session
+    lengths = rng.integers(1, DEPTH + 1, n_lists)
+    pick = [first[q] + rng.permutation(sizes[q])[:m] for q, m in zip(query, lengths, strict=True)]
+    position = [np.sort(rng.permutation(DEPTH)[:m]) + 1 for m in lengths]
+    n_rows = int(lengths.sum())
+    return ClickLog(
+        query_id=np.arange(n_queries), doc_id=np.arange(first[-1]),
+        doc_query=np.repeat(np.arange(n_queries), sizes),
+        indptr=np.concatenate([[0], np.cumsum(lengths)]), query=query,
+        document=np.concatenate(pick), position=np.concatenate(position),
+        label=(rng.random(n_rows) < 0.4).astype(float), count=rng.integers(1, 5, n_lists),
+        features=rng.normal(size=(first[-1], 2)),
+    )  # fmt: skip
+
+
+def systems_of(log, seed=0):
+    rng = np.random.default_rng(seed)
+    tied = rng.integers(0, 3, log.n_documents).astype(float)
+    return {"shown": shown, "plain": rng.normal(size=log.n_documents), "tied": tied}
+
+
+# ---- a slow twin
+
+
+def twin(log, system, bias, *, method, lam, tau=0.0, relevance=None, among="shown"):
+    """Value of one system, session by session and document by document."""
+    alpha, beta = bias.affine()
+    theta, plus, minus = bias.examination, bias.eps_plus, bias.eps_minus
+    ever = set(log.document.tolist())
+    sessions = np.bincount(log.query, log.sessions, log.n_queries)
+    ranks = {}
+    for q in np.flatnonzero(sessions):
+        docs = [d for d in np.flatnonzero(log.doc_query == q) if among == "candidates" or d in ever]
+        for d in docs:
+            if system is not shown:
+                above = sum(system[e] > system[d] for e in docs)
+                equal = sum(system[e] == system[d] for e in docs)
+                ranks[d] = [above + 1 + j for j in range(equal)]
+    tried, places = np.zeros(log.n_documents), np.zeros(log.n_documents)
+    for i in range(log.n_lists):
+        for row in range(log.indptr[i], log.indptr[i + 1]):
+            k = log.position[row] - 1
+            tried[log.document[row]] += log.sessions[i] * alpha[k]
+            places[log.document[row]] += log.sessions[i] * lam(k + 1)
+    n_of = sessions[log.doc_query]
+    with np.errstate(invalid="ignore"):
+        rho, mean_lam = tried / n_of, places / n_of
+
+    def discount(d, k):
+        if system is not shown:
+            return np.mean([lam(r) for r in ranks[d]])
+        return mean_lam[d] if method in ("policy-aware", "doubly-robust", "direct") else lam(k)
+
+    total = norm = 0.0
+    for i in range(log.n_lists):
+        for row in range(log.indptr[i], log.indptr[i + 1]):
+            k, d, c, n = log.position[row] - 1, log.document[row], log.label[row], log.sessions[i]
+            g = 0.0 if relevance is None else relevance[d]
+            credit = {
+                "naive": c,
+                "ips": c / theta[k],
+                "clipped": c / max(tau, theta[k]),
+                "snips": c / max(tau, theta[k]),
+                "bayes-ips": plus[k] / (plus[k] + minus[k]) * c / theta[k],
+                "affine": (c - beta[k]) / alpha[k],
+                "policy-aware": (c - beta[k]) / max(tau, rho[d]),
+                "direct": 0.0,
+                "doubly-robust": (c - beta[k] - alpha[k] * g) / max(tau, rho[d]),
+            }[method]
+            total += n * credit * discount(d, k + 1)
+            norm += n * credit if method == "snips" else 0
+    if relevance is not None:
+        for d in ranks if system is not shown else sorted(ever):
+            total += n_of[d] * relevance[d] * discount(d, None)
+    return total / (norm if method == "snips" else sessions.sum())
+
+
+LAMBDAS = {
+    "dcg@3": lambda r: 1 / np.log2(1 + r) if r <= 3 else 0.0,
+    "arp": float,
+}
+
+
+@pytest.mark.parametrize("among", ["shown", "candidates"])
+@pytest.mark.parametrize("metric", LAMBDAS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_equals_its_slow_twin(method, metric, among):
+    log = random_log(3, long=True)
+    options = {"method": method, "among": among}
+    if method in ("clipped", "snips", "policy-aware", "doubly-robust"):
+        options["tau"] = 0.3
+    if method in ("direct", "doubly-robust"):
+        options["relevance"] = np.random.default_rng(1).random(log.n_documents)
+    found = estimate(log, systems_of(log), BIAS, metric=metric, **options)
+    for name, system in systems_of(log).items():
+        expected = twin(log, system, BIAS, lam=LAMBDAS[metric], **options)
+        assert found[name].value == pytest.approx(expected, rel=1e-12), name
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_counts_equal_repeats_and_the_order_of_lists_does_not_matter(method):
+    log = random_log(4)
+    repeated = log.take(np.repeat(np.arange(log.n_lists), log.sessions))
+    repeated = replace(repeated, count=np.ones(repeated.n_lists, dtype=int))
+    shuffled = log.take(np.random.default_rng(0).permutation(log.n_lists))
+    for other in (repeated, shuffled, log.collapse()):
+        a = estimate(log, systems_of(log), DOUBT, method=method)
+        b = estimate(other, systems_of(log), DOUBT, method=method)
+        for name in a.systems:
+            assert a[name].value == pytest.approx(b[name].value, rel=1e-12)
+            assert a[name].std_error == pytest.approx(b[name].std_error, rel=1e-12)
+        assert a.weights.effective_n == pytest.approx(b.weights.effective_n)
+
+
+def test_many_systems_in_one_call_are_each_as_alone():
+    """More than are held at once, and enough for the parallel kernel."""
+    log = random_log(5, n_queries=400, n_lists=1500)
+    rng = np.random.default_rng(0)
+    many = {f"s{i}": rng.integers(0, 5, log.n_documents).astype(float) for i in range(40)}
+    together = estimate(log, many, DOUBT)
+    for name, scores in many.items():
+        alone = estimate(log, {name: scores}, DOUBT)[name]
+        assert together[name].value == pytest.approx(alone.value, rel=1e-12)
+        assert together[name].std_error == pytest.approx(alone.std_error, rel=1e-12)
+
+
+# ---- doubt
+
+
+def test_the_sampling_error_is_that_of_the_clustered_mean():
+    log = random_log(6)
+    found = estimate(log, systems_of(log)["plain"], BIAS).best
+    per_query, sessions = [], []
+    for q in np.unique(log.query):
+        part = log.take(np.flatnonzero(log.query == q))
+        per_query.append(estimate(part, systems_of(log)["plain"], BIAS).best.value)
+        sessions.append(part.n_sessions)
+    mean = weighted_mean(np.array(per_query), np.array(sessions, dtype=float))
+    assert found.value == pytest.approx(mean.value)
+    assert found.std_error == pytest.approx(mean.std_error)
+    assert found.interval.low == pytest.approx(mean.interval().low)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("naive", "direct")])
+def test_the_bias_error_is_the_delta_method_by_finite_differences(method):
+    log, step = random_log(7), 1e-6
+    options = {"method": method}
+    if method in ("clipped", "policy-aware", "doubly-robust"):
+        options["tau"] = 0.25
+    if method == "doubly-robust":
+        options["relevance"] = np.full(log.n_documents, 0.3)
+    found = estimate(log, systems_of(log), DOUBT, **options)
+    for name in found.systems:
+        slope = np.empty(DEPTH)
+        for k in range(DEPTH):
+            ends = []
+            for sign in (1, -1):
+                theta = THETA.copy()
+                theta[k] += sign * step
+                moved = KnownBias(theta, **TRUST)
+                ends.append(estimate(log, systems_of(log), moved, **options)[name].value)
+            slope[k] = (ends[0] - ends[1]) / (2 * step)
+        expected = np.sqrt(slope @ DOUBT.covariance @ slope)
+        assert found[name].bias_error == pytest.approx(expected, rel=1e-5), name
+        both = np.hypot(found[name].sampling_error, expected)
+        assert found[name].std_error == pytest.approx(both, rel=1e-5)
+
+
+def test_weights_by_hand():
+    """Clicks: two at position 1, one at 2, one at 4, in five sessions of one list."""
+    log = ClickLog(
+        query_id=[0], doc_id=[0, 1, 2], doc_query=[0, 0, 0], indptr=[0, 3, 6], query=[0, 0],
+        document=[0, 1, 2, 0, 1, 2], position=[1, 2, 4, 1, 2, 4], label=[1, 0, 0, 0, 1, 1],
+        count=[2, 1],
+    )  # fmt: skip
+    clipped = estimate(log, shown, [1.0, 0.5, 0.4, 0.1], method="clipped", tau=0.25).best
+    assert clipped.largest_weight == 1 / 0.25
+    assert clipped.clipped_share == 1 / 4
+    assert clipped.effective_n == pytest.approx((1 + 1 + 2 + 4) ** 2 / (1 + 1 + 4 + 16))
+    short = estimate(log, shown, [1.0, 0.5])
+    assert short.best.unsupported_share == 1 / 4
+    assert any("25.0% of the clicks are at positions" in w for w in short.warnings)
+    lam = 1 / np.log2([2, 3])
+    assert short.best.value == pytest.approx((2 * lam[0] + 2 * lam[1]) / 3)
+
+
+def test_bootstrap_and_normal_intervals_agree_on_many_queries():
+    log = random_log(8, n_queries=500, n_lists=2500)
+    normal = estimate(log, systems_of(log), DOUBT)
+    drawn = estimate(log, systems_of(log), DOUBT, interval="bootstrap", n_draws=4000)
+    for name in normal.systems:
+        width = normal[name].interval.high - normal[name].interval.low
+        for end in ("low", "high"):
+            a, b = getattr(normal[name].interval, end), getattr(drawn[name].interval, end)
+            assert abs(a - b) < 0.08 * width
+    again = estimate(log, systems_of(log), DOUBT, interval="bootstrap", n_draws=4000)
+    assert again["tied"].interval == drawn["tied"].interval
+    assert normal.bootstrap(n_draws=4000)["tied"] == drawn["tied"].interval
+
+
+# ---- comparison
+
+
+def test_a_difference_is_paired_and_its_power_by_hand():
+    log = random_log(9, n_queries=100, n_lists=600)
+    found = estimate(log, systems_of(log), BIAS)
+    gap = found.compare("shown", correction="none")["plain"]
+    influence = found.sums.influence[:, 1] - found.sums.influence[:, 0]
+    n = len(influence)
+    assert gap.value == pytest.approx(found["plain"].value - found["shown"].value)
+    assert gap.std_error == pytest.approx(np.sqrt(n / (n - 1) * np.sum(influence**2)))
+    needed = log.n_sessions * ((1.959964 + 0.841621) * gap.std_error / gap.value) ** 2
+    assert gap.sessions_needed == pytest.approx(needed, rel=1e-4, abs=1)
+    assert gap.more_sessions == max(0, gap.sessions_needed - log.n_sessions)
+
+
+def test_equal_systems_never_differ_and_a_hopeless_bias_is_never_overcome():
+    log = random_log(10, n_queries=60, n_lists=300)
+    scores = systems_of(log)["plain"]
+    same = estimate(log, {"a": scores, "b": 2 * scores + 1}, DOUBT).compare()["b"]
+    assert (same.value, same.p_value, same.decided) == (0.0, 1.0, False)
+    vague = PositionBias(THETA, covariance=np.diag([0, 0.1, 0.1, 0.05]))
+    gap = estimate(log, {"a": scores, "b": -scores}, vague).compare()["b"]
+    assert gap.sessions_needed == np.inf
+    assert "never" in repr(estimate(log, {"a": scores, "b": -scores}, vague).compare())
+
+
+def test_corrections_by_hand():
+    p = np.array([0.01, 0.04, 0.03, 0.5])
+    assert corrected_p_values(p, "none") == pytest.approx(p)
+    assert corrected_p_values(p, "bonferroni") == pytest.approx([0.04, 0.16, 0.12, 1.0])
+    assert corrected_p_values(p, "holm") == pytest.approx([0.04, 0.09, 0.09, 0.5])
+    bh = [0.04, 0.04 * 4 / 3, 0.04 * 4 / 3, 0.5]
+    assert corrected_p_values(p, "benjamini-hochberg") == pytest.approx(bh)
+
+
+# ---- clip curve
+
+
+def test_the_clip_curve_is_the_clipped_estimate_at_every_clip():
+    log = random_log(11, n_queries=80, n_lists=400)
+    scores = systems_of(log)["tied"]
+    curve = clip_curve(log, scores, DOUBT, tau=[0.3, 0.5, 1.0])
+    assert curve.tau.tolist() == [0.2, 0.3, 0.5, 1.0]  # 0.2 is the smallest theta: no clip
+    for i, tau in enumerate(curve.tau):
+        one = estimate(log, scores, DOUBT, method="clipped", tau=tau).best
+        assert curve.value[i] == pytest.approx(one.value)
+        assert curve.std_error[i] == pytest.approx(one.std_error)
+        assert curve.low[i] == pytest.approx(one.interval.low)
+        assert curve.clipped_share[i] == pytest.approx(one.clipped_share)
+    assert curve.value[0] == pytest.approx(estimate(log, scores, DOUBT).best.value)
+    assert curve.bias == pytest.approx(curve.value - curve.value[0])
+    assert curve.mse[0] == pytest.approx(curve.std_error[0] ** 2)
+    assert "tau" in curve.plot().to_json()
+
+
+def test_the_automatic_clip_has_the_least_estimated_error_and_is_the_default():
+    steep = KnownBias([1.0, 0.3, 0.05, 0.004])
+    log = random_log(12, n_queries=200, n_lists=1500)
+    chance = 0.5 * steep.at(log.position)
+    log = log.with_label((np.random.default_rng(0).random(len(chance)) < chance).astype(float))
+    scores = systems_of(log)["plain"]
+    curve = clip_curve(log, scores, steep)
+    assert curve.mse.min() == curve.mse[curve.tau == curve.best].item()
+    # One click at position 4 counts 250, and there are hardly any: clipping must win.
+    assert 0 < log.label[log.position == 4].sum() < 10
+    assert curve.best > 0.004
+    auto = estimate(log, scores, steep, method="clipped")
+    assert auto.tau == curve.best
+    both = estimate(log, {"a": scores, "b": -scores}, steep, method="clipped")
+    summed = clip_curve(log, -scores, steep).mse + curve.mse
+    assert both.tau == curve.tau[np.argmin(summed)]
+
+
+# ---- warnings and options
+
+
+def pbm_log(theta, *, seed=0, n_queries=300, n_sessions=200):
+    """Two documents per query that change places in half of the sessions."""
+    rng = np.random.default_rng(seed)
+    gamma = rng.random((n_queries, 2))
+    rows = []
+    for q in range(n_queries):
+        for first in (0, 1):
+            order = np.array([first, 1 - first])
+            clicks = rng.random((n_sessions // 2, 2)) < theta * gamma[q, order]
+            rows += [(q, 2 * q + order, c) for c in clicks]
+    n = len(rows)
+    return ClickLog(
+        query_id=np.arange(n_queries), doc_id=np.arange(2 * n_queries),
+        doc_query=np.repeat(np.arange(n_queries), 2), indptr=2 * np.arange(n + 1),
+        query=[row[0] for row in rows], document=np.concatenate([row[1] for row in rows]),
+        position=np.tile([1, 2], n), label=np.concatenate([row[2] for row in rows]).astype(float),
+    ).collapse()  # fmt: skip
+
+
+def test_a_curve_that_does_not_fit_the_log_is_named():
+    log = pbm_log(np.array([0.9, 0.45]))
+    right = estimate(log, shown, KnownBias([0.9, 0.45]))
+    assert right.check.fits
+    assert right.check.n_documents == 600
+    wrong = estimate(log, shown, KnownBias([0.9, 0.3]))
+    assert not wrong.check.fits
+    assert any("does not fit this log" in warning for warning in wrong.warnings)
+    # Position 2 has about 1.25 of 300 x 200 x ...: the pooled relevance takes half of the error.
+    worst = wrong.check.observed / wrong.check.expected
+    assert worst[0] < 0.95
+    assert worst[1] > 1.1
+
+
+def test_a_log_without_moves_cannot_check_the_curve_and_says_so():
+    log = random_log(13)
+    fixed = log.take([0])
+    found = estimate(fixed, shown, KnownBias(THETA))
+    assert not found.check.possible
+    assert any("cannot check the curve" in warning for warning in found.warnings)
+
+
+def test_unshown_candidates_are_counted_and_warned_of():
+    log = ClickLog(
+        query_id=[0, 1], doc_id=np.arange(6), doc_query=[0, 0, 0, 1, 1, 1], indptr=[0, 2, 4],
+        query=[0, 1], document=[0, 1, 3, 4], position=[1, 2, 1, 2], label=[1, 0, 0, 1],
+    )  # fmt: skip
+    scores = np.array([1.0, 2.0, 3.0, 3.0, 2.0, 1.0])  # the unshown document first, and last
+    found = estimate(log, scores, [1.0, 0.5], among="candidates", metric="dcg@2").best
+    assert found.unshown_share == pytest.approx((1 / 2 + 0) / 2)
+    assert any("nobody was shown" in warning for warning in found.warnings)
+    # Document 0 is third of three, so below the cut; document 4 is second.
+    assert found.value == pytest.approx(2 / np.log2(3) / 2)
+    among_shown = estimate(log, scores, [1.0, 0.5], metric="dcg@2").best
+    assert among_shown.value == pytest.approx((1 / np.log2(3) + 2 / np.log2(3)) / 2)
+
+
+def test_rankers_are_scored_and_results_can_be_read():
+    class Second:
+        def predict(self, features):
+            return features[:, 1]
+
+    log = random_log(14)
+    found = estimate(log, {"shown": shown, "second": Second()}, PowerLaw(1.0))
+    array = estimate(log, {"second": log.features[:, 1]}, PowerLaw(1.0))
+    assert found["second"].value == array["second"].value
+    assert found.order[0] == found.best.system
+    assert found.to_dict()["systems"]["second"]["value"] == found["second"].value
+    assert "second" in repr(found)
+    assert "dcg@10 per session by ips" in repr(found)
+    with pytest.raises(OptionError, match="Did you mean 'second'"):
+        found["secnd"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": "ndcg@10"}, "Did you mean 'dcg@10'"),
+        ({"metric": "mrr"}, "Did you mean 'reciprocal'"),
+        ({"metric": "reciprocal@x"}, "whole number"),
+        ({"metric": RankMetric("bad", lambda r: 1 / (r - 1 + 1e-400))}, "one finite number"),
+        ({"method": "isp"}, "Did you mean 'ips'"),
+        ({"bias": None}, "needs the position bias"),
+        ({"tau": 0.1}, "is not clipped"),
+        ({"method": "clipped", "tau": -1}, "at least 0"),
+        ({"method": "snips", "tau": "auto"}, "with method='clipped'"),
+        ({"relevance": np.ones(3)}, "relevance is for"),
+        ({"method": "direct", "relevance": np.full(80, 2.0)}, "must be probabilities|must give"),
+        ({"among": "all"}, "among must be"),
+        ({"interval": "exact"}, "interval must be"),
+        ({"level": 95}, "level must lie"),
+        ({"n_draws": 1}, "n_draws"),
+        ({"systems": {}}, "no system"),
+        ({"systems": {"a": object()}}, "must be a ranker"),
+        ({"systems": {"a": np.ones((2, 2))}}, "must be a ranker"),
+    ],
+)
+def test_wrong_options_say_what_to_do(options, message):
+    log = random_log(1)
+    given = {"systems": systems_of(log), "bias": BIAS, **options}
+    with pytest.raises((OptionError, ShapeError), match=message), np.errstate(divide="ignore"):
+        estimate(log, **given)
+
+
+def test_scores_must_fit_the_log():
+    log = random_log(1)
+    with pytest.raises(ShapeError, match="one per document of the log"):
+        estimate(log, np.ones(3), BIAS)
+    with pytest.raises(OptionError, match="NaN"):
+        estimate(log, np.full(log.n_documents, np.nan), BIAS)
+    with pytest.raises(OptionError, match="ClickLog"):
+        estimate(np.ones(3), shown, BIAS)
+    with pytest.raises(OptionError, match="no sessions"):
+        estimate(log.take([]), shown, BIAS)
+    last = np.where(np.arange(log.n_documents) % 2, 1.0, -np.inf)
+    assert np.isfinite(estimate(log, last, BIAS).best.value)
