@@ -11,9 +11,11 @@ from untilt._version import __version__
 from untilt.errors import UntiltError
 
 _NAMES = {
+    "untilt.bias.audit": "audit",
     "untilt.bias.harvesting": "AdjacentChain AllPairs Pivot",
     "untilt.bias.identifiability": "position_graph",
     "untilt.bias.known": "ClickCountGuess EyeTracking KnownBias PageSteps PowerLaw",
+    "untilt.bias.plan": "plan_swaps",
     "untilt.bias.position_bias": "PositionBias",
     "untilt.bias.randomized": "ShuffledTop",
     "untilt.bias.swaps": "AdjacentSwap PivotSwap",

@@ -1,4 +1,5 @@
 from untilt._version import __version__ as __version__
+from untilt.bias.audit import audit as audit
 from untilt.bias.harvesting import AdjacentChain as AdjacentChain
 from untilt.bias.harvesting import AllPairs as AllPairs
 from untilt.bias.harvesting import Pivot as Pivot
@@ -8,6 +9,7 @@ from untilt.bias.known import EyeTracking as EyeTracking
 from untilt.bias.known import KnownBias as KnownBias
 from untilt.bias.known import PageSteps as PageSteps
 from untilt.bias.known import PowerLaw as PowerLaw
+from untilt.bias.plan import plan_swaps as plan_swaps
 from untilt.bias.position_bias import PositionBias as PositionBias
 from untilt.bias.randomized import ShuffledTop as ShuffledTop
 from untilt.bias.swaps import AdjacentSwap as AdjacentSwap

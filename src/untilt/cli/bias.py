@@ -70,6 +70,13 @@ def bias(
             metavar="document|length", help="What swapped lists are compared with (swaps only)."
         ),
     ] = None,
+    relevance: Annotated[
+        str | None,
+        typer.Option(metavar="features|counts", help="How EM models relevance (EM only)."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of what is drawn at random (EM only).")
+    ] = None,
     depth: Annotated[int | None, typer.Option(min=1, help="Positions 1..depth only.")] = None,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     shape: Annotated[
@@ -96,7 +103,13 @@ def bias(
     """
     from untilt.report.charts import check_chart_path
 
-    given = {"pivot": pivot, "within": within, "depth": depth}
+    given = {
+        "pivot": pivot,
+        "within": within,
+        "relevance": relevance,
+        "seed": seed,
+        "depth": depth,
+    }
     options = {name: value for name, value in given.items() if value is not None}
     with speaking(as_json=as_json, verbose=verbose) as output:
         if plot is not None:
