@@ -29,11 +29,11 @@ class Smoothing:
             rate = np.where(total > 0, (x + self.strength * self.mean) / total, self.mean)
         return np.clip(rate, LOW, HIGH)
 
-    def log_density(self, rate: FloatArray, seen: BoolArray) -> float:
-        """Log of the prior of the documents seen, without its constant."""
+    def log_density(self, rate: FloatArray, seen: BoolArray | None = None) -> float:
+        """Log of the prior of the documents seen (all where not given), without its constant."""
         if self.strength == 0:
             return 0.0
-        p = rate[seen]
+        p = rate if seen is None else rate[seen]
         return float(self.strength * np.sum(self.mean * np.log(p) + (1 - self.mean) * np.log1p(-p)))
 
     def centred(self, rate: FloatArray, n: FloatArray) -> "Smoothing":
