@@ -8,8 +8,9 @@ from untilt._core.arrays import BoolArray, FloatArray
 from untilt.bias.inference import Flows, potentials
 from untilt.bias.pair_sums import PairSums
 
-# Where all documents of a set were clicked at every single impression, p_k r_kl would reach 1.
-LEAST_UNCLICKED = 1e-9
+# Where all documents of a set were clicked at every single impression, p_k r_kl would reach 1 and
+# the likelihood get a kink: one impression in a thousand counts as unclicked then.
+LEAST_UNCLICKED = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,28 +42,43 @@ class Maximum:
 def profile(z: FloatArray, sums: PairSums) -> Profile:
     r"""sum_{k != l} C_kl log x_kl + N_kl log(1 - x_kl) with x_kl = p_k r_kl, r at its best.
 
-    For given p the best r of a pair is the smaller root of
-
-        p_k p_l (C + N) r^2 - (C (p_k + p_l) + N_k p_k + N_l p_l) r + C = 0
-
-    where C = C_kl + C_lk and N = N_k + N_l = N_kl + N_lk. It lies between 0 and 1 / max(p_k, p_l),
-    so every x is a probability without any constraint on z. In logs each term is concave in
-    z_k + log r_kl, hence the profile is concave in z: there is one maximum, and any start finds it.
-    The curvature -d2/dz2 is a Laplacian with conductances h_kl h_lk / (h_kl + h_lk), where
-    h = N x / (1 - x)^2.
+    In logs each term is concave in z_k + log r_kl, hence the profile is concave in z: there is one
+    maximum, and any start finds it. The best r for given p solves a quadratic (see `_best`), so
+    every x is a probability without any constraint on z. The curvature -d2/dz2 is a Laplacian with
+    conductances h_kl h_lk / (h_kl + h_lk), where h = N x / (1 - x)^2.
     """
     C, used = sums.clicked, _used(sums)
     N = np.maximum(sums.weight - C, LEAST_UNCLICKED * sums.weight)
-    p = np.exp(z)
-    total = C + C.T
-    B = total * (p[:, None] + p) + N * p[:, None] + (N * p[:, None]).T
-    A = np.outer(p, p) * (total + N + N.T)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        r = 2 * total / (B + np.sqrt(np.maximum(B**2 - 4 * A * total, 0)))
-        x = np.where(used, p[:, None] * r, 0.5)
-    slope = np.where(used, C - N * x / (1 - x), 0.0)
-    value = float(np.sum(np.where(used, C * np.log(x) + N * np.log1p(-x), 0.0)))
-    return Profile(value, slope.sum(axis=1), x, _flows(x, N, used))
+    x, y = _best(np.exp(z), C, N, used)
+    slope = np.where(used, C - N * x / y, 0.0)
+    value = float(np.sum(np.where(used, C * np.log(x) + N * np.log(y), 0.0)))
+    return Profile(value, slope.sum(axis=1), x, _flows(x, y, N, used))
+
+
+def _best(
+    p: FloatArray, C: FloatArray, N: FloatArray, used: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    r"""x = p_k r and 1 - x for the r that suits each pair best; 1/2 for pairs not used.
+
+    With c = C_kl + C_lk, the derivative by log r is 0 at the smaller root of
+
+        p_k p_l (c + N_kl + N_lk) r^2 - (a_kl + a_lk) r + c = 0,   a_kl = p_k (c + N_kl)
+
+    which lies between 0 and 1 / max(p_k, p_l). Its discriminant (a_kl - a_lk)^2 + 4 p_k p_l N_kl
+    N_lk and 1 - x are written without differences of nearly equal numbers: where nearly every
+    impression was clicked, x is 1 up to rounding and 1 - x would be lost.
+    """
+    c = np.where(used, C + C.T, 1.0)
+    N = np.where(used, N, 1.0)
+    a = p[:, None] * (c + N)
+    D = a - a.T
+    product = 4 * np.outer(p, p) * N * N.T
+    root = np.sqrt(D**2 + product)
+    both = a + a.T + root
+    x = 2 * p[:, None] * c / both
+    above = np.where(D > 0, product / (root + np.abs(D)), root - D)  # root - D
+    y = (2 * p[:, None] * N + above) / both
+    return np.where(used, x, 0.5), np.where(used, y, 0.5)
 
 
 def maximise(
@@ -74,7 +90,7 @@ def maximise(
     are): examination then fits the clicks of every position to that share.
     """
     all_clicks = float(sums.clicked.sum())
-    z = np.zeros(len(sums.weight)) if start is None else np.asarray(start, float) - start[0]
+    z = _first_guess(sums) if start is None else np.asarray(start, float) - start[0]
     here = profile(z, sums)
     for step in range(max_steps):
         residual = float(np.abs(here.gradient).max()) / all_clicks
@@ -85,29 +101,42 @@ def maximise(
     return Maximum(z, here, max_steps, residual, residual <= tolerance)
 
 
+def _first_guess(sums: PairSums) -> FloatArray:
+    """Least squares of all log ratios, weighted by the clicks behind them."""
+    C, used = sums.clicked, _used(sums)
+    conductance = np.divide(C * C.T, C + C.T, out=np.zeros_like(C), where=used)
+    ratio = np.divide(C, C.T, out=np.ones_like(C), where=conductance > 0)
+    # A breath of conductance where only one end has clicks, so that no position hangs in the air.
+    conductance += np.where(used, 1e-6 * C.max(), 0.0)
+    return potentials(conductance, (conductance * np.log(ratio)).sum(axis=1))
+
+
 def _uphill(z: FloatArray, here: Profile, sums: PairSums) -> tuple[FloatArray, Profile]:
     step = potentials(here.flows.conductance, here.gradient)
     # Two log units at most: far from the maximum the quadratic model may point anywhere.
     step *= min(1.0, 2 / max(np.abs(step).max(), 1e-300))
     gain = float(here.gradient @ step)
-    for halving in range(40):
+    # So near the maximum Newton's step is right, and its gain is lost in the value's rounding.
+    if gain <= 1e-9 * abs(here.value):
+        return z + step, profile(z + step, sums)
+    halving = 0
+    new = profile(z + step, sums)
+    while new.value < here.value + 1e-4 * gain / 2**halving:
+        halving += 1
         new = profile(z + step / 2**halving, sums)
-        if new.value >= here.value + 1e-4 * gain / 2**halving:
-            return z + step / 2**halving, new
-    # No gain that can be seen in double precision: the maximum, up to rounding.
-    return z + step, profile(z + step, sums)
+    return z + step / 2**halving, new
 
 
-def _flows(x: FloatArray, N: FloatArray, used: BoolArray) -> Flows:
+def _flows(x: FloatArray, y: FloatArray, N: FloatArray, used: BoolArray) -> Flows:
     """Scores with r taken out: f_kl = (s_kl h_lk - s_lk h_kl) / (h_kl + h_lk).
 
     s_kl = C_kl - N_kl x / (1 - x) is the score by log x_kl; a document's part of it is
-    w (rate_k - x_kl) / (1 - x_kl).
+    w (rate_k - x_kl) / (1 - x_kl). Here y = 1 - x.
     """
-    h = np.where(used, N * x / (1 - x) ** 2, 0.0)
+    h = np.where(used, N * x / y**2, 0.0)
     share = np.divide(h.T, h + h.T, out=np.zeros_like(h), where=used)
-    gain = np.where(used, share / (1 - x), 0.0)
-    constant = np.where(used, share * x / (1 - x), 0.0)
+    gain = np.where(used, share / y, 0.0)
+    constant = np.where(used, share * x / y, 0.0)
     return Flows(conductance=share * h, gain=gain, offset=constant.T - constant)
 
 

@@ -1,0 +1,156 @@
+"""Sums over interventional sets against plain loops over documents and queries."""
+
+import itertools
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from untilt.bias.cells import cells_of
+from untilt.bias.inference import larger, potentials, sandwich
+from untilt.bias.pair_sums import pair_sums, scores_by_query, scores_by_session
+from untilt.errors import OptionError
+
+DEPTH = 4
+
+
+def weight_of(kind, n_k, n_l):
+    return 1.0 if kind == "document" else n_k * n_l / (n_k + n_l)
+
+
+@pytest.fixture
+def tables(rng):
+    gain = rng.uniform(0.5, 2, size=(DEPTH, DEPTH))
+    gain[1, 2] = gain[2, 1] = 0  # a pair that is not used
+    offset = rng.normal(size=(DEPTH, DEPTH))
+    offset = offset - offset.T
+    offset[1, 2] = offset[2, 1] = 0
+    return gain, offset
+
+
+@pytest.fixture(params=["session", "document"])
+def kind(request):
+    return request.param
+
+
+def test_a_set_by_hand(make_log):
+    """One document: 2 clicks of 4 at position 1, 1 of 2 at position 3; another at 1 alone."""
+    log = make_log(
+        [
+            (0, [7, 8, None], [7], 2, "a"),
+            (0, [7, 8, None], [], 2, "a"),
+            (0, [None, 8, 7], [7], 1, "a"),
+            (0, [None, 8, 7], [], 1, "a"),
+        ]
+    )
+    sums = pair_sums(cells_of(log), "document")
+    assert sums.weight.tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
+    assert (sums.clicked[0, 2], sums.clicked[2, 0]) == (2 / 4, 1 / 2)
+    sums = pair_sums(cells_of(log), "session")
+    w = 4 * 2 / (4 + 2)
+    assert sums.weight[0, 2] == pytest.approx(w)
+    assert (sums.clicked[0, 2], sums.clicked[2, 0]) == pytest.approx((w * 2 / 4, w * 1 / 2))
+
+
+def test_sums_against_a_loop(shuffled_log, cells_by_hand, kind):
+    W, C = np.zeros((DEPTH, DEPTH)), np.zeros((DEPTH, DEPTH))
+    for places in cells_by_hand(shuffled_log).values():
+        for k, l in itertools.permutations(places, 2):
+            (n_k, c_k), (n_l, _) = places[k], places[l]
+            W[k - 1, l - 1] += weight_of(kind, n_k, n_l)
+            C[k - 1, l - 1] += weight_of(kind, n_k, n_l) * c_k / n_k
+    sums = pair_sums(cells_of(shuffled_log), kind)
+    assert sums.weight == pytest.approx(W)
+    assert sums.clicked == pytest.approx(C)
+
+
+def test_scores_by_query_against_a_loop(shuffled_log, cells_by_hand, kind, tables):
+    gain, offset = tables
+    u = defaultdict(lambda: np.zeros(DEPTH))
+    for (query, _), places in cells_by_hand(shuffled_log).items():
+        for k, l in itertools.permutations(places, 2):
+            (n_k, c_k), (n_l, c_l) = places[k], places[l]
+            k0, l0 = k - 1, l - 1
+            flow = gain[k0, l0] * c_k / n_k - gain[l0, k0] * c_l / n_l + offset[k0, l0]
+            u[query][k0] += weight_of(kind, n_k, n_l) * flow
+    M, n = scores_by_query(cells_of(shuffled_log), kind, gain, offset)
+    assert n == len(u)
+    expected = sum(np.outer(v, v) for v in u.values())
+    assert expected == pytest.approx(M)
+
+
+def test_scores_by_session_against_a_loop(shuffled_log, cells_by_hand, kind, tables):
+    gain, _ = tables
+    theta = np.array([1, 0.6, 0.5, 0.3])
+    M = np.zeros((DEPTH, DEPTH))
+    for places in cells_by_hand(shuffled_log).values():
+        g = sum(c for _, c in places.values()) / sum(
+            n * theta[k - 1] for k, (n, _) in places.items()
+        )
+        for k, (n_k, _) in places.items():
+            v = np.zeros(DEPTH)
+            for l, (n_l, _) in places.items():
+                if l != k:
+                    push = weight_of(kind, n_k, n_l) * gain[k - 1, l - 1]
+                    v[k - 1] += push
+                    v[l - 1] -= push
+            chance = min(1, theta[k - 1] * g)
+            M += np.outer(v, v) * chance * (1 - chance) / n_k
+    assert scores_by_session(cells_of(shuffled_log), kind, gain, theta) == pytest.approx(M)
+
+
+def test_a_query_without_a_used_pair_does_not_count(make_log):
+    log = make_log([(0, [1, 2], [1]), (0, [2, 1], [1]), (1, [1, 2], [1]), (2, [1, 2], [1])])
+    _, n = scores_by_query(cells_of(log), "session", np.ones((2, 2)), np.zeros((2, 2)))
+    assert n == 1
+
+
+def test_an_unknown_weight_is_refused(shuffled_log):
+    with pytest.raises(OptionError, match="weight must be one of 'session', 'document'"):
+        pair_sums(cells_of(shuffled_log), "documents")
+
+
+# ---- potentials and doubt
+
+
+def test_potentials_of_a_chain_add_up():
+    """Wires 1-2 and 2-3: z_2 = -0.5 and z_3 = z_2 - 0.2, from the pushes of each wire."""
+    chain = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    push = np.array([0.5, -0.5 + 0.2, -0.2])
+    assert potentials(chain, push) == pytest.approx([0, -0.5, -0.7])
+
+
+def test_the_sandwich_of_a_chain_adds_variances():
+    """Independent pushes on two wires: var(z_3) is the sum, cov(z_2, z_3) the first."""
+    chain = np.array([[0, 1.0, 0], [1, 0, 1], [0, 1, 0]])
+    first, second = np.array([1, -1, 0]), np.array([0, 1, -1])
+    M = 0.3 * np.outer(first, first) + 0.5 * np.outer(second, second)
+    assert sandwich(chain, M) == pytest.approx(np.array([[0, 0, 0], [0, 0.3, 0.3], [0, 0.3, 0.8]]))
+
+
+def test_parallel_wires_share_the_push():
+    """Conductances 1 and 3 between the same two positions stand for one of 4."""
+    assert potentials(np.array([[0, 4.0], [4, 0]]), np.array([-2.0, 2])) == pytest.approx([0, 0.5])
+
+
+def test_the_larger_error_counts_with_the_session_correlations():
+    by_session = np.array([[0, 0, 0], [0, 0.04, 0.03], [0, 0.03, 0.09]])
+    by_query = np.diag([0, 0.16, 0.01]) * 29 / 30
+    doubt = larger(by_query, 30, by_session)
+    assert np.diag(doubt.covariance) == pytest.approx([0, 0.16, 0.09])
+    correlation = 0.03 / np.sqrt(0.04 * 0.09)
+    assert doubt.covariance[1, 2] == pytest.approx(correlation * np.sqrt(0.16 * 0.09))
+    assert "30 queries) and session noise" in doubt.rule
+    assert "too few to trust" in larger(by_query, 5, by_session).rule
+
+
+def test_one_query_has_no_spread():
+    by_session = np.diag([0, 0.04])
+    doubt = larger(np.zeros((2, 2)), 1, by_session)
+    assert doubt.covariance is by_session
+    assert "one query alone" in doubt.rule
+
+
+def test_a_position_without_session_noise_keeps_its_clustered_error():
+    doubt = larger(np.diag([0, 0.05]), 11, np.zeros((2, 2)))
+    assert doubt.covariance[1, 1] == pytest.approx(0.05 * 11 / 10)
