@@ -364,6 +364,50 @@ def test_unshown_candidates_are_counted_and_warned_of():
     assert among_shown.value == pytest.approx((1 / np.log2(3) + 2 / np.log2(3)) / 2)
 
 
+def test_what_should_not_be_trusted_is_said_in_words():
+    log = random_log(15)
+    heavy = replace(log, count=np.where(log.query == log.query[0], 5000, 1))
+    said = estimate(heavy, shown, KnownBias(THETA)).best.warnings
+    assert any("one query makes up" in warning for warning in said)
+    vague = PositionBias(THETA, std_error=np.full(DEPTH, 0.15))
+    said = estimate(log, shown, vague).best.warnings
+    assert any("most of the doubt comes from the bias" in warning for warning in said)
+    trust = " ".join(estimate(log, shown, BIAS, method="ips").warnings)
+    assert "use method='affine'" in trust
+    assert "only 11 queries" in trust
+    assert "intervals take it as exact" in trust
+    assert "use method='affine'" not in " ".join(
+        estimate(log, shown, BIAS, method="affine").warnings
+    )
+    steep = KnownBias([1.0, 0.5, 0.1, 0.001])
+    assert "of equal weight (largest weight 1e+03)" in " ".join(
+        estimate(log, shown, steep).warnings
+    )
+    clipped = estimate(log, shown, steep, method="clipped", tau=0.5).warnings
+    assert any("are clipped" in warning for warning in clipped)
+    assert any(
+        "shown on top look better" in w for w in estimate(log, shown, method="naive").warnings
+    )
+
+
+def test_the_doubt_of_the_curve_enters_its_check():
+    """A curve that is off by as much as its own standard error is no reason to complain."""
+    log = pbm_log(np.array([0.9, 0.45]))
+    sure = estimate(log, shown, PositionBias([0.9, 0.36], std_error=[0.0, 1e-6]))
+    vague = estimate(log, shown, PositionBias([0.9, 0.36], std_error=[0.0, 0.09]))
+    assert not sure.check.fits
+    assert vague.check.fits
+    # By hand: each document was shown as often at both, so E_2 = y theta_2/(theta_1 + theta_2)
+    # and dE_2/dtheta_2 = y theta_1/(theta_1 + theta_2)^2 with y all clicks.
+    clicks = vague.check.observed.sum()
+    moved = clicks * 0.9 / (0.9 + 0.36) ** 2 * 0.09
+    error = {
+        name: (each.check.observed - each.check.expected)[1] / each.check.z[1]
+        for name, each in (("sure", sure), ("vague", vague))
+    }
+    assert error["vague"] == pytest.approx(np.hypot(error["sure"], moved), rel=1e-3)
+
+
 def test_rankers_are_scored_and_results_can_be_read():
     class Second:
         def predict(self, features):

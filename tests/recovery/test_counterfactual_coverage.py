@@ -37,12 +37,12 @@ def systems_of(judged):
     return {"good": scores_of(judged, 1, 1.0), "poor": scores_of(judged, 2, 4.0)}
 
 
-def run(protocol, seed, judged, queries):
+def run(protocol, seed, judged, queries, sessions=SESSIONS):
     """Sessions of some queries, documents in production order of the whole population."""
     part = judged.take(queries)
     rows = np.concatenate([np.arange(judged.indptr[q], judged.indptr[q + 1]) for q in queries])
     production = scores_of(judged, 0, 2.0)[rows]
-    n_sessions = SESSIONS * len(queries)
+    n_sessions = sessions * len(queries)
     sim = simulate(
         part,
         protocol,
@@ -139,6 +139,30 @@ def test_a_wrong_curve_breaks_the_values_and_the_report_says_so():
     assert found["good"][2] > 0.9
 
 
+def clip_errors(eta, sessions, repeats=150):
+    """Root mean squared error of the good system's value, 60 queries, with and without a clip."""
+    protocol = DLA(examination=PowerLaw(eta))
+    truth, judged = truth_of(protocol)["good"], population()
+    ways = {"ips": {}, "auto": {"method": "clipped"}, "0.05": {"method": "clipped", "tau": 0.05}}
+    error = {name: [] for name in ways}
+    for seed in range(repeats):
+        queries = np.sort(np.random.default_rng((9, seed)).permutation(3_000)[:60])
+        sim, systems = run(protocol, seed, judged, queries, sessions)
+        for name, options in ways.items():
+            found = estimate(sim.log, systems["good"], sim.truth.bias, **options)
+            error[name].append(found.best.value - truth)
+    return {name: float(np.sqrt(np.mean(np.square(each)))) for name, each in error.items()}
+
+
+@pytest.mark.slow
+def test_the_automatic_clip_helps_where_it_must_and_costs_little_elsewhere():
+    for eta, sessions in ((1.0, 3), (1.0, 30), (2.0, 3), (2.0, 30), (3.0, 30)):
+        found = clip_errors(eta, sessions)
+        assert found["auto"] < 1.1 * found["ips"], (eta, sessions)
+    steep = clip_errors(3.0, 3)
+    assert steep["auto"] < 0.85 * steep["ips"]
+
+
 if __name__ == "__main__":
     import sys
 
@@ -146,4 +170,9 @@ if __name__ == "__main__":
         for name, each in coverage(protocol, bias_of, **options).items():
             row = f"| {label} | {name} | {each[0]:.3f} | {each[1]:+.3f} | {each[2]:.2f} |"
             sys.stdout.write(row + "\n")
+            sys.stdout.flush()
+    for eta in (1.0, 2.0, 3.0):
+        for sessions in (3, 30):
+            cells = " | ".join(f"{rmse:.3f}" for rmse in clip_errors(eta, sessions).values())
+            sys.stdout.write(f"| {eta:g} | {sessions} | {cells} |\n")
             sys.stdout.flush()
