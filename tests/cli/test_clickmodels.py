@@ -84,7 +84,7 @@ def test_a_chart(folder, tmp_path):
     result = run(folder / "pbm.parquet", "--draws", 20, "--plot", path)
     assert result.exit_code == 0, result.stderr
     spec = json.loads(path.read_text())
-    assert len(spec["vconcat"]) == 2  # ten models, seven colours
+    assert len(spec["vconcat"]) == 2  # as they are, and against PBM
 
 
 def test_errors_are_told_before_work_starts(folder, tmp_path):

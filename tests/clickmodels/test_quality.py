@@ -9,6 +9,7 @@ from untilt.clickmodels.rates import GCTR, RCTR
 from untilt.clickmodels.ubm import UBM
 from untilt.errors import OptionError
 from untilt.logs.judged import JudgedLists
+from untilt.report.click_model_chart import perplexity_chart
 
 FEW = {"n_draws": 40}
 
@@ -147,3 +148,24 @@ def test_errors_say_what_to_do(log):
             compare_click_models(log, log, **{"models": ["gctr"], **FEW, **options})
     with pytest.raises(OptionError, match="Did you mean 'gctr'"):
         compare_click_models(log, log, models=["gctr"], **FEW)["gct"]
+
+
+def test_differences_by_position_are_those_of_the_figures(log):
+    train, test = log.split(0.7, by="session", seed=0)
+    table = compare_click_models(train, test, models=["pbm", "rctr"], **FEW)
+    ours, theirs = (table[name].conditional_perplexity_at.value for name in ("rctr", "pbm"))
+    assert table["rctr"].conditional_difference_at.value == pytest.approx(ours - theirs)
+    assert table["pbm"].conditional_difference_at is None
+
+
+def test_a_chart_of_levels_and_differences(log):
+    table = compare_click_models(log, log, models=["pbm", "rctr", "ubm", "cm"], **FEW)
+    upper, lower = perplexity_chart(table).to_dict()["vconcat"]
+    names = [{row["name"] for row in part["data"]["values"]} for part in (upper, lower)]
+    assert names == [{"pbm", "rctr", "ubm"}, {"rctr", "ubm"}]  # CM ruled out second clicks
+    first = next(row for row in upper["data"]["values"] if row["name"] == "pbm")
+    assert first["value"] == pytest.approx(table["pbm"].conditional_perplexity_at.value[0] - 1)
+    alone = compare_click_models(log, log, models=["pbm"], **FEW)
+    assert "vconcat" not in perplexity_chart(alone).to_dict()
+    with pytest.raises(OptionError, match="no perplexity to draw"):
+        perplexity_chart(compare_click_models(log, log, models=["cm"], **FEW))

@@ -43,6 +43,7 @@ class ModelQuality:
     perplexity, conditional_perplexity : means over positions; lower is better
     perplexity_at, conditional_perplexity_at : by position
     gain : log_likelihood minus that of the reference on the same draws; None for the reference
+    conditional_difference_at : conditional perplexity minus that of the reference, likewise
     ruled_out : share of impressions whose outcome the model took for impossible
     relevance_correlation : with human labels, mean within queries; None without labels
     """
@@ -55,6 +56,7 @@ class ModelQuality:
     perplexity_at: ByPosition
     conditional_perplexity_at: ByPosition
     gain: Measured | None
+    conditional_difference_at: ByPosition | None
     ruled_out: float
     relevance_correlation: Measured | None
     seconds: float
@@ -163,6 +165,7 @@ def compare_click_models(
             model=model,
             **drawn.figures(name, level),
             gain=drawn.gain(name, reference, level),
+            conditional_difference_at=drawn.difference_at(name, reference, level),
             ruled_out=found[name].ruled_out,
             relevance_correlation=relevance_correlation(model, judged, n_draws, level, seed),
             seconds=seconds[name],
@@ -200,10 +203,13 @@ class _Drawn:
         conditional = self.bits[name][:, self.shown.shape[1] :]
         return -np.log(2) * conditional.sum(axis=1) / self.sessions
 
+    def conditional(self, name: str) -> FloatArray:
+        """(draws, K) conditional perplexity."""
+        return perplexities(self.bits[name][:, self.shown.shape[1] :], self.shown)
+
     def figures(self, name: str, level: float) -> dict[str, Any]:
-        depth = self.shown.shape[1]
-        marginal = perplexities(self.bits[name][:, :depth], self.shown)
-        conditional = perplexities(self.bits[name][:, depth:], self.shown)
+        marginal = perplexities(self.bits[name][:, : self.shown.shape[1]], self.shown)
+        conditional = self.conditional(name)
         return {
             "log_likelihood": measured(self.log_likelihood(name), level),
             "perplexity": measured(mean_perplexity(marginal), level),
@@ -216,6 +222,11 @@ class _Drawn:
         if reference not in self.bits or name == reference:
             return None
         return measured(self.log_likelihood(name) - self.log_likelihood(reference), level)
+
+    def difference_at(self, name: str, reference: str, level: float) -> ByPosition | None:
+        if reference not in self.bits or name == reference:
+            return None
+        return by_position(self.conditional(name) - self.conditional(reference), level)
 
 
 def _at_most(test: ClickLog, depth: int) -> ClickLog:

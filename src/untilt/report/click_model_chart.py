@@ -1,6 +1,6 @@
 """Perplexity of click models by position."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from untilt.clickmodels.compare import ModelComparison, ModelQuality
 from untilt.errors import OptionError
@@ -9,40 +9,51 @@ from untilt.report.charts import PALETTE, Curve, position_chart, stacked
 if TYPE_CHECKING:
     import altair as alt
 
+CLEAREST = 4  # bands of more curves than this lie on top of each other
 
-def perplexity_chart(
-    comparison: ModelComparison, *, conditional: bool = False
-) -> "alt.TopLevelMixin":
-    """Perplexity at each position, best models first; several charts where one cannot hold all.
 
-    With `conditional`, given the clicks above. Models that ruled out what happened are then left
-    out: their perplexity says how low the floor is.
+def perplexity_chart(comparison: ModelComparison) -> Any:
+    """Conditional perplexity at each position, and below it what the best models gain.
+
+    The upper chart has the best models as they are, above 1: 0 is perfect, 1 is a coin. Their
+    intervals would all lie on top of each other, because some queries are harder than others for
+    every model. The lower chart has differences to the reference on the same sessions, with bands.
+    Models that ruled out what happened are left out: their perplexity says how low the floor is.
     """
     ranked = sorted(comparison, key=lambda entry: -entry.log_likelihood.value)
-    drawn = [entry for entry in ranked if not (conditional and entry.ruled_out > 0)]
+    drawn = [entry for entry in ranked if entry.ruled_out == 0]
     if not drawn:
-        raise OptionError("every model ruled out something that happened: nothing can be drawn.")
-    size = len(PALETTE)
-    parts = [drawn[i : i + size] for i in range(0, len(drawn), size)]
-    charts = [_chart(part, comparison, conditional=conditional) for part in parts]
-    return charts[0] if len(charts) == 1 else stacked(*charts)
+        raise OptionError(
+            "every model ruled out something that happened, so there is no perplexity to draw. "
+            "Compare more models, or with prior_strength above 0."
+        )
+    upper = _levels(drawn[: len(PALETTE)], comparison)
+    compared = [entry for entry in drawn if entry.conditional_difference_at is not None]
+    if not compared:
+        return upper
+    return stacked(upper, _differences(compared[:CLEAREST], comparison))
 
 
-def _chart(
-    entries: list[ModelQuality], comparison: ModelComparison, *, conditional: bool
-) -> "alt.LayerChart":
-    what = "Conditional perplexity" if conditional else "Perplexity"
+def _levels(entries: list[ModelQuality], comparison: ModelComparison) -> "alt.LayerChart":
+    found = {entry.name: entry.conditional_perplexity_at for entry in entries}
     return position_chart(
-        {entry.name: _curve(entry, conditional=conditional) for entry in entries},
-        title=f"{what} by position",
-        subtitle=(
-            f"{comparison.n_sessions:,} held-out sessions; 1 is perfect, 2 is a coin; "
-            f"band: {comparison.level:.0%} interval by {comparison.unit}"
-        ),
-        value_title=what.lower(),
+        {name: Curve(each.position, each.value - 1) for name, each in found.items()},
+        title="Perplexity by position, given the clicks above",
+        subtitle=f"{comparison.n_sessions:,} held-out sessions; 0 is perfect, 1 is a coin",
+        value_title="conditional perplexity - 1",
     )
 
 
-def _curve(entry: ModelQuality, *, conditional: bool) -> Curve:
-    found = entry.conditional_perplexity_at if conditional else entry.perplexity_at
-    return Curve(found.position, found.value, found.low, found.high)
+def _differences(entries: list[ModelQuality], comparison: ModelComparison) -> "alt.LayerChart":
+    curves = {}
+    for entry in entries:
+        found = entry.conditional_difference_at
+        assert found is not None
+        curves[entry.name] = Curve(found.position, found.value, found.low, found.high)
+    name = comparison.reference.upper()
+    return position_chart(
+        curves,
+        title=f"Perplexity minus that of {name}",
+        subtitle=f"below 0 is better; band: {comparison.level:.0%} interval by {comparison.unit}",
+        value_title="difference",
+    )
