@@ -162,7 +162,9 @@ def test_a_chart_of_levels_and_differences(log):
     table = compare_click_models(log, log, models=["pbm", "rctr", "ubm", "cm"], **FEW)
     upper, lower = perplexity_chart(table).to_dict()["vconcat"]
     names = [{row["name"] for row in part["data"]["values"]} for part in (upper, lower)]
-    assert names == [{"pbm", "rctr", "ubm"}, {"rctr", "ubm"}]  # CM ruled out second clicks
+    assert names == [{"pbm", "rctr", "ubm"}] * 2  # CM ruled out second clicks
+    zero = [row["value"] for row in lower["data"]["values"] if row["name"] == "pbm"]
+    assert zero == [0] * 4
     first = next(row for row in upper["data"]["values"] if row["name"] == "pbm")
     assert first["value"] == pytest.approx(table["pbm"].conditional_perplexity_at.value[0] - 1)
     alone = compare_click_models(log, log, models=["pbm"], **FEW)

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from untilt.clickmodels.compare import ModelComparison, ModelQuality
 from untilt.errors import OptionError
 from untilt.report.charts import PALETTE, Curve, position_chart, stacked
@@ -9,7 +11,7 @@ from untilt.report.charts import PALETTE, Curve, position_chart, stacked
 if TYPE_CHECKING:
     import altair as alt
 
-CLEAREST = 4  # bands of more curves than this lie on top of each other
+CLEAREST = 5  # bands of more curves than this lie on top of each other
 
 
 def perplexity_chart(comparison: ModelComparison) -> Any:
@@ -28,10 +30,10 @@ def perplexity_chart(comparison: ModelComparison) -> Any:
             "Compare more models, or with prior_strength above 0."
         )
     upper = _levels(drawn[: len(PALETTE)], comparison)
-    compared = [entry for entry in drawn if entry.conditional_difference_at is not None]
-    if not compared:
+    if all(entry.conditional_difference_at is None for entry in drawn):
         return upper
-    return stacked(upper, _differences(compared[:CLEAREST], comparison))
+    # The first of the same models, the reference with them: so colours mean the same in both.
+    return stacked(upper, _differences(drawn[:CLEAREST], comparison))
 
 
 def _levels(entries: list[ModelQuality], comparison: ModelComparison) -> "alt.LayerChart":
@@ -48,8 +50,11 @@ def _differences(entries: list[ModelQuality], comparison: ModelComparison) -> "a
     curves = {}
     for entry in entries:
         found = entry.conditional_difference_at
-        assert found is not None
-        curves[entry.name] = Curve(found.position, found.value, found.low, found.high)
+        if found is None:
+            position = entry.conditional_perplexity_at.position
+            curves[entry.name] = Curve(position, np.zeros(len(position)))
+        else:
+            curves[entry.name] = Curve(found.position, found.value, found.low, found.high)
     name = comparison.reference.upper()
     return position_chart(
         curves,
