@@ -88,6 +88,7 @@ def test_nothing_was_changed(make_log):
 
 def test_a_log_without_rankers(log):
     bare = replace(log, ranker=None, ranker_names=())
+    assert shuffled_lists(bare, lambda name: True).all()
     for find in (shuffled_lists, swapped_lists):
         with pytest.raises(OptionError, match=r"does not say which lists .* columns="):
             find(bare, None)

@@ -35,7 +35,7 @@ class ShuffledTop(BiasEstimator):
     top : the first `top` positions were shuffled. Where not given: all positions down to the first
         whose document never changes although its queries are shown again and again
     ranker : which lists were shuffled: a name of the log's `ranker`, several, or a function of the
-        name. Names that begin with "shuffle" where not given
+        name; `lambda name: True` takes all. Names that begin with "shuffle" where not given
     level : of the intervals
     """
 

@@ -6,6 +6,7 @@ mapping from names, or a function of the name.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,8 +36,11 @@ def swap_of(name: str) -> Swapped:
 def shuffled_lists(log: ClickLog, ranker: Shuffled) -> BoolArray:
     """(lists,) whether each list was shuffled.
 
-    ranker : None takes names that begin with "shuffle"; else a name, several, or a function
+    ranker : None takes names that begin with "shuffle"; else a name, several, or a function. A log
+        without rankers has a single one without a name: lambda name: True takes all its lists
     """
+    if log.ranker is None and callable(ranker):
+        log = replace(log, ranker=np.zeros(log.n_lists, dtype=np.int32), ranker_names=("",))
     names = _names(log)
     if isinstance(ranker, str):
         ranker = [ranker]

@@ -1,0 +1,198 @@
+"""What holds for every estimator of position bias there is."""
+
+import inspect
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import untilt
+from untilt.bias import ALL_BIAS_ESTIMATORS
+from untilt.bias.position_bias import PositionBias
+from untilt.errors import IdentifiabilityError, OptionError
+from untilt.logs.clicklog import ClickLog
+
+DEPTH = 4
+ORDERS = {
+    "base": [0, 1, 2, 3, 4],
+    "swap:1-2": [1, 0, 2, 3, 4],
+    "swap:1-3": [2, 1, 0, 3, 4],
+    "swap:1-4": [3, 1, 2, 0, 4],
+    "swap:2-3": [0, 2, 1, 3, 4],
+    "swap:3-4": [0, 1, 3, 2, 4],
+    "shuffle": None,
+}
+
+
+def make_log(n_sessions=4000, n_queries=25, seed=0):
+    """Base lists, pivot swaps, adjacent swaps and shuffles: a log that suits every estimator.
+
+    Features tell the relevance, up to noise.
+    """
+    rng = np.random.default_rng(seed)
+    relevance = rng.uniform(0.1, 0.9, size=(n_queries, 5))
+    names = tuple(ORDERS)
+    query = rng.integers(n_queries, size=n_sessions)
+    ranker = rng.integers(len(names), size=n_sessions)
+    order = np.array(
+        [rng.permutation(5) if ORDERS[names[r]] is None else ORDERS[names[r]] for r in ranker]
+    )[:, :DEPTH]
+    theta = np.array([1.0, 0.7, 0.5, 0.4])
+    clicks = rng.random((n_sessions, DEPTH)) < theta * relevance[query[:, None], order]
+    noise = rng.normal(scale=0.1, size=(n_queries * 5, 2))
+    return ClickLog(
+        query_id=np.arange(n_queries),
+        doc_id=np.tile(np.arange(5), n_queries),
+        doc_query=np.repeat(np.arange(n_queries), 5),
+        features=relevance.reshape(-1, 1) + noise,
+        indptr=np.arange(0, DEPTH * n_sessions + 1, DEPTH),
+        query=query,
+        document=(query[:, None] * 5 + order).ravel(),
+        position=np.tile(np.arange(1, DEPTH + 1), n_sessions),
+        label=clicks.ravel().astype(float),
+        ranker=ranker,
+        ranker_names=names,
+    )
+
+
+LOG = make_log()
+
+
+@pytest.fixture(params=ALL_BIAS_ESTIMATORS, ids=lambda estimator: estimator.__name__)
+def estimator(request):
+    return request.param
+
+
+def same(one: PositionBias, two: PositionBias, rel=1e-9):
+    assert one.method == two.method
+    for field in fields(one):
+        first, second = getattr(one, field.name), getattr(two, field.name)
+        if isinstance(first, np.ndarray):
+            assert second == pytest.approx(first, rel=rel, abs=1e-12), field.name
+
+
+def test_it_is_a_public_name(estimator):
+    assert getattr(untilt, estimator.__name__) is estimator
+
+
+def test_fit_returns_itself_with_a_curve_of_the_whole_depth(estimator):
+    made = estimator()
+    assert made.fit(LOG) is made
+    bias = made.bias_
+    assert isinstance(bias, PositionBias)
+    assert bias.depth == DEPTH
+    assert bias.examination[0] == pytest.approx(1)
+    assert bias.relative
+    assert bias.assumes
+    assert bias.status != "given"
+    assert estimator.__name__ in bias.method
+
+
+def test_it_carries_its_doubt(estimator):
+    bias = estimator().fit(LOG).bias_
+    assert np.all(bias.std_error[1:] > 0)
+    assert np.all(bias.std_error[1:] < 0.5)
+    assert np.all((bias.low <= bias.examination) & (bias.examination <= bias.high))
+
+
+def test_the_constructor_only_stores(estimator):
+    parameters = list(inspect.signature(estimator.__init__).parameters)[1:]
+    made = estimator()
+    assert set(vars(made)) == set(parameters)
+    marked = {name: object() for name in parameters}
+    assert vars(estimator(**marked)) == marked
+
+
+def test_clone(estimator):
+    first = estimator(level=0.8).fit(LOG)
+    copy = clone(first)
+    assert copy.get_params() == first.get_params()
+    assert not hasattr(copy, "bias_")
+    same(copy.fit(LOG).bias_, first.bias_)
+
+
+def test_level_is_that_of_the_intervals(estimator):
+    narrow, wide = estimator(level=0.5).fit(LOG).bias_, estimator(level=0.99).fit(LOG).bias_
+    assert narrow.level == 0.5
+    assert np.all(narrow.high[1:] < wide.high[1:])
+    assert np.all(narrow.low[1:] > wide.low[1:])
+    with pytest.raises(OptionError, match="level must lie between 0 and 1"):
+        estimator(level=2).fit(LOG)
+
+
+def test_the_same_twice(estimator):
+    same(estimator().fit(LOG).bias_, estimator().fit(LOG).bias_, rel=0)
+
+
+def test_counts_are_repeats(estimator):
+    counted = LOG.collapse()
+    assert counted.n_lists < LOG.n_lists
+    same(estimator().fit(counted).bias_, estimator().fit(LOG).bias_)
+
+
+def test_twice_the_sessions_same_curve_less_doubt(estimator):
+    once = estimator().fit(LOG).bias_
+    twice = estimator().fit(LOG.take(np.arange(LOG.n_lists), count=2 * LOG.sessions)).bias_
+    assert twice.examination == pytest.approx(once.examination, rel=1e-3)
+    assert np.all(twice.std_error <= once.std_error + 1e-12)
+
+
+def test_the_order_of_lists_does_not_matter(estimator, rng):
+    mixed = LOG.take(rng.permutation(LOG.n_lists))
+    same(estimator().fit(mixed).bias_, estimator().fit(LOG).bias_)
+
+
+def test_names_of_queries_and_documents_do_not_matter(estimator):
+    renamed = replace(
+        LOG,
+        query_id=np.array([f"query {i}" for i in LOG.query_id]),
+        doc_id=np.array([f"document {i}" for i in LOG.doc_id]),
+    )
+    same(estimator().fit(renamed).bias_, estimator().fit(LOG).bias_)
+
+
+def test_the_log_is_left_as_it_was(estimator):
+    before = {
+        field.name: np.array(getattr(LOG, field.name))
+        for field in fields(LOG)
+        if isinstance(getattr(LOG, field.name), np.ndarray)
+    }
+    estimator().fit(LOG)
+    for name, values in before.items():
+        assert np.array_equal(getattr(LOG, name), values), name
+
+
+def test_save_and_load(estimator, tmp_path):
+    bias = estimator().fit(LOG).bias_
+    bias.save(tmp_path / "bias.json")
+    same(PositionBias.load(tmp_path / "bias.json"), bias, rel=0)
+
+
+def test_it_can_be_compared_shaped_and_drawn(estimator):
+    bias = estimator().fit(LOG).bias_
+    assert bias.compare(bias).p_value == pytest.approx(1)
+    assert bias.plot().to_dict()["data"]["values"]
+    if not bias.has_trust:
+        assert np.all(np.diff(bias.smooth().examination) <= 1e-12)
+        assert bias.fit_power_law().eta_std_error > 0
+
+
+def test_only_clicks(estimator):
+    dwell = LOG.with_label(LOG.label * 2.5)
+    with pytest.raises(OptionError, match=rf"{estimator.__name__} needs clicks, 0 or 1"):
+        estimator().fit(dwell)
+
+
+def test_only_click_logs(estimator):
+    with pytest.raises(OptionError, match=r"needs a ClickLog\. Got ndarray instead"):
+        estimator().fit(np.zeros(3))
+
+
+def test_nobody_clicked(estimator):
+    with pytest.raises(IdentifiabilityError, match="nobody clicked"):
+        estimator().fit(LOG.with_label(np.zeros(len(LOG.label))))
+
+
+def test_repr_shows_what_was_set(estimator):
+    assert repr(estimator(level=0.8)) == f"{estimator.__name__}(level=0.8)"
