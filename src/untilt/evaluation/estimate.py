@@ -234,5 +234,5 @@ def _scale(method: str, bias: PositionBias) -> str:
     if method == "naive":
         return "in clicks"
     if bias.relative and method != "direct":
-        return "relative: as if position 1 were always examined"
+        return "relative: relevance counts as the click rate at position 1"
     return "absolute"
