@@ -1,0 +1,149 @@
+"""What the two EM estimators share: where relevance comes from, and errors by resampling."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray, handed_over
+from untilt._core.progress import track
+from untilt._core.statistics import bootstrap_weights
+from untilt._core.suggest import check_choice
+from untilt.bias.base import BiasEstimator
+from untilt.bias.boosted_em import TreeOptions
+from untilt.bias.cells import Cells, cells_of
+from untilt.bias.count_em import documents_where
+from untilt.bias.identifiability import PositionGraph
+from untilt.bias.inference import Doubt
+from untilt.errors import DepthError, IdentifiabilityError, OptionError
+from untilt.logs.clicklog import ClickLog
+
+RELEVANCE = ("auto", "features", "counts")
+FEATURES_EXPLAIN = (
+    "position depends on relevance through the features alone: whoever ordered the lists knew "
+    "nothing else about it"
+)
+SAME_RELEVANCE = "a document is as relevant at one position as at another"
+
+
+class EMEstimator(BiasEstimator):
+    """Base of `RegressionEM` and `TrustEM`. Their parameters are documented there."""
+
+    relevance: str
+    depth: int | None
+    tolerance: float
+    max_steps: int
+    n_trees: int
+    learning_rate: float
+    n_leaves: int
+    min_data_in_leaf: int
+    folds: int
+    early_stopping: int
+    n_bootstrap: int
+    n_threads: int | None
+    seed: int
+
+    def _tree_options(self) -> TreeOptions:
+        return TreeOptions(
+            n_trees=self.n_trees,
+            learning_rate=self.learning_rate,
+            n_leaves=self.n_leaves,
+            min_data_in_leaf=self.min_data_in_leaf,
+            folds=self.folds,
+            early_stopping=self.early_stopping,
+            n_threads=self.n_threads,
+            seed=self.seed,
+        )
+
+    def _check_options(self) -> None:
+        check_choice("relevance", self.relevance, RELEVANCE)
+        self._tree_options().check()
+        if self.n_bootstrap < 0 or self.n_bootstrap == 1:
+            raise OptionError(
+                f"n_bootstrap must be 0 (no resampling) or at least 2. Got {self.n_bootstrap} "
+                "instead; 100 is usual."
+            )
+
+    def _features(self, log: ClickLog) -> FloatArray | None:
+        """The features to learn relevance from, or None where counts are to be used."""
+        if self.relevance == "features" and log.features is None:
+            raise OptionError(
+                "relevance='features' needs features, and this log has none. Give read_log a table "
+                "of documents with features, or use relevance='counts'."
+            )
+        return None if self.relevance == "counts" else log.features
+
+    def _cells(self, log: ClickLog) -> Cells:
+        if self.depth is None:
+            return cells_of(log)
+        if not 1 <= self.depth <= log.depth:
+            raise DepthError(
+                f"depth must be one of the positions 1..{log.depth} of the log. "
+                f"Got {self.depth} instead."
+            )
+        return cells_of(log.top(self.depth))
+
+    def _resampled(self, cells: Cells, curve: Callable[[Cells], FloatArray]) -> Doubt:
+        """Covariance of a curve over logs whose queries are drawn anew from those of the log."""
+        queries, query = np.unique(cells.query, return_inverse=True)
+        draws = bootstrap_weights(len(queries), self.n_bootstrap, self.seed)
+        curves = [
+            curve(_weighted(cells, weights[query]))
+            for weights in track(draws, "resampling queries")
+        ]
+        covariance = np.cov(np.array(curves), rowvar=False)
+        rule = f"errors from {self.n_bootstrap} resamples of {len(queries):,} queries"
+        return Doubt(np.atleast_2d(covariance), rule)
+
+    def _relevance_of(self, log: ClickLog, cells: Cells, gamma: FloatArray) -> FloatArray:
+        """(documents,) gamma of the log's documents; NaN where nothing is known."""
+        relevance = np.full(log.n_documents, np.nan)
+        relevance[cells.document] = gamma
+        return handed_over(relevance)
+
+
+def require_shown(cells: Cells) -> None:
+    """Raise unless every position down to the lowest was shown, and the first was clicked."""
+    shown = cells.by_position(cells.impressions) > 0
+    if not shown.all():
+        missing = int(np.argmin(shown)) + 1
+        fix = f"Ask for fewer positions: log.top({missing - 1})."
+        if missing == 1:
+            fix = "Examination is measured relative to it: number the positions from 1."
+        raise IdentifiabilityError(
+            f"position {missing} was never shown, so nothing is known about it. {fix}"
+        )
+    if not cells.by_position(cells.clicks)[0] > 0:
+        raise IdentifiabilityError(
+            "position 1 was never clicked, and examination is measured relative to it. Check that "
+            "positions are numbered from 1, or leave the first out of the log."
+        )
+
+
+def require_clicks_joined(graph: PositionGraph, method: str) -> None:
+    """Raise unless clicks on shared documents join every position that has any clicks.
+
+    A position without a single click is no matter of missing links: its examination is about 0.
+    """
+    first = next(found for found in graph.clicked_components if 1 in found)
+    clicks = np.diag(graph.clicks)
+    lost = [k for k in range(1, graph.depth + 1) if k not in first and clicks[k - 1] > 0]
+    if lost:
+        swap = graph.joining_swap(first, [lost[0]])
+        raise IdentifiabilityError(
+            f"{method} cannot compare position {lost[0]} with position 1: the documents shown on "
+            f"both sides have too few clicks there. To join them, {swap} in a share of the "
+            f"sessions; or ask for fewer positions: log.top({lost[0] - 1}); or learn relevance "
+            f"from features: {method}(relevance='features')."
+        )
+
+
+def _weighted(cells: Cells, weight: FloatArray) -> Cells:
+    """Each document as often as its query was drawn; those not drawn go."""
+    drawn = documents_where(cells, weight > 0)
+    factor = np.repeat(weight[weight > 0], np.diff(drawn.indptr)).astype(float)
+    return replace(
+        drawn,
+        impressions=handed_over(drawn.impressions * factor),
+        clicks=handed_over(drawn.clicks * factor),
+    )

@@ -1,0 +1,183 @@
+"""Position bias and relevance learned together by EM."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from untilt._core.arrays import BoolArray, FloatArray, handed_over
+from untilt.bias.boosted_em import boosted_em
+from untilt.bias.cells import Cells
+from untilt.bias.count_em import FLOOR, position_based_em, several_positions
+from untilt.bias.curve_errors import doubt_of_lines
+from untilt.bias.em_estimator import (
+    FEATURES_EXPLAIN,
+    SAME_RELEVANCE,
+    EMEstimator,
+    require_clicks_joined,
+    require_shown,
+)
+from untilt.bias.identifiability import position_graph
+from untilt.bias.inference import Doubt
+from untilt.bias.lines import Lines
+from untilt.bias.position_bias import PositionBias
+from untilt.bias.ratios import from_log_ratios
+from untilt.logs.clicklog import ClickLog
+
+POSITION_BASED = "clicks follow the position-based model: P(click) = theta_k gamma"
+# The share of logs where 3 clicks were to be expected and none came is 1 in 20.
+CLICKS_THAT_WOULD_SHOW = 3.0
+
+
+class RegressionEM(EMEstimator):
+    r"""EM for P(click) = theta_k gamma, with gamma from features or from counts.
+
+    E step  P(e=1, r=0 | c=0) = theta (1 - gamma) / (1 - theta gamma)
+            P(e=0, r=1 | c=0) = (1 - theta) gamma / (1 - theta gamma)
+    M step  theta_k = mean of P(e=1 | c) at k;  gamma from P(r=1 | c)
+
+    ([wang2018regression]_.) With features, gamma(x) is learned by boosted trees on the posterior
+    P(r=1 | c) as soft targets, one tree per EM step, cross-fitted by query (see `boosted_em`). It
+    needs no document at two positions, and it is as good as the features: whatever the production
+    ranker knew and they do not is taken for examination. With counts, each (query, document) has a
+    gamma of its own: no such assumption, but positions must share documents, and documents need
+    impressions, about 30 sessions per query or more (`AllPairs` needs fewer).
+
+    Only ratios are known: theta is relative to position 1.
+
+    Fitted: `bias_`; `relevance_` (documents,) gamma as click probability at position 1, NaN where
+    nothing is known; `history_`, the log-likelihood by step (of held-out queries with features).
+
+    Parameters
+    ----------
+    relevance : "features", "counts", or "auto" (features where the log has them)
+    depth : positions 1..depth; all of the log where not given
+    level : of the intervals
+    tolerance, max_steps : of EM with counts; see `run_em`
+    n_trees, learning_rate, n_leaves, min_data_in_leaf : of the trees, n_trees at most
+    folds : of the queries; a query's relevance comes from trees that have not seen it
+    early_stopping : rounds without a gain on held-out queries before the trees stop
+    n_bootstrap : resamples of queries for the errors, each a fit of its own. 0: by formula, the
+        larger of clustered by query and session noise; with features the learned relevance is
+        then taken as given
+    n_threads : of LightGBM
+    seed : draws folds, columns of trees and resamples
+    """
+
+    relevance_: FloatArray
+    history_: FloatArray
+
+    def __init__(
+        self,
+        *,
+        relevance: str = "auto",
+        depth: int | None = None,
+        level: float = 0.95,
+        tolerance: float = 1e-4,
+        max_steps: int = 5000,
+        n_trees: int = 500,
+        learning_rate: float = 0.1,
+        n_leaves: int = 15,
+        min_data_in_leaf: int = 20,
+        folds: int = 5,
+        early_stopping: int = 20,
+        n_bootstrap: int = 0,
+        n_threads: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.relevance = relevance
+        self.depth = depth
+        self.level = level
+        self.tolerance = tolerance
+        self.max_steps = max_steps
+        self.n_trees = n_trees
+        self.learning_rate = learning_rate
+        self.n_leaves = n_leaves
+        self.min_data_in_leaf = min_data_in_leaf
+        self.folds = folds
+        self.early_stopping = early_stopping
+        self.n_bootstrap = n_bootstrap
+        self.n_threads = n_threads
+        self.seed = seed
+
+    def _estimate(self, log: ClickLog) -> PositionBias:
+        self._check_options()
+        features, cells = self._features(log), self._cells(log)
+        require_shown(cells)
+        if features is None:
+            graph = position_graph(cells)
+            graph.require(cells.depth, "RegressionEM", clicks=False)
+            require_clicks_joined(graph, "RegressionEM")
+            cells = several_positions(cells, clicked=True)
+        lines, self.history_, status = self._fit(cells, features)
+        self.relevance_ = self._relevance_of(log, cells, lines.alpha[0] * lines.gamma)
+        dead = cells.by_position(cells.clicks) == 0
+        doubt = self._doubt(cells, features, lines, dead)
+        curve = self._curve(lines, doubt, status, by_features=features is not None)
+        return _with_dead_positions(curve, dead, cells, self.relevance_)
+
+    def _fit(self, cells: Cells, features: FloatArray | None) -> tuple[Lines, FloatArray, str]:
+        if features is None:
+            em = position_based_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
+            lines = Lines(em.state.theta, np.zeros(cells.depth), em.state.gamma)
+            return lines, em.history, em.status
+        fit = boosted_em(cells, features[cells.document], trust=False, options=self._tree_options())
+        return fit.lines, fit.history, fit.status
+
+    def _doubt(
+        self, cells: Cells, features: FloatArray | None, lines: Lines, dead: BoolArray
+    ) -> Doubt:
+        """(K, K) covariance of log(theta_k / theta_1)."""
+        if self.n_bootstrap:
+            return self._resampled(
+                cells, lambda drawn: _log_ratios(self._fit(drawn, features)[0].alpha)
+            )
+        free = np.concatenate([~dead, np.zeros(cells.depth, dtype=bool)])
+        # With relevance estimated from the same clicks the scale is free: position 1 holds it.
+        free[0] = features is not None
+        to_ratios = np.eye(cells.depth, 2 * cells.depth)
+        to_ratios[:, 0] -= 1
+        to_ratios /= np.concatenate([lines.alpha, np.ones(cells.depth)])
+        return doubt_of_lines(cells, lines, free, to_ratios, estimated=features is None)
+
+    def _curve(self, lines: Lines, doubt: Doubt, status: str, *, by_features: bool) -> PositionBias:
+        source = FEATURES_EXPLAIN if by_features else SAME_RELEVANCE
+        given = "; the learned relevance taken as given" if by_features else ""
+        return from_log_ratios(
+            _log_ratios(lines.alpha),
+            doubt.covariance,
+            level=self.level,
+            method=f"RegressionEM ({'features' if by_features else 'counts'})",
+            assumes=(POSITION_BASED, source),
+            status=f"{status}; {doubt.rule}" + ("" if self.n_bootstrap else given),
+        )
+
+
+def _log_ratios(theta: FloatArray) -> FloatArray:
+    return np.log(theta / theta[0])
+
+
+def _with_dead_positions(
+    bias: PositionBias, dead: BoolArray, cells: Cells, relevance: FloatArray
+) -> PositionBias:
+    """Positions without a click: next to nothing, up to what 3 expected clicks would have shown."""
+    if not dead.any():
+        return bias
+    gamma = np.repeat(relevance[cells.document], np.diff(cells.indptr))
+    at_full_examination = cells.by_position(cells.impressions * gamma)
+    one_click = 1 / at_full_examination[dead]
+    theta, error = bias.examination.copy(), np.array(bias.std_error)
+    low, high, covariance = np.array(bias.low), np.array(bias.high), np.array(bias.covariance)
+    theta[dead], error[dead], low[dead] = FLOOR, one_click, 0.0
+    high[dead] = CLICKS_THAT_WOULD_SHOW * one_click
+    covariance[dead] = covariance[:, dead] = 0.0
+    covariance[dead, dead] = one_click**2
+    where = ", ".join(str(k + 1) for k in np.flatnonzero(dead))
+    return replace(
+        bias,
+        examination=handed_over(theta),
+        std_error=handed_over(error),
+        covariance=handed_over(covariance),
+        low=handed_over(low),
+        high=handed_over(high),
+        status=f"{bias.status}; no click at position {where}: only an upper bound there",
+    )

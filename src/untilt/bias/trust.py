@@ -1,0 +1,229 @@
+"""Trust bias: users click on the top because it is the top, by EM."""
+
+from typing import Any
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt.bias.affine_curves import AffineCurves, TrustAnchor, anchor_jacobian, re_anchored
+from untilt.bias.boosted_em import BoostedFit, boosted_em
+from untilt.bias.cells import Cells
+from untilt.bias.count_em import FLOOR, several_positions
+from untilt.bias.curve_errors import doubt_of_lines
+from untilt.bias.em_estimator import (
+    FEATURES_EXPLAIN,
+    SAME_RELEVANCE,
+    EMEstimator,
+    require_clicks_joined,
+    require_shown,
+)
+from untilt.bias.identifiability import position_graph
+from untilt.bias.inference import Doubt
+from untilt.bias.known import as_position_bias
+from untilt.bias.lines import Lines
+from untilt.bias.mixture_em import MixtureFit, mixture_em
+from untilt.bias.mixture_errors import doubt_of_mixture
+from untilt.bias.position_bias import PositionBias
+from untilt.errors import IdentifiabilityError, OptionError
+from untilt.logs.clicklog import ClickLog
+
+TRUST = "clicks follow P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma))"
+# Without an anchor these shares of the documents, by relevance, are gamma 0 and gamma 1.
+LEAST_RELEVANT, MOST_RELEVANT = 0.01, 0.99
+
+
+class TrustEM(EMEstimator):
+    r"""EM for P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma)) = alpha_k gamma + beta_k.
+
+    alpha_k = theta_k (eps+_k - eps-_k), beta_k = theta_k eps-_k ([agarwal2019trust]_,
+    [vardasbi2020affine]_). What clicks can tell of this, and what not:
+
+    - the line that takes a document's click probability at position 1 to the one at position k is
+      identified: `curves_.lines()`;
+    - alpha and beta are identified up to the scale of relevance (`AffineCurves` has the algebra).
+      `anchor` gives that scale: then alpha and beta are estimates of the true ones. Without it the
+      scale is a convention: of the fitted documents, gamma 0 is the 1% quantile and gamma 1 the
+      99% quantile. Rankers need no anchor: (click - beta_k) / alpha_k is unbiased for a relevance
+      that orders documents the same way, on any scale;
+    - theta, eps+ and eps- apart from their products are not identified at all. `bias_` has
+      eps+ = 1, so that its examination is theta_k eps+_k, unless `examination` is given.
+
+    "keep eps+ > eps-": alpha is kept above 0; the mirror image (relevant taken for irrelevant) fits
+    as well.
+
+    Relevance comes from features or counts as in `RegressionEM`. Trust bias asks for more: with
+    counts about 1000 sessions per query; with 100 the curves are off by a fifth.
+
+    Fitted: `bias_` (with eps_plus, eps_minus), `curves_` (alpha, beta and their errors),
+    `relevance_` (documents,) gamma, NaN where nothing is known, `history_`.
+
+    Parameters
+    ----------
+    anchor : `TrustAnchor(relevant, irrelevant, position)`, click rates that are known
+    examination : theta where it is known from elsewhere: any bias, or an array
+    relevance, depth, level, tolerance, max_steps, n_trees, learning_rate, n_leaves,
+    min_data_in_leaf, folds, early_stopping, n_bootstrap, n_threads, seed : as in `RegressionEM`
+    """
+
+    relevance_: FloatArray
+    history_: FloatArray
+    curves_: AffineCurves
+
+    def __init__(
+        self,
+        *,
+        anchor: TrustAnchor | None = None,
+        examination: Any = None,
+        relevance: str = "auto",
+        depth: int | None = None,
+        level: float = 0.95,
+        tolerance: float = 1e-2,
+        max_steps: int = 10_000,
+        n_trees: int = 500,
+        learning_rate: float = 0.1,
+        n_leaves: int = 15,
+        min_data_in_leaf: int = 20,
+        folds: int = 5,
+        early_stopping: int = 20,
+        n_bootstrap: int = 0,
+        n_threads: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.anchor = anchor
+        self.examination = examination
+        self.relevance = relevance
+        self.depth = depth
+        self.level = level
+        self.tolerance = tolerance
+        self.max_steps = max_steps
+        self.n_trees = n_trees
+        self.learning_rate = learning_rate
+        self.n_leaves = n_leaves
+        self.min_data_in_leaf = min_data_in_leaf
+        self.folds = folds
+        self.early_stopping = early_stopping
+        self.n_bootstrap = n_bootstrap
+        self.n_threads = n_threads
+        self.seed = seed
+
+    def _estimate(self, log: ClickLog) -> PositionBias:
+        self._check_options()
+        features, cells = self._features(log), self._cells(log)
+        self._check_anchor(cells.depth)
+        require_shown(cells)
+        if features is None:
+            graph = position_graph(cells)
+            graph.require(cells.depth, "TrustEM", clicks=False)
+            require_clicks_joined(graph, "TrustEM")
+            cells = several_positions(cells, clicked=False)
+        fit = self._fit(cells, features)
+        lines, self.history_ = fit.lines, fit.history
+        anchor = _convention(lines) if self.anchor is None else self.anchor
+        _require_slope(lines, anchor)
+        doubt = self._doubt(cells, features, fit, anchor)
+        self.curves_ = AffineCurves(
+            *re_anchored(lines.alpha, lines.beta, anchor), doubt.covariance, anchor
+        )
+        self.relevance_ = self._relevance_of(log, cells, _rescaled(lines, anchor))
+        return self._bias(f"{fit.status}; {doubt.rule}", by_features=features is not None)
+
+    def _fit(self, cells: Cells, features: FloatArray | None) -> MixtureFit | BoostedFit:
+        if features is None:
+            return mixture_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
+        return boosted_em(cells, features[cells.document], trust=True, options=self._tree_options())
+
+    def _doubt(
+        self,
+        cells: Cells,
+        features: FloatArray | None,
+        fit: MixtureFit | BoostedFit,
+        anchor: TrustAnchor,
+    ) -> Doubt:
+        """(2K, 2K) covariance of alpha and beta on the anchor's scale."""
+        if self.n_bootstrap:
+            return self._resampled(cells, lambda drawn: self._curve(drawn, features, anchor))
+        alpha, beta = fit.lines.alpha, fit.lines.beta
+        told = np.tile((alpha > FLOOR) & (cells.by_position(cells.clicks) > 0), 2)
+        jacobian = anchor_jacobian(alpha, beta, anchor)
+        if isinstance(fit, BoostedFit):
+            return doubt_of_lines(cells, fit.lines, told, jacobian, estimated=False)
+        # The scale is free where relevance comes from the same clicks: the anchor holds it.
+        told[[anchor.position - 1, cells.depth + anchor.position - 1]] = False
+        return doubt_of_mixture(cells, fit, told, jacobian)
+
+    def _curve(self, cells: Cells, features: FloatArray | None, anchor: TrustAnchor) -> FloatArray:
+        lines = self._fit(cells, features).lines
+        return np.concatenate(re_anchored(lines.alpha, lines.beta, anchor))
+
+    def _bias(self, status: str, *, by_features: bool) -> PositionBias:
+        curves = self.curves_
+        # An estimate a little below 0 is noise: no irrelevant document is clicked less than never.
+        beta = np.maximum(curves.beta, 0)
+        relevant = np.maximum(curves.alpha + beta, FLOOR)
+        both = np.hstack([np.eye(curves.depth), np.eye(curves.depth)])
+        covariance = both @ curves.covariance @ both.T
+        theta = relevant
+        if self.examination is not None:
+            known = as_position_bias(self.examination, curves.depth)
+            theta, covariance = known.at(np.arange(1, curves.depth + 1)), np.zeros_like(covariance)
+        source = FEATURES_EXPLAIN if by_features else SAME_RELEVANCE
+        return PositionBias(
+            theta,
+            eps_plus=relevant / theta,
+            eps_minus=beta / theta,
+            method=f"TrustEM ({'features' if by_features else 'counts'})",
+            assumes=(TRUST, source, *self._scale()),
+            status=status,
+            relative=self.anchor is None,
+            level=self.level,
+            covariance=covariance,
+        )
+
+    def _scale(self) -> tuple[str, ...]:
+        anchor = self.curves_.anchor
+        rates = (
+            f"relevant documents are clicked with probability {anchor.relevant:.4g} at position "
+            f"{anchor.position}, irrelevant ones with {anchor.irrelevant:.4g}"
+        )
+        scale = f"given: {rates}"
+        if self.anchor is None:
+            scale = f"a convention: gamma 0 and 1 are the 1% and 99% documents, so that {rates}"
+        theta = "examination as given" if self.examination is not None else "a convention: eps+ = 1"
+        return (scale, theta)
+
+    def _check_anchor(self, depth: int) -> None:
+        if self.anchor is None:
+            return
+        if not isinstance(self.anchor, TrustAnchor):
+            raise OptionError(
+                "anchor must be a TrustAnchor(relevant, irrelevant, position) or None. "
+                f"Got {self.anchor!r} instead."
+            )
+        self.anchor.check(depth)
+
+
+def _convention(lines: Lines) -> TrustAnchor:
+    """Position 1's click probabilities of the 1% and 99% documents by relevance."""
+    low, high = np.quantile(lines.gamma, [LEAST_RELEVANT, MOST_RELEVANT])
+    at_first = lines.alpha[0] * np.array([low, high]) + lines.beta[0]
+    irrelevant, relevant = np.clip(at_first, 0, 1)
+    return TrustAnchor(relevant=float(relevant), irrelevant=float(irrelevant))
+
+
+def _require_slope(lines: Lines, anchor: TrustAnchor) -> None:
+    """Raise where the anchor's position tells nothing about relevance, so gives no scale."""
+    if lines.alpha[anchor.position - 1] > FLOOR and anchor.relevant > anchor.irrelevant:
+        return
+    best = int(np.argmax(lines.alpha)) + 1
+    raise IdentifiabilityError(
+        f"clicks at position {anchor.position} do not depend on relevance in this log, so it "
+        f"cannot set the scale of relevance. Give an anchor at another position, such as {best}: "
+        f"TrustEM(anchor=TrustAnchor(relevant=..., irrelevant=..., position={best}))."
+    )
+
+
+def _rescaled(lines: Lines, anchor: TrustAnchor) -> FloatArray:
+    """gamma on the anchor's scale."""
+    r = anchor.position - 1
+    at_anchor = lines.alpha[r] * lines.gamma + lines.beta[r]
+    return (at_anchor - anchor.irrelevant) / (anchor.relevant - anchor.irrelevant)
