@@ -11,6 +11,7 @@ from untilt._version import __version__
 from untilt.errors import UntiltError
 
 _NAMES = {
+    "untilt.bias.affine_curves": "TrustAnchor",
     "untilt.bias.audit": "audit",
     "untilt.bias.harvesting": "AdjacentChain AllPairs Pivot",
     "untilt.bias.identifiability": "position_graph",
@@ -18,7 +19,9 @@ _NAMES = {
     "untilt.bias.plan": "plan_swaps",
     "untilt.bias.position_bias": "PositionBias",
     "untilt.bias.randomized": "ShuffledTop",
+    "untilt.bias.regression_em": "RegressionEM",
     "untilt.bias.swaps": "AdjacentSwap PivotSwap",
+    "untilt.bias.trust": "TrustEM",
     "untilt.clickmodels.cascade": "CM",
     "untilt.clickmodels.ccm": "CCM",
     "untilt.clickmodels.compare": "compare_click_models",

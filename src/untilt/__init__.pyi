@@ -1,4 +1,5 @@
 from untilt._version import __version__ as __version__
+from untilt.bias.affine_curves import TrustAnchor as TrustAnchor
 from untilt.bias.audit import audit as audit
 from untilt.bias.harvesting import AdjacentChain as AdjacentChain
 from untilt.bias.harvesting import AllPairs as AllPairs
@@ -12,8 +13,10 @@ from untilt.bias.known import PowerLaw as PowerLaw
 from untilt.bias.plan import plan_swaps as plan_swaps
 from untilt.bias.position_bias import PositionBias as PositionBias
 from untilt.bias.randomized import ShuffledTop as ShuffledTop
+from untilt.bias.regression_em import RegressionEM as RegressionEM
 from untilt.bias.swaps import AdjacentSwap as AdjacentSwap
 from untilt.bias.swaps import PivotSwap as PivotSwap
+from untilt.bias.trust import TrustEM as TrustEM
 from untilt.clickmodels.cascade import CM as CM
 from untilt.clickmodels.ccm import CCM as CCM
 from untilt.clickmodels.compare import compare_click_models as compare_click_models

@@ -16,6 +16,8 @@ _ESTIMATORS = {
     "AdjacentChain": "untilt.bias.harvesting",
     "Pivot": "untilt.bias.harvesting",
     "AllPairs": "untilt.bias.harvesting",
+    "RegressionEM": "untilt.bias.regression_em",
+    "TrustEM": "untilt.bias.trust",
 }
 
 

@@ -121,6 +121,7 @@ class CrossFittedTrees:
         self.boosters = [
             lightgbm.Booster(_params(options), binned) for _ in range(int(self.fold.max()) + 1)
         ]
+        self.scale = len(features) / float(cells.impressions.sum())
         self.base = 0.0
         self.scores = np.zeros((len(self.boosters), len(features)))
 
@@ -137,7 +138,8 @@ class CrossFittedTrees:
         """One more tree in each booster, on the clicks of the other folds."""
         for held_out, booster in enumerate(self.boosters):
             gradient, information = self._gradient(held_out, alpha, beta)
-            booster.update(fobj=lambda *_, pair=(gradient, information): pair)
+            pair = self.scale * gradient, self.scale * information
+            booster.update(fobj=lambda *_, pair=pair: pair)
             self.scores[held_out] = self.base + _training_scores(booster)
 
     def _gradient(
@@ -218,8 +220,9 @@ def _params(options: TreeOptions) -> dict[str, Any]:
         "learning_rate": options.learning_rate,
         "num_leaves": options.n_leaves,
         "min_data_in_leaf": options.min_data_in_leaf,
-        # About one impression whose click would tell relevance without doubt.
-        "min_sum_hessian_in_leaf": 1.0,
+        # Gradients are per impression of an average document, so that twice the sessions of
+        # the same clicks give the same trees.
+        "min_sum_hessian_in_leaf": 1e-3,
         "feature_fraction": 0.9,
         "seed": options.seed,
     }

@@ -28,6 +28,7 @@ from untilt.errors import IdentifiabilityError, OptionError
 from untilt.logs.clicklog import ClickLog
 
 TRUST = "clicks follow P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma))"
+EVEN_PLUS = "a convention: eps+ is the same at all positions"
 # Without an anchor these shares of the documents, by relevance, are gamma 0 and gamma 1.
 LEAST_RELEVANT, MOST_RELEVANT = 0.01, 0.99
 
@@ -45,8 +46,9 @@ class TrustEM(EMEstimator):
       scale is a convention: of the fitted documents, gamma 0 is the 1% quantile and gamma 1 the
       99% quantile. Rankers need no anchor: (click - beta_k) / alpha_k is unbiased for a relevance
       that orders documents the same way, on any scale;
-    - theta, eps+ and eps- apart from their products are not identified at all. `bias_` has
-      eps+ = 1, so that its examination is theta_k eps+_k, unless `examination` is given.
+    - theta, eps+ and eps- apart from their products are not identified at all. `bias_` has the
+      same eps+ everywhere and theta_1 = 1, unless `examination` is given. Its alpha and beta
+      (`bias_.affine()`) do not depend on this choice.
 
     "keep eps+ > eps-": alpha is kept above 0; the mirror image (relevant taken for irrelevant) fits
     as well.
@@ -160,26 +162,33 @@ class TrustEM(EMEstimator):
         # An estimate a little below 0 is noise: no irrelevant document is clicked less than never.
         beta = np.maximum(curves.beta, 0)
         relevant = np.maximum(curves.alpha + beta, FLOOR)
-        both = np.hstack([np.eye(curves.depth), np.eye(curves.depth)])
-        covariance = both @ curves.covariance @ both.T
-        theta = relevant
-        if self.examination is not None:
-            known = as_position_bias(self.examination, curves.depth)
-            theta, covariance = known.at(np.arange(1, curves.depth + 1)), np.zeros_like(covariance)
+        theta, covariance = self._examination(relevant)
         source = FEATURES_EXPLAIN if by_features else SAME_RELEVANCE
         return PositionBias(
             theta,
+            covariance=covariance,
             eps_plus=relevant / theta,
             eps_minus=beta / theta,
             method=f"TrustEM ({'features' if by_features else 'counts'})",
-            assumes=(TRUST, source, *self._scale()),
+            assumes=(TRUST, source, *self._conventions()),
             status=status,
-            relative=self.anchor is None,
+            relative=self.examination is None,
             level=self.level,
-            covariance=covariance,
         )
 
-    def _scale(self) -> tuple[str, ...]:
+    def _examination(self, relevant: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """theta with its covariance: as given, else so that eps+ is the same everywhere."""
+        depth = len(relevant)
+        if self.examination is not None:
+            known = as_position_bias(self.examination, depth)
+            return known.at(np.arange(1, depth + 1)), np.zeros((depth, depth))
+        theta = relevant / relevant[0]
+        jacobian = np.eye(depth)
+        jacobian[:, 0] -= theta
+        jacobian = np.hstack([jacobian, jacobian]) / relevant[0]
+        return theta, jacobian @ self.curves_.covariance @ jacobian.T
+
+    def _conventions(self) -> tuple[str, ...]:
         anchor = self.curves_.anchor
         rates = (
             f"relevant documents are clicked with probability {anchor.relevant:.4g} at position "
@@ -188,7 +197,7 @@ class TrustEM(EMEstimator):
         scale = f"given: {rates}"
         if self.anchor is None:
             scale = f"a convention: gamma 0 and 1 are the 1% and 99% documents, so that {rates}"
-        theta = "examination as given" if self.examination is not None else "a convention: eps+ = 1"
+        theta = "examination as given" if self.examination is not None else EVEN_PLUS
         return (scale, theta)
 
     def _check_anchor(self, depth: int) -> None:
