@@ -47,9 +47,10 @@ class ShuffledTop(BiasEstimator):
         self.level = level
 
     def _estimate(self, log: ClickLog) -> PositionBias:
-        shuffled = log.take(shuffled_lists(log, self.ranker))
+        chosen = shuffled_lists(log, self.ranker)
+        shuffled = log if chosen.all() else log.take(chosen)
         top = _checked_top(shuffled, self.top)
-        used = shuffled.top(top)
+        used = shuffled if top == shuffled.depth else shuffled.top(top)
         at_k, at_first = _clicks(used.indptr, used.position, used.label, used.sessions, top)
         _check_clicks(at_k, at_first)
         doubt = _doubt(used, at_k, at_first)

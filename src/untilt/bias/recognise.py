@@ -73,7 +73,9 @@ def swapped_lists(log: ClickLog, ranker: SwapNames) -> tuple[BoolArray, IntArray
         told = [ranker.get(name) for name in names]
     else:
         told = [(swap_of if ranker is None else ranker)(name) for name in names]
-    pairs = np.array([_pair(name, said) for name, said in zip(names, told, strict=True)])
+    pairs = np.array(
+        [_pair(name, said) for name, said in zip(names, told, strict=True)], dtype=np.int64
+    )
     part = np.array([said is not None for said in told])[log.ranker]
     swapped = pairs[log.ranker]
     if not np.any(part & (swapped[:, 1] > 0)):

@@ -2,6 +2,8 @@
 
 from abc import abstractmethod
 
+import numpy as np
+
 from untilt._core.arrays import IntArray
 from untilt._core.suggest import check_choice
 from untilt.bias.base import BiasEstimator
@@ -36,13 +38,13 @@ class SwapEstimator(BiasEstimator):
         edges = self._edges(depth)
         method = type(self).__name__
         _check_swapped(swapped, edges, method)
-        lists = log.take(part)
+        lists = log if part.all() else log.take(part)
         assumes = (POSITION_BASED, AT_RANDOM)
         if self.within == "length":
             return pooled_bias(
                 lists, swapped, edges, method=method, level=self.level, assumes=assumes
             )
-        cells = cells_of(lists.top(depth))
+        cells = cells_of(lists.top(depth) if depth < lists.depth else lists)
         return tree_bias(cells, edges, "session", method=method, level=self.level, assumes=assumes)
 
 
@@ -134,7 +136,9 @@ class AdjacentSwap(SwapEstimator):
 
 
 def _check_swapped(swapped: IntArray, edges: list[tuple[int, int]], method: str) -> None:
-    done = {(int(a), int(b)) for a, b in swapped if b > 0}
+    # As one number each: a set over millions of lists would take longer than the estimate.
+    code = np.unique(swapped[:, 0] * 2**32 + swapped[:, 1])
+    done = set(zip((code >> 32).tolist(), (code % 2**32).tolist(), strict=True))
     missing = [edge for edge in edges if edge not in done]
     if missing:
         k, l = missing[0]  # noqa: E741  the formula's symbols
