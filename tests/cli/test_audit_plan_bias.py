@@ -1,0 +1,258 @@
+"""`untilt audit`, `untilt plan` and `untilt bias` on simulated logs whose truth is beside them."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from untilt.bias import ALL_BIAS_ESTIMATORS
+from untilt.bias.audit import audit
+from untilt.bias.audit_advice import method_name
+from untilt.bias.plan import plan_swaps
+from untilt.bias.position_bias import PositionBias
+from untilt.cli.bias import METHODS
+from untilt.cli.main import app
+from untilt.logs.read import read_log
+from untilt.simulation.parquet import simulate_to_parquet
+from untilt.simulation.protocols import DLA, Shuffle, Swap
+from untilt.simulation.synthetic import make_judged
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    """Folders with clicks.parquet and documents.parquet, one per protocol."""
+    root = tmp_path_factory.mktemp("logs")
+    judged = make_judged(n_queries=120, n_features=6, seed=2)
+    protocols = {
+        "harvest": "harvest",
+        "swap": Swap(depth=5),
+        "adjacent": Swap(adjacent=True, depth=4),
+        "shuffle": Shuffle(top=3, depth=5),
+        "plain": DLA(depth=4),
+        "dwell": "dwell",
+    }
+    for name, protocol in protocols.items():
+        simulate_to_parquet(judged, root / name, protocol, n_sessions=8_000, seed=1)
+    return root
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def said(*arguments) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.stderr
+    return " ".join(result.stdout.split())
+
+
+def facts(*arguments):
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def refused(*arguments) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == "" or "error" not in result.stdout
+    assert "Traceback" not in result.stderr
+    return " ".join(result.stderr.split())
+
+
+# ---- audit
+
+
+def test_the_audit_of_a_file_is_that_of_the_log(logs):
+    path = logs / "harvest" / "clicks.parquet"
+    found = facts("audit", path, "--documents", logs / "harvest" / "documents.parquet")
+    log = read_log(path, documents=logs / "harvest" / "documents.parquet")
+    expected = audit(log).to_dict()
+    assert found["identifiability"]["components"] == [list(range(1, 11))]
+    assert found["advice"] == expected["advice"]
+    assert found["sessions"] == 8_000
+    assert found["click_rates"]["rate"] == pytest.approx(expected["click_rates"]["rate"])
+    weights = [edge["weight"] for edge in found["identifiability"]["edges"]]
+    assert weights == pytest.approx(
+        [edge["weight"] for edge in audit(log).to_dict()["identifiability"]["edges"]]
+    )
+
+
+def test_people_read_the_verdict_and_what_to_do(logs):
+    path = logs / "swap" / "clicks.parquet"
+    text = said("audit", path)
+    assert "can position bias be told? - Yes" in text
+    assert "Use PivotSwap" in text
+    assert "--method pivot-swap --pivot 1" in text
+    assert "pairs of positions share documents" in text
+
+
+def test_the_command_that_the_audit_advises_runs(logs):
+    """Taken from the JSON, with the path in the place of LOG."""
+    path = logs / "swap" / "clicks.parquet"
+    command = facts("audit", path)["advice"]["command"]
+    arguments = command.replace("LOG", str(path)).split()[1:]
+    found = facts(*arguments)
+    assert found["method"] == "PivotSwap"
+    assert len(found["examination"]) == 5
+
+
+def test_the_graph_is_drawn(logs, tmp_path):
+    path = logs / "shuffle" / "clicks.parquet"
+    found = facts("audit", path, "--plot", tmp_path / "graph.png")
+    assert found["plot"] == str(tmp_path / "graph.png")
+    assert (tmp_path / "graph.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_wrong_name_for_the_picture_is_refused_before_the_log_is_read(tmp_path):
+    message = refused("audit", tmp_path / "no such log.parquet", "--plot", tmp_path / "graph.gif")
+    assert ".png" in message
+    assert "graph.gif" in message
+
+
+# ---- bias
+
+
+def test_the_methods_on_the_command_line_are_the_estimators():
+    assert {method_name(kind.__name__) for kind in ALL_BIAS_ESTIMATORS} == set(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("log", "method", "name", "options"),
+    [
+        ("harvest", "all-pairs", "AllPairs", {}),
+        ("harvest", "allpairs", "AllPairs", {"depth": 4}),
+        ("harvest", "AdjacentChain", "AdjacentChain", {}),
+        ("harvest", "pivot", "Pivot", {"pivot": 2}),
+        ("swap", "pivot-swap", "PivotSwap", {"within": "length"}),
+        ("adjacent", "adjacent-swap", "AdjacentSwap", {}),
+        ("shuffle", "shuffled-top", "ShuffledTop", {}),
+    ],
+)
+def test_each_method_is_its_estimator(logs, log, method, name, options):
+    path = logs / log / "clicks.parquet"
+    asked = [part for key, value in options.items() for part in (f"--{key}", value)]
+    found = facts("bias", path, "--method", method, *asked)
+    kind = next(kind for kind in ALL_BIAS_ESTIMATORS if kind.__name__ == name)
+    expected = kind(**options).fit(read_log(path)).bias_
+    assert found["method"] == expected.method == name
+    assert found["examination"] == pytest.approx(expected.examination)
+    assert found["low"] == pytest.approx(expected.low)
+    assert found["assumes"] == list(expected.assumes)
+
+
+def test_em_takes_features_and_a_seed(logs):
+    folder = logs / "plain"
+    found = facts(
+        *("bias", folder / "clicks.parquet", "--documents", folder / "documents.parquet"),
+        *("--seed", "3", "--relevance", "features"),
+    )
+    assert found["method"].startswith("RegressionEM")
+    assert "a model of relevance" in found["why"]
+    trust = facts("bias", logs / "harvest" / "clicks.parquet", "--method", "trust-em")
+    assert len(trust["eps_minus"]) == len(trust["examination"]) == 10
+    assert "eps-" in said("bias", logs / "harvest" / "clicks.parquet", "--method", "trust-em")
+
+
+def test_auto_is_what_the_audit_advises(logs):
+    assert facts("bias", logs / "shuffle" / "clicks.parquet")["method"] == "ShuffledTop"
+    assert facts("bias", logs / "adjacent" / "clicks.parquet")["method"] == "AdjacentSwap"
+    text = said("bias", logs / "harvest" / "clicks.parquet")
+    assert "AllPairs: 3 rankers disagree" in text
+    assert "It assumes that" in text
+
+
+def test_without_a_way_to_tell_auto_refuses_and_names_the_swap(logs):
+    message = refused("bias", logs / "plain" / "clicks.parquet")
+    assert "cannot tell its position bias" in message
+    assert "swap positions 1 and 2" in message.lower()
+    message = refused("bias", logs / "plain" / "clicks.parquet", "--method", "all-pairs")
+    assert "swap positions 1 and 2" in message
+
+
+def test_the_curve_is_written_and_drawn(logs, tmp_path):
+    path = logs / "harvest" / "clicks.parquet"
+    found = facts(
+        *("bias", path, "--method", "all-pairs"),
+        *("--out", tmp_path / "bias.json", "--plot", tmp_path / "bias.png"),
+    )
+    saved = PositionBias.load(tmp_path / "bias.json")
+    assert saved.examination.tolist() == found["examination"]
+    assert (tmp_path / "bias.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("shape", ["smooth", "power-law"])
+def test_a_shape_can_be_put_on_the_curve(logs, shape):
+    found = facts("bias", logs / "harvest" / "clicks.parquet", "--shape", shape)
+    assert np.all(np.diff(found["examination"]) <= 0)
+    assert found["method"].startswith("AllPairs, then")
+    assert (found["eta"] is not None) == (shape == "power-law")
+
+
+def test_wrong_input_of_bias_is_a_short_message(logs, tmp_path):
+    path = logs / "harvest" / "clicks.parquet"
+    assert "Did you mean 'all-pairs'" in refused("bias", path, "--method", "all-pair")
+    assert "AllPairs has no option --pivot" in refused(
+        "bias", path, "--method", "all-pairs", "--pivot", "2"
+    )
+    assert "level" in refused("bias", path, "--level", "95")
+    assert "needs clicks, 0 or 1" in refused(
+        *("bias", logs / "dwell" / "clicks.parquet", "--label", "dwell", "--method", "all-pairs")
+    )
+    refused("bias", tmp_path / "nothing.parquet")
+
+
+# ---- plan
+
+
+def test_a_plan_from_rates_is_that_of_the_function():
+    found = facts("plan", "--rates", "0.3,0.2,0.1", "--sessions-per-day", "5000", "--share", "0.2")
+    expected = plan_swaps([0.3, 0.2, 0.1], sessions_per_day=5000, share=0.2)
+    assert found["sessions"] == expected.sessions
+    assert found["days"] == expected.sessions / 5000
+    assert [swap["sessions"] for swap in found["swaps"]] == [
+        swap.sessions for swap in expected.swaps
+    ]
+
+
+def test_a_plan_from_a_log_with_a_guess(logs, tmp_path):
+    path = logs / "plain" / "clicks.parquet"
+    found = facts("plan", path, "--examination", "eye-tracking:1", "--pairs", "adjacent")
+    curve = [0.68, 0.61, 0.48, 0.34]
+    expected = plan_swaps(
+        read_log(path), sessions_per_day=10_000, pairs="adjacent", examination=curve
+    )
+    assert found["sessions"] == expected.sessions
+    assert found["clicks_lost"] == pytest.approx(expected.clicks_lost)
+    assert not found["is_bound"]
+    PositionBias(curve).save(tmp_path / "guess.json")
+    again = facts("plan", path, "--examination", tmp_path / "guess.json", "--pairs", "adjacent")
+    assert again["sessions"] == found["sessions"]
+
+
+def test_people_read_the_plan():
+    text = said("plan", "--rates", "0.3,0.2,0.1", "--pivot", "2", "--within", "length")
+    assert "sessions, " in text
+    assert "1 and 2" in text
+    assert "position 3: 20% wide" in text
+    assert "at most" in text
+    assert 'PivotSwap(pivot=2, within="length")' in text
+
+
+def test_wrong_input_of_plan_is_a_short_message(logs):
+    path = logs / "plain" / "clicks.parquet"
+    assert "Give either" in refused("plan")
+    assert "Give either" in refused("plan", path, "--rates", "0.3,0.2")
+    assert "numbers between 0 and 1" in refused("plan", "--rates", "0.3;0.2")
+    assert "width must be above 0" in refused("plan", "--rates", "0.3,0.2", "--width", "0")
+    assert "share" in refused("plan", "--rates", "0.3,0.2", "--share", "1.5")
+    assert "depth" in refused("plan", path, "--depth", "40")
+    assert "file of an estimate" in refused("plan", path, "--examination", "power-lw:1")
+
+
+@pytest.mark.parametrize("command", ["audit", "plan", "bias"])
+def test_help_has_an_example(command):
+    text = said(command, "--help")
+    assert f"untilt {command}" in text
+    assert "--json" in text
