@@ -170,12 +170,16 @@ class PositionBias:
         return smooth(self)
 
     def plot(
-        self, others: "Mapping[str, PositionBias] | None" = None, *, title: str | None = None
+        self,
+        others: "Mapping[str, PositionBias] | None" = None,
+        *,
+        name: str | None = None,
+        title: str | None = None,
     ) -> "alt.LayerChart":
-        """An Altair chart of the curve with its band, beside other curves by name."""
+        """An Altair chart of the curve (by `name`) with its band, beside other curves by name."""
         from untilt.bias.plot import plot
 
-        return plot({self.method: self, **(others or {})}, title=title)
+        return plot({name or self.method: self, **(others or {})}, title=title)
 
     def to_json(self) -> str:
         """This bias as JSON text, exact to the last bit."""
