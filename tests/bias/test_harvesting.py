@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from untilt.bias.all_pairs import maximise
 from untilt.bias.cells import cells_of
-from untilt.bias.harvesting import AdjacentChain, AllPairs, Pivot
+from untilt.bias.harvesting import AdjacentChain, AllPairs, Pivot, tree_flows
 from untilt.bias.inference import sandwich
-from untilt.bias.pair_sums import pair_sums
+from untilt.bias.pair_sums import pair_sums, scores_by_query, scores_by_session
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 
 HARVESTERS = [AdjacentChain, Pivot, AllPairs]
@@ -96,9 +97,6 @@ def test_clustered_errors_are_the_delta_method_over_queries(rng, make_log, make_
     z = np.cumsum(steps, axis=1)
     clustered = np.sqrt(np.diag(z.T @ z) * 40 / 39)
     bias = AdjacentChain().fit(log).bias_
-    from untilt.bias.harvesting import tree_flows
-    from untilt.bias.pair_sums import scores_by_query, scores_by_session
-
     found, flows = tree_flows(pair_sums(cells, "session"), [(1, 2), (2, 3), (3, 4)])
     M, n = scores_by_query(cells, "session", flows.gain, flows.offset)
     assert n == 40
@@ -112,9 +110,6 @@ def test_clustered_errors_are_the_delta_method_over_queries(rng, make_log, make_
 
 def test_all_pairs_clustered_error_is_near_the_jackknife(rng, make_log, make_sessions):
     """Leaving out each query in turn gives the same error without any formula."""
-    from untilt.bias.all_pairs import maximise
-    from untilt.bias.pair_sums import scores_by_query
-
     n = 60
     log = make_log(make_sessions(rng, n_sessions=3000, n_queries=n))
     cells = cells_of(log)
@@ -141,6 +136,13 @@ def test_depth_is_the_top_of_the_log(shuffled_log):
 def test_a_depth_the_log_does_not_have(depth, shuffled_log):
     with pytest.raises(DepthError, match=r"depth must be one of the positions 1\.\.4"):
         AllPairs(depth=depth).fit(shuffled_log)
+
+
+@pytest.mark.parametrize("estimator", HARVESTERS)
+def test_one_position_alone(estimator, shuffled_log):
+    for asked, log in ((estimator(), shuffled_log.top(1)), (estimator(depth=1), shuffled_log)):
+        with pytest.raises(IdentifiabilityError, match="only position 1 is asked for or shown"):
+            asked.fit(log)
 
 
 @pytest.mark.parametrize("pivot", [0, 5])

@@ -168,13 +168,17 @@ def pivot_edges(pivot: int, depth: int) -> list[tuple[int, int]]:
 
 
 def _cells_to(log: ClickLog, depth: int | None) -> Cells:
-    if depth is None:
-        return cells_of(log)
+    depth = log.depth if depth is None else depth
     if not 1 <= depth <= log.depth:
         raise DepthError(
             f"depth must be one of the positions 1..{log.depth} of the log. Got {depth} instead."
         )
-    return cells_of(log.top(depth))
+    if depth == 1:
+        raise IdentifiabilityError(
+            "only position 1 is asked for or shown, and examination is relative to it: there is "
+            "nothing to estimate. Read the deeper positions of the log, too."
+        )
+    return cells_of(log if depth == log.depth else log.top(depth))
 
 
 def check_edges(
