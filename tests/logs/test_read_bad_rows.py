@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from untilt.errors import BadRowsError, ColumnError
+from untilt.logs import duck_lists
 from untilt.logs.read import DroppedRowsWarning, read_log, read_log_report
 
 GOOD = {
@@ -120,6 +121,23 @@ def test_at_most_five_examples():
     message = str(caught.value)
     assert "20 rows of the log" in message
     assert [f"session {i}," in message for i in range(6)] == [True] * 5 + [False]
+
+
+def test_a_bad_list_among_many_batches(monkeypatch):
+    """The fast path stops in the midst of its result, and the connection is used again."""
+    monkeypatch.setattr(duck_lists, "_BATCH_ROWS", 4)
+    n = 200
+    table = {
+        "query_id": list(range(n)) * 2,
+        "session_id": list(range(n)) * 2,
+        "doc_id": [1] * n + [2] * n,
+        "position": [1] * n + [2] * (n // 2) + [1] + [2] * (n - n // 2 - 1),
+        "click": [0] * 2 * n,
+    }
+    log, report = read_log_report(pa.table(table), on_bad="drop")
+    assert (report.n_dropped, log.n_sessions) == (2, n - 1)
+    with pytest.raises(BadRowsError, match=f"session {n // 2}, query {n // 2}: position 1"):
+        read_log(pa.table(table))
 
 
 def test_a_bad_time_matters_only_where_time_is_kept():

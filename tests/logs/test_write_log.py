@@ -250,7 +250,7 @@ def survives(log, path, documents, contents, **options):
 
 
 slow_start = settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -2,17 +2,23 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
+from untilt._core.arrays import AnyArray
 from untilt.errors import FileFormatError, OptionError
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+
+T = TypeVar("T")
 
 # Half of the memory for DuckDB: the other half is for the arrays that come out, and for others.
 _MEMORY_SHARE = 0.5
@@ -20,32 +26,63 @@ _MEMORY_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Bench:
-    """A connection of our own and a folder that goes away with it."""
+    """A connection of our own and a folder that goes away with it.
+
+    Statements run in a thread beside the caller's, which waits and can be interrupted: DuckDB by
+    itself looks for Ctrl-C only now and then, and may go on for as long as a statement lasts.
+    """
 
     connection: "duckdb.DuckDBPyConnection"
     scratch: Path
+    worker: ThreadPoolExecutor
 
     def run(self, sql: str) -> None:
         """Execute a statement that returns nothing of interest."""
-        self.connection.execute(sql)
+        self._wait_for(lambda: self.connection.execute(sql))
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """All rows of a small result."""
-        return list(self.connection.execute(sql).fetchall())
+        return self._wait_for(lambda: list(self.connection.execute(sql).fetchall()))
 
     def row(self, sql: str) -> tuple[Any, ...]:
         """The only row of a result."""
         (row,) = self.rows(sql)
         return row
 
+    def arrays(self, sql: str) -> dict[str, AnyArray]:
+        """A result as one array per column."""
+        found = self._wait_for(lambda: self.connection.execute(sql).fetchnumpy())
+        return {name: np.asarray(column) for name, column in found.items()}
+
     def batches(self, sql: str, *, size: int) -> "Iterator[pa.RecordBatch]":
         """A large result, in pieces of at most `size` rows; read all of it before the next call."""
-        yield from self.connection.sql(sql).to_arrow_reader(size)
+        reader = self._wait_for(lambda: self.connection.sql(sql).to_arrow_reader(size))
+        try:
+            while (batch := self._wait_for(lambda: next(reader, None))) is not None:
+                yield batch
+        finally:
+            reader.close()
 
     def columns(self, relation: str) -> dict[str, str]:
         """Column names and DuckDB types of a table, view or table function."""
         found = self.rows(f"DESCRIBE SELECT * FROM {relation}")
         return {row[0]: row[1] for row in found}
+
+    def _wait_for(self, work: Callable[[], T]) -> T:
+        future = self.worker.submit(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            self._stop(future)
+            raise
+
+    def _stop(self, future: "Future[T]") -> None:
+        while not future.done():
+            try:
+                self.connection.interrupt()
+                wait([future], timeout=0.1)
+            except KeyboardInterrupt:  # pressed again: it is being seen to
+                continue
 
 
 @contextmanager
@@ -65,10 +102,10 @@ def workbench(
             f"temp_directory must be a folder that can be written to. Got {temp_directory!r} "
             f"instead: {error.strerror}."
         ) from error
-    with scratch as folder:
+    with scratch as folder, ThreadPoolExecutor(1, thread_name_prefix="duckdb") as worker:
         connection = _connect(memory_limit, threads, Path(folder))
         try:
-            yield Bench(connection, Path(folder))
+            yield Bench(connection, Path(folder), worker)
         finally:
             connection.close()
 
@@ -130,11 +167,6 @@ def in_our_words(what: str) -> Iterator[None]:
             f"{what} did not fit: {_in_short(error)}. Raise memory_limit, or point "
             f"temp_directory to a disk with more room."
         ) from error
-    except (duckdb.InterruptException, RuntimeError) as error:
-        # Ctrl-C during a query comes out of DuckDB as a RuntimeError of its own.
-        if "interrupted" in str(error).lower():
-            raise KeyboardInterrupt from error
-        raise
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException):
         raise
     except (duckdb.Error, pa.ArrowException, UnicodeDecodeError, OSError) as error:

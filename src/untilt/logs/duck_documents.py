@@ -73,7 +73,7 @@ def _check_pairs(bench: Bench, fields: tuple[Field, ...]) -> None:
 
 
 def _fetch(bench: Bench, fields: tuple[Field, ...]) -> Documents:
-    queries = bench.connection.execute("SELECT query_id, n FROM queries ORDER BY q").fetchnumpy()
+    queries = bench.arrays("SELECT query_id, n FROM queries ORDER BY q")
     first = ragged.indptr_of(np.asarray(queries["n"], dtype=np.int64))
     doc_id: AnyArray = np.empty(int(first[-1]), dtype=_id_type(bench))
     names = [field.alias for field in fields[2:]]

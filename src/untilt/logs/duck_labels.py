@@ -50,7 +50,7 @@ def _by_dictionary(bench: Bench, view: str, n_labels: int) -> LabelCode:
         f"CAST(row_number() OVER (ORDER BY {', '.join(names)}) - 1 AS UBIGINT) AS label_code "
         f"FROM (SELECT DISTINCT {doubles} FROM {view})"
     )
-    found = bench.connection.execute("SELECT * FROM label_values ORDER BY label_code").fetchnumpy()
+    found = bench.arrays("SELECT * FROM label_values ORDER BY label_code")
     values = np.array([found[name] for name in names], dtype=np.float64)
     on = " AND ".join(f"CAST(i.{name} AS DOUBLE) = v.{name}" for name in names)
     bits = max(1, (values.shape[1] - 1).bit_length())

@@ -159,7 +159,8 @@ def _read(
         clicks, summary = assemble(bench, wanted, "impressions", view)
         return clicks, ReadReport(log.source.what, summary.n_rows, 0, (), ignored)
     except SuspectError:
-        return _without_bad_rows(bench, request, wanted, view, log.source.what, ignored)
+        pass  # and out of this block, so that no frame of it keeps a result open
+    return _without_bad_rows(bench, request, wanted, view, log.source.what, ignored)
 
 
 def _without_bad_rows(

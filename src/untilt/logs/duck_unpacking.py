@@ -49,7 +49,7 @@ def unpacker(bench: Bench, packed: Packed) -> Unpacker:
     parts = []
     for name, packing in packed.parts:
         words = ", ".join(packing.words)
-        found = bench.connection.execute(f"SELECT {words} FROM {name} ORDER BY code").fetchnumpy()
+        found = bench.arrays(f"SELECT {words} FROM {name} ORDER BY code")
         parts.append((np.column_stack([found[word] for word in packing.words]), packing))
     return Unpacker(packed.packing, tuple(parts))
 
