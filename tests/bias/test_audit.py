@@ -249,6 +249,30 @@ def test_one_off_queries_are_compared_by_length_or_by_shuffle(judged):
     assert audit(one_off_queries(shuffled)).advice.estimator == "ShuffledTop"
 
 
+@pytest.mark.parametrize("names", [("swap:1-2", "swap:1-4"), ("swap:1-2", "swap:3-4")])
+def test_swaps_with_a_hole_are_not_sent_to_an_estimator_that_refuses_them(names):
+    """Position 3 was never swapped with 1, nor 2 with 3; both swap estimators would raise."""
+    a, b = ([int(k) - 1 for k in name[5:].split("-")] for name in names)
+    lists = [np.arange(4) for _ in range(3)]
+    lists[1][a] = lists[1][a[::-1]]
+    lists[2][b] = lists[2][b[::-1]]
+    log = ClickLog(
+        query_id=[7],
+        doc_id=np.arange(4),
+        doc_query=np.zeros(4, dtype=int),
+        indptr=np.arange(0, 25, 4),
+        query=np.zeros(6, dtype=int),
+        count=[50] * 6,
+        document=np.concatenate([*lists, *lists]),
+        position=np.tile([1, 2, 3, 4], 6),
+        label=np.repeat([1.0, 0.0], 12),
+        ranker=[0, 1, 2] * 2,
+        ranker_names=("base", *names),
+    )
+    advice = audit(log).advice
+    assert (advice.estimator, dict(advice.options)) == ("AllPairs", {"depth": 2})
+
+
 def test_nothing_to_learn_is_said():
     dead = audit(small_log(label=np.zeros(7)))
     assert dead.advice.estimator == ""
@@ -310,6 +334,40 @@ def test_features_without_meaning_are_no_proxy(judged):
     assert not found.is_known
     assert "no position shows different documents of the same query" in found.method
     assert "features do not foresee clicks" in found.method
+    warned = " ".join(audit(replace(log, features=noise, feature_names=())).warnings)
+    assert "RegressionEM would take nearly all of the fall" in warned
+
+
+def test_prediction_is_a_ridge_regression_within_positions(judged):
+    """Cross-fitted weights against scikit-learn on rows centred at each position."""
+    from sklearn.linear_model import Ridge
+
+    from untilt.bias import audit_relevance
+
+    log = simulate(judged, DLA(), n_sessions=5_000, seed=1, n_threads=2).log
+    cells = cells_of(log)
+    document = np.repeat(cells.document, np.diff(cells.indptr))
+    train = np.repeat(cells.query, np.diff(cells.indptr)) % 2 == 0
+    standard = audit_relevance._Standard.of(log)
+    found = audit_relevance._ridge(standard, cells, document, train)
+    x = (log.features - log.features.mean(axis=0)) / log.features.std(axis=0)
+    x, y, n = x[document[train]].astype(float), cells.rate[train], cells.impressions[train]
+    for k in np.unique(cells.position[train]):
+        at = cells.position[train] == k
+        x[at] -= np.average(x[at], axis=0, weights=n[at])
+        y[at] -= np.average(y[at], weights=n[at])
+    model = Ridge(alpha=0.01 * n.sum(), fit_intercept=False).fit(x, y, sample_weight=n)
+    np.testing.assert_allclose(found, model.coef_, rtol=1e-4, atol=1e-7)
+
+
+def test_missing_infinite_and_constant_features_predict_nothing(judged):
+    log = simulate(judged, DLA(), n_sessions=5_000, seed=1, n_threads=2).log
+    odd = np.full((log.n_documents, 3), 7.0)
+    odd[::3, 1], odd[::5, 2] = np.nan, np.inf
+    more = replace(log, features=np.hstack([log.features, odd]), feature_names=())
+    cells = cells_of(log)
+    plain, found = by_prediction(log, cells), by_prediction(more, cells)
+    assert found.correlation == pytest.approx(plain.correlation, rel=1e-6)
 
 
 def slow_correlation(log: ClickLog) -> float:

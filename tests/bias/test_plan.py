@@ -193,6 +193,30 @@ def test_traffic_of_a_log_by_hand():
     np.testing.assert_array_equal(found.queries, [2])
 
 
+def test_short_lists_take_part_only_as_far_as_they_reach():
+    """Half of the lists end at 2: swaps of 1 and 3 can be made in the other half alone.
+
+    Whatever else is drawn, lists that reach 3 are as in a plan for them alone; a tenth of the
+    sessions there is twice as many draws of all.
+    """
+    rates = np.array([0.3, 0.2, 0.1])
+    theta, drawn = np.array([1, 0.8, 0.6]), np.array([0.5, 0.5])
+    design = pivot_design(1, 3)
+    half = Traffic(rates, rates**2, np.array([1, 1, 0.5]), 0.55)
+    whole = Traffic(rates, rates**2, np.ones(3), 0.6)
+    found = log_variance(design, half, theta, drawn, share=0.8, sessions=2000)
+    alone = log_variance(design, whole, theta, drawn, share=0.8, sessions=1000)
+    twice = log_variance(design, whole, theta, drawn, share=0.8, sessions=2000)
+    assert twice[2] < found[2] <= alone[2]
+    assert found[1] == pytest.approx(twice[1], rel=0.2)
+
+
+def test_click_rates_of_a_log_are_rates(world):
+    _, _, today = world
+    rates = today.log.ctr_by_position()
+    assert plan(rates, depth=4).sessions == plan(rates.rate, depth=4).sessions
+
+
 def test_sessions_whose_query_came_before(rng):
     """Against sessions drawn from the shares of the queries."""
     share = rng.dirichlet(np.ones(50))

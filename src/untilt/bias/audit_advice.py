@@ -43,16 +43,23 @@ class Interventions:
         return _most_common(self.swapped)
 
     @property
+    def deepest_swap(self) -> int:
+        """The lowest position that took part in a swap; 0 without any."""
+        return max((lower for _, lower in self.swapped), default=0)
+
+    @property
     def pivot_reach(self) -> int:
-        """Positions 1..reach were all swapped with the pivot."""
+        """The lowest swapped position, if all above it were swapped with the pivot; else 0."""
         partners = {k for pair in self.swapped if self.pivot in pair for k in pair}
-        return _reach(partners)
+        return self._if_whole(partners)
 
     @property
     def adjacent_reach(self) -> int:
-        """Each of the positions 1..reach was swapped with its neighbour."""
-        lower = {b for a, b in self.swapped if b == a + 1}
-        return _reach({1, *lower}) if lower else 0
+        """The lowest swapped position, if all neighbours above it were swapped; else 0."""
+        return self._if_whole({1, *(b for a, b in self.swapped if b == a + 1)})
+
+    def _if_whole(self, positions: Iterable[int]) -> int:
+        return self.deepest_swap if 0 < self.deepest_swap <= _reach(positions) else 0
 
 
 @dataclass(frozen=True)

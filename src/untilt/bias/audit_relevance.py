@@ -8,6 +8,7 @@ apart; clicks at the *same* position can, because examination is the same there.
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from untilt.bias.cells import Cells
@@ -115,59 +116,63 @@ def _cross_fitted(
 ) -> FloatArray:
     """(cells,) predictions of each half by the other half's model."""
     predicted = np.empty(len(document))
-    mean, spread = _standards(log)
+    standard = _Standard.of(log)
     for train, test in ((~second_half, second_half), (second_half, ~second_half)):
-        w = _ridge(log, cells, document, train, mean, spread)
-        predicted[test] = (_standard_features(log, mean, spread) @ w)[document[test]]
+        w = _ridge(standard, cells, document, train)
+        predicted[test] = standard.predict(w)[document[test]]
     return predicted
 
 
-def _standards(log: ClickLog) -> tuple[FloatArray, FloatArray]:
-    """Mean and spread of each feature over the documents; constant and missing ones count as 0."""
-    assert log.features is not None
-    known = np.isfinite(log.features)
-    x = np.where(known, log.features, 0.0).astype(np.float64)
-    n = np.maximum(1, known.sum(axis=0))
-    mean = x.sum(axis=0) / n
-    spread = np.sqrt(np.where(known, (x - mean) ** 2, 0).sum(axis=0) / n)
-    return mean, np.where(spread > 0, spread, np.inf)
+@dataclass(frozen=True, eq=False)
+class _Standard:
+    """Features less their mean, over their spread; missing, infinite and constant ones are 0."""
+
+    features: FloatArray
+    mean: FloatArray
+    spread: FloatArray
+
+    @classmethod
+    def of(cls, log: ClickLog) -> "_Standard":
+        assert log.features is not None
+        known = np.isfinite(log.features)
+        x = np.where(known, log.features, 0)
+        n = np.maximum(1, known.sum(axis=0))
+        mean = x.sum(axis=0, dtype=np.float64) / n
+        square = np.square(x, dtype=np.float64).sum(axis=0) / n
+        spread = np.sqrt(np.maximum(square - mean**2, 0))
+        # A spread that is rounding error alone is none.
+        return cls(log.features, mean, np.where(spread > 1e-6 * np.abs(mean), spread, np.inf))
+
+    def rows(self, documents: IntArray | slice) -> FloatArray:
+        with np.errstate(invalid="ignore"):
+            x = (self.features[documents] - self.mean) / self.spread
+        return np.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def predict(self, w: FloatArray) -> FloatArray:
+        """(documents,) x w, chunk by chunk."""
+        starts = range(0, len(self.features), CHUNK)
+        return np.concatenate([self.rows(slice(i, i + CHUNK)) @ w for i in starts])
 
 
-def _standard_features(
-    log: ClickLog, mean: FloatArray, spread: FloatArray, rows: IntArray | slice = slice(None)
-) -> FloatArray:
-    """Missing values stand at the mean."""
-    assert log.features is not None
-    return np.nan_to_num((log.features[rows] - mean) / spread, nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def _ridge(
-    log: ClickLog,
-    cells: Cells,
-    document: IntArray,
-    train: BoolArray,
-    mean: FloatArray,
-    spread: FloatArray,
-) -> FloatArray:
+def _ridge(standard: _Standard, cells: Cells, document: IntArray, train: BoolArray) -> FloatArray:
     """(X'NX + c I) w = X'Ny with X and y centred at each position, added up chunk by chunk."""
     rows = np.flatnonzero(train)
-    d, K = log.n_features, cells.depth
+    d, K = len(standard.mean), cells.depth
     gram, moment = np.zeros((d, d)), np.zeros(d)
     sums, clicks, shown = np.zeros((K, d)), np.zeros(K), np.zeros(K)
     for begin in range(0, len(rows), CHUNK):
         part = rows[begin : begin + CHUNK]
-        x = _standard_features(log, mean, spread, document[part])
+        x = standard.rows(document[part])
         n, place = cells.impressions[part], cells.position[part] - 1
-        nx = n[:, None] * x
-        gram += x.T @ nx
+        gram += x.T @ (n[:, None] * x)
         moment += x.T @ cells.clicks[part]
-        np.add.at(sums, place, nx)
+        sums += csr_array((n, (place, np.arange(len(part)))), shape=(K, len(part))) @ x
         clicks += np.bincount(place, weights=cells.clicks[part], minlength=K)
         shown += np.bincount(place, weights=n, minlength=K)
     # sum n (x - mean_k)(x - mean_k)' = sum n x x' - sum_k s_k s_k' / n_k, and so for the clicks.
-    share = sums / np.maximum(shown, 1)[:, None]
-    gram -= sums.T @ share
-    moment -= share.T @ clicks
+    mean = sums / np.maximum(shown, 1)[:, None]
+    gram -= sums.T @ mean
+    moment -= mean.T @ clicks
     return np.linalg.solve(gram + SHRINKAGE * max(1.0, shown.sum()) * np.eye(d), moment)
 
 

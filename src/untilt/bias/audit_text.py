@@ -288,6 +288,11 @@ def _about_features(audit: "Audit") -> Iterator[str]:
     if audit.missing_features:
         shares = [f"{name} ({share:.1%})" for name, share in audit.missing_features.items()]
         yield f"Features that are missing for some documents: {listed(shares)}."
+    if audit.advice.estimator == "RegressionEM" and not audit.relevance.is_known:
+        yield (
+            "The features do not foresee clicks within a position, so RegressionEM would take "
+            "nearly all of the fall of the click rates for position bias. A swap would tell."
+        )
 
 
 def _about_candidates(audit: "Audit") -> Iterator[str]:

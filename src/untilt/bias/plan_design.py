@@ -107,14 +107,11 @@ def log_variance(
     """
     noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
     reach = traffic.reach * sessions
-    swapped = share * drawn * reach[[lower - 1 for _, lower in design.pairs]]
-    touched = np.zeros(traffic.depth)
-    for (a, b), s in zip(design.pairs, swapped, strict=True):
-        touched[[a - 1, b - 1]] += s
+    untouched = reach[:, None] - _touched(design, reach, share * drawn)
     home, away = np.zeros((len(design.pairs), traffic.depth)), np.zeros(len(design.pairs))
     for p, (a, b) in enumerate(design.pairs):
-        i, j, s = a - 1, b - 1, swapped[p]
-        n = reach[j] - touched[[i, j]]
+        i, j = a - 1, b - 1
+        s, n = share * drawn[p] * reach[j], untouched[j, [i, j]]
         w = s * n / (s + n)
         # Of the weight a share e is left, and so of the squares that noise is multiplied by.
         e = np.array([traffic.repeated(s + n_home) for n_home in n])
@@ -122,8 +119,16 @@ def log_variance(
         home[p, i], home[p, j] = np.sqrt(e) * w * [-1 / above, 1 / below]
         away[p] = e * w**2 @ [noise[i, j] / below**2, noise[j, i] / above**2] / s
     # Untouched places serve several pairs, so their parts are added before they are squared.
-    at_home = (design.path @ home) ** 2 @ (np.diag(noise) / (reach - touched))
+    at_home = (design.path @ home) ** 2 @ (np.diag(noise) / np.diag(untouched))
     return at_home + design.path**2 @ away
+
+
+def _touched(design: Design, reach: FloatArray, probability: FloatArray) -> FloatArray:
+    """(K, K) entry [j, i]: sessions whose list reaches j and in which i takes part in a swap."""
+    touched = np.zeros((len(reach), len(reach)))
+    for (a, b), chance in zip(design.pairs, probability, strict=True):
+        touched[:, [a - 1, b - 1]] += chance * np.minimum(reach, reach[b - 1])[:, None]
+    return touched
 
 
 def _swap_variance(pair: tuple[int, int], traffic: Traffic, theta: FloatArray) -> float:

@@ -12,6 +12,7 @@ from untilt.bias.base import check_clicks
 from untilt.bias.cells import Cells, cells_of
 from untilt.errors import DepthError, OptionError
 from untilt.logs.clicklog import ClickLog
+from untilt.logs.rates import ClickRates
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ def traffic_of(clicks: Any, depth: int | None) -> Traffic:
 
 def _numbers(clicks: Any) -> FloatArray:
     try:
-        return np.asarray(clicks, dtype=np.float64)
+        return np.asarray(clicks.rate if isinstance(clicks, ClickRates) else clicks, np.float64)
     except (TypeError, ValueError):
         return np.empty(0)
 
