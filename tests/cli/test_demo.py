@@ -28,13 +28,20 @@ def test_every_lesson_beats_the_one_before(demo):
     found, _ = demo
     value = {name: entry["value"] for name, entry in found["quality"].items()}
     assert list(value) == [
-        *("random order", "shown order", "raw clicks", "clicks, bias taken out", "labels"),
+        *(
+            "random order",
+            "shown order",
+            "raw clicks",
+            "clicks, IPS",
+            "clicks, PRS",
+            "clicks, pairwise debiasing",
+            "labels",
+        ),
     ]
     assert value["random order"] < value["shown order"] < value["raw clicks"] < value["labels"]
-    assert value["clicks, bias taken out"] > value["raw clicks"]
+    assert value["clicks, PRS"] > value["raw clicks"]
     assert found["share_of_gap"] == pytest.approx(
-        (value["clicks, bias taken out"] - value["raw clicks"])
-        / (value["labels"] - value["raw clicks"])
+        (value["clicks, PRS"] - value["raw clicks"]) / (value["labels"] - value["raw clicks"])
     )
 
 

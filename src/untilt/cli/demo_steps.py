@@ -18,9 +18,10 @@ from untilt.rankers.lambdamart import LambdaMART
 from untilt.report.charts import Curve, interval_chart, position_chart, save_chart, stacked
 from untilt.simulation.simulate import Simulation, simulate
 from untilt.simulation.synthetic import make_judged
-from untilt.weighting import PRS, Weighting
+from untilt.weighting import IPS, PRS, PairwiseDebiasing, Weighting
 
 METRIC = "ndcg@10"
+UNBIASED = "clicks, PRS"
 
 
 @dataclass(frozen=True)
@@ -118,15 +119,19 @@ def train_rankers(
     out: Output, simulation: Simulation, test: JudgedLists, size: Size, seed: int
 ) -> dict[str, Evaluation]:
     """The same learner on raw clicks, on clicks with the bias taken out, and on labels."""
-    out.heading("5. Three rankers: the same trees, other lessons")
+    out.heading("5. Five rankers: the same trees, other lessons")
     out.say(
-        "LambdaMART learns from raw clicks, from clicks weighted by propensity ratios (PRS, given "
-        "the true curve of step 2), and from labels, which real logs do not have."
+        "LambdaMART learns from raw clicks; from clicks with the bias taken out in three ways, by "
+        "inverse propensities (IPS) and propensity ratios (PRS), both given the true curve of step "
+        "2, and by pairwise debiasing, which is given none; and from labels, which real logs do "
+        "not have."
     )
     log, truth = simulation.log, simulation.truth
     lessons: dict[str, tuple[Weighting | None, ClickLog | JudgedLists]] = {
         "raw clicks": (None, log),
-        "clicks, bias taken out": (PRS(truth.bias), log),
+        "clicks, IPS": (IPS(truth.bias), log),
+        UNBIASED: (PRS(truth.bias), log),
+        "clicks, pairwise debiasing": (PairwiseDebiasing(), log),
         "labels": (None, truth.judged),
     }
     found = {}
@@ -149,12 +154,12 @@ def compare(out: Output, found: dict[str, Evaluation]) -> None:
         ],
     )
     clicks, unbiased, labels = (
-        estimates[name].value for name in ("raw clicks", "clicks, bias taken out", "labels")
+        estimates[name].value for name in ("raw clicks", UNBIASED, "labels")
     )
     out.record(quality={name: e.to_dict()[METRIC] for name, e in found.items()})
     if labels > clicks:
         share = (unbiased - clicks) / (labels - clicks)
-        out.say(f"Taking the bias out closes {share:.0%} of the gap between raw clicks and labels.")
+        out.say(f"PRS closes {share:.0%} of the gap between raw clicks and labels.")
         out.record(share_of_gap=share)
 
 
