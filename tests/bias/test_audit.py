@@ -7,8 +7,9 @@ import pytest
 
 from untilt.bias.audit import Audit, audit
 from untilt.bias.audit_advice import method_name
-from untilt.bias.audit_relevance import by_prediction, by_same_position, relevance_proxy
+from untilt.bias.audit_relevance import by_curve, by_prediction
 from untilt.bias.cells import cells_of
+from untilt.bias.position_bias import PositionBias
 from untilt.errors import OptionError
 from untilt.logs.clicklog import ClickLog
 from untilt.simulation.protocols import DLA, Shuffle, Swap
@@ -286,33 +287,51 @@ def test_nothing_to_learn_is_said():
 # ---- position and relevance
 
 
-def exact_cells(simulation):
-    """The log's cells with the clicks that are expected, and so many that noise does not count."""
-    cells = cells_of(simulation.log)
-    owner = np.repeat(cells.document, np.diff(cells.indptr))
-    chance = simulation.truth.behaviour.click_probability(owner, cells.position)
-    many = cells.impressions * 1e6
-    return replace(cells, impressions=many, clicks=many * chance)
+def true_correlation(simulation) -> float:
+    """Of position and true relevance, over impressions and within queries."""
+    log = simulation.log
+    n = log.row_count
+    query = np.repeat(log.query, np.diff(log.indptr))
+    relevance = simulation.truth.relevance[log.document]
+    centred = [
+        x - (np.bincount(query, n * x) / np.maximum(1, np.bincount(query, n)))[query]
+        for x in (relevance, log.position)
+    ]
+    (gg, gk), (_, kk) = (np.sum([[n * x * y for y in centred] for x in centred], axis=2)).tolist()
+    return gk / np.sqrt(gg * kk)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_correlation_by_the_same_position_is_found_without_the_noise(judged, seed):
+@pytest.mark.parametrize("protocol", [Swap(), Shuffle(), Shuffle(share=0.1)], ids=repr)
+def test_correlation_by_the_curve_is_the_true_one(judged, protocol, seed):
     labels = judged.labels + np.random.default_rng(seed).normal(size=len(judged))
-    simulation = simulate(judged, Swap(), ranker=labels, n_sessions=30_000, seed=seed, n_threads=2)
-    found = by_same_position(cells_of(simulation.log))
-    truth = by_same_position(exact_cells(simulation))
-    assert truth.correlation < -0.2  # a ranker that sees noisy labels is a good one
-    assert abs(found.correlation - truth.correlation) < 4 * found.std_error
-    assert found.std_error < 0.05
+    made = simulate(judged, protocol, ranker=labels, n_sessions=20_000, seed=seed, n_threads=2)
+    found = audit(made.log).relevance
+    truth = true_correlation(made)
+    assert abs(found.correlation - truth) < 4 * found.std_error
+    assert found.std_error < 0.06
+    assert (truth < -0.2) == (protocol != Shuffle())
 
 
-def test_a_shuffle_shows_no_correlation(judged):
-    simulation = simulate(judged, Shuffle(), n_sessions=20_000, seed=5, n_threads=2)
-    cells = cells_of(simulation.log)
-    found = by_same_position(cells)
-    assert abs(found.correlation) < 4 * found.std_error
-    by_features = by_prediction(simulation.log, cells)
-    assert abs(by_features.correlation) < 4 * by_features.std_error
+def test_documents_that_do_not_differ_give_no_proxy(judged):
+    """All documents equally relevant: epsilon = 1 makes every gamma 1."""
+    log = simulate(judged, Swap(clicks=DLA(epsilon=1.0)), n_sessions=10_000, seed=1).log
+    found = by_curve(cells_of(log), audit(log).evidence)
+    assert not found.is_known
+    assert "do not differ" in found.method
+
+
+def test_the_doubt_of_the_curve_is_part_of_the_error(judged):
+    log = simulate(judged, Swap(), n_sessions=10_000, seed=1, n_threads=2).log
+    curve = audit(log).evidence
+    found = by_curve(cells_of(log), curve)
+    sure = by_curve(cells_of(log), PositionBias(curve.examination))
+    doubtful = PositionBias(curve.examination, covariance=100 * curve.covariance)
+    unsure = by_curve(cells_of(log), doubtful)
+    assert found.correlation == sure.correlation == unsure.correlation
+    part, larger = (x.std_error**2 - sure.std_error**2 for x in (found, unsure))
+    assert part > 0
+    assert larger == pytest.approx(100 * part, rel=1e-6)
 
 
 def test_correlation_by_prediction_has_the_sign_of_the_ranker():
@@ -322,7 +341,7 @@ def test_correlation_by_prediction_has_the_sign_of_the_ranker():
     for sign in (1, -1):
         scores = sign * short.labels + noise
         log = simulate(short, DLA(), ranker=scores, n_sessions=20_000, seed=1, n_threads=2).log
-        found = relevance_proxy(log, cells_of(log))
+        found = audit(log).relevance
         assert "features" in found.method
         assert sign * found.correlation < -5 * found.std_error
 
@@ -332,7 +351,7 @@ def test_features_without_meaning_are_no_proxy(judged):
     noise = np.random.default_rng(0).normal(size=(log.n_documents, 5))
     found = audit(replace(log, features=noise, feature_names=())).relevance
     assert not found.is_known
-    assert "no position shows different documents of the same query" in found.method
+    assert "too few documents change places" in found.method
     assert "features do not foresee clicks" in found.method
     warned = " ".join(audit(replace(log, features=noise, feature_names=())).warnings)
     assert "RegressionEM would take nearly all of the fall" in warned
@@ -370,40 +389,38 @@ def test_missing_infinite_and_constant_features_predict_nothing(judged):
     assert found.correlation == pytest.approx(plain.correlation, rel=1e-6)
 
 
-def slow_correlation(log: ClickLog) -> float:
-    """The formula of `by_same_position`, session by session and group by group."""
+def slow_correlation(log: ClickLog, theta) -> float:
+    """The formula of `by_curve`, session by session and document by document."""
     shown, clicked = {}, {}
     for i in range(log.n_lists):
         for row in range(log.indptr[i], log.indptr[i + 1]):
-            cell = (int(log.query[i]), int(log.document[row]), int(log.position[row]))
-            shown[cell] = shown.get(cell, 0) + log.sessions[i]
-            clicked[cell] = clicked.get(cell, 0) + log.sessions[i] * log.label[row]
-    usual = {
-        d: sum(n * k for (_, e, k), n in shown.items() if e == d)
-        / sum(n for (_, e, _), n in shown.items() if e == d)
-        for d in set(log.document.tolist())
-    }
+            key = (int(log.query[i]), int(log.document[row]))
+            shown.setdefault(key, []).extend([int(log.position[row])] * int(log.sessions[i]))
+            clicked[key] = clicked.get(key, 0) + log.sessions[i] * log.label[row]
     A = B = C = 0.0
-    for group in {(q, k) for q, _, k in shown}:
-        cells = [c for c in shown if (c[0], c[2]) == group and shown[c] >= 2]
-        total = sum(shown[c] for c in cells)
-        mean_y = sum(clicked[c] for c in cells) / max(1, total)
-        mean_m = sum(shown[c] * usual[c[1]] for c in cells) / max(1, total)
-        for c in cells:
-            n, y, m = shown[c], clicked[c] / shown[c] - mean_y, usual[c[1]] - mean_m
-            p = clicked[c] / n
-            A, C = A + n * y * m, C + n * m * m
-            B += n * (y * y - p * (1 - p) / (n - 1) * (1 - n / total))
+    for query in {q for q, _ in shown}:
+        keys = [key for key in shown if key[0] == query]
+        places = np.concatenate([shown[key] for key in keys])
+        seen = {key: sum(theta[k - 1] for k in shown[key]) for key in keys}
+        gamma = {key: clicked[key] / seen[key] for key in keys}
+        mean = sum(len(shown[key]) * gamma[key] for key in keys) / len(places)
+        C += np.sum((places - places.mean()) ** 2)
+        for key in keys:
+            n, c = len(shown[key]), clicked[key]
+            squares = sum(theta[k - 1] ** 2 for k in shown[key])
+            noise = max(c - squares * (c * c - c) / seen[key] ** 2, 0) / seen[key] ** 2
+            A += n * (np.mean(shown[key]) - places.mean()) * (gamma[key] - mean)
+            B += n * (gamma[key] - mean) ** 2 - n * noise * (1 - n / len(places))
     return A / np.sqrt(B * C)
 
 
 def test_correlation_equals_the_slow_one(judged):
-    labels = judged.labels + np.random.default_rng(0).normal(size=len(judged))
     few = judged.take(np.arange(40))
-    labels = labels[: few.indptr[-1]]
-    log = simulate(few, Swap(depth=4), ranker=labels, n_sessions=4_000, seed=1, n_threads=2).log
-    found = by_same_position(cells_of(log))
-    assert found.correlation == pytest.approx(slow_correlation(log), rel=1e-9)
+    scores = few.labels + np.random.default_rng(0).normal(size=len(few))
+    log = simulate(few, Swap(depth=4), ranker=scores, n_sessions=4_000, seed=1, n_threads=2).log
+    curve = PositionBias([1, 0.8, 0.7, 0.5])
+    found = by_curve(cells_of(log), curve)
+    assert found.correlation == pytest.approx(slow_correlation(log, curve.examination), rel=1e-9)
 
 
 # ---- words, records, rules
@@ -506,3 +523,5 @@ def test_real_pages(data_dir):
     assert found.is_identified
     assert found.advice.estimator == "AllPairs"
     assert found.size.features == 0
+    # A web search engine does put what is relevant on top: -0.30 +- 0.09.
+    assert found.relevance.correlation < -2 * found.relevance.std_error

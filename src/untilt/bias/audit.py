@@ -140,6 +140,7 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
     rankers = checks.sessions_by_ranker(log)
     constant = checks.constant_features(log)
     done = interventions_of(clicks)
+    evidence = _evidence(clicks, graph, level)
     return Audit(
         label_name=log.label_name,
         is_binary=log.is_binary,
@@ -155,9 +156,9 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
         duplicate_impressions=checks.duplicate_impressions(log),
         sessions_with_gaps=checks.sessions_with_gaps(log),
         coverage=checks.coverage(log),
-        relevance=relevance_proxy(log, cells),
+        relevance=relevance_proxy(log, cells, evidence),
         graph=graph,
-        evidence=_evidence(log, graph, level),
+        evidence=evidence if log.is_binary else None,
         advice=advise(
             graph,
             done,
@@ -183,6 +184,6 @@ def _places(rates: ClickRates, which: Any) -> tuple[int, ...]:
 
 def _evidence(log: ClickLog, graph: PositionGraph, level: float) -> PositionBias | None:
     depth = comparable_depth(graph)
-    if depth < 2 or not log.is_binary:
+    if depth < 2:
         return None
     return AllPairs(depth=depth, level=level).fit(log).bias_

@@ -1,17 +1,19 @@
 """Does what stands higher also deserve it? Position against a proxy of relevance.
 
 A good production ranker puts relevant documents on top. Click rate by position then falls for two
-reasons, and only one of them is position bias. Clicks at different positions cannot tell them
-apart; clicks at the *same* position can, because examination is the same there.
+reasons, and only one of them is position bias. Where documents change places the two can be told
+apart; elsewhere features may stand in for relevance.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from untilt.bias.cells import Cells
+from untilt.bias.position_bias import PositionBias
+from untilt.bias.ratios import log_ratios
 from untilt.logs.clicklog import ClickLog
 
 SURE = 2.0  # standard errors that a proxy must lie above 0 to count as one
@@ -29,7 +31,7 @@ class RelevanceProxy:
     Parameters
     ----------
     correlation : NaN where the log has no proxy to offer; `method` then says why
-    std_error : clustered by query
+    std_error : clustered by query, and with the doubt of the curve where one is used
     method : how relevance was judged
     """
 
@@ -43,9 +45,11 @@ class RelevanceProxy:
         return bool(np.isfinite(self.correlation))
 
 
-def relevance_proxy(log: ClickLog, cells: Cells) -> RelevanceProxy:
-    """From documents that change places where there are enough, else from the features."""
-    found = by_same_position(cells)
+def relevance_proxy(log: ClickLog, cells: Cells, curve: PositionBias | None) -> RelevanceProxy:
+    """By the curve of positions that can be compared where there is one, else by the features."""
+    found = _unknown("too few documents change places")
+    if curve is not None:
+        found = by_curve(cells, curve)
     if found.is_known or log.features is None:
         return found
     by_features = by_prediction(log, cells)
@@ -54,36 +58,69 @@ def relevance_proxy(log: ClickLog, cells: Cells) -> RelevanceProxy:
     return _unknown(f"{found.method}, and {by_features.method}")
 
 
-def by_same_position(cells: Cells) -> RelevanceProxy:
-    r"""Clicks at one position against where the same document usually stands.
+def by_curve(cells: Cells, curve: PositionBias) -> RelevanceProxy:
+    r"""Position against relevance estimated with a curve, over impressions and within queries.
 
-    For a cell (query, document, k) with n >= 2 impressions let y be its click rate and m the mean
-    position over all impressions of the document. Within each group (query, k), where examination
-    is the same for all, y and m are taken from their means weighted by n:
+    For a document with c clicks in n impressions, n_k of them at k, up to the depth of the curve:
 
-        r = A / sqrt(B C),   A = sum n y m,   C = sum n m^2,   B = sum n y^2 - noise
+        gamma = c / sum_k n_k theta_k,   m = sum_k n_k k / n
+        r = A / sqrt(B C),   A = sum n m gamma,   C = sum n_k k^2,   B = sum n gamma^2 - noise
 
-    The noise of click counts, y (1 - y) / (n - 1) per cell, is taken off B: without that few
-    sessions would make any ranker look bad.
+    with m, gamma and k taken from their means in the query, weighted by impressions. The noise is
+    the binomial variance of gamma: without that correction few sessions would make any ranker look
+    bad. The error has two parts, clustered by query and from the doubt of the curve.
     """
-    owner = np.repeat(np.arange(len(cells.query)), np.diff(cells.indptr))
-    total = np.bincount(owner, weights=cells.impressions)
-    usual = np.bincount(owner, weights=cells.impressions * cells.position) / total
-    used = cells.impressions >= 2
-    owner, n, y, k = (x[used] for x in (owner, cells.impressions, cells.rate, cells.position))
-    query = cells.query[owner]
-    _, group = np.unique(query.astype(np.int64) * (cells.depth + 1) + k, return_inverse=True)
-    if not np.any(np.bincount(group) > 1):
-        return _unknown("no position shows different documents of the same query")
-    noise = n * y * (1 - y) / (n - 1) * (1 - n / np.bincount(group, weights=n)[group])
-    y, m = _centred(y, n, group), _centred(usual[owner], n, group)
-    return _ratio(
-        _by_query(n * y * m, query),
-        _by_query(n * y * y - noise, query),
-        _by_query(n * m * m, query),
-        method="clicks of different documents at the same position",
-        otherwise="documents at the same position do not differ in clicks beyond chance",
-    )
+    z, V = log_ratios(curve)
+    used = _Documents.of(cells, curve.depth)
+    a, b, c, chance = used.sums(np.exp(z))
+    if not b.sum() > SURE * chance:
+        return _unknown("documents do not differ in relevance beyond chance")
+    found = _ratio(a, b, c, method="clicks of documents that change places")
+    # d r / d z_k by differences: the curve's doubt is shared by all queries, so it is added apart.
+    step = 1e-4
+    moved = [used.sums(np.exp(z + step * unit))[:3] for unit in np.eye(len(z))]
+    slope = np.array([(_correlation(*sums) - _correlation(a, b, c)) / step for sums in moved])
+    error = np.sqrt(found.std_error**2 + slope @ V @ slope)
+    return replace(found, std_error=float(error))
+
+
+@dataclass(frozen=True, eq=False)
+class _Documents:
+    """Cells down to some position; the owner of each cell and the query of each owner."""
+
+    owner: IntArray
+    query: IntArray
+    position: IntArray
+    impressions: FloatArray
+    clicks: FloatArray
+
+    @classmethod
+    def of(cls, cells: Cells, depth: int) -> "_Documents":
+        near = cells.position <= depth
+        document = np.repeat(np.arange(len(cells.query)), np.diff(cells.indptr))[near]
+        kept, owner = np.unique(document, return_inverse=True)
+        query = np.unique(cells.query[kept], return_inverse=True)[1]
+        columns = (cells.position, cells.impressions, cells.clicks)
+        return cls(owner, query, *(column[near] for column in columns))
+
+    def sums(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+        """A, B and C of `by_curve` by query, and what B may be by chance where it is 0."""
+        k, n_k, query = self.position, self.impressions, self.query
+        n, c = np.bincount(self.owner, weights=n_k), np.bincount(self.owner, weights=self.clicks)
+        at = theta[k - 1]
+        seen = np.bincount(self.owner, weights=n_k * at)
+        gamma = c / seen
+        # (c^2 - c) / seen^2 stands for gamma^2: the square of gamma itself is too large by noise.
+        square = np.bincount(self.owner, weights=n_k * at**2) * (c**2 - c) / seen**2
+        noise = np.maximum(c - square, 0) / seen**2
+        noise *= n * (1 - n / np.bincount(query, weights=n)[query])
+        g = _centred(gamma, n, query)
+        m = _centred(np.bincount(self.owner, weights=n_k * k) / n, n, query)
+        spread = _centred(k.astype(np.float64), n_k, query[self.owner])
+        A = np.bincount(query, weights=n * g * m)
+        B = np.bincount(query, weights=n * g * g - noise)
+        C = np.bincount(query[self.owner], weights=n_k * spread**2)
+        return A, B, C, float(np.sqrt(2 * np.sum(noise**2)))
 
 
 def by_prediction(log: ClickLog, cells: Cells) -> RelevanceProxy:
@@ -107,7 +144,6 @@ def by_prediction(log: ClickLog, cells: Cells) -> RelevanceProxy:
         _by_query(n * g * g, query),
         _by_query(n * k * k, query),
         method="a prediction of clicks within positions from the features",
-        otherwise="predictions do not differ within queries",
     )
 
 
@@ -187,17 +223,19 @@ def _by_query(values: FloatArray, query: AnyArray) -> FloatArray:
     return np.bincount(np.unique(query, return_inverse=True)[1], weights=values)
 
 
-def _ratio(
-    a: FloatArray, b: FloatArray, c: FloatArray, *, method: str, otherwise: str
-) -> RelevanceProxy:
+def _ratio(a: FloatArray, b: FloatArray, c: FloatArray, *, method: str) -> RelevanceProxy:
     """A / sqrt(B C) of sums over queries, its error linearised; clipped to what it can be."""
-    A, B, C, Q = a.sum(), b.sum(), c.sum(), len(a)
-    if Q < 2 or not C > 0 or SURE * np.sqrt(np.sum((b - B / Q) ** 2)) >= B:
-        return _unknown(otherwise)
-    r = float(A / np.sqrt(B * C))
+    B, C, Q = b.sum(), c.sum(), len(a)
+    if Q < 2 or not (B > 0 and C > 0):
+        return _unknown("there is nothing to compare within queries")
+    r = _correlation(a, b, c)
     influence = a / np.sqrt(B * C) - r / 2 * (b / B + c / C)
     error = float(np.sqrt(Q / (Q - 1) * np.sum(influence**2)))
     return RelevanceProxy(float(np.clip(r, -1, 1)), error, method)
+
+
+def _correlation(a: FloatArray, b: FloatArray, c: FloatArray) -> float:
+    return float(a.sum() / np.sqrt(b.sum() * c.sum()))
 
 
 def _unknown(why: str) -> RelevanceProxy:
