@@ -155,7 +155,7 @@ SOURCES = {
     "arrow batch": lambda _: TABLE.combine_chunks().to_batches()[0],
     "arrow reader": lambda _: TABLE.to_reader(),
     "arrow dataset": lambda folder: pa.dataset.dataset(parquet(folder)),
-    "duckdb relation": lambda folder: duckdb.connect().from_parquet(str(parquet(folder))),
+    "duckdb relation": lambda folder: duckdb.from_parquet(str(parquet(folder))),
     "polars": lambda _: pl.from_arrow(TABLE),
     "polars categories": lambda _: pl.from_arrow(TABLE).with_columns(
         pl.col("doc_id").cast(pl.Categorical)
@@ -300,7 +300,7 @@ def test_more_data_than_memory(tmp_path, rng, monkeypatch):
     ).take(pa.array(rng.permutation(len(place))))
     pq.write_table(table, tmp_path / "log.parquet", row_group_size=50_000)
     small = read_log(
-        tmp_path / "log.parquet", memory_limit="32MB", temp_directory=tmp_path, threads=1
+        tmp_path / "log.parquet", memory_limit="40MB", temp_directory=tmp_path, threads=1
     )
     large = read_log(table)
     assert n_files[0] > 0 == n_files[1]

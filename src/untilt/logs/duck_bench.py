@@ -56,7 +56,7 @@ class Bench:
 
     def batches(self, sql: str, *, size: int) -> "Iterator[pa.RecordBatch]":
         """A large result, in pieces of at most `size` rows; read all of it before the next call."""
-        reader = self._wait_for(lambda: self.connection.sql(sql).to_arrow_reader(size))
+        reader = self._wait_for(lambda: arrow_reader(self.connection.sql(sql), size))
         try:
             while (batch := self._wait_for(lambda: next(reader, None))) is not None:
                 yield batch
@@ -184,6 +184,13 @@ def _in_short(error: BaseException) -> str:
             break
         lines.append(line.strip().rstrip("."))
     return "; ".join(lines)[:600] or type(error).__name__
+
+
+def arrow_reader(relation: Any, size: int) -> "pa.RecordBatchReader":
+    """A relation's rows as a stream; before DuckDB 2 the method had another name."""
+    kind = type(relation)
+    method = getattr(kind, "to_arrow_reader", None) or kind.fetch_arrow_reader
+    return method(relation, size)
 
 
 def quoted(name: str) -> str:

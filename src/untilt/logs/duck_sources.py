@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from untilt.errors import ColumnError, FileFormatError, OptionError
-from untilt.logs.duck_bench import Bench, in_our_words, literal, quoted
+from untilt.logs.duck_bench import Bench, arrow_reader, in_our_words, literal, quoted
 from untilt.logs.duck_csv import load_csv
 from untilt.logs.duck_files import FileKind, database_table, files_of
 
@@ -96,7 +96,7 @@ def _from_relation(bench: Bench, relation: Any, name: str) -> Source:
     def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
         chosen = relation.project(", ".join(quoted(column) for column in columns))
         with in_our_words(what):
-            return _materialise(bench, name, chosen.to_arrow_reader(1 << 17))
+            return _materialise(bench, name, arrow_reader(chosen, 1 << 17))
 
     return Source(what, tuple(relation.columns), load)
 
