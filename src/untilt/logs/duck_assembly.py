@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from untilt._core.arrays import identifiers
+from untilt._core.arrays import AnyArray, identifiers
 from untilt._core.progress import progress
 from untilt.logs.clicklog import ClickLog
 from untilt.logs.duck_bench import Bench
@@ -129,11 +129,13 @@ def _click_log(
         count=lists.count,
         ranker=lists.ranker if wanted.log.has("ranker") else None,
         ranker_names=rankers,
-        time=np.concatenate([nothing, *lists.time][-max(1, len(lists.time)) :])
-        if wanted.log.has("timestamp")
-        else None,
+        time=_times(lists) if wanted.log.has("timestamp") else None,
         document=lists.document,
         position=lists.position,
         label=lists.labels[0],
         extra_labels=dict(zip(wanted.label_names[1:], lists.labels[1:], strict=True)),
     )
+
+
+def _times(lists: Lists) -> AnyArray:
+    return np.concatenate(lists.time) if lists.time else np.empty(0, dtype=np.int64)

@@ -8,7 +8,7 @@ from untilt.logs.duck_impressions import Summary
 from untilt.logs.duck_packing import fitting
 
 # Ids packed as they are need more words than numbers within the query, but no join. Measured on
-# 10 million impressions: the join costs as much as eight to ten words. Words also cost memory.
+# 10 million impressions: the join costs as much time as some eight words. Words also cost memory.
 _MOST_VALUE_WORDS = 6
 
 
