@@ -41,6 +41,7 @@ _NAMES = {
     "untilt.logs.judged": "JudgedLists",
     "untilt.logs.letor": "read_letor write_letor",
     "untilt.logs.read": "read_log read_log_report",
+    "untilt.logs.read_report": "DroppedRowsWarning ReadReport",
     "untilt.logs.write": "write_log",
     "untilt.metrics": "ARP DCG MAP MRR NDCG Precision Recall parse_metric",
     "untilt.rankers.export": "export_model",
@@ -50,7 +51,7 @@ _NAMES = {
     "untilt.rankers.pipeline": "lightgbm_dataset objective xgboost_matrix",
     "untilt.rankers.svm": "RankSVM",
     "untilt.simulation.parquet": "simulate_to_parquet",
-    "untilt.simulation.production": "production_ranker",
+    "untilt.simulation.production": "production_ranker production_rankers",
     "untilt.simulation.simulate": "simulate",
     "untilt.simulation.synthetic": "make_judged",
     "untilt.weighting": (

@@ -43,6 +43,8 @@ from untilt.logs.letor import read_letor as read_letor
 from untilt.logs.letor import write_letor as write_letor
 from untilt.logs.read import read_log as read_log
 from untilt.logs.read import read_log_report as read_log_report
+from untilt.logs.read_report import DroppedRowsWarning as DroppedRowsWarning
+from untilt.logs.read_report import ReadReport as ReadReport
 from untilt.logs.write import write_log as write_log
 from untilt.metrics import ARP as ARP
 from untilt.metrics import DCG as DCG
@@ -62,6 +64,7 @@ from untilt.rankers.pipeline import xgboost_matrix as xgboost_matrix
 from untilt.rankers.svm import RankSVM as RankSVM
 from untilt.simulation.parquet import simulate_to_parquet as simulate_to_parquet
 from untilt.simulation.production import production_ranker as production_ranker
+from untilt.simulation.production import production_rankers as production_rankers
 from untilt.simulation.simulate import simulate as simulate
 from untilt.simulation.synthetic import make_judged as make_judged
 from untilt.weighting import IPS as IPS
