@@ -1,1 +1,1 @@
-"""Layer package: cli."""
+"""Layer 6: the command line: parse, call, print."""

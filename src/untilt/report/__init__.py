@@ -1,1 +1,1 @@
-"""Layer package: report."""
+"""Layer 5: charts, for the command line and for reports."""
