@@ -61,10 +61,13 @@ def _units(log: ClickLog, swapped: IntArray, depth: int) -> _Units:
     rank = np.where(log.position == a, b, np.where(log.position == b, a, log.position))
     # Below the lowest swap nothing is compared; those rows go to units that no pair uses.
     deepest = np.repeat(np.maximum.reduceat(log.position, log.indptr[:-1]), lengths)
-    names, unit = np.unique(deepest.astype(np.int64) * (log.depth + 1) + rank, return_inverse=True)
+    code = deepest.astype(np.int64) * (log.depth + 1) + rank
+    there = np.zeros((log.depth + 1) ** 2, dtype=np.int64)
+    there[code] = 1
+    unit = (np.cumsum(there) - 1)[code]
     near = log.position <= depth
     cells = cells_from_rows(
-        unit[near], log.position[near], log.row_count[near], log.label[near], len(names), depth
+        unit[near], log.position[near], log.row_count[near], log.label[near], there.sum(), depth
     )
     key = np.repeat(cells.document, np.diff(cells.indptr)) * (depth + 1) + cells.position
     cell_of_row = np.full(len(unit), -1)
@@ -128,7 +131,9 @@ def _scores(
         for row in range(indptr[i], indptr[i + 1]):
             cell = cell_of_row[row]
             if cell >= 0:
-                u += sessions * (label[row] - rate[cell]) * push[cell]
+                surplus = sessions * (label[row] - rate[cell])
+                for k in range(depth):
+                    u[k] += surplus * push[cell, k]
         if by_session or n + 1 == len(order) or unit[n + 1] != unit[n]:
             times = float(count[i]) if by_session else 1.0
             for k in range(depth):
