@@ -35,12 +35,14 @@ def test_all_positions_of_the_pages_are_joined(pages):
     assert len(graph.edges) == 10 * 9 / 2
 
 
-def test_all_pairs_and_the_chain_agree_on_the_pages(pages):
-    """Within a fifth at every position, and their intervals overlap."""
-    all_pairs, chain = ut.AllPairs().fit(pages).bias_, ut.AdjacentChain().fit(pages).bias_
-    assert chain.examination == pytest.approx(all_pairs.examination, rel=0.2)
-    assert np.all(np.maximum(all_pairs.low, chain.low) <= np.minimum(all_pairs.high, chain.high))
-    assert all_pairs.compare(chain).equal
+def test_three_ways_to_the_curve_of_the_pages_agree(pages):
+    """Within a fifth of each other at every position, and all intervals overlap."""
+    curves = [m.fit(pages).bias_ for m in (ut.AllPairs(), ut.AdjacentChain(), ut.PBM())]
+    for bias in curves[1:]:
+        assert bias.examination == pytest.approx(curves[0].examination, rel=0.2)
+        assert bias.compare(curves[0]).equal
+    highest_low = np.max([bias.low for bias in curves], axis=0)
+    assert np.all(highest_low <= np.min([bias.high for bias in curves], axis=0))
 
 
 def test_the_curve_of_the_pages_falls_but_less_than_their_clicks(pages):
