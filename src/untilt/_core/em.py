@@ -144,9 +144,12 @@ def _jump(x0: Any, x1: Any, x2: Any, low: float, high: float) -> Any:
     v = [c - b - d for b, c, d in zip(x1, x2, r, strict=True)]
     length = _norm(v)
     s = max(1.0, _norm(r) / length) if length > 0 else 1.0
-    parts = [
-        np.clip(a + 2 * s * b + s * s * c, low, high) for a, b, c in zip(x0, r, v, strict=True)
-    ]
+    parts = []
+    for a, b, c, last in zip(x0, r, v, x2, strict=True):
+        # Not nearer to 0 or 1 than a tenth of what is left there: a jump right onto the edge would
+        # stay, because EM moves away from it by factors only.
+        edges = max(low, 0.0) + 0.1 * last, min(high, 1.0) - 0.1 * (1 - last)
+        parts.append(np.clip(np.clip(a + 2 * s * b + s * s * c, *edges), low, high))
     return type(x0)(*parts) if hasattr(x0, "_fields") else tuple(parts)
 
 
