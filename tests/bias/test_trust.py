@@ -326,6 +326,7 @@ def test_the_bias_has_the_products_of_the_curves(trusted):
     assert bias.has_trust
     assert np.ptp(bias.eps_plus) == pytest.approx(0, abs=1e-12)
     assert np.all(bias.eps_plus > bias.eps_minus)
+    assert not bias.relative  # the anchor has set the scale, so these are click probabilities
     assert PositionBias.from_json(bias.to_json()).eps_minus == pytest.approx(bias.eps_minus)
 
 

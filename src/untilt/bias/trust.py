@@ -172,7 +172,7 @@ class TrustEM(EMEstimator):
             method=f"TrustEM ({'features' if by_features else 'counts'})",
             assumes=(TRUST, source, *self._conventions()),
             status=status,
-            relative=self.examination is None,
+            relative=self.anchor is None,
             level=self.level,
         )
 
