@@ -64,7 +64,7 @@ def test_bayes_ips_is_not_either():
     """Irrelevant at place 3: 0.96 / (0.96 + 0.65/3) of a weight that should be 0."""
     mean = expectation(bayes_label)
     assert mean[2] == pytest.approx(0.96 / (0.96 + 0.65 / 3) * 0.65 / 3)
-    assert np.abs(mean - GAMMA).min() > 0.02
+    assert np.abs(mean - GAMMA)[[0, 2, 3]].min() > 0.1
 
 
 def test_bayes_ips_can_turn_two_documents_round():
