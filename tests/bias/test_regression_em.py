@@ -194,6 +194,13 @@ def test_what_is_learned_beside_the_curve(log):
     assert not hasattr(clone(fitted), "relevance_")
 
 
+def test_few_impressions_are_told(log, make_log, make_sessions, rng):
+    """Documents need impressions to have a relevance of their own."""
+    assert "times" not in RegressionEM().fit(log).bias_.status
+    sparse = make_log(make_sessions(rng, n_sessions=300, n_queries=30))
+    assert "shown only 1" in RegressionEM().fit(sparse).bias_.status
+
+
 def test_depth_cuts_the_curve(log):
     assert RegressionEM(depth=3).fit(log).bias_.depth == 3
     top = RegressionEM().fit(log.top(3)).bias_
