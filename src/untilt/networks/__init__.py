@@ -1,0 +1,1 @@
+"""Small networks: layers, normalisation and the training loop, on arrays alone (JAX only when used)."""
