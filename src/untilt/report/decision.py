@@ -83,7 +83,7 @@ class HowSure:
     largest_weight : of one click
     clipped_share, unshown_share : of the clicks that were clipped; of the top places given to
         documents that nobody was shown
-    more_sessions : how many times the sessions would be needed to decide, where it is undecided
+    more_sessions : held-out sessions like these that are still needed to decide, where undecided
     curve_fits : whether the log's own clicks fit the examination curve; None where not tested
     notes : sentences; what speaks for and against the answer
     """
