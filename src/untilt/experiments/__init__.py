@@ -1,1 +1,1 @@
-"""Layer 5: one file per table or figure of the papers; empty until the first is reproduced."""
+"""Layer 5: the tables and figures of the papers as declarative files, run, resumed and compared."""

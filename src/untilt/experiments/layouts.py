@@ -1,0 +1,193 @@
+"""Public learning-to-rank sets in the layout of their releases, checked before they are read."""
+
+import gzip
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt.errors import FileFormatError, OptionError
+from untilt.logs.judged import JudgedLists
+from untilt.logs.letor import read_letor
+
+PARTS = 5  # LETOR's own cut: S1..S5, fold k trains on three of them and tests on one
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Files of a released data set.
+
+    Parameters
+    ----------
+    name, title : the word for it on the command line, and what people call it
+    train, test : files of a fold below the data's folder; `{fold}` stands for its number. Where
+        several are named, they are read as one
+    folds : how many there are, 1 where the release has no folds
+    features : how many a document has
+    dense : whether every line names every feature
+    inside : folder names that the release's archive may put around the files
+    """
+
+    name: str
+    title: str
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    folds: int
+    features: int
+    dense: bool = True
+    inside: tuple[str, ...] = ()
+
+    def read(self, folder: Path, fold: int) -> tuple[JudgedLists, JudgedLists]:
+        """(training, test) lists of one fold."""
+        if not 1 <= fold <= self.folds:
+            raise OptionError(f"{self.title} has folds 1..{self.folds}. Got {fold} instead.")
+        train, test = (self._files(folder, names, fold) for names in (self.train, self.test))
+        for path in (*train, *test):
+            self._check_width(path)
+        return self._read(train), self._read(test)
+
+    def check(self, folder: Path) -> None:
+        """Raise unless all files of all folds are there, with the right number of features."""
+        for fold in range(1, self.folds + 1):
+            for path in self._files(folder, (*self.train, *self.test), fold):
+                self._check_width(path)
+
+    def _files(self, folder: Path, names: tuple[str, ...], fold: int) -> list[Path]:
+        wanted = [self._named(name, fold) for name in names]
+        for root in (folder, *(folder / inside for inside in self.inside)):
+            found = [_plain_or_gzip(root / name) for name in wanted]
+            if all(path is not None for path in found):
+                return [path for path in found if path is not None]
+        raise FileFormatError(self._missing(folder, wanted))
+
+    def _named(self, name: str, fold: int) -> str:
+        """The file's name; {0}..{4} are LETOR's parts in the usual rotation."""
+        rotation = [(fold - 1 + offset) % PARTS + 1 for offset in range(PARTS)]
+        return name.format(*rotation, fold=fold)
+
+    def _missing(self, folder: Path, wanted: list[str]) -> str:
+        if not folder.is_dir():
+            return f"{folder} is no folder. Give --path the folder that holds {self.title}."
+        absent = [name for name in wanted if _plain_or_gzip(folder / name) is None]
+        there = sorted(entry.name for entry in folder.iterdir())[:8]
+        return (
+            f"{folder} lacks {', '.join(absent)} of {self.title} (.gz is fine, too). It holds: "
+            f"{', '.join(there) or 'nothing'}. Give --path the folder in which {absent[0]} lies."
+        )
+
+    def _check_width(self, path: Path) -> None:
+        ids = _feature_ids(path)
+        right = max(ids) == self.features if self.dense else max(ids) <= self.features
+        if not right:
+            limit = "" if self.dense else "at most "
+            raise FileFormatError(
+                f"{path} is not of {self.title}: its first line has features up to {max(ids)}, "
+                f"and {self.title} has {limit}{self.features}. Check --data and --path."
+            )
+
+    def _read(self, paths: list[Path]) -> JudgedLists:
+        return _without_gaps(read_letor(paths, n_features=self.features))
+
+
+def _plain_or_gzip(path: Path) -> Path | None:
+    zipped = path.with_name(f"{path.name}.gz")
+    return path if path.is_file() else zipped if zipped.is_file() else None
+
+
+def _feature_ids(path: Path) -> list[int]:
+    """Feature ids of the first line that has any."""
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        for line in file:
+            words = line.partition(b"#")[0].split()
+            ids = [word.partition(b":")[0] for word in words[1:] if not word.startswith(b"qid")]
+            if ids and all(each.isdigit() for each in ids):
+                return [int(each) for each in ids]
+    raise FileFormatError(f"{path} holds no line with features. It must be LETOR text.")
+
+
+def _without_gaps(judged: JudgedLists) -> JudgedLists:
+    """Values that are no finite float32 as the column's largest finite one.
+
+    Istella writes the largest double for "infinitely far away"; linear rankers need numbers.
+    """
+    features = judged.features
+    if np.isfinite(features).all():
+        return judged
+    return JudgedLists(
+        features=_capped(features),
+        labels=judged.labels,
+        indptr=judged.indptr,
+        query_id=judged.query_id,
+        doc_id=judged.doc_id,
+        feature_names=judged.feature_names,
+    )
+
+
+def _capped(features: FloatArray) -> FloatArray:
+    finite = np.isfinite(features)
+    largest = np.max(features, axis=0, where=finite, initial=-np.inf)
+    return np.where(finite, features, np.where(np.isfinite(largest), largest, 0.0))
+
+
+def folder_of(name: str, path: str | os.PathLike[str] | None) -> Path:
+    """Where a data set lies: the folder given, or its own below UNTILT_DATA."""
+    if path is not None:
+        return Path(path)
+    if "UNTILT_DATA" in os.environ:
+        return Path(os.environ["UNTILT_DATA"]) / name
+    raise OptionError(
+        f"--data {name} needs the folder where it lies: --path FOLDER, or the folder above it in "
+        "the environment variable UNTILT_DATA."
+    )
+
+
+# Three parts to learn from; {3} is for validation and {4} for the test, as LETOR has it.
+_ROTATED = {"train": tuple(f"S{{{part}}}.txt" for part in range(3)), "test": ("S{4}.txt",)}
+_FOLDED = {"train": ("Fold{fold}/train.txt",), "test": ("Fold{fold}/test.txt",)}
+
+LAYOUTS = {
+    layout.name: layout
+    for layout in (
+        Layout("mq2008", "MQ2008", folds=5, features=46, **_ROTATED),
+        Layout("ohsumed", "OHSUMED", folds=5, features=25, **_ROTATED),
+        Layout(
+            "mslr-sample", "the MSLR sample", ("train.txt",), ("test.txt",), folds=1, features=136
+        ),
+        Layout(
+            "yahoo",
+            "Yahoo set 1",
+            ("set1.train.txt",),
+            ("set1.test.txt",),
+            folds=1,
+            features=700,
+            dense=False,
+            inside=("ltrc_yahoo", "set1"),
+        ),
+        Layout(
+            "mslr-web10k", "MSLR-WEB10K", folds=5, features=136, inside=("MSLR-WEB10K",), **_FOLDED
+        ),
+        Layout(
+            "mslr-web30k", "MSLR-WEB30K", folds=5, features=136, inside=("MSLR-WEB30K",), **_FOLDED
+        ),
+        Layout(
+            "istella",
+            "Istella LETOR",
+            ("train.txt",),
+            ("test.txt",),
+            folds=1,
+            features=220,
+            inside=("full", "istella-letor/full"),
+        ),
+        Layout(
+            "istella-s",
+            "Istella-S LETOR",
+            ("train.txt",),
+            ("test.txt",),
+            folds=1,
+            features=220,
+            inside=("sample", "istella-s-letor/sample"),
+        ),
+    )
+}
