@@ -1,1 +1,1 @@
-"""Small networks: layers, normalisation and the training loop, on arrays alone (JAX only when used)."""
+"""Small networks on arrays alone: layers, normalisation, the training loop. JAX only when used."""

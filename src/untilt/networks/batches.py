@@ -1,0 +1,164 @@
+"""Mini-batches of fixed shapes, so that a training step is compiled once per shape.
+
+A sampler gives the batches of epoch 0, 1, 2, ...; what it gives depends on its seed and the epoch
+alone, so that training can resume anywhere.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import AnyArray, IntArray
+from untilt._core.random import child_generator
+from untilt.errors import OptionError
+
+Batch = dict[str, AnyArray]
+
+
+class Sampler(Protocol):
+    """Where a training loop gets its batches from."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one epoch."""
+        ...
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of one epoch, in order."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedLists:
+    """Batches of ragged lists, padded to the length of their bucket.
+
+    A batch holds each row column as (batch_size, length, ...), each list column as
+    (batch_size, ...), and "mask" (batch_size, length) float32: 1 where there is a row. Padding
+    repeats row 0 of the column; the last batch of a bucket is filled with empty lists, whose list
+    columns are 0.
+
+    Parameters
+    ----------
+    indptr : (lists + 1,)
+    row_columns, list_columns : name -> one entry per row or per list
+    lengths : padded lengths, rising (see `bucket_lengths`); one compilation each
+    seed : lists are shuffled anew in every epoch; None keeps them in order
+    more : (lists of the batch, -1 where empty; length) -> further columns, for what is too large
+        to hold padded
+    """
+
+    indptr: IntArray
+    row_columns: Mapping[str, AnyArray]
+    batch_size: int
+    lengths: tuple[int, ...]
+    list_columns: Mapping[str, AnyArray] = field(default_factory=dict)
+    seed: int | None = 0
+    more: Callable[[IntArray, int], Batch] | None = None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one epoch."""
+        members = np.bincount(self._buckets(), minlength=len(self.lengths))
+        return int(np.sum(-(-members // self.batch_size)))
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """Every list once, lists of one bucket together, batches of all buckets mixed."""
+        for chosen, length in self.plan(epoch):
+            yield self.batch(chosen, length)
+
+    def plan(self, epoch: int) -> list[tuple[IntArray, int]]:
+        """(lists, padded length) of each batch of the epoch."""
+        n_lists = len(self.indptr) - 1
+        draw = None if self.seed is None else child_generator(self.seed, 1, epoch)
+        order = np.arange(n_lists) if draw is None else draw.permutation(n_lists)
+        bucket = self._buckets()[order]
+        plan = []
+        for b, length in enumerate(self.lengths):
+            members = order[bucket == b]
+            for start in range(0, len(members), self.batch_size):
+                plan.append((members[start : start + self.batch_size], length))
+        if draw is not None and len(self.lengths) > 1:
+            plan = [plan[i] for i in draw.permutation(len(plan))]
+        return plan
+
+    def batch(self, chosen: IntArray, length: int) -> Batch:
+        """The padded columns of these lists."""
+        lists = np.full(self.batch_size, -1)
+        lists[: len(chosen)] = chosen
+        rows, mask = padded_rows(self.indptr, lists, length)
+        batch: Batch = {name: column[rows] for name, column in self.row_columns.items()}
+        for name, column in self.list_columns.items():
+            filled = np.zeros((self.batch_size, *column.shape[1:]), column.dtype)
+            filled[: len(chosen)] = column[chosen]
+            batch[name] = filled
+        batch["mask"] = mask.astype(np.float32)
+        if self.more is not None:
+            batch.update(self.more(lists, length))
+        return batch
+
+    def _buckets(self) -> IntArray:
+        return np.searchsorted(self.lengths, ragged.lengths(self.indptr))
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedRows:
+    """Batches of single rows: columns (batch_size, ...) and "mask" (batch_size,) float32.
+
+    The last batch is filled with row 0 under a mask of 0.
+    """
+
+    columns: Mapping[str, AnyArray]
+    batch_size: int
+    seed: int | None = 0
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in all."""
+        return len(next(iter(self.columns.values())))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one epoch."""
+        return -(-self.n_rows // self.batch_size)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """Every row once, shuffled."""
+        order = np.arange(self.n_rows)
+        if self.seed is not None:
+            order = child_generator(self.seed, 1, epoch).permutation(self.n_rows)
+        for start in range(0, self.n_rows, self.batch_size):
+            rows = order[start : start + self.batch_size]
+            mask = np.zeros(self.batch_size, np.float32)
+            mask[: len(rows)] = 1
+            rows = np.append(rows, np.zeros(self.batch_size - len(rows), int))
+            yield {**{name: column[rows] for name, column in self.columns.items()}, "mask": mask}
+
+
+def padded_rows(indptr: IntArray, lists: IntArray, length: int) -> tuple[IntArray, AnyArray]:
+    """(rows, mask), each (lists, length): row indices of the lists, 0 under a false mask.
+
+    A list of -1 is empty.
+    """
+    there = lists >= 0
+    start = np.where(there, indptr[:-1][lists], 0)
+    n_rows = np.where(there, ragged.lengths(indptr)[lists], 0)
+    place = np.arange(length)
+    mask = place[None, :] < n_rows[:, None]
+    return np.where(mask, start[:, None] + place[None, :], 0), mask
+
+
+def bucket_lengths(lengths: IntArray, *, most: int = 4) -> tuple[int, ...]:
+    """Padded lengths for lists of these lengths: at most `most` of them, the longest included.
+
+    Halves of the longest: a list is padded to less than twice its length, down to the shortest
+    bucket. Empty buckets are left out.
+    """
+    if most < 1:
+        raise OptionError(f"at least one padded length is needed. Got most={most} instead.")
+    longest = max(1, int(np.max(lengths, initial=1)))
+    candidates = sorted({max(1, -(-longest // 2**step)) for step in range(most)})
+    used = np.unique(np.searchsorted(candidates, lengths)) if len(lengths) else [-1]
+    return tuple(candidates[b] for b in used)

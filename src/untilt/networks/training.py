@@ -1,0 +1,288 @@
+"""One training loop for all networks: mini-batches, early stopping, checkpoints that resume.
+
+What is learned is a pure function `loss(params, batch)`; everything else is passed in. The same
+seed gives the same result on the same device.
+"""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from untilt._core.arrays import AnyArray
+from untilt._core.progress import Advance, progress
+from untilt.errors import FileFormatError, OptionError
+from untilt.networks.batches import Sampler
+from untilt.networks.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from untilt.networks.jax_layers import jax_modules
+from untilt.networks.optimisers import Optimiser
+
+# (params, batch) -> scalar. Steps are compiled once per loss *object* and shape: hand in the same
+# function again (from an lru_cache, say) instead of a new closure, and the second training starts
+# at once.
+Loss = Callable[[Any, Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """Judges the parameters after every epoch; the best are kept.
+
+    Training stops when the value has not improved for `patience` epochs, or never where it is None.
+    """
+
+    value: Callable[[Any], float]
+    patience: int | None
+    higher_is_better: bool = True
+
+
+class Companion(Protocol):
+    """What changes from epoch to epoch beside the parameters, such as a table of pair weights."""
+
+    def after_epoch(self, epoch: int, params: Any) -> None:
+        """Look at the parameters after an epoch and change."""
+        ...
+
+    def state(self) -> dict[str, AnyArray]:
+        """As arrays, for a checkpoint."""
+        ...
+
+    def restore(self, state: Mapping[str, AnyArray]) -> None:
+        """Set what `state` gave."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Parameters as NumPy arrays (the best where they were judged), and how it went."""
+
+    params: Any
+    losses: tuple[float, ...]
+    watched: tuple[float, ...]
+    epochs: int
+    best_epoch: int
+    steps: int
+    status: str
+
+
+class _Standing(NamedTuple):
+    """Where training stands between two epochs."""
+
+    params: Any
+    state: Any
+    epoch: int
+    step: int
+    losses: list[float]
+    watched: list[float]
+    best: Any
+    best_epoch: int
+
+
+def train(
+    loss: Loss,
+    params: Any,
+    batches: Sampler,
+    *,
+    optimiser: Optimiser,
+    epochs: int,
+    constants: Mapping[str, AnyArray] | None = None,
+    max_steps: int | None = None,
+    stopping: Stopping | None = None,
+    companion: Companion | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    fingerprint: str = "",
+    what: str = "training a network",
+) -> Trained:
+    """Minimise `loss` by mini-batch steps.
+
+    Parameters
+    ----------
+    loss : a pure function (params, batch) -> scalar
+    params : pytree of arrays to start from
+    batches : gives the batches of each epoch, all of a few fixed shapes
+    constants : arrays that every batch shares (the table of features): put on the device once and
+        seen by the loss as further entries of the batch
+    max_steps : stop after this many steps, also inside an epoch
+    checkpoint : file written after every epoch; training goes on from it where it exists
+    fingerprint : what is trained on what: a checkpoint with another one is refused
+    """
+    _check(optimiser, epochs, max_steps)
+    jax = jax_modules().jax
+    step = compiled_step(loss, optimiser.without_rate)
+    shared = jax.device_put(dict(constants or {}))
+    at = _start(params, optimiser, companion, checkpoint, fingerprint)
+    limit = epochs * batches.steps_per_epoch
+    total = limit if max_steps is None else min(limit, max_steps)
+    with progress(what, total=total) as advance:
+        advance(at.step)
+        while at.epoch < epochs and at.step < total and not _stopped(at, stopping):
+            at = _one_epoch(at, step, batches, shared, optimiser, total, advance)
+            if companion is not None:
+                companion.after_epoch(at.epoch, at.params)
+            at = _judged(at, stopping)
+            if checkpoint is not None:
+                _save(at, checkpoint, fingerprint, companion)
+    return _result(at, stopping)
+
+
+@lru_cache(maxsize=128)
+def compiled_step(loss: Loss, optimiser: Optimiser) -> Callable[..., tuple[Any, Any, Any]]:
+    """(params, state, rate, batch, constants) -> (params, state, loss), compiled per shape."""
+    jax = jax_modules().jax
+    direction = optimiser.direction()
+
+    def step(
+        params: Any, state: Any, rate: Any, batch: dict[str, Any], constants: dict[str, Any]
+    ) -> tuple[Any, Any, Any]:
+        value, gradient = jax.value_and_grad(loss)(params, {**constants, **batch})
+        update, state = direction.update(gradient, state, params)
+        update = optimiser.multiplied(update)
+        return jax.tree.map(lambda p, u: p - rate * u, params, update), state, value
+
+    return jax.jit(step)
+
+
+@lru_cache(maxsize=128)
+def compiled_value(loss: Loss) -> Callable[..., Any]:
+    """(params, batch, constants) -> what the function gives, compiled: to look without learning."""
+    return jax_modules().jax.jit(
+        lambda params, batch, constants: loss(params, {**constants, **batch})
+    )
+
+
+def _one_epoch(
+    at: _Standing,
+    step: Callable[..., tuple[Any, Any, Any]],
+    batches: Sampler,
+    shared: dict[str, Any],
+    optimiser: Optimiser,
+    total: int,
+    advance: Advance,
+) -> _Standing:
+    params, state, n = at.params, at.state, at.step
+    values = []
+    for batch in batches.epoch(at.epoch):
+        if n >= total:
+            break
+        # Losses stay on the device until the epoch ends, so that the next batch is put together
+        # while the step runs.
+        rate = np.float32(optimiser.rate(n, total))
+        params, state, value = step(params, state, rate, batch, shared)
+        values.append(value)
+        n += 1
+        advance()
+    loss = float(np.mean(jax_modules().jax.device_get(values)))
+    if not math.isfinite(loss):
+        raise OptionError(
+            f"the loss became {loss} in epoch {at.epoch + 1}. Lower learning_rate (now "
+            f"{optimiser.learning_rate:g}), or give clip_norm where the optimiser takes one."
+        )
+    losses = [*at.losses, loss]
+    return at._replace(params=params, state=state, epoch=at.epoch + 1, step=n, losses=losses)
+
+
+def _judged(at: _Standing, stopping: Stopping | None) -> _Standing:
+    if stopping is None:
+        return at
+    value = float(stopping.value(at.params))
+    sign = 1 if stopping.higher_is_better else -1
+    earlier = [sign * seen for seen in at.watched]
+    better = not earlier or sign * value > max(earlier)
+    at = at._replace(watched=[*at.watched, value])
+    return at._replace(best=at.params, best_epoch=at.epoch) if better else at
+
+
+def _stopped(at: _Standing, stopping: Stopping | None) -> bool:
+    if stopping is None or stopping.patience is None:
+        return False
+    return at.epoch - at.best_epoch >= stopping.patience
+
+
+def _start(
+    params: Any,
+    optimiser: Optimiser,
+    companion: Companion | None,
+    checkpoint: str | os.PathLike[str] | None,
+    fingerprint: str,
+) -> _Standing:
+    jax = jax_modules().jax
+    params = jax.device_put(params)
+    fresh = _Standing(params, optimiser.direction().init(params), 0, 0, [], [], None, 0)
+    found = None if checkpoint is None else load_checkpoint(checkpoint, fingerprint=fingerprint)
+    if found is None:
+        return fresh
+    params, state = _filled((fresh.params, fresh.state), found.leaves)
+    best = _filled(fresh.params, found.best) if found.best else None
+    if companion is not None:
+        companion.restore(found.companion)
+    return _Standing(params, state, best=best, **found.told)
+
+
+def _filled(template: Any, leaves: tuple[AnyArray, ...]) -> Any:
+    """The pytree of the template with these leaves."""
+    jax = jax_modules().jax
+    expected, tree = jax.tree.flatten(template)
+    if [np.shape(leaf) for leaf in expected] != [leaf.shape for leaf in leaves]:
+        raise FileFormatError(
+            "the checkpoint holds a network of another shape. Delete it to start anew."
+        )
+    return jax.device_put(jax.tree.unflatten(tree, leaves))
+
+
+def _save(
+    at: _Standing,
+    path: str | os.PathLike[str],
+    fingerprint: str,
+    companion: Companion | None,
+) -> None:
+    told = {
+        "epoch": at.epoch,
+        "step": at.step,
+        "losses": at.losses,
+        "watched": at.watched,
+        "best_epoch": at.best_epoch,
+    }
+    save_checkpoint(
+        path,
+        Checkpoint(
+            fingerprint=fingerprint,
+            leaves=_leaves((at.params, at.state)),
+            best=() if at.best is None else _leaves(at.best),
+            companion={} if companion is None else companion.state(),
+            told=told,
+        ),
+    )
+
+
+def _leaves(tree: Any) -> tuple[AnyArray, ...]:
+    jax = jax_modules().jax
+    return tuple(np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(tree)))
+
+
+def _result(at: _Standing, stopping: Stopping | None) -> Trained:
+    jax = jax_modules().jax
+    best_epoch = at.best_epoch if stopping is not None else at.epoch
+    status = f"trained for {at.epoch} epochs, {at.step} steps"
+    if stopping is not None:
+        ended = "stopped after" if _stopped(at, stopping) else "trained for"
+        status = f"{ended} {at.epoch} epochs, {at.step} steps; best after epoch {best_epoch}"
+    chosen = at.params if at.best is None else at.best
+    return Trained(
+        params=jax.tree.map(np.asarray, jax.device_get(chosen)),
+        losses=tuple(at.losses),
+        watched=tuple(at.watched),
+        epochs=at.epoch,
+        best_epoch=best_epoch,
+        steps=at.step,
+        status=status,
+    )
+
+
+def _check(optimiser: Optimiser, epochs: int, max_steps: int | None) -> None:
+    optimiser.check()
+    for name, value in (("epochs", epochs), ("max_steps", max_steps)):
+        if value is not None and value < 1:
+            raise OptionError(f"{name} must be at least 1. Got {value} instead.")
