@@ -9,6 +9,7 @@ from sklearn.base import clone
 from untilt._core.arrays import frozen
 from untilt.bias.affine_curves import AffineCurves, TrustAnchor, anchor_jacobian, re_anchored
 from untilt.bias.cells import Cells
+from untilt.bias.class_em import class_em, lines_of_classes, pooled
 from untilt.bias.known import KnownBias, PowerLaw
 from untilt.bias.mixture_em import (
     Mixture,
@@ -29,6 +30,7 @@ PLUS = np.array([0.95, 0.9, 0.9, 0.85])
 MINUS = np.array([0.5, 0.3, 0.15, 0.1])
 ALPHA, BETA = THETA * (PLUS - MINUS), THETA * MINUS
 GRID = np.linspace(0, 1, 31)
+ANCHOR = TrustAnchor(relevant=ALPHA[0] + BETA[0], irrelevant=BETA[0])
 
 
 def cells_from(gamma, n, clicks, *, queries=None):
@@ -199,8 +201,7 @@ def test_exact_proportions_give_the_exact_lines():
     fit = mixture_em(
         cells_from(gamma, 2000, expected_clicks(gamma, 2000)), tolerance=1e-4, max_steps=20_000
     )
-    anchor = TrustAnchor(ALPHA[0] + BETA[0], BETA[0])
-    alpha, beta = re_anchored(fit.lines.alpha, fit.lines.beta, anchor)
+    alpha, beta = re_anchored(fit.lines.alpha, fit.lines.beta, ANCHOR)
     assert alpha == pytest.approx(ALPHA, rel=0.01)
     assert beta == pytest.approx(BETA, rel=0.01)
 
@@ -272,6 +273,41 @@ def test_groups_follow_the_mean_position(rng):
     assert set(group[top == 3]) == {1}
 
 
+# ---- classes of documents, for relevance from features
+
+
+def test_classes_with_exact_proportions_give_the_exact_lines():
+    gamma = np.linspace(0.05, 0.95, 12)
+    cells = cells_from(gamma, 5000, expected_clicks(gamma, 5000))
+    plus, minus, found = class_em(cells)
+    alpha, beta = re_anchored(plus - minus, minus, ANCHOR)
+    assert alpha == pytest.approx(ALPHA, rel=1e-3)
+    assert beta == pytest.approx(BETA, rel=1e-3)
+    clicked = np.outer(found, plus) + np.outer(1 - found, minus)
+    assert clicked == pytest.approx(np.outer(gamma, ALPHA) + BETA, rel=1e-3)
+
+
+def test_a_bent_score_sorts_as_well_as_relevance_itself():
+    """Only the order of the scores counts, not their size."""
+    gamma = np.repeat(np.linspace(0.05, 0.95, 20), 10)
+    cells = cells_from(gamma, 500, expected_clicks(gamma, 500))
+    one, two = (lines_of_classes(cells, score) for score in (gamma, gamma**4))
+    assert two.alpha == pytest.approx(one.alpha, rel=1e-9)
+    lines = AffineCurves(one.alpha, one.beta, np.zeros((8, 8)), ANCHOR).lines()
+    assert lines.alpha == pytest.approx(ALPHA / ALPHA[0], rel=1e-3)
+
+
+def test_pooling_adds_up(rng):
+    cells = small_cells(rng)
+    number = rng.integers(3, size=30)
+    together = pooled(cells, number)
+    assert together.by_position(together.clicks) == pytest.approx(cells.by_position(cells.clicks))
+    own = np.repeat(number, np.diff(cells.indptr)) == 1
+    assert np.add.reduceat(together.impressions, together.indptr[:-1])[1] == pytest.approx(
+        cells.impressions[own].sum()
+    )
+
+
 # ---- the estimator
 
 
@@ -301,9 +337,6 @@ def trust_log(rng, *, n_sessions, n_queries=40, plus=PLUS, minus=MINUS, depth=4)
         position=np.tile(np.arange(1, depth + 1), n_sessions),
         label=(rng.random((n_sessions, depth)) < chance).ravel().astype(float),
     )
-
-
-ANCHOR = TrustAnchor(relevant=ALPHA[0] + BETA[0], irrelevant=BETA[0])
 
 
 @pytest.mark.parametrize("relevance", ["counts", "features"])

@@ -130,6 +130,21 @@ def test_counts_find_alpha_and_beta_within_four_standard_errors(protocol, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_features_find_alpha_and_beta_from_one_fixed_order(seed):
+    """Within four standard errors too, with 500 queries. The error is mostly one of the trees.
+
+    alpha is too low down the page and beta too high, by up to a fifth on average
+    (docs/estimators/trust-em.md), which larger logs show: there four errors are too few.
+    """
+    sim = simulated("trust", seed, 500, 100)
+    estimator = TrustEM(anchor=true_anchor(sim), n_threads=1, learning_rate=0.2, seed=seed)
+    curves = estimator.fit(sim.log).curves_
+    alpha, beta = true_curves(sim)
+    assert np.all(np.abs(curve_errors_off(curves, alpha, beta)) < 4)
+    assert np.all(np.abs(np.log(curves.alpha / alpha))[:6] < 0.5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_without_an_anchor_the_lines_are_found(seed):
     """P(click at k) = slope_k P(click at 1) + shift_k needs no scale of relevance."""
     sim = simulated("trust harvest", seed)

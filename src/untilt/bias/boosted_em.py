@@ -22,6 +22,7 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
 from untilt.bias.cells import Cells
+from untilt.bias.class_em import lines_of_classes
 from untilt.bias.count_em import FLOOR, HIGHEST_START
 from untilt.bias.lines import EDGE, Lines, fit_lines
 from untilt.errors import OptionError
@@ -177,12 +178,14 @@ def fold_of_documents(cells: Cells, options: TreeOptions) -> IntArray:
 def _finish(cells: Cells, lines: Lines | None, trust: bool) -> Lines:
     """The curves carried to their maximum, with the relevance of the best round."""
     assert lines is not None
+    if trust:
+        return lines_of_classes(cells, lines.gamma)
     alpha, beta, _ = fit_lines(
         cells,
         lines.gamma,
         lines.alpha,
         lines.beta,
-        level=trust,
+        level=False,
         steps=NEWTON_STEPS_AT_THE_END,
         tolerance=1e-9,
     )

@@ -65,7 +65,7 @@ def position_based_em(cells: Cells, *, tolerance: float, max_steps: int) -> EMRe
     likelihood is concave, so the maximum is unique up to the scale that clicks never tell.
     """
     theta = start_theta(cells)
-    gamma = _start_gamma(cells, theta)
+    gamma = start_gamma(cells, theta)
 
     def step(state: Examined) -> tuple[Examined, float]:
         theta, gamma, likelihood = _position_based_step(
@@ -91,7 +91,8 @@ def start_theta(cells: Cells) -> FloatArray:
     return np.maximum(HIGHEST_START * rate / rate.max(), 1e-3)
 
 
-def _start_gamma(cells: Cells, theta: FloatArray) -> FloatArray:
+def start_gamma(cells: Cells, theta: FloatArray) -> FloatArray:
+    """Clicks over what theta alone would have brought."""
     begin = cells.indptr[:-1]
     clicks = np.add.reduceat(cells.clicks, begin)
     expected = np.add.reduceat(cells.impressions * theta[cells.position - 1], begin)
