@@ -5,20 +5,20 @@ from typing import ClassVar
 import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
-from untilt._core.em import EMResult
 from untilt.bias.cells import Cells
 from untilt.bias.identifiability import position_graph
 from untilt.bias.position_bias import PositionBias
 from untilt.bias.ratios import from_log_ratios
 from untilt.clickmodels.base import IndependentModel, Lists, with_unknown
 from untilt.clickmodels.place_errors import doubt_of_places
-from untilt.clickmodels.places import PlaceFit, PlaceState, fit_places, place_cells
+from untilt.clickmodels.place_model import PlaceModel
+from untilt.clickmodels.places import PlaceFit
 from untilt.clickmodels.smoothing import HIGH
 from untilt.errors import IdentifiabilityError
 from untilt.logs.clicklog import ClickLog
 
 
-class PBM(IndependentModel):
+class PBM(PlaceModel, IndependentModel):
     r"""The position-based model: P(c = 1) = theta_k gamma_d ([craswell2008]_, [chuklin2015click]_).
 
     Fitted by EM on clicks and impressions per (query, document, position), which are sufficient:
@@ -41,46 +41,12 @@ class PBM(IndependentModel):
     name: ClassVar[str] = "pbm"
     family: ClassVar[str] = "position"
 
-    examination_: FloatArray
-    em_: EMResult[PlaceState]
-
-    def __init__(
-        self,
-        *,
-        prior_strength: float = 1.0,
-        level: float = 0.95,
-        tolerance: float = 1e-3,
-        max_steps: int = 1000,
-    ) -> None:
-        self.prior_strength = prior_strength
-        self.level = level
-        self.tolerance = tolerance
-        self.max_steps = max_steps
-
-    @property
-    def bias_(self) -> PositionBias:
-        """theta relative to position 1. Raises where the log cannot compare its positions."""
-        if isinstance(self._bias, IdentifiabilityError):
-            raise self._bias
-        return self._bias
-
     def _learn(self, log: ClickLog) -> None:
-        cells = place_cells(log, log.position - 1, log.depth)
-        fit = fit_places(
-            cells,
-            prior_strength=self.prior_strength,
-            tolerance=self.tolerance,
-            max_steps=self.max_steps,
-            what="PBM",
-        )
-        relevance = np.full(log.n_documents, fit.prior_mean)
-        relevance[cells.document] = fit.gamma
+        cells, fit = self._fit_places(log, log.position - 1, log.depth)
         # A position that was never shown has the mean of the others: nothing is known about it.
         unknown = float(np.nanmean(fit.theta))
         theta = np.where(np.isnan(fit.theta), unknown, fit.theta)
         self.examination_ = handed_over(np.where(theta >= HIGH, 1.0, theta))
-        self.relevance_, self.prior_mean_ = handed_over(relevance), fit.prior_mean
-        self.em_ = fit.em
         self._bias = self._measured(cells, fit)
 
     def _measured(self, cells: Cells, fit: PlaceFit) -> PositionBias | IdentifiabilityError:

@@ -6,19 +6,19 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over
-from untilt._core.em import EMResult
 from untilt.bias.cells import Cells
 from untilt.bias.position_bias import PositionBias
 from untilt.bias.ratios import from_log_ratios
-from untilt.clickmodels.base import ClickModel, Lists, with_unknown
+from untilt.clickmodels.base import Lists, with_unknown
 from untilt.clickmodels.place_errors import doubt_of_places, joined_to_first
-from untilt.clickmodels.places import PlaceFit, PlaceState, fit_places, place_cells
+from untilt.clickmodels.place_model import PlaceModel
+from untilt.clickmodels.places import PlaceFit
 from untilt.clickmodels.smoothing import HIGH
 from untilt.errors import IdentifiabilityError
 from untilt.logs.clicklog import ClickLog
 
 
-class UBM(ClickModel):
+class UBM(PlaceModel):
     r"""The user browsing model: P(c_k = 1 | clicks above) = theta_{k, k'} gamma_d.
 
     k' is the position of the last click above k, 0 where there is none ([dupret2008ubm]_). The
@@ -43,45 +43,11 @@ class UBM(ClickModel):
     name: ClassVar[str] = "ubm"
     family: ClassVar[str] = "browsing"
 
-    examination_: FloatArray
-    em_: EMResult[PlaceState]
-
-    def __init__(
-        self,
-        *,
-        prior_strength: float = 1.0,
-        level: float = 0.95,
-        tolerance: float = 1e-3,
-        max_steps: int = 1000,
-    ) -> None:
-        self.prior_strength = prior_strength
-        self.level = level
-        self.tolerance = tolerance
-        self.max_steps = max_steps
-
-    @property
-    def bias_(self) -> PositionBias:
-        """Mean examination by position. Raises where the log cannot compare its positions."""
-        if isinstance(self._bias, IdentifiabilityError):
-            raise self._bias
-        return self._bias
-
     def _learn(self, log: ClickLog) -> None:
         place = place_index(log.position, last_click(log.indptr, log.position, log.label))
-        cells = place_cells(log, place, log.depth * (log.depth + 1) // 2)
-        fit = fit_places(
-            cells,
-            prior_strength=self.prior_strength,
-            tolerance=self.tolerance,
-            max_steps=self.max_steps,
-            what="UBM",
-        )
-        relevance = np.full(log.n_documents, fit.prior_mean)
-        relevance[cells.document] = fit.gamma
+        cells, fit = self._fit_places(log, place, log.depth * (log.depth + 1) // 2)
         shown = cells.by_position(cells.impressions)
         self.examination_ = handed_over(_as_table(fit.theta, shown, log.depth))
-        self.relevance_, self.prior_mean_ = handed_over(relevance), fit.prior_mean
-        self.em_ = fit.em
         self._bias = self._measured(cells, fit, log.depth)
 
     def _measured(
