@@ -3,19 +3,19 @@
 Arcs rather than a free layout of the graph: positions have an order, and a picture should keep it.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from untilt.bias.identifiability import Edge, JoiningSwap, PositionGraph, positions_text
+from untilt.report.arcs import arc_height, bend
 from untilt.report.charts import PALETTE, WIDTH, configured
 
 if TYPE_CHECKING:
     import altair as alt
 
 MOST_ARCS = 300  # more than these, the strongest ones, only blacken the picture
-POINTS = 41  # corners of one arc
 NEVER_SHOWN = "#BBBBBB"
 SWAP_COLOUR = "#D55E00"
 ALONE, ALONE_COLOUR = "compared with no other", "#000000"
@@ -75,7 +75,7 @@ def _arcs(graph: PositionGraph, arcs: tuple[Edge, ...]) -> "alt.Chart":
             **point,
         }
         for edge in arcs
-        for point in _bend(edge.upper, edge.lower)
+        for point in bend(edge.upper, edge.lower)
     ]
     return (
         alt.Chart(alt.Data(values=rows))
@@ -117,13 +117,13 @@ def _swaps(graph: PositionGraph) -> "alt.LayerChart":
     rows = [
         {"swap": _label(swap), **point, "y": -point["y"]}
         for swap in graph.swaps
-        for point in _bend(swap.upper, swap.lower)
+        for point in bend(swap.upper, swap.lower)
     ]
     names = [
         {
             "swap": _label(swap),
             "x": (swap.upper + swap.lower) / 2,
-            "y": -_top(swap.upper, swap.lower),
+            "y": -arc_height(swap.upper, swap.lower),
         }
         for swap in graph.swaps
     ]
@@ -171,22 +171,6 @@ def _nodes(graph: PositionGraph) -> "list[alt.Chart]":
     return nodes
 
 
-def _bend(upper: int, lower: int) -> list[dict[str, Any]]:
-    """Corners of half an ellipse over two positions, as high as they lie apart."""
-    turn = np.linspace(0, np.pi, POINTS)
-    x = (upper + lower) / 2 - (lower - upper) / 2 * np.cos(turn)
-    y = _top(upper, lower) * np.sin(turn)
-    return [
-        {"x": float(a), "y": float(b), "step": step}
-        for step, (a, b) in enumerate(zip(x, y, strict=True))
-    ]
-
-
-def _top(upper: int, lower: int) -> float:
-    """The height of an arc: the root of its span keeps far ones on the page."""
-    return float(np.sqrt(lower - upper))
-
-
 def _across(graph: PositionGraph) -> "alt.X":
     import altair as alt
 
@@ -206,8 +190,8 @@ def _upright(graph: PositionGraph, arcs: tuple[Edge, ...]) -> "alt.Y":
 
 def _extent(graph: PositionGraph, arcs: tuple[Edge, ...]) -> tuple[float, float]:
     """Room above and below the line of positions, in units of an arc's height."""
-    highest = max((_top(edge.upper, edge.lower) for edge in arcs), default=0.5)
-    lowest = max((_top(swap.upper, swap.lower) for swap in graph.swaps), default=0.0)
+    highest = max((arc_height(edge.upper, edge.lower) for edge in arcs), default=0.5)
+    lowest = max((arc_height(swap.upper, swap.lower) for swap in graph.swaps), default=0.0)
     return highest + 0.2, lowest + (0.5 if graph.swaps else 0.3)
 
 

@@ -1,0 +1,147 @@
+"""The sections of a page, in the order a decision needs them. What has no data has no section."""
+
+from collections.abc import Mapping
+
+from untilt.report.decision import Decision, HowComputed, HowSure, LogShape
+from untilt.report.page_evidence import (
+    clip_section,
+    identifiability_section,
+    pair_bias_section,
+    position_section,
+)
+from untilt.report.page_parts import Fact, Section, Table
+from untilt.report.page_rankers import (
+    changed_section,
+    importance_section,
+    moved_section,
+    rankers_section,
+)
+from untilt.report.page_words import count_of, number, percent, whole
+
+
+def sections_of(data: Decision) -> tuple[Section, ...]:
+    """Everything below the answer."""
+    found = (
+        _how_sure(data) if data.how_sure else None,
+        _log(data.log) if data.log else None,
+        position_section(data),
+        identifiability_section(data.identifiability) if data.identifiability else None,
+        rankers_section(data.rankers) if data.rankers else None,
+        clip_section(data.clip_curve) if data.clip_curve else None,
+        moved_section(data.moved) if data.moved else None,
+        pair_bias_section(data.pair_bias) if data.pair_bias else None,
+        importance_section(data.importances, data.importance_of) if data.importances else None,
+        changed_section(data.changed) if data.changed else None,
+        _warnings(data.warnings) if data.warnings else None,
+        _how_computed(data.how_computed) if data.how_computed else None,
+    )
+    return tuple(section for section in found if section)
+
+
+def _how_sure(data: Decision) -> Section:
+    sure = data.how_sure
+    assert sure is not None
+    n = len(data.warnings)
+    warned = Fact("Warnings", str(n) if n else "none", "listed below" if n else "")
+    return Section(
+        "how-sure",
+        "How sure is this?",
+        facts=(*_sure_facts(sure), warned),
+        notes=sure.notes,
+    )
+
+
+def _sure_facts(sure: HowSure) -> list[Fact]:
+    facts = [
+        Fact("Held-out sessions", whole(sure.sessions), "not used for training"),
+        Fact("Held-out queries", whole(sure.queries), "intervals are over queries"),
+    ]
+    if sure.effective_sessions is not None:
+        note = "as many clicks of equal weight would tell as much"
+        facts.append(Fact("Effective size", whole(sure.effective_sessions), note))
+    if sure.largest_weight is not None:
+        note = "largest weight that one click has"
+        facts.append(Fact("Heaviest click", f"\u00d7 {number(sure.largest_weight, 1)}", note))
+    if sure.clipped_share:
+        facts.append(Fact("Clipped clicks", percent(sure.clipped_share), "lean towards raw clicks"))
+    if sure.unshown_share is not None:
+        note = "top places of the new order that hold documents nobody was shown"
+        facts.append(Fact("Unseen documents", percent(sure.unshown_share), note))
+    if sure.curve_fits is not None:
+        note = "whether the log's own clicks agree with the examination curve"
+        facts.append(Fact("Curve fits", "yes" if sure.curve_fits else "no", note))
+    if sure.more_sessions:
+        note = "more held-out sessions to decide a difference of this size"
+        facts.append(Fact("Still needed", whole(sure.more_sessions), note))
+    return facts
+
+
+def _log(log: LogShape) -> Section:
+    per_session = log.clicks / log.sessions if log.sessions else None
+    facts = [
+        Fact("Sessions", whole(log.sessions), _lists(log)),
+        Fact("Impressions", whole(log.impressions)),
+        Fact("Clicks" if log.label == "click" else f"Sum of {log.label}", whole(log.clicks),
+             f"{number(per_session, 2)} per session"),
+        Fact("Queries", whole(log.queries)),
+        Fact("Documents", whole(log.documents), f"{count_of(log.features, 'feature')} each"
+             if log.features else "without features"),
+        Fact("Deepest position", whole(log.deepest_position)),
+    ]  # fmt: skip
+    if log.share_without_click is not None:
+        facts.append(Fact("Without a click", percent(log.share_without_click), "of the sessions"))
+    tables = [
+        _counts("Sessions by ranker that made the list", "ranker", "sessions", log.rankers),
+        _counts("How the queries were divided", "part", "queries", log.splits),
+        _counts("Rows left out when the log was read", "reason", "rows", log.dropped_rows),
+    ]
+    return Section(
+        "log",
+        "What the log looks like",
+        paragraphs=(f"All of this is from {log.name}.",) if log.name else (),
+        facts=tuple(facts),
+        tables=tuple(table for table in tables if table),
+        notes=log.notes,
+    )
+
+
+def _lists(log: LogShape) -> str:
+    if log.distinct_lists is None:
+        return ""
+    return f"with {count_of(log.distinct_lists, 'different list')}"
+
+
+def _counts(caption: str, what: str, unit: str, counts: Mapping[str, int]) -> Table | None:
+    if not counts:
+        return None
+    rows = tuple((str(name), whole(n)) for name, n in counts.items())
+    return Table((what, unit), rows, caption)
+
+
+def _warnings(warnings: tuple[str, ...]) -> Section:
+    return Section("warnings", "Warnings", cautions=warnings)
+
+
+def _how_computed(done: HowComputed) -> Section:
+    tables = []
+    if done.steps:
+        rows = tuple((s.name, number(s.seconds, 1), s.note) for s in done.steps)
+        tables.append(Table(("step", "seconds", "note"), rows, "Steps", text_columns=(0, 2)))
+    tables += [
+        Table(("name", "value"), tuple(rows), caption, text_columns=(0, 1))
+        for caption, rows in (
+            ("Options", done.options.items()),
+            ("Sizes", [(name, whole(n)) for name, n in done.sizes.items()]),
+            ("Versions", done.versions.items()),
+        )
+        if rows
+    ]
+    said = {
+        "Command": done.command,
+        "Finished": done.finished,
+        "Machine": done.machine,
+        "Seed": "" if done.seed is None else str(done.seed),
+    }
+    facts = tuple((name, text) for name, text in said.items() if text)
+    about = (Table(("name", "value"), facts, "The run", text_columns=(0, 1)),) if facts else ()
+    return Section("computed", "How it was computed", tables=(*about, *tables))

@@ -1,0 +1,188 @@
+"""A headless Chromium, spoken to over a pipe; tests that need it are skipped where there is none."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe",
+    "--disable-dev-shm-usage",
+)  # fmt: skip
+PATIENCE = 30.0
+
+
+class Browser:
+    """Just enough of the DevTools protocol: JSON messages that end with a zero byte."""
+
+    def __init__(self, program: str, profile: Path) -> None:
+        to_child, self._out = os.pipe()
+        self._in, from_child = os.pipe()
+
+        def use_pipes() -> None:
+            # The two may already be 3 and 4 crosswise; high copies keep dup2 from closing one.
+            first, second = os.dup(to_child), os.dup(from_child)
+            while min(first, second) < 10:
+                first, second = os.dup(first), os.dup(second)
+            os.dup2(first, 3)
+            os.dup2(second, 4)
+
+        self.process = subprocess.Popen(
+            [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=use_pipes,
+            close_fds=False,
+        )
+        os.close(to_child)
+        os.close(from_child)
+        os.set_blocking(self._in, False)
+        self._left = b""
+        self._number = 0
+        self.events: list[dict[str, Any]] = []
+
+    def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        return self._wait(lambda m: m.get("id") == self._number, method)
+
+    def _wait(self, wanted: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            for message in self._messages():
+                if "method" in message:
+                    self.events.append(message)
+                elif wanted(message):
+                    assert "error" not in message, (what, message["error"])
+                    return message["result"]
+            time.sleep(0.005)
+        raise TimeoutError(what)
+
+    def _messages(self) -> list[dict[str, Any]]:
+        try:
+            self._left += os.read(self._in, 1 << 20)
+        except BlockingIOError:
+            return []
+        *whole, self._left = self._left.split(b"\0")
+        return [json.loads(each) for each in whole]
+
+    def close(self) -> None:
+        try:
+            self.call("Browser.close")
+            self.process.wait(timeout=10)
+        except (TimeoutError, OSError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+        os.close(self._in)
+        os.close(self._out)
+
+
+class Tab:
+    """One page, opened at a size and in a colour scheme, with everything that it complained of."""
+
+    def __init__(
+        self, browser: Browser, *, width: int = 1280, dark: bool = False, scripts: bool = True
+    ) -> None:
+        self.browser, self.width = browser, width
+        target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        self.target = target
+        attached = browser.call("Target.attachToTarget", targetId=target, flatten=True)
+        self.session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900,
+                  deviceScaleFactor=1, mobile=width < 600)  # fmt: skip
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.call("Emulation.setEmulatedMedia", features=scheme)
+        self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        return self.browser.call(method, self.session, **params)
+
+    def open(self, path: Path) -> None:
+        self.call("Page.navigate", url=path.as_uri())
+        until = time.monotonic() + PATIENCE
+        while self.value("document.readyState + '|' + document.title") == "complete|":
+            assert time.monotonic() < until
+        done = "document.readyState == 'complete' && location.protocol == 'file:'"
+        charts = "(!document.getElementById('chart-config') || document.documentElement.dataset.charts)"
+        while not self.value(f"{done} && !!{charts}"):
+            assert time.monotonic() < until, "the charts were never drawn"
+            time.sleep(0.02)
+
+    def value(self, expression: str) -> Any:
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def _events(self, method: str) -> list[dict[str, Any]]:
+        return [
+            event["params"]
+            for event in self.browser.events
+            if event["method"] == method and event.get("sessionId") == self.session
+        ]
+
+    @property
+    def complaints(self) -> list[str]:
+        """Errors and warnings of the console, and what was thrown."""
+        said = [str(e["args"]) for e in self._events("Runtime.consoleAPICalled")
+                if e["type"] in ("error", "warning", "assert")]  # fmt: skip
+        said += [str(e["exceptionDetails"]) for e in self._events("Runtime.exceptionThrown")]
+        return said + [e["entry"]["text"] for e in self._events("Log.entryAdded")]
+
+    @property
+    def requests(self) -> list[str]:
+        """Addresses asked for, but for data that stands in the page itself."""
+        asked = [e["request"]["url"] for e in self._events("Network.requestWillBeSent")]
+        return [url for url in asked if not url.startswith("data:")]
+
+    def screenshot(self, path: Path, *, top: int = 0, height: int | None = None) -> Path:
+        full = self.value("document.documentElement.scrollHeight")
+        clip = {"x": 0, "y": top, "width": self.width, "height": height or full, "scale": 1}
+        taken = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(taken["data"]))
+        return path
+
+    def pdf(self, path: Path) -> Path:
+        taken = self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
+        path.write_bytes(base64.b64decode(taken["data"]))
+        return path
+
+    def close(self) -> None:
+        self.browser.call("Target.closeTarget", targetId=self.target)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("no Chromium here")
+    started = Browser(program, tmp_path_factory.mktemp("chromium"))
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Tab]]:
+    tabs: list[Tab] = []
+
+    def opened(path: Path, **options: Any) -> Tab:
+        tabs.append(Tab(browser, **options))
+        tabs[-1].open(path)
+        return tabs[-1]
+
+    yield opened
+    for tab in tabs:
+        tab.close()
