@@ -13,6 +13,7 @@ from untilt.cli.evaluate import evaluate
 from untilt.cli.export import export
 from untilt.cli.failure import Commands
 from untilt.cli.plan import plan
+from untilt.cli.reproduce import reproduce
 from untilt.cli.select import select
 from untilt.cli.simulate import simulate
 from untilt.cli.train import train
@@ -25,7 +26,19 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, simulate, audit, plan, bias, clickmodels, train, evaluate, select, export):
+for command in (
+    demo,
+    simulate,
+    audit,
+    plan,
+    bias,
+    clickmodels,
+    train,
+    evaluate,
+    select,
+    reproduce,
+    export,
+):
     app.command()(command)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from untilt._core.arrays import FloatArray
 from untilt._core.suggest import did_you_mean
 from untilt.bias.known import ClickCountGuess, EyeTracking, PageSteps, PowerLaw
 from untilt.bias.position_bias import PositionBias
@@ -14,9 +15,11 @@ from untilt.bias.regression_em import RegressionEM
 from untilt.bias.swaps import PivotSwap
 from untilt.errors import OptionError
 from untilt.experiments.setting import Setting
+from untilt.logs.clicklog import ClickLog
 
 Curve = Callable[..., Any]
 CURVES: dict[str, Curve] = {}
+FEWEST_CLICKS = 5  # at a position of the shuffled lists, for a rate of its own
 
 
 def register_curve(name: str) -> Callable[[Curve], Curve]:
@@ -66,11 +69,16 @@ def _eye_tracking(_: Setting, theta: float = 1.0) -> EyeTracking:
 
 @register_curve("randomization")
 def _randomization(setting: Setting, top: int = 10) -> PositionBias:
-    """Click rates of shuffled lists, 003 section 5.1.2; below `top` as a power law goes on."""
+    """Click rates of shuffled lists, 003 section 5.1.2; below `top` as a power law goes on.
+
+    The first position with fewer clicks than FEWEST_CLICKS ends what is measured, too.
+    """
     log, depth = setting.shuffled.log, setting.log.depth
-    if depth <= top:
-        return ShuffledTop().fit(log).bias_
+    few = _clicks_by_position(log) < FEWEST_CLICKS
+    top = max(2, min(top, int(np.argmax(few)) if few.any() else depth))
     measured = ShuffledTop(top=top).fit(log).bias_
+    if depth <= top:
+        return measured
     law = measured.fit_power_law(depth=depth).examination
     theta = np.concatenate([measured.examination, law[top:]])
     return PositionBias(theta, method=f"ShuffledTop to {top}, then its power law")
@@ -110,9 +118,7 @@ def _rank(_: Setting) -> PowerLaw:
 @register_curve("clicks")
 def _clicks(setting: Setting) -> ClickCountGuess:
     """1/(clicks + 1): the second rough guess of 002."""
-    log = setting.log
-    counts = np.bincount(log.position - 1, weights=log.label * log.row_count, minlength=log.depth)
-    return ClickCountGuess(tuple(counts.tolist()))
+    return ClickCountGuess(tuple(_clicks_by_position(setting.log).tolist()))
 
 
 @register_curve("slight")
@@ -128,3 +134,8 @@ def _rough(_: Setting) -> PageSteps:
 @register_curve("counterfactual")
 def _counterfactual(_: Setting) -> PageSteps:
     return PageSteps.counterfactual()
+
+
+def _clicks_by_position(log: ClickLog) -> FloatArray:
+    weights = log.label * log.row_count
+    return np.bincount(log.position - 1, weights=weights, minlength=log.depth)

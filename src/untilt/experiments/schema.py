@@ -296,6 +296,9 @@ def _check(experiment: Experiment, where: str) -> None:
         items = [*claim.rows, *([claim.target] if claim.target else [])]
         named += [(name.partition(":")[0], "a claim") for name in items]
         _check_named([(claim.panel, "a claim")] if claim.panel else [], panels, "panel", where)
+        wanted = {name.partition(":")[2] or claim.metric for name in items} - {""}
+        metrics = [m for p in experiment.panels if claim.panel in ("", p.name) for m in p.metrics]
+        _check_named([(metric, "a claim") for metric in wanted], metrics, "metric", where)
     _check_named(named, rows, "row", where)
 
 

@@ -1,0 +1,217 @@
+"""`untilt reproduce`: a table or figure of the literature, run here."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from untilt.cli.console import Output, speaking
+from untilt.cli.options import AsJson, Verbose
+from untilt.errors import OptionError
+
+if TYPE_CHECKING:
+    from untilt.experiments.claims import Verdict
+    from untilt.experiments.run import Plan
+    from untilt.experiments.summary import Summary
+
+
+class Data(StrEnum):
+    """Judged lists that an experiment can start from."""
+
+    MADE = "made"
+    MQ2008 = "mq2008"
+    OHSUMED = "ohsumed"
+    MSLR_SAMPLE = "mslr-sample"
+    YAHOO = "yahoo"
+    MSLR_WEB10K = "mslr-web10k"
+    MSLR_WEB30K = "mslr-web30k"
+    ISTELLA = "istella"
+    ISTELLA_S = "istella-s"
+
+
+class Picture(StrEnum):
+    """Kinds of files a chart is written as."""
+
+    SVG = "svg"
+    PNG = "png"
+    HTML = "html"
+
+
+def reproduce(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="An experiment, as --list has it, or a .toml file."),
+    ] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    quick: Annotated[
+        bool, typer.Option(help="Small: seconds to a minute. Shows the form, not the figures.")
+    ] = False,
+    data: Annotated[Data, typer.Option(help="Judged lists to start from.")] = Data.MADE,
+    path: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where they lie; $UNTILT_DATA/NAME where not given."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Results, charts and the page.")
+    ] = Path("reproduced"),
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds, of each fold where there are folds.")
+    ] = None,
+    folds: Annotated[int | None, typer.Option(min=1, help="Folds to use, from the first.")] = None,
+    queries: Annotated[int | None, typer.Option(min=10, help="Training queries, at most.")] = None,
+    chart: Annotated[
+        list[Picture] | None, typer.Option(help="A kind of chart file. May be repeated.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of one ranker.")] = 1,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a table or figure of the papers and put the result beside theirs.
+
+    Every finished part is kept in FOLDER/results: stopped at any moment, the same command goes on
+    where it was. FOLDER/NAME.md has the tables, the chart, and which claims hold here.
+
+    Example: [bold]untilt reproduce 003-table-2 --quick[/bold]
+
+    On a public set: [bold]untilt reproduce 003-table-2 --data mq2008 --path MQ2008[/bold]
+    """
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        if show_list:
+            _list(output)
+            return
+        what = _plan(name, data, path, out, quick=quick, seeds=seeds, folds=folds, queries=queries)
+        _run(output, what, out, threads, tuple(each.value for each in chart or [Picture.SVG]))
+
+
+def _list(output: Output) -> None:
+    from untilt.experiments.files import load, names
+
+    known = [load(name) for name in names()]
+    output.record(experiments={each.name: each.title for each in known})
+    for each in known:
+        output.say(f"{each.name:<14}{each.title}")
+    output.say("\nRun one: untilt reproduce NAME --quick")
+
+
+def _plan(
+    name: str | None,
+    data: Data,
+    path: Path | None,
+    out: Path,
+    *,
+    quick: bool,
+    seeds: int | None,
+    folds: int | None,
+    queries: int | None,
+) -> "Plan":
+    from untilt.experiments.files import load
+    from untilt.experiments.run import plan
+    from untilt.experiments.sources import source_of
+
+    if name is None:
+        raise OptionError("which one? Give a NAME; `untilt reproduce --list` has them.")
+    if out.suffix or out.is_file():
+        raise OptionError(f"--out is a folder for results, charts and the page. Got {str(out)!r}.")
+    experiment, source = load(name), source_of(data.value, path)
+    sizes = {"seeds" if source.folds == 1 else "fold_seeds": seeds, "folds": folds}
+    sizes["queries"] = queries
+    changes = {key: value for key, value in sizes.items() if value is not None}
+    return plan(experiment, source, out, quick=quick, changes=changes)
+
+
+def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[str, ...]) -> None:
+    from untilt.experiments.claims import verdicts
+    from untilt.experiments.publish import publish
+    from untilt.experiments.run import run
+    from untilt.experiments.summary import Summary
+
+    done, total = len(what.finished()), len(what.cells)
+    output.say(f"{what.experiment.name}: {what.experiment.title}")
+    went_on = f", {done:,} of them finished before" if done else ""
+    output.say(f"{total:,} cells on {what.source.title}{went_on}")
+    results = run(
+        what,
+        n_threads=threads,
+        told=lambda r: output.detail(f"{r.cell} {r.values} in {r.seconds:.2f} s"),
+    )
+    summary = Summary(what.experiment, results)
+    found = verdicts(summary)
+    files = publish(what, out, formats=formats)
+    _report(output, what, summary, found)
+    _record(output, what, summary, found, files)
+    output.heading("written")
+    output.table(("", ""), [(str(path), "") for path in [what.results.path, *files]])
+
+
+def _report(output: Output, what: "Plan", summary: "Summary", found: "list[Verdict]") -> None:
+    from untilt.experiments.page import setting
+    from untilt.experiments.tables import tables_of
+
+    output.say(setting(what, summary))
+    for table in tables_of(summary):
+        output.heading(table.title)
+        output.table(table.columns, table.rows)
+    if found:
+        output.heading("what the document claims")
+        output.points([f"{each.verdict}: {each.claim.text} {each.sentence}." for each in found])
+
+
+def _record(
+    output: Output,
+    what: "Plan",
+    summary: "Summary",
+    found: "list[Verdict]",
+    files: list[Path],
+) -> None:
+    points: list[dict[str, Any]] = []
+    for point in summary.points.values():
+        interval = point.interval
+        points.append(
+            {
+                "panel": point.panel,
+                "row": point.row,
+                "metric": point.metric,
+                "x": point.x,
+                "value": point.value,
+                "low": None if interval is None else interval.low,
+                "high": None if interval is None else interval.high,
+                "runs": len(point.runs),
+            }
+        )
+    output.record(
+        experiment=what.experiment.name,
+        data=what.source.name,
+        quick=what.quick,
+        cells=len(what.cells),
+        seconds=summary.seconds,
+        points=points,
+        shares=_shares(summary),
+        claims=[
+            {
+                "text": each.claim.text,
+                "source": each.claim.source,
+                "verdict": each.verdict,
+                "value": each.value,
+                "low": None if each.interval is None else each.interval.low,
+                "high": None if each.interval is None else each.interval.high,
+            }
+            for each in found
+        ],
+        files=[what.results.path, *files],
+    )
+
+
+def _shares(summary: "Summary") -> list[dict[str, Any]]:
+    shares = []
+    for panel in summary.experiment.panels:
+        for row in summary.experiment.rows_of(panel):
+            metric = panel.metrics[0]
+            share = summary.share(panel, row, metric)
+            if share is not None:
+                there = summary.reported_share(panel, row, metric)
+                entry = {"panel": panel.name, "row": row.name, "metric": metric}
+                shares.append(
+                    {**entry, "share": share.value, "half": share.half, "document": there}
+                )
+    return shares

@@ -1,0 +1,157 @@
+"""The documents' claims put to the test: one number per run that is positive where they hold."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from untilt._core.statistics import Interval, weighted_mean
+from untilt.experiments.schema import Claim, Panel, Value
+from untilt.experiments.summary import LEVEL, Summary
+
+HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
+Series = dict[Value | None, float]  # by x, within one run
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, the mean over runs of the number that should be positive, and what that says.
+
+    `against` is the row that a claim about several was decided by.
+    """
+
+    claim: Claim
+    verdict: str
+    value: float
+    interval: Interval | None
+    n_runs: int
+    against: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in figures."""
+        if self.interval is None:
+            return f"{self.value:+.4f} in one run"
+        low, high = self.interval.low, self.interval.high
+        versus = f" against {self.against}" if self.against else ""
+        return f"{self.value:+.4f}{versus}, {LEVEL:.0%} interval [{low:+.4f}, {high:+.4f}]"
+
+
+def verdicts(summary: Summary) -> list[Verdict]:
+    """Every claim that the results can speak about, decided."""
+    found = [_verdict(summary, claim) for claim in summary.experiment.claims]
+    return [verdict for verdict in found if verdict is not None]
+
+
+def _verdict(summary: Summary, claim: Claim) -> Verdict | None:
+    panels = [p for p in summary.experiment.panels if claim.panel in ("", p.name)]
+    candidates = []
+    for other in claim.rows[1:] or ("",):
+        by_run = [_by_run(summary, claim, panel, other) for panel in panels]
+        values = [value for runs in by_run for value in runs]
+        if values:
+            candidates.append((float(np.mean(values)), other, np.array(values)))
+    if not candidates:
+        return None
+    # "Better than all others" is decided by the other that comes nearest.
+    _, against, values = min(candidates, key=lambda candidate: candidate[0])
+    mean = weighted_mean(values)
+    interval = mean.interval(LEVEL) if len(values) > 1 else None
+    return Verdict(
+        claim=claim,
+        verdict=_decided(interval),
+        value=mean.value,
+        interval=interval,
+        n_runs=len(values),
+        against=against if len(claim.rows) > 2 else "",
+    )
+
+
+def _decided(interval: Interval | None) -> str:
+    if interval is None or interval.low <= 0 <= interval.high:
+        return OPEN
+    return HOLDS if interval.low > 0 else FAILS
+
+
+def _by_run(summary: Summary, claim: Claim, panel: Panel, other: str) -> list[float]:
+    first = _series(summary, claim, panel, claim.rows[0])
+    second = _series(summary, claim, panel, other) if other else {}
+    target = _series(summary, claim, panel, claim.target) if claim.target else {}
+    values = []
+    for run, own in first.items():
+        if (other and run not in second) or (claim.target and run not in target):
+            continue
+        statistic = KINDS[claim.kind](claim, own, second.get(run, {}), target.get(run, {}))
+        if statistic is not None:
+            values.append(statistic)
+    return values
+
+
+def _series(
+    summary: Summary, claim: Claim, panel: Panel, name: str
+) -> dict[tuple[int, int], Series]:
+    """Run -> x -> value, at the claim's values of x (all where it names none)."""
+    row, _, own_metric = name.partition(":")
+    metric = own_metric or claim.metric or panel.metrics[0]
+    xs: Sequence[Value | None] = summary.xs(panel, metric) or [None]
+    found: dict[tuple[int, int], Series] = {}
+    for x in xs:
+        point = summary.point(panel.name, row, metric, x)
+        if point is not None and (not claim.at or x in claim.at):
+            for run, value in point.runs.items():
+                found.setdefault(run, {})[x] = value
+    return found
+
+
+def _above(_: Claim, own: Series, other: Series, __: Series) -> float | None:
+    """Mean difference over the x that both have."""
+    return _mean([own[x] - other[x] for x in own if x in other])
+
+
+def _below(claim: Claim, own: Series, other: Series, target: Series) -> float | None:
+    difference = _above(claim, own, other, target)
+    return None if difference is None else -difference
+
+
+def _similar(claim: Claim, own: Series, other: Series, __: Series) -> float | None:
+    """The margin less the distance; without another row, the distance from 0."""
+    return _mean([claim.margin - abs(own[x] - other.get(x, 0.0)) for x in own])
+
+
+def _rises(claim: Claim, own: Series, _: Series, __: Series) -> float | None:
+    """Last less first, in the order of `at` or of the axis."""
+    xs = [x for x in (claim.at or own) if x in own]
+    return own[xs[-1]] - own[xs[0]] if len(xs) > 1 else None
+
+
+def _falls(claim: Claim, own: Series, other: Series, target: Series) -> float | None:
+    rise = _rises(claim, own, other, target)
+    return None if rise is None else -rise
+
+
+def _gains_more(claim: Claim, own: Series, other: Series, target: Series) -> float | None:
+    """How much more the first rises, or how much less it falls."""
+    rises = _rises(claim, own, {}, target), _rises(claim, other, {}, target)
+    return None if rises[0] is None or rises[1] is None else rises[0] - rises[1]
+
+
+def _closer(_: Claim, own: Series, other: Series, target: Series) -> float | None:
+    """Mean distance of the other from the target less that of the first."""
+    xs = [x for x in target if x in own and x in other]
+    return _mean([abs(other[x] - target[x]) - abs(own[x] - target[x]) for x in xs])
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+Statistic = Callable[[Claim, Series, Series, Series], float | None]
+KINDS: dict[str, Statistic] = {
+    "above": _above,
+    "below": _below,
+    "similar": _similar,
+    "rises": _rises,
+    "falls": _falls,
+    "gains-more": _gains_more,
+    "closer": _closer,
+}

@@ -1,0 +1,119 @@
+"""The page of an experiment: what was asked, run, found, and which claims hold here."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from untilt._core.files import replacing
+from untilt.experiments.claims import FAILS, HOLDS, OPEN, Verdict, verdicts
+from untilt.experiments.run import Plan
+from untilt.experiments.schema import Experiment, Size
+from untilt.experiments.summary import Summary
+from untilt.experiments.tables import Table, tables_of
+
+HEADINGS = {
+    HOLDS: "Holds",
+    FAILS: "Does not hold",
+    OPEN: "Undecided: the interval has both signs",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """Results on one data set."""
+
+    plan: Plan
+    summary: Summary
+    chart: str  # file name beside the page, or nothing
+
+
+def write_page(path: Path, experiment: Experiment, sections: list[Section]) -> None:
+    """Write the page whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(page(experiment, sections), encoding="utf8")
+
+
+def page(experiment: Experiment, sections: list[Section]) -> str:
+    """The page as Markdown."""
+    lines = [
+        f"# {experiment.name}: {experiment.title}",
+        "",
+        f"Document {experiment.document} ([{experiment.reference}](../references.bib)), "
+        f"{experiment.source}.",
+        "",
+        experiment.question,
+        "",
+    ]
+    lines += [f"- {note}" for note in experiment.notes] + ([""] if experiment.notes else [])
+    for section in sections:
+        lines += _section(section)
+    lines += ["This page is written by the command above each table; do not edit it by hand.", ""]
+    return "\n".join(lines)
+
+
+def _section(section: Section) -> list[str]:
+    what, summary = section.plan, section.summary
+    lines = [f"## On {what.source.title}", "", "```sh", command(what), "```", ""]
+    lines += [setting(what, summary), ""]
+    if section.chart:
+        lines += [f"![{summary.experiment.title}]({section.chart})", ""]
+    for table in tables_of(summary):
+        lines += [f"**{table.title}**", "", *markdown(table), ""]
+    found = verdicts(summary)
+    if found:
+        lines += ["### What the document claims", ""]
+    for verdict in (HOLDS, FAILS, OPEN):
+        those = [each for each in found if each.verdict == verdict]
+        if those:
+            lines += [f"**{HEADINGS[verdict]}**", "", *(_point(each) for each in those), ""]
+    return lines
+
+
+def _point(verdict: Verdict) -> str:
+    claim = verdict.claim
+    why = f" {claim.because}" if claim.because and verdict.verdict != HOLDS else ""
+    return f"- {claim.text} ({claim.source}) Found: {verdict.sentence}.{why}"
+
+
+def command(what: Plan) -> str:
+    """The command that makes this section."""
+    data = "" if what.source.folder is None else f" --data {what.source.name} --path FOLDER"
+    return f"untilt reproduce {what.experiment.name}{data}{' --quick' if what.quick else ''}"
+
+
+def setting(what: Plan, summary: Summary) -> str:
+    """One sentence about sizes, as they were run."""
+    size, n_runs = what.size, summary.n_runs
+    if what.source.folder is None:
+        data = f"{size.queries:,} queries to learn from and {size.test_queries:,} for the test"
+    elif what.most_queries is None:
+        data = "All queries"
+    else:
+        data = f"At most {what.most_queries:,} queries"
+    runs = f"{n_runs} runs (folds x seeds)" if what.source.folds > 1 else f"{n_runs} seeds"
+    trees = f", {size.trees} trees" if _has_trees(what.experiment) else ""
+    return (
+        f"{data}, {_traffic(size)}{trees}, {runs}; {summary.seconds:,.0f} s of fitting on one "
+        "core. ± is the half width of the 95% interval over runs (Student's t)."
+    )
+
+
+def _traffic(size: Size) -> str:
+    if size.clicks is not None:
+        return f"{size.clicks:,} clicks"
+    return f"{size.sessions_per_query or 100} sessions per query"
+
+
+def _has_trees(experiment: Experiment) -> bool:
+    judged = any(panel.measure in ("judged", "average-position", "ratios")
+                 for panel in experiment.panels)  # fmt: skip
+    return judged and any(row.ranker == "lambdamart" for row in experiment.rows)
+
+
+def markdown(table: Table) -> list[str]:
+    """A table in Markdown, numbers to the right."""
+    rule = "|" + "|".join(["---", *(["---:"] * (len(table.columns) - 1))]) + "|"
+    return [_line(table.columns), rule, *(_line(row) for row in table.rows)]
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
