@@ -22,18 +22,19 @@ from untilt.evaluation.estimate_doubt import (
     sampling_error,
     student_interval,
 )
-from untilt.evaluation.estimate_systems import Shown, named_systems, scores_of
+from untilt.evaluation.estimate_systems import Shown, named_systems, scores_of, shown_discounts
 from untilt.logs.clicklog import ClickLog
 
 if TYPE_CHECKING:
     import altair as alt
 
 STEPS = 20
+CURVES = ("clipped", "policy-aware")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClipCurve:
-    r"""Clipped IPS of one system at several clips tau; the first is no clip at all.
+    r"""The estimate of one system at several clips tau; the first is no clip at all.
 
     `mse` estimates the mean squared error. V(0) is unbiased where the curve is right, so the
     clip's bias is D = V(tau) - V(0), and D^2 is too large by Var(D):
@@ -54,6 +55,7 @@ class ClipCurve:
     clipped_share: FloatArray
     metric: str
     level: float
+    method: str = "clipped"
 
     @property
     def best(self) -> float:
@@ -85,6 +87,7 @@ def clip_curve(
     bias: Any,
     *,
     metric: Any = "dcg@10",
+    method: str = "clipped",
     tau: npt.ArrayLike | None = None,
     among: Among = "shown",
     level: float = 0.95,
@@ -95,17 +98,20 @@ def clip_curve(
     ----------
     system : a ranker, an array of scores, or `untilt.shown`
     bias, metric, among, level : as in `untilt.estimate`
-    tau : clips to try, above 0; the log's own values of theta and steps between where not given
+    method : "clipped" (IPS) or "policy-aware", which is right also where sessions of a query show
+        different documents
+    tau : clips to try, above 0; the log's own propensities and steps between where not given
     """
     check_level(level)
+    check_choice("method", method, CURVES)
     check_choice("among", among, ("shown", "candidates"))
     name, only = next(iter(named_systems(system).items()))
     pool = pool_of(log, among)
-    curve = bias_for(bias, "clipped", pool.depth)
+    curve = bias_for(bias, method, pool.depth)
     rank_metric = as_rank_metric(metric)
-    clips = _clips(tau, pool, curve)
-    at = _discount_at_cells(log, pool, only, name, rank_metric)
-    sums, clipped = _sums(pool, curve, at, clips)
+    clips = _clips(tau, pool, curve, method)
+    at = _discount_at_cells(log, pool, only, name, rank_metric, method)
+    sums, clipped = _sums(pool, curve, at, clips, method)
     error, gap, mse = _errors(sums)
     ends = [
         student_interval(float(v), float(s), pool.n_queries, level)
@@ -122,6 +128,7 @@ def clip_curve(
         clipped_share=clipped,
         metric=str(rank_metric),
         level=level,
+        method=method,
     )
 
 
@@ -129,47 +136,56 @@ def best_clip(
     log: ClickLog, pool: Pool, systems: Mapping[str, Any], bias: PositionBias, metric: RankMetric
 ) -> float:
     """One clip for all systems: the least estimated mean squared error, summed over them."""
-    clips = _clips(None, pool, bias)
+    clips = _clips(None, pool, bias, "clipped")
     total = np.zeros(len(clips))
     for name, system in systems.items():
-        at = _discount_at_cells(log, pool, system, name, metric)
-        total += _errors(_sums(pool, bias, at, clips)[0])[2]
+        at = _discount_at_cells(log, pool, system, name, metric, "clipped")
+        total += _errors(_sums(pool, bias, at, clips, "clipped")[0])[2]
     return float(clips[int(np.argmin(total))])
 
 
-def _clips(tau: npt.ArrayLike | None, pool: Pool, bias: PositionBias) -> FloatArray:
-    """Rising clips; the first is the smallest theta, which clips nothing."""
-    theta = bias.examination[: pool.depth]
-    lowest, highest = float(theta.min()), max(1.0, float(theta.max()))
+def _clips(tau: npt.ArrayLike | None, pool: Pool, bias: PositionBias, method: str) -> FloatArray:
+    """Rising clips; the first is the smallest propensity, which clips nothing."""
+    propensity = _propensities(pool, bias, method)
+    lowest, highest = float(propensity.min()), max(1.0, float(propensity.max()))
     if tau is None:
         between = np.geomspace(lowest, highest, STEPS)
-        return np.unique(np.concatenate([theta, between, [lowest, highest]]))
+        own = propensity if method == "clipped" else []
+        return np.unique(np.concatenate([own, between, [lowest, highest]]))
     given = np.asarray(tau, dtype=float).ravel()
     if len(given) == 0 or not np.all(np.isfinite(given) & (given > 0)):
         raise OptionError(f"clips must be numbers above 0. Got {tau!r} instead.")
     return np.unique(np.concatenate([[min(lowest, given.min())], given]))
 
 
+def _propensities(pool: Pool, bias: PositionBias, method: str) -> FloatArray:
+    """theta by position; of the policy-aware estimate rho_d by document, 1 over its weight."""
+    if method == "clipped":
+        return bias.examination[: pool.depth]
+    weight = credit_of(method, pool, bias, 0.0, None).weight
+    return 1 / weight[weight > 0] if np.any(weight > 0) else np.ones(1)
+
+
 def _discount_at_cells(
-    log: ClickLog, pool: Pool, system: Any, name: str, metric: RankMetric
+    log: ClickLog, pool: Pool, system: Any, name: str, metric: RankMetric, method: str
 ) -> FloatArray:
     weights = metric.weights(max(int(np.diff(pool.indptr).max()), pool.depth))
     if isinstance(system, Shown):
-        return weights[pool.position - 1]
+        return shown_discounts(pool, weights, method)
     cumulative = np.concatenate([[0.0], np.cumsum(weights)])
     of_document = discounts(scores_of(system, log, pool, name), pool.indptr, cumulative)
     return of_document[pool.document_of_cell]
 
 
 def _sums(
-    pool: Pool, bias: PositionBias, at: FloatArray, clips: FloatArray
+    pool: Pool, bias: PositionBias, at: FloatArray, clips: FloatArray, method: str
 ) -> tuple[Sums, FloatArray]:
     total = np.empty((pool.n_queries, len(clips)))
     slope = np.empty((len(clips), pool.depth))
     clipped = np.empty(len(clips))
     clicks = max(float(pool.clicks.sum()), 1e-300)
     for t, tau in enumerate(clips):
-        credit = credit_of("clipped", pool, bias, float(tau), None)
+        credit = credit_of(method, pool, bias, float(tau), None)
         total[:, t] = pool.by_query(pool.by_document(credit.cell * at))
         slope[t] = np.bincount(pool.position - 1, credit.slope * at, pool.depth)
         clipped[t] = pool.clicks[credit.clipped & credit.supported].sum() / clicks

@@ -141,17 +141,26 @@ def _credit_by_document(pool: Pool, credit: Credit) -> FloatArray:
 def _shown_sums(
     pool: Pool, credit: Credit, weights: FloatArray, method: str
 ) -> tuple[FloatArray, FloatArray]:
-    """The logged order: each session's own positions are the ranks.
+    """The logged order: each session's own positions are the ranks."""
+    at = shown_discounts(pool, weights, method)
+    documents = pool.by_document(credit.cell * at)
+    if credit.document is not None:
+        mean = _mean_discounts(pool, weights)
+        documents = documents + mean * credit.document * pool.sessions[pool.query_of_document]
+    return pool.by_query(documents), np.bincount(pool.position - 1, credit.slope * at, pool.depth)
+
+
+def shown_discounts(pool: Pool, weights: FloatArray, method: str) -> FloatArray:
+    """(cells,) the discount of the logged order: that of the position.
 
     Where a method pools a document's clicks over positions, its discount is the mean over the
     query's sessions, sum_k n_dk lambda(k) / N_q.
     """
-    at = weights[pool.position - 1]
-    if method in POOLS_DOCUMENTS:
-        sessions = pool.sessions[pool.query_of_document]
-        mean = pool.by_document(pool.impressions * at) / sessions
-        at = mean[pool.document_of_cell]
-        documents = mean * _credit_by_document(pool, credit)
-    else:
-        documents = pool.by_document(credit.cell * at)
-    return pool.by_query(documents), np.bincount(pool.position - 1, credit.slope * at, pool.depth)
+    if method not in POOLS_DOCUMENTS:
+        return weights[pool.position - 1]
+    return _mean_discounts(pool, weights)[pool.document_of_cell]
+
+
+def _mean_discounts(pool: Pool, weights: FloatArray) -> FloatArray:
+    at = pool.impressions * weights[pool.position - 1]
+    return pool.by_document(at) / pool.sessions[pool.query_of_document]
