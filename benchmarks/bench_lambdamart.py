@@ -32,13 +32,14 @@ def now() -> np.ndarray:
     return np.array([time.perf_counter(), time.process_time()])
 
 
-def sessions(n_sessions: int, n_queries: int, seed: int):
+def sessions(n_sessions: int, n_queries: int, seed: int, among: range | None = None):
     """Plain arrays: features of each query's ten documents, and clicks of each session."""
     world, rng = np.random.default_rng(2026), np.random.default_rng(seed)
     features = world.normal(size=(n_queries * DEPTH, FEATURES)).astype(np.float32)
     utility = features[:, 0] + features[:, 1] * features[:, 2] + (features[:, 3] > 0.5)
     relevance = 1 / (1 + np.exp(-(utility - 1)))
-    query = np.sort(rng.integers(n_queries, size=n_sessions))
+    among = among or range(n_queries)
+    query = np.sort(rng.integers(among.start, among.stop, size=n_sessions))
     chance = relevance.reshape(n_queries, DEPTH) / np.arange(1, DEPTH + 1)
     clicks = rng.random((n_sessions, DEPTH), dtype=np.float32) < chance[query]
     return features, query, clicks
@@ -63,30 +64,37 @@ def as_log(features, query, clicks):
 
 
 def collapsed_log(n_sessions: int, n_queries: int):
-    """The log that a reader hands over, made in parts, and the seconds that collapsing took."""
+    """The log that a reader hands over, and the seconds that collapsing took.
+
+    Made part by part, a range of queries each, as a table partitioned by query is read: sessions of
+    different queries never merge, so the whole is collapsed where its parts are.
+    """
     import untilt as ut
 
-    parts, made, seconds = [], 0, np.zeros(2)
-    while made < n_sessions:
-        size = min(250_000, n_sessions - made)
-        part = as_log(*sessions(size, n_queries, seed=made))
+    n_parts = 40
+    edges = np.linspace(0, n_queries, n_parts + 1).astype(int)
+    columns = {name: [] for name in ("length", "query", "document", "position", "label", "count")}
+    seconds = np.zeros(2)
+    for number in range(n_parts):
+        among = range(edges[number], edges[number + 1])
+        size = n_sessions * len(among) // n_queries
+        part = as_log(*sessions(size, n_queries, seed=number, among=among))
         start = now()
-        parts.append(part.collapse())
+        part = part.collapse()
+        columns["length"].append(np.diff(part.indptr))
+        for name in ("query", "document", "position", "label", "count"):
+            columns[name].append(getattr(part, name))
         seconds += now() - start
-        made += size
     start = now()
-    lengths = np.concatenate([np.diff(part.indptr) for part in parts])
+    joined = {name: np.concatenate(columns.pop(name)) for name in list(columns)}
+    lengths = joined.pop("length")
     whole = ut.ClickLog(
-        query_id=parts[0].query_id,
-        doc_id=parts[0].doc_id,
-        doc_query=parts[0].doc_query,
-        features=parts[0].features,
+        query_id=part.query_id,
+        doc_id=part.doc_id,
+        doc_query=part.doc_query,
+        features=part.features,
         indptr=np.concatenate([[0], np.cumsum(lengths)]),
-        query=np.concatenate([part.query for part in parts]),
-        document=np.concatenate([part.document for part in parts]),
-        position=np.concatenate([part.position for part in parts]),
-        label=np.concatenate([part.label for part in parts]),
-        count=np.concatenate([part.sessions for part in parts]),
+        **joined,
     )
     return whole, seconds + now() - start
 

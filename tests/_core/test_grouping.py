@@ -63,8 +63,7 @@ def test_large_lists_differ_in_the_last_row() -> None:
 
 def test_the_hash_spreads(rng: np.random.Generator) -> None:
     # 20,000 lists that differ in one small number each: no two may share a hash (chance 1e-11).
-    rows = np.zeros((20_000, 3), dtype=np.uint64)
-    rows[np.arange(20_000), rng.integers(0, 3, 20_000)] = np.arange(1, 20_001, dtype=np.uint64)
-    indptr = np.arange(0, 20_001)
-    hashes = TRUE_HASH(indptr, rows, np.empty((20_000, 0), dtype=np.uint64))
+    rows = np.zeros((20_000, 3), dtype=np.int64)
+    rows[np.arange(20_000), rng.integers(0, 3, 20_000)] = np.arange(1, 20_001)
+    hashes = TRUE_HASH(np.arange(0, 20_001), [column.copy() for column in rows.T], [])
     assert len(np.unique(hashes)) == 20_000

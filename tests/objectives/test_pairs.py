@@ -85,6 +85,16 @@ def assert_same(found, expected, rows, *, S=True):
         assert_allclose(found.S, expected.S[:deep, :deep], **TOLERANCE)
 
 
+def with_and_without_loss(objective, scores, W):
+    """The whole pass. Boosting asks for gradients alone, which lists with labels get faster."""
+    found = objective.evaluate(scores, W, want_loss=True, want_S=True)
+    alone = objective.evaluate(scores, W)
+    assert_allclose(alone.gradient, found.gradient, **TOLERANCE)
+    assert_allclose(alone.hessian, found.hessian, **TOLERANCE)
+    assert_allclose(objective.losses_by_place(scores), found.S, **TOLERANCE)
+    return found
+
+
 def twin_options(weighting, **options):
     return {
         "against": weighting.against,
@@ -106,7 +116,7 @@ def test_collapsed_equals_the_sum_over_sessions(rng, slow_twin, as_log, make, me
         sessions, scores, W, metric=metric, loss=loss, sigma=1.7,
         session_weight=session_weight(log), **twin_options(weighting),
     )  # fmt: skip
-    found = objective.evaluate(scores[rows], W, want_loss=True, want_S=True)
+    found = with_and_without_loss(objective, scores[rows], W)
     assert_same(found, expected, rows)
     baked = objective.baked(W).evaluate(scores[rows], W, want_loss=True, packed_weighted=True)
     assert_same(baked, expected, rows, S=False)
@@ -133,7 +143,7 @@ def test_graded_and_continuous_labels(rng, slow_twin, as_log, against, metric, l
     weighting = IPS(a_bias(), clip=0.3, against=against)
     W = weighting.table(DEPTH)
     objective, rows = objective_of(log, weighting, metric=metric, gain=gain)
-    found = objective.evaluate(scores[rows], W, want_loss=True, want_S=True)
+    found = with_and_without_loss(objective, scores[rows], W)
     expected = slow_twin(
         sessions, scores, W, metric=metric, gain=gain, session_weight=session_weight(log),
         **twin_options(weighting),
@@ -152,7 +162,7 @@ def test_pair_norm_and_truncation(rng, slow_twin, as_log, metric, loss, pair_nor
     W = weighting.table(DEPTH)
     options = {"loss": loss, "pair_norm": pair_norm, "truncation": truncation, "sigma": 0.8}
     objective, rows = objective_of(log, weighting, metric=metric, **options)
-    found = objective.evaluate(scores[rows], W, want_loss=True, want_S=True)
+    found = with_and_without_loss(objective, scores[rows], W)
     expected = slow_twin(
         sessions, scores, W, metric=metric, session_weight=session_weight(log), **options
     )
@@ -197,7 +207,7 @@ def test_long_lists_with_ties(rng, slow_twin, as_log, metric, loss, times):
     W = weighting.table(300)
     objective, rows = objective_of(log, weighting, metric=metric, loss=loss)
     assert np.all(objective.units.start >= 0) == (times == 30)
-    found = objective.evaluate(scores[rows], W, want_loss=True, want_S=True)
+    found = with_and_without_loss(objective, scores[rows], W)
     expected = slow_twin(sessions, scores, W, metric=metric, loss=loss, session_weight=1 / times)
     assert_same(found, expected, rows)
 
@@ -440,7 +450,7 @@ def test_random_logs(
     W = weighting.table(6)
     options = {"loss": loss, "pair_norm": pair_norm, "truncation": truncation}
     objective, rows = objective_of(log, weighting, metric=metric, **options)
-    found = objective.evaluate(scores[rows], W, want_loss=True, want_S=True)
+    found = with_and_without_loss(objective, scores[rows], W)
     expected = slow_twin(
         sessions, scores, W, metric=metric, session_weight=session_weight(log),
         **twin_options(weighting, **options),

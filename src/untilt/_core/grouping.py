@@ -1,6 +1,7 @@
 """Grouping equal ragged lists: by a 64-bit hash, then every merge checked value by value.
 
-Two lists that share a hash are never merged unless they are equal.
+Two lists that share a hash are never merged unless they are equal. Keys are read where they lie,
+column by column: a log of tens of millions of rows is not copied to be grouped.
 """
 
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import AnyArray, IntArray
+from untilt._core.arrays import AnyArray, BoolArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -31,25 +32,48 @@ def group_equal_lists(
     indptr: IntArray, row_keys: list[AnyArray], list_keys: list[AnyArray]
 ) -> Groups:
     """Group lists whose rows agree in all row keys, in order, and which agree in all list keys."""
-    rows = _as_words(row_keys, int(indptr[-1]))
-    heads = _as_words(list_keys, len(indptr) - 1)
+    rows, heads = [_as_words(key) for key in row_keys], [_as_words(key) for key in list_keys]
+    indptr = np.ascontiguousarray(indptr, dtype=np.int64)
     hashes = _hash_lists(indptr, rows, heads)
-    order = np.argsort(hashes, kind="stable")
-    leader = _leaders(order, hashes, indptr, rows, heads)
-    first, group_of_list = np.unique(leader, return_inverse=True)
-    return Groups(group_of_list.astype(np.int64), first)
+    leader = _first_of_hash(np.argsort(hashes, kind="stable"), hashes)
+    differs = np.zeros(len(leader), dtype=bool)
+    for starts, key in _columns(indptr, rows, heads):
+        _mark_different(leader, starts, key, differs)
+    if differs.any():
+        _settle_collisions(np.flatnonzero(differs), hashes, leader, indptr, rows, heads)
+    return _numbered(leader)
 
 
-def _as_words(keys: list[AnyArray], n: int) -> AnyArray:
-    """Every key as exact 64-bit words, shape (n, number of keys)."""
-    words = np.empty((n, len(keys)), dtype=np.uint64)
-    for column, key in enumerate(keys):
-        if np.issubdtype(key.dtype, np.floating):
-            # + 0.0 makes -0.0 and 0.0 the same word.
-            words[:, column] = (key.astype(np.float64) + 0.0).view(np.uint64)
-        else:
-            words[:, column] = key.astype(np.int64).view(np.uint64)
-    return words
+def _columns(
+    indptr: IntArray, rows: list[AnyArray], heads: list[AnyArray]
+) -> list[tuple[IntArray, AnyArray]]:
+    """All keys with their lists; a list key is a row key of lists with one row each."""
+    one_each = np.arange(len(indptr))
+    return [*((one_each, key) for key in heads), *((indptr, key) for key in rows)]
+
+
+def _hash_lists(indptr: IntArray, rows: list[AnyArray], heads: list[AnyArray]) -> AnyArray:
+    hashes = np.zeros(len(indptr) - 1, dtype=np.uint64)
+    for starts, key in _columns(indptr, rows, heads):
+        _mix_in(hashes, starts, key)
+    return hashes
+
+
+def _as_words(key: AnyArray) -> AnyArray:
+    """The key as whole numbers that are equal where its values are; no copy where it has them."""
+    if np.issubdtype(key.dtype, np.floating):
+        key = np.ascontiguousarray(key, dtype=np.float64)
+        # -0.0 equals 0.0 but has other bits.
+        negative_zero = (key == 0) & np.signbit(key)
+        return (key + 0.0 if negative_zero.any() else key).view(np.int64)
+    return np.ascontiguousarray(key) if key.dtype != bool else key.astype(np.int8)
+
+
+def _numbered(leader: IntArray) -> Groups:
+    """Groups in the order of their leaders, which stand before all other members."""
+    is_first = leader == np.arange(len(leader))
+    number = np.cumsum(is_first) - 1
+    return Groups(number[leader], np.flatnonzero(is_first))
 
 
 @nb.njit(cache=True)
@@ -61,51 +85,54 @@ def _mix(state: np.uint64, word: np.uint64) -> np.uint64:
 
 
 @nb.njit(parallel=True, cache=True)
-def _hash_lists(indptr: IntArray, rows: AnyArray, heads: AnyArray) -> AnyArray:
-    n_lists = len(indptr) - 1
-    hashes = np.empty(n_lists, dtype=np.uint64)
-    for i in nb.prange(n_lists):
-        state = np.uint64(indptr[i + 1] - indptr[i] + 1)
-        for column in range(heads.shape[1]):
-            state = _mix(state, heads[i, column])
+def _mix_in(hashes: AnyArray, indptr: IntArray, key: AnyArray) -> None:
+    for i in nb.prange(len(hashes)):
+        state = _mix(hashes[i], np.uint64(indptr[i + 1] - indptr[i] + 1))
         for row in range(indptr[i], indptr[i + 1]):
-            for column in range(rows.shape[1]):
-                state = _mix(state, rows[row, column])
+            state = _mix(state, np.uint64(key[row]))
         hashes[i] = state
-    return hashes
 
 
 @nb.njit(cache=True)
-def _equal(a: int, b: int, indptr: IntArray, rows: AnyArray, heads: AnyArray) -> bool:
-    length = indptr[a + 1] - indptr[a]
-    if indptr[b + 1] - indptr[b] != length:
-        return False
-    for column in range(heads.shape[1]):
-        if heads[a, column] != heads[b, column]:
-            return False
-    for offset in range(length):
-        for column in range(rows.shape[1]):
-            if rows[indptr[a] + offset, column] != rows[indptr[b] + offset, column]:
-                return False
-    return True
-
-
-@nb.njit(cache=True)
-def _leaders(
-    order: IntArray, hashes: AnyArray, indptr: IntArray, rows: AnyArray, heads: AnyArray
-) -> IntArray:
-    """For each list, the first equal list. `order` is a stable sort, so leaders come first."""
+def _first_of_hash(order: IntArray, hashes: AnyArray) -> IntArray:
+    """For each list, the first list with its hash: `order` is a stable sort."""
     leader = np.empty(len(order), dtype=np.int64)
-    start = 0
+    first = 0
     for place in range(len(order)):
         i = order[place]
         if place == 0 or hashes[i] != hashes[order[place - 1]]:
-            start = place
-        leader[i] = i
-        # Nearly always the run's first list is equal; the loop runs on only after a true collision.
-        for earlier in range(start, place):
-            candidate = order[earlier]
-            if leader[candidate] == candidate and _equal(i, candidate, indptr, rows, heads):
-                leader[i] = candidate
-                break
+            first = i
+        leader[i] = first
     return leader
+
+
+@nb.njit(parallel=True, cache=True)
+def _mark_different(leader: IntArray, indptr: IntArray, key: AnyArray, differs: BoolArray) -> None:
+    for i in nb.prange(len(leader)):
+        begin, other = indptr[i], indptr[leader[i]]
+        length = indptr[i + 1] - begin
+        if length != indptr[leader[i] + 1] - other:
+            differs[i] = True
+            continue
+        for offset in range(length):
+            if key[begin + offset] != key[other + offset]:
+                differs[i] = True
+                break
+
+
+def _settle_collisions(
+    lists: IntArray,
+    hashes: AnyArray,
+    leader: IntArray,
+    indptr: IntArray,
+    rows: list[AnyArray],
+    heads: list[AnyArray],
+) -> None:
+    """Different lists with one hash: told apart by their values. Next to never, so plainly."""
+    seen: dict[tuple[int, ...], int] = {}
+    for i in lists:
+        begin, end = indptr[i], indptr[i + 1]
+        values = [int(key[i]) for key in heads]
+        for key in rows:
+            values.extend(key[begin:end].tolist())
+        leader[i] = seen.setdefault((int(hashes[i]), int(end - begin), *values), int(i))

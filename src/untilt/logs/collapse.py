@@ -13,4 +13,6 @@ def collapse(log: ClickLog) -> ClickLog:
     groups = group_equal_lists(log.indptr, row_keys, list_keys)
     count = np.zeros(groups.n_groups, dtype=np.int64)
     np.add.at(count, groups.group_of_list, log.sessions)
+    if groups.n_groups == log.n_lists:  # nothing to merge, so nothing to copy
+        return log._with(time=None)
     return log._with(time=None).take(groups.first, count=count)

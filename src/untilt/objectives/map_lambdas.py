@@ -97,6 +97,12 @@ class MapObjective:
         )  # fmt: skip
         return sums.result(want_loss=want_loss, want_S=want_S)
 
+    def losses_by_place(self, scores: FloatArray) -> FloatArray:
+        """S[k, l] alone."""
+        S = self.evaluate(scores, want_S=True).S
+        assert S is not None
+        return S
+
 
 @nb.njit(cache=True, inline="always")
 def _swap_terms(
@@ -120,7 +126,7 @@ def _swap_terms(
     return count
 
 
-@nb.njit(parallel=True, cache=True, fastmath=FASTMATH)
+@nb.njit(parallel=True, cache=True, fastmath=FASTMATH, error_model="numpy")
 def _pass(
     scores: FloatArray, bounds: IntArray, indptr: IntArray, row: IntArray, place: IntArray,
     gain: FloatArray, scale: FloatArray, table: FloatArray, sigma: float, loss_kind: int,

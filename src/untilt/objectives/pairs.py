@@ -11,12 +11,14 @@ delta is held fixed in the gradient, as lambdas are ([burges2010lambdamart]_).
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numba as nb
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.errors import OptionError
+from untilt.objectives.label_pairs import FASTMATH, ranked_label_pairs
 from untilt.objectives.units import PairUnits
 
 # What D(rank) is: nothing, 1/log2(1 + rank), or the rank itself.
@@ -24,7 +26,6 @@ DELTAS = {"none": 0, "dcg": 1, "ndcg": 1, "arp": 2}
 LOSSES = {"logistic": 0, "hinge": 1}
 # Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
 _BLOCKS = 64
-FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,14 +92,28 @@ class PairObjective:
         assert not (want_S and packed_weighted), "S is unweighted: ask the objective before baking"
         units, sums = self.units, PassSums.zeros(self.units, want_S=want_S)
         _pass(
+            *self._shape(scores, sums), weights_of(table, units), packed_weighted, self.pair_norm,
+            want_loss, sums.gradient, sums.hessian, sums.losses,
+        )  # fmt: skip
+        if want_S:
+            _losses_by_place(*self._shape(scores, sums), sums.S)
+        return sums.result(want_loss=want_loss, want_S=want_S)
+
+    def losses_by_place(self, scores: FloatArray) -> FloatArray:
+        """S[k, l] alone: all that a joint weighting asks for, at a third of the price."""
+        sums = PassSums.zeros(self.units, want_S=True)
+        _losses_by_place(*self._shape(scores, sums), sums.S)
+        return sums.S.sum(axis=0)
+
+    def _shape(self, scores: FloatArray, sums: "PassSums") -> tuple[Any, ...]:
+        """What both kernels begin with."""
+        units = self.units
+        return (
             np.ascontiguousarray(scores, dtype=np.float64), sums.bounds, units.indptr, units.row,
             units.place, units.start, units.above, units.below, units.gain, units.scale,
-            weights_of(table, units), packed_weighted, float(self.sigma), DELTAS[self.metric],
-            LOSSES[self.loss], self.pair_norm, self.truncation or np.iinfo(np.int64).max,
-            units.plain, units.against_all, want_loss, want_S, sums.gradient, sums.hessian, sums.S,
-            sums.losses,
+            units.plain, units.against_all, float(self.sigma), discounts(units, self.metric),
+            LOSSES[self.loss], self.truncation or np.iinfo(np.int64).max,
         )  # fmt: skip
-        return sums.result(want_loss=want_loss, want_S=want_S)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +149,13 @@ def weights_of(table: FloatArray | None, units: PairUnits) -> FloatArray:
     """The table as kernels want it; all ones where there is none."""
     depth = max(1, units.depth)
     return np.ones((depth, depth)) if table is None else np.ascontiguousarray(table, dtype=float)
+
+
+def discounts(units: PairUnits, metric: str) -> FloatArray:
+    """D(rank) for 0-based ranks, of which pairs take the difference; empty where delta is 1."""
+    rank = np.arange(int(np.diff(units.indptr).max(initial=0)), dtype=float)
+    kind = DELTAS[metric]
+    return np.zeros(0) if kind == 0 else 1 / np.log2(rank + 2) if kind == 1 else rank
 
 
 def check_shape(sigma: float, truncation: int | None) -> None:
@@ -187,18 +209,29 @@ def _bake(
 
 
 @nb.njit(cache=True, inline="always")
+def longest_of(begin: int, end: int, indptr: IntArray) -> int:
+    """Rows of the longest unit: room is asked for once per block, which on short lists is dear."""
+    longest = 0
+    for u in range(begin, end):
+        longest = max(longest, indptr[u + 1] - indptr[u])
+    return longest
+
+
+@nb.njit(cache=True, inline="always")
 def ranks_of(s: FloatArray, rank: IntArray) -> None:
     """0-based rank of each score, ties in row order. Counting beats sorting on short lists."""
     length = len(s)
-    if length > 256:
+    if length > 64:
         order = np.argsort(-s, kind="mergesort")
         for r in range(length):
             rank[order[r]] = r
         return
     for i in range(length):
-        better = 0
-        for j in range(length):
-            better += (s[j] > s[i]) | ((s[j] == s[i]) & (j < i))
+        better, own, below = 0, s[i], s[i + 1 :]
+        for j in range(i):
+            better += s[j] >= own
+        for j in range(len(below)):
+            better += below[j] > own
         rank[i] = better
 
 
@@ -244,68 +277,92 @@ def pair_phi(loss_kind: int, sigma: float, x: float, e_i: float, e_j: float) -> 
     """(phi(x), phi(-x)); the larger of the two from the smaller, so neither overflows."""
     if loss_kind == 1:
         return max(0.0, 1.0 - x), max(0.0, 1.0 + x)
-    smaller = np.log1p(min(e_i, e_j) / max(e_i, e_j))
+    # log1p would keep digits of terms far below the others in a sum, at three times the price.
+    smaller = np.log(1.0 + min(e_i, e_j) / max(e_i, e_j))
     return smaller + max(-sigma * x, 0.0), smaller + max(sigma * x, 0.0)
 
 
-@nb.njit(parallel=True, cache=True, fastmath=FASTMATH)
+@nb.njit(cache=True, inline="always")
+def label_weights(
+    gain_i: float, gain_j: float, scale: float, plain: bool, against_all: bool
+) -> tuple[float, float]:
+    """Weights of "i above j" and "j above i" in a unit that kept its labels."""
+    if against_all:
+        w_ij, w_ji = gain_i, gain_j
+    else:
+        w_ij, w_ji = max(gain_i - gain_j, 0.0), max(gain_j - gain_i, 0.0)
+    if plain:
+        w_ij, w_ji = 1.0 * (w_ij > 0.0), 1.0 * (w_ji > 0.0)
+    return w_ij * scale, w_ji * scale
+
+
+@nb.njit(parallel=True, cache=True, fastmath=FASTMATH, error_model="numpy")
 def _pass(
     scores: FloatArray, bounds: IntArray, indptr: IntArray, row: IntArray, place: IntArray,
     start: IntArray, above: FloatArray, below: FloatArray, gain: FloatArray, scale: FloatArray,
-    table: FloatArray, packed_weighted: bool, sigma: float, delta_kind: int, loss_kind: int,
-    pair_norm: bool, truncation: int, plain: bool, against_all: bool, want_loss: bool,
-    want_S: bool, gradient: FloatArray, hessian: FloatArray, S: FloatArray, losses: FloatArray,
+    plain: bool, against_all: bool, sigma: float, discount: FloatArray, loss_kind: int,
+    truncation: int, table: FloatArray, packed_weighted: bool, pair_norm: bool, want_loss: bool,
+    gradient: FloatArray, hessian: FloatArray, losses: FloatArray,
 ) -> None:  # fmt: skip
     for block in nb.prange(len(bounds) - 1):
+        longest = longest_of(bounds[block], bounds[block + 1], indptr)
+        own, e, d = np.empty(longest), np.empty(longest), np.empty(longest)
+        g, h, ranks = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
+        s_by_rank, e_by_rank = np.empty(longest), np.empty(longest)
+        gain_by_rank, place_by_rank = np.empty(longest), np.empty(longest, np.int64)
+        forth, back = np.empty(longest), np.empty(longest)
         for u in range(bounds[block], bounds[block + 1]):
             begin, length = indptr[u], indptr[u + 1] - indptr[u]
             if length < 2:
                 continue
-            s, e = np.empty(length), np.empty(length)
-            d, rank = np.zeros(length), np.empty(length, np.int64)
-            g, h = np.zeros(length), np.zeros(length)
+            s, rank = own[:length], ranks[:length]
             for i in range(length):
                 s[i] = scores[row[begin + i]]
             ranks_of(s, rank)
             wide = exponentials(s, sigma, e)
+            if start[u] < 0 and loss_kind == 0 and not wide and not want_loss:
+                for i in range(length):
+                    r = rank[i]
+                    s_by_rank[r], e_by_rank[r] = s[i], e[i]
+                    gain_by_rank[r], place_by_rank[r] = gain[begin + i], place[begin + i]
+                ranked_label_pairs(
+                    length, s_by_rank, e_by_rank, gain_by_rank, place_by_rank, discount, table,
+                    scale[u], sigma, plain, against_all, pair_norm, truncation, forth, back, g, h,
+                )  # fmt: skip
+                for i in range(length):
+                    gradient[row[begin + i]] += g[rank[i]]
+                    hessian[row[begin + i]] += h[rank[i]]
+                continue
             for i in range(length):
-                if delta_kind == 1:
-                    d[i] = 1.0 / np.log2(rank[i] + 2.0)
-                elif delta_kind == 2:
-                    d[i] = rank[i]
+                g[i], h[i] = 0.0, 0.0
+                if len(discount):
+                    d[i] = discount[rank[i]]
             for i in range(length):
                 k = place[begin + i]
                 gi, hi = 0.0, 0.0
                 for j in range(i):
                     if rank[i] >= truncation and rank[j] >= truncation:
                         continue
-                    l = place[begin + j]  # noqa: E741  the formula's symbol
                     if start[u] >= 0:
                         at = start[u] + i * (i - 1) // 2 + j
-                        raw_ij, raw_ji = above[at], below[at]
+                        w_ij, w_ji = above[at], below[at]
                     else:
-                        gain_i, gain_j = gain[begin + i], gain[begin + j]
-                        if against_all:
-                            raw_ij, raw_ji = gain_i, gain_j
-                        else:
-                            raw_ij, raw_ji = max(gain_i - gain_j, 0.0), max(gain_j - gain_i, 0.0)
-                        if plain:
-                            raw_ij, raw_ji = 1.0 * (raw_ij > 0.0), 1.0 * (raw_ji > 0.0)
-                        raw_ij, raw_ji = raw_ij * scale[u], raw_ji * scale[u]
-                    w_ij, w_ji = raw_ij, raw_ji
+                        w_ij, w_ji = label_weights(
+                            gain[begin + i], gain[begin + j], scale[u], plain, against_all
+                        )
+                    if w_ij == 0.0 and w_ji == 0.0:
+                        continue
                     if start[u] < 0 or not packed_weighted:
-                        w_ij, w_ji = raw_ij * table[k, l], raw_ji * table[l, k]
-                    delta = abs(d[i] - d[j]) if delta_kind > 0 else 1.0
+                        l = place[begin + j]  # noqa: E741  the formula's symbol
+                        w_ij, w_ji = w_ij * table[k, l], w_ji * table[l, k]
+                    delta = abs(d[i] - d[j]) if len(discount) else 1.0
                     x, e_i, e_j = s[i] - s[j], e[i], e[j]
                     if wide:
                         e_i, e_j = pair_exponentials(sigma * x)
                     slope, curve = pair_slope(loss_kind, sigma, x, e_i, e_j, w_ij, w_ji)
-                    if want_loss or want_S:
+                    if want_loss:
                         phi_ij, phi_ji = pair_phi(loss_kind, sigma, x, e_i, e_j)
                         losses[block] += delta * (w_ij * phi_ij + w_ji * phi_ji)
-                        if want_S:
-                            S[block, k, l] += delta * raw_ij * phi_ij
-                            S[block, l, k] += delta * raw_ji * phi_ji
                     if pair_norm:
                         delta = delta / (0.01 + abs(x))
                     gi += slope * delta
@@ -317,3 +374,50 @@ def _pass(
             for i in range(length):
                 gradient[row[begin + i]] += g[i]
                 hessian[row[begin + i]] += h[i]
+
+
+@nb.njit(parallel=True, cache=True, fastmath=FASTMATH, error_model="numpy")
+def _losses_by_place(
+    scores: FloatArray, bounds: IntArray, indptr: IntArray, row: IntArray, place: IntArray,
+    start: IntArray, above: FloatArray, below: FloatArray, gain: FloatArray, scale: FloatArray,
+    plain: bool, against_all: bool, sigma: float, discount: FloatArray, loss_kind: int,
+    truncation: int, S: FloatArray,
+) -> None:  # fmt: skip
+    for block in nb.prange(len(bounds) - 1):
+        longest = longest_of(bounds[block], bounds[block + 1], indptr)
+        own, e, d = np.empty(longest), np.empty(longest), np.empty(longest)
+        ranks = np.empty(longest, np.int64)
+        for u in range(bounds[block], bounds[block + 1]):
+            begin, length = indptr[u], indptr[u + 1] - indptr[u]
+            if length < 2:
+                continue
+            s, rank = own[:length], ranks[:length]
+            for i in range(length):
+                s[i] = scores[row[begin + i]]
+            ranks_of(s, rank)
+            wide = exponentials(s, sigma, e)
+            if len(discount):
+                for i in range(length):
+                    d[i] = discount[rank[i]]
+            for i in range(length):
+                k = place[begin + i]
+                for j in range(i):
+                    if rank[i] >= truncation and rank[j] >= truncation:
+                        continue
+                    if start[u] >= 0:
+                        at = start[u] + i * (i - 1) // 2 + j
+                        w_ij, w_ji = above[at], below[at]
+                    else:
+                        w_ij, w_ji = label_weights(
+                            gain[begin + i], gain[begin + j], scale[u], plain, against_all
+                        )
+                    if w_ij == 0.0 and w_ji == 0.0:
+                        continue
+                    l = place[begin + j]  # noqa: E741  the formula's symbol
+                    delta = abs(d[i] - d[j]) if len(discount) else 1.0
+                    x, e_i, e_j = s[i] - s[j], e[i], e[j]
+                    if wide:
+                        e_i, e_j = pair_exponentials(sigma * x)
+                    phi_ij, phi_ji = pair_phi(loss_kind, sigma, x, e_i, e_j)
+                    S[block, k, l] += delta * w_ij * phi_ij
+                    S[block, l, k] += delta * w_ji * phi_ji

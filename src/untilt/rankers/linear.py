@@ -153,9 +153,7 @@ class LinearRanker(LinearModel):
             return self._descend(X, _pair_loss(objective, table, baked=False), start)
 
         def losses(fitted: _Fitted) -> FloatArray:
-            S = objective.evaluate(X.scores(fitted.v), want_S=True).S
-            assert S is not None
-            return S
+            return objective.losses_by_place(X.scores(fitted.v))
 
         depth = max(1, lists.depth)
         result = alternate(weighting, depth, learn=learn, losses=losses, max_rounds=self.max_rounds)

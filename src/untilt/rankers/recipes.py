@@ -68,11 +68,6 @@ def label_objective(
             "metric='map' knows relevant and irrelevant alone and cannot use graded labels, which "
             "this objective makes. Use metric='ndcg', or objective='lambda'."
         )
-    if options.metric == "map":
-        raise OptionError(
-            "metric='map' needs relevant and irrelevant documents, but here every document has a "
-            "graded label. Use metric='ndcg', or objective='lambda' on the clicks."
-        )
     order = _settled_order(lists)
     queries, per_query = np.unique(lists.row_query, return_counts=True)
     indptr = ragged.indptr_of(per_query)

@@ -155,9 +155,7 @@ class SvmProblem:
             return self._minimise(risk, C, None, None if before is None else before.weights)
 
         def losses(solution: Solution) -> FloatArray:
-            S = plain.evaluate(self.X.scores(solution.weights), want_S=True).S
-            assert S is not None
-            return S
+            return plain.losses_by_place(self.X.scores(solution.weights))
 
         depth = max(1, self.lists.depth)
         result = alternate(joint, depth, learn=learn, losses=losses, max_rounds=self.max_rounds)

@@ -91,14 +91,16 @@ def _from_log(log: ClickLog) -> TrainingLists:
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to train on.")
     features, log = log.features, log.collapse()
-    shown, row = np.unique(log.document, return_inverse=True)
+    # Counting, not sorting: a log has far more rows than documents.
+    is_shown = np.bincount(log.document, minlength=log.n_documents) > 0
+    shown, row_of_document = np.flatnonzero(is_shown), np.cumsum(is_shown, dtype=np.int32) - 1
     return TrainingLists(
         features=features[shown],
         feature_names=log.feature_names,
         indptr=log.indptr,
-        query=log.query.astype(np.int64),
-        row=row.astype(np.int64),
-        place=log.position.astype(np.int64) - 1,
+        query=log.query,
+        row=row_of_document[log.document],
+        place=log.position - 1,
         label=log.label,
         count=log.sessions,
         slate_of_list=log.slates().group_of_list,

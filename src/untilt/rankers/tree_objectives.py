@@ -62,8 +62,7 @@ class PairTreeObjective(LikeAFunction):
         if np.all(scores == scores[:1]):  # a training begins; XGBoost's constant is not 0
             self._table, self.history = self._start, []
             return
-        S = self._objective.evaluate(scores, self._table, want_S=True).S
-        assert S is not None
+        S = self._objective.losses_by_place(scores)
         state = joint.update(S, self.history[-1] if self.history else None)
         self.history.append(state)
         self._table = joint.table_of(state)
