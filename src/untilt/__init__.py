@@ -54,6 +54,8 @@ _NAMES = {
     "untilt.simulation.production": "production_ranker production_rankers",
     "untilt.simulation.simulate": "simulate",
     "untilt.simulation.synthetic": "make_judged",
+    "untilt.workflow.result": "RunResult",
+    "untilt.workflow.run": "run",
     "untilt.weighting": (
         "AffineIPS Balanced BayesIPS IPS Naive PNS PRS PairwiseDebiasing is_consistent"
     ),

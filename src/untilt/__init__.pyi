@@ -76,3 +76,5 @@ from untilt.weighting import BayesIPS as BayesIPS
 from untilt.weighting import Naive as Naive
 from untilt.weighting import PairwiseDebiasing as PairwiseDebiasing
 from untilt.weighting import is_consistent as is_consistent
+from untilt.workflow.result import RunResult as RunResult
+from untilt.workflow.run import run as run

@@ -13,7 +13,9 @@ from untilt.cli.evaluate import evaluate
 from untilt.cli.export import export
 from untilt.cli.failure import Commands
 from untilt.cli.plan import plan
+from untilt.cli.report import report
 from untilt.cli.reproduce import reproduce
+from untilt.cli.run import run
 from untilt.cli.select import select
 from untilt.cli.simulate import simulate
 from untilt.cli.train import train
@@ -28,6 +30,8 @@ app = typer.Typer(
 )
 for command in (
     demo,
+    run,
+    report,
     simulate,
     audit,
     plan,

@@ -77,7 +77,7 @@ def read_click_log(
     from untilt.logs.read import read_log_report
 
     mapping = parse_columns(columns)
-    with _hints_for_commands(), progress(f"reading {path.name}"):
+    with hints_for_commands(), progress(f"reading {path.name}"):
         log, report = read_log_report(
             path,
             documents=documents,
@@ -110,7 +110,7 @@ def parse_columns(pairs: Sequence[str] | None) -> dict[str, str]:
 
 
 @contextmanager
-def _hints_for_commands() -> Iterator[None]:
+def hints_for_commands() -> Iterator[None]:
     """The reader's messages name Python arguments; say what they are called here."""
     try:
         yield

@@ -150,7 +150,7 @@ def _clips(tau: npt.ArrayLike | None, pool: Pool, bias: PositionBias, method: st
     lowest, highest = float(propensity.min()), max(1.0, float(propensity.max()))
     if tau is None:
         between = np.geomspace(lowest, highest, STEPS)
-        own = propensity if method == "clipped" else []
+        own = propensity if method == "clipped" else np.empty(0)
         return np.unique(np.concatenate([own, between, [lowest, highest]]))
     given = np.asarray(tau, dtype=float).ravel()
     if len(given) == 0 or not np.all(np.isfinite(given) & (given > 0)):

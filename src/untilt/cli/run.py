@@ -1,0 +1,222 @@
+"""`untilt run`: from a log to a decision, in one command."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from untilt.cli.console import Output, speaking
+from untilt.cli.options import AsJson, Verbose
+from untilt.cli.reading import OnBad, hints_for_commands, parse_columns
+from untilt.errors import OptionError
+
+if TYPE_CHECKING:
+    from untilt.workflow.result import RunResult
+
+
+class SplitBy(StrEnum):
+    """What is held out to judge by."""
+
+    QUERY = "query"
+    SESSION = "session"
+
+
+class Among(StrEnum):
+    """Which documents a ranker orders when it is judged."""
+
+    SHOWN = "shown"
+    CANDIDATES = "candidates"
+
+
+def run(
+    log: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="LOG", help="The click log: a Parquet file or folder, a CSV, a DuckDB database."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Where the results go (untilt-run)."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A TOML file with these options; the command line wins."),
+    ] = None,
+    documents: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="The features of each document: query_id, doc_id, ..."),
+    ] = None,
+    bias: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AUTO|NAME|CURVE|FILE",
+            help="Position bias: what the audit advises (auto), an estimator such as all-pairs, a "
+            "curve such as power-law:1, or bias.json.",
+        ),
+    ] = None,
+    fallback: Annotated[
+        str | None,
+        typer.Option(metavar="CURVE", help="Assumed where the log cannot tell (power-law:1)."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A ranker to try: balanced, prs, auto, linear, ... May be repeated. "
+            "Raw clicks are always tried; all usual ones where none is named.",
+        ),
+    ] = None,
+    trees: Annotated[int | None, typer.Option(help="Of each boosted ranker (300).")] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="90s, 10m, 1h30m: trees and rankers are cut to fit."),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="dcg@k, precision@k, arp or reciprocal@k (dcg@10).")
+    ] = None,
+    evaluator: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="How clicks are corrected to judge by (policy-aware)."),
+    ] = None,
+    among: Annotated[
+        Among | None, typer.Option(help="Rank what the log shows, or all candidates of a query.")
+    ] = None,
+    level: Annotated[float | None, typer.Option(help="Of the intervals (0.95).")] = None,
+    split: Annotated[
+        SplitBy | None, typer.Option(help="Hold out whole queries (the default) or sessions.")
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=COLUMN", help="Where a column has another name. May be repeated."
+        ),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The feedback to learn from (click).")
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Feature columns inside the log: 'f_*'.")
+    ] = None,
+    missing: Annotated[
+        float | None, typer.Option(metavar="VALUE", help="What a missing feature counts as.")
+    ] = None,
+    on_bad: Annotated[
+        OnBad | None, typer.Option(help="Refuse a log with bad rows, or drop and count them.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Of the report.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The same seed, the same result.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of training; all cores.")] = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """From a log to a decision: audit, position bias, rankers, and would they have been better?
+
+    Writes a folder with one page to look at (report.html), the ranker, the bias and every figure.
+    Stopped at any moment, the same command goes on where it was.
+
+    Example: [bold]untilt run clicks.parquet --documents documents.parquet --out results[/bold]
+
+    With options in a file: [bold]untilt run --config run.toml --time-limit 10m[/bold]
+    """
+    given: dict[str, Any] = {
+        "documents": documents, "bias": bias, "fallback": fallback, "method": method,
+        "trees": trees, "time_limit": time_limit, "metric": metric, "evaluator": evaluator,
+        "among": among, "level": level, "split": split, "columns": parse_columns(column) or None,
+        "label": label, "features": features, "missing": missing, "on_bad": on_bad,
+        "title": title, "seed": seed, "threads": threads, "log": log, "out": out,
+    }  # fmt: skip
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        from untilt.workflow.run import run as run_job
+
+        source, folder, options = _merged(given, config)
+        with hints_for_commands():
+            found = run_job(source, folder, tell=_teller(output), command=_command(), **options)
+        report_run(output, found)
+
+
+def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict[str, Any]]:
+    """Source, folder and options: the file's, and over them those of the command line."""
+    from untilt.workflow.config import read_config
+
+    options = {} if config is None else read_config(config)
+    options |= {name: value for name, value in given.items() if value is not None}
+    source, folder = options.pop("log", None), options.pop("out", None)
+    if source is None:
+        raise OptionError(
+            'there is no log to read: untilt run LOG, or log = "clicks.parquet" in the file of '
+            "--config."
+        )
+    plain = {n: v.value if isinstance(v, StrEnum) else v for n, v in options.items()}
+    return source, Path("untilt-run" if folder is None else folder), plain
+
+
+def _teller(out: Output) -> Any:
+    def tell(sentence: str) -> None:
+        out.say(f"  {sentence}")
+        out.detail(sentence)
+
+    return tell
+
+
+def _command() -> str:
+    """How the program was called, as it can be typed again."""
+    import shlex
+
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def report_run(out: Output, found: "RunResult") -> None:
+    """The answer, the table behind it, every warning, and where to look."""
+    decision = found.decision
+    out.record(
+        folder=found.folder,
+        report=found.report,
+        answer=_plain(decision.answer),
+        no_answer=decision.no_answer or None,
+        rankers=_plain(decision.rankers),
+        bias={"kind": found.bias_kind, "curves": _plain(decision.examination)},
+        warnings=list(decision.warnings),
+        resumed=list(found.resumed),
+        files=sorted(str(p) for p in found.folder.iterdir() if p.is_file()),
+    )
+    rows = found.rows()
+    if rows and decision.rankers is not None:
+        out.heading(f"{decision.rankers.metric} per session on what was held out (* chosen)")
+        out.table(("ranker", "value", "to logged order", "interval"), rows)
+    out.heading("Answer")
+    out.say(answer_text(found))
+    if decision.warnings:
+        out.heading("Beware")
+        out.points(decision.warnings)
+    out.say(f"\nReport: {found.report}")
+
+
+def answer_text(found: "RunResult") -> str:
+    """The answer in a sentence or two."""
+    answer = found.decision.answer
+    if answer is None:
+        return found.decision.no_answer
+    verdicts = {
+        "better": f"{answer.new} would have been better than the {answer.shown}",
+        "worse": f"{answer.new} would have been worse than the {answer.shown}",
+        "undecided": f"Held-out clicks cannot tell {answer.new} from the {answer.shown}",
+    }
+    gap = answer.difference
+    ends = (
+        ""
+        if gap.low is None
+        else f", {answer.level:.0%} interval [{gap.low:+.4f}, {gap.high:+.4f}]"
+    )
+    return (
+        f"{verdicts[answer.verdict]}: {gap.value:+.4f} {answer.metric}{ends}. "
+        f"{answer.recommendation}"
+    )
+
+
+def _plain(part: Any) -> Any:
+    from untilt.report.plain import to_plain
+
+    return None if part is None else to_plain(part)

@@ -1,0 +1,187 @@
+"""The options of a run: one list of names for Python, the command line and a TOML file."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypedDict
+
+from untilt._core.statistics import check_level
+from untilt._core.suggest import check_choice, did_you_mean
+from untilt.errors import OptionError
+from untilt.evaluation.counterfactual_methods import Method
+from untilt.workflow.duration import seconds_of
+
+Split = Literal["query", "session"]
+
+# Names as in `untilt train --method`; "linear" is a linear ranker with the balanced table.
+METHODS = (
+    "clicks",
+    "balanced",
+    "prs",
+    "auto",
+    "linear",
+    "pairwise-debiasing",
+    "ips",
+    "pbm-likelihood",
+    "posterior-label",
+)
+USUAL = METHODS[:6]
+EVALUATORS = ("policy-aware", "affine", "ips", "clipped", "snips", "doubly-robust")
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of `untilt.run`; `RunOptions` says what they mean."""
+
+    documents: Any
+    columns: Mapping[str, str | None] | None
+    label: str
+    features: Any
+    missing: float | None
+    on_bad: str
+    bias: Any
+    fallback: str
+    method: str | Sequence[str]
+    metric: str
+    evaluator: str
+    among: str
+    level: float
+    trees: int
+    split: str
+    valid_share: float
+    test_share: float
+    time_limit: str | float | None
+    seed: int
+    threads: int | None
+    title: str | None
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run is asked for.
+
+    Parameters
+    ----------
+    documents, columns, label, features, missing, on_bad : as in `untilt.read_log`
+    bias : "auto" (what the audit advises), the name of an estimator ("all-pairs"), a curve
+        ("power-law:1"), a file of an estimate, or a `PositionBias`
+    fallback : the curve that is assumed, loudly, where the log cannot tell its bias
+    method : corrections to train and choose from, as in `untilt train`; "usual" for all usual ones.
+        Raw clicks are always trained too, to compare with
+    metric, evaluator, among, level : as in `untilt.estimate` (`evaluator` is its method).
+        "policy-aware" is right also where sessions of a query show different documents; the others
+        then take a document that a session did not show for irrelevant in it
+    trees : of each boosted ranker
+    split, valid_share, test_share : what is held out, whole queries or single sessions: a share to
+        choose by and a share to judge by
+    time_limit : seconds, or "90s", "10m", "1h30m"; trees and candidates are cut to meet it
+    seed, threads : of everything that is drawn; of training (all cores where not given)
+    title : of the report; the log's name where not given
+    """
+
+    documents: Any = None
+    columns: Mapping[str, str | None] | None = None
+    label: str = "click"
+    features: Any = None
+    missing: float | None = None
+    on_bad: Literal["raise", "drop"] = "raise"
+    bias: Any = "auto"
+    fallback: str = "power-law:1"
+    method: tuple[str, ...] = USUAL
+    metric: str = "dcg@10"
+    evaluator: Method = "policy-aware"
+    among: Literal["shown", "candidates"] = "shown"
+    level: float = 0.95
+    trees: int = 300
+    split: Split = "query"
+    valid_share: float = 0.2
+    test_share: float = 0.2
+    time_limit: float | None = None
+    seed: int = 0
+    threads: int | None = None
+    title: str | None = None
+
+    def pick(self, *names: str) -> dict[str, Any]:
+        """Some options by name: what a step depends on."""
+        return {name: getattr(self, name) for name in names}
+
+
+def options_of(given: Mapping[str, Any], *, where: str = "untilt.run") -> RunOptions:
+    """Checked options; names may be written with dashes. `where` begins messages."""
+    known = [field.name for field in fields(RunOptions)]
+    named = {}
+    for name, value in given.items():
+        plain = str(name).replace("-", "_")
+        if plain not in known:
+            raise OptionError(
+                f"{where} has no option {name!r}.{did_you_mean(plain, known)} "
+                f"Options: {', '.join(known)}."
+            )
+        named[plain] = value
+    found = RunOptions(**_parsed(named))
+    check_options(found)
+    return found
+
+
+def _parsed(named: dict[str, Any]) -> dict[str, Any]:
+    """Values that may be written in several ways, in the one way that is used."""
+    if "method" in named:
+        named["method"] = _methods(named["method"])
+    if isinstance(named.get("time_limit"), str):
+        named["time_limit"] = seconds_of(named["time_limit"])
+    if isinstance(named.get("documents"), os.PathLike):
+        named["documents"] = os.fspath(named["documents"])
+    return named
+
+
+def _methods(given: Any) -> tuple[str, ...]:
+    wanted = (given,) if isinstance(given, str) else tuple(given)
+    found: list[str] = ["clicks"]
+    for name in wanted:
+        # What others call raw clicks; a run always has them.
+        plain = "clicks" if name == "naive" else name
+        for each in USUAL if plain == "usual" else (plain,):
+            check_choice("method", each, METHODS)
+            if each not in found:
+                found.append(each)
+    return tuple(found)
+
+
+def check_options(options: RunOptions) -> None:
+    """Raise before any long work where an option makes no sense."""
+    from untilt.evaluation.counterfactual_metric import as_rank_metric
+
+    check_choice("on_bad", options.on_bad, ("raise", "drop"))
+    check_choice("evaluator", options.evaluator, EVALUATORS)
+    check_choice("among", options.among, ("shown", "candidates"))
+    check_choice("split", options.split, ("query", "session"))
+    check_level(options.level)
+    as_rank_metric(options.metric)
+    for name, least in (("trees", 1), ("seed", 0), ("threads", 1)):
+        value = getattr(options, name)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (whole and value >= least):
+            raise OptionError(f"{name} must be a whole number of at least {least}. Got {value!r}.")
+    _check_shares(options)
+    if options.time_limit is not None and not options.time_limit > 0:
+        raise OptionError(f"time_limit must be above 0 seconds. Got {options.time_limit!r}.")
+
+
+def _check_shares(options: RunOptions) -> None:
+    for name in ("valid_share", "test_share"):
+        value = getattr(options, name)
+        if not (isinstance(value, int | float) and 0 < value < 1):
+            raise OptionError(f"{name} must lie between 0 and 1. Got {value!r}; 0.2 is usual.")
+    if options.valid_share + options.test_share > 0.8:
+        raise OptionError(
+            f"valid_share and test_share leave too little to learn from: {options.valid_share:g} "
+            f"and {options.test_share:g} are above 0.8 together. 0.2 each is usual."
+        )
+
+
+def with_title(options: RunOptions, source: Any) -> RunOptions:
+    """The options with a title: the file's name where none was given."""
+    if options.title is not None:
+        return options
+    named = isinstance(source, str | os.PathLike)
+    name = os.path.basename(os.path.normpath(os.fspath(source))) if named else ""
+    return replace(options, title=name or "click log")
