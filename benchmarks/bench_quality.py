@@ -1,9 +1,10 @@
 """How much of the gap between raw clicks and human labels each method closes.
 
 Share of the gap = (method - clicks)/(labels - clicks), NDCG@10 on fully judged test queries; same
-trees, same clicks. `labels` is trained on all documents; `labels-shown` on the shown ones only.
-Every (data, protocol, sessions, seed) cell is kept in results/quality-cells.jsonl, so a stopped run
-goes on where it was; the summary is written to results/quality.json.
+trees, same clicks. Gain = method - clicks, paired by seed (MQ2008: by fold), with standard error.
+`labels` is trained on all documents; `labels-shown` on the shown ones only. Every (data, protocol,
+sessions, seed) cell is kept in results/quality-cells.jsonl, so a stopped run goes on where it was;
+the summary is written to results/quality.json.
 
     python benchmarks/bench_quality.py [--data made mq2008] [--protocol dla prs]
         [--sessions 10 100 1000] [--seeds 3] [--queries N] [--trees 200] [--only-report]
@@ -176,17 +177,21 @@ def summary(cells: list[dict]) -> list[dict]:
         key = (cell["data"], cell["protocol"], cell["sessions"])
         low, high = cell["ndcg"]["clicks"], cell["ndcg"]["labels"]
         for name, value in cell["ndcg"].items():
-            groups[key][name].append((value, (value - low) / (high - low), cell["seconds"][name]))
+            groups[key][name].append((value, value - low, high - low, cell["seconds"][name]))
     rows = []
     for (data, protocol, sessions), by_name in groups.items():
         for name, values in by_name.items():
-            ndcg, share, seconds = np.array(values).T
-            spread = float(ndcg.std(ddof=1)) if len(ndcg) > 1 else None
-            share_spread = float(share.std(ddof=1)) if len(share) > 1 else None
+            ndcg, gain, gap, seconds = np.array(values).T
+            spread, gain_error, share_spread = (
+                float(each.std(ddof=1)) if len(ndcg) > 1 else None
+                for each in (ndcg, gain / np.sqrt(len(gain)), gain / gap)
+            )
             rows.append(
                 {"data": data, "protocol": protocol, "sessions": sessions, "method": name}
                 | {"runs": len(ndcg), "ndcg": float(ndcg.mean()), "ndcg_sd": spread}
-                | {"share": float(share.mean()), "share_sd": share_spread}
+                # A ratio of means: where the gap is small, single shares swing by whole units.
+                | {"share": float(gain.sum() / gap.sum()), "share_sd": share_spread}
+                | {"gain": float(gain.mean()), "gain_error": gain_error}
                 | {"seconds": float(seconds.mean())}
             )
     return rows
@@ -214,6 +219,7 @@ def main() -> None:
         print(cell, {name: round(value, 4) for name, value in result["ndcg"].items()}, flush=True)
     rows = summary(list(done_cells().values()))
     columns = ("data", "protocol", "sessions", "method", "runs", "ndcg", "share", "share_sd")
+    columns += ("gain", "gain_error")
     table(columns, [[row[column] for column in columns] for row in rows])
     packages = ("lightgbm", "xgboost-cpu")
     print(save("quality", {"trees": options.trees, "rows": rows}, seed=None, packages=packages))
