@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 Values = Any  # a number or an array, of NumPy or of JAX
 
-LOSSES = ("opt", "bayes-ipw", "ipw")
+LOSSES = ("opt", "bayes-ipw", "ipw", "naive")
 
 
 class PairPosterior(NamedTuple):

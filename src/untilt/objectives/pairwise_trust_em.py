@@ -166,10 +166,9 @@ def trust_step(
     """One E and M step, and the log-likelihood of the state that went in."""
     k_i, k_j = items.place[pairs.i], items.place[pairs.j]
     g = gamma.values(state.gamma)
-    given = (
-        examination.theta[k_i], examination.theta[k_j], state.eps_plus[k_i, k_j], state.eps_minus[k_i, k_j],
-        g, beta[pairs.i],
-    )  # fmt: skip
+    theta_i, theta_j = examination.theta[k_i], examination.theta[k_j]
+    eps_plus, eps_minus = state.eps_plus[k_i, k_j], state.eps_minus[k_i, k_j]
+    given = (theta_i, theta_j, eps_plus, eps_minus, g, beta[pairs.i])
     yes, no = model.posterior_above(*given), model.posterior_not_above(*given)
     p, below = model.above(*given), pairs.shown - pairs.above
     likelihood = np.dot(pairs.above, np.log(p)) + np.dot(below, np.log1p(-p))

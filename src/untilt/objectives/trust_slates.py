@@ -61,16 +61,20 @@ class TrustSlates:
         at = np.arange(self.pair_ptr[-1]) - self.pair_ptr[slate]
         return slate, self.indptr[slate] + at // size[slate], self.indptr[slate] + at % size[slate]
 
-    def padded(self, slates: IntArray, length: int) -> dict[str, FloatArray]:
-        """The pair counts of these slates (-1 is an empty one), each (slates, length, length)."""
-        out = {name: np.zeros((len(slates), length, length), np.float32) for name in PAIR_COLUMNS}
+    def padded(self, slates: IntArray, length: int, **more: FloatArray) -> dict[str, FloatArray]:
+        """The pair counts of these slates (-1 is an empty one), each (slates, length, length).
+
+        `more` are further columns by pair, as flat as the counts.
+        """
+        columns = {name: getattr(self, name) for name in PAIR_COLUMNS} | more
+        out = {name: np.zeros((len(slates), length, length), np.float32) for name in columns}
         size = ragged.lengths(self.indptr)
         for b, s in enumerate(slates):
             if s < 0:
                 continue
             n, pairs = size[s], slice(self.pair_ptr[s], self.pair_ptr[s + 1])
-            for name in PAIR_COLUMNS:
-                out[name][b, :n, :n] = getattr(self, name)[pairs].reshape(n, n)
+            for name, column in columns.items():
+                out[name][b, :n, :n] = column[pairs].reshape(n, n)
         return out
 
 

@@ -1,0 +1,291 @@
+r"""Pointwise networks with a shallow tower for position: the baselines of recommender systems.
+
+    combine="sum"       z = f(x) + b_k    ([zhao2019video]_): the tower's output is added
+    combine="product"   p = sigmoid(f(x)) sigmoid(b_k)    (PAL, [guo2019pal]_): examined times liked
+    combine="none"      z = f(x)    no correction
+
+with cross-entropy on p = sigmoid(z) for labels of 0 and 1 (and shares between them), and squared
+error on z for numbers. The tower sees the position alone and is thrown away at ranking.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.random import Seed, child_generator
+from untilt._core.suggest import check_choice
+from untilt.errors import OptionError
+from untilt.logs.clicklog import ClickLog
+from untilt.logs.judged import JudgedLists
+from untilt.networks.batches import PaddedRows
+from untilt.networks.jax_layers import (
+    apply_layers,
+    jax_modules,
+    start_layers,
+    sum_of_squares,
+    to_network,
+)
+from untilt.networks.mlp import Network, normalisation, normalised
+from untilt.networks.optimisers import Optimiser
+from untilt.networks.training import train
+from untilt.rankers.base import Ranker
+from untilt.rankers.linear_model import check_positive, check_rounds, training_summary
+from untilt.rankers.sensitivity import sensitivity
+from untilt.rankers.training import TrainingLists, nothing_to_learn, training_lists
+
+COMBINE = ("sum", "product", "none")
+TARGETS = ("auto", "probability", "number")
+
+
+class TowerRanker(Ranker):
+    r"""A network f(x) for relevance beside a shallow tower b_k for position, fitted together.
+
+    Simple, and wrong where relevance and position go together: then any part of one can be told by
+    the other, and nothing in the loss says which (the document's reason for pairwise debiasing).
+    Sessions of equal (document, position) sum up exactly.
+
+    Parameters
+    ----------
+    combine : "sum", "product" (PAL; probabilities only) or "none"
+    target : "probability" (cross-entropy), "number" (squared error), or "auto": by the labels
+    widths, activation, transform : of the network f
+    epochs, batch_size, optimiser, learning_rate, schedule, l2 : of training; a batch is of rows,
+        one for each distinct (document, position)
+
+    Fitted: `network_`, `tower_` (b_1..b_K; K values, 0 at position 1 with "sum"), `target_`,
+    `losses_`, `feature_importances_`. `predict` gives f(x), `predict_feedback` the expected label
+    without the tower.
+    """
+
+    def __init__(
+        self,
+        combine: str = "sum",
+        *,
+        target: str = "auto",
+        widths: tuple[int, ...] = (512, 256, 128),
+        activation: str = "elu",
+        transform: str = "none",
+        epochs: int = 50,
+        batch_size: int = 256,
+        optimiser: str = "adam",
+        learning_rate: float = 1e-3,
+        schedule: str = "constant",
+        l2: float = 1e-4,
+        seed: Seed = 0,
+    ) -> None:
+        self.combine = combine
+        self.target = target
+        self.widths = widths
+        self.activation = activation
+        self.transform = transform
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimiser = optimiser
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.l2 = l2
+        self.seed = seed
+
+    network_: Network
+
+    def fit(self, data: ClickLog | JudgedLists) -> Self:
+        """Learn from feedback, or from labels where `data` is judged (the skyline)."""
+        self._check()
+        lists = training_lists(data)
+        fitted = fit_tower(lists, lists.label, self.combine, self.target, TowerShape.of(self))
+        self.network_, self.tower_ = fitted.network, fitted.tower
+        self.target_, self.losses_ = fitted.target, fitted.losses
+        self.sensitivity_ = sensitivity(self.network_, lists.features)
+        self.feature_names_ = lists.feature_names
+        self.summary_ = tower_summary(lists, fitted.status)
+        return self
+
+    def _scores(self, features: FloatArray) -> FloatArray:
+        return self.network_.forward(features)[:, 0]
+
+    def predict_feedback(self, features: FloatArray) -> FloatArray:
+        """The expected label at a position that does nothing: sigmoid(f(x)), or f(x)."""
+        return feedback(self.predict(features), self.target_)
+
+    @property
+    def feature_importances_(self) -> dict[str, float]:
+        """Share of each feature in the changes of the score, each moved by one spread."""
+        self._check_fitted()
+        return dict(zip(self.feature_names_, map(float, self.sensitivity_), strict=True))
+
+    def _check(self) -> None:
+        check_choice("combine", self.combine, COMBINE)
+        check_choice("target", self.target, TARGETS)
+        TowerShape.of(self).check()
+
+
+class TowerShape(NamedTuple):
+    """Everything about a tower but what it learns."""
+
+    widths: tuple[int, ...]
+    activation: str
+    transform: str
+    epochs: int
+    batch_size: int
+    optimiser: Optimiser
+    l2: float
+    seed: Seed
+
+    @classmethod
+    def of(cls, ranker: Any) -> "TowerShape":
+        """The options of a ranker that has them all."""
+        return cls(
+            tuple(ranker.widths),
+            ranker.activation,
+            ranker.transform,
+            ranker.epochs,
+            ranker.batch_size,
+            Optimiser(ranker.optimiser, ranker.learning_rate, ranker.schedule),
+            ranker.l2,
+            ranker.seed,
+        )
+
+    def check(self) -> None:
+        """Raise where an option makes no sense."""
+        check_rounds("epochs", self.epochs)
+        check_rounds("batch_size", self.batch_size)
+        check_positive("l2", self.l2, or_zero=True)
+        self.optimiser.check()
+
+
+class FittedTower(NamedTuple):
+    """A trained network, its tower, and how it went."""
+
+    network: Network
+    tower: FloatArray
+    target: str
+    losses: tuple[float, ...]
+    status: str
+
+
+def fit_tower(
+    lists: TrainingLists, label: FloatArray, combine: str, target: str, shape: TowerShape
+) -> FittedTower:
+    """Fit a network and a tower to `label`, one value per row of the lists."""
+    target = _target(label, combine, target, judged=lists.judged)
+    cells = tower_cells(lists, label)
+    mean, scale = normalisation(lists.features, transform=shape.transform)
+    # On the label's own scale a large dwell time would drown the L2 penalty.
+    unit = 1.0 if target == "probability" else max(1e-12, float(np.abs(label).max(initial=0)))
+    weight = cells.shown / cells.shown.mean()
+    params = {
+        "f": start_layers(
+            child_generator(shape.seed, 0),
+            (lists.features.shape[1], *shape.widths, 1),
+            activation=shape.activation,
+        ),
+        "b": np.zeros(max(1, lists.depth), np.float32),
+    }
+    batches = PaddedRows(
+        {
+            "row": cells.row.astype(np.int32),
+            "place": cells.place.astype(np.int32),
+            "weight": weight.astype(np.float32),
+            "mean": (cells.total / cells.shown / unit).astype(np.float32),
+        },
+        min(shape.batch_size, len(cells.row)),
+        seed=int(child_generator(shape.seed, 1).integers(2**31)),
+    )
+    trained = train(
+        tower_loss(combine, target, shape.activation, shape.l2),
+        params,
+        batches,
+        optimiser=shape.optimiser,
+        epochs=shape.epochs,
+        constants={
+            "features": normalised(lists.features, mean, scale, shape.transform),
+        },
+        what="training a tower",
+    )
+    layers = _scaled_output(trained.params["f"], unit)
+    options = {"mean": mean, "scale": scale, "transform": shape.transform}
+    network = to_network(layers, shape.activation, **options)
+    tower = np.asarray(trained.params["b"], dtype=np.float64) * unit
+    tower = tower - tower[0] if combine == "sum" else tower
+    return FittedTower(network, tower, target, trained.losses, trained.status)
+
+
+class TowerCells(NamedTuple):
+    """Distinct (document, position): sessions, and the sum of their labels."""
+
+    row: IntArray
+    place: IntArray
+    shown: FloatArray
+    total: FloatArray
+
+
+def tower_cells(lists: TrainingLists, label: FloatArray) -> TowerCells:
+    """Sum up the sessions of every (document, position), sorted by both."""
+    sessions = np.repeat(lists.count, np.diff(lists.indptr))
+    depth = max(1, lists.depth)
+    key, cell = np.unique(lists.row * depth + lists.place, return_inverse=True)
+    shown = np.bincount(cell, weights=sessions)
+    total = np.bincount(cell, weights=sessions * label)
+    return TowerCells(key // depth, key % depth, shown, total)
+
+
+@lru_cache(maxsize=32)
+def tower_loss(combine: str, target: str, activation: str, l2: float) -> Callable[[Any, Any], Any]:
+    """loss(params, batch): per session, with the L2 penalty on the network alone."""
+    jax, jnp, _ = jax_modules()
+
+    def loss(params: Any, batch: Any) -> Any:
+        f = apply_layers(params["f"], batch["features"][batch["row"]], activation)[:, 0]
+        b = params["b"][batch["place"]]
+        y, weight = batch["mean"], batch["weight"] * batch["mask"]
+        if target == "number":
+            each = (y - f - (b if combine == "sum" else 0.0)) ** 2
+        elif combine == "product":
+            log_p = jax.nn.log_sigmoid(f) + jax.nn.log_sigmoid(b)
+            each = -y * log_p - (1 - y) * jnp.log1p(-jnp.exp(jnp.minimum(log_p, -1e-6)))
+        else:
+            z = f + b if combine == "sum" else f
+            each = y * jax.nn.softplus(-z) + (1 - y) * jax.nn.softplus(z)
+        return jnp.sum(weight * each) / len(batch["mask"]) + l2 * sum_of_squares(params["f"])
+
+    return loss
+
+
+def feedback(score: FloatArray, target: str) -> FloatArray:
+    """The expected label of a network's output."""
+    return 1 / (1 + np.exp(-np.clip(score, -500, 500))) if target == "probability" else score
+
+
+def tower_summary(lists: TrainingLists, status: str) -> dict[str, Any]:
+    """What a tower was trained on, and how it went."""
+    summary = training_summary(lists, None)
+    del summary["weighting"]
+    return {**summary, "status": status}
+
+
+def _target(label: FloatArray, combine: str, target: str, *, judged: bool) -> str:
+    if len(label) == 0 or not np.any(label != label[0]):
+        raise nothing_to_learn()
+    shares = bool(label.max() <= 1)
+    chosen = target if target != "auto" else ("probability" if shares else "number")
+    if chosen == "probability" and not shares:
+        raise OptionError(
+            f"a probability must lie between 0 and 1. Got a label of {label.max():g}. Use "
+            "target='number', or a log of clicks."
+        )
+    if chosen == "number" and combine == "product" and not judged:
+        raise OptionError(
+            "combine='product' takes a label apart into examined and liked, so it needs clicks. "
+            f"Got labels up to {label.max():g}; use combine='sum'."
+        )
+    return chosen
+
+
+def _scaled_output(layers: Any, unit: float) -> Any:
+    """The same network with its output times `unit`."""
+    weights, biases = list(layers["weights"]), list(layers["biases"])
+    weights[-1], biases[-1] = weights[-1] * unit, biases[-1] * unit
+    return {"weights": weights, "biases": biases}
