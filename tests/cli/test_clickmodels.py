@@ -47,7 +47,7 @@ def test_a_table_for_people(folder):
     result = run(folder / "pbm.parquet", "--draws", 20)
     assert result.exit_code == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines()]
-    names = {"gctr", "rctr", "dctr", "pbm", "cm", "dcm", "sdbn", "dbn", "ccm", "ubm"}
+    names = {"gctr", "rctr", "dctr", "pbm", "cm", "dcm", "sdbn", "dbn", "ccm", "ubm", "ncm"}
     assert names <= {line[0] for line in lines if line}
     assert "4,500 sessions to learn from, 1,500 held out" in result.stdout
     assert "CM took" in result.stdout
@@ -57,7 +57,7 @@ def test_a_table_for_people(folder):
 def test_position_based_clicks_need_no_more_than_pbm(folder):
     record = facts(folder / "pbm.parquet", "--draws", 50)
     assert record["advice"]["pbm_is_enough"]
-    assert len(record["models"]) == 10
+    assert len(record["models"]) == 11
     pbm = record["models"]["pbm"]
     assert pbm["gain_over_pbm"] is None
     assert pbm["log_likelihood"]["low"] < pbm["log_likelihood"]["value"]

@@ -153,6 +153,7 @@ def _report(out: Output, comparison: "ModelComparison") -> None:
     out.record(
         models={entry.name: _entry_record(entry) for entry in comparison},
         intervals={"level": comparison.level, "by": comparison.unit, "n": comparison.n_units},
+        left_out=comparison.left_out,
         best=comparison.best.name,
         advice=None if advice is None else _advice_record(advice),
     )
@@ -162,6 +163,7 @@ def _report(out: Output, comparison: "ModelComparison") -> None:
     )
     notes = [] if advice is None else list(advice.sentences)
     notes += [_ruled_out(entry) for entry in comparison if entry.ruled_out > 0]
+    notes += [_left_out(name) for name in comparison.left_out]
     if notes:
         out.heading("what this means")
         out.points(notes)
@@ -192,6 +194,10 @@ def _ruled_out(entry: "ModelQuality") -> str:
         f"{entry.name.upper()} took {entry.ruled_out:.2%} of what happened for impossible; its "
         "likelihood and conditional perplexity tell how low the floor is, not how good it is."
     )
+
+
+def _left_out(name: str) -> str:
+    return f"{name.upper()} was left out: it needs JAX. Install it: pip install 'untilt[neural]'"
 
 
 def _entry_record(entry: "ModelQuality") -> dict[str, Any]:

@@ -21,6 +21,12 @@ _MEANING = {
         "it again after the ranking has changed, rather by swaps than from this log, and try the "
         'ranker on simulate(protocol="cascade") before relying on it.'
     ),
+    "network": (
+        "What people look at depends on the clicks and documents above in ways that a network "
+        "finds and UBM and DBN do not. A curve over positions is the average over that: "
+        "UBM().fit(log).bias_ gives one. It serves rankers as long as people click about as often "
+        "as now."
+    ),
     "position": "A curve over positions describes how people look at these pages.",
     "rates": (
         "A plain click rate predicts best: the log hardly shows the same document at different "

@@ -45,6 +45,7 @@ class ClickModel(BaseEstimator):
 
     name: ClassVar[str]
     family: ClassVar[str]
+    requires: ClassVar[tuple[str, ...]] = ()  # packages of an extra, without which `fit` raises
     prior_strength: float
     documents_: Documents
     depth_: int

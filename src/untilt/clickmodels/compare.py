@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,10 @@ class ModelQuality:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelComparison:
-    """Models on the same held-out sessions; look one up by name: comparison["ubm"]."""
+    """Models on the same held-out sessions; look one up by name: comparison["ubm"].
+
+    `left_out` names the models that need a package which is not installed.
+    """
 
     entries: tuple[ModelQuality, ...]
     reference: str
@@ -78,6 +82,7 @@ class ModelComparison:
     n_units: int
     n_sessions: int
     level: float
+    left_out: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> ModelQuality:
         for entry in self.entries:
@@ -142,6 +147,7 @@ def compare_click_models(
     Parameters
     ----------
     models : names such as "ubm", models, or a mapping of names to models; all where not given
+        (but those whose packages are not installed: see `left_out` of the result)
     judged : human labels, for the correlation with `relevance_`
     reference : the model that the others are compared with, where it is among them
     by : "query" or "session": what the bootstrap draws. "auto" takes queries if there are 20
@@ -150,6 +156,7 @@ def compare_click_models(
     """
     check_options(n_draws, level, floor)
     named = _named(models)
+    left_out = _not_installed() if models is None else ()
     test = _at_most(test.collapse(), train.depth)
     units = units_of(test, by)
     fitted, found, seconds = {}, {}, {}
@@ -173,7 +180,9 @@ def compare_click_models(
         for name, model in fitted.items()
     )
     n_units = test.n_sessions if units.per_session else len(units.sessions)
-    return ModelComparison(entries, reference, units.name, n_units, test.n_sessions, level)
+    return ModelComparison(
+        entries, reference, units.name, n_units, test.n_sessions, level, left_out
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +248,8 @@ def _named(models: Sequence[Any] | Mapping[str, Any] | None) -> dict[str, ClickM
 
     known = {model.name: model for model in ALL_CLICK_MODELS}
     if models is None:
-        return {name: model() for name, model in known.items()}
+        skipped = _not_installed()
+        return {name: model() for name, model in known.items() if name not in skipped}
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
     named: dict[str, ClickModel] = {}
@@ -251,6 +261,24 @@ def _named(models: Sequence[Any] | Mapping[str, Any] | None) -> dict[str, ClickM
             )
         named[model.name] = model
     return named
+
+
+def _not_installed() -> tuple[str, ...]:
+    """Names of the models whose packages are missing here."""
+    from untilt.clickmodels import ALL_CLICK_MODELS
+
+    return tuple(
+        model.name
+        for model in ALL_CLICK_MODELS
+        if any(not _is_installed(package) for package in model.requires)
+    )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # a module that was put aside: sys.modules[package] is None
+        return False
 
 
 def _model(given: Any, known: Mapping[str, type[ClickModel]]) -> ClickModel:

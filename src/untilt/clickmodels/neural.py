@@ -67,6 +67,8 @@ class NCM(ClickModel):
     l2 : precision of a normal prior on the weights of the gates
     epochs, max_steps, batch_size, learning_rate : of the training, whichever ends first; the rate
         falls to 0 on a cosine
+    validation, patience : share of the sessions that are held out, if they are 100 or more;
+        training ends when their likelihood has not risen for `patience` epochs; the best is kept
     exact_rows, n_samples : see above
     seed : of the training and the sampled readings
     """
@@ -87,10 +89,12 @@ class NCM(ClickModel):
         vector_length: int = 8,
         prior_strength: float = 1.0,
         l2: float = 1.0,
-        epochs: int = 30,
+        epochs: int = 60,
         max_steps: int = 3000,
         batch_size: int = 256,
         learning_rate: float = 0.01,
+        validation: float = 0.1,
+        patience: int = 5,
         exact_rows: int = 10,
         n_samples: int = 256,
         seed: int = 0,
@@ -104,6 +108,8 @@ class NCM(ClickModel):
         self.max_steps = max_steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+        self.validation = validation
+        self.patience = patience
         self.exact_rows = exact_rows
         self.n_samples = n_samples
         self.seed = seed
@@ -196,5 +202,7 @@ class NCM(ClickModel):
             raise OptionError(
                 f"exact_rows must be from 0 to 20 (a million patterns). Got {self.exact_rows}."
             )
+        if not 0 <= self.validation < 1:
+            raise OptionError(f"validation must be from 0 to under 1. Got {self.validation}.")
         if not 0 <= self.l2 < np.inf:
             raise OptionError(f"l2 must be at least 0. Got {self.l2} instead.")

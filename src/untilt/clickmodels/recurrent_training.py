@@ -12,12 +12,16 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.random import child_generator
 from untilt.clickmodels.base import sums_by_document
+from untilt.clickmodels.recurrent import Pages, Reader, conditional
 from untilt.clickmodels.smoothing import Smoothing, smoothed_rates
 from untilt.logs.clicklog import ClickLog
 from untilt.networks.batches import PaddedLists
 from untilt.networks.jax_layers import jax_modules
 from untilt.networks.optimisers import Optimiser
-from untilt.networks.training import Loss, Trained, train
+from untilt.networks.training import Loss, Stopping, Trained, train
+
+# With fewer sessions held out chance would decide when to stop: the priors alone guard then.
+FEWEST_HELD_OUT = 100
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class ReaderOptions:
     max_steps: int
     batch_size: int
     learning_rate: float
+    validation: float
+    patience: int
     seed: int
 
 
@@ -42,10 +48,29 @@ def fit_reader(
 
     Lists are put into an order of their own first: how the log was sorted or counted plays no part.
     """
-    log = in_own_order(log)
-    strength = options.prior_strength
+    log, held_out = _split(in_own_order(log), options)
     sessions = float(log.n_sessions)
-    batches = PaddedLists(
+    return train(
+        _loss(),
+        start_params(log, features, by_id=by_id, options=options),
+        _batches(log, options),
+        optimiser=Optimiser("adam", options.learning_rate, "cosine", clip_norm=1.0),
+        epochs=options.epochs,
+        constants={
+            "features": features.astype(np.float32),
+            "per_batch": np.float32(max(1.0, log.n_lists / options.batch_size) / sessions),
+            "prior": np.float32(0.5 * options.prior_strength / sessions),
+            "l2": np.float32(0.5 * options.l2 / sessions),
+            "by_id": np.float32(by_id),
+        },
+        max_steps=options.max_steps,
+        stopping=_stopping(held_out, features, by_id=by_id, options=options),
+        what="neural click model",
+    )
+
+
+def _batches(log: ClickLog, options: ReaderOptions) -> PaddedLists:
+    return PaddedLists(
         log.indptr,
         {
             "document": log.document,
@@ -54,25 +79,48 @@ def fit_reader(
         },
         options.batch_size,
         lengths=(int(ragged.lengths(log.indptr).max()),),
-        list_columns={"count": (log.sessions / sessions).astype(np.float32)},
+        list_columns={"count": log.sessions.astype(np.float32)},
         seed=options.seed,
     )
-    return train(
-        _loss(),
-        start_params(log, features, by_id=by_id, options=options),
-        batches,
-        optimiser=Optimiser("adam", options.learning_rate, "cosine", clip_norm=1.0),
-        epochs=options.epochs,
-        constants={
-            "features": features.astype(np.float32),
-            "per_batch": np.float32(max(1.0, log.n_lists / options.batch_size)),
-            "prior": np.float32(0.5 * strength / sessions),
-            "l2": np.float32(0.5 * options.l2 / sessions),
-            "by_id": np.float32(by_id),
-        },
-        max_steps=options.max_steps,
-        what="neural click model",
+
+
+def _split(log: ClickLog, options: ReaderOptions) -> tuple[ClickLog, ClickLog | None]:
+    """Sessions to learn from, and those that tell when to stop; none of a small log."""
+    if options.validation * log.n_sessions < FEWEST_HELD_OUT:
+        return log, None
+    draw = child_generator(options.seed, 3)
+    held_out = draw.binomial(log.sessions, options.validation)
+    kept = log.sessions - held_out
+    return (
+        log.take(np.flatnonzero(kept), count=kept[kept > 0]),
+        log.take(np.flatnonzero(held_out), count=held_out[held_out > 0]),
     )
+
+
+def _stopping(
+    held_out: ClickLog | None, features: FloatArray, *, by_id: bool, options: ReaderOptions
+) -> Stopping | None:
+    """By the log-likelihood of the sessions held out."""
+    if held_out is None:
+        return None
+    log = held_out
+
+    def value(params: Mapping[str, Any]) -> float:
+        found = {name: np.asarray(array, np.float64) for name, array in params.items()}
+        vectors = document_vectors(found, features, by_id=by_id)
+        pages = Pages(log.indptr, log.position, log.document, vectors)
+        p = conditional(Reader.of(found), pages, log.label)
+        return float(np.dot(np.log(np.where(log.label > 0, p, 1 - p)), log.row_count))
+
+    return Stopping(value, options.patience)
+
+
+def document_vectors(
+    params: Mapping[str, AnyArray], features: FloatArray, *, by_id: bool
+) -> FloatArray:
+    """(documents, m) F x + e."""
+    vectors: FloatArray = features.astype(np.float64) @ params["by_feature"]
+    return vectors + params["vectors"] if by_id else vectors
 
 
 def in_own_order(log: ClickLog) -> ClickLog:
