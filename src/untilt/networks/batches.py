@@ -36,9 +36,8 @@ class PaddedLists:
     """Batches of ragged lists, padded to the length of their bucket.
 
     A batch holds each row column as (batch_size, length, ...), each list column as
-    (batch_size, ...), and "mask" (batch_size, length) float32: 1 where there is a row. Padding
-    repeats row 0 of the column; the last batch of a bucket is filled with empty lists, whose list
-    columns are 0.
+    (batch_size, ...), and "mask" (batch_size, length) float32: 1 where there is a row. Padding is 0
+    in every column; the last batch of a bucket is filled with empty lists.
 
     Parameters
     ----------
@@ -89,7 +88,9 @@ class PaddedLists:
         lists = np.full(self.batch_size, -1)
         lists[: len(chosen)] = chosen
         rows, mask = padded_rows(self.indptr, lists, length)
-        batch: Batch = {name: column[rows] for name, column in self.row_columns.items()}
+        batch: Batch = {
+            name: _zeroed(column[rows], mask) for name, column in self.row_columns.items()
+        }
         for name, column in self.list_columns.items():
             filled = np.zeros((self.batch_size, *column.shape[1:]), column.dtype)
             filled[: len(chosen)] = column[chosen]
@@ -107,7 +108,7 @@ class PaddedLists:
 class PaddedRows:
     """Batches of single rows: columns (batch_size, ...) and "mask" (batch_size,) float32.
 
-    The last batch is filled with row 0 under a mask of 0.
+    The last batch is filled with zeros.
     """
 
     columns: Mapping[str, AnyArray]
@@ -131,10 +132,10 @@ class PaddedRows:
             order = child_generator(self.seed, 1, epoch).permutation(self.n_rows)
         for start in range(0, self.n_rows, self.batch_size):
             rows = order[start : start + self.batch_size]
-            mask = np.zeros(self.batch_size, np.float32)
-            mask[: len(rows)] = 1
+            there = np.arange(self.batch_size) < len(rows)
             rows = np.append(rows, np.zeros(self.batch_size - len(rows), int))
-            yield {**{name: column[rows] for name, column in self.columns.items()}, "mask": mask}
+            batch = {name: _zeroed(column[rows], there) for name, column in self.columns.items()}
+            yield {**batch, "mask": there.astype(np.float32)}
 
 
 def padded_rows(indptr: IntArray, lists: IntArray, length: int) -> tuple[IntArray, AnyArray]:
@@ -148,6 +149,13 @@ def padded_rows(indptr: IntArray, lists: IntArray, length: int) -> tuple[IntArra
     place = np.arange(length)
     mask = place[None, :] < n_rows[:, None]
     return np.where(mask, start[:, None] + place[None, :], 0), mask
+
+
+def _zeroed(values: AnyArray, mask: AnyArray) -> AnyArray:
+    """A copy made here with 0 where the mask is false."""
+    if not mask.all():
+        values[~mask] = 0
+    return values
 
 
 def bucket_lengths(lengths: IntArray, *, most: int = 4) -> tuple[int, ...]:
