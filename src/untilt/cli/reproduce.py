@@ -145,13 +145,14 @@ def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[s
 
 
 def _report(output: Output, what: "Plan", summary: "Summary", found: "list[Verdict]") -> None:
-    from untilt.experiments.page import setting
+    from untilt.experiments.page import as_text, setting
     from untilt.experiments.tables import tables_of
 
     output.say(setting(what, summary))
     for table in tables_of(summary):
         output.heading(table.title)
-        output.table(table.columns, table.rows)
+        if not output.as_json:
+            typer.echo(as_text(table))  # not cut to the width of a terminal that is none
     if found:
         output.heading("what the document claims")
         output.points([f"{each.verdict}: {each.claim.text} {each.sentence}." for each in found])

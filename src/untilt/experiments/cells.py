@@ -116,7 +116,7 @@ class ResultsFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps(
             {"cell": asdict(result.cell), "values": result.values,
-             "seconds": round(result.seconds, 3)}, allow_nan=False,
+             "seconds": result.seconds}, allow_nan=False,
         )  # fmt: skip
         data = f"{'' if self._ends_well() else chr(10)}{line}\n".encode()
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from untilt.experiments.schema import Panel, Row
+from untilt.experiments.schema import Panel
 from untilt.experiments.summary import Point, Summary
 from untilt.experiments.tables import named
 from untilt.report.charts import PALETTE, configured
@@ -40,11 +40,11 @@ def _intervals(summary: Summary, panel: Panel, metric: str) -> Any:
     import altair as alt
 
     rows = summary.experiment.rows_of(panel)
-    values = [_record(row, point) for row in rows
+    values = [_record(named(row, rows), point) for row in rows
               if (point := summary.point(panel.name, row.name, metric)) is not None]  # fmt: skip
-    own = [{"name": named(row), "value": reported} for row in rows
+    own = [{"name": named(row, rows), "value": reported} for row in rows
            if (reported := summary.reported(panel, row, metric)) is not None]  # fmt: skip
-    names = [named(row) for row in rows]
+    names = [named(row, rows) for row in rows]
     y = alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelLimit=320, ticks=False))
     x: dict[str, Any] = {"title": metric, "scale": alt.Scale(zero=False)}
     base = alt.Chart(alt.Data(values=values)).encode(y=y)
@@ -71,11 +71,12 @@ def _lines(summary: Summary, panel: Panel, metric: str) -> Any:
     import altair as alt
 
     rows = summary.experiment.rows_of(panel)
-    names = [named(row) for row in rows if summary.points_of(panel, row, metric)]
-    moving, fixed = [], []
+    names = [named(row, rows) for row in rows if summary.points_of(panel, row, metric)]
+    moving: list[dict[str, Any]] = []
+    fixed: list[dict[str, Any]] = []
     for row in rows:
         for point in summary.points_of(panel, row, metric):
-            (fixed if point.x is None else moving).append(_record(row, point))
+            (fixed if point.x is None else moving).append(_record(named(row, rows), point))
     colour = _colour(names)
     y: dict[str, Any] = {"title": metric, "scale": alt.Scale(zero=False)}
     base = alt.Chart(alt.Data(values=moving)).encode(x=_x(panel), color=colour)
@@ -100,14 +101,19 @@ def _bars(summary: Summary, panel: Panel, metric: str) -> Any:
     import altair as alt
 
     rows = summary.experiment.rows_of(panel)
-    names = [named(row) for row in rows]
+    names = [named(row, rows) for row in rows]
     xs = summary.xs(panel, metric)
     values = []
     for row in rows:
-        for x in xs or [None]:
+        for x in xs or (None,):
             point = summary.point(panel.name, row.name, metric, x)
             if point is not None:
-                values.append({**_record(row, point), "x": named(row) if x is None else str(x)})
+                values.append(
+                    {
+                        **_record(named(row, rows), point),
+                        "x": named(row, rows) if x is None else str(x),
+                    }
+                )
     title = panel.sweep.title if panel.sweep is not None else None
     order = [str(x) for x in xs] or names
     x = alt.X("x:N", title=title, sort=order, axis=alt.Axis(labelAngle=-30, labelLimit=220))
@@ -127,10 +133,10 @@ def _bars(summary: Summary, panel: Panel, metric: str) -> Any:
     return alt.layer(*layers).properties(width=width, height=HEIGHT, title=_small(panel.name))
 
 
-def _record(row: Row, point: Point) -> dict[str, Any]:
+def _record(name: str, point: Point) -> dict[str, Any]:
     interval = point.interval
     low, high = (point.value, point.value) if interval is None else (interval.low, interval.high)
-    return {"name": named(row), "x": point.x, "value": point.value, "low": low, "high": high}
+    return {"name": name, "x": point.x, "value": point.value, "low": low, "high": high}
 
 
 def _x(panel: Panel) -> Any:
@@ -138,7 +144,9 @@ def _x(panel: Panel) -> Any:
 
     if panel.sweep is None:
         return alt.X("x:Q", title=panel.unit or "position", axis=alt.Axis(tickMinStep=1))
-    kind = alt.Scale(type="log") if panel.sweep.scale == "log" else alt.Scale(zero=False)
+    kind = (
+        alt.Scale(type="log", nice=False) if panel.sweep.scale == "log" else alt.Scale(zero=False)
+    )
     return alt.X("x:Q", title=panel.sweep.title, scale=kind, axis=alt.Axis(tickCount=6))
 
 

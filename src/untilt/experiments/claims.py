@@ -54,15 +54,15 @@ def _verdict(summary: Summary, claim: Claim) -> Verdict | None:
     if not candidates:
         return None
     # "Better than all others" is decided by the other that comes nearest.
-    _, against, values = min(candidates, key=lambda candidate: candidate[0])
-    mean = weighted_mean(values)
-    interval = mean.interval(LEVEL) if len(values) > 1 else None
+    _, against, by_run_of_it = min(candidates, key=lambda candidate: candidate[0])
+    mean = weighted_mean(by_run_of_it)
+    interval = mean.interval(LEVEL) if mean.n > 1 else None
     return Verdict(
         claim=claim,
         verdict=_decided(interval),
         value=mean.value,
         interval=interval,
-        n_runs=len(values),
+        n_runs=mean.n,
         against=against if len(claim.rows) > 2 else "",
     )
 

@@ -2,16 +2,21 @@
 
 import gzip
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
 from untilt.errors import FileFormatError, OptionError
 from untilt.logs.judged import JudgedLists
 from untilt.logs.letor import read_letor
+from untilt.logs.letor_collect import Collector
+from untilt.logs.letor_lines import line_blocks
 
+LARGEST_DOUBLE = re.compile(rb":1\.797693134862\d*[eE]\+?308")
+FAR = 10**38  # float32 has it; nothing else in these sets comes near
 PARTS = 5  # LETOR's own cut: S1..S5, fold k trains on three of them and tests on one
 
 
@@ -27,6 +32,7 @@ class Layout:
     folds : how many there are, 1 where the release has no folds
     features : how many a document has
     dense : whether every line names every feature
+    far_away : whether the largest double stands for "infinitely far away"
     inside : folder names that the release's archive may put around the files
     """
 
@@ -37,6 +43,7 @@ class Layout:
     folds: int
     features: int
     dense: bool = True
+    far_away: bool = False
     inside: tuple[str, ...] = ()
 
     def read(self, folder: Path, fold: int) -> tuple[JudgedLists, JudgedLists]:
@@ -88,7 +95,9 @@ class Layout:
             )
 
     def _read(self, paths: list[Path]) -> JudgedLists:
-        return _without_gaps(read_letor(paths, n_features=self.features))
+        if not self.far_away:
+            return read_letor(paths, n_features=self.features)
+        return _brought_near(_read_far(paths, self.features))
 
 
 def _plain_or_gzip(path: Path) -> Path | None:
@@ -107,28 +116,27 @@ def _feature_ids(path: Path) -> list[int]:
     raise FileFormatError(f"{path} holds no line with features. It must be LETOR text.")
 
 
-def _without_gaps(judged: JudgedLists) -> JudgedLists:
-    """Values that are no finite float32 as the column's largest finite one.
+def _read_far(paths: list[Path], n_features: int) -> JudgedLists:
+    """As `read_letor`, with the largest double written as a number that float32 has."""
+    collector = Collector(n_features=n_features, first_id=1)
+    for path in paths:
+        collector.start_file(str(path))
+        for data in line_blocks(path):
+            collector.add(LARGEST_DOUBLE.sub(b":%d" % FAR, data))
+        collector.end_file()
+    return collector.judged(None)
 
-    Istella writes the largest double for "infinitely far away"; linear rankers need numbers.
+
+def _brought_near(judged: JudgedLists) -> JudgedLists:
+    """Features that are infinitely far as far as the farthest other document: linear rankers add
+    them up. A column that is far everywhere says nothing, and becomes 0.
     """
-    features = judged.features
-    if np.isfinite(features).all():
+    near = judged.features < FAR
+    if near.all():
         return judged
-    return JudgedLists(
-        features=_capped(features),
-        labels=judged.labels,
-        indptr=judged.indptr,
-        query_id=judged.query_id,
-        doc_id=judged.doc_id,
-        feature_names=judged.feature_names,
-    )
-
-
-def _capped(features: FloatArray) -> FloatArray:
-    finite = np.isfinite(features)
-    largest = np.max(features, axis=0, where=finite, initial=-np.inf)
-    return np.where(finite, features, np.where(np.isfinite(largest), largest, 0.0))
+    farthest = np.max(judged.features, axis=0, where=near, initial=-np.inf)
+    farthest = np.where(np.isfinite(farthest), farthest, 0.0)
+    return replace(judged, features=np.where(near, judged.features, farthest))
 
 
 def folder_of(name: str, path: str | os.PathLike[str] | None) -> Path:
@@ -144,8 +152,11 @@ def folder_of(name: str, path: str | os.PathLike[str] | None) -> Path:
 
 
 # Three parts to learn from; {3} is for validation and {4} for the test, as LETOR has it.
-_ROTATED = {"train": tuple(f"S{{{part}}}.txt" for part in range(3)), "test": ("S{4}.txt",)}
-_FOLDED = {"train": ("Fold{fold}/train.txt",), "test": ("Fold{fold}/test.txt",)}
+_ROTATED: dict[str, Any] = {
+    "train": tuple(f"S{{{part}}}.txt" for part in range(3)),
+    "test": ("S{4}.txt",),
+}
+_FOLDED: dict[str, Any] = {"train": ("Fold{fold}/train.txt",), "test": ("Fold{fold}/test.txt",)}
 
 LAYOUTS = {
     layout.name: layout
@@ -178,6 +189,7 @@ LAYOUTS = {
             ("test.txt",),
             folds=1,
             features=220,
+            far_away=True,
             inside=("full", "istella-letor/full"),
         ),
         Layout(
@@ -187,6 +199,7 @@ LAYOUTS = {
             ("test.txt",),
             folds=1,
             features=220,
+            far_away=True,
             inside=("sample", "istella-s-letor/sample"),
         ),
     )

@@ -53,7 +53,8 @@ def row_at(panel: Panel, row: Row, x: Value | None) -> Row:
             f" Got {sweep.parameter!r}.{did_you_mean(sweep.part, field)}"
         )
     name = field[sweep.part]
-    return replace(row, **{name: {**getattr(row, name), sweep.key: x}})
+    changed: dict[str, Any] = {name: {**getattr(row, name), sweep.key: x}}
+    return replace(row, **changed)
 
 
 def scores_of(ranker: Any, judged: Any) -> Any:

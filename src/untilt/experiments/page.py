@@ -37,7 +37,7 @@ def page(experiment: Experiment, sections: list[Section]) -> str:
     lines = [
         f"# {experiment.name}: {experiment.title}",
         "",
-        f"Document {experiment.document} ([{experiment.reference}](../references.bib)), "
+        f"Document {experiment.document} ({experiment.reference} in references.bib), "
         f"{experiment.source}.",
         "",
         experiment.question,
@@ -92,8 +92,8 @@ def setting(what: Plan, summary: Summary) -> str:
     runs = f"{n_runs} runs (folds x seeds)" if what.source.folds > 1 else f"{n_runs} seeds"
     trees = f", {size.trees} trees" if _has_trees(what.experiment) else ""
     return (
-        f"{data}, {_traffic(size)}{trees}, {runs}; {summary.seconds:,.0f} s of fitting on one "
-        "core. ± is the half width of the 95% interval over runs (Student's t)."
+        f"{data}, {_traffic(size)}{trees}, {runs}. "
+        "± is the half width of the 95% interval over runs (Student's t)."
     )
 
 
@@ -117,3 +117,13 @@ def markdown(table: Table) -> list[str]:
 
 def _line(cells: tuple[str, ...]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def as_text(table: Table) -> str:
+    """A table for the screen or a file, as wide as it needs to be."""
+    cells = [table.columns, *table.rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(table.columns))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells
+    ]
+    return "\n".join(f"  {line}" for line in lines)

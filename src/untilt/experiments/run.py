@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ def _result(what: Plan, setting: Setting, cell: Cell) -> Result:
     row = row_at(what.experiment.panel(cell.panel), what.experiment.row(cell.row), cell.x)
     values = measure(setting, row)
     plain = {name: _finite(value, cell, name) for name, value in values.items()}
-    return Result(cell, plain, time.perf_counter() - start)
+    return Result(cell, plain, round(time.perf_counter() - start, 3))
 
 
 def _finite(value: Any, cell: Cell, name: str) -> Any:
@@ -130,8 +130,3 @@ def _finite(value: Any, cell: Cell, name: str) -> Any:
         f"{cell.seed}, fold {cell.fold}, x {cell.x}). The log may be too small for this method: "
         "give it more queries or sessions."
     )
-
-
-def with_size(what: Plan, **changes: Any) -> Plan:
-    """The same plan at another size."""
-    return replace(what, size=resized(what.size, changes))

@@ -174,7 +174,7 @@ def parse(table: dict[str, Any], *, where: str) -> Experiment:
         _panel(entry, f"{where}, panel {number + 1}")
         for number, entry in enumerate(_tables(table, "panel", where))
     )
-    parts = {
+    parts: dict[str, Any] = {
         "panels": panels,
         "rows": _several(Row, table, "row", where),
         "reported": _several(Reported, table, "reported", where),

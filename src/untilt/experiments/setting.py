@@ -1,6 +1,6 @@
 """One setting: the lists, clicks and curves that all methods of a comparison share."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -140,14 +140,16 @@ def protocol_of(name: str, parameters: dict[str, Any]) -> Protocol:
     """A protocol by name, with parameters of its own."""
     by_name = {known.name: known for known in ALL_PROTOCOLS}
     check_choice("protocol", name, tuple(by_name))
-    known = [field for field in by_name[name].__dataclass_fields__ if field != "clicks"]
+    chosen: Any = by_name[name]
+    known = [field.name for field in fields(chosen) if field.name != "clicks"]
     for key in parameters:
         if key not in known:
             raise OptionError(
                 f"the protocol {name!r} has no parameter {key!r}.{did_you_mean(key, known)} "
                 f"There are: {', '.join(known)}."
             )
-    return by_name[name](**parameters)
+    protocol: Protocol = chosen(**parameters)
+    return protocol
 
 
 def at_value(panel: Panel, size: Size, x: Value | None) -> tuple[Panel, Size]:
@@ -161,7 +163,8 @@ def at_value(panel: Panel, size: Size, x: Value | None) -> tuple[Panel, Size]:
         hint = did_you_mean(sweep.key, Size.__dataclass_fields__)
         raise OptionError(f"a sweep cannot change size.{sweep.key}, which is not there.{hint}")
     whole = sweep.key in ("clicks", "sessions_per_query", "queries")
-    return panel, replace(size, **{sweep.key: int(x) if whole else x})
+    changed: dict[str, Any] = {sweep.key: int(x) if whole else x}
+    return panel, replace(size, **changed)
 
 
 def _share_of(judged: JudgedLists, share: float, seed: int) -> JudgedLists:

@@ -1,5 +1,6 @@
 """Results as tables: the same ones on the screen and on the page."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from untilt.experiments.schema import Panel, Row, Value
@@ -43,7 +44,7 @@ def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> Table:
     for row in rows:
         if summary.point(panel.name, row.name, main) is None:
             continue
-        line = [named(row)]
+        line = [named(row, rows)]
         line += [_shown(summary.point(panel.name, row.name, metric)) for metric in metrics]
         line += [_number(summary.reported(panel, row, main))] if has_report else []
         line += [_share(summary.share(panel, row, main))] if has_share else []
@@ -57,18 +58,20 @@ def _by_x(summary: Summary, panel: Panel, metric: str) -> Table:
     """Methods down, the values of the x axis across."""
     xs = summary.xs(panel, metric)
     axis = panel.sweep.title if panel.sweep is not None else panel.unit or "position"
+    rows = summary.experiment.rows_of(panel)
     lines = [
-        (named(row), *(_shown(summary.point(panel.name, row.name, metric, x)) for x in xs))
-        for row in summary.experiment.rows_of(panel)
+        (named(row, rows), *(_shown(summary.point(panel.name, row.name, metric, x)) for x in xs))
+        for row in rows
         if summary.point(panel.name, row.name, metric, xs[0]) is not None
     ]
     title = f"{panel.name}: {metric} by {axis}"
     return Table(title, ("method", *(shown_x(x) for x in xs)), tuple(lines))
 
 
-def named(row: Row) -> str:
-    """The row with its group."""
-    return f"{row.group}: {row.title}" if row.group else row.title
+def named(row: Row, rows: Sequence[Row]) -> str:
+    """The row's title, with its group where the rows beside it are of several."""
+    several = len({other.group for other in rows}) > 1
+    return f"{row.group}: {row.title}" if several and row.group else row.title
 
 
 def shown_x(x: Value) -> str:
