@@ -54,10 +54,13 @@ from untilt.metrics import NDCG as NDCG
 from untilt.metrics import Precision as Precision
 from untilt.metrics import Recall as Recall
 from untilt.metrics import parse_metric as parse_metric
+from untilt.rankers.dual_learning import DualLearning as DualLearning
 from untilt.rankers.export import export_model as export_model
 from untilt.rankers.lambdamart import LambdaMART as LambdaMART
 from untilt.rankers.linear import LinearRanker as LinearRanker
+from untilt.rankers.neural import NeuralRanker as NeuralRanker
 from untilt.rankers.persist import load as load
+from untilt.rankers.persist import register as register
 from untilt.rankers.pipeline import lightgbm_dataset as lightgbm_dataset
 from untilt.rankers.pipeline import objective as objective
 from untilt.rankers.pipeline import xgboost_matrix as xgboost_matrix

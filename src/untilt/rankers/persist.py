@@ -41,7 +41,7 @@ def save(ranker: Ranker, path: str | os.PathLike[str]) -> None:
     if not is_known(ranker):
         raise OptionError(
             f"{type(ranker).__name__} is not known to untilt. Pass the class to "
-            "untilt.rankers.persist.register before saving and before loading."
+            "untilt.register before saving and before loading."
         )
     encoder = Encoder()
     header = {
