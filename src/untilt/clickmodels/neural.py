@@ -123,9 +123,7 @@ class NCM(ClickModel):
             log,
             features,
             by_id=self._by_id,
-            options=ReaderOptions(
-                **{name: getattr(self, name) for name in ReaderOptions.__dataclass_fields__}
-            ),
+            options=self._options(),
         )
         params = {name: np.asarray(array, np.float64) for name, array in trained.params.items()}
         self.reader_ = Reader.of(params)
@@ -187,6 +185,11 @@ class NCM(ClickModel):
     @property
     def _by_id(self) -> bool:
         return self.documents != "features"
+
+    def _options(self) -> ReaderOptions:
+        return ReaderOptions(
+            **{name: getattr(self, name) for name in ReaderOptions.__dataclass_fields__}
+        )
 
     def _check_options(self, log: ClickLog) -> None:
         check_choice("documents", self.documents, DOCUMENTS)
