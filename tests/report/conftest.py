@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to over a pipe; tests that need it are skipped where there is none."""
+"""A headless Chromium, spoken to over a pipe; its tests are skipped where there is none."""
 
 import base64
 import json
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from untilt.report import decision as d
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -40,7 +42,7 @@ class Browser:
             [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=use_pipes,
+            preexec_fn=use_pipes,  # noqa: PLW1509 - started before any test starts a thread
             close_fds=False,
         )
         os.close(to_child)
@@ -93,9 +95,15 @@ class Tab:
     """One page, opened at a size and in a colour scheme, with everything that it complained of."""
 
     def __init__(
-        self, browser: Browser, *, width: int = 1280, dark: bool = False, scripts: bool = True
+        self,
+        browser: Browser,
+        *,
+        width: int = 1280,
+        dark: bool = False,
+        scripts: bool = True,
+        media: str = "screen",
     ) -> None:
-        self.browser, self.width = browser, width
+        self.browser, self.width, self.scripts = browser, width, scripts
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         self.target = target
         attached = browser.call("Target.attachToTarget", targetId=target, flatten=True)
@@ -105,7 +113,7 @@ class Tab:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900,
                   deviceScaleFactor=1, mobile=width < 600)  # fmt: skip
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.call("Emulation.setEmulatedMedia", features=scheme)
+        self.call("Emulation.setEmulatedMedia", media=media, features=scheme)
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
@@ -117,8 +125,10 @@ class Tab:
         while self.value("document.readyState + '|' + document.title") == "complete|":
             assert time.monotonic() < until
         done = "document.readyState == 'complete' && location.protocol == 'file:'"
-        charts = "(!document.getElementById('chart-config') || document.documentElement.dataset.charts)"
-        while not self.value(f"{done} && !!{charts}"):
+        if self.scripts:
+            drawn = "document.documentElement.dataset.charts"
+            done += f" && !!({drawn} || !document.getElementById('chart-config'))"
+        while not self.value(done):
             assert time.monotonic() < until, "the charts were never drawn"
             time.sleep(0.02)
 
@@ -186,3 +196,58 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Tab]]:
     yield opened
     for tab in tabs:
         tab.close()
+
+
+def curve(name: str, *values: float, half: float = 0.0) -> d.PositionCurve:
+    ends = (tuple(v - half for v in values), tuple(v + half for v in values)) if half else ((), ())
+    return d.PositionCurve(name, tuple(range(1, len(values) + 1)), values, *ends)
+
+
+@pytest.fixture
+def decision() -> d.Decision:
+    """Every part filled, by hand."""
+    return d.Decision(
+        title="Shop search",
+        answer=d.Answer(
+            "new", "logged order", "dcg@10", d.Value(1.2, 1.1, 1.3), d.Value(1.0, 0.9, 1.1),
+            d.Value(0.2, 0.12, 0.28), "better",
+        ),
+        how_sure=d.HowSure(4000, 200, 1234.5, 9.75, 0.02, 0.03, None, True, ("A note.",)),
+        log=d.LogShape(
+            "clicks.parquet", 10_000, 40_000, 3500.0, 500, 6000, 4, 12, 800, 0.61,
+            rankers={"a": 6000, "b": 4000}, splits={"train": 300}, dropped_rows={"position 0": 7},
+        ),
+        click_rates=(curve("click rate", 0.4, 0.2, 0.1, 0.05, half=0.01),),
+        examination=d.Examination((curve("AllPairs", 1.0, 0.6, 0.4, 0.3, half=0.05),
+                                   curve("PowerLaw", 1.0, 0.5, 0.33, 0.25))),
+        identifiability=d.Identifiability(
+            (1, 2, 3, 4), (d.GraphEdge(1, 2, 30, 120.5), d.GraphEdge(3, 4, 10, 20.0)),
+            ((1, 2), (3, 4)), (d.Swap(2, 3, 0.01),), identified=False,
+        ),
+        rankers=d.Rankers("dcg@10", "logged order", (
+            d.RankerResult("logged order", d.Value(1.0, 0.9, 1.1)),
+            d.RankerResult("raw", d.Value(1.05, 0.95, 1.15), d.Value(0.05, -0.02, 0.12), False),
+            d.RankerResult("new", d.Value(1.2, 1.1, 1.3), d.Value(0.2, 0.12, 0.28), True, True),
+        ), "ips"),
+        clip_curve=d.ClipCurve(
+            "new", "dcg@10", (0.25, 0.5, 1.0), (1.2, 1.1, 0.9), (1.1, 1.0, 0.8), (1.3, 1.2, 1.0),
+            (0.0, 0.2, 0.9), 0.25,
+        ),
+        moved=(curve("raw", 1.5, 2.2, 2.9, 3.4), curve("new", 2.0, 2.4, 2.6, 3.0, half=0.1)),
+        pair_bias=(curve("t+ (clicked)", 1, 0.6, 0.4, 0.2), curve("t-", 1, 0.98, 0.97, 0.95)),
+        importances=(d.FeatureImportance("bm25", 0.7), d.FeatureImportance("age", 0.3)),
+        importance_of="gain of splits",
+        changed=(
+            d.ChangedQuery("red shoes", (
+                d.MovedDocument("A", 3.5, 1, 4.0, 20), d.MovedDocument("B", None, 2, 0.0, 0),
+                d.MovedDocument("C", 1.0, 3, 9.0, 40, 2.0),
+            ), 40, 2.25, "mean places moved"),
+            d.ChangedQuery("hats", (d.MovedDocument("D", 1.0, 1),)),
+        ),
+        warnings=("Something may mislead.",),
+        how_computed=d.HowComputed(
+            "untilt run clicks.parquet", "2026-01-01", 3, "2 cores", {"untilt": "0.1"},
+            {"metric": "dcg@10"}, {"train": 300},
+            (d.Step("read", 0.5), d.Step("bias", 1.0, "kept")),
+        ),
+    )  # fmt: skip

@@ -71,11 +71,11 @@ def _facts(answer: Answer) -> tuple[Fact, ...]:
     level = places((answer.value, answer.shown_value))
     change = places((answer.difference,))
     return (
-        Fact(_capital(answer.shown), number(answer.shown_value.value, level),
+        Fact(answer.shown, number(answer.shown_value.value, level),
              interval(answer.shown_value, level)),
-        Fact(_capital(answer.new), number(answer.value.value, level),
+        Fact(answer.new, number(answer.value.value, level),
              interval(answer.value, level)),
-        Fact("Difference", number(answer.difference.value, change, signed=True),
+        Fact("difference", number(answer.difference.value, change, signed=True),
              interval(answer.difference, change, signed=True)),
     )  # fmt: skip
 
@@ -102,7 +102,3 @@ def _small_print(answer: Answer) -> str:
     parts += [counts] if counts else []
     parts += [answer.scale] if answer.scale else []
     return "; ".join(parts) + "."
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

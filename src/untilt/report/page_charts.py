@@ -17,7 +17,7 @@ from untilt.report.page_words import number, positions_words
 ROW = 44  # pixels of one ranker: its name, and its interval below
 BAR = 24
 MOST_ARCS = 200
-NUMBERED = 16  # deeper lists have an axis in place of a number in each point
+NUMBERED = 12  # deeper lists have an axis in place of a number in each point
 
 
 def intervals_spec(
@@ -30,7 +30,7 @@ def intervals_spec(
     rows = [
         {
             "i": i, "name": entry.name, "v": value.value, "l": value.low, "h": value.high,
-            "chosen": entry.chosen, "label": entry.name + ("  (chosen)" if entry.chosen else ""),
+            "chosen": entry.chosen, "label": _label(entry, value, decimals),
             "t": number(value.value, decimals, signed=True),
             "tl": number(value.low, decimals, signed=True),
             "th": number(value.high, decimals, signed=True),
@@ -42,26 +42,37 @@ def intervals_spec(
         {"field": "name", "title": "ranker"}, {"field": "t", "title": "value"},
         {"field": "tl", "title": "low"}, {"field": "th", "title": "high"},
     ]  # fmt: skip
-    x = {"type": "quantitative", "title": title, "axis": {"tickCount": 5}}
+    # Room at both ends, so that 0 and the names do not stand on the edge.
+    x = {"type": "quantitative", "title": title, "axis": {"tickCount": 5},
+         "scale": {"padding": 16}}  # fmt: skip
+    text = {"x": {"value": 0}, "text": {"field": "label"}}
+    names = {"type": "text", "align": "left", "yOffset": -10, "limit": 330}
     return {
         "description": description,
         "width": "container",
-        "height": {"step": ROW},
+        "height": ROW * len(rows),
         "data": {"values": rows},
         "encoding": {"y": {"field": "i", "type": "ordinal", "axis": None}, "tooltip": tips},
         "layer": [
             {"data": {"values": [{"v": 0}]}, "mark": {"type": "rule", "stroke": INK},
-             "encoding": {"x": {"field": "v", **x}, "y": None, "tooltip": None}},
+             "encoding": {"x": {"field": "v", **x}, "y": {"value": 0}, "y2": {"value": "height"},
+                          "tooltip": None}},
             {"mark": {"type": "rule", "strokeWidth": 3, "yOffset": 9, "strokeCap": "round"},
              "encoding": {"x": {"field": "l", **x}, "x2": {"field": "h"}, "color": colour}},
-            {"mark": {"type": "point", "filled": True, "size": 110, "opacity": 1, "yOffset": 9},
-             "encoding": {"x": {"field": "v", **x}, "color": colour,
-                          "shape": {"condition": {"test": "datum.chosen", "value": "diamond"},
-                                    "value": "circle"}}},
-            {"mark": {"type": "text", "align": "left", "yOffset": -10, "limit": 320},
-             "encoding": {"x": {"value": 0}, "text": {"field": "label"}}},
+            {"mark": {"type": "point", "filled": True, "size": 110, "opacity": 1, "yOffset": 9,
+                      "shape": "circle"},
+             "encoding": {"x": {"field": "v", **x}, "color": colour}},
+            {"mark": {**names, "stroke": PAPER, "strokeWidth": 5, "fill": PAPER},
+             "encoding": text},
+            {"mark": names, "encoding": text},
         ],
     }  # fmt: skip
+
+
+def _label(entry: RankerResult, value: Value, decimals: int) -> str:
+    """The name, and what the bar below it says in figures."""
+    chosen = ", chosen" if entry.chosen else ""
+    return f"{entry.name}{chosen}: {number(value.value, decimals, signed=True)}"
 
 
 def clip_spec(curve: ClipCurve, *, description: str, y_title: str, decimals: int) -> dict[str, Any]:
@@ -117,7 +128,7 @@ def importance_spec(entries: Sequence[FeatureImportance], *, description: str) -
     return {
         "description": description,
         "width": "container",
-        "height": {"step": BAR},
+        "height": BAR * len(rows),
         "data": {"values": rows},
         "encoding": {
             "y": {"field": "name", "type": "nominal", "sort": {"field": "i"}, "title": None,
@@ -140,7 +151,7 @@ def graph_spec(graph: Identifiability, *, description: str) -> dict[str, Any]:
     """
     arcs = sorted(graph.edges, key=lambda edge: edge.weight)[-MOST_ARCS:]
     above = max((arc_height(edge.upper, edge.lower) for edge in arcs), default=0.5) + 0.2
-    below = max((arc_height(swap.upper, swap.lower) for swap in graph.swaps), default=0.0) + 0.45
+    below = max((arc_height(swap.upper, swap.lower) for swap in graph.swaps), default=0.0) + 0.32
     deepest = max(graph.positions, default=1)
     margin = 0.04 * max(1, deepest - 1) + 0.1
     axis = {"title": "position", "grid": False, "format": "d", "tickMinStep": 1}
@@ -226,7 +237,7 @@ def _nodes(graph: Identifiability, deepest: int) -> list[dict[str, Any]]:
         for k in range(1, deepest + 1)
     ]  # fmt: skip
     small = deepest > NUMBERED
-    size = max(10, 4000 // deepest) if small else 340
+    size = max(10, 4000 // deepest) if small else 380
     dots = {
         "data": {"values": rows},
         "mark": {"type": "circle", "size": size, "opacity": 1},
@@ -237,7 +248,12 @@ def _nodes(graph: Identifiability, deepest: int) -> list[dict[str, Any]]:
     }
     label = {
         "data": {"values": rows},
-        "mark": {"type": "text", "fontWeight": "bold", "fontSize": 11, "fill": PAPER},
+        "mark": {
+            "type": "text",
+            "fontWeight": "bold",
+            "fontSize": 10 if deepest > 9 else 11,
+            "fill": PAPER,
+        },
         "encoding": {"text": {"field": "x"}},
     }
     return [dots] if small else [dots, label]

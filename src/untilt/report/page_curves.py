@@ -33,7 +33,7 @@ def curves_spec(
     layers = [
         *([_diagonal(deepest)] if diagonal else []),
         *([_level(level_line)] if level_line is not None else []),
-        _band(y_title),
+        *([_band(y_title, drawn)] if any(curve.low for curve in drawn) else []),
         {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"strokeDash": _dash(drawn)}},
         {"mark": {"type": "point", "filled": True, "size": 46 if deepest <= 30 else 12,
                   "opacity": 1}, "encoding": {"shape": _shape(drawn)}},
@@ -41,14 +41,13 @@ def curves_spec(
     shared = {"y": y, "color": _colour(drawn)}
     for layer in layers[-2:]:
         layer["encoding"] = {**shared, **layer["encoding"]}
-    layers[-3]["encoding"]["color"] = shared["color"]
     return {
         "description": description,
         "width": "container",
         "height": HEIGHT,
         "data": {"values": _rows(drawn)},
         "encoding": {"x": _across(x_title, deepest)},
-        "layer": [*layers, _reader(drawn, decimals)],
+        "layer": [*layers, _reader(drawn, decimals, deepest)],
     }
 
 
@@ -70,35 +69,45 @@ def points(
 
 
 def _across(title: str, deepest: int) -> dict[str, Any]:
-    """Whole numbers in steps of 1, 2, 5, 10, ... so that a phone can show them."""
-    step = next(s * 10**e for e in range(9) for s in (1, 2, 5) if deepest <= 12 * s * 10**e)
-    margin = 0.03 * max(1, deepest - 1)
     return {
         "field": "position",
         "type": "quantitative",
         "title": title,
-        "scale": {"domain": [1 - margin, deepest + margin], "nice": False},
+        "scale": {"domain": list(_domain(deepest)), "nice": False},
         "axis": {
-            "values": sorted({1, *range(step, deepest + 1, step)}), "format": "d", "grid": False,
+            "values": _ticks(deepest), "format": "d", "grid": False,
             "labelOverlap": True,
         },
     }  # fmt: skip
+
+
+def _domain(deepest: int) -> tuple[float, float]:
+    margin = 0.03 * max(1, deepest - 1)
+    return 1 - margin, deepest + margin
+
+
+def _ticks(deepest: int) -> list[int]:
+    """1, and whole numbers in steps of 1, 2, 5, 10, ... so that a phone can show them."""
+    step = next(s * 10**e for e in range(9) for s in (1, 2, 5) if deepest <= 12 * s * 10**e)
+    return sorted({1, *range(step, deepest + 1, step)})
 
 
 def _upright(title: str, *, from_zero: bool, depth: int | None) -> dict[str, Any]:
     scale: dict[str, Any] = {"zero": from_zero}
     if depth is not None:
         scale = {"zero": False, "reverse": True, "nice": False, "domain": [0.5, depth + 0.5]}
-    axis = {"tickCount": 5}
+    axis = {"tickCount": 5} if depth is None else {"values": _ticks(depth), "format": "d"}
     return {"field": "v", "type": "quantitative", "title": title, "scale": scale, "axis": axis}
 
 
-def _band(title: str) -> dict[str, Any]:
+def _band(title: str, curves: Sequence[PositionCurve]) -> dict[str, Any]:
     return {
+        "transform": [{"filter": "isValid(datum.l) && isValid(datum.h)"}],
         "mark": {"type": "area", "opacity": 0.16, "strokeWidth": 0},
         "encoding": {
             "y": {"field": "l", "type": "quantitative", "title": title},
             "y2": {"field": "h"},
+            "color": _colour(curves),
         },
     }
 
@@ -135,35 +144,44 @@ def _level(value: float) -> dict[str, Any]:
     return {
         "data": {"values": [{"v": value}]},
         "mark": {"type": "rule", "strokeDash": [3, 4]},
-        "encoding": {"x": None, "y": {"field": "v", "type": "quantitative"}},
+        "encoding": {
+            "x": {"value": 0},
+            "x2": {"value": "width"},
+            "y": {"field": "v", "type": "quantitative"},
+        },
     }
 
 
-def _reader(curves: Sequence[PositionCurve], decimals: int) -> dict[str, Any]:
-    """A line at the nearest position whose tooltip has the values of all curves there."""
+def _reader(curves: Sequence[PositionCurve], decimals: int, deepest: int) -> dict[str, Any]:
+    """A column at each position, seen when pointed at, whose tooltip has all curves' values.
+
+    Columns rather than a selection of the nearest point: there, Vega-Lite 6 looks for the text of a
+    tooltip in the wrong place and finds "undefined".
+    """
     found = [{k: (v, low, high) for k, v, low, high in points(curve)} for curve in curves]
+    start, end = _domain(deepest)
     rows = [
-        {"position": k, **{f"t{i}": _words(each.get(k), decimals) for i, each in enumerate(found)}}
+        {
+            "position": k, "from": max(start, k - 0.5), "to": min(end, k + 0.5),
+            **{f"t{i}": _words(each.get(k), decimals) for i, each in enumerate(found)},
+        }
         for k in sorted({k for each in found for k in each})
-    ]
+    ]  # fmt: skip
     tips = [{"field": f"t{i}", "title": curve.name or "value"} for i, curve in enumerate(curves)]
+    pointed = {"type": "point", "on": "pointerover", "clear": "pointerout"}
     return {
         "data": {"values": rows},
-        "params": [
-            {
-                "name": "at",
-                "select": {
-                    "type": "point", "on": "pointerover", "clear": "pointerout", "nearest": True,
-                    "encodings": ["x"],
-                },
-            }
-        ],
-        "mark": {"type": "rule", "strokeWidth": 1},
+        "params": [{"name": "at", "select": pointed}],
+        "mark": {"type": "rect", "color": MUTED},
         "encoding": {
-            "opacity": {"condition": {"param": "at", "empty": False, "value": 0.6}, "value": 0},
+            "x": {"field": "from", "type": "quantitative"},
+            "x2": {"field": "to"},
+            "y": {"value": 0},
+            "y2": {"value": "height"},
+            "opacity": {"condition": {"param": "at", "empty": False, "value": 0.1}, "value": 0},
             "tooltip": [{"field": "position", "title": "position"}, *tips],
         },
-    }  # fmt: skip
+    }
 
 
 def _words(point: tuple[float | None, ...] | None, decimals: int) -> str:

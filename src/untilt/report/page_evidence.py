@@ -8,6 +8,7 @@ from untilt.report.page_curves import MOST_CURVES, curves_spec, points
 from untilt.report.page_parts import Figure, Key, Section, Table
 from untilt.report.page_words import (
     count_of,
+    method_words,
     metric_name,
     number,
     percent,
@@ -37,7 +38,7 @@ def position_section(data: Decision) -> Section | None:
         "Clicks and examination by position",
         paragraphs=(paragraph,) if paragraph else (),
         figures=tuple(figures),
-        notes=(examination.why,) if examination and examination.why else (),
+        notes=(_sentence(examination.why),) if examination and examination.why else (),
     )
 
 
@@ -96,7 +97,7 @@ def _examination_caption(examination: Examination, curves: Sequence[PositionCurv
 
 
 def _notes(curves: Sequence[PositionCurve]) -> str:
-    return " ".join(dict.fromkeys(_sentence(c.note) for c in curves if c.note))
+    return " ".join(dict.fromkeys(_sentence(c.note) for c in curves if c.note not in ("", c.name)))
 
 
 def _sentence(text: str) -> str:
@@ -199,7 +200,7 @@ def identifiability_section(graph: Identifiability) -> Section:
     )
     return Section(
         "comparable",
-        "Which positions can be compared",
+        "Can the positions be compared?",
         paragraphs=(graph.verdict or default,),
         figures=(figure,) if graph.positions else (),
         tables=(swaps,) if swaps else (),
@@ -221,8 +222,8 @@ def _swap_table(graph: Identifiability) -> Table | None:
     return Table(("positions", "clicks lost per swap at most"), rows, caption)
 
 
-def clip_section(curve: ClipCurve) -> Section:
-    """What clipping of weights would change."""
+def clip_section(curve: ClipCurve, method: str = "") -> Section:
+    """What clipping of weights would change; `method` is the one that gave the answer."""
     metric = metric_name(curve.metric)
     chosen = f"The least expected error is at a clip of {number(curve.chosen, 3)}. "
     low, high = min(curve.tau, default=0.0), max(curve.tau, default=0.0)
@@ -242,8 +243,7 @@ def clip_section(curve: ClipCurve) -> Section:
         clip_spec(curve, description=description, y_title=f"{metric} per session", decimals=4),
         description,
         Table(("clip", "estimate", "low", "high", "clicks clipped"), rows, text_columns=()),
-        f"Band: {curve.level:.0%} interval, which does not know about the bias of a clip."
-        + (" Dashed: the clip with the least expected error." if curve.chosen else ""),
+        _clip_caption(curve, method),
     )
     said = (
         f"{chosen if curve.chosen else ''}Rarely examined positions get large weights. A clip caps "
@@ -253,6 +253,18 @@ def clip_section(curve: ClipCurve) -> Section:
     return Section(
         "clip", "Does the answer hang on a few heavy clicks?", (said,), figures=(figure,)
     )
+
+
+def _clip_caption(curve: ClipCurve, method: str) -> str:
+    parts = [f"Band: {curve.level:.0%} interval, which does not know about the bias of a clip."]
+    if curve.chosen:
+        parts.append("Dashed: the clip with the least expected error.")
+    if method not in ("", "ips", "clipped"):
+        parts.append(
+            "This curve is by clipped inverse propensity scoring; the answer is by "
+            f"{method_words(method)}, so the two can lie at different heights."
+        )
+    return " ".join(parts)
 
 
 def pair_bias_section(curves: tuple[PositionCurve, ...]) -> Section | None:

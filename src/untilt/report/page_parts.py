@@ -7,7 +7,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text. Columns listed in `text_columns` are words; all others are numbers."""
+    """Cells as text. Columns listed in `text_columns` are words; all others are numbers.
+
+    `marked` rows stand out; `folded` tables open under their caption.
+    """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -50,7 +53,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Section:
-    """One heading of the page and what stands under it."""
+    """One heading of the page and what stands under it; small tables side by side."""
 
     name: str
     title: str
@@ -58,5 +61,6 @@ class Section:
     facts: tuple[Fact, ...] = ()
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
+    small_tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()

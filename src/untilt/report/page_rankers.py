@@ -17,11 +17,13 @@ from untilt.report.page_parts import Figure, Section, Table
 from untilt.report.page_words import (
     count_of,
     interval,
+    method_words,
     metric_name,
     metric_words,
     number,
     percent,
     places,
+    quoted,
     whole,
 )
 
@@ -35,7 +37,7 @@ def rankers_section(rankers: Rankers) -> Section:
     counts = metric_words(rankers.metric)
     said = (
         f"All were estimated on the same held-out queries"
-        f"{f' by {rankers.method}' if rankers.method else ''}. {better} is better"
+        f"{f' by {method_words(rankers.method)}' if rankers.method else ''}. {better} is better"
         f"{f': {counts}' if counts else ''}."
     )
     figures = (_differences(rankers, compared),) if compared else ()
@@ -119,8 +121,8 @@ def moved_section(curves: tuple[PositionCurve, ...]) -> Section | None:
         diagonal=True,
     )
     said = (
-        "A ranker that trusts raw clicks mostly learns to repeat the order that was shown, and "
-        "stays close to the diagonal. One that corrects for position is free to move documents."
+        "A ranker that takes clicks as they are tends to repeat the order that was shown, so its "
+        "curve stays near the diagonal. One that corrects for position is free to move documents."
     )
     return Section("moved", "What moves where", (said,), figures=(figure,))
 
@@ -147,7 +149,7 @@ def importance_section(entries: tuple[FeatureImportance, ...], of: str) -> Secti
             if text
         ),
     )
-    said = f"The most important {'is' if len(drawn) == 1 else 'are'} {first}."
+    said = f"Most important: {first}."
     return Section("importance", "What the chosen ranker looks at", (said,), figures=(figure,))
 
 
@@ -156,9 +158,9 @@ def changed_section(changed: tuple[ChangedQuery, ...]) -> Section:
     note = next((query.note for query in changed if query.note), "")
     said = "Read some of them: does the new order look right to someone who knows the queries?"
     tables = tuple(_query_table(query, opened=i == 0) for i, query in enumerate(changed))
-    extra = (f"The figure behind each query is the {note}.",) if note else ()
+    extra = f" Change: {note}." if note else ""
     return Section(
-        "changed", "Queries whose order changes most", (said, *extra), tables=tables
+        "changed", "Queries whose order changes most", (said + extra,), tables=tables
     )  # fmt: skip
 
 
@@ -169,11 +171,11 @@ def _query_table(query: ChangedQuery, *, opened: bool) -> Table:
     header += ["clicks", "shown"] if clicked else []
     header += ["label"] if labelled else []
     rows = tuple(_document_row(d, clicked, labelled) for d in query.documents)
-    parts = [query.query]
+    parts = [f"Query {quoted(query.query)}"]
     if query.sessions is not None:
         parts.append(count_of(query.sessions, "session"))
     if query.change is not None:
-        parts.append(number(query.change, 1))
+        parts.append(f"change {number(query.change, 1)}")
     return Table(tuple(header), rows, " \u00b7 ".join(parts), folded=True, opened=opened)
 
 

@@ -1,8 +1,8 @@
 """The sections of a page, in the order a decision needs them. What has no data has no section."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from untilt.report.decision import Decision, HowComputed, HowSure, LogShape
+from untilt.report.decision import Decision, HowComputed, HowSure, LogShape, Step
 from untilt.report.page_evidence import (
     clip_section,
     identifiability_section,
@@ -27,7 +27,7 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         position_section(data),
         identifiability_section(data.identifiability) if data.identifiability else None,
         rankers_section(data.rankers) if data.rankers else None,
-        clip_section(data.clip_curve) if data.clip_curve else None,
+        clip_section(data.clip_curve, _method(data)) if data.clip_curve else None,
         moved_section(data.moved) if data.moved else None,
         pair_bias_section(data.pair_bias) if data.pair_bias else None,
         importance_section(data.importances, data.importance_of) if data.importances else None,
@@ -36,6 +36,10 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         _how_computed(data.how_computed) if data.how_computed else None,
     )
     return tuple(section for section in found if section)
+
+
+def _method(data: Decision) -> str:
+    return data.rankers.method if data.rankers else ""
 
 
 def _how_sure(data: Decision) -> Section:
@@ -91,16 +95,16 @@ def _log(log: LogShape) -> Section:
     if log.share_without_click is not None:
         facts.append(Fact("Without a click", percent(log.share_without_click), "of the sessions"))
     tables = [
-        _counts("Sessions by ranker that made the list", "ranker", "sessions", log.rankers),
-        _counts("How the queries were divided", "part", "queries", log.splits),
-        _counts("Rows left out when the log was read", "reason", "rows", log.dropped_rows),
+        _counts("Sessions by ranker", "made the list", "sessions", log.rankers),
+        _counts("Queries by use", "use", "queries", log.splits),
+        _counts("Rows left out", "reason", "rows", log.dropped_rows),
     ]
     return Section(
         "log",
         "What the log looks like",
         paragraphs=(f"All of this is from {log.name}.",) if log.name else (),
         facts=tuple(facts),
-        tables=tuple(table for table in tables if table),
+        small_tables=tuple(table for table in tables if table),
         notes=log.notes,
     )
 
@@ -123,25 +127,33 @@ def _warnings(warnings: tuple[str, ...]) -> Section:
 
 
 def _how_computed(done: HowComputed) -> Section:
-    tables = []
-    if done.steps:
-        rows = tuple((s.name, number(s.seconds, 1), s.note) for s in done.steps)
-        tables.append(Table(("step", "seconds", "note"), rows, "Steps", text_columns=(0, 2)))
-    tables += [
-        Table(("name", "value"), tuple(rows), caption, text_columns=(0, 1))
-        for caption, rows in (
-            ("Options", done.options.items()),
-            ("Sizes", [(name, whole(n)) for name, n in done.sizes.items()]),
-            ("Versions", done.versions.items()),
-        )
-        if rows
-    ]
     said = {
         "Command": done.command,
         "Finished": done.finished,
         "Machine": done.machine,
         "Seed": "" if done.seed is None else str(done.seed),
     }
-    facts = tuple((name, text) for name, text in said.items() if text)
-    about = (Table(("name", "value"), facts, "The run", text_columns=(0, 1)),) if facts else ()
-    return Section("computed", "How it was computed", tables=(*about, *tables))
+    about = tuple((name, text) for name, text in said.items() if text)
+    sizes = tuple((name, whole(n)) for name, n in done.sizes.items())
+    small = (
+        Table(("option", "value"), tuple(done.options.items()), "Options", text_columns=(0, 1)),
+        Table(("what", "how many"), sizes, "Sizes"),
+        Table(("package", "version"), tuple(done.versions.items()), "Versions"),
+    )
+    tables = (
+        Table(("", ""), about, "The run", text_columns=(0, 1)),
+        _steps(done.steps),
+    )
+    return Section(
+        "computed",
+        "How it was computed",
+        tables=tuple(table for table in tables if table.rows),
+        small_tables=tuple(table for table in small if table.rows),
+    )
+
+
+def _steps(steps: Sequence[Step]) -> Table:
+    noted = any(step.note for step in steps)
+    rows = tuple((s.name, number(s.seconds, 1), *((s.note,) if noted else ())) for s in steps)
+    header = ("step", "seconds", *(("note",) if noted else ()))
+    return Table(header, rows, "Steps", text_columns=(0, 2))

@@ -17,6 +17,18 @@ METRIC_WORDS = {
     "reciprocal": "a relevant document counts one over its position",
 }
 
+METHOD_WORDS = {
+    "naive": "clicks as they are",
+    "ips": "inverse propensity scoring",
+    "clipped": "clipped inverse propensity scoring",
+    "snips": "self-normalised inverse propensity scoring",
+    "bayes-ips": "inverse propensity scoring with trust bias",
+    "affine": "affine correction of clicks",
+    "policy-aware": "policy-aware propensity scoring",
+    "direct": "a relevance model",
+    "doubly-robust": "a relevance model, corrected by clicks (doubly robust)",
+}
+
 
 def number(value: float | None, decimals: int = 3, *, signed: bool = False) -> str:
     """
@@ -81,6 +93,11 @@ def metric_name(metric: str) -> str:
     return metric.replace(base, base.upper(), 1) if short else metric
 
 
+def method_words(method: str) -> str:
+    """What an evaluation method does, or its own name where it is not known here."""
+    return METHOD_WORDS.get(method, method)
+
+
 def metric_words(metric: str) -> str:
     """What the metric counts, or nothing where it is not known here."""
     words = METRIC_WORDS.get(metric.split("@", maxsplit=1)[0], "")
@@ -90,25 +107,32 @@ def metric_words(metric: str) -> str:
 
 def first_sentence(answer: Answer) -> str:
     """Better, worse or undecided: which, by how much."""
+    new = quoted(answer.new)
     claim = {
-        "better": f"{answer.new} would have served readers better than the {answer.shown}",
-        "worse": f"{answer.new} would have served readers worse than the {answer.shown}",
-        "undecided": f"This log cannot tell whether {answer.new} is better than the {answer.shown}",
+        "better": f"{new} would have served readers better than the {answer.shown}",
+        "worse": f"{new} would have served readers worse than the {answer.shown}",
+        "undecided": f"This log cannot tell whether {new} is better than the {answer.shown}",
     }[answer.verdict]
     decimals = places((answer.difference,))
     change = number(answer.difference.value, decimals, signed=True)
     ends = interval(answer.difference, decimals, signed=True)
-    return (
-        f"{claim[0].upper()}{claim[1:]}: {metric_name(answer.metric)} per session changes by "
-        f"{change}{_relative(answer)}, with a {answer.level:.0%} interval of {ends}."
-    )
+    sure = f"{answer.level:.0%} interval {ends}"
+    share, metric = _relative(answer), f"{metric_name(answer.metric)} per session"
+    if share:
+        return f"{claim}: {share} {metric} ({change}, {sure})."
+    return f"{claim}: {change} {metric} ({sure})."
+
+
+def quoted(name: str) -> str:
+    """A name as it is, in quotes: a sentence must not change its first letter."""
+    return f"\u201c{name}\u201d"
 
 
 def _relative(answer: Answer) -> str:
     base, change = answer.shown_value.value, answer.difference.value
     if not base or change is None or base < 0:
         return ""
-    return f" ({change / base:+.1%})".replace("-", MINUS)
+    return f"{change / base:+.1%}".replace("-", MINUS)
 
 
 def second_sentence(answer: Answer, more_sessions: float | None) -> str:

@@ -1,0 +1,109 @@
+"""The page in a real browser: it draws, says nothing on the console, and asks for nothing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from untilt.report import decision as d
+from untilt.report.decision import write_report
+
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+DRAWN = "document.querySelectorAll('figure.is-live .live svg').length"
+VISIBLE = "getComputedStyle(document.querySelector('{}')).display != 'none'"
+
+
+@pytest.fixture
+def report(decision, tmp_path) -> Path:
+    return write_report(decision, tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_draws_without_a_complaint_or_a_request(report, open_page, width, dark):
+    tab = open_page(report, width=width, dark=dark)
+    assert tab.value("document.documentElement.dataset.charts") == "ready"
+    assert tab.value(DRAWN) == 8
+    assert tab.complaints == []
+    assert tab.requests == [report.as_uri()]
+    assert tab.value(OVERFLOW) <= 0
+
+
+def test_the_browser_would_refuse_to_fetch(report, open_page):
+    tab = open_page(report)
+    tab.value("void fetch('http://192.0.2.1/x').catch(() => {})")
+    tab.value("void (new Image().src = 'http://192.0.2.1/y')")
+    refused = [each for each in tab.complaints if "Content Security Policy" in each]
+    assert any("192.0.2.1/x" in each for each in refused)
+    assert any("192.0.2.1/y" in each for each in refused)
+
+
+def test_charts_follow_the_colour_scheme(report, open_page):
+    line = "document.querySelector('#figure-click-rate .live path[stroke*=c1]')"
+    colour = f"getComputedStyle({line}).stroke"
+    light, dark = (open_page(report, dark=dark).value(colour) for dark in (False, True))
+    assert light == "rgb(0, 114, 178)"
+    assert dark == "rgb(86, 180, 233)"
+
+
+def test_without_scripts_the_drawings_stay(report, open_page):
+    tab = open_page(report, scripts=False)
+    assert tab.value(DRAWN) == 0
+    assert tab.value("document.querySelectorAll('.drawing svg').length") == 8
+    assert tab.value(VISIBLE.format("#figure-click-rate .drawing"))
+    assert tab.value(OVERFLOW) <= 0
+
+
+def test_paper_is_light_and_has_the_drawings(report, open_page, tmp_path):
+    tab = open_page(report, dark=True, media="print", width=700)
+    assert tab.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert tab.value("getComputedStyle(document.body).color") == "rgb(27, 29, 31)"
+    assert tab.value(VISIBLE.format("#figure-click-rate .drawing"))
+    assert not tab.value(VISIBLE.format("#figure-click-rate .live"))
+    assert not tab.value(VISIBLE.format("nav"))
+    assert tab.pdf(tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_tooltip_has_the_values_of_all_curves(report, open_page):
+    tab = open_page(report)
+    found = tab.value(
+        "(() => { const f = document.querySelector('#figure-examination');"
+        "f.scrollIntoView({behavior: 'instant'}); const b = f.querySelector('.live svg')"
+        ".getBoundingClientRect(); return [b.left + b.width / 2, b.top + b.height / 2]; })()"
+    )
+    for x in (found[0], found[0] + 30):
+        tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=found[1])
+    text = tab.value("document.getElementById('vg-tooltip-element')?.innerText ?? ''")
+    assert "AllPairs" in text
+    assert "PowerLaw" in text
+    assert "0.400  [0.350, 0.450]".replace("  ", " ") in " ".join(text.split())
+
+
+def test_hostile_text_does_not_run(decision, open_page, tmp_path):
+    attack = "</script><script>window.hit=1</script><img src=x onerror='window.hit=1'>"
+    wild = replace(
+        decision,
+        title=attack,
+        moved=tuple(replace(curve, name=attack + curve.name) for curve in decision.moved),
+        importances=(d.FeatureImportance(attack, 1.0),),
+        changed=(d.ChangedQuery(attack, (d.MovedDocument(attack, 1.0, 2),)),),
+        warnings=(attack,),
+    )
+    tab = open_page(write_report(wild, tmp_path / "wild.html"), width=390)
+    assert tab.value("window.hit") is None
+    assert tab.value("document.title") == attack
+    assert tab.complaints == []
+    assert tab.value(OVERFLOW) <= 0
+
+
+def test_deep_lists_and_one_position_alone_fit_a_phone(decision, open_page, tmp_path):
+    deep = tuple(range(1, 121))
+    rates = d.PositionCurve("click rate", deep, tuple(1 / k for k in deep))
+    graph = d.Identifiability(
+        deep, tuple(d.GraphEdge(k, k + 1, 5, 10.0) for k in deep[:-1]), (deep,)
+    )
+    one = d.PositionCurve("one", (1,), (0.5,))
+    data = replace(decision, click_rates=(rates,), identifiability=graph, pair_bias=(one,))
+    tab = open_page(write_report(data, tmp_path / "deep.html"), width=390)
+    assert tab.complaints == []
+    assert tab.value(OVERFLOW) <= 0
