@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from untilt.errors import NotFittedError, OptionError, ShapeError
+from untilt.errors import NotFittedError, OptionError, ShapeError, UntiltError
 from untilt.logs.clicklog import ClickLog
 from untilt.rankers import ALL_BIAS_RANKERS, ALL_RANKERS
 from untilt.rankers.base import Ranker
@@ -256,7 +256,7 @@ def test_a_log_that_nothing_can_be_learned_from_is_told(log, make_each):
     bare = replace(log, features=None, feature_names=())
     with pytest.raises(OptionError, match="this log has no features"):
         make_each().fit(bare)
-    with pytest.raises(OptionError, match="nothing to learn from"):
+    with pytest.raises(UntiltError, match="nothing to learn from"):
         make_each().fit(log.with_label(np.zeros(len(log.label))))
     with pytest.raises(OptionError, match=r"Got dict instead"):
         make_each().fit({})

@@ -18,6 +18,8 @@ _ESTIMATORS = {
     "AllPairs": "untilt.bias.harvesting",
     "RegressionEM": "untilt.bias.regression_em",
     "TrustEM": "untilt.bias.trust",
+    # It lives with the rankers, being one too; a name here, not an import.
+    "DualLearning": "untilt.rankers.dual_learning",
 }
 
 

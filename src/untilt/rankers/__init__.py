@@ -33,6 +33,15 @@ def _rank_svm(weighting: "Weighting | None" = None, **options: Any) -> "Ranker":
     return RankSVM(weighting, **{"max_rounds": 4, **options})
 
 
+_FEW_EPOCHS = {"widths": (8,), "epochs": 40, "learning_rate": 0.02}
+
+
+def _neural(weighting: "Weighting | None" = None, **options: Any) -> "Ranker":
+    from untilt.rankers.neural import NeuralRanker
+
+    return NeuralRanker(weighting, **{**_FEW_EPOCHS, **options})
+
+
 def _pbm_likelihood(bias: Any) -> "Ranker":
     return _lambdamart(objective="pbm-likelihood", bias=bias)
 
@@ -55,11 +64,30 @@ def _dcg_bound(bias: Any) -> "Ranker":
     return _linear(IPS(bias), loss="dcg-bound")
 
 
-ALL_RANKERS: tuple[Callable[..., "Ranker"], ...] = (_lambdamart, _linear, _rank_svm)
+def _neural_listwise(bias: Any) -> "Ranker":
+    from untilt.weighting.tables import IPS
+
+    return _neural(IPS(bias), loss="listwise")
+
+
+def _neural_pointwise(bias: Any) -> "Ranker":
+    return _neural(loss="pointwise", bias=bias)
+
+
+def _dual_learning(bias: Any) -> "Ranker":  # noqa: ARG001  it learns its own
+    from untilt.rankers.dual_learning import DualLearning
+
+    return DualLearning(**_FEW_EPOCHS)
+
+
+ALL_RANKERS: tuple[Callable[..., "Ranker"], ...] = (_lambdamart, _linear, _rank_svm, _neural)
 ALL_BIAS_RANKERS: tuple[Callable[[Any], "Ranker"], ...] = (
     _pbm_likelihood,
     _ips_label,
     _posterior_label,
     _auto,
     _dcg_bound,
+    _neural_listwise,
+    _neural_pointwise,
+    _dual_learning,
 )
