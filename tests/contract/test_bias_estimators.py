@@ -57,6 +57,12 @@ def make_log(n_sessions=4000, n_queries=25, seed=0):
 
 
 LOG = make_log()
+# Where the defaults are for real logs: settings that are quick on this one.
+SMALL = {"DualLearning": {"widths": (8,), "epochs": 20, "learning_rate": 0.02}}
+
+
+def small(estimator, **options):
+    return estimator(**SMALL.get(estimator.__name__, {}), **options)
 
 
 @pytest.fixture(params=ALL_BIAS_ESTIMATORS, ids=lambda estimator: estimator.__name__)
@@ -77,7 +83,7 @@ def test_it_is_a_public_name(estimator):
 
 
 def test_fit_returns_itself_with_a_curve_of_the_whole_depth(estimator):
-    made = estimator()
+    made = small(estimator)
     assert made.fit(LOG) is made
     bias = made.bias_
     assert isinstance(bias, PositionBias)
@@ -90,7 +96,7 @@ def test_fit_returns_itself_with_a_curve_of_the_whole_depth(estimator):
 
 
 def test_it_carries_its_doubt(estimator):
-    bias = estimator().fit(LOG).bias_
+    bias = small(estimator).fit(LOG).bias_
     assert np.all(bias.std_error[1:] > 0)
     assert np.all(bias.std_error[1:] < 0.5)
     assert np.all((bias.low <= bias.examination) & (bias.examination <= bias.high))
@@ -105,7 +111,7 @@ def test_the_constructor_only_stores(estimator):
 
 
 def test_clone(estimator):
-    first = estimator(level=0.8).fit(LOG)
+    first = small(estimator, level=0.8).fit(LOG)
     copy = clone(first)
     assert copy.get_params() == first.get_params()
     assert not hasattr(copy, "bias_")
@@ -113,34 +119,37 @@ def test_clone(estimator):
 
 
 def test_level_is_that_of_the_intervals(estimator):
-    narrow, wide = estimator(level=0.5).fit(LOG).bias_, estimator(level=0.99).fit(LOG).bias_
+    narrow, wide = (
+        small(estimator, level=0.5).fit(LOG).bias_,
+        small(estimator, level=0.99).fit(LOG).bias_,
+    )
     assert narrow.level == 0.5
     assert np.all(narrow.high[1:] < wide.high[1:])
     assert np.all(narrow.low[1:] > wide.low[1:])
     with pytest.raises(OptionError, match="level must lie between 0 and 1"):
-        estimator(level=2).fit(LOG)
+        small(estimator, level=2).fit(LOG)
 
 
 def test_the_same_twice(estimator):
-    same(estimator().fit(LOG).bias_, estimator().fit(LOG).bias_, rel=0)
+    same(small(estimator).fit(LOG).bias_, small(estimator).fit(LOG).bias_, rel=0)
 
 
 def test_counts_are_repeats(estimator):
     counted = LOG.collapse()
     assert counted.n_lists < LOG.n_lists
-    same(estimator().fit(counted).bias_, estimator().fit(LOG).bias_)
+    same(small(estimator).fit(counted).bias_, small(estimator).fit(LOG).bias_)
 
 
 def test_twice_the_sessions_same_curve_less_doubt(estimator):
-    once = estimator().fit(LOG).bias_
-    twice = estimator().fit(LOG.take(np.arange(LOG.n_lists), count=2 * LOG.sessions)).bias_
+    once = small(estimator).fit(LOG).bias_
+    twice = small(estimator).fit(LOG.take(np.arange(LOG.n_lists), count=2 * LOG.sessions)).bias_
     assert twice.examination == pytest.approx(once.examination, rel=1e-3)
     assert np.all(twice.std_error <= once.std_error + 1e-12)
 
 
 def test_the_order_of_lists_does_not_matter(estimator, rng):
     mixed = LOG.take(rng.permutation(LOG.n_lists))
-    same(estimator().fit(mixed).bias_, estimator().fit(LOG).bias_)
+    same(small(estimator).fit(mixed).bias_, small(estimator).fit(LOG).bias_)
 
 
 def test_names_of_queries_and_documents_do_not_matter(estimator):
@@ -149,7 +158,7 @@ def test_names_of_queries_and_documents_do_not_matter(estimator):
         query_id=np.array([f"query {i}" for i in LOG.query_id]),
         doc_id=np.array([f"document {i}" for i in LOG.doc_id]),
     )
-    same(estimator().fit(renamed).bias_, estimator().fit(LOG).bias_)
+    same(small(estimator).fit(renamed).bias_, small(estimator).fit(LOG).bias_)
 
 
 def test_the_log_is_left_as_it_was(estimator):
@@ -158,19 +167,19 @@ def test_the_log_is_left_as_it_was(estimator):
         for field in fields(LOG)
         if isinstance(getattr(LOG, field.name), np.ndarray)
     }
-    estimator().fit(LOG)
+    small(estimator).fit(LOG)
     for name, values in before.items():
         assert np.array_equal(getattr(LOG, name), values), name
 
 
 def test_save_and_load(estimator, tmp_path):
-    bias = estimator().fit(LOG).bias_
+    bias = small(estimator).fit(LOG).bias_
     bias.save(tmp_path / "bias.json")
     same(PositionBias.load(tmp_path / "bias.json"), bias, rel=0)
 
 
 def test_it_can_be_compared_shaped_and_drawn(estimator):
-    bias = estimator().fit(LOG).bias_
+    bias = small(estimator).fit(LOG).bias_
     assert bias.compare(bias).p_value == pytest.approx(1)
     assert bias.plot().to_dict()["data"]["values"]
     if not bias.has_trust:
@@ -181,17 +190,17 @@ def test_it_can_be_compared_shaped_and_drawn(estimator):
 def test_only_clicks(estimator):
     dwell = LOG.with_label(LOG.label * 2.5)
     with pytest.raises(OptionError, match=rf"{estimator.__name__} needs clicks, 0 or 1"):
-        estimator().fit(dwell)
+        small(estimator).fit(dwell)
 
 
 def test_only_click_logs(estimator):
     with pytest.raises(OptionError, match=r"needs a ClickLog\. Got ndarray instead"):
-        estimator().fit(np.zeros(3))
+        small(estimator).fit(np.zeros(3))
 
 
 def test_nobody_clicked(estimator):
     with pytest.raises(IdentifiabilityError, match="nobody clicked"):
-        estimator().fit(LOG.with_label(np.zeros(len(LOG.label))))
+        small(estimator).fit(LOG.with_label(np.zeros(len(LOG.label))))
 
 
 def test_repr_shows_what_was_set(estimator):
