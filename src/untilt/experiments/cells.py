@@ -82,7 +82,7 @@ def digest(panel: Panel, row: Row, size: Size, most_queries: int | None) -> str:
     if panel.sweep is not None:
         shape["sweep"] = panel.sweep.parameter
     method = {k: v for k, v in asdict(row).items() if k not in ("title", "group", "role", "name")}
-    sizes = {k: v for k, v in asdict(size).items() if v is not None}
+    sizes = {k: v for k, v in asdict(size).items() if v not in (None, ())}
     for how_many in ("seeds", "fold_seeds", "folds", "points"):
         sizes.pop(how_many, None)
     text = json.dumps([shape, method, sizes, most_queries], sort_keys=True)

@@ -46,7 +46,7 @@ def verdicts(summary: Summary) -> list[Verdict]:
 def _verdict(summary: Summary, claim: Claim) -> Verdict | None:
     panels = [p for p in summary.experiment.panels if claim.panel in ("", p.name)]
     candidates = []
-    for other in claim.rows[1:] or ("",):
+    for other in ("",) if claim.kind == "larger-gap" else claim.rows[1:] or ("",):
         by_run = [_by_run(summary, claim, panel, other) for panel in panels]
         values = [value for runs in by_run for value in runs]
         if values:
@@ -63,7 +63,7 @@ def _verdict(summary: Summary, claim: Claim) -> Verdict | None:
         value=mean.value,
         interval=interval,
         n_runs=mean.n,
-        against=against if len(claim.rows) > 2 else "",
+        against=against if against and len(claim.rows) > 2 else "",
     )
 
 
@@ -74,6 +74,8 @@ def _decided(interval: Interval | None) -> str:
 
 
 def _by_run(summary: Summary, claim: Claim, panel: Panel, other: str) -> list[float]:
+    if claim.kind == "larger-gap":
+        return _larger_gap(summary, claim, panel)
     first = _series(summary, claim, panel, claim.rows[0])
     second = _series(summary, claim, panel, other) if other else {}
     target = _series(summary, claim, panel, claim.target) if claim.target else {}
@@ -143,6 +145,14 @@ def _closer(_: Claim, own: Series, other: Series, target: Series) -> float | Non
 
 def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
+
+
+def _larger_gap(summary: Summary, claim: Claim, panel: Panel) -> list[float]:
+    """(first - second) - (third - fourth), run by run: the mean over x of each."""
+    series = [_series(summary, claim, panel, name) for name in claim.rows]
+    shared = [run for run in series[0] if all(run in each for each in series)]
+    a, b, c, d = ([float(np.mean(list(each[run].values()))) for run in shared] for each in series)
+    return [(w - x) - (y - z) for w, x, y, z in zip(a, b, c, d, strict=True)]
 
 
 Statistic = Callable[[Claim, Series, Series, Series], float | None]

@@ -9,8 +9,10 @@ from typing import Any
 from untilt._core.suggest import did_you_mean
 from untilt.errors import OptionError
 from untilt.experiments.curves import curve_of
+from untilt.experiments.network_methods import NETWORKS
 from untilt.experiments.schema import Row
 from untilt.experiments.setting import Setting
+from untilt.logs.synthesise import synthesise
 from untilt.rankers.lambdamart import LambdaMART
 from untilt.rankers.linear import LinearRanker
 from untilt.rankers.svm import RankSVM
@@ -26,7 +28,7 @@ from untilt.weighting import (
 )
 
 Builder = Callable[..., Any]
-RANKERS: dict[str, Builder] = {}
+RANKERS: dict[str, Builder] = dict(NETWORKS)
 WEIGHTINGS: dict[str, Builder] = {
     "naive": lambda _, **options: Naive(**options),
     "ips": IPS,
@@ -42,6 +44,7 @@ TRAINING: dict[str, Callable[[Setting], Any]] = {
     "clicks": lambda setting: setting.log,
     "labels": lambda setting: setting.labels(),
     "labels-shown": lambda setting: setting.shown_labels(),
+    "click-and-dwell": lambda setting: synthesise(setting.log, {"click": 1.0, "dwell": 1.0}),
     "clicks-against-irrelevant": lambda setting: setting.irrelevant_only(),
 }
 

@@ -16,7 +16,7 @@ from untilt.errors import OptionError
 FORMS = ("table", "lines", "bars")
 SCALES = ("linear", "log", "names")
 ROLES = ("", "lower", "upper")
-CLAIMS = ("above", "below", "similar", "rises", "falls", "gains-more", "closer")
+CLAIMS = ("above", "below", "similar", "rises", "falls", "gains-more", "closer", "larger-gap")
 PARTS = ("protocol", "size", "bias", "weighting", "option")
 
 T = TypeVar("T")
@@ -41,6 +41,7 @@ class Size:
     repeats: int = 20
     points: int | None = None
     epochs: int | None = None
+    widths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -293,6 +294,8 @@ def _check(experiment: Experiment, where: str) -> None:
     named += [(each.row, "a reported figure") for each in experiment.reported]
     for claim in experiment.claims:
         check_choice(f"{where}: a claim's kind", claim.kind, CLAIMS)
+        if claim.kind == "larger-gap" and len(claim.rows) != 4:
+            raise OptionError(f"{where}: 'larger-gap' needs four rows, two gaps. Got {claim.rows}.")
         items = [*claim.rows, *([claim.target] if claim.target else [])]
         named += [(name.partition(":")[0], "a claim") for name in items]
         _check_named([(claim.panel, "a claim")] if claim.panel else [], panels, "panel", where)

@@ -17,6 +17,7 @@ from untilt.simulation.simulate import Simulation, simulate
 
 INTERVENTION_SEED = 1_000_003  # the experiment's sessions are other sessions than the log's
 REPEAT_SEED = 2_000_003
+SWAP_SESSIONS = 100
 
 
 class Setting:
@@ -78,9 +79,15 @@ class Setting:
 
     @cached_property
     def swapped(self) -> Simulation:
-        """As many sessions in which the top document changed places with one of 1..21."""
+        """Sessions in which the top document changed places with one of 1..21 (002 section 3).
+
+        An experiment of its own, with at least SWAP_SESSIONS per query: each pair of positions
+        gets one of 21.
+        """
         swap = Swap(share=20 / 21, reach=21, clicks=self.protocol)
-        return self._simulate(swap, self.seed + INTERVENTION_SEED)
+        sessions = max(self.size.sessions_per_query or 0, SWAP_SESSIONS)
+        size = replace(self.size, clicks=None, sessions_per_query=sessions)
+        return self._simulate(swap, self.seed + INTERVENTION_SEED, size)
 
     @cached_property
     def repeats(self) -> list[Simulation]:
@@ -121,8 +128,8 @@ class Setting:
         rows = log._rows(np.flatnonzero(keep))
         return log._with(indptr=ragged.keep_rows(log.indptr, keep), **rows)
 
-    def _simulate(self, protocol: Protocol, seed: int) -> Simulation:
-        size = self.size
+    def _simulate(self, protocol: Protocol, seed: int, other: Size | None = None) -> Simulation:
+        size = self.size if other is None else other
         clicks, per_query = size.clicks, size.sessions_per_query
         return simulate(
             self.train,
