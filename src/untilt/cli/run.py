@@ -81,6 +81,9 @@ def run(
         str | None,
         typer.Option(metavar="NAME", help="How clicks are corrected to judge by (policy-aware)."),
     ] = None,
+    clip: Annotated[
+        float | None, typer.Option(min=0, help="Least propensity; chosen by the data if not given.")
+    ] = None,
     among: Annotated[
         Among | None, typer.Option(help="Rank what the log shows, or all candidates of a query.")
     ] = None,
@@ -124,6 +127,7 @@ def run(
     given: dict[str, Any] = {
         "documents": documents, "bias": bias, "fallback": fallback, "method": method,
         "trees": trees, "time_limit": time_limit, "metric": metric, "evaluator": evaluator,
+        "clip": clip,
         "among": among, "level": level, "split": split, "columns": parse_columns(column) or None,
         "label": label, "features": features, "missing": missing, "on_bad": on_bad,
         "title": title, "seed": seed, "threads": threads, "log": log, "out": out,

@@ -9,7 +9,7 @@ from untilt._core.arrays import FloatArray
 from untilt._core.progress import track
 from untilt.bias.position_bias import PositionBias
 from untilt.evaluation.clip_curve import clip_curve
-from untilt.evaluation.counterfactual_methods import POOLS_DOCUMENTS
+from untilt.evaluation.counterfactual_methods import CLIPS, POOLS_DOCUMENTS
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.estimate_result import Estimates
 from untilt.evaluation.estimate_systems import shown
@@ -17,6 +17,8 @@ from untilt.logs.clicklog import ClickLog
 from untilt.workflow.candidates import RAW, SHOWN, system_name
 from untilt.workflow.moves import changed_queries, moved
 from untilt.workflow.options import RunOptions
+
+LEAST_EFFECTIVE = 0.1  # clicks of equal weight, as a share of the clicks
 
 
 def judge(
@@ -33,7 +35,7 @@ def judge(
     assert test.features is not None
     scores = {name: np.asarray(each.predict(test.features)) for name, each in fitted.items()}
     return {
-        **judged(test, scores, bias, options, chosen=chosen),
+        **judged(test, scores, bias, options, chosen=chosen, clip=rankers["clip"]),
         "importances": _importances(fitted[chosen]),
         "importance_of": _importance_of(fitted[chosen]),
         "pair_bias": _pair_bias(fitted),
@@ -47,11 +49,12 @@ def judged(
     options: RunOptions,
     *,
     chosen: str,
+    clip: float | None,
 ) -> dict[str, Any]:
     """The part that needs scores alone."""
     found = estimate(
         test, {SHOWN: shown, **scores}, bias, metric=options.metric, method=options.evaluator,
-        among=options.among, level=options.level, seed=options.seed,
+        tau=clip, among=options.among, level=options.level, seed=options.seed,
     )  # fmt: skip
     return {
         "chosen": chosen,
@@ -60,7 +63,7 @@ def judged(
         "differences": found.compare(SHOWN).to_dict(),
         "to_raw": _to_raw(found, chosen),
         "check": _check(found),
-        "clip_curve": _clips(test, scores[chosen], bias, options),
+        "clip_curve": {**clips(test, scores[chosen], bias, options), "chosen": clip},
         "moved": {name: moved(test, each, level=options.level) for name, each in scores.items()},
         "changed": changed_queries(test, scores[chosen]),
     }
@@ -88,16 +91,44 @@ def _check(found: Estimates) -> dict[str, Any]:
     }
 
 
-def _clips(
-    test: ClickLog, scores: FloatArray, bias: PositionBias, options: RunOptions
+def clips(
+    part: ClickLog, scores: FloatArray, bias: PositionBias, options: RunOptions
 ) -> dict[str, Any]:
+    """The estimate of one system by clip; `best` has the least estimated squared error."""
     method = "policy-aware" if options.evaluator in POOLS_DOCUMENTS else "clipped"
     curve = clip_curve(
-        test, scores, bias, metric=options.metric, method=method, among=options.among,
+        part, scores, bias, metric=options.metric, method=method, among=options.among,
         level=options.level,
     )  # fmt: skip
-    names = ("tau", "value", "low", "high", "clipped_share", "mse")
-    return {name: getattr(curve, name) for name in names} | {"chosen": curve.best}
+    names = ("tau", "value", "low", "high", "clipped_share", "mse", "best")
+    return {name: getattr(curve, name) for name in names}
+
+
+def chosen_clip(
+    valid: ClickLog, scores: FloatArray, bias: PositionBias, options: RunOptions
+) -> float | None:
+    """The clip to judge by, from the part that nothing is judged by; None for methods without.
+
+    The least estimated squared error, raised until the clicks count like a tenth of them of equal
+    weight: with few queries the error cannot see that single clicks carry the value.
+    """
+    if options.evaluator not in CLIPS:
+        return None
+    if options.clip != "auto":
+        return float(options.clip)
+    found = clips(valid, scores, bias, options)
+    rising = [float(tau) for tau in found["tau"] if tau >= found["best"]]
+    return next((tau for tau in rising if _even(valid, scores, bias, options, tau)), rising[-1])
+
+
+def _even(
+    valid: ClickLog, scores: FloatArray, bias: PositionBias, options: RunOptions, tau: float
+) -> bool:
+    weights = estimate(
+        valid, scores, bias, metric=options.metric, method=options.evaluator, tau=tau,
+        among=options.among,
+    ).weights  # fmt: skip
+    return weights.effective_n >= LEAST_EFFECTIVE * weights.n_clicks
 
 
 def _importances(ranker: Any) -> list[dict[str, Any]]:

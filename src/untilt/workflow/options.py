@@ -43,6 +43,7 @@ class Options(TypedDict, total=False):
     method: str | Sequence[str]
     metric: str
     evaluator: str
+    clip: str | float
     among: str
     level: float
     trees: int
@@ -70,6 +71,8 @@ class RunOptions:
     metric, evaluator, among, level : as in `untilt.estimate` (`evaluator` is its method).
         "policy-aware" is right also where sessions of a query show different documents; the others
         then take a document that a session did not show for irrelevant in it
+    clip : least propensity that a click is divided by, 0 for none; "auto" takes the clip with the
+        least estimated mean squared error on the part that rankers are chosen by
     trees : of each boosted ranker
     split, valid_share, test_share : what is held out, whole queries or single sessions: a share to
         choose by and a share to judge by
@@ -89,6 +92,7 @@ class RunOptions:
     method: tuple[str, ...] = USUAL
     metric: str = "dcg@10"
     evaluator: Method = "policy-aware"
+    clip: float | Literal["auto"] = "auto"
     among: Literal["shown", "candidates"] = "shown"
     level: float = 0.95
     trees: int = 300
@@ -162,6 +166,9 @@ def check_options(options: RunOptions) -> None:
         if value is not None and not (whole and value >= least):
             raise OptionError(f"{name} must be a whole number of at least {least}. Got {value!r}.")
     _check_shares(options)
+    number = isinstance(options.clip, int | float) and options.clip >= 0
+    if not (number or options.clip == "auto"):
+        raise OptionError(f"clip must be 'auto' or a number of at least 0. Got {options.clip!r}.")
     if options.time_limit is not None and not options.time_limit > 0:
         raise OptionError(f"time_limit must be above 0 seconds. Got {options.time_limit!r}.")
 

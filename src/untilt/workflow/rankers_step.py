@@ -10,6 +10,7 @@ from untilt.evaluation.select_fit import Fitted, fit_all
 from untilt.logs.clicklog import ClickLog
 from untilt.workflow.candidates import NOTES, make_candidate, system_name
 from untilt.workflow.duration import duration_text
+from untilt.workflow.evaluation_step import chosen_clip
 from untilt.workflow.options import RunOptions
 
 AT_LEAST = 2  # candidates that are trained even when the time is over
@@ -51,14 +52,16 @@ def _chosen(
     fitted: dict[str, Fitted], valid: ClickLog, bias: PositionBias, options: RunOptions
 ) -> dict[str, Any]:
     scores = {name: each.scores for name, each in fitted.items()}
+    clip = chosen_clip(valid, next(iter(scores.values())), bias, options)
     found = estimate(
-        valid, scores, bias, metric=options.metric, method=options.evaluator,
+        valid, scores, bias, metric=options.metric, method=options.evaluator, tau=clip,
         among=options.among, level=options.level,
     )  # fmt: skip
     best = found.best.system
     gaps = {entry.system: entry for entry in found.compare(best)} if len(found) > 1 else {}
     return {
         "chosen": best,
+        "clip": clip,
         "metric": str(found.metric),
         "candidates": [
             {

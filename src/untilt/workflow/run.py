@@ -154,7 +154,7 @@ class _Run:
             "rankers",
             lambda: self._train(plan, data, bias),
             plan.key,
-            options.pick("metric", "evaluator", "among", "level"),
+            options.pick("metric", "evaluator", "clip", "among", "level"),
             what="training rankers and choosing one by held-out clicks",
             files=self._ranker_files,
         )
@@ -212,7 +212,7 @@ class _Run:
             "judge",
             compute,
             found.key,
-            options.pick("metric", "evaluator", "among", "level", "seed"),
+            options.pick("metric", "evaluator", "clip", "among", "level", "seed"),
             what="judging on held-out sessions",
         )
         return [models, judged]
