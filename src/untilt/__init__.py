@@ -52,6 +52,7 @@ _NAMES = {
     "untilt.rankers.persist": "load register",
     "untilt.rankers.pipeline": "lightgbm_dataset objective xgboost_matrix",
     "untilt.rankers.svm": "RankSVM",
+    "untilt.report.decision": "Decision write_report",
     "untilt.simulation.parquet": "simulate_to_parquet",
     "untilt.simulation.production": "production_ranker production_rankers",
     "untilt.simulation.simulate": "simulate",

@@ -65,6 +65,8 @@ from untilt.rankers.pipeline import lightgbm_dataset as lightgbm_dataset
 from untilt.rankers.pipeline import objective as objective
 from untilt.rankers.pipeline import xgboost_matrix as xgboost_matrix
 from untilt.rankers.svm import RankSVM as RankSVM
+from untilt.report.decision import Decision as Decision
+from untilt.report.decision import write_report as write_report
 from untilt.simulation.parquet import simulate_to_parquet as simulate_to_parquet
 from untilt.simulation.production import production_ranker as production_ranker
 from untilt.simulation.production import production_rankers as production_rankers

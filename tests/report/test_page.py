@@ -236,3 +236,12 @@ def test_changed_queries_show_old_and_new_places(decision):
     )
     assert section.tables[1].header == ("document", "new", "old", "moves")
     assert [table.opened for table in section.tables] == [True, False]
+
+
+def test_long_names_of_features_keep_their_ends():
+    names = [f"title_bm25_normalised_by_length_{i}" for i in range(3)]
+    spec = chart_specs(
+        d.Decision("t", importances=tuple(d.FeatureImportance(n, 0.3) for n in names))
+    )
+    labels = [row["label"] for row in spec["importance"]["data"]["values"]]
+    assert labels == [f"title_bm\u2026d_by_length_{i}" for i in range(3)]

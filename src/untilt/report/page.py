@@ -99,7 +99,7 @@ def _library() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script, as vl-convert ships them."""
     import vl_convert
 
-    code: str = vl_convert.javascript_bundle()
+    code: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # The end of a script would end ours; a backslash changes nothing inside JavaScript's strings.
     return re.sub(r"</(script)", r"<\\/\1", code, flags=re.IGNORECASE)
 

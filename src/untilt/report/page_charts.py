@@ -16,6 +16,7 @@ from untilt.report.page_words import number, positions_words
 
 ROW = 44  # pixels of one ranker: its name, and its interval below
 BAR = 24
+LONGEST = 22  # letters of a feature's name beside its bar
 MOST_ARCS = 200
 NUMBERED = 12  # deeper lists have an axis in place of a number in each point
 
@@ -124,14 +125,18 @@ def clip_spec(curve: ClipCurve, *, description: str, y_title: str, decimals: int
 
 def importance_spec(entries: Sequence[FeatureImportance], *, description: str) -> dict[str, Any]:
     """Bars, the largest on top."""
-    rows = [{"i": i, "name": each.name, "share": each.share} for i, each in enumerate(entries)]
+    labels = _labels([each.name for each in entries])
+    rows = [
+        {"i": i, "name": each.name, "label": label, "share": each.share}
+        for i, (each, label) in enumerate(zip(entries, labels, strict=True))
+    ]
     return {
         "description": description,
         "width": "container",
         "height": BAR * len(rows),
         "data": {"values": rows},
         "encoding": {
-            "y": {"field": "name", "type": "nominal", "sort": {"field": "i"}, "title": None,
+            "y": {"field": "label", "type": "nominal", "sort": {"field": "i"}, "title": None,
                   "axis": {"labelLimit": 150, "labelColor": INK, "ticks": False}},
             "x": {"field": "share", "type": "quantitative", "title": "share of all features",
                   "axis": {"format": "%", "tickCount": 4}},
@@ -141,6 +146,12 @@ def importance_spec(entries: Sequence[FeatureImportance], *, description: str) -
         "mark": {"type": "bar", "height": {"band": 0.62}, "color": COLOURS[0],
                  "cornerRadiusEnd": 2},
     }  # fmt: skip
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """Long names without their middle, because ends tell them apart; whole where they would not."""
+    short = [n if len(n) <= LONGEST else f"{n[:8]}\u2026{n[9 - LONGEST :]}" for n in names]
+    return short if len(set(short)) == len(set(names)) else list(names)
 
 
 def graph_spec(graph: Identifiability, *, description: str) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _read(hint: Any, plain: Any, where: str) -> Any:
     if origin is not None:  # Mapping[str, ...]
         found = plain if isinstance(plain, Mapping) else _refuse(where, "an object", plain)
         return {str(key): _read(parts[1], each, f"{where}.{key}") for key, each in found.items()}
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         return from_plain(hint, plain, where=where)
     return _scalar(hint, plain, where)
 
