@@ -70,8 +70,8 @@ def fit_network(
         optimiser=Optimiser("adam", options.learning_rate, "cosine"),
         epochs=options.epochs,
         constants={
-            "l2_per_click": np.float32(options.l2 / clicks),
-            "per_batch": np.float32(len(learn) / min(len(learn), options.batch_size)),
+            "l2_per_click": np.array(options.l2 / clicks, np.float32),
+            "per_batch": np.array(len(learn) / min(len(learn), options.batch_size), np.float32),
         },
         stopping=_stopping(inputs, options, np.flatnonzero(held_out)),
         what="examination by context",

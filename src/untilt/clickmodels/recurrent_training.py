@@ -58,15 +58,19 @@ def fit_reader(
         epochs=options.epochs,
         constants={
             "features": features.astype(np.float32),
-            "per_batch": np.float32(max(1.0, log.n_lists / options.batch_size) / sessions),
-            "prior": np.float32(0.5 * options.prior_strength / sessions),
-            "l2": np.float32(0.5 * options.l2 / sessions),
-            "by_id": np.float32(by_id),
+            "per_batch": _number(max(1.0, log.n_lists / options.batch_size) / sessions),
+            "prior": _number(0.5 * options.prior_strength / sessions),
+            "l2": _number(0.5 * options.l2 / sessions),
+            "by_id": _number(by_id),
         },
         max_steps=options.max_steps,
         stopping=_stopping(held_out, features, by_id=by_id, options=options),
         what="neural click model",
     )
+
+
+def _number(value: float) -> AnyArray:
+    return np.array(value, np.float32)
 
 
 def _batches(log: ClickLog, options: ReaderOptions) -> PaddedLists:
