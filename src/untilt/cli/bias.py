@@ -38,6 +38,7 @@ METHODS = (
     "all-pairs",
     "regression-em",
     "trust-em",
+    "dual-learning",
 )
 
 
@@ -72,7 +73,7 @@ def bias(
     ] = None,
     relevance: Annotated[
         str | None,
-        typer.Option(metavar="features|counts", help="How EM models relevance (EM only)."),
+        typer.Option(metavar="features|counts|network", help="How EM models relevance (EM only)."),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of what is drawn at random (EM only).")
