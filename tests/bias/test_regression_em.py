@@ -253,20 +253,9 @@ def test_information_is_the_schur_complement_of_the_whole_matrix(rng):
     keep = np.concatenate([free, np.ones(n, dtype=bool)])
     expected = np.linalg.inv(whole[np.ix_(keep, keep)])[: free.sum(), : free.sum()]
     one_query = replace(cells, query=np.zeros(n, dtype=int))  # then session noise alone counts
-    found = doubt_of_lines(one_query, given, free, np.eye(2 * depth), estimated=True)
+    found = doubt_of_lines(one_query, given, free, np.eye(2 * depth))
     assert found.covariance[np.ix_(free, free)] == pytest.approx(expected, rel=1e-8)
     assert not found.covariance[~free].any()
-
-
-def test_relevance_taken_as_given_leaves_more_information(rng):
-    cells = random_cells(rng)
-    given = Lines(np.full(4, 0.4), np.full(4, 0.1), np.full(40, 0.5))
-    free = np.array([False, True, True, True] + [False] * 4)
-    known, estimated = (
-        doubt_of_lines(cells, given, free, np.eye(8), estimated=estimated).covariance
-        for estimated in (False, True)
-    )
-    assert np.all(np.diag(known)[1:4] < np.diag(estimated)[1:4])
 
 
 # ---- relevance from features
@@ -353,15 +342,17 @@ FAST = {"n_threads": 1, "n_trees": 60, "learning_rate": 0.2}
 
 def test_theta_is_the_mean_posterior_of_being_examined(featured):
     """The M step of the formula holds at the end, in units where theta is a probability."""
-    fitted = RegressionEM(**FAST).fit(featured.log)
     cells = cells_of(featured.log)
-    gamma = fitted.relevance_[cells.document][document_of_cell(cells)]
-    theta = 0.5 * fitted.bias_.examination[cells.position - 1]
-    gamma = gamma / 0.5
-    assert gamma.max() < 1 / 0.5
+    options = TreeOptions(**FAST)
+    found = boosted_em.boosted_em(
+        cells, featured.log.features[cells.document], trust=False, options=options
+    ).lines
+    scale = found.alpha.max() / 0.5
+    theta = found.alpha[cells.position - 1] / scale
+    gamma = found.gamma[document_of_cell(cells)] * scale
     unclicked = (cells.impressions - cells.clicks) * theta * (1 - gamma) / (1 - theta * gamma)
     mean = cells.by_position(cells.clicks + unclicked) / cells.by_position(cells.impressions)
-    assert mean == pytest.approx(0.5 * fitted.bias_.examination, rel=1e-5)
+    assert mean == pytest.approx(found.alpha / scale, rel=1e-5)
 
 
 def test_features_say_so_and_how_they_ended(featured):
@@ -369,7 +360,7 @@ def test_features_say_so_and_how_they_ended(featured):
     bias = fitted.bias_
     assert bias.method == "RegressionEM (features)"
     assert any("through the features alone" in told for told in bias.assumes)
-    assert "learned relevance taken as given" in bias.status
+    assert "9 strata" in bias.status
     assert len(fitted.history_) <= 61
     few = RegressionEM(**{**FAST, "n_trees": 3}).fit(featured.log)
     assert "all 3 trees per fold grown" in few.bias_.status
@@ -395,7 +386,6 @@ def test_resampling_with_features(featured):
     options = {**FAST, "n_trees": 15, "n_bootstrap": 3}
     bias = RegressionEM(**options).fit(featured.log).bias_
     assert "3 resamples" in bias.status
-    assert "taken as given" not in bias.status
     assert np.all(bias.std_error[1:] > 0)
 
 

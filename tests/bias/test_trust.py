@@ -9,7 +9,7 @@ from sklearn.base import clone
 from untilt._core.arrays import frozen
 from untilt.bias.affine_curves import AffineCurves, TrustAnchor, anchor_jacobian, re_anchored
 from untilt.bias.cells import Cells
-from untilt.bias.class_em import class_em, lines_of_classes, pooled
+from untilt.bias.class_em import class_em
 from untilt.bias.known import KnownBias, PowerLaw
 from untilt.bias.mixture_em import (
     Mixture,
@@ -285,27 +285,6 @@ def test_classes_with_exact_proportions_give_the_exact_lines():
     assert beta == pytest.approx(BETA, rel=1e-3)
     clicked = np.outer(found, plus) + np.outer(1 - found, minus)
     assert clicked == pytest.approx(np.outer(gamma, ALPHA) + BETA, rel=1e-3)
-
-
-def test_a_bent_score_sorts_as_well_as_relevance_itself():
-    """Only the order of the scores counts, not their size."""
-    gamma = np.repeat(np.linspace(0.05, 0.95, 20), 10)
-    cells = cells_from(gamma, 500, expected_clicks(gamma, 500))
-    one, two = (lines_of_classes(cells, score) for score in (gamma, gamma**4))
-    assert two.alpha == pytest.approx(one.alpha, rel=1e-9)
-    lines = AffineCurves(one.alpha, one.beta, np.zeros((8, 8)), ANCHOR).lines()
-    assert lines.alpha == pytest.approx(ALPHA / ALPHA[0], rel=1e-3)
-
-
-def test_pooling_adds_up(rng):
-    cells = small_cells(rng)
-    number = rng.integers(3, size=30)
-    together = pooled(cells, number)
-    assert together.by_position(together.clicks) == pytest.approx(cells.by_position(cells.clicks))
-    own = np.repeat(number, np.diff(cells.indptr)) == 1
-    assert np.add.reduceat(together.impressions, together.indptr[:-1])[1] == pytest.approx(
-        cells.impressions[own].sum()
-    )
 
 
 # ---- the estimator

@@ -22,7 +22,6 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
 from untilt.bias.cells import Cells
-from untilt.bias.class_em import lines_of_classes
 from untilt.bias.count_em import FLOOR, HIGHEST_START
 from untilt.bias.lines import EDGE, Lines, fit_lines
 from untilt.errors import OptionError
@@ -116,11 +115,11 @@ class CrossFittedTrees:
         binned = lightgbm.Dataset(
             features,
             label=np.zeros(len(features), dtype=np.float32),
-            params=_params(options),
+            params=tree_params(options),
             free_raw_data=True,
         ).construct()
         self.boosters = [
-            lightgbm.Booster(_params(options), binned) for _ in range(int(self.fold.max()) + 1)
+            lightgbm.Booster(tree_params(options), binned) for _ in range(int(self.fold.max()) + 1)
         ]
         self.scale = len(features) / float(cells.impressions.sum())
         self.base = 0.0
@@ -178,14 +177,12 @@ def fold_of_documents(cells: Cells, options: TreeOptions) -> IntArray:
 def _finish(cells: Cells, lines: Lines | None, trust: bool) -> Lines:
     """The curves carried to their maximum, with the relevance of the best round."""
     assert lines is not None
-    if trust:
-        return lines_of_classes(cells, lines.gamma)
     alpha, beta, _ = fit_lines(
         cells,
         lines.gamma,
         lines.alpha,
         lines.beta,
-        level=False,
+        level=trust,
         steps=NEWTON_STEPS_AT_THE_END,
         tolerance=1e-9,
     )
@@ -213,7 +210,8 @@ def _ending(n_trees: int, most: int, stopped: bool) -> str:
     return f"all {most} trees per fold grown; held-out clicks may ask for more"
 
 
-def _params(options: TreeOptions) -> dict[str, Any]:
+def tree_params(options: TreeOptions) -> dict[str, Any]:
+    """For LightGBM; the objective is left to the caller."""
     params: dict[str, Any] = {
         "objective": "none",
         "verbosity": -1,

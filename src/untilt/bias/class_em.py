@@ -4,15 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray, handed_over
+from untilt._core.arrays import FloatArray
 from untilt._core.em import run_em
 from untilt.bias.cells import Cells
 from untilt.bias.count_em import CEILING, start_gamma, start_theta
-from untilt.bias.lines import Lines
 
-# 60 classes found the same lines.
-MOST_CLASSES = 20
-DOCUMENTS_PER_CLASS = 10
 START_NOISE = 0.1
 LOW = 1 - CEILING
 
@@ -23,20 +19,6 @@ class Classes(NamedTuple):
     plus: FloatArray
     minus: FloatArray
     gamma: FloatArray
-
-
-def lines_of_classes(cells: Cells, score: FloatArray) -> Lines:
-    """Lines where a score only sorts documents into classes, whose relevance is estimated anew.
-
-    A slope needs relevance on the right scale over its whole range, and trees bend it: they learn
-    most from the top positions and smooth the rest. With classes alpha_10 was 17% too low in place
-    of 32%, beta_10 28% too high in place of 54% (2000 queries, protocol `trust`).
-    """
-    n_classes = int(np.clip(len(score) // DOCUMENTS_PER_CLASS, 2, MOST_CLASSES))
-    limits = np.quantile(score, np.arange(1, n_classes) / n_classes)
-    number = np.unique(np.searchsorted(limits, score), return_inverse=True)[1]
-    plus, minus, gamma = class_em(pooled(cells, number))
-    return Lines(plus - minus, minus, handed_over(gamma[number]))
 
 
 def class_em(cells: Cells) -> Classes:
@@ -79,22 +61,3 @@ def class_em(cells: Cells) -> Classes:
         high=CEILING,
         what="trust EM",
     ).state
-
-
-def pooled(cells: Cells, number: IntArray) -> Cells:
-    """The cells of each class as if it were one document."""
-    n_classes, depth = int(number.max()) + 1, cells.depth
-    key = np.repeat(number, np.diff(cells.indptr)) * depth + cells.position - 1
-    impressions = np.bincount(key, cells.impressions, n_classes * depth)
-    clicks = np.bincount(key, cells.clicks, n_classes * depth)
-    used = np.flatnonzero(impressions)
-    per_class = np.bincount(used // depth, minlength=n_classes)
-    return Cells(
-        indptr=handed_over(np.concatenate([[0], np.cumsum(per_class)])),
-        query=handed_over(np.arange(n_classes)),
-        document=handed_over(np.arange(n_classes)),
-        position=handed_over((used % depth + 1).astype(np.int32)),
-        impressions=handed_over(impressions[used]),
-        clicks=handed_over(clicks[used]),
-        depth=depth,
-    )

@@ -7,7 +7,6 @@ information about the curves that is left is
     J = sum_cells w x x' - sum_documents h h' / sum w alpha^2,   h = sum over its cells w alpha x
 
 where x = (gamma, 1) are the derivatives of p by (alpha_k, beta_k), alpha its derivative by gamma.
-Where relevance comes from elsewhere and is taken as given, the second sum is left out.
 """
 
 import numba as nb
@@ -27,9 +26,7 @@ AT_BOUND = 1e-5
 LEAST_INFORMATION = 1e-10
 
 
-def doubt_of_lines(
-    cells: Cells, lines: Lines, free: BoolArray, jacobian: FloatArray, *, estimated: bool
-) -> Doubt:
+def doubt_of_lines(cells: Cells, lines: Lines, free: BoolArray, jacobian: FloatArray) -> Doubt:
     """(m, m) covariance of m numbers that follow from the curves.
 
     The larger of clustered by query and session noise, as `inference.larger` says.
@@ -39,11 +36,18 @@ def doubt_of_lines(
     free : (2K,) which of alpha_1..alpha_K, beta_1..beta_K are estimated; the others are held, as
         the scale of relevance, or 0 by the model
     jacobian : (m, 2K) derivatives of the m numbers by (alpha, beta)
-    estimated : whether gamma is estimated from the very clicks of its document
     """
     query = np.unique(cells.query, return_inverse=True)[1]
-    open_gamma = (lines.gamma > AT_BOUND) & (lines.gamma < 1 - AT_BOUND) & estimated
-    J, scores = _information(
+    J, scores = information(cells, lines, query)
+    inverse = inverse_information(J[np.ix_(free, free)])
+    influence = scores[:, free] @ inverse @ jacobian[:, free].T
+    by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
+    return larger(influence.T @ influence, len(scores), by_session)
+
+
+def information(cells: Cells, lines: Lines, query: IntArray) -> tuple[FloatArray, FloatArray]:
+    """J (2K, 2K) and the score of each query (queries, 2K), gamma taken out of both."""
+    return _information(
         cells.indptr,
         cells.position,
         cells.impressions,
@@ -52,13 +56,14 @@ def doubt_of_lines(
         lines.alpha,
         lines.beta,
         lines.gamma,
-        open_gamma,
+        is_estimated(lines.gamma),
         int(query.max()) + 1,
     )
-    inverse = inverse_information(J[np.ix_(free, free)])
-    influence = scores[:, free] @ inverse @ jacobian[:, free].T
-    by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
-    return larger(influence.T @ influence, len(scores), by_session)
+
+
+def is_estimated(gamma: FloatArray) -> BoolArray:
+    """Whether gamma is away from its bounds, where it takes no information from the curves."""
+    return (gamma > AT_BOUND) & (gamma < 1 - AT_BOUND)
 
 
 def inverse_information(J: FloatArray) -> FloatArray:
@@ -91,7 +96,6 @@ def _information(
     open_gamma: BoolArray,
     n_queries: int,
 ) -> tuple[FloatArray, FloatArray]:
-    """J (2K, 2K) and the score of each query (queries, 2K), gamma taken out of both."""
     depth = len(alpha)
     J = np.zeros((2 * depth, 2 * depth))
     scores = np.zeros((n_queries, 2 * depth))

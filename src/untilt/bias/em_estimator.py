@@ -1,7 +1,8 @@
 """What the two EM estimators share: where relevance comes from, and errors by resampling."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -10,11 +11,12 @@ from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights
 from untilt._core.suggest import check_choice
 from untilt.bias.base import BiasEstimator
-from untilt.bias.boosted_em import TreeOptions
+from untilt.bias.boosted_em import TreeOptions, boosted_em
 from untilt.bias.cells import Cells, cells_of
 from untilt.bias.count_em import documents_where
 from untilt.bias.identifiability import PositionGraph
 from untilt.bias.inference import Doubt
+from untilt.bias.strata import Learned, StratifiedFit, stratified
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 from untilt.logs.clicklog import ClickLog
 
@@ -29,19 +31,44 @@ SAME_RELEVANCE = "a document is as relevant at one position as at another"
 class EMEstimator(BiasEstimator):
     """Base of `RegressionEM` and `TrustEM`. Their parameters are documented there."""
 
-    relevance: str
-    depth: int | None
-    tolerance: float
-    max_steps: int
-    n_trees: int
-    learning_rate: float
-    n_leaves: int
-    min_data_in_leaf: int
-    folds: int
-    early_stopping: int
-    n_bootstrap: int
-    n_threads: int | None
-    seed: int
+    _relevance_from: ClassVar[tuple[str, ...]] = RELEVANCE
+    relevance_: FloatArray
+    history_: FloatArray
+
+    def __init__(
+        self,
+        *,
+        relevance: str = "auto",
+        depth: int | None = None,
+        level: float = 0.95,
+        tolerance: float = 1e-4,
+        max_steps: int = 5000,
+        n_trees: int = 500,
+        learning_rate: float = 0.1,
+        n_leaves: int = 15,
+        min_data_in_leaf: int = 20,
+        folds: int = 5,
+        early_stopping: int = 20,
+        n_bootstrap: int = 0,
+        n_threads: int | None = None,
+        network: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.relevance = relevance
+        self.depth = depth
+        self.level = level
+        self.tolerance = tolerance
+        self.max_steps = max_steps
+        self.n_trees = n_trees
+        self.learning_rate = learning_rate
+        self.n_leaves = n_leaves
+        self.min_data_in_leaf = min_data_in_leaf
+        self.folds = folds
+        self.early_stopping = early_stopping
+        self.n_bootstrap = n_bootstrap
+        self.n_threads = n_threads
+        self.network = network
+        self.seed = seed
 
     def _tree_options(self) -> TreeOptions:
         return TreeOptions(
@@ -56,7 +83,7 @@ class EMEstimator(BiasEstimator):
         )
 
     def _check_options(self) -> None:
-        check_choice("relevance", self.relevance, RELEVANCE)
+        check_choice("relevance", self.relevance, self._relevance_from)
         self._tree_options().check()
         if self.n_bootstrap < 0 or self.n_bootstrap == 1:
             raise OptionError(
@@ -66,10 +93,10 @@ class EMEstimator(BiasEstimator):
 
     def _features(self, log: ClickLog) -> FloatArray | None:
         """The features to learn relevance from, or None where counts are to be used."""
-        if self.relevance == "features" and log.features is None:
+        if self.relevance in ("features", "network") and log.features is None:
             raise OptionError(
-                "relevance='features' needs features, and this log has none. Give read_log a table "
-                "of documents with features, or use relevance='counts'."
+                f"relevance={self.relevance!r} needs features, and this log has none. Give "
+                "read_log a table of documents with features, or use relevance='counts'."
             )
         return None if self.relevance == "counts" else log.features
 
@@ -82,6 +109,19 @@ class EMEstimator(BiasEstimator):
                 f"Got {self.depth} instead."
             )
         return cells_of(log.top(self.depth))
+
+    def _by_features(self, cells: Cells, features: FloatArray, *, trust: bool) -> StratifiedFit:
+        """Curves and relevance from the features of the log's documents."""
+        own, options = features[cells.document], self._tree_options()
+        learned: Learned
+        if self.relevance == "network":
+            from untilt.bias.network_em import NetworkOptions, network_em
+
+            wanted = NetworkOptions.of(self.network)
+            learned = network_em(cells, own, options=wanted, trees=options)
+        else:
+            learned = boosted_em(cells, own, trust=trust, options=options)
+        return stratified(cells, own, learned, trust=trust, options=options)
 
     def _resampled(self, cells: Cells, curve: Callable[[Cells], FloatArray]) -> Doubt:
         """Covariance of a curve over logs whose queries are drawn anew from those of the log."""

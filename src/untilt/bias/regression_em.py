@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, handed_over
-from untilt.bias.boosted_em import boosted_em
 from untilt.bias.cells import Cells
 from untilt.bias.count_em import FLOOR, position_based_em, several_positions
 from untilt.bias.curve_errors import doubt_of_lines
 from untilt.bias.em_estimator import (
     FEATURES_EXPLAIN,
+    RELEVANCE,
     SAME_RELEVANCE,
     EMEstimator,
     require_clicks_joined,
@@ -21,6 +21,8 @@ from untilt.bias.inference import Doubt
 from untilt.bias.lines import Lines
 from untilt.bias.position_bias import PositionBias
 from untilt.bias.ratios import from_log_ratios
+from untilt.bias.strata import StratifiedFit
+from untilt.bias.strata_errors import doubt_of_strata
 from untilt.logs.clicklog import ClickLog
 
 POSITION_BASED = "clicks follow the position-based model: P(click) = theta_k gamma"
@@ -52,7 +54,8 @@ class RegressionEM(EMEstimator):
 
     Parameters
     ----------
-    relevance : "features", "counts", or "auto" (features where the log has them)
+    relevance : "features", "counts", "auto" (features where the log has them), or "network":
+        features as well, by networks in mini-batches instead of trees (see `network_em`)
     depth : positions 1..depth; all of the log where not given
     level : of the intervals
     tolerance, max_steps : of EM with counts; see `run_em`
@@ -60,47 +63,14 @@ class RegressionEM(EMEstimator):
     folds : of the queries; a query's relevance comes from trees that have not seen it
     early_stopping : rounds without a gain on held-out queries before the trees stop
     n_bootstrap : resamples of queries for the errors, each a fit of its own. 0: by formula, the
-        larger of clustered by query and session noise; with features the learned relevance is
-        then taken as given
+        larger of clustered by query and session noise
     n_threads : of LightGBM
+    network : options of relevance="network", such as {"widths": (64, 32), "epochs": 100}; see
+        `untilt.bias.network_em.NetworkOptions`. folds and early_stopping (epochs) hold there too
     seed : draws folds, columns of trees and resamples
     """
 
-    relevance_: FloatArray
-    history_: FloatArray
-
-    def __init__(
-        self,
-        *,
-        relevance: str = "auto",
-        depth: int | None = None,
-        level: float = 0.95,
-        tolerance: float = 1e-4,
-        max_steps: int = 5000,
-        n_trees: int = 500,
-        learning_rate: float = 0.1,
-        n_leaves: int = 15,
-        min_data_in_leaf: int = 20,
-        folds: int = 5,
-        early_stopping: int = 20,
-        n_bootstrap: int = 0,
-        n_threads: int | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.relevance = relevance
-        self.depth = depth
-        self.level = level
-        self.tolerance = tolerance
-        self.max_steps = max_steps
-        self.n_trees = n_trees
-        self.learning_rate = learning_rate
-        self.n_leaves = n_leaves
-        self.min_data_in_leaf = min_data_in_leaf
-        self.folds = folds
-        self.early_stopping = early_stopping
-        self.n_bootstrap = n_bootstrap
-        self.n_threads = n_threads
-        self.seed = seed
+    _relevance_from = (*RELEVANCE, "network")
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         self._check_options()
@@ -111,47 +81,52 @@ class RegressionEM(EMEstimator):
             graph.require(cells.depth, "RegressionEM", clicks=False)
             require_clicks_joined(graph, "RegressionEM")
             cells = several_positions(cells, clicked=True)
-        lines, self.history_, status = self._fit(cells, features)
-        self.relevance_ = self._relevance_of(log, cells, lines.alpha[0] * lines.gamma)
+        fit = self._fit(cells, features)
+        self.history_ = fit.history
+        self.relevance_ = self._relevance_of(log, cells, fit.learned.alpha[0] * fit.learned.gamma)
         dead = cells.by_position(cells.clicks) == 0
-        doubt = self._doubt(cells, features, lines, dead)
-        curve = self._curve(lines, doubt, status, by_features=features is not None)
+        doubt = self._doubt(cells, features, fit, dead)
+        curve = self._curve(fit, doubt, by_features=features is not None)
         return _with_dead_positions(curve, dead, cells, self.relevance_)
 
-    def _fit(self, cells: Cells, features: FloatArray | None) -> tuple[Lines, FloatArray, str]:
-        if features is None:
-            em = position_based_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
-            lines = Lines(em.state.theta, np.zeros(cells.depth), em.state.gamma)
-            return lines, em.history, em.status + _few_impressions(cells)
-        fit = boosted_em(cells, features[cells.document], trust=False, options=self._tree_options())
-        return fit.lines, fit.history, fit.status
+    def _fit(self, cells: Cells, features: FloatArray | None) -> StratifiedFit:
+        if features is not None:
+            return self._by_features(cells, features, trust=False)
+        em = position_based_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
+        lines = Lines(em.state.theta, np.zeros(cells.depth), em.state.gamma)
+        each = np.arange(len(lines.gamma))
+        return StratifiedFit(lines, each, lines, em.history, em.status + _few_impressions(cells))
 
     def _doubt(
-        self, cells: Cells, features: FloatArray | None, lines: Lines, dead: BoolArray
+        self, cells: Cells, features: FloatArray | None, fit: StratifiedFit, dead: BoolArray
     ) -> Doubt:
         """(K, K) covariance of log(theta_k / theta_1)."""
         if self.n_bootstrap:
             return self._resampled(
-                cells, lambda drawn: _log_ratios(self._fit(drawn, features)[0].alpha)
+                cells, lambda drawn: _log_ratios(self._fit(drawn, features).lines.alpha)
             )
         free = np.concatenate([~dead, np.zeros(cells.depth, dtype=bool)])
-        # With relevance estimated from the same clicks the scale is free: position 1 holds it.
-        free[0] = features is not None
+        free[0] = False  # the scale is free: position 1 holds it
         to_ratios = np.eye(cells.depth, 2 * cells.depth)
         to_ratios[:, 0] -= 1
-        to_ratios /= np.concatenate([lines.alpha, np.ones(cells.depth)])
-        return doubt_of_lines(cells, lines, free, to_ratios, estimated=features is None)
+        to_ratios /= np.concatenate([fit.lines.alpha, np.ones(cells.depth)])
+        if features is None:
+            return doubt_of_lines(cells, fit.lines, free, to_ratios)
+        return doubt_of_strata(cells, fit, free, to_ratios)
 
-    def _curve(self, lines: Lines, doubt: Doubt, status: str, *, by_features: bool) -> PositionBias:
-        source = FEATURES_EXPLAIN if by_features else SAME_RELEVANCE
-        given = "; the learned relevance taken as given" if by_features else ""
+    def _source(self, by_features: bool) -> str:
+        if not by_features:
+            return "counts"
+        return "network" if self.relevance == "network" else "features"
+
+    def _curve(self, fit: StratifiedFit, doubt: Doubt, *, by_features: bool) -> PositionBias:
         return from_log_ratios(
-            _log_ratios(lines.alpha),
+            _log_ratios(fit.lines.alpha),
             doubt.covariance,
             level=self.level,
-            method=f"RegressionEM ({'features' if by_features else 'counts'})",
-            assumes=(POSITION_BASED, source),
-            status=f"{status}; {doubt.rule}" + ("" if self.n_bootstrap else given),
+            method=f"RegressionEM ({self._source(by_features)})",
+            assumes=(POSITION_BASED, FEATURES_EXPLAIN if by_features else SAME_RELEVANCE),
+            status=f"{fit.status}; {doubt.rule}",
         )
 
 

@@ -6,10 +6,8 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt.bias.affine_curves import AffineCurves, TrustAnchor, anchor_jacobian, re_anchored
-from untilt.bias.boosted_em import BoostedFit, boosted_em
 from untilt.bias.cells import Cells
 from untilt.bias.count_em import FLOOR, several_positions
-from untilt.bias.curve_errors import doubt_of_lines
 from untilt.bias.em_estimator import (
     FEATURES_EXPLAIN,
     SAME_RELEVANCE,
@@ -24,6 +22,8 @@ from untilt.bias.lines import Lines
 from untilt.bias.mixture_em import MixtureFit, mixture_em
 from untilt.bias.mixture_errors import doubt_of_mixture
 from untilt.bias.position_bias import PositionBias
+from untilt.bias.strata import StratifiedFit
+from untilt.bias.strata_errors import doubt_of_strata
 from untilt.errors import IdentifiabilityError, OptionError
 from untilt.logs.clicklog import ClickLog
 
@@ -67,8 +67,6 @@ class TrustEM(EMEstimator):
     min_data_in_leaf, folds, early_stopping, n_bootstrap, n_threads, seed : as in `RegressionEM`
     """
 
-    relevance_: FloatArray
-    history_: FloatArray
     curves_: AffineCurves
 
     def __init__(
@@ -93,20 +91,22 @@ class TrustEM(EMEstimator):
     ) -> None:
         self.anchor = anchor
         self.examination = examination
-        self.relevance = relevance
-        self.depth = depth
-        self.level = level
-        self.tolerance = tolerance
-        self.max_steps = max_steps
-        self.n_trees = n_trees
-        self.learning_rate = learning_rate
-        self.n_leaves = n_leaves
-        self.min_data_in_leaf = min_data_in_leaf
-        self.folds = folds
-        self.early_stopping = early_stopping
-        self.n_bootstrap = n_bootstrap
-        self.n_threads = n_threads
-        self.seed = seed
+        super().__init__(
+            relevance=relevance,
+            depth=depth,
+            level=level,
+            tolerance=tolerance,
+            max_steps=max_steps,
+            n_trees=n_trees,
+            learning_rate=learning_rate,
+            n_leaves=n_leaves,
+            min_data_in_leaf=min_data_in_leaf,
+            folds=folds,
+            early_stopping=early_stopping,
+            n_bootstrap=n_bootstrap,
+            n_threads=n_threads,
+            seed=seed,
+        )
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         self._check_options()
@@ -120,25 +120,26 @@ class TrustEM(EMEstimator):
             cells = several_positions(cells, clicked=False)
         fit = self._fit(cells, features)
         lines, self.history_ = fit.lines, fit.history
-        anchor = _convention(lines) if self.anchor is None else self.anchor
+        documents = fit.learned if isinstance(fit, StratifiedFit) else lines
+        anchor = _convention(documents) if self.anchor is None else self.anchor
         _require_slope(lines, anchor)
         doubt = self._doubt(cells, features, fit, anchor)
         self.curves_ = AffineCurves(
             *re_anchored(lines.alpha, lines.beta, anchor), doubt.covariance, anchor
         )
-        self.relevance_ = self._relevance_of(log, cells, _rescaled(lines, anchor))
+        self.relevance_ = self._relevance_of(log, cells, _rescaled(documents, anchor))
         return self._bias(f"{fit.status}; {doubt.rule}", by_features=features is not None)
 
-    def _fit(self, cells: Cells, features: FloatArray | None) -> MixtureFit | BoostedFit:
+    def _fit(self, cells: Cells, features: FloatArray | None) -> MixtureFit | StratifiedFit:
         if features is None:
             return mixture_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
-        return boosted_em(cells, features[cells.document], trust=True, options=self._tree_options())
+        return self._by_features(cells, features, trust=True)
 
     def _doubt(
         self,
         cells: Cells,
         features: FloatArray | None,
-        fit: MixtureFit | BoostedFit,
+        fit: MixtureFit | StratifiedFit,
         anchor: TrustAnchor,
     ) -> Doubt:
         """(2K, 2K) covariance of alpha and beta on the anchor's scale."""
@@ -147,10 +148,10 @@ class TrustEM(EMEstimator):
         alpha, beta = fit.lines.alpha, fit.lines.beta
         told = np.tile((alpha > FLOOR) & (cells.by_position(cells.clicks) > 0), 2)
         jacobian = anchor_jacobian(alpha, beta, anchor)
-        if isinstance(fit, BoostedFit):
-            return doubt_of_lines(cells, fit.lines, told, jacobian, estimated=False)
         # The scale is free where relevance comes from the same clicks: the anchor holds it.
         told[[anchor.position - 1, cells.depth + anchor.position - 1]] = False
+        if isinstance(fit, StratifiedFit):
+            return doubt_of_strata(cells, fit, told, jacobian)
         return doubt_of_mixture(cells, fit, told, jacobian)
 
     def _curve(self, cells: Cells, features: FloatArray | None, anchor: TrustAnchor) -> FloatArray:
