@@ -1,6 +1,7 @@
 from untilt._version import __version__ as __version__
 from untilt.bias.affine_curves import TrustAnchor as TrustAnchor
 from untilt.bias.audit import audit as audit
+from untilt.bias.contextual import ContextualBias as ContextualBias
 from untilt.bias.harvesting import AdjacentChain as AdjacentChain
 from untilt.bias.harvesting import AllPairs as AllPairs
 from untilt.bias.harvesting import Pivot as Pivot
@@ -23,6 +24,7 @@ from untilt.clickmodels.compare import compare_click_models as compare_click_mod
 from untilt.clickmodels.dbn import DBN as DBN
 from untilt.clickmodels.dbn import SDBN as SDBN
 from untilt.clickmodels.dcm import DCM as DCM
+from untilt.clickmodels.neural import NCM as NCM
 from untilt.clickmodels.pbm import PBM as PBM
 from untilt.clickmodels.rates import DCTR as DCTR
 from untilt.clickmodels.rates import GCTR as GCTR
@@ -45,6 +47,7 @@ from untilt.logs.read import read_log as read_log
 from untilt.logs.read import read_log_report as read_log_report
 from untilt.logs.read_report import DroppedRowsWarning as DroppedRowsWarning
 from untilt.logs.read_report import ReadReport as ReadReport
+from untilt.logs.synthesise import synthesise as synthesise
 from untilt.logs.write import write_log as write_log
 from untilt.metrics import ARP as ARP
 from untilt.metrics import DCG as DCG
@@ -56,15 +59,18 @@ from untilt.metrics import Recall as Recall
 from untilt.metrics import parse_metric as parse_metric
 from untilt.rankers.dual_learning import DualLearning as DualLearning
 from untilt.rankers.export import export_model as export_model
+from untilt.rankers.feedback_towers import FeedbackTowers as FeedbackTowers
 from untilt.rankers.lambdamart import LambdaMART as LambdaMART
 from untilt.rankers.linear import LinearRanker as LinearRanker
 from untilt.rankers.neural import NeuralRanker as NeuralRanker
+from untilt.rankers.pairwise_trust import PairwiseTrustRanker as PairwiseTrustRanker
 from untilt.rankers.persist import load as load
 from untilt.rankers.persist import register as register
 from untilt.rankers.pipeline import lightgbm_dataset as lightgbm_dataset
 from untilt.rankers.pipeline import objective as objective
 from untilt.rankers.pipeline import xgboost_matrix as xgboost_matrix
 from untilt.rankers.svm import RankSVM as RankSVM
+from untilt.rankers.towers import TowerRanker as TowerRanker
 from untilt.report.decision import Decision as Decision
 from untilt.report.decision import write_report as write_report
 from untilt.simulation.parquet import simulate_to_parquet as simulate_to_parquet
