@@ -39,7 +39,8 @@ def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> Table:
     columns = ["method", *metrics]
     columns += [f"{main} in {document}"] if has_report else []
     columns += ["share of the gap"] if has_share else []
-    columns += [f"share in {document}"] if has_share and has_report else []
+    has_both = any(summary.reported_share(panel, row, main) is not None for row in rows)
+    columns += [f"share in {document}"] if has_both else []
     lines = []
     for row in rows:
         if summary.point(panel.name, row.name, main) is None:
@@ -48,7 +49,7 @@ def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> Table:
         line += [_shown(summary.point(panel.name, row.name, metric)) for metric in metrics]
         line += [_number(summary.reported(panel, row, main))] if has_report else []
         line += [_share(summary.share(panel, row, main))] if has_share else []
-        if has_share and has_report:
+        if has_both:
             line += [_number(summary.reported_share(panel, row, main), digits=2)]
         lines.append(tuple(line))
     return Table(panel.name, tuple(columns), tuple(lines))
@@ -83,8 +84,8 @@ def _shown(point: Point | None) -> str:
     if point is None:
         return ""
     interval = point.interval
-    half = "" if interval is None else f" ±{(interval.high - interval.low) / 2:.4f}"
-    return f"{point.value:.4f}{half}"
+    half = 0.0 if interval is None else (interval.high - interval.low) / 2
+    return f"{point.value:.4f}" + (f" ±{half:.4f}" if half > 0 else "")
 
 
 def _number(value: float | None, *, digits: int = 4) -> str:
@@ -94,4 +95,4 @@ def _number(value: float | None, *, digits: int = 4) -> str:
 def _share(share: Share | None) -> str:
     if share is None:
         return ""
-    return f"{share.value:.2f}" + ("" if share.half is None else f" ±{share.half:.2f}")
+    return f"{share.value:.2f}" + (f" ±{share.half:.2f}" if share.half else "")

@@ -1,0 +1,176 @@
+"""`untilt reproduce`: list, run, go on, the page, the record, and errors."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from untilt.cli.failure import Commands
+from untilt.cli.reproduce import Data, Picture, reproduce
+from untilt.experiments.files import names
+from untilt.experiments.layouts import LAYOUTS
+from untilt.experiments.publish import FORMATS
+from untilt.experiments.sources import MADE
+
+TEXT = """
+title = "Clicks and labels"
+document = "003"
+reference = "hu2019unbiased"
+source = "Table 9"
+question = "Are labels better than clicks?"
+form = "table"
+[full]
+queries = 100
+test_queries = 60
+sessions_per_query = 20
+seeds = 3
+features = 6
+[quick]
+queries = 15
+test_queries = 10
+sessions_per_query = 10
+seeds = 2
+features = 6
+[[panel]]
+name = "p"
+metrics = ["ndcg@10", "map"]
+[[row]]
+name = "labels"
+title = "Labels"
+ranker = "linear"
+train_on = "labels"
+role = "upper"
+[[row]]
+name = "clicks"
+title = "Clicks"
+ranker = "linear"
+role = "lower"
+[[reported]]
+row = "labels"
+source = "Yahoo"
+values = { "ndcg@10" = 0.79 }
+[[claim]]
+text = "Labels are better."
+source = "section 1"
+kind = "above"
+rows = ["labels", "clicks"]
+"""
+
+
+def run(*arguments):
+    app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
+    app.callback()(lambda: None)
+    app.command()(reproduce)
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)], env={"COLUMNS": "100"})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("reproduce")
+    (path / "mine.toml").write_text(TEXT)
+    result = run(path / "mine.toml", "--out", path / "out", "--chart", "svg", "--chart", "html")
+    assert result.exit_code == 0, result.stderr
+    (path / "stdout.txt").write_text(result.stdout)
+    return path
+
+
+def test_the_list_has_every_experiment():
+    result = run("--list")
+    assert result.exit_code == 0
+    assert all(name in result.stdout for name in names())
+    record = json.loads(run("--list", "--json").stdout)
+    assert set(record["experiments"]) == set(names())
+
+
+def test_people_read_tables_and_claims(folder):
+    said = (folder / "stdout.txt").read_text()
+    assert "mine: Clicks and labels" in said
+    assert "6 cells on make_judged" in said
+    assert "ndcg@10 in 003" in said
+    assert "0.7900" in said
+    assert "Labels are better." in said
+    assert "100 queries to learn from and 60 for the test, 20 sessions per query, 3 seeds" in said
+
+
+def test_the_page_holds_the_cells_that_were_printed(folder):
+    said, page = (folder / "stdout.txt").read_text(), (folder / "out" / "mine.md").read_text()
+    for line in page.splitlines():
+        if line.startswith("| ") and "±" in line:
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            printed = next(row for row in said.splitlines() if row.strip().startswith(cells[0]))
+            assert all(cell in printed for cell in cells)
+    assert "![Clicks and labels](mine-made.svg)" in page
+    assert (folder / "out" / "mine-made.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_finished_cells_are_not_run_again(folder):
+    before = (folder / "out" / "results" / "mine-made.jsonl").read_text()
+    result = run(folder / "mine.toml", "--out", folder / "out")
+    assert "6 of them finished before" in result.stdout
+    assert (folder / "out" / "results" / "mine-made.jsonl").read_text() == before
+    more = run(folder / "mine.toml", "--out", folder / "out", "--seeds", 4)
+    assert "8 cells on make_judged, 6 of them finished before" in more.stdout
+
+
+def test_a_record_for_machines(folder):
+    result = run(folder / "mine.toml", "--out", folder / "out", "--json")
+    record = json.loads(result.stdout)
+    assert (record["experiment"], record["data"], record["cells"]) == ("mine", "made", 6)
+    point = next(p for p in record["points"] if p["row"] == "labels" and p["metric"] == "map")
+    assert point["runs"] == 3
+    assert point["low"] < point["value"] < point["high"]
+    assert {share["row"]: share["share"] for share in record["shares"]} == {
+        "labels": 1,
+        "clicks": 0,
+    }
+    assert record["claims"][0]["verdict"] in ("holds", "does not hold", "undecided")
+
+
+def test_quick_stands_beside_the_full_run(folder):
+    result = run(folder / "mine.toml", "--out", folder / "out", "--quick")
+    assert result.exit_code == 0, result.stderr
+    assert "untilt reproduce mine --quick" in (folder / "out" / "mine-quick.md").read_text()
+    assert "--quick" not in (folder / "out" / "mine.md").read_text()
+
+
+def test_a_public_set_adds_a_section(folder, tmp_path):
+    for part in range(1, 6):
+        rows = [
+            f"{d % 3} qid:{100 * part + q} "
+            + " ".join(f"{j}:{(q * d + j) % 7}" for j in range(1, 47))
+            for q in range(6)
+            for d in range(8)
+        ]
+        (tmp_path / f"S{part}.txt").write_text("\n".join(rows) + "\n")
+    result = run(
+        folder / "mine.toml", "--out", folder / "out", "--data", "mq2008", "--path", tmp_path,
+        "--folds", 2,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert "4 cells on MQ2008" in result.stdout
+    page = (folder / "out" / "mine.md").read_text()
+    assert page.index("## On make_judged") < page.index("## On MQ2008")
+    assert "2 runs (folds x seeds)" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "which one? Give a NAME"),
+        (("003-table-3",), "Did you mean '003-table-2'?"),
+        (("003-table-2", "--path", "x"), "--path is for public data sets"),
+        (("003-table-2", "--data", "yahoo", "--path", "nowhere"), "nowhere is no folder"),
+        (("003-table-2", "--out", "page.md"), "--out is a folder"),
+        (("gone.toml",), "gone.toml: No such file or directory"),
+    ],
+)
+def test_what_is_wrong_is_said(arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_the_choices_are_those_of_the_library():
+    assert tuple(Data) == (MADE, *LAYOUTS)
+    assert tuple(Picture) == FORMATS
