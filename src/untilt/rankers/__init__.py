@@ -80,6 +80,30 @@ def _dual_learning(bias: Any) -> "Ranker":  # noqa: ARG001  it learns its own
     return DualLearning(**_FEW_EPOCHS)
 
 
+def _pairwise_trust(bias: Any) -> "Ranker":
+    from untilt.rankers.pairwise_trust import PairwiseTrustRanker
+
+    return PairwiseTrustRanker(bias=bias, **{**_FEW_EPOCHS, "epochs": 12})
+
+
+def _tower(bias: Any) -> "Ranker":  # noqa: ARG001  it learns its own
+    from untilt.rankers.towers import TowerRanker
+
+    return TowerRanker("sum", **_FEW_EPOCHS)
+
+
+def _pal(bias: Any) -> "Ranker":  # noqa: ARG001  it learns its own
+    from untilt.rankers.towers import TowerRanker
+
+    return TowerRanker("product", **_FEW_EPOCHS)
+
+
+def _feedback_towers(bias: Any) -> "Ranker":  # noqa: ARG001  it learns its own
+    from untilt.rankers.feedback_towers import FeedbackTowers
+
+    return FeedbackTowers({"click": "product"}, **_FEW_EPOCHS)
+
+
 ALL_RANKERS: tuple[Callable[..., "Ranker"], ...] = (_lambdamart, _linear, _rank_svm, _neural)
 ALL_BIAS_RANKERS: tuple[Callable[[Any], "Ranker"], ...] = (
     _pbm_likelihood,
@@ -90,4 +114,8 @@ ALL_BIAS_RANKERS: tuple[Callable[[Any], "Ranker"], ...] = (
     _neural_listwise,
     _neural_pointwise,
     _dual_learning,
+    _pairwise_trust,
+    _tower,
+    _pal,
+    _feedback_towers,
 )

@@ -6,14 +6,13 @@ from typing import Self
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt._core.random import Seed
 from untilt._core.suggest import check_choice, did_you_mean
 from untilt.errors import ColumnError, OptionError
 from untilt.logs.clicklog import ClickLog
 from untilt.logs.judged import JudgedLists
+from untilt.networks.jax_layers import to_network
 from untilt.networks.mlp import Network
-from untilt.rankers.base import Ranker
-from untilt.rankers.sensitivity import sensitivity
+from untilt.rankers.network_model import NetworkRanker, check_not_infinite, importances, inputs_of
 from untilt.rankers.towers import COMBINE, TowerShape, feedback, fit_tower, tower_summary
 from untilt.rankers.training import training_lists
 
@@ -25,7 +24,7 @@ BASELINES: dict[str, dict[str, str]] = {
 }
 
 
-class FeedbackTowers(Ranker):
+class FeedbackTowers(NetworkRanker):
     r"""One network with a tower for each feedback column; the predictions are summed.
 
     score = sum over columns of w_c E[feedback c | x], each expected at a position that does nothing
@@ -55,8 +54,8 @@ class FeedbackTowers(Ranker):
         optimiser: str = "adam",
         learning_rate: float = 1e-3,
         schedule: str = "constant",
-        l2: float = 1e-4,
-        seed: Seed = 0,
+        l2: float = 2e-4,
+        seed: int = 0,
     ) -> None:
         self.towers = towers
         self.weights = weights
@@ -71,27 +70,38 @@ class FeedbackTowers(Ranker):
         self.l2 = l2
         self.seed = seed
 
+    dropout = 0.0
+    early_stopping = None
     networks_: dict[str, Network]
 
     def fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn each column, or the labels where `data` is judged (the skyline)."""
         towers = self._check()
         lists = training_lists(data)
-        self.networks_, self.tower_, self.targets_, told = {}, {}, {}, []
+        inputs = inputs_of(lists, self.transform)
+        self.networks_, self.tower_, self.targets_ = {}, {}, {}
+        told, shares = [], []
         for column, combine in {"label": "none"}.items() if lists.judged else towers.items():
             if isinstance(data, ClickLog):
                 lists = training_lists(_with_column(data, column))
-            fitted = fit_tower(lists, lists.label, combine, "auto", TowerShape.of(self))
-            self.networks_[column], self.tower_[column] = fitted.network, fitted.tower
-            self.targets_[column] = fitted.target
+            fitted = fit_tower(lists, inputs, combine, "auto", TowerShape.of(self))
+            self.networks_[column] = to_network(
+                fitted.layers,
+                self.activation,
+                mean=inputs.mean,
+                scale=inputs.scale,
+                transform=self.transform,
+            )
+            self.tower_[column], self.targets_[column] = fitted.tower, fitted.target
             told.append(f"{column}: {fitted.status}")
-        shares = [sensitivity(network, lists.features) for network in self.networks_.values()]
-        self.sensitivity_ = np.mean(shares, axis=0)
+            shares.append(importances(fitted.layers, inputs.features, self.activation))
+        self.importances_ = np.mean(shares, axis=0)
         self.feature_names_ = lists.feature_names
         self.summary_ = tower_summary(lists, "; ".join(told))
         return self
 
     def _scores(self, features: FloatArray) -> FloatArray:
+        check_not_infinite(features, self.feature_names_)
         weights = self.weights or {}
         return np.sum(
             [
@@ -101,12 +111,6 @@ class FeedbackTowers(Ranker):
             ],
             axis=0,
         )
-
-    @property
-    def feature_importances_(self) -> dict[str, float]:
-        """Mean over the networks of each feature's share in the changes of their output."""
-        self._check_fitted()
-        return dict(zip(self.feature_names_, map(float, self.sensitivity_), strict=True))
 
     def _check(self) -> dict[str, str]:
         towers = BASELINES["V3"] if self.towers is None else self.towers
@@ -123,7 +127,8 @@ class FeedbackTowers(Ranker):
                     f"there is a weight for {column!r}, which has no tower. "
                     f"Towers: {', '.join(towers)}."
                 )
-        TowerShape.of(self).check()
+        self._check_network()
+        TowerShape.of(self).optimiser.check()
         return dict(towers)
 
 

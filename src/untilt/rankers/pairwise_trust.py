@@ -6,21 +6,18 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt._core.em import EMResult
-from untilt._core.random import Seed
 from untilt._core.suggest import check_choice
 from untilt.bias.known import as_examination
 from untilt.errors import OptionError
 from untilt.logs.clicklog import ClickLog
 from untilt.logs.judged import JudgedLists
-from untilt.networks.jax_layers import to_network
-from untilt.networks.mlp import Network, normalisation, normalised
 from untilt.networks.optimisers import Optimiser
 from untilt.objectives.pairwise_trust import LOSSES
 from untilt.objectives.pairwise_trust_em import TrustStart
 from untilt.objectives.trust_slates import TrustSlates, trust_slates
 from untilt.objectives.units import gains_of, list_norms
-from untilt.rankers.base import Ranker
 from untilt.rankers.linear_model import check_positive, check_rounds, training_summary
+from untilt.rankers.network_model import NetworkRanker, inputs_of
 from untilt.rankers.pair_trust import PairTrust, TrustEpoch
 from untilt.rankers.pairwise_trust_online import Schedule, fit_online
 from untilt.rankers.pairwise_trust_steps import StepSettings
@@ -32,7 +29,6 @@ from untilt.rankers.pairwise_trust_whole import (
     train_on_weights,
     weights_of_pairs,
 )
-from untilt.rankers.sensitivity import sensitivity
 from untilt.rankers.training import TrainingLists, nothing_to_learn, training_lists
 
 LABELS = ("categorical", "continuous")
@@ -40,7 +36,7 @@ FORMS = ("mini-batch", "full-batch")
 POSTERIORS = ("expected", "sampled")
 
 
-class PairwiseTrustRanker(Ranker):
+class PairwiseTrustRanker(NetworkRanker):
     r"""Learn from pairs with c_i > c_j under pairwise trust bias ([ren2021pairwise]_).
 
     Labels may be clicks or any number >= 0 (dwell time, a synthesised label): the model asks only
@@ -67,7 +63,8 @@ class PairwiseTrustRanker(Ranker):
     relevance : who gives gamma and beta: "network", and with em="full-batch" also "linear"
         (logistic in the features) or "table" (one value per document and per pair of documents)
     bias : a known examination curve in place of an estimated one
-    first_examination : theta_1 held at this value in the full-batch form
+    first_examination : theta_1 is held at this value; labels alone tell theta_k beta, so where beta
+        is free a constant may move between the two
     posteriors : gamma and beta are fitted to "expected" posteriors, or to draws from them
         ("sampled", as the document has it: the same on average, with more noise)
     widths, activation, transform : of the networks; transform="log1p" for features of heavy tails
@@ -78,7 +75,7 @@ class PairwiseTrustRanker(Ranker):
 
     Fitted: `pair_trust_` (tables), `bias_` (examination relative to position 1), `network_`,
     `history_` (one `TrustEpoch` per epoch; mini-batch), `item_likelihood_` and `pair_likelihood_`
-    (one value per step; full-batch), `losses_` (the ranker's, per epoch), `feature_importances_`.
+    (one value per step; full-batch), and what `NetworkRanker` has.
     """
 
     def __init__(
@@ -99,13 +96,13 @@ class PairwiseTrustRanker(Ranker):
         optimiser: str = "adam",
         learning_rate: float = 1e-3,
         schedule: str = "constant",
-        l2: float = 1e-3,
+        l2: float = 2e-3,
         em_rate: float = 0.5,
-        em_decay: float = 0.3,
+        em_decay: float = 0.1,
         clip: float = 0.01,
         tolerance: float = 1e-3,
         max_steps: int = 500,
-        seed: Seed = 0,
+        seed: int = 0,
     ) -> None:
         self.loss = loss
         self.labels = labels
@@ -130,15 +127,16 @@ class PairwiseTrustRanker(Ranker):
         self.max_steps = max_steps
         self.seed = seed
 
-    network_: Network
+    dropout = 0.0
+    early_stopping = None
 
     def fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn from feedback, or from labels where `data` is judged (the skyline)."""
         self._check()
         lists = training_lists(data)
         slates = self._slates(lists)
-        mean, scale = normalisation(lists.features, transform=self.transform)
-        features = normalised(lists.features, mean, scale, self.transform)
+        inputs = inputs_of(lists, self.transform)
+        features = inputs.features
         self.pair_trust_, self.bias_, self.history_ = None, None, ()
         self.item_likelihood_, self.pair_likelihood_ = np.zeros(0), np.zeros(0)
         if lists.judged or self.loss == "naive":
@@ -147,24 +145,12 @@ class PairwiseTrustRanker(Ranker):
             layers, status = self._fit_online(slates, features)
         else:
             layers, status = self._fit_whole(slates, features)
-        self.network_ = to_network(
-            layers, self.activation, mean=mean, scale=scale, transform=self.transform
-        )
-        self.sensitivity_ = sensitivity(self.network_, lists.features)
-        self.feature_names_ = lists.feature_names
+        self._keep_network(layers, inputs)
+        self.watched_ = ()
         summary = training_summary(lists, None)
         del summary["weighting"]
         self.summary_ = {**summary, "loss": self.loss, "em": self.em, "status": status}
         return self
-
-    def _scores(self, features: FloatArray) -> FloatArray:
-        return self.network_.forward(features)[:, 0]
-
-    @property
-    def feature_importances_(self) -> dict[str, float]:
-        """Share of each feature in the changes of the score, each moved by one spread."""
-        self._check_fitted()
-        return dict(zip(self.feature_names_, map(float, self.sensitivity_), strict=True))
 
     # ---- three ways to a ranker
 
@@ -178,6 +164,7 @@ class PairwiseTrustRanker(Ranker):
                 activation=self.activation,
                 sampled=self.posteriors == "sampled",
                 known_theta=self.bias is not None,
+                first=self.first_examination,
                 clip=self.clip,
                 l2=self.l2,
             ),
@@ -189,7 +176,7 @@ class PairwiseTrustRanker(Ranker):
         )
         self._keep(found.trust)
         self.history_: tuple[TrustEpoch, ...] = found.history
-        self.losses_ = tuple(epoch.ranking_loss for epoch in found.history)
+        self.losses_ = np.array([epoch.ranking_loss for epoch in found.history])
         return found.layers, found.trust.status
 
     def _fit_whole(self, slates: TrustSlates, features: FloatArray) -> tuple[Any, str]:
@@ -237,7 +224,7 @@ class PairwiseTrustRanker(Ranker):
             batch_size=self.batch_size,
             seed=self.seed,
         )
-        self.losses_ = trained.losses
+        self.losses_ = np.array(trained.losses)
         return trained.params
 
     # ---- inside
@@ -247,6 +234,8 @@ class PairwiseTrustRanker(Ranker):
         self.bias_ = trust.to_bias()
 
     def _slates(self, lists: TrainingLists) -> TrustSlates:
+        if self.labels == "categorical":
+            _check_grades(lists.label)
         gain = gains_of(lists.label, "exponential" if self.labels == "categorical" else "linear")
         slates = trust_slates(
             lists.indptr,
@@ -284,15 +273,27 @@ class PairwiseTrustRanker(Ranker):
                 f"mini-batches need relevance='network'. Got {self.relevance!r} instead; "
                 "em='full-batch' takes it, and widths=() makes a network a linear model."
             )
-        for name in ("epochs", "batch_size", "max_steps"):
-            check_rounds(name, getattr(self, name))
+        self._check_network()
+        check_rounds("max_steps", self.max_steps)
         for name in ("em_rate", "tolerance"):
             check_positive(name, getattr(self, name))
-        for name in ("l2", "clip", "em_decay"):
+        for name in ("clip", "em_decay"):
             check_positive(name, getattr(self, name), or_zero=True)
+        first = self.first_examination
+        if first is not None and not 0 < first <= 1:
+            raise OptionError(f"first_examination must lie above 0, up to 1. Got {first} instead.")
         if self.em_rate > 1:
             raise OptionError(f"em_rate must be at most 1. Got {self.em_rate} instead.")
         self._optimiser().check()
+
+
+def _check_grades(label: FloatArray) -> None:
+    odd = (label != np.round(label)) | (label > 30)
+    if odd.any():
+        raise OptionError(
+            "labels='categorical' takes clicks or grades, whole numbers up to 30. Got a label of "
+            f"{label[odd][0]:g}; use labels='continuous' for feedback such as dwell time."
+        )
 
 
 def _tables(fit: WholeFit) -> PairTrust:

@@ -37,6 +37,7 @@ class StepSettings:
     activation: str
     sampled: bool
     known_theta: bool
+    first: float | None
     clip: float
     l2: float
 
@@ -114,7 +115,7 @@ def em_loss(
     weight = _pair_weight(settings, seen, gamma, beta[:, :, None], batch, stop(s))
     rank_loss = jnp.sum(weight * logistic_loss(s[:, :, None] - s[:, None, :], jnp))
     sessions = batch["scale"] * batch["sessions"].shape[0]
-    penalty = settings.l2 * sum(sum_of_squares(params[p]) for p in ("gamma", "beta", "ranker"))
+    penalty = settings.l2 / 2 * sum(sum_of_squares(params[p]) for p in ("gamma", "beta", "ranker"))
     moved = _moved(settings, tables, seen, yes, no, item, em_rate)
     told = _told(seen, given, tables.theta[seen.place] * beta, rank_loss)
     return (pair_loss + item_loss + rank_loss) / sessions + penalty, (moved, told)
@@ -183,7 +184,9 @@ def _moved(
     examined = by_place(seen.zero * item.examined)
     moved = tables._replace(theta_minus=towards(tables.theta_minus, examined, zero))
     if not settings.known_theta:
-        moved = moved._replace(theta=towards(tables.theta, positive + examined, positive + zero))
+        theta = towards(tables.theta, positive + examined, positive + zero)
+        held = theta if settings.first is None else theta.at[0].set(settings.first)
+        moved = moved._replace(theta=held)
     if settings.known_eps:
         return moved
     plus, minus = by_pair(seen.above * yes.preferred), by_pair(seen.above * yes.not_preferred)

@@ -160,6 +160,6 @@ def weighted_loss(activation: str, rank_changes: bool, l2: float) -> Callable[[A
         if rank_changes:
             weight = weight * rank_change(jax.lax.stop_gradient(s), batch["mask"] > 0, jnp)
         pair = weight * logistic_loss(s[:, :, None] - s[:, None, :], jnp)
-        return jnp.sum(pair) / batch["sessions"].shape[0] + l2 * sum_of_squares(layers)
+        return jnp.sum(pair) / batch["sessions"].shape[0] + l2 / 2 * sum_of_squares(layers)
 
     return loss

@@ -15,32 +15,30 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
-from untilt._core.random import Seed, child_generator
+from untilt._core.random import child_generator
 from untilt._core.suggest import check_choice
 from untilt.errors import OptionError
 from untilt.logs.clicklog import ClickLog
 from untilt.logs.judged import JudgedLists
 from untilt.networks.batches import PaddedRows
 from untilt.networks.jax_layers import (
+    Layers,
     apply_layers,
     jax_modules,
     start_layers,
     sum_of_squares,
-    to_network,
 )
-from untilt.networks.mlp import Network, normalisation, normalised
 from untilt.networks.optimisers import Optimiser
 from untilt.networks.training import train
-from untilt.rankers.base import Ranker
-from untilt.rankers.linear_model import check_positive, check_rounds, training_summary
-from untilt.rankers.sensitivity import sensitivity
+from untilt.rankers.linear_model import training_summary
+from untilt.rankers.network_model import Inputs, NetworkRanker, inputs_of
 from untilt.rankers.training import TrainingLists, nothing_to_learn, training_lists
 
 COMBINE = ("sum", "product", "none")
 TARGETS = ("auto", "probability", "number")
 
 
-class TowerRanker(Ranker):
+class TowerRanker(NetworkRanker):
     r"""A network f(x) for relevance beside a shallow tower b_k for position, fitted together.
 
     Simple, and wrong where relevance and position go together: then any part of one can be told by
@@ -55,9 +53,8 @@ class TowerRanker(Ranker):
     epochs, batch_size, optimiser, learning_rate, schedule, l2 : of training; a batch is of rows,
         one for each distinct (document, position)
 
-    Fitted: `network_`, `tower_` (b_1..b_K; K values, 0 at position 1 with "sum"), `target_`,
-    `losses_`, `feature_importances_`. `predict` gives f(x), `predict_feedback` the expected label
-    without the tower.
+    Fitted: `tower_` (b_1..b_K; 0 at position 1 with "sum"), `target_`, and what `NetworkRanker`
+    has. `predict` gives f(x), `predict_feedback` the expected label without the tower.
     """
 
     def __init__(
@@ -73,8 +70,8 @@ class TowerRanker(Ranker):
         optimiser: str = "adam",
         learning_rate: float = 1e-3,
         schedule: str = "constant",
-        l2: float = 1e-4,
-        seed: Seed = 0,
+        l2: float = 2e-4,
+        seed: int = 0,
     ) -> None:
         self.combine = combine
         self.target = target
@@ -89,37 +86,30 @@ class TowerRanker(Ranker):
         self.l2 = l2
         self.seed = seed
 
-    network_: Network
+    dropout = 0.0
+    early_stopping = None
 
     def fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn from feedback, or from labels where `data` is judged (the skyline)."""
         self._check()
         lists = training_lists(data)
-        fitted = fit_tower(lists, lists.label, self.combine, self.target, TowerShape.of(self))
-        self.network_, self.tower_ = fitted.network, fitted.tower
-        self.target_, self.losses_ = fitted.target, fitted.losses
-        self.sensitivity_ = sensitivity(self.network_, lists.features)
-        self.feature_names_ = lists.feature_names
+        inputs = inputs_of(lists, self.transform)
+        fitted = fit_tower(lists, inputs, self.combine, self.target, TowerShape.of(self))
+        self._keep_network(fitted.layers, inputs)
+        self.tower_, self.target_ = fitted.tower, fitted.target
+        self.losses_, self.watched_ = fitted.losses, ()
         self.summary_ = tower_summary(lists, fitted.status)
         return self
-
-    def _scores(self, features: FloatArray) -> FloatArray:
-        return self.network_.forward(features)[:, 0]
 
     def predict_feedback(self, features: FloatArray) -> FloatArray:
         """The expected label at a position that does nothing: sigmoid(f(x)), or f(x)."""
         return feedback(self.predict(features), self.target_)
 
-    @property
-    def feature_importances_(self) -> dict[str, float]:
-        """Share of each feature in the changes of the score, each moved by one spread."""
-        self._check_fitted()
-        return dict(zip(self.feature_names_, map(float, self.sensitivity_), strict=True))
-
     def _check(self) -> None:
         check_choice("combine", self.combine, COMBINE)
         check_choice("target", self.target, TARGETS)
-        TowerShape.of(self).check()
+        self._check_network()
+        TowerShape.of(self).optimiser.check()
 
 
 class TowerShape(NamedTuple):
@@ -127,12 +117,11 @@ class TowerShape(NamedTuple):
 
     widths: tuple[int, ...]
     activation: str
-    transform: str
     epochs: int
     batch_size: int
     optimiser: Optimiser
     l2: float
-    seed: Seed
+    seed: int
 
     @classmethod
     def of(cls, ranker: Any) -> "TowerShape":
@@ -140,7 +129,6 @@ class TowerShape(NamedTuple):
         return cls(
             tuple(ranker.widths),
             ranker.activation,
-            ranker.transform,
             ranker.epochs,
             ranker.batch_size,
             Optimiser(ranker.optimiser, ranker.learning_rate, ranker.schedule),
@@ -148,38 +136,31 @@ class TowerShape(NamedTuple):
             ranker.seed,
         )
 
-    def check(self) -> None:
-        """Raise where an option makes no sense."""
-        check_rounds("epochs", self.epochs)
-        check_rounds("batch_size", self.batch_size)
-        check_positive("l2", self.l2, or_zero=True)
-        self.optimiser.check()
-
 
 class FittedTower(NamedTuple):
-    """A trained network, its tower, and how it went."""
+    """Trained layers, their tower, and how it went."""
 
-    network: Network
+    layers: Layers
     tower: FloatArray
     target: str
-    losses: tuple[float, ...]
+    losses: FloatArray
     status: str
 
 
 def fit_tower(
-    lists: TrainingLists, label: FloatArray, combine: str, target: str, shape: TowerShape
+    lists: TrainingLists, inputs: Inputs, combine: str, target: str, shape: TowerShape
 ) -> FittedTower:
-    """Fit a network and a tower to `label`, one value per row of the lists."""
+    """Fit a network and a tower to the labels of the lists."""
+    label = lists.label
     target = _target(label, combine, target, judged=lists.judged)
     cells = tower_cells(lists, label)
-    mean, scale = normalisation(lists.features, transform=shape.transform)
     # On the label's own scale a large dwell time would drown the L2 penalty.
     unit = 1.0 if target == "probability" else max(1e-12, float(np.abs(label).max(initial=0)))
     weight = cells.shown / cells.shown.mean()
     params = {
         "f": start_layers(
             child_generator(shape.seed, 0),
-            (lists.features.shape[1], *shape.widths, 1),
+            (inputs.features.shape[1], *shape.widths, 1),
             activation=shape.activation,
         ),
         "b": np.zeros(max(1, lists.depth), np.float32),
@@ -200,17 +181,13 @@ def fit_tower(
         batches,
         optimiser=shape.optimiser,
         epochs=shape.epochs,
-        constants={
-            "features": normalised(lists.features, mean, scale, shape.transform),
-        },
+        constants={"features": inputs.features},
         what="training a tower",
     )
     layers = _scaled_output(trained.params["f"], unit)
-    options = {"mean": mean, "scale": scale, "transform": shape.transform}
-    network = to_network(layers, shape.activation, **options)
     tower = np.asarray(trained.params["b"], dtype=np.float64) * unit
     tower = tower - tower[0] if combine == "sum" else tower
-    return FittedTower(network, tower, target, trained.losses, trained.status)
+    return FittedTower(layers, tower, target, np.array(trained.losses), trained.status)
 
 
 class TowerCells(NamedTuple):
@@ -249,7 +226,7 @@ def tower_loss(combine: str, target: str, activation: str, l2: float) -> Callabl
         else:
             z = f + b if combine == "sum" else f
             each = y * jax.nn.softplus(-z) + (1 - y) * jax.nn.softplus(z)
-        return jnp.sum(weight * each) / len(batch["mask"]) + l2 * sum_of_squares(params["f"])
+        return jnp.sum(weight * each) / len(batch["mask"]) + l2 / 2 * sum_of_squares(params["f"])
 
     return loss
 
