@@ -30,7 +30,7 @@ class FileDigests:
         files = files_of(source)
         if files is None:
             return None
-        found = [[os.fspath(file), *self._of_file(file)] for file in files]
+        found = [[file.name, *self._of_file(file)] for file in files]
         with replacing(self._memory) as temporary:
             temporary.write_text(json.dumps(self._known, indent=1), encoding="utf-8")
         return [*found, *_not_files(source)]

@@ -1,0 +1,88 @@
+"""SIGKILL at any moment, then the same command again: the result of an undisturbed run."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import untilt as ut
+from untilt.report.decision import Decision
+
+PROGRAM = [sys.executable, "-c", "from untilt.cli.main import main; main()"]
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+
+
+def command(made, folder):
+    return [
+        *(*PROGRAM, "run", str(made.log), "--documents", str(made.documents), "-o", str(folder)),
+        *("--trees", "8", "--threads", "1", "--method", "balanced", "--method", "linear"),
+    ]
+
+
+def killed_when(made, folder, moment) -> bool:
+    """Start the run and kill it once `moment()`; False where it ended before that."""
+    running = subprocess.Popen(
+        command(made, folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    assert running.stderr is not None
+    while running.poll() is None and not moment():
+        time.sleep(0.002)
+    was_running = running.poll() is None
+    running.kill()
+    _, stderr = running.communicate()
+    assert was_running or running.returncode == 0, stderr.decode()
+    return was_running
+
+
+def appears(folder: Path, pattern: str):
+    return lambda: any(folder.glob(pattern))
+
+
+def after(seconds: float):
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
+
+
+def check_same(made, folder, finished):
+    """End the run and compare everything but times with the undisturbed one."""
+    done = subprocess.run(command(made, folder), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = Decision.load(folder / "figures.json")
+    plain = [replace(each, how_computed=None) for each in (found, finished.decision)]
+    assert plain[0] == plain[1]
+    assert (folder / "bias.json").read_bytes() == (finished.folder / "bias.json").read_bytes()
+    features = ut.read_log(made.log, documents=made.documents).features
+    scores = [
+        ut.load(place / "ranker.untilt").predict(features) for place in (folder, finished.folder)
+    ]
+    assert np.array_equal(*scores)
+    tables = [
+        sorted(p.name for p in (place / "tables").iterdir()) for place in (folder, finished.folder)
+    ]
+    assert tables[0] == tables[1]
+    assert not [path for path in folder.rglob(".*-*") if path.is_file()]
+
+
+def test_killed_while_reading_training_and_writing(made, finished, tmp_path):
+    folder = tmp_path / "run"
+    kills = [
+        killed_when(made, folder, appears(folder, "work/.log-*")),
+        killed_when(made, folder, appears(folder, "work/candidates/*.untilt")),
+        killed_when(made, folder, appears(folder, "work/steps/judge.json")),
+    ]
+    assert any(kills)
+    check_same(made, folder, finished)
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments(made, finished, tmp_path):
+    folder, rng = tmp_path / "run", random.Random(0)
+    kills = sum(killed_when(made, folder, after(rng.uniform(0.5, 12.0))) for _ in range(10))
+    assert kills >= 1
+    check_same(made, folder, finished)

@@ -1,0 +1,135 @@
+"""Changed options redo just what depends on them, changed input everything; one run at a time."""
+
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import untilt as ut
+from untilt.errors import OptionError
+from untilt.workflow.lock import locked
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """The folder of a finished run, to be changed."""
+    return shutil.copytree(finished.folder, tmp_path / "run")
+
+
+def resumed(made, folder, small_options, **changed):
+    options = {**small_options, **changed}
+    return ut.run(made.log, folder, documents=made.documents, **options).resumed
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"),
+    [
+        ({"metric": "arp"}, ("read", "audit", "split", "bias", "plan")),
+        ({"trees": 9}, ("read", "audit", "split", "bias")),
+        ({"bias": "power-law:1"}, ("read", "audit", "split")),
+        ({"test_share": 0.25}, ("read", "audit")),
+        ({"title": "another"}, ("read", "audit", "split", "bias", "plan", "rankers", "judge")),
+        ({"missing": 0.0}, ()),
+    ],
+)
+def test_a_changed_option(made, copy, small_options, changed, kept):
+    assert resumed(made, copy, small_options, **changed) == kept
+
+
+def test_going_back_to_the_old_options_trains_nothing(made, copy, small_options, monkeypatch):
+    assert "rankers" not in resumed(made, copy, small_options, metric="arp")
+    monkeypatch.setattr(
+        "untilt.evaluation.select_fit._fit_one", lambda *_: pytest.fail("a ranker was trained")
+    )
+    assert "rankers" not in resumed(made, copy, small_options)
+
+
+def test_a_touched_file_is_no_changed_file(made, copy, small_options):
+    made.log.touch()
+    assert "read" in resumed(made, copy, small_options)
+
+
+def test_a_changed_file_changes_everything(made, copy, small_options, tmp_path):
+    other = ut.read_log(made.log, documents=made.documents).take(np.arange(2000))
+    ut.write_log(other, tmp_path / "clicks.parquet", documents=tmp_path / "documents.parquet")
+    again = ut.run(
+        tmp_path / "clicks.parquet",
+        copy,
+        documents=tmp_path / "documents.parquet",
+        **small_options,
+    )
+    assert again.resumed == ()
+    assert again.decision.log.sessions == other.n_sessions
+
+
+@pytest.mark.parametrize("name", ["ranker.untilt", "bias.json", "figures.json", "report.html"])
+def test_a_lost_file_is_made_again(made, copy, small_options, name):
+    before = (copy / name).read_bytes()
+    (copy / name).unlink()
+    resumed(made, copy, small_options)
+    if name in ("ranker.untilt", "bias.json"):
+        assert (copy / name).read_bytes() == before
+    assert (copy / name).exists()
+
+
+def test_a_damaged_step_is_done_again(made, copy, finished, small_options):
+    (copy / "work" / "steps" / "judge.json").write_text('{"key": ')
+    found = ut.run(made.log, copy, documents=made.documents, **small_options)
+    assert "judge" not in found.resumed
+    assert found.decision.rankers == finished.decision.rankers
+
+
+def test_what_a_kill_left_half_written_is_removed(made, copy, small_options):
+    left = [copy / ".report-a1b2c3d4.html", copy / "work" / "candidates" / ".0f-abcdefgh.untilt"]
+    for path in left:
+        path.write_text("half")
+    ours = copy / ".gitignore"
+    ours.write_text("*")
+    resumed(made, copy, small_options)
+    assert not any(path.exists() for path in left)
+    assert ours.exists()
+
+
+# ---- one at a time
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from untilt.workflow.lock import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(tmp_path):
+    path = tmp_path / "run" / "work" / "lock"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        wanted = f"another run works in .*process {holder.pid}"
+        with pytest.raises(OptionError, match=wanted), locked(path):
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+        assert holder.stdout is not None
+        holder.stdout.close()
+    start = time.monotonic()
+    with locked(path):
+        assert time.monotonic() - start < 5
+    with locked(path):
+        pass
+
+
+def test_files_of_somebody_else_are_not_overwritten(made, tmp_path):
+    (tmp_path / "bias.json").write_text("mine")
+    with pytest.raises(OptionError, match=r"holds bias\.json, and no run wrote it"):
+        ut.run(made.log, tmp_path)
+    assert (tmp_path / "bias.json").read_text() == "mine"
+    with pytest.raises(OptionError, match="is a file"):
+        ut.run(made.log, tmp_path / "bias.json")

@@ -1,0 +1,121 @@
+"""Options: one list of names, checked before any work; TOML and lengths of time."""
+
+import pytest
+
+import untilt as ut
+from untilt.errors import FileFormatError, OptionError
+from untilt.workflow.config import config_text, read_config
+from untilt.workflow.duration import duration_text, seconds_of
+from untilt.workflow.options import USUAL, Options, RunOptions, options_of
+from untilt.workflow.plan_step import Plan, Speed, fitted_plan
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metrik": "arp"}, "has no option 'metrik'. Did you mean 'metric'"),
+        ({"method": "balansed"}, "method must be one of .* Did you mean 'balanced'"),
+        ({"metric": "ndgc@10"}, "no metric 'ndgc'. Did you mean 'ndcg'"),
+        ({"evaluator": "snip"}, "evaluator must be one of .* Did you mean 'snips'"),
+        ({"bias": "all-pears"}, "no such file. Did you mean 'all-pairs'"),
+        ({"bias": "power-law:x"}, "power-law needs a number"),
+        ({"bias": 3}, "bias must be 'auto'.* Got int"),
+        ({"fallback": "pivot-swap"}, "a given curve is one of power-law"),
+        ({"time_limit": "ten minutes"}, "such as 90s, 10m or 1h30m. Got 'ten minutes'"),
+        ({"time_limit": 0}, "time_limit must be above 0"),
+        ({"trees": 0}, "trees must be a whole number of at least 1. Got 0"),
+        ({"test_share": 1.5}, "test_share must lie between 0 and 1"),
+        ({"test_share": 0.5, "valid_share": 0.5}, "leave too little to learn from"),
+        ({"level": 95}, "level must lie between 0 and 1"),
+        ({"clip": "some"}, "clip must be 'auto' or a number"),
+    ],
+)
+def test_a_wrong_option_is_told_before_anything_is_read(options, message, tmp_path):
+    with pytest.raises(OptionError, match=message):
+        ut.run(tmp_path / "no such log", tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_typed_names_are_the_options():
+    assert list(Options.__annotations__) == list(RunOptions.__annotations__)
+
+
+def test_raw_clicks_are_always_among_the_methods():
+    assert options_of({"method": "prs"}).method == ("clicks", "prs")
+    assert options_of({"method": ["naive", "prs", "prs"]}).method == ("clicks", "prs")
+    assert options_of({"method": ["usual", "ips"]}).method == (*USUAL, "ips")
+
+
+def test_toml_there_and_back(tmp_path):
+    options = options_of(
+        {
+            "columns": {"query_id": "srch id", "click": 'a"b'},
+            "time-limit": "1h30m",
+            "method": ["prs"],
+            "missing": -1.5,
+            "title": "Ünïted \\ hotels",
+        }
+    )
+    path = tmp_path / "run.toml"
+    path.write_text(config_text(options, log="clicks.csv"), encoding="utf8")
+    found = read_config(path)
+    assert found.pop("log") == str(tmp_path / "clicks.csv")
+    assert options_of(found) == options
+
+
+def test_paths_in_a_file_are_relative_to_it(tmp_path):
+    (tmp_path / "bias.json").write_text("{}")
+    (tmp_path / "run.toml").write_text('log = "a.csv"\ndocuments = "b.csv"\nbias = "bias.json"\n')
+    found = read_config(tmp_path / "run.toml")
+    assert set(found.values()) == {str(tmp_path / name) for name in ("a.csv", "b.csv", "bias.json")}
+
+
+def test_unknown_keys_and_broken_files(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("tree = 3\n")
+    with pytest.raises(OptionError, match=r"unknown key 'tree'\. Did you mean 'trees'"):
+        read_config(path)
+    path.write_text("trees: 3\n")
+    with pytest.raises(FileFormatError, match="is no TOML"):
+        read_config(path)
+
+
+def test_lengths_of_time():
+    assert seconds_of("1h 30m 5s") == 3600 + 30 * 60 + 5
+    assert seconds_of("0.5d") == 43200
+    assert duration_text(seconds_of("90m")) == "1 h 30 min"
+    for wrong in ("", "m", "5 parsecs", "10m?"):
+        with pytest.raises(OptionError):
+            seconds_of(wrong)
+
+
+# ---- time limits: one second before the first tree and 0.1 s per tree; "auto" costs five trainings
+
+
+def plan(seconds, trees=300, method=("clicks", "balanced", "prs", "auto")):
+    return fitted_plan(Plan(method, trees), Speed(1.0, 0.1), seconds, limit=600)
+
+
+def test_enough_time_cuts_nothing():
+    # Eight trainings of 1 + 30 seconds.
+    assert plan(8 * 31) == Plan(("clicks", "balanced", "prs", "auto"), 300)
+
+
+def test_less_time_means_fewer_trees():
+    found = plan(8 * 21)
+    assert (found.method, found.trees) == (("clicks", "balanced", "prs", "auto"), 200)
+    assert found.cut == (
+        "For the time limit of 10 min 0 s rankers have 200 trees in place of 300.",
+    )
+
+
+def test_still_less_time_drops_the_dear_candidate_and_gives_the_rest_its_trees():
+    # 8 trainings of 100 trees take 88 seconds; without "auto" three of 250 trees take 78.
+    found = plan(78)
+    assert (found.method, found.trees) == (("clicks", "balanced", "prs"), 250)
+    assert "auto" in found.cut[1]
+
+
+def test_no_time_leaves_two_small_rankers():
+    found = plan(0.5)
+    assert (found.method, found.trees) == (("clicks", "balanced"), 10)

@@ -1,0 +1,143 @@
+"""What a run leaves: every file, and figures that belong together and are true."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import untilt as ut
+from untilt.report.decision import Decision
+from untilt.workflow.data import query_parts
+from untilt.workflow.options import RunOptions
+
+
+def test_every_file_is_there(finished):
+    found = {path.name for path in finished.folder.iterdir()}
+    assert found == {
+        *("report.html", "figures.json", "audit.json", "bias.json", "ranker.untilt", "run.toml"),
+        *("tables", "work"),
+    }
+    assert "<html" in finished.report.read_text(encoding="utf8")
+    assert Decision.load(finished.folder / "figures.json") == finished.decision
+    assert json.loads((finished.folder / "audit.json").read_text())["sessions"] == 8000
+    # Nothing half-written, and the lock let go of.
+    assert not [p for p in finished.folder.rglob(".*") if p.is_file()]
+
+
+def test_the_parts_share_no_query_and_are_all(made):
+    log = ut.read_log(made.log, documents=made.documents)
+    parts = query_parts(log, RunOptions())
+    together = np.concatenate(list(parts.values()))
+    assert sorted(together) == sorted(np.unique(log.query))
+    assert len(parts["test"]) == round(0.2 * len(together))
+
+
+def test_the_bias_is_measured_and_near_the_truth(finished, made):
+    bias, true = finished.bias, made.truth.examination / made.truth.examination[0]
+    assert finished.bias_kind == "measured"
+    assert finished.decision.examination.curves[0].name == bias.method
+    z = (bias.examination[1:] - true[1:]) / bias.std_error[1:]
+    assert np.abs(z).max() < 4
+
+
+def test_figures_can_be_had_again_with_the_library(finished, made):
+    """The difference on the report is that of `estimate` on the held-out queries."""
+    from untilt.logs.split import restrict_queries
+
+    log = ut.read_log(made.log, documents=made.documents)
+    test = restrict_queries(log, query_parts(log, RunOptions())["test"])
+    answer = finished.decision.answer
+    found = ut.estimate(
+        test,
+        {"shown": ut.shown, "new": finished.ranker},
+        finished.bias,
+        method="policy-aware",
+        tau=finished.decision.clip_curve.chosen,
+    )
+    difference = found.compare("shown")["new"]
+    assert answer.difference.value == pytest.approx(difference.value)
+    assert answer.difference.low == pytest.approx(difference.interval.low)
+    assert answer.value.value == pytest.approx(found["new"].value)
+    rates = log.ctr_by_position()
+    assert finished.decision.click_rates[0].value == pytest.approx(tuple(rates.rate))
+
+
+def test_tables_hold_what_the_report_holds(finished):
+    rankers = pq.read_table(finished.folder / "tables" / "rankers.parquet").to_pylist()
+    assert [row["ranker"] for row in rankers] == [
+        *("logged order", "raw clicks", "balanced", "linear")
+    ]
+    assert sum(row["chosen"] for row in rankers) == 1
+    moved = pq.read_table(finished.folder / "tables" / "moved.parquet").to_pydict()
+    assert len(moved["value"]) == sum(len(c.value) for c in finished.decision.moved)
+
+
+def test_new_positions_are_a_reordering(finished):
+    """Lists are full here, so that the average new position over old positions is (K + 1) / 2."""
+    for curve in finished.decision.moved:
+        depth = len(curve.position)
+        assert np.mean(curve.value) == pytest.approx((depth + 1) / 2, rel=0.02)
+
+
+def test_a_finished_run_is_not_done_again(finished, made, small_options):
+    again = ut.run(made.log, finished.folder, documents=made.documents, **small_options)
+    steps = [step.name for step in finished.decision.how_computed.steps]
+    assert again.resumed == (*steps, "report")
+    assert again.decision == finished.decision
+
+
+def test_the_written_options_are_those_of_the_run(finished, made):
+    from untilt.workflow.config import read_config
+    from untilt.workflow.options import options_of
+
+    written = read_config(finished.folder / "run.toml")
+    assert written.pop("log") == str(made.log)
+    options = options_of(written)
+    assert (options.trees, options.threads) == (8, 1)
+    assert options.method == ("clicks", "balanced", "linear")
+
+
+def test_a_log_in_memory_gives_the_same(finished, made, small_options, tmp_path):
+    log = ut.read_log(made.log, documents=made.documents)
+    memory = ut.run(log, tmp_path / "run", title=finished.decision.title, **small_options)
+    assert memory.decision.rankers == finished.decision.rankers
+    assert memory.decision.examination == finished.decision.examination
+
+
+@pytest.mark.slow
+def test_the_interval_of_the_difference_covers_the_truth(tmp_path):
+    """Twelve logs; a 95% interval misses more than 3 of 12 with probability 0.002."""
+    missed = 0
+    for seed in range(12):
+        judged = ut.make_judged(n_queries=400, n_features=8, seed=seed)
+        sim = ut.simulate(judged, "harvest", n_sessions=40_000, seed=seed)
+        options = {"trees": 40, "threads": 1, "method": ["balanced"], "seed": seed}
+        found = ut.run(sim.log, tmp_path / f"{seed}", **options).decision
+        entry = found.rankers.entries[-1]
+        ranker = ut.load(
+            tmp_path / f"{seed}" / "work" / "candidates" / balanced(tmp_path / f"{seed}")
+        )
+        true = true_difference(sim, ranker, query_parts(sim.log, RunOptions(seed=seed))["test"])
+        missed += not entry.difference.low <= true <= entry.difference.high
+    assert missed <= 3
+
+
+def balanced(folder):
+    found = json.loads((folder / "work" / "steps" / "rankers.json").read_text())["result"]
+    return next(e["file"] for e in found["candidates"] if e["method"] == "balanced")
+
+
+def true_difference(sim, ranker, queries):
+    """By the relevance that made the clicks, on the scale of position 1."""
+    log = sim.log
+    relevance = sim.truth.relevance * sim.truth.examination[0]
+    scores, sessions = ranker.predict(log.features), np.bincount(log.query, log.sessions)
+    part = log.take(np.isin(log.query, queries))
+    shown = np.sum(part.row_count * relevance[part.document] / np.log2(1 + part.position))
+    new = 0.0
+    for query in queries:
+        documents = np.unique(log.document[np.repeat(log.query, np.diff(log.indptr)) == query])
+        best = documents[np.argsort(-scores[documents], kind="stable")][:10]
+        new += sessions[query] * np.sum(relevance[best] / np.log2(2 + np.arange(len(best))))
+    return (new - shown) / sessions[queries].sum()
