@@ -79,6 +79,16 @@ def test_the_latest_sessions_can_be_held_out(folder):
     assert record["train_sessions"] == record["test_sessions"] == 3000
 
 
+def test_a_model_whose_package_is_missing_is_left_out_with_a_note(folder, monkeypatch):
+    monkeypatch.setattr("untilt.clickmodels.compare.find_spec", lambda package: None)
+    result = run(folder / "pbm.parquet", "--draws", 20)
+    assert result.exit_code == 0, result.stderr
+    assert "NCM was left out: it needs JAX" in result.stdout
+    record = facts(folder / "pbm.parquet", "--draws", 20)
+    assert record["left_out"] == ["ncm"]
+    assert len(record["models"]) == 10
+
+
 def test_a_chart(folder, tmp_path):
     path = tmp_path / "models.json"
     result = run(folder / "pbm.parquet", "--draws", 20, "--plot", path)

@@ -49,7 +49,7 @@ class NCM(ClickModel):
     say (to 0 without features). A document that was not in the log has e = 0.
 
     P(c_k = 1) without knowing the clicks is exact for lists of up to `exact_rows` rows (all
-    2^(k-1) patterns of clicks above row k; about a second for a thousand distinct lists of ten),
+    2^(k-1) patterns of clicks above row k; two seconds for a thousand distinct lists of ten),
     and a mean over `n_samples` sampled readings for longer ones.
 
     Fitted by mini-batches of distinct lists with their counts as weights, put into an order of
