@@ -81,8 +81,9 @@ def load_checkpoint(path: str | os.PathLike[str], *, fingerprint: str) -> Checkp
 
 def _arrays(path: str | os.PathLike[str]) -> dict[str, AnyArray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file.items())
+        # Opened here: NumPy leaves the file open where it turns out to be damaged.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays.items())
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise _damaged(path) from error
 
