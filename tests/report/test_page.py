@@ -186,6 +186,22 @@ def test_tables_hold_the_figures(decision):
     assert figures["importance"].table.rows == (("bm25", "70.0%"), ("age", "30.0%"))
 
 
+def test_what_rankers_are_stands_under_their_table(decision):
+    entries = tuple(replace(e, note="the one to beat") for e in decision.rankers.entries[:1])
+    data = replace(decision, rankers=replace(decision.rankers, entries=entries))
+    section = next(s for s in sections_of(data) if s.name == "rankers")
+    assert section.notes == ("logged order: the one to beat.",)
+    assert section.figures == ()  # nothing is compared with anything
+    assert section.tables[0].header == ("ranker", "DCG@10", "95% interval")
+
+
+@pytest.mark.parametrize(("method", "said"), [("", False), ("ips", False), ("clipped", True)])
+def test_a_clip_curve_by_another_method_than_the_answer_says_so(decision, method, said):
+    curve = replace(decision.clip_curve, method=method)
+    section = next(s for s in sections_of(replace(decision, clip_curve=curve)) if s.name == "clip")
+    assert ("the answer by inverse propensity scoring" in section.figures[0].caption) == said
+
+
 def test_more_curves_than_colours_are_in_the_table(decision):
     many = tuple(replace(decision.moved[0], name=f"ranker {i}") for i in range(9))
     (figure,) = next(

@@ -198,7 +198,10 @@ class Rankers:
 
 @dataclass(frozen=True)
 class ClipCurve:
-    """The estimate of one system as a function of the clip tau, and the clip chosen."""
+    """The estimate of one system as a function of the clip tau; `chosen` is the clip used.
+
+    `method`: how the curve was estimated, where it is another one than the answer's.
+    """
 
     system: str
     metric: str
@@ -209,6 +212,7 @@ class ClipCurve:
     clipped_share: tuple[float | None, ...] = ()
     chosen: float | None = None
     level: float = 0.95
+    method: str = ""
 
 
 @dataclass(frozen=True)
@@ -238,7 +242,7 @@ class MovedDocument:
 class ChangedQuery:
     """A query whose order changes much; documents in the new order.
 
-    `change`: any number by which the queries were sorted; `note` says what it is.
+    `change`: any number by which the queries were sorted; `note` says in a sentence what it is.
     """
 
     query: str

@@ -16,7 +16,7 @@ from untilt.report.page_answer import answer_view
 from untilt.report.page_parts import Figure
 from untilt.report.page_sections import sections_of
 from untilt.report.page_theme import COLOURS, CONFIG, STATIC_WIDTH, shape_path
-from untilt.report.page_words import count_of
+from untilt.report.page_words import count_of, day
 
 if TYPE_CHECKING:
     import jinja2
@@ -68,7 +68,7 @@ def _about(data: Decision) -> str:
         parts += [count_of(data.log.sessions, "session"),
                   count_of(data.log.queries, "query", "queries")]  # fmt: skip
     if data.how_computed and data.how_computed.finished:
-        parts.append(data.how_computed.finished)
+        parts.append(day(data.how_computed.finished))
     return " \u00b7 ".join(parts)
 
 

@@ -95,7 +95,7 @@ def clip_spec(curve: ClipCurve, *, description: str, y_title: str, decimals: int
         {"field": "share", "type": "quantitative", "title": "clicks clipped", "format": ".1%"},
     ]
     x = {
-        "field": "tau", "type": "quantitative", "title": "clip: smaller examination counts as this",
+        "field": "tau", "type": "quantitative", "title": "clip: what is smaller counts as this",
         "scale": {"type": "log", "nice": False}, "axis": {"grid": False, "format": "~g"},
     }  # fmt: skip
     scale = {"zero": False}

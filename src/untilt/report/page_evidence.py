@@ -1,6 +1,7 @@
 """Sections about the log's own evidence: clicks, examination, what can be compared, the clip."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from untilt.report.decision import ClipCurve, Decision, Examination, Identifiability, PositionCurve
 from untilt.report.page_charts import clip_spec, graph_spec
@@ -14,6 +15,7 @@ from untilt.report.page_words import (
     percent,
     positions_words,
     ratio_of_ends,
+    sentence,
     whole,
 )
 
@@ -38,7 +40,7 @@ def position_section(data: Decision) -> Section | None:
         "Clicks and examination by position",
         paragraphs=(paragraph,) if paragraph else (),
         figures=tuple(figures),
-        notes=(_sentence(examination.why),) if examination and examination.why else (),
+        notes=(sentence(examination.why),) if examination and examination.why else (),
     )
 
 
@@ -86,6 +88,7 @@ def _examination_figure(examination: Examination, curves: tuple[PositionCurve, .
         y_title="relative to position 1" if examination.relative else "probability",
         description=f"Examination by position{relative}. {_range_words(curves)}",
         caption=_examination_caption(examination, curves),
+        table_caption=_notes(curves),
     )
 
 
@@ -93,15 +96,11 @@ def _examination_caption(examination: Examination, curves: Sequence[PositionCurv
     banded = any(curve.low for curve in curves)
     band = f"Band: {examination.level:.0%} interval. " if banded else ""
     used = f"Used here: {curves[0].name}. " if len(curves) > 1 else ""
-    return f"{used}{band}{_notes(curves)}".strip()
+    return f"{used}{band}".strip()
 
 
 def _notes(curves: Sequence[PositionCurve]) -> str:
-    return " ".join(dict.fromkeys(_sentence(c.note) for c in curves if c.note not in ("", c.name)))
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    return " ".join(dict.fromkeys(sentence(c.note) for c in curves if c.note not in ("", c.name)))
 
 
 def _range_words(curves: Sequence[PositionCurve], *, percent_values: bool = False) -> str:
@@ -133,6 +132,7 @@ def curve_figure(
     from_zero: bool = True,
     diagonal: bool = False,
     level_line: float | None = None,
+    table_caption: str = "",
 ) -> Figure:
     """Curves with their legend and their table; the table has all, however many."""
     if len(curves) > MOST_CURVES:
@@ -148,7 +148,7 @@ def curve_figure(
         level_line=level_line,
     )
     keys = tuple(Key(curve.name, i) for i, curve in enumerate(curves[:MOST_CURVES]))
-    table = curve_table(curves, decimals, x_title)
+    table = replace(curve_table(curves, decimals, x_title), caption=table_caption)
     shown = keys if len(keys) > 1 else ()
     return Figure(name, title, spec, description, table, caption, shown)
 
@@ -225,7 +225,7 @@ def _swap_table(graph: Identifiability) -> Table | None:
 def clip_section(curve: ClipCurve, method: str = "") -> Section:
     """What clipping of weights would change; `method` is the one that gave the answer."""
     metric = metric_name(curve.metric)
-    chosen = f"The least expected error is at a clip of {number(curve.chosen, 3)}. "
+    chosen = f"The clip used here is {number(curve.chosen, 3)}. "
     low, high = min(curve.tau, default=0.0), max(curve.tau, default=0.0)
     first, last = (curve.value or (None,))[0], (curve.value or (None,))[-1]
     description = (
@@ -258,11 +258,11 @@ def clip_section(curve: ClipCurve, method: str = "") -> Section:
 def _clip_caption(curve: ClipCurve, method: str) -> str:
     parts = [f"Band: {curve.level:.0%} interval, which does not know about the bias of a clip."]
     if curve.chosen:
-        parts.append("Dashed: the clip with the least expected error.")
-    if method not in ("", "ips", "clipped"):
+        parts.append("Dashed: the clip used.")
+    if curve.method and method and curve.method != method:
         parts.append(
-            "This curve is by clipped inverse propensity scoring; the answer is by "
-            f"{method_words(method)}, so the two can lie at different heights."
+            f"This curve is by {method_words(curve.method)}, the answer by {method_words(method)}, "
+            "so the two can lie at different heights."
         )
     return " ".join(parts)
 

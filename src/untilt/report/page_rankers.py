@@ -24,6 +24,8 @@ from untilt.report.page_words import (
     percent,
     places,
     quoted,
+    sentence,
+    stopped,
     whole,
 )
 
@@ -42,7 +44,8 @@ def rankers_section(rankers: Rankers) -> Section:
     )
     figures = (_differences(rankers, compared),) if compared else ()
     return Section(
-        "rankers", "Rankers compared", (said,), figures=figures, tables=(_table(rankers),)
+        "rankers", "Rankers compared", (said,), figures=figures, tables=(_table(rankers),),
+        notes=tuple(stopped(f"{e.name}: {e.note}") for e in rankers.entries if e.note),
     )  # fmt: skip
 
 
@@ -81,18 +84,17 @@ def _table(rankers: Rankers) -> Table:
             number(entry.difference.value, other, signed=True) if entry.difference else "",
             interval(entry.difference, other, signed=True) if entry.difference else "",
             {True: "yes", False: "no", None: ""}[entry.decided],
-            entry.note,
         )
         for entry in rankers.entries
     )
     ends = f"{rankers.level:.0%} interval"
-    header = ("ranker", metric_name(rankers.metric), ends, "difference", ends, "decided", "note")
+    header = ("ranker", metric_name(rankers.metric), ends, "difference", ends, "decided")
     keep = [j for j in range(len(header)) if j < 3 or any(row[j] for row in rows)]
     return Table(
         tuple(header[j] for j in keep),
         tuple(tuple(row[j] for j in keep) for row in rows),
         "Estimates per session",
-        text_columns=tuple(i for i, j in enumerate(keep) if j in (0, 5, 6)),
+        text_columns=tuple(i for i, j in enumerate(keep) if j in (0, 5)),
         marked=tuple(i for i, entry in enumerate(rankers.entries) if entry.chosen),
     )
 
@@ -158,7 +160,7 @@ def changed_section(changed: tuple[ChangedQuery, ...]) -> Section:
     note = next((query.note for query in changed if query.note), "")
     said = "Read some of them: does the new order look right to someone who knows the queries?"
     tables = tuple(_query_table(query, opened=i == 0) for i, query in enumerate(changed))
-    extra = f" Change: {note}." if note else ""
+    extra = f" {sentence(note)}" if note else ""
     return Section(
         "changed", "Queries whose order changes most", (said + extra,), tables=tables
     )  # fmt: skip

@@ -16,14 +16,14 @@ from untilt.report.page_rankers import (
     moved_section,
     rankers_section,
 )
-from untilt.report.page_words import count_of, number, percent, whole
+from untilt.report.page_words import count_of, number, percent, stopped, whole
 
 
 def sections_of(data: Decision) -> tuple[Section, ...]:
     """Everything below the answer."""
     found = (
         _how_sure(data) if data.how_sure else None,
-        _log(data.log) if data.log else None,
+        _log(data.log, data.title) if data.log else None,
         position_section(data),
         identifiability_section(data.identifiability) if data.identifiability else None,
         rankers_section(data.rankers) if data.rankers else None,
@@ -80,7 +80,7 @@ def _sure_facts(sure: HowSure) -> list[Fact]:
     return facts
 
 
-def _log(log: LogShape) -> Section:
+def _log(log: LogShape, title: str) -> Section:
     per_session = log.clicks / log.sessions if log.sessions else None
     facts = [
         Fact("Sessions", whole(log.sessions), _lists(log)),
@@ -102,7 +102,7 @@ def _log(log: LogShape) -> Section:
     return Section(
         "log",
         "What the log looks like",
-        paragraphs=(f"All of this is from {log.name}.",) if log.name else (),
+        paragraphs=(f"All of this is from {log.name}.",) if log.name not in ("", title) else (),
         facts=tuple(facts),
         small_tables=tuple(table for table in tables if table),
         notes=log.notes,
@@ -123,7 +123,7 @@ def _counts(caption: str, what: str, unit: str, counts: Mapping[str, int]) -> Ta
 
 
 def _warnings(warnings: tuple[str, ...]) -> Section:
-    return Section("warnings", "Warnings", cautions=warnings)
+    return Section("warnings", "Warnings", cautions=tuple(map(stopped, warnings)))
 
 
 def _how_computed(done: HowComputed) -> Section:
@@ -135,14 +135,18 @@ def _how_computed(done: HowComputed) -> Section:
     }
     about = tuple((name, text) for name, text in said.items() if text)
     sizes = tuple((name, whole(n)) for name, n in done.sizes.items())
-    small = (
-        Table(("option", "value"), tuple(done.options.items()), "Options", text_columns=(0, 1)),
-        Table(("what", "how many"), sizes, "Sizes"),
-        Table(("package", "version"), tuple(done.versions.items()), "Versions"),
-    )
+    options = tuple(done.options.items())
+    steps = _steps(done.steps)
+    wide, narrow = ((steps,), ()) if len(steps.header) > 2 else ((), (steps,))
     tables = (
         Table(("", ""), about, "The run", text_columns=(0, 1)),
-        _steps(done.steps),
+        *wide,
+        Table(("option", "value"), options, "All options", text_columns=(0, 1), folded=True),
+    )
+    small = (
+        *narrow,
+        Table(("what", "how many"), sizes, "Sizes"),
+        Table(("package", "version"), tuple(done.versions.items()), "Versions"),
     )
     return Section(
         "computed",

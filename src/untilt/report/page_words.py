@@ -3,9 +3,14 @@
 import math
 import re
 from collections.abc import Iterable
+from datetime import datetime
 
 from untilt.report.decision import Answer, PositionCurve, Value
 
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
 MINUS, DASH, TO = "\u2212", "\u2013", " to "
 UNKNOWN = DASH
 
@@ -172,6 +177,31 @@ def positions_words(positions: Iterable[int]) -> str:
         else:
             runs.append([k])
     return ", ".join(f"{r[0]}{DASH}{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)
+
+
+def sentence(text: str) -> str:
+    """
+    >>> sentence("an end is missing")
+    'An end is missing.'
+    """
+    return text[:1].upper() + stopped(text[1:])
+
+
+def stopped(text: str) -> str:
+    """With a full stop, the first letter as it is: it may begin a name."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def day(time: str) -> str:
+    """
+    >>> day("2026-11-05T12:07:43+00:00"), day("last week")
+    ('5 November 2026', 'last week')
+    """
+    try:
+        read = datetime.fromisoformat(time)
+    except ValueError:
+        return time
+    return f"{read.day} {MONTHS[read.month - 1]} {read.year}"
 
 
 def count_of(n: int, one: str, many: str = "") -> str:
