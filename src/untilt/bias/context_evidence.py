@@ -20,13 +20,11 @@ class Contexts:
     """Distinct contexts, and which of them each list was seen in.
 
     values : (contexts, d) float64; of_list : (lists,) index; sessions : (contexts,)
-    names : (d,) what the columns are called
     """
 
     values: FloatArray
     of_list: IntArray
     sessions: FloatArray
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +59,14 @@ def contexts_of(log: ClickLog, context: Any, *, per: str) -> Contexts:
         given = _as_table(context, log.n_queries if per == "query" else log.n_lists, per)
     row_of_list = log.query if per == "query" else np.arange(log.n_lists)
     _check_finite(given, row_of_list, per)
-    values, of_list = np.unique(given[row_of_list], axis=0, return_inverse=True)
-    of_list = of_list.ravel()
+    used = np.zeros(len(given), dtype=bool)
+    used[row_of_list] = True
+    values, of_used = np.unique(given[used], axis=0, return_inverse=True)
+    of_row = np.zeros(len(given), dtype=np.int64)
+    of_row[used] = of_used.ravel()
+    of_list = of_row[row_of_list]
     sessions = np.bincount(of_list, weights=log.sessions, minlength=len(values))
-    names = tuple(f"x{j + 1}" for j in range(given.shape[1]))
-    return Contexts(handed_over(values), handed_over(of_list), handed_over(sessions), names)
+    return Contexts(handed_over(values), handed_over(of_list), handed_over(sessions))
 
 
 def context_cells(log: ClickLog, contexts: Contexts) -> tuple[Cells, IntArray]:

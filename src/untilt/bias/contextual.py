@@ -213,7 +213,7 @@ def _to_depth(log: ClickLog, contexts: Contexts, depth: int | None) -> tuple[Cli
     left = np.flatnonzero(ragged.lengths(kept_rows) > 0)  # as log.top leaves them
     cut, of_list = log.top(depth), contexts.of_list[left]
     sessions = np.bincount(of_list, weights=cut.sessions, minlength=len(contexts.values))
-    return cut, Contexts(contexts.values, of_list, sessions, contexts.names)
+    return cut, Contexts(contexts.values, of_list, sessions)
 
 
 def _normalisation(contexts: Contexts) -> tuple[FloatArray, FloatArray]:
