@@ -197,8 +197,9 @@ def decided(kind, rows, more="", noise=0.001):
         ("falls", ["b"], "at = [0, 1]", 0.2, HOLDS),
         ("rises", ["b"], "at = [2, 0]", 0.4, HOLDS),  # in the order of `at`
         ("gains-more", ["a", "b"], "", 0.2, HOLDS),
-        ("similar", ["a", "b"], "at = [0]\nmargin = 0.15", 0.05, HOLDS),
-        ("similar", ["a", "b"], "at = [0]\nmargin = 0.05", -0.05, FAILS),
+        ("similar", ["a", "b"], "at = [0]\nmargin = 0.15", 0.1, HOLDS),
+        ("similar", ["a", "b"], "at = [0]\nmargin = 0.05", 0.1, FAILS),
+        ("similar", ["a", "b"], "at = [0]\nmargin = 0.1", 0.1, OPEN),
         ("closer", ["b", "a"], 'target = "f"', (0.2 + 0.1 + 0.0 - 0.1 - 0.1 - 0.3) / 3, FAILS),
     ],
 )
@@ -217,6 +218,13 @@ def test_better_than_all_is_decided_by_the_nearest():
 
 def test_a_noisy_difference_stays_open():
     assert decided("above", ["a", "b"], "at = [0]", noise=0.1).verdict == OPEN
+
+
+def test_one_gap_is_larger_than_another():
+    found = decided("larger-gap", ["a", "b", "f", "b"], "at = [1]")
+    # at 1: a - b = 0.8 - 0.6, f - b = 0.7 - 0.6
+    assert found.value == pytest.approx(0.1, abs=0.004)
+    assert (found.verdict, found.against) == (HOLDS, "")
 
 
 def test_one_run_decides_nothing():

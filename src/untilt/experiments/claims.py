@@ -1,4 +1,7 @@
-"""The documents' claims put to the test: one number per run that is positive where they hold."""
+"""The documents' claims put to the test: one number per run that is positive where they hold.
+
+"similar" is the exception: there the number is a difference that should be within a margin.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,13 +56,14 @@ def _verdict(summary: Summary, claim: Claim) -> Verdict | None:
             candidates.append((float(np.mean(values)), other, np.array(values)))
     if not candidates:
         return None
-    # "Better than all others" is decided by the other that comes nearest.
+    # "Better than all others" is decided by the other that comes nearest; "like all others"
+    # names one other only.
     _, against, by_run_of_it = min(candidates, key=lambda candidate: candidate[0])
     mean = weighted_mean(by_run_of_it)
     interval = mean.interval(LEVEL) if mean.n > 1 else None
     return Verdict(
         claim=claim,
-        verdict=_decided(interval),
+        verdict=_decided(claim, interval),
         value=mean.value,
         interval=interval,
         n_runs=mean.n,
@@ -67,10 +71,14 @@ def _verdict(summary: Summary, claim: Claim) -> Verdict | None:
     )
 
 
-def _decided(interval: Interval | None) -> str:
-    if interval is None or interval.low <= 0 <= interval.high:
+def _decided(claim: Claim, interval: Interval | None) -> str:
+    if interval is None:
         return OPEN
-    return HOLDS if interval.low > 0 else FAILS
+    low, high, margin = interval.low, interval.high, claim.margin
+    if claim.kind == "similar":  # the whole interval within the margin, or beyond it
+        inside, outside = -margin <= low and high <= margin, low > margin or high < -margin
+        return HOLDS if inside else FAILS if outside else OPEN
+    return HOLDS if low > 0 else FAILS if high < 0 else OPEN
 
 
 def _by_run(summary: Summary, claim: Claim, panel: Panel, other: str) -> list[float]:
@@ -115,9 +123,9 @@ def _below(claim: Claim, own: Series, other: Series, target: Series) -> float | 
     return None if difference is None else -difference
 
 
-def _similar(claim: Claim, own: Series, other: Series, __: Series) -> float | None:
-    """The margin less the distance; without another row, the distance from 0."""
-    return _mean([claim.margin - abs(own[x] - other.get(x, 0.0)) for x in own])
+def _similar(_: Claim, own: Series, other: Series, __: Series) -> float | None:
+    """Mean difference; without another row, the distance from 0."""
+    return _mean([own[x] - other.get(x, 0.0) for x in own])
 
 
 def _rises(claim: Claim, own: Series, _: Series, __: Series) -> float | None:

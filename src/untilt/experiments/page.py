@@ -91,8 +91,10 @@ def setting(what: Plan, summary: Summary) -> str:
         data = f"At most {what.most_queries:,} queries"
     runs = f"{n_runs} runs (folds x seeds)" if what.source.folds > 1 else f"{n_runs} seeds"
     trees = f", {size.trees} trees" if _has_trees(what.experiment) else ""
+    done, total = len(what.finished()), len(what.cells)
+    part = "" if done == total else f" Unfinished: {done:,} of {total:,} cells."
     return (
-        f"{data}, {_traffic(size)}{trees}, {runs}. "
+        f"{data}, {_traffic(size)}{trees}, {runs}.{part} "
         "± is the half width of the 95% interval over runs (Student's t)."
     )
 
