@@ -173,17 +173,19 @@ def trust_step(
     p, below = model.above(*given), pairs.shown - pairs.above
     likelihood = np.dot(pairs.above, np.log(p)) + np.dot(below, np.log1p(-p))
     depth = len(examination.theta)
-    sums = [
-        np.bincount(k_i * depth + k_j, weights=w, minlength=depth**2).reshape(depth, depth)
-        for w in (
-            pairs.above * yes.preferred,
-            below * no.preferred,
-            pairs.above * yes.not_preferred,
-            below * no.not_preferred,
-        )
-    ]
+
+    def by_pair(values: FloatArray) -> FloatArray:
+        sums = np.bincount(k_i * depth + k_j, weights=values, minlength=depth**2)
+        return sums.reshape(depth, depth)
+
     preferred = pairs.above * model.preference(yes, g) + below * model.preference(no, g)
-    eps = updated_trust(*sums, before=state)
+    eps = updated_trust(
+        by_pair(pairs.above * yes.preferred),
+        by_pair(below * no.preferred),
+        by_pair(pairs.above * yes.not_preferred),
+        by_pair(below * no.not_preferred),
+        before=state,
+    )
     return eps._replace(gamma=gamma.refit(state.gamma, preferred, pairs.shown)), float(likelihood)
 
 

@@ -33,7 +33,7 @@ def _rank_svm(weighting: "Weighting | None" = None, **options: Any) -> "Ranker":
     return RankSVM(weighting, **{"max_rounds": 4, **options})
 
 
-_FEW_EPOCHS = {"widths": (8,), "epochs": 40, "learning_rate": 0.02}
+_FEW_EPOCHS: dict[str, Any] = {"widths": (8,), "epochs": 40, "learning_rate": 0.02}
 
 
 def _neural(weighting: "Weighting | None" = None, **options: Any) -> "Ranker":

@@ -8,6 +8,7 @@ from untilt._core.arrays import FloatArray
 from untilt._core.em import EMResult
 from untilt._core.suggest import check_choice
 from untilt.bias.known import as_examination
+from untilt.bias.position_bias import PositionBias
 from untilt.errors import OptionError
 from untilt.logs.clicklog import ClickLog
 from untilt.logs.judged import JudgedLists
@@ -129,6 +130,11 @@ class PairwiseTrustRanker(NetworkRanker):
 
     dropout = 0.0
     early_stopping = None
+    pair_trust_: PairTrust | None
+    bias_: PositionBias | None
+    history_: tuple[TrustEpoch, ...]
+    item_likelihood_: FloatArray
+    pair_likelihood_: FloatArray
 
     def fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn from feedback, or from labels where `data` is judged (the skyline)."""
@@ -175,7 +181,7 @@ class PairwiseTrustRanker(NetworkRanker):
             seed=self.seed,
         )
         self._keep(found.trust)
-        self.history_: tuple[TrustEpoch, ...] = found.history
+        self.history_ = found.history
         self.losses_ = np.array([epoch.ranking_loss for epoch in found.history])
         return found.layers, found.trust.status
 

@@ -76,7 +76,11 @@ def fit_online(
             history.append(_epoch(told, float(slates.sessions.sum()), optimiser))
     found = jax.tree.map(np.asarray, jax.device_get((params["ranker"], tables)))
     status = f"{schedule.epochs} epochs of mini-batch EM, {t} steps"
-    return OnlineFit(found[0], PairTrust(*found[1], status=status), tuple(history))
+    tables = found[1]
+    trust = PairTrust(
+        tables.theta, tables.theta_minus, tables.eps_plus, tables.eps_minus, status=status
+    )
+    return OnlineFit(found[0], trust, tuple(history))
 
 
 def slate_batches(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.em import EMResult
 from untilt._core.random import Seed, child_generator
 from untilt.networks.jax_layers import apply_layers, jax_modules, start_layers, sum_of_squares
@@ -97,11 +97,11 @@ def regressions_for(
     if relevance == "linear":
         x = features.astype(np.float64)
         return LogisticRegression(x[slates.row]), LogisticRegression(x[row_i] - x[row_j])
-    shape = {"widths": widths, "activation": activation}
-    return (
-        NetworkRegression(features, slates.row, None, seed=child_generator(seed, 4), **shape),
-        NetworkRegression(features, row_i, row_j, seed=child_generator(seed, 5), **shape),
-    )
+
+    def network(i: IntArray, j: IntArray | None, path: int) -> NetworkRegression:
+        return NetworkRegression(features, i, j, widths, activation, child_generator(seed, path))
+
+    return network(slates.row, None, 4), network(row_i, row_j, 5)
 
 
 def weights_of_pairs(slates: TrustSlates, fit: WholeFit, loss: str, clip: float) -> FloatArray:
