@@ -8,12 +8,17 @@ from typer.testing import CliRunner
 
 from untilt.cli import demo_steps
 from untilt.cli.main import app
+from untilt.report.decision import Decision
+
+SMALL = demo_steps.Size(queries=300, features=8, sessions=25_000, trees=20)
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("demo") / "pictures"
-    result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(folder), "--json"])
+    folder = tmp_path_factory.mktemp("demo") / "results"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo_steps, "QUICK", SMALL)
+        result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(folder), "--json"])
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout), folder
 
@@ -24,41 +29,41 @@ def test_clicks_fall_faster_than_relevance(demo):
     assert rate[0] / rate[-1] > 5 * relevance[0] / relevance[-1]
 
 
-def test_every_lesson_beats_the_one_before(demo):
+def test_the_bias_is_measured_and_near_the_truth(demo):
+    found, _ = demo
+    assert found["bias_kind"] == "measured"
+    for estimated, true in zip(*found["examination"].values(), strict=True):
+        assert estimated == pytest.approx(true, rel=0.5)
+
+
+def test_what_clicks_promise_labels_confirm(demo):
     found, _ = demo
     value = {name: entry["value"] for name, entry in found["quality"].items()}
     assert list(value) == [
-        *(
-            "random order",
-            "shown order",
-            "raw clicks",
-            "clicks, IPS",
-            "clicks, PRS",
-            "clicks, pairwise debiasing",
-            "labels",
-        ),
+        *("random order", "a logged order", "raw clicks"),
+        *("balanced", "prs", "pairwise-debiasing", "labels"),
     ]
-    assert value["random order"] < value["shown order"] < value["raw clicks"] < value["labels"]
-    assert value["clicks, PRS"] > value["raw clicks"]
+    assert found["verdict"] == "better"
+    assert found["answer"]["low"] > 0
+    assert max(value["random order"], value["a logged order"]) < value[found["chosen"]]
+    assert value["raw clicks"] < value["labels"]
     assert found["share_of_gap"] == pytest.approx(
-        (value["clicks, PRS"] - value["raw clicks"]) / (value["labels"] - value["raw clicks"])
+        (value[found["chosen"]] - value["raw clicks"]) / (value["labels"] - value["raw clicks"])
     )
 
 
-def test_pictures_are_written(demo):
+def test_the_report_is_written(demo):
     found, folder = demo
-    assert sorted(path.name for path in folder.iterdir()) == [
-        *("clicks.png", "demo.html", "quality.png"),
-    ]
-    assert [str(folder / name) for name in ("clicks.png", "quality.png", "demo.html")] == (
-        found["files"]
-    )
+    assert found["report"] == str(folder / "report.html")
+    assert "untilt demo" in (folder / "report.html").read_text(encoding="utf8")
+    assert Decision.load(folder / "figures.json").answer.new == found["chosen"]
 
 
-def test_people_are_led_through_the_steps(tmp_path, monkeypatch):
-    tiny = demo_steps.Size(queries=120, features=6, sessions=3000, trees=3)
+def test_people_are_led_through_the_steps_to_the_report(tmp_path, monkeypatch):
+    tiny = demo_steps.Size(queries=200, features=6, sessions=6000, trees=3)
     monkeypatch.setattr(demo_steps, "QUICK", tiny)
     result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.stderr
     assert re.findall(r"^(\d)\. ", result.stdout, flags=re.M) == ["1", "2", "3", "4", "5", "6"]
     assert "ndcg@10" in result.stdout
+    assert "report.html" in result.stdout.splitlines()[-1] + result.stdout.splitlines()[-2]

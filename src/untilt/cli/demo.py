@@ -12,15 +12,15 @@ from untilt.cli.options import AsJson, Seed, Verbose
 def demo(
     quick: Annotated[bool, typer.Option("--quick", help="Less data: seconds, rougher.")] = False,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the pictures go.")
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the results go.")
     ] = Path("untilt-demo"),
     seed: Seed = 0,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show every step on data made here: clicks, their tilt, and a ranker without it.
+    """Show every step on data made here: clicks, their tilt, a ranker without it, and a report.
 
-    Nothing is needed and nothing is fetched. Takes under a minute and a half.
+    Nothing is needed and nothing is fetched. Takes about half a minute.
 
     Example: [bold]untilt demo --quick[/bold]
     """

@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,17 +12,18 @@ from untilt._core.progress import progress
 from untilt._core.random import child_generator
 from untilt.cli.console import Output
 from untilt.cli.rates import rates_record, rates_table
+from untilt.cli.run import answer_text
 from untilt.evaluation.judged import Evaluation, evaluate
-from untilt.logs.clicklog import ClickLog
 from untilt.logs.judged import JudgedLists
 from untilt.rankers.lambdamart import LambdaMART
-from untilt.report.charts import Curve, interval_chart, position_chart, save_chart, stacked
 from untilt.simulation.simulate import Simulation, simulate
 from untilt.simulation.synthetic import make_judged
-from untilt.weighting import IPS, PRS, PairwiseDebiasing, Weighting
+from untilt.workflow.candidates import RAW
+from untilt.workflow.result import RunResult
+from untilt.workflow.run import run as run_job
 
 METRIC = "ndcg@10"
-UNBIASED = "clicks, PRS"
+METHODS = ("balanced", "prs", "pairwise-debiasing")
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,8 @@ class Size:
     trees: int
 
 
-FULL = Size(queries=1000, features=30, sessions=100_000, trees=50)
-QUICK = Size(queries=300, features=15, sessions=20_000, trees=25)
+FULL = Size(queries=1500, features=30, sessions=150_000, trees=60)
+QUICK = Size(queries=500, features=12, sessions=40_000, trees=25)
 
 
 def run(out: Output, size: Size, folder: Path, *, seed: int) -> None:
@@ -44,13 +46,12 @@ def run(out: Output, size: Size, folder: Path, *, seed: int) -> None:
     train, test = make_data(out, size, seed)
     simulation = make_clicks(out, train, size, seed)
     look_at_clicks(out, simulation)
-    found = judge_shown_order(out, simulation, test, seed)
-    found |= train_rankers(out, simulation, test, size, seed)
-    compare(out, found)
-    draw(out, simulation, found, folder)
+    found = decide(out, simulation, size, folder, seed)
+    compare_curves(out, simulation, found)
+    compare_with_labels(out, simulation, found, test, size, seed)
     seconds = time.monotonic() - started
-    out.record(seconds=seconds)
-    out.say(f"\nDone in {seconds:.0f} s.")
+    out.record(seconds=seconds, report=found.report)
+    out.say(f"\nDone in {seconds:.0f} s. The report of step 4: {found.report}")
 
 
 def make_data(out: Output, size: Size, seed: int) -> tuple[JudgedLists, JudgedLists]:
@@ -61,23 +62,23 @@ def make_data(out: Output, size: Size, seed: int) -> tuple[JudgedLists, JudgedLi
     out.heading("1. Data, made here")
     out.say(
         f"{judged.n_queries:,} queries with {len(judged):,} documents, each with {size.features} "
-        f"features and a label from 0 to 4. {test.n_queries:,} queries are set aside for the test."
+        f"features and a label from 0 to 4. {test.n_queries:,} queries are set aside for the end."
     )
     out.record(queries=judged.n_queries, documents=len(judged), test_queries=test.n_queries)
     return train, test
 
 
 def make_clicks(out: Output, train: JudgedLists, size: Size, seed: int) -> Simulation:
-    """Sessions of simulated readers on the lists of a weak ranker."""
+    """Sessions of simulated readers on the lists of three weak rankers."""
     with progress("simulating clicks"):
-        simulation = simulate(train, "dla", n_sessions=size.sessions, seed=seed)
+        simulation = simulate(train, "harvest", n_sessions=size.sessions, seed=seed)
     log = simulation.log
     out.heading("2. Clicks")
     out.say(
-        f"A weak ranker, trained on the labels of {len(simulation.truth.training_queries)} "
-        f"queries, shows its top {log.depth} in {log.n_sessions:,} sessions. Readers look at a "
-        f"position with a probability that falls from {simulation.truth.examination[0]:.2f} to "
-        f"{simulation.truth.examination[-1]:.2f}, and click on what looks relevant."
+        f"{len(log.ranker_names)} weak rankers share the traffic and show their top {log.depth} in "
+        f"{log.n_sessions:,} sessions. Readers look at a position with a probability that falls "
+        f"from {simulation.truth.examination[0]:.2f} to {simulation.truth.examination[-1]:.2f}, "
+        "and click on what looks relevant. From here on only the log is known, as in real life."
     )
     out.record(sessions=log.n_sessions, distinct_lists=log.n_lists)
     return simulation
@@ -97,104 +98,95 @@ def look_at_clicks(out: Output, simulation: Simulation) -> None:
     out.record(click_rates=rates_record(rates), relevance_by_position=relevance)
 
 
-def judge_shown_order(
-    out: Output, simulation: Simulation, test: JudgedLists, seed: int
-) -> dict[str, Evaluation]:
-    """The quality of the lists that were shown, by the labels of queries set aside."""
-    anything = child_generator(seed, 1).random(len(test))
-    found = {
-        "random order": evaluate(test, anything, METRIC),
-        "shown order": evaluate(test, simulation.truth.rankers[0], METRIC),
-    }
-    out.heading("4. How good is the shown order?")
-    by_chance, shown = (evaluation[METRIC].value for evaluation in found.values())
-    out.say(
-        f"By the labels of the test queries its {METRIC} is {shown:.3f} "
-        f"(1 is perfect, a random order has {by_chance:.3f})."
+def decide(out: Output, simulation: Simulation, size: Size, folder: Path, seed: int) -> RunResult:
+    """What `untilt run` does with a log: nothing of the truth is used."""
+    out.heading("4. From the log to a decision, as `untilt run LOG` does it")
+    found = run_job(
+        simulation.log,
+        folder,
+        trees=size.trees,
+        method=METHODS,
+        seed=seed,
+        title="untilt demo",
+        command="untilt demo",
+        tell=lambda sentence: out.say(f"  {sentence}"),
+    )
+    decision = found.decision
+    assert decision.rankers is not None
+    out.say(f"\n{decision.rankers.metric} per session on held-out queries, by clicks (* chosen):")
+    out.table(("ranker", "value", "to logged order", "interval"), found.rows())
+    out.say(answer_text(found))
+    out.record(
+        answer=None if decision.answer is None else vars(decision.answer.difference),
+        verdict=None if decision.answer is None else decision.answer.verdict,
+        chosen=None if decision.answer is None else decision.answer.new,
+        bias_kind=found.bias_kind,
+        warnings=list(found.warnings),
+        files=sorted(str(path) for path in found.folder.iterdir() if path.is_file()),
     )
     return found
 
 
-def train_rankers(
-    out: Output, simulation: Simulation, test: JudgedLists, size: Size, seed: int
-) -> dict[str, Evaluation]:
-    """The same learner on raw clicks, on clicks with the bias taken out, and on labels."""
-    out.heading("5. Five rankers: the same trees, other lessons")
-    out.say(
-        "LambdaMART learns from raw clicks; from clicks with the bias taken out in three ways, by "
-        "inverse propensities (IPS) and propensity ratios (PRS), both given the true curve of step "
-        "2, and by pairwise debiasing, which is given none; and from labels, which real logs do "
-        "not have."
-    )
-    log, truth = simulation.log, simulation.truth
-    lessons: dict[str, tuple[Weighting | None, ClickLog | JudgedLists]] = {
-        "raw clicks": (None, log),
-        "clicks, IPS": (IPS(truth.bias), log),
-        UNBIASED: (PRS(truth.bias), log),
-        "clicks, pairwise debiasing": (PairwiseDebiasing(), log),
-        "labels": (None, truth.judged),
-    }
-    found = {}
-    for name, (weighting, data) in lessons.items():
-        with progress(f"training on {name}"):
-            ranker = LambdaMART(weighting, n_trees=size.trees, seed=seed).fit(data)
-        found[name] = evaluate(test, ranker, METRIC)
-        out.detail(f"{name}: {found[name][METRIC]!r}")
-    return found
+def compare_curves(out: Output, simulation: Simulation, found: RunResult) -> None:
+    """The estimated examination beside the one that made the clicks."""
+    bias, truth = found.bias, simulation.truth.examination
+    true = truth[: bias.depth] / truth[0]
+    out.heading(f"5. Was it right? Examination by {bias.method}, against the truth")
+    rows = []
+    for k, (estimate, value) in enumerate(zip(bias.examination, true, strict=True), start=1):
+        interval = bias.interval(k)
+        rows.append(
+            (
+                f"{k:>8}",
+                f"{estimate:.3f}",
+                f"[{interval.low:.3f}, {interval.high:.3f}]",
+                f"{value:.3f}",
+            )
+        )
+    out.table(("position", "estimated", "95% interval", "true"), rows)
+    out.record(examination={"estimated": bias.examination, "true": true})
 
 
-def compare(out: Output, found: dict[str, Evaluation]) -> None:
-    """All orders side by side, and how much of the gap between clicks and labels was closed."""
-    estimates = {name: evaluation[METRIC] for name, evaluation in found.items()}
+def compare_with_labels(
+    out: Output, simulation: Simulation, found: RunResult, test: JudgedLists, size: Size, seed: int
+) -> None:
+    """All orders by the labels of queries set aside, and how much of the gap was closed."""
+    quality = _quality(simulation, found, test, size, seed)
+    estimates = {name: each[METRIC] for name, each in quality.items()}
+    answer = found.decision.answer
+    chosen = RAW if answer is None else answer.new
+    out.heading("6. Was it better? By the labels of queries set aside, which real logs do not have")
     out.table(
-        ("", METRIC, "95% interval"),
+        ("ranker", METRIC, "95% interval"),
         [
-            (name, f"{e.value:.3f}", f"[{e.interval.low:.3f}, {e.interval.high:.3f}]")
+            (
+                name + (" *" if name == chosen else ""),
+                f"{e.value:.3f}",
+                f"[{e.interval.low:.3f}, {e.interval.high:.3f}]",
+            )
             for name, e in estimates.items()
         ],
     )
-    clicks, unbiased, labels = (
-        estimates[name].value for name in ("raw clicks", UNBIASED, "labels")
-    )
-    out.record(quality={name: e.to_dict()[METRIC] for name, e in found.items()})
+    out.record(quality={name: each.to_dict()[METRIC] for name, each in quality.items()})
+    clicks, new, labels = (estimates[name].value for name in (RAW, chosen, "labels"))
     if labels > clicks:
-        share = (unbiased - clicks) / (labels - clicks)
-        out.say(f"PRS closes {share:.0%} of the gap between raw clicks and labels.")
+        share = (new - clicks) / (labels - clicks)
+        out.say(f"{chosen} closes {share:.0%} of the gap between raw clicks and labels.")
         out.record(share_of_gap=share)
 
 
-def draw(out: Output, simulation: Simulation, found: dict[str, Evaluation], folder: Path) -> None:
-    """Two pictures, and one page with both that opens without a network."""
-    estimates = {name: evaluation[METRIC] for name, evaluation in found.items()}
-    clicks = position_chart(
-        {
-            "clicks per impression": Curve.of_rates(simulation.log.ctr_by_position()),
-            "how often readers look there": Curve(
-                np.arange(1, simulation.truth.depth + 1), simulation.truth.examination
-            ),
-            "relevance of what is shown": Curve(
-                np.arange(1, simulation.truth.depth + 1), _relevance_by_position(simulation)
-            ),
-        },
-        title="Clicks fall faster than relevance",
-        subtitle="band: 95% interval, clustered by query",
-        value_title="probability",
-    )
-    quality = interval_chart(
-        {name: (e.value, e.interval.low, e.interval.high) for name, e in estimates.items()},
-        title="Ranking quality on test queries",
-        subtitle="bar: 95% interval over queries",
-        value_title=METRIC,
-    )
-    with progress("drawing"):
-        files = [
-            save_chart(clicks, folder / "clicks.png"),
-            save_chart(quality, folder / "quality.png"),
-            save_chart(stacked(clicks, quality), folder / "demo.html"),
-        ]
-    out.heading("6. Pictures")
-    out.points([str(file) for file in files])
-    out.record(files=files)
+def _quality(
+    simulation: Simulation, found: RunResult, test: JudgedLists, size: Size, seed: int
+) -> dict[str, Evaluation]:
+    with progress("training on labels, to compare with"):
+        skyline = LambdaMART(n_trees=size.trees, seed=seed).fit(simulation.truth.judged)
+    orders: dict[str, Any] = {
+        "random order": child_generator(seed, 1).random(len(test)),
+        "a logged order": simulation.truth.rankers[0],
+        **found.candidates,
+        "labels": skyline,
+    }
+    return {name: evaluate(test, order, METRIC) for name, order in orders.items()}
 
 
 def _relevance_by_position(simulation: Simulation) -> FloatArray:

@@ -1,5 +1,6 @@
 """What a run leaves: one value that knows where everything lies."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,18 @@ class RunResult:
 
         path = RunFolder(self.folder).ranker
         return load(path) if path.exists() else None
+
+    @property
+    def candidates(self) -> dict[str, Any]:
+        """Every ranker that was trained, by its name in the report; none without features."""
+        from untilt.rankers.persist import load
+
+        folder = RunFolder(self.folder)
+        record = folder.work / "steps" / "rankers.json"
+        if not (folder.ranker.exists() and record.exists()):
+            return {}
+        found = json.loads(record.read_text(encoding="utf-8"))["result"]["candidates"]
+        return {each["name"]: load(folder.candidates / each["file"]) for each in found}
 
     @property
     def warnings(self) -> tuple[str, ...]:

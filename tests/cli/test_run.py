@@ -1,0 +1,136 @@
+"""`untilt run` and `untilt report`: what people and machines read, files, config, exit codes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import untilt as ut
+from untilt.cli.main import app
+
+PROGRAM = [sys.executable, "-c", "from untilt.cli.main import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    judged = ut.make_judged(n_queries=120, n_features=4, seed=7)
+    folder = tmp_path_factory.mktemp("files")
+    return ut.simulate_to_parquet(judged, folder, "harvest", n_sessions=5000, seed=7, n_threads=1)
+
+
+@pytest.fixture(scope="module")
+def config(files, tmp_path_factory):
+    """Options in a file; paths beside it."""
+    path = files.log.parent / "run.toml"
+    path.write_text(
+        'log = "clicks.parquet"\ndocuments = "documents.parquet"\nout = "from-config"\n'
+        'trees = 5\nthreads = 1\nmethod = ["balanced"]\n'
+    )
+    return path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+@pytest.fixture(scope="module")
+def finished(config):
+    result = invoke("run", "--config", config, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_json_holds_the_answer_and_the_files(finished, config):
+    folder = config.parent / "from-config"
+    assert finished["report"] == str(folder / "report.html")
+    assert finished["answer"]["verdict"] in ("better", "worse", "undecided")
+    assert finished["bias"]["kind"] == "measured"
+    assert [entry["name"] for entry in finished["rankers"]["entries"]] == [
+        *("logged order", "raw clicks", "balanced")
+    ]
+    assert {folder / "ranker.untilt", folder / "bias.json"} <= set(
+        map(type(folder), finished["files"])
+    )
+
+
+def test_people_read_steps_table_answer_and_the_path(finished, config):
+    result = invoke("run", "--config", config)
+    assert result.exit_code == 0, result.stderr
+    assert "reading the log (done by an earlier run)" in result.stdout
+    assert "logged order" in result.stdout
+    assert "dcg@10" in result.stdout
+    assert "report.html" in result.stdout.split("Report:")[1]
+
+
+def test_the_command_line_wins_over_the_file(finished, config):
+    result = invoke("run", "--config", config, "--metric", "arp", "--json")
+    assert json.loads(result.stdout)["answer"]["metric"] == "arp"
+
+
+def test_the_report_is_built_again_from_the_figures(finished, config, tmp_path):
+    folder = config.parent / "from-config"
+    page = tmp_path / "again.html"
+    result = invoke("report", folder, "--out", page, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["report"] == str(page)
+    # Inside the charts, parameters are numbered from chart to chart of one process.
+    texts = [
+        re.sub(r"<script.*?</script>", "", path.read_text(encoding="utf8"), flags=re.S)
+        for path in (page, folder / "report.html")
+    ]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) > 5000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "there is no log to read"),
+        (["run", "nowhere.parquet"], "nowhere.parquet"),
+        (["run", "LOG", "--method", "balansed"], "Did you mean 'balanced'"),
+        (["run", "LOG", "--bias", "all-pears"], "Did you mean 'all-pairs'"),
+        (["run", "LOG", "--time-limit", "soon"], "such as 90s, 10m or 1h30m"),
+        (["run", "LOG", "--column", "query"], "needs NAME=COLUMN"),
+        (["run", "LOG", "--column", "query_id=nope"], "nope"),
+        (["run", "LOG", "--config", "nowhere.toml"], "nowhere.toml"),
+        (["report", "nowhere"], "Give the folder of `untilt run`"),
+        (["report", "LOG"], "figures.json"),
+    ],
+)
+def test_bad_input_is_exit_2_with_a_paragraph(files, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    result = invoke(*(files.log if each == "LOG" else each for each in arguments))
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "untilt-run" / "report.html").exists()
+
+
+def test_an_unknown_key_in_the_file(tmp_path):
+    (tmp_path / "run.toml").write_text('logg = "clicks.csv"\n')
+    result = invoke("run", "--config", tmp_path / "run.toml")
+    assert result.exit_code == 2
+    assert "Did you mean 'log'" in result.stderr
+
+
+def test_the_shell_completes_the_command_and_its_options():
+    """Typer answers the shell's question through the environment."""
+    asked = {"_UNTILT_COMPLETE": "complete_bash", "COMP_WORDS": "untilt r", "COMP_CWORD": "1"}
+    code = "from untilt.cli.main import app; app(prog_name='untilt')"
+
+    def completed(**environment):
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout.split()
+
+    assert {"run", "report"} <= set(completed(**os.environ, **asked))
+    asked |= {"COMP_WORDS": "untilt run --time", "COMP_CWORD": "2"}
+    assert completed(**os.environ, **asked) == ["--time-limit"]

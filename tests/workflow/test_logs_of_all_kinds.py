@@ -1,0 +1,130 @@
+"""Logs that cannot tell their bias, have no features, few queries, or no clicks but dwell."""
+
+import numpy as np
+import pytest
+
+import untilt as ut
+from untilt.workflow.documents_step import BY_RELEVANCE, best_strength, relevance
+
+FAST = {"trees": 5, "threads": 1, "method": ["balanced"]}
+
+
+def without_features(log):
+    from dataclasses import replace
+
+    return replace(log, features=None, feature_names=())
+
+
+@pytest.fixture(scope="module")
+def judged():
+    return ut.make_judged(n_queries=120, n_features=4, seed=8)
+
+
+def test_one_ranker_and_features_the_bias_is_modelled_and_said_so(judged, tmp_path):
+    log = ut.simulate(judged, "dla", n_sessions=6000, seed=8).log
+    found = ut.run(log, tmp_path / "run", **FAST)
+    assert found.bias_kind == "modelled"
+    assert "not measured but modelled by RegressionEM" in found.warnings[0]
+    assert "if the examination curve is right" in found.decision.answer.recommendation or (
+        found.decision.answer.verdict != "better"
+    )
+
+
+def test_nothing_to_go_by_the_curve_is_assumed_and_said_so(judged, tmp_path):
+    log = without_features(ut.simulate(judged, "dla", n_sessions=6000, seed=8).log)
+    found = ut.run(log, tmp_path / "run", fallback="power-law:0.5", **FAST)
+    assert found.bias_kind == "assumed"
+    assert found.warnings[0].startswith("This log cannot tell its position bias")
+    assert found.bias.examination == pytest.approx(np.arange(1, 11) ** -0.5)
+    assert found.decision.examination.assumed
+    assert "First measure the position bias" in found.decision.answer.recommendation
+
+
+def test_no_features_documents_are_reordered_and_no_ranker_is_left(judged, tmp_path):
+    log = without_features(ut.simulate(judged, "harvest", n_sessions=20_000, seed=8).log)
+    found = ut.run(log, tmp_path / "run", **FAST)
+    assert found.bias_kind == "measured"
+    assert found.ranker is None
+    assert found.candidates == {}
+    assert any("no features" in warning for warning in found.warnings)
+    names = [entry.name for entry in found.decision.rankers.entries]
+    assert names == ["logged order", "raw clicks", BY_RELEVANCE]
+    assert (found.folder / "tables" / "click_models.parquet").exists()
+
+
+def test_too_few_queries_are_split_by_session(tmp_path):
+    small = ut.make_judged(n_queries=22, n_features=4, seed=9)
+    log = ut.simulate(small, "harvest", n_sessions=4000, seed=9).log
+    found = ut.run(log, tmp_path / "run", **FAST)
+    assert any("single sessions are held out" in warning for warning in found.warnings)
+    assert found.decision.how_sure.sessions == pytest.approx(0.2 * 4000, abs=1)
+
+
+def test_a_given_bias_that_ends_early_cuts_the_log(judged, tmp_path):
+    log = ut.simulate(judged, "harvest", n_sessions=6000, seed=8).log
+    given = ut.KnownBias([1.0, 0.9, 0.7, 0.5])
+    found = ut.run(log, tmp_path / "run", bias=given, **FAST)
+    assert found.bias_kind == "given"
+    assert any("known for positions 1..4 of 10" in warning for warning in found.warnings)
+    assert len(found.decision.moved[0].position) == 4
+
+
+def test_features_that_never_vary_give_no_ranker_and_say_why(judged, tmp_path):
+    from dataclasses import replace
+
+    log = ut.simulate(judged, "harvest", n_sessions=4000, seed=8).log
+    flat = replace(log, features=np.ones_like(log.features))
+    found = ut.run(flat, tmp_path / "run", **FAST)
+    assert found.decision.answer is None
+    assert "constant" in found.decision.no_answer
+    assert found.ranker is None
+
+
+def test_feedback_that_is_no_click(judged, tmp_path):
+    log = ut.simulate(judged, "dwell", n_sessions=6000, seed=8).log
+    named = log if not log.is_binary else log.with_label(next(iter(log.extra_labels)))
+    assert not named.is_binary
+    found = ut.run(named, tmp_path / "run", bias="power-law:1", **FAST)
+    assert found.decision.log.label == named.label_name
+
+
+def test_a_time_limit_is_kept_to_and_told(judged, tmp_path):
+    log = ut.simulate(judged, "harvest", n_sessions=4000, seed=8).log
+    found = ut.run(log, tmp_path / "run", threads=1, time_limit="2s", trees=2000)
+    assert any("For the time limit of 2.0 s" in warning for warning in found.warnings)
+    assert found.candidates["raw clicks"].n_trees_ < 2000
+
+
+# ---- relevance of documents by their own clicks
+
+
+def tiny(clicks):
+    """Two documents of one query at positions 1 and 2 in each session."""
+    n = len(clicks)
+    return ut.ClickLog(
+        query_id=[1],
+        doc_id=[10, 11],
+        doc_query=[0, 0],
+        indptr=np.arange(0, 2 * n + 1, 2),
+        query=np.zeros(n, int),
+        document=np.tile([0, 1], n),
+        position=np.tile([1, 2], n),
+        label=np.array(clicks, float).ravel(),
+    )
+
+
+def test_relevance_by_hand():
+    log = tiny([[1, 0], [1, 1], [0, 0], [0, 1]])
+    # Document 0: 2 clicks of 4 looks; document 1: 2 clicks of 4 x 0.5 looks; together 4 of 6.
+    found = relevance(log, ut.KnownBias([1.0, 0.5]), strength=3.0)
+    assert found == pytest.approx([(2 + 3 * 4 / 6) / (4 + 3), (2 + 3 * 4 / 6) / (2 + 3)])
+
+
+def test_strength_follows_how_much_documents_differ():
+    same = np.random.default_rng(0).random((400, 2)) < 0.3
+    apart = np.random.default_rng(0).random((400, 2)) < [0.9, 0.05]
+    flat = ut.KnownBias([1.0, 1.0])
+    strengths = [
+        best_strength(tiny(clicks[:200]), tiny(clicks[200:]), flat) for clicks in (same, apart)
+    ]
+    assert strengths[0] > strengths[1]

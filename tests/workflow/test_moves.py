@@ -1,0 +1,64 @@
+"""Where a ranker puts documents, by hand and by a slow twin."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import untilt as ut
+from untilt.workflow.moves import changed_queries, mean_ranks, moved
+
+
+def slow_ranks(indptr, scores):
+    ranks = []
+    for start, stop in itertools.pairwise(indptr):
+        part = scores[start:stop]
+        ranks += [1 + sum(part > s) + (sum(part == s) - 1) / 2 for s in part]
+    return ranks
+
+
+def test_ranks_are_those_of_the_slow_twin():
+    rng = np.random.default_rng(0)
+    indptr = np.concatenate([[0], np.cumsum(rng.integers(1, 9, size=40))])
+    scores = rng.integers(0, 4, size=indptr[-1]).astype(float)
+    assert mean_ranks(indptr, scores) == pytest.approx(slow_ranks(indptr, scores))
+
+
+@pytest.fixture
+def log():
+    """Query 1: documents 10, 11, 12 in this order, 3 sessions; query 2: 20, 21, 1 session."""
+    return ut.ClickLog(
+        query_id=[1, 2],
+        doc_id=[10, 11, 12, 20, 21],
+        doc_query=[0, 0, 0, 1, 1],
+        indptr=[0, 3, 5],
+        query=[0, 1],
+        document=[0, 1, 2, 3, 4],
+        position=[1, 2, 3, 1, 2],
+        label=[1, 0, 0, 0, 1],
+        count=[3, 1],
+    )
+
+
+def test_average_new_positions_by_hand(log):
+    # Query 1 is turned round (1 -> 3, 2 -> 2, 3 -> 1), query 2 stays (1 -> 1, 2 -> 2).
+    found = moved(log, np.array([0.0, 1.0, 2.0, 2.0, 1.0]), level=0.95)
+    assert found["value"] == pytest.approx([(3 * 3 + 1) / 4, 2.0, 1.0])
+
+
+def test_counts_are_sessions(log):
+    scores = np.array([0.0, 1.0, 2.0, 2.0, 1.0])
+    repeated = log.take(np.array([0, 0, 0, 1]), count=np.ones(4, int))
+    for name, values in moved(log, scores, level=0.9).items():
+        assert values == pytest.approx(moved(repeated, scores, level=0.9)[name], nan_ok=True)
+    assert changed_queries(log, scores) == changed_queries(repeated, scores)
+
+
+def test_the_query_that_changes_most_by_hand(log):
+    found = changed_queries(log, np.array([0.0, 1.0, 2.0, 2.0, 1.0]))
+    assert [each["query"] for each in found] == ["1"]  # query 2 does not change
+    assert found[0]["change"] == pytest.approx(2 * abs(1 / np.log2(2) - 1 / np.log2(4)))
+    assert [d["document"] for d in found[0]["documents"]] == ["12", "11", "10"]
+    assert [d["old_position"] for d in found[0]["documents"]] == [3, 2, 1]
+    assert found[0]["documents"][2]["clicks"] == 3
+    assert found[0]["sessions"] == 3
