@@ -69,8 +69,8 @@ def percent(share: float | None, decimals: int = 1) -> str:
 def places(values: Iterable[Value]) -> int:
     """Decimals that show two digits of the narrowest interval; three where there is none.
 
-    >>> places([Value(1.2345, 1.1, 1.3), Value(9.0)])
-    3
+    >>> places([Value(1.2345, 1.0, 1.5), Value(9.0)])
+    2
     """
     widths = [
         v.high - v.low
