@@ -8,6 +8,7 @@ from untilt.networks.jax_layers import apply_layers, start_layers
 from untilt.networks.ranking_losses import (
     dual_loss,
     listwise_loss,
+    pairs_of_gains,
     pairwise_loss,
     pointwise_loss,
 )
@@ -59,6 +60,28 @@ def test_pairwise_by_loops():
                 total += w * np.log(1 + np.exp(-2 * (s[i] - s[j])))
     found = pairwise_loss("tanh", sigma=2.0)(LAYERS, BATCH)
     assert float(found) == pytest.approx(0.25 * total + PENALTY, rel=1e-5)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("against_all", [False, True])
+def test_pairs_of_gains_by_loops(plain, against_all):
+    gain, weight = (
+        MASK * np.array([[0, 2, 1, 5], [1, 0, 0, 3], [2, 2, 2, 2]]),
+        np.array([2.0, 3, 4]),
+    )
+    expected = np.zeros((3, 4, 4))
+    for b in range(3):
+        for i in np.flatnonzero(MASK[b]):
+            for j in np.flatnonzero(MASK[b]):
+                lead = gain[b, i] - (0 if against_all else gain[b, j])
+                if i != j and lead > 0:
+                    expected[b, i, j] = weight[b] * (1 if plain else lead)
+    batch = {"gain": gain, "weight": weight, "mask": MASK}
+    assert np.asarray(pairs_of_gains(batch, plain, against_all)) == pytest.approx(expected)
+    own = {name: value for name, value in BATCH.items() if name != "pairs"}
+    by_gains = pairwise_loss("tanh", plain=plain, against_all=against_all)(LAYERS, {**own, **batch})
+    by_pairs = pairwise_loss("tanh")(LAYERS, {**BATCH, "pairs": expected})
+    assert float(by_gains) == pytest.approx(float(by_pairs), rel=1e-6)
 
 
 def test_listwise_by_loops():

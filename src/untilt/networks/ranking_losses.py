@@ -24,18 +24,27 @@ Loss = Callable[[Any, Batch], Any]
 
 
 @lru_cache(maxsize=64)
-def pairwise_loss(activation: str, *, sigma: float = 1.0, dropout: float = 0.0) -> Loss:
+def pairwise_loss(
+    activation: str,
+    *,
+    sigma: float = 1.0,
+    dropout: float = 0.0,
+    plain: bool = False,
+    against_all: bool = False,
+) -> Loss:
     r"""Sum over pairs of w_ij log(1 + exp(-sigma (s_i - s_j))), w_ij = W[k_i, k_j] pairs_ij.
 
-    batch: "row", "place" (lists, length); "pairs" (lists, length, length), entry [i, j] the
-    sessions that prefer i to j; "table" W, (K, K).
+    batch: "row", "place" (lists, length); "table" W, (K, K); and either "pairs" (lists, length,
+    length), entry [i, j] the sessions that prefer i to j, or "gain" (lists, length) and "weight"
+    (lists,), from which they follow as in `pairs_of_gains`: far less to put together and to move.
     """
 
     def loss(layers: Layers, batch: Batch) -> Any:
         jax, jnp, _ = jax_modules()
         s = list_scores(layers, batch, activation, dropout)
         place = batch["place"]
-        weight = batch["pairs"] * batch["table"][place[:, :, None], place[:, None, :]]
+        pairs = batch["pairs"] if "pairs" in batch else pairs_of_gains(batch, plain, against_all)
+        weight = pairs * batch["table"][place[:, :, None], place[:, None, :]]
         phi = jax.nn.softplus(-sigma * (s[:, :, None] - s[:, None, :]))
         return batch["scale"] * jnp.sum(weight * phi) + penalty(layers, batch)
 
@@ -127,6 +136,20 @@ def slopes_function(activation: str) -> Callable[[Layers, Batch], Any]:
         return jax.grad(lambda x: jnp.sum(apply_layers(layers, x, activation)))(batch["features"])
 
     return slopes
+
+
+def pairs_of_gains(batch: Batch, plain: bool, against_all: bool) -> Any:
+    """[i, j]: weight times what the gain of i is above that of j, or 1 where it is ("plain").
+
+    `against_all` compares with nothing: the gain of i itself, for every other row j.
+    """
+    jnp = jax_modules().numpy
+    gain, mask = batch["gain"], batch["mask"]
+    lead = gain[:, :, None] - (0.0 if against_all else gain[:, None, :])
+    lead = (lead > 0).astype(gain.dtype) if plain else jnp.maximum(lead, 0.0)
+    other = 1 - jnp.eye(gain.shape[1], dtype=gain.dtype)
+    there = mask[:, :, None] * mask[:, None, :] * other
+    return batch["weight"][:, None, None] * there * lead
 
 
 def list_scores(layers: Layers, batch: Batch, activation: str, dropout: float = 0.0) -> Any:

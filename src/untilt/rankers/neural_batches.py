@@ -21,7 +21,11 @@ from untilt.rankers.training import nothing_to_learn
 
 
 class PairBatches:
-    """Slates with a weight for each of their pairs. `table` may be exchanged between epochs."""
+    """Slates with a weight for each of their pairs. `table` may be exchanged between epochs.
+
+    Where every unit keeps its labels (judged lists, or slates shown once) batches hold these and
+    the pairs are made on the device; else they hold the collapsed pairs.
+    """
 
     def __init__(
         self, objective: PairObjective, table: FloatArray, *, batch_size: int, seed: int
@@ -31,13 +35,13 @@ class PairBatches:
         self.order = _useful_units(self.units)
         if len(self.order) == 0:
             raise nothing_to_learn()
+        columns: dict[str, AnyArray] = {"row": self.units.row, "place": self.units.place}
+        options: dict[str, Any] = {"more": self._pairs}
+        if np.all(self.units.start < 0):
+            columns["gain"] = self.units.gain.astype(np.float32)
+            options = {"per_list": {"weight": self.units.scale.astype(np.float32)}}
         self.lists = _padded(
-            self.units.indptr,
-            self.order,
-            {"row": self.units.row, "place": self.units.place},
-            batch_size=batch_size,
-            seed=seed,
-            more=self._pairs,
+            self.units.indptr, self.order, columns, batch_size=batch_size, seed=seed, **options
         )
         self.set_table(table)
 
@@ -76,7 +80,9 @@ def list_batches(units: RowUnits, *, batch_size: int, seed: int) -> tuple[Padded
     if not total > 0:
         raise nothing_to_learn()
     query = np.repeat(np.arange(len(units.query_ptr) - 1), np.diff(units.query_ptr))
-    order = np.lexsort((content_hash(units.indptr, units.row, units.weight), query))
+    # Weights only settle ties: their last bits depend on the order of summation.
+    weight = ragged.sums_by_list(units.indptr, units.weight)
+    order = np.lexsort((weight, content_hash(units.indptr, units.row), query))
     columns = {"row": units.row, "weight": units.weight.astype(np.float32)}
     lists = _padded(units.indptr, order, columns, batch_size=batch_size, seed=seed)
     return lists, _mean_factor(lists, total)
@@ -129,6 +135,7 @@ def _padded(
     *,
     batch_size: int,
     seed: int,
+    per_list: dict[str, AnyArray] | None = None,
     more: Any = None,
 ) -> PaddedLists:
     lengths = ragged.lengths(indptr)[order]
@@ -136,6 +143,7 @@ def _padded(
     return PaddedLists(
         indptr=ragged.indptr_of(lengths),
         row_columns={name: column[rows] for name, column in columns.items()},
+        list_columns={name: column[order] for name, column in (per_list or {}).items()},
         batch_size=min(batch_size, len(order)),
         lengths=bucket_lengths(lengths),
         seed=seed,
@@ -158,9 +166,8 @@ def _useful_units(units: PairUnits) -> IntArray:
     # A packed unit's gain is that of whichever list came first.
     own_labels = np.repeat(units.start < 0, np.diff(units.indptr))
     gain = np.where(own_labels, units.gain, 0.0)
-    scale = np.repeat(units.scale, np.diff(units.indptr))
-    keys = content_hash(units.indptr, units.row, units.place, gain, scale)
-    order = np.lexsort((keys, query))
+    keys = content_hash(units.indptr, units.row, units.place, gain)
+    order = np.lexsort((units.scale, keys, query))
     return order[weight[order] > 0]
 
 

@@ -105,7 +105,13 @@ def _pairwise(
     joint = None
     if isinstance(weighting, JointWeighting):
         joint = JointTable(weighting, batches, inputs.features, ranker.activation)
-    loss = pairwise_loss(ranker.activation, sigma=ranker.sigma, dropout=ranker.dropout)
+    loss = pairwise_loss(
+        ranker.activation,
+        sigma=ranker.sigma,
+        dropout=ranker.dropout,
+        plain=units.plain,
+        against_all=units.against_all,
+    )
     return Task(loss, batches, inputs.start(ranker), joint=joint)
 
 

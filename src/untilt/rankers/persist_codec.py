@@ -12,6 +12,7 @@ What JSON has no word for stands in an object with one key that starts with "$":
 
 import io
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -41,6 +42,8 @@ class Encoder:
         """The value as JSON; `where` names it in errors and in the names of parts."""
         if isinstance(value, np.generic):
             value = value.item()
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
         if isinstance(value, _SIMPLE):
             return value
         if isinstance(value, float):
