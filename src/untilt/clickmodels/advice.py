@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from untilt.clickmodels.compare import REFERENCE, ModelComparison
 from untilt.clickmodels.quality import Measured
 
-# Of the perplexity above 1. Less than this is real where the interval says so, and small: readers
-# who certainly stop (protocol `cascade`, 6,000 sessions) leave 1.5%, the Yandex pages 5.7%.
+# Of PBM's perplexity above 1. Where readers are position-based, the best of eight models took at
+# most 0.1% of it by chance (40 logs of 2,000 to 50,000 sessions); where they stop or browse on,
+# 1% to 10% (docs/click-models.md, "Is PBM enough?", and tests/clickmodels/test_advice_threshold.py).
 SMALL_GAIN = 0.01
 
 _MEANING = {
