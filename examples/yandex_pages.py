@@ -1,6 +1,6 @@
 """Result pages of a web search engine as a click log.
 
-    python examples/yandex_pages.py [train.txt.gz]
+    python examples/yandex_pages.py [train.txt.gz [folder]]
 
 Each line of the file is one query in one region, its result pages separated by `;`. A page is
 
@@ -8,12 +8,17 @@ Each line of the file is one query in one region, its result pages separated by 
 
 with the clicked urls in time order. A clicked url may be none of the ten shown: such a click has no
 position, so it is dropped and counted. A url clicked twice on one page is one click.
+
+With a folder the whole job is done: audit, position bias, click models, and whether the documents
+of a query in the order of their own corrected clicks would have been better than what was shown.
+There are no features, so no ranker is trained; the report in the folder says so.
 """
 
 import gzip
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -50,8 +55,15 @@ def read_pages(path: Path, *, in_order: bool = False) -> tuple[ut.ClickLog, int]
     return ut.read_log(pa.table(rows), collapse=not in_order), outside
 
 
+def decide(log: ut.ClickLog, folder: Path, **options: Any) -> ut.RunResult:
+    """The main job on these pages; see docs/run.md."""
+    return ut.run(log, folder, title="Yandex result pages", **options)
+
+
 if __name__ == "__main__":
     log, dropped = read_pages(Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT)
     print(log)
     print(f"{dropped} clicks on urls that were not shown were dropped")
     print(log.ctr_by_position())
+    if len(sys.argv) > 2:
+        print(decide(log, Path(sys.argv[2])))

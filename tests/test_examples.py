@@ -103,3 +103,29 @@ def test_hotels_of_the_real_log(data_dir):
 )
 def test_scripts_take_the_path_as_an_argument(data_dir, name, data):
     assert run(name, str(data_dir / data)).startswith("ClickLog(")
+
+
+def test_the_main_job_on_the_pages(data_dir, tmp_path):
+    """No features: bias, click models and audit; documents by their clicks; no ranker."""
+    script = load("yandex_pages")
+    log, _ = script["read_pages"](data_dir / "yandex-sample" / "train.txt.gz")
+    found = script["decide"](log, tmp_path / "run")
+    assert found.bias_kind == "measured"
+    assert found.bias.method.startswith("AllPairs")
+    assert np.all(np.diff(found.bias.examination[:8]) < 0)
+    assert found.ranker is None
+    assert any("no ranker can be trained" in warning for warning in found.warnings)
+    assert any("UBM predicts best" in note for note in found.decision.log.notes)
+    assert found.decision.answer.verdict == "undecided"
+
+
+def test_the_main_job_on_the_hotels(data_dir, tmp_path):
+    """Learned from searches in the usual order, confirmed by those in random order."""
+    options = {"trees": 30, "threads": 1, "method": ["balanced", "linear"]}
+    found, judge = load("expedia")["decide"](
+        data_dir / "expedia-sample" / "searches.csv.gz", tmp_path / "run", **options
+    )
+    assert found.bias_kind == "given"
+    compared = judge.compare("any order")
+    for name in ("raw clicks", "balanced", "linear"):
+        assert compared[name].interval.low > 0

@@ -182,7 +182,7 @@ def _examination(facts: Facts) -> d.Examination:
         curves=tuple(curves),
         relative=bias.relative,
         level=bias.level,
-        assumed=found["kind"] in ("assumed", "given"),
+        assumed=found["kind"] == "assumed" or (found["kind"] == "given" and bias.is_known),
         why=_sentence(found["why"]),
     )
 
