@@ -104,6 +104,17 @@ def test_examination_of_a_document_without_feedback(parameters):
     assert model.examined_zero(0.3, **rest) == pytest.approx(expected)
 
 
+def test_equation_17_counts_the_zero_of_j_twice():
+    """Clicks by the position-based model: theta_j 0.3, g_i 0.7, g_j 0.2; h is 0.215, not 0.255."""
+    theta_j, g_i, g_j = 0.3, 0.7, 0.2
+    exact = theta_j * (1 - g_j) / (1 - theta_j * g_j)
+    assert exact == pytest.approx(0.255, abs=5e-4)
+    # Even with theta-_j known for this very document, gamma has the same zero in it once more.
+    assert model.examined_zero(exact, 1.0, 0.0, g_i * (1 - g_j), g_i) == pytest.approx(
+        0.215, abs=5e-4
+    )
+
+
 def test_by_hand():
     """theta 1 and 1/2, eps 4/5 and 1/5, gamma = beta = 1/2: 1/4 both seen, 1/4 i alone."""
     hand = dict(zip(NAMES, (1.0, 0.5, 0.8, 0.2, 0.5, 0.5), strict=True))

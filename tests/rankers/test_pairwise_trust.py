@@ -178,7 +178,13 @@ def test_bayes_ipw_without_trust_bias_is_ipw(small_batch):
     ones = np.ones_like(tables.eps_plus)
     plain = tables._replace(eps_plus=ones, eps_minus=0 * ones)
     values = [
-        float(em_loss(step_setting(loss), params, plain, batch, jax.random.key(0), 0.1)[1][1][2])
+        float(
+            jax.jit(
+                lambda p, loss=loss: em_loss(
+                    step_setting(loss), p, plain, batch, jax.random.key(0), 0.1
+                )[1][1][2]
+            )(params)
+        )
         for loss in ("bayes-ipw", "ipw")
     ]
     assert values[0] == pytest.approx(values[1], rel=1e-6)
@@ -190,11 +196,11 @@ def test_tables_move_by_their_rate(small_batch):
     jax = jax_modules().jax
     tables = jax.device_put(start_tables(4, TrustStart(), None, known_eps=False))
 
+    @jax.jit
     def moved(rate):
-        out = em_loss(step_setting("opt"), params, tables, batch, jax.random.key(0), rate)
-        return jax.device_get(out[1][0])
+        return em_loss(step_setting("opt"), params, tables, batch, jax.random.key(0), rate)[1][0]
 
-    still, half, whole = moved(0.0), moved(0.5), moved(1.0)
+    still, half, whole = (jax.device_get(moved(rate)) for rate in (0.0, 0.5, 1.0))
     for name in TrustTables._fields:
         before, end = getattr(still, name), getattr(whole, name)
         assert before == pytest.approx(np.asarray(getattr(tables, name)), rel=1e-6)
