@@ -7,7 +7,7 @@ from untilt.clickmodels.quality import Measured
 
 # Of PBM's perplexity above 1. Where readers are position-based, the best of eight models took at
 # most 0.1% of it by chance (40 logs of 2,000 to 50,000 sessions); where they stop or browse on,
-# 1% to 10% (docs/click-models.md, "Is PBM enough?", and tests/clickmodels/test_advice_threshold.py).
+# 1% to 10%: docs/click-models.md, "Is PBM enough?", and clickmodels/test_advice_threshold.py.
 SMALL_GAIN = 0.01
 
 _MEANING = {
