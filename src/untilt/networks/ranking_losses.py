@@ -144,10 +144,11 @@ def pairs_of_gains(batch: Batch, plain: bool, against_all: bool) -> Any:
     `against_all` compares with nothing: the gain of i itself, for every other row j.
     """
     jnp = jax_modules().numpy
-    gain, mask = batch["gain"], batch["mask"]
+    gain, mask = jnp.asarray(batch["gain"]), batch["mask"]
     lead = gain[:, :, None] - (0.0 if against_all else gain[:, None, :])
     lead = (lead > 0).astype(gain.dtype) if plain else jnp.maximum(lead, 0.0)
-    other = 1 - jnp.eye(gain.shape[1], dtype=gain.dtype)
+    place = jnp.arange(gain.shape[1])
+    other = place[:, None] != place[None, :]
     there = mask[:, :, None] * mask[:, None, :] * other
     return batch["weight"][:, None, None] * there * lead
 
