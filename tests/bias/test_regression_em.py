@@ -1,6 +1,7 @@
 """RegressionEM: each step by enumeration, its maximum by another optimiser, and what it refuses."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -360,7 +361,7 @@ def test_features_say_so_and_how_they_ended(featured):
     bias = fitted.bias_
     assert bias.method == "RegressionEM (features)"
     assert any("through the features alone" in told for told in bias.assumes)
-    assert "9 strata" in bias.status
+    assert re.search(r"\d+ strata", bias.status)
     assert len(fitted.history_) <= 61
     few = RegressionEM(**{**FAST, "n_trees": 3}).fit(featured.log)
     assert "all 3 trees per fold grown" in few.bias_.status
@@ -370,7 +371,7 @@ def test_features_say_so_and_how_they_ended(featured):
 def test_the_seed_draws_the_folds(featured):
     one, two = (RegressionEM(**FAST, seed=seed).fit(featured.log).bias_ for seed in (0, 1))
     assert not np.array_equal(one.examination, two.examination)
-    assert two.examination == pytest.approx(one.examination, rel=0.3)
+    assert np.all(np.abs(two.examination - one.examination) <= 2 * one.std_error)
 
 
 def test_a_dead_position_with_features(featured):

@@ -6,9 +6,8 @@ relevance is taken for examination. So the learned relevance only sorts, and so 
 that the features predict: within a stratum, documents alike in both, where a document stood is left
 to its competitors. The relevance of each stratum is estimated anew, as if it were one document.
 
-Right if either sorts well. With 500 queries (protocol `dla`, relevance a function of the features)
-theta_10 was 3% too low instead of 10%; with 2000 queries under `trust` alpha_10 right to 1% instead
-of 12% too low. Strata by learned relevance alone, 60 or 20, were no better than that relevance.
+Right if either sorts well. Figures in docs/estimators/regression-em.md and trust-em.md. Strata by
+learned relevance alone, 20 or 60, were no better than that relevance itself.
 """
 
 from dataclasses import dataclass
@@ -26,10 +25,13 @@ from untilt.bias.lines import Lines
 from untilt.bias.predicted_position import predicted_position
 from untilt.errors import IdentifiabilityError
 
-# Classes of each of the two scores; strata are their pairs. Trust bias with 20 x 20 strata of 12
-# documents fitted the noise (alpha a fifth too high), with 10 x 10 of 50 it did not.
-CLASSES = (3, 20)
-DOCUMENTS_PER_STRATUM = 50
+# Classes of learned relevance. There are six times as many of predicted position, the one that
+# confounds: with 500 queries 5 x 20 strata left 3% of error in theta_10 where 10 x 10 left 4.4%.
+CLASSES = (2, 10)
+POSITION_CLASSES = 6
+# Trust bias has more to fit: with strata of 17 documents it fitted the noise (beta an eighth too
+# low), with 50 not. Without it larger strata only leave more error.
+DOCUMENTS_PER_STRATUM = {False: 15, True: 50}
 
 
 class Learned(Protocol):
@@ -72,16 +74,18 @@ def stratified(
 ) -> StratifiedFit:
     """The curves of a learned relevance, by strata. `features` has a row per document."""
     position = predicted_position(cells, features, fold_of_documents(cells, options), options)
-    number = strata_of(fit.lines.gamma, position)
+    number = strata_of(fit.lines.gamma, position, trust=trust)
     lines = lines_of_strata(cells, number, trust=trust)
     status = f"{fit.status}; {int(number.max()) + 1} strata"
     return StratifiedFit(lines, number, fit.lines, fit.history, status)
 
 
-def strata_of(relevance: FloatArray, position: FloatArray) -> IntArray:
-    """(documents,) stratum of each, numbered from 0: equal classes of both scores, crossed."""
-    n_classes = int(np.clip(np.sqrt(len(relevance) / DOCUMENTS_PER_STRATUM), *CLASSES))
-    pairs = _class_of(relevance, n_classes) * n_classes + _class_of(position, n_classes)
+def strata_of(relevance: FloatArray, position: FloatArray, *, trust: bool) -> IntArray:
+    """(documents,) stratum of each, numbered from 0: classes of both scores, crossed."""
+    wanted = len(relevance) / DOCUMENTS_PER_STRATUM[trust]
+    n_relevance = int(np.clip(np.sqrt(wanted / POSITION_CLASSES), *CLASSES))
+    n_position = POSITION_CLASSES * n_relevance
+    pairs = _class_of(relevance, n_relevance) * n_position + _class_of(position, n_position)
     return np.unique(pairs, return_inverse=True)[1]
 
 

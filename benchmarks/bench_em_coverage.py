@@ -1,0 +1,167 @@
+"""How often the intervals of RegressionEM and TrustEM hold the truth, and how far off they are.
+
+The figures of docs/estimators/regression-em.md and trust-em.md. One case at a time: what is done is
+kept in the result file, so that a run can be broken off and taken up again.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from _harness import RESULTS, save, table
+
+from untilt._core.statistics import normal_quantile
+from untilt.bias.affine_curves import TrustAnchor
+from untilt.bias.known import KnownBias
+from untilt.bias.regression_em import RegressionEM
+from untilt.bias.trust import TrustEM
+from untilt.logs.judged import JudgedLists
+from untilt.simulation.protocols import DLA, Harvest, Shuffle, Swap, Trust
+from untilt.simulation.simulate import Simulation, simulate
+from untilt.simulation.synthetic import make_judged
+
+NAME = "em_coverage"
+COUNTS: dict[str, Any] = {"harvest": Harvest(), "shuffle": Shuffle(), "swap": Swap()}
+TRUST = {"harvest": Harvest(clicks=Trust()), "shuffle": Shuffle(clicks=Trust())}
+Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # estimate, truth, held by the interval
+
+
+@dataclass(frozen=True)
+class Case:
+    """One estimator on one kind of log."""
+
+    name: str
+    trust: bool
+    features: bool
+    protocol: Any
+    n_queries: int = 200
+    traffic: str = "uniform"
+    explained: bool = False
+
+
+def cases() -> Iterator[Case]:
+    for explained in (True, False):
+        data = "features explain relevance" if explained else "features show it through noise"
+        for n in (250, 500, 1000):
+            yield Case(f"RegressionEM, {data}, {n}", False, True, DLA(), n, explained=explained)
+            yield Case(f"TrustEM, {data}, {n}", True, True, Trust(), n, explained=explained)
+    for name, protocol in TRUST.items():
+        yield Case(f"TrustEM, counts, {name}", True, False, protocol)
+    for traffic in ("uniform", "zipf"):
+        for name, protocol in COUNTS.items():
+            yield Case(
+                f"RegressionEM, counts, {name}, {traffic}", False, False, protocol, traffic=traffic
+            )
+
+
+def explained(n_queries: int, seed: int, n_features: int = 20) -> JudgedLists:
+    """Judged lists whose grades depend on the features, and on nothing else that rankers know."""
+    rng = np.random.default_rng([seed, 17])
+    indptr = np.concatenate([[0], np.cumsum(rng.integers(10, 40, n_queries))])
+    z = rng.standard_normal((indptr[-1], n_features))
+    utility = (
+        np.tanh(2 * z[:, 0])
+        + np.maximum(z[:, 1], 0)
+        + z[:, 2] * (z[:, 0] > 0)
+        + 0.7 * z[:, 3]
+        - 0.5 * np.abs(z[:, 4])
+        + 0.7 * rng.standard_normal(len(z))
+    )
+    limits = np.quantile(utility, [0.5, 0.75, 0.9, 0.97])
+    return JudgedLists(
+        features=z.astype(np.float32),
+        labels=np.searchsorted(limits, utility),
+        indptr=indptr,
+        query_id=np.arange(n_queries),
+    )
+
+
+def simulated(case: Case, seed: int) -> Simulation:
+    """With features the data are drawn anew too: they are what relevance is learned from."""
+    if case.explained:
+        judged = explained(case.n_queries, seed)
+    else:
+        judged = make_judged(case.n_queries, n_features=30, seed=seed if case.features else 0)
+    return simulate(
+        judged,
+        case.protocol,
+        sessions_per_query=None if case.traffic == "zipf" else 100,
+        n_sessions=100 * case.n_queries if case.traffic == "zipf" else None,
+        query_weights=case.traffic,
+        seed=1000 + seed,
+    )
+
+
+def examined(case: Case, sim: Simulation, seed: int) -> Found:
+    """theta at positions 2..K."""
+    how = "features" if case.features else "counts"
+    bias = RegressionEM(relevance=how, n_threads=1, seed=seed).fit(sim.log).bias_
+    truth = sim.truth.examination / sim.truth.examination[0]
+    assert bias.low is not None
+    assert bias.high is not None
+    held = (bias.low <= truth) & (truth <= bias.high)
+    return bias.examination[1:], truth[1:], held[1:]
+
+
+def trusted(case: Case, sim: Simulation, seed: int) -> Found:
+    """alpha and beta at positions 2..K, on the true scale of relevance."""
+    known = sim.truth
+    alpha, beta = KnownBias(
+        known.examination, eps_plus=known.eps_plus, eps_minus=known.eps_minus
+    ).affine()
+    estimator = TrustEM(
+        anchor=TrustAnchor(relevant=alpha[0] + beta[0], irrelevant=beta[0]),
+        relevance="features" if case.features else "counts",
+        n_threads=1,
+        seed=seed,
+    )
+    curves = estimator.fit(sim.log).curves_
+    found = np.concatenate([curves.alpha[1:], curves.beta[1:]])
+    error = np.concatenate([curves.alpha_std_error[1:], curves.beta_std_error[1:]])
+    truth = np.concatenate([alpha[1:], beta[1:]])
+    return found, truth, np.abs(found - truth) <= normal_quantile(0.95) * error
+
+
+def measure(case: Case, n_logs: int) -> dict[str, Any]:
+    """Coverage, mean error and spread, by position."""
+    held, off = [], []
+    for seed in range(n_logs):
+        found = (trusted if case.trust else examined)(case, simulated(case, seed), seed)
+        held.append(found[2])
+        off.append(found[0] / found[1] - 1)
+    return {
+        "logs": n_logs,
+        "covered": np.mean(held, axis=0).round(4).tolist(),
+        "mean_error": np.mean(off, axis=0).round(4).tolist(),
+        "spread": np.std(off, axis=0, ddof=1).round(4).tolist(),
+    }
+
+
+def main() -> None:
+    """Measure the cases that are wanted and not done yet."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--logs", type=int, default=200, help="simulated logs per case")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    options = parser.parse_args()
+    path = RESULTS / f"{NAME}.json"
+    done = json.loads(path.read_text())["results"] if path.exists() else {}
+    for case in cases():
+        if options.only in case.name and done.get(case.name, {}).get("logs", 0) < options.logs:
+            done[case.name] = measure(case, options.logs)
+            save(NAME, done, seed=1000, packages=["lightgbm"])
+            print(case.name, json.dumps(done[case.name]), flush=True)
+    table(
+        ["case", "logs", "lowest", "highest", "mean", "error from", "to"],
+        [
+            [name, row["logs"], min(row["covered"]), max(row["covered"]),
+             float(np.mean(row["covered"])), min(row["mean_error"]), max(row["mean_error"])]
+            for name, row in done.items()
+        ],
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
