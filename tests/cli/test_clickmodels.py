@@ -99,7 +99,7 @@ def test_a_chart(folder, tmp_path):
 
 def test_errors_are_told_before_work_starts(folder, tmp_path):
     for arguments, message in (
-        (("--plot", tmp_path / "models.gif"), "--plot needs a file that ends in"),
+        (("--plot", tmp_path / "models.gif"), "a chart is written as .html, .png, .svg, .json"),
         (("--train", 1.5), "--train must lie between 0 and 1"),
         (("--model", "umb"), "Did you mean 'ubm'?"),
     ):

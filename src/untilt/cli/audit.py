@@ -8,7 +8,7 @@ import typer
 
 from untilt._core.progress import progress
 from untilt.cli.console import Output, speaking
-from untilt.cli.options import AsJson, Verbose
+from untilt.cli.options import AsJson, Verbose, check_plots
 from untilt.cli.rates import rates_table
 from untilt.cli.reading import (
     Columns,
@@ -57,11 +57,9 @@ def audit(
     Other column names: [bold]untilt audit log.csv --column query_id=search[/bold]
     """
     from untilt.bias.audit import audit as audit_log
-    from untilt.report.charts import check_chart_path
 
     with speaking(as_json=as_json, verbose=verbose) as out:
-        if plot is not None:
-            check_chart_path(plot)
+        check_plots(plot)
         read = read_click_log(
             out,
             log,

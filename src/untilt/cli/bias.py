@@ -9,7 +9,7 @@ import typer
 from untilt._core.progress import progress
 from untilt._core.suggest import did_you_mean
 from untilt.cli.console import Output, bar, speaking
-from untilt.cli.options import AsJson, Verbose
+from untilt.cli.options import AsJson, Verbose, check_out, check_plots, check_share
 from untilt.cli.reading import (
     Columns,
     DocumentsPath,
@@ -102,8 +102,6 @@ def bias(
 
     Which one suits the log: [bold]untilt audit clicks.parquet[/bold]
     """
-    from untilt.report.charts import check_chart_path
-
     given = {
         "pivot": pivot,
         "within": within,
@@ -113,8 +111,9 @@ def bias(
     }
     options = {name: value for name, value in given.items() if value is not None}
     with speaking(as_json=as_json, verbose=verbose) as output:
-        if plot is not None:
-            check_chart_path(plot)
+        check_out(out)
+        check_plots(plot)
+        check_share("--level", level)
         chosen = None if method == "auto" else _named(method)
         clicks = read_click_log(
             output,

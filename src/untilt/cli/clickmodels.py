@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from untilt._core.suggest import check_choice
 from untilt.cli.console import Output, speaking
-from untilt.cli.options import AsJson, Seed, Verbose
+from untilt.cli.options import AsJson, Seed, Verbose, check_plots, check_share
 from untilt.cli.reading import Columns, Label, LogPath, OnBad, OnBadRows, read_click_log
-from untilt.errors import OptionError
 
 if TYPE_CHECKING:
     from untilt.clickmodels.advice import Advice
@@ -79,9 +79,9 @@ def clickmodels(
     Example: [bold]untilt clickmodels clicks.parquet --split time --plot models.html[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as out:
-        if not 0 < train < 1:
-            raise OptionError(f"--train must lie between 0 and 1. Got {train} instead.")
-        _check_plot(plot)
+        check_share("--train", train)
+        check_plots(plot)
+        _check_models(model)
         read = _read(out, log, split, column, label, on_bad)
         comparison = _compare(
             out, read, model, train, split, by=intervals.value, n_draws=draws, seed=seed
@@ -91,13 +91,12 @@ def clickmodels(
             _draw(out, comparison, plot)
 
 
-def _check_plot(plot: Path | None) -> None:
-    from untilt.report.charts import SUFFIXES
+def _check_models(names: list[str] | None) -> None:
+    from untilt.clickmodels import ALL_CLICK_MODELS
 
-    if plot is not None and plot.suffix not in SUFFIXES:
-        raise OptionError(
-            f"--plot needs a file that ends in {', '.join(SUFFIXES)}. Got {plot.name!r} instead."
-        )
+    known = tuple(model.name for model in ALL_CLICK_MODELS)
+    for name in names or ():
+        check_choice("--model", name, known)
 
 
 def _read(

@@ -8,7 +8,14 @@ import typer
 
 from untilt.cli.bias_option import BiasOption, parse_bias
 from untilt.cli.console import Output, speaking
-from untilt.cli.options import AsJson, Seed, Verbose
+from untilt.cli.options import (
+    AsJson,
+    PlotIntervals,
+    Seed,
+    Verbose,
+    check_plots,
+    check_share,
+)
 from untilt.cli.reading import (
     Columns,
     DocumentsPath,
@@ -53,7 +60,10 @@ class IntervalKind(StrEnum):
 MetricOption = Annotated[
     str, typer.Option(help="dcg@k, precision@k, arp or reciprocal@k; with --letor any metric.")
 ]
-MethodOption = Annotated[EstimateMethod, typer.Option(help="How position bias is taken out.")]
+MethodOption = Annotated[
+    EstimateMethod,
+    typer.Option("--method", "--evaluator", help="How position bias is taken out."),
+]
 AmongOption = Annotated[
     Documents, typer.Option(help="Rank the documents the log shows, or all candidates of a query.")
 ]
@@ -82,11 +92,15 @@ def evaluate(
         IntervalKind, typer.Option(help="Student's t over queries, or bootstrap.")
     ] = IntervalKind.NORMAL,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    chart: Annotated[
-        Path | None, typer.Option(help="Draw the intervals: .html, .png, .svg or .json.")
-    ] = None,
-    clip_chart: Annotated[
-        Path | None, typer.Option(help="Draw the first ranker's value over the clip tau.")
+    plot: PlotIntervals = None,
+    clip_plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--clip-plot",
+            "--clip-chart",
+            metavar="FILE",
+            help="Draw the first ranker's value over the clip tau.",
+        ),
     ] = None,
     letor: Annotated[
         bool, typer.Option("--letor", help="LOG is a LETOR file: judge by its labels.")
@@ -109,30 +123,33 @@ def evaluate(
     On human labels: [bold]untilt evaluate judged.txt --letor --ranker ranker.untilt[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
+        check_plots(plot, clip_plot)
+        check_share("--level", level)
         systems = load_rankers(ranker)
         if letor:
             _by_labels(output, data, systems, metric, level)
             return
+        from untilt.evaluation.counterfactual_metric import as_rank_metric
         from untilt.evaluation.estimate import estimate
         from untilt.evaluation.estimate_systems import shown
 
-        curve = parse_bias(bias)
+        curve, wanted = parse_bias(bias), as_rank_metric(metric)
         log = read_click_log(
             output, data, documents=documents, columns=column, label=label, features=features,
-            missing=missing, on_bad=on_bad,
+            missing=missing, on_bad=on_bad, to_rank=bool(systems),
         )  # fmt: skip
         named = {"shown": shown, **systems}
         found = estimate(
-            log, named, curve, metric=metric, method=method.value, tau=tau, among=among.value,
+            log, named, curve, metric=wanted, method=method.value, tau=tau, among=among.value,
             interval=interval.value, level=level, seed=seed,
         )  # fmt: skip
         report_estimates(output, found)
         if len(found) > 1:
             _report_comparison(output, found.compare(baseline))
-        if chart is not None:
-            _draw(output, found, chart)
-        if clip_chart is not None:
-            _draw_clips(output, log, named, curve, metric, among.value, clip_chart)
+        if plot is not None:
+            _draw(output, found, plot)
+        if clip_plot is not None:
+            _draw_clips(output, log, named, curve, metric, among.value, clip_plot)
 
 
 def load_rankers(files: list[str] | None) -> dict[str, Any]:
@@ -224,7 +241,7 @@ def _draw(out: Output, found: Any, path: Path) -> None:
         subtitle=f"by {found.method}; {found.level:.0%} intervals, clustered by query",
         value_title=f"{found.metric} per session",
     )
-    out.record(chart=save_chart(drawn, path))
+    out.record(plot=save_chart(drawn, path))
     out.say(f"Chart: {path}")
 
 
@@ -237,5 +254,5 @@ def _draw_clips(
     name = next((name for name in named if name != "shown"), "shown")
     curve = clip_curve(log, named[name], bias, metric=metric, among=among)
     save_chart(curve.plot(title=f"{name}: {metric} by clip"), path)
-    out.record(clip_chart=path, clip=curve.best)
+    out.record(clip_plot=path, clip=curve.best)
     out.say(f"Clip curve of {name}: {path}; least estimated squared error at {curve.best:.3g}")

@@ -6,14 +6,16 @@ from typing import Annotated
 import typer
 
 from untilt.cli.console import speaking
-from untilt.cli.options import AsJson, Verbose
+from untilt.cli.options import AsJson, Verbose, check_out
 
 
 def export(
     ranker: Annotated[
         Path, typer.Argument(metavar="RANKER", help="A file that `untilt train` wrote.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the model is written.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="Where the model is written.")
+    ],
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -25,6 +27,7 @@ def export(
     from untilt.rankers.persist import load
 
     with speaking(as_json=as_json, verbose=verbose) as output:
+        check_out(out)
         model = load(ranker)
         export_model(model, out)
         output.record(ranker=ranker, model=out, kind=type(model).__name__)

@@ -8,7 +8,7 @@ import typer
 
 from untilt.cli.bias_option import parse_bias
 from untilt.cli.console import Output, speaking
-from untilt.cli.options import AsJson, Verbose
+from untilt.cli.options import AsJson, Verbose, check_share
 from untilt.cli.reading import Columns, Label, OnBad, OnBadRows, read_click_log
 from untilt.errors import OptionError
 
@@ -85,6 +85,7 @@ def plan(
     from untilt.bias.plan import plan_swaps
 
     with speaking(as_json=as_json, verbose=verbose) as out:
+        check_share("--level", level)
         found = plan_swaps(
             _clicks(out, log, rates, column, label, on_bad),
             sessions_per_day=sessions_per_day,

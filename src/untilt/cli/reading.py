@@ -72,8 +72,9 @@ def read_click_log(
     missing: float | None,
     on_bad: OnBad,
     collapse: bool = True,
+    to_rank: bool = False,
 ) -> "ClickLog":
-    """Read the log; say what was dropped."""
+    """Read the log; say what was dropped. `to_rank`: a ranker will need its features."""
     from untilt.logs.read import read_log_report
 
     mapping = parse_columns(columns)
@@ -88,10 +89,22 @@ def read_click_log(
             on_bad=on_bad.value,
             collapse=collapse,
         )
+    _check_content(log, path, to_rank=to_rank)
     out.detail(f"read {log!r}")
     out.record(log=path, rows=report.n_rows, rows_dropped=report.n_dropped)
     out.say(str(report) if report.bad else str(path))
     return log
+
+
+def _check_content(log: "ClickLog", path: Path, *, to_rank: bool) -> None:
+    """What every command needs of a log; the library would say it later, each part in its words."""
+    if log.n_sessions == 0:
+        raise OptionError(f"{path} holds no session: there is nothing to learn from.")
+    if to_rank and log.n_features == 0:
+        raise OptionError(
+            f"{path} has no features, so no ranker can score its documents. Give them with "
+            "--documents TABLE, or name the feature columns of the log: --features 'f_*'."
+        )
 
 
 def parse_columns(pairs: Sequence[str] | None) -> dict[str, str]:

@@ -17,7 +17,9 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Where the page goes; beside the figures"),
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Where the page goes; else beside the figures."
+        ),
     ] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,

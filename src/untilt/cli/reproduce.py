@@ -45,7 +45,10 @@ def reproduce(
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     quick: Annotated[
-        bool, typer.Option(help="Small: seconds to a minute. Shows the form, not the figures.")
+        bool,
+        typer.Option(
+            "--quick", help="Small: seconds to a minute. Shows the form, not the figures."
+        ),
     ] = False,
     data: Annotated[Data, typer.Option(help="Judged lists to start from.")] = Data.MADE,
     path: Annotated[

@@ -8,7 +8,15 @@ import typer
 from untilt.cli.bias_option import BiasOption, parse_bias
 from untilt.cli.console import Output, speaking
 from untilt.cli.evaluate import EstimateMethod
-from untilt.cli.options import AsJson, Seed, Verbose
+from untilt.cli.options import (
+    AsJson,
+    PlotIntervals,
+    Seed,
+    Verbose,
+    check_out,
+    check_plots,
+    check_share,
+)
 from untilt.cli.reading import (
     Columns,
     DocumentsPath,
@@ -28,7 +36,8 @@ USUAL = ("clicks", "ips", "prs", "balanced")
 def select(
     data: Annotated[Path, typer.Argument(metavar="LOG", help="A click log to train on.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where the chosen ranker is written.")
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help="Where the chosen ranker is written."),
     ] = Path("ranker.untilt"),
     valid: Annotated[
         Path | None,
@@ -56,18 +65,20 @@ def select(
         str, typer.Option(help="dcg@k, precision@k, arp or reciprocal@k.")
     ] = "dcg@10",
     by: Annotated[
-        EstimateMethod, typer.Option(help="How held-out clicks are corrected for the choice.")
+        EstimateMethod,
+        typer.Option(
+            "--evaluator", "--by", help="How held-out clicks are corrected for the choice."
+        ),
     ] = EstimateMethod.AFFINE,
     folder: Annotated[
-        Path | None, typer.Option(help="Keep finished candidates here; run again to go on.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep finished candidates here; run again to go on."),
     ] = None,
     jobs: Annotated[int, typer.Option(help="Candidates fitted at once; -1: one per core.")] = 1,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of one candidate; all where not given.")
     ] = None,
-    chart: Annotated[
-        Path | None, typer.Option(help="Draw the intervals: .html, .png, .svg or .json.")
-    ] = None,
+    plot: PlotIntervals = None,
     documents: DocumentsPath = None,
     column: Columns = None,
     label: Label = "click",
@@ -84,14 +95,18 @@ def select(
     --method prs --method balanced --trees 100 --trees 300 --folder search[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
+        from untilt.evaluation.counterfactual_metric import as_rank_metric
         from untilt.evaluation.select import select as choose
         from untilt.rankers.persist import load
 
-        curve = parse_bias(bias)
+        check_out(out)
+        check_plots(plot)
+        check_share("--hold-out", hold_out)
+        curve, wanted = parse_bias(bias), as_rank_metric(metric)
         candidates = _candidates(curve, method, ranker, trees, clip, threads, seed)
         reading: dict[str, Any] = {
             "documents": documents, "columns": column, "label": label, "features": features,
-            "missing": missing, "on_bad": on_bad,
+            "missing": missing, "on_bad": on_bad, "to_rank": True,
         }  # fmt: skip
         train = read_click_log(output, data, **reading)
         if valid is None:
@@ -99,13 +114,13 @@ def select(
         else:
             held = read_click_log(output, valid, **reading)
         found = choose(
-            candidates, train=train, valid=held, bias=curve, metric=metric, method=by.value,
+            candidates, train=train, valid=held, bias=curve, metric=wanted, method=by.value,
             folder=folder, n_jobs=jobs, load=load,
         )  # fmt: skip
         found.ranker.save(out)
         _report(output, found, out)
-        if chart is not None:
-            _draw(output, found.estimates, chart)
+        if plot is not None:
+            _draw(output, found.estimates, plot)
 
 
 def _candidates(
@@ -160,5 +175,5 @@ def _draw(out: Output, found: Any, path: Path) -> None:
         subtitle=f"by {found.method}; {found.level:.0%} intervals, clustered by query",
         value_title=f"{found.metric} per session",
     )
-    out.record(chart=save_chart(drawn, path))
+    out.record(plot=save_chart(drawn, path))
     out.say(f"Chart: {path}")

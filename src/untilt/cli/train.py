@@ -8,7 +8,7 @@ import typer
 
 from untilt.cli.bias_option import BiasOption, parse_bias
 from untilt.cli.console import Output, speaking
-from untilt.cli.options import AsJson, Seed, Verbose
+from untilt.cli.options import AsJson, Seed, Verbose, check_out
 from untilt.cli.reading import (
     Columns,
     DocumentsPath,
@@ -52,9 +52,9 @@ def train(
         Path,
         typer.Argument(metavar="LOG", help="A click log; or a LETOR file, with --letor."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the ranker is written.")] = Path(
-        "ranker.untilt"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="Where the ranker is written.")
+    ] = Path("ranker.untilt"),
     method: Annotated[
         Method,
         typer.Option(
@@ -92,6 +92,7 @@ def train(
     On human labels: [bold]untilt train judged.txt --letor[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
+        check_out(out)
         model = make_ranker(ranker, method, parse_bias(bias), clip, trees, threads, seed)
         if letor:
             from untilt.logs.letor import read_letor
@@ -107,6 +108,7 @@ def train(
                 features=features,
                 missing=missing,
                 on_bad=on_bad,
+                to_rank=True,
             )
         model.fit(given)
         model.save(out)
