@@ -248,11 +248,14 @@ def _rankers(
 
 def _clip_curve(judged: dict[str, Any], options: RunOptions) -> d.ClipCurve:
     curve = judged["clip_curve"]
-    names = ("tau", "value", "low", "high", "clipped_share")
     return d.ClipCurve(
         system=judged["chosen"],
         metric=judged["estimates"]["metric"],
-        **{name: tuple(curve[name]) for name in names},
+        tau=tuple(curve["tau"]),
+        value=tuple(curve["value"]),
+        low=tuple(curve["low"]),
+        high=tuple(curve["high"]),
+        clipped_share=tuple(curve["clipped_share"]),
         chosen=curve["chosen"],
         level=options.level,
     )
