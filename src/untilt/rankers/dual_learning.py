@@ -69,7 +69,8 @@ class DualLearning(NetworkRanker):
     early_stopping, checkpoint : see `NeuralRanker`
     level : of the intervals
     n_bootstrap : resamples of queries for the errors, each a training of its own. 0: by formula,
-        the larger of clustered by query and click noise, with the learned relevance as given
+        the larger of clustered by query and click noise, with the learned relevance as given,
+        hence too narrow (docs/dual-learning.md has figures)
 
     Fitted: `bias_`, and see `NetworkRanker`.
     """
