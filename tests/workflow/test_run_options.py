@@ -89,7 +89,7 @@ def test_lengths_of_time():
             seconds_of(wrong)
 
 
-# ---- time limits: one second before the first tree and 0.1 s per tree; "auto" costs eleven trainings
+# ---- time limits: a second before the first tree, 0.1 s per tree, eleven trainings for "auto"
 
 
 def plan(seconds, trees=300, method=("clicks", "balanced", "prs", "auto")):
