@@ -29,7 +29,7 @@ from untilt.simulation.synthetic import make_judged
 
 CELLS = RESULTS / "recommender-cells.jsonl"
 PENALTIES = RESULTS / "recommender-l2.json"
-L2_GRID = (0.0, 2e-4, 2e-3)
+L2_GRID = (0.0, 2e-4, 2e-3, 2e-2)
 TUNING_SEED = 90
 DATA = Path(os.environ.get("UNTILT_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 SESSIONS = {"made": 100, "mq2008": 500, "mslr": 1000}  # per query
@@ -149,7 +149,6 @@ def training_log(data: str, labels: str, train, seed: int):
 
 def run_cell(cell: dict, known: dict, epochs: int):
     """Yields the lines of one cell, row by row; what is known already is not run again."""
-    penalties = json.loads(PENALTIES.read_text())[cell["labels"]]
     train, test = judged_parts(cell["data"], cell["seed"])
     sim, log = training_log(cell["data"], cell["labels"], train, cell["seed"])
     makers = methods(cell["labels"], options_for(cell["data"], cell["seed"], epochs))
@@ -159,24 +158,41 @@ def run_cell(cell: dict, known: dict, epochs: int):
     for name in [name for name in makers if name not in known]:
         start = time.perf_counter()
         data = train if name.startswith("labels") else log
-        value = ndcg(makers[name](penalties[name]).fit(data), test)
+        value = ndcg(makers[name](penalty(cell["labels"], name)).fit(data), test)
         yield line | {"row": name, "ndcg": value, "seconds": time.perf_counter() - start}
 
 
-def tune(labels: str, epochs: int) -> dict[str, float]:
-    """Each row's penalty: the best of the grid by the labels of made data that no cell uses."""
+def tune(labels: str, epochs: int) -> None:
+    """NDCG@10 of every row and penalty of the grid, on made data that no cell uses."""
     train, test = (make_judged(n_queries=500, seed=seed) for seed in (TUNING_SEED, TUNING_SEED + 1))
     _, log = training_log("made", labels, train, TUNING_SEED)
-    found = {}
     for name, make in methods(labels, options_for("made", TUNING_SEED, epochs)).items():
+        known = tried().get(labels, {}).get(name, {})
         if name.startswith("opt,"):  # a variant has the penalty of what it varies
-            found[name] = found["opt"]
             continue
         data = train if name.startswith("labels") else log
-        by_l2 = {l2: ndcg(make(l2).fit(data), test) for l2 in L2_GRID}
-        print(labels, name, {l2: round(value, 4) for l2, value in by_l2.items()}, flush=True)
-        found[name] = max(by_l2, key=by_l2.get)
-    return found
+        for l2 in [l2 for l2 in L2_GRID if str(l2) not in known]:
+            value = ndcg(make(l2).fit(data), test)
+            print(labels, name, l2, round(value, 4), flush=True)
+            keep(labels, name, l2, value)
+
+
+def tried() -> dict[str, dict[str, dict[str, float]]]:
+    """Labels -> row -> penalty -> NDCG@10."""
+    return json.loads(PENALTIES.read_text()) if PENALTIES.exists() else {}
+
+
+def keep(labels: str, row: str, l2: float, value: float) -> None:
+    found = tried()
+    found.setdefault(labels, {}).setdefault(row, {})[str(l2)] = value
+    with replacing(PENALTIES) as temporary:
+        temporary.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def penalty(labels: str, row: str) -> float:
+    """The best of the grid."""
+    by_l2 = tried()[labels]["opt" if row.startswith("opt,") else row]
+    return float(max(by_l2, key=by_l2.get))
 
 
 def ndcg(ranker, test) -> float:
@@ -243,9 +259,8 @@ def main() -> None:
     parser.add_argument("--only-report", action="store_true")
     options = parser.parse_args()
     if options.tune:
-        found = {labels: tune(labels, options.epochs) for labels in options.labels}
-        with replacing(PENALTIES) as temporary:
-            temporary.write_text(json.dumps(found, indent=2) + "\n")
+        for labels in options.labels:
+            tune(labels, options.epochs)
         return
     done = done_rows()
     wanted = [

@@ -154,9 +154,8 @@ def fit_tower(
     label = lists.label
     target = _target(label, combine, target, judged=lists.judged)
     cells = tower_cells(lists, label)
-    # On the label's own scale a large dwell time would drown the L2 penalty.
-    unit = 1.0 if target == "probability" else max(1e-12, float(np.abs(label).max(initial=0)))
-    weight = cells.shown / cells.shown.mean()
+    weight, mean = cells.shown / cells.shown.mean(), cells.total / cells.shown
+    shift, unit = (0.0, 1.0) if target == "probability" else _scale(mean, weight)
     params = {
         "f": start_layers(
             child_generator(shape.seed, 0),
@@ -170,7 +169,7 @@ def fit_tower(
             "row": cells.row.astype(np.int32),
             "place": cells.place.astype(np.int32),
             "weight": weight.astype(np.float32),
-            "mean": (cells.total / cells.shown / unit).astype(np.float32),
+            "mean": ((mean - shift) / unit).astype(np.float32),
         },
         min(shape.batch_size, len(cells.row)),
         seed=int(child_generator(shape.seed, 1).integers(2**31)),
@@ -184,9 +183,11 @@ def fit_tower(
         constants={"features": inputs.features},
         what="training a tower",
     )
-    layers = _scaled_output(trained.params["f"], unit)
     tower = np.asarray(trained.params["b"], dtype=np.float64) * unit
-    tower = tower - tower[0] if combine == "sum" else tower
+    if combine == "sum":
+        # A constant may stand on either side; the tower of position 1 is 0.
+        shift, tower = shift + tower[0], tower - tower[0]
+    layers = _scaled_output(trained.params["f"], unit, shift)
     return FittedTower(layers, tower, target, np.array(trained.losses), trained.status)
 
 
@@ -261,8 +262,19 @@ def _target(label: FloatArray, combine: str, target: str, *, judged: bool) -> st
     return chosen
 
 
-def _scaled_output(layers: Any, unit: float) -> Any:
-    """The same network with its output times `unit`."""
+def _scale(mean: FloatArray, weight: FloatArray) -> tuple[float, float]:
+    """Mean and spread of the labels by (document, position).
+
+    A fresh network's outputs have a spread of about 1. Labels of 0.03 would drown in what is left
+    of that after some epochs, and the L2 penalty in labels of 1000.
+    """
+    middle = float(np.average(mean, weights=weight))
+    spread = float(np.sqrt(np.average((mean - middle) ** 2, weights=weight)))
+    return middle, max(spread, 1e-12)
+
+
+def _scaled_output(layers: Layers, unit: float, shift: float) -> Layers:
+    """The same network with the output z unit + shift in place of z."""
     weights, biases = list(layers["weights"]), list(layers["biases"])
-    weights[-1], biases[-1] = weights[-1] * unit, biases[-1] * unit
+    weights[-1], biases[-1] = weights[-1] * unit, biases[-1] * unit + shift
     return {"weights": weights, "biases": biases}
