@@ -1,7 +1,8 @@
 """How often the intervals of RegressionEM and TrustEM hold the truth, and how far off they are.
 
-The figures of docs/estimators/regression-em.md and trust-em.md. One case at a time: what is done is
-kept in the result file, so that a run can be broken off and taken up again.
+The figures of docs/estimators/regression-em.md and trust-em.md. Sums over the logs done so far are
+kept in the result file, so that a run can be broken off and taken up again. Trees grow at a
+learning rate of 0.3 in place of 0.1, to save time.
 """
 
 import argparse
@@ -24,6 +25,8 @@ from untilt.simulation.simulate import Simulation, simulate
 from untilt.simulation.synthetic import make_judged
 
 NAME = "em_coverage"
+LOGS_BETWEEN_SAVES = 10
+LEARNING_RATE = 0.3
 COUNTS: dict[str, Any] = {"harvest": Harvest(), "shuffle": Shuffle(), "swap": Swap()}
 TRUST = {"harvest": Harvest(clicks=Trust()), "shuffle": Shuffle(clicks=Trust())}
 Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # estimate, truth, held by the interval
@@ -45,7 +48,7 @@ class Case:
 def cases() -> Iterator[Case]:
     for explained in (True, False):
         data = "features explain relevance" if explained else "features show it through noise"
-        for n in (250, 500, 1000):
+        for n in (500, 250):
             yield Case(f"RegressionEM, {data}, {n}", False, True, DLA(), n, explained=explained)
             yield Case(f"TrustEM, {data}, {n}", True, True, Trust(), n, explained=explained)
     for name, protocol in TRUST.items():
@@ -98,7 +101,8 @@ def simulated(case: Case, seed: int) -> Simulation:
 def examined(case: Case, sim: Simulation, seed: int) -> Found:
     """theta at positions 2..K."""
     how = "features" if case.features else "counts"
-    bias = RegressionEM(relevance=how, n_threads=1, seed=seed).fit(sim.log).bias_
+    estimator = RegressionEM(relevance=how, learning_rate=LEARNING_RATE, n_threads=1, seed=seed)
+    bias = estimator.fit(sim.log).bias_
     truth = sim.truth.examination / sim.truth.examination[0]
     assert bias.low is not None
     assert bias.high is not None
@@ -115,6 +119,7 @@ def trusted(case: Case, sim: Simulation, seed: int) -> Found:
     estimator = TrustEM(
         anchor=TrustAnchor(relevant=alpha[0] + beta[0], irrelevant=beta[0]),
         relevance="features" if case.features else "counts",
+        learning_rate=LEARNING_RATE,
         n_threads=1,
         seed=seed,
     )
@@ -125,18 +130,26 @@ def trusted(case: Case, sim: Simulation, seed: int) -> Found:
     return found, truth, np.abs(found - truth) <= normal_quantile(0.95) * error
 
 
-def measure(case: Case, n_logs: int) -> dict[str, Any]:
-    """Coverage, mean error and spread, by position."""
-    held, off = [], []
-    for seed in range(n_logs):
-        found = (trusted if case.trust else examined)(case, simulated(case, seed), seed)
-        held.append(found[2])
-        off.append(found[0] / found[1] - 1)
+def measure(case: Case, before: dict[str, Any], n_logs: int) -> dict[str, Any]:
+    """`n_logs` more logs: sums of held, error and its square by position."""
+    first = before.get("logs", 0)
+    sums = np.array(before.get("sums", [[0.0]] * 3))
+    for seed in range(first, first + n_logs):
+        found, truth, held = (trusted if case.trust else examined)(
+            case, simulated(case, seed), seed
+        )
+        off = found / truth - 1
+        sums = sums + np.array([held, off, off**2])
+    return {"logs": first + n_logs, "sums": sums.tolist(), **summary(sums, first + n_logs)}
+
+
+def summary(sums: np.ndarray, n: int) -> dict[str, Any]:
+    """Coverage, mean error and spread of a log, by position."""
+    held, mean, square = sums / n
     return {
-        "logs": n_logs,
-        "covered": np.mean(held, axis=0).round(4).tolist(),
-        "mean_error": np.mean(off, axis=0).round(4).tolist(),
-        "spread": np.std(off, axis=0, ddof=1).round(4).tolist(),
+        "covered": held.round(4).tolist(),
+        "mean_error": mean.round(4).tolist(),
+        "spread": np.sqrt(np.maximum(square - mean**2, 0) * n / (n - 1)).round(4).tolist(),
     }
 
 
@@ -149,10 +162,10 @@ def main() -> None:
     path = RESULTS / f"{NAME}.json"
     done = json.loads(path.read_text())["results"] if path.exists() else {}
     for case in cases():
-        if options.only in case.name and done.get(case.name, {}).get("logs", 0) < options.logs:
-            done[case.name] = measure(case, options.logs)
+        while options.only in case.name and done.get(case.name, {}).get("logs", 0) < options.logs:
+            before = done.get(case.name, {})
+            done[case.name] = measure(case, before, LOGS_BETWEEN_SAVES)
             save(NAME, done, seed=1000, packages=["lightgbm"])
-            print(case.name, json.dumps(done[case.name]), flush=True)
     table(
         ["case", "logs", "lowest", "highest", "mean", "error from", "to"],
         [
