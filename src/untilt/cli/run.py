@@ -158,11 +158,8 @@ def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict
 
 
 def _teller(out: Output) -> Any:
-    def tell(sentence: str) -> None:
-        out.say(f"  {sentence}")
-        out.detail(sentence)
-
-    return tell
+    """Steps are told on stdout; with --json, which owns stdout, -v tells them on stderr."""
+    return out.detail if out.as_json else lambda sentence: out.say(f"  {sentence}")
 
 
 def _command() -> str:
