@@ -69,7 +69,12 @@ def test_people_see_values_differences_and_what_to_beware_of(made) -> None:
         "evaluate", *log_of(made), "--bias", "eye-tracking", "--ranker", made / "new.untilt"
     )
     assert result.exit_code == 0, result.output
-    for words in ("dcg@10 per session by ips", "Difference to 'shown'", "Beware", "3,000 sessions"):
+    for words in (
+        "dcg@10 per session by policy-aware",
+        "Difference to 'shown'",
+        "Beware",
+        "3,000 sessions",
+    ):
         assert words in result.output
 
 
@@ -91,7 +96,7 @@ def test_labels_where_there_are_some(made) -> None:
         (["--metric", "ndcg@10", "--bias", "eye-tracking"], "Did you mean 'dcg@10'"),
         ([], "needs the position bias"),
         (["--bias", "eye-tracking", "--baseline", "nobody"], "nobody"),
-        (["--bias", "eye-tracking", "--tau", "0.1"], "is not clipped"),
+        (["--bias", "eye-tracking", "--method", "ips", "--tau", "0.1"], "is not clipped"),
     ],
 )
 def test_bad_input_is_explained(made, words, message) -> None:

@@ -281,7 +281,7 @@ def test_the_clip_curve_is_the_clipped_estimate_at_every_clip():
         assert curve.std_error[i] == pytest.approx(one.std_error)
         assert curve.low[i] == pytest.approx(one.interval.low)
         assert curve.clipped_share[i] == pytest.approx(one.clipped_share)
-    assert curve.value[0] == pytest.approx(estimate(log, scores, DOUBT).best.value)
+    assert curve.value[0] == pytest.approx(estimate(log, scores, DOUBT, method="ips").best.value)
     assert curve.bias == pytest.approx(curve.value - curve.value[0])
     assert curve.mse[0] == pytest.approx(curve.std_error[0] ** 2)
     assert "tau" in curve.plot().to_json()
@@ -381,13 +381,43 @@ def test_what_should_not_be_trusted_is_said_in_words():
     )
     steep = KnownBias([1.0, 0.5, 0.1, 0.001])
     assert "of equal weight (largest weight 1e+03)" in " ".join(
-        estimate(log, shown, steep).warnings
+        estimate(log, shown, steep, method="ips").warnings
     )
     clipped = estimate(log, shown, steep, method="clipped", tau=0.5).warnings
     assert any("are clipped" in warning for warning in clipped)
     assert any(
         "shown on top look better" in w for w in estimate(log, shown, method="naive").warnings
     )
+
+
+def half_shown(n=4000, seed=0):
+    """Two documents alike in every session of a query, and a third in half of them: the best."""
+    rng = np.random.default_rng(seed)
+    gamma, orders = np.array([0.2, 0.2, 0.9]), np.array([[0, 1], [0, 2]])
+    shown_documents = orders[rng.integers(0, 2, n)]
+    chance = np.array([1.0, 0.5]) * gamma[shown_documents]
+    return ClickLog(
+        query_id=np.arange(1), doc_id=np.arange(3), doc_query=np.zeros(3, int),
+        indptr=np.arange(0, 2 * n + 1, 2), query=np.zeros(n, int),
+        document=shown_documents.ravel(), position=np.tile([1, 2], n),
+        label=(rng.random((n, 2)) < chance).ravel().astype(float),
+    )  # fmt: skip
+
+
+def test_documents_that_only_some_sessions_show_need_the_policy_aware_method():
+    """Best first is better than the shown order by any account; session by session it is not.
+
+    Expected: shown 0.2 + (0.2 + 0.9)/2/log2(3), new 0.9 + 0.2/log2(3) + 0.2/2.
+    """
+    log, curve = half_shown(), KnownBias([1.0, 0.5])
+    systems = {"shown": shown, "new": np.array([0.5, 0.0, 1.0])}
+    right = estimate(log, systems, curve)
+    assert right["new"].value == pytest.approx(0.9 + 0.2 / np.log2(3) + 0.1, rel=0.05)
+    assert right["shown"].value == pytest.approx(0.2 + 0.55 / np.log2(3), rel=0.05)
+    assert not any("different documents" in warning for warning in right.warnings)
+    wrong = estimate(log, systems, curve, method="ips")
+    assert wrong["new"].value == pytest.approx(0.45 + 0.2 / np.log2(3) + 0.05, rel=0.05)
+    assert any("missing from 33%" in warning for warning in wrong.warnings)
 
 
 def test_the_doubt_of_the_curve_enters_its_check():
@@ -420,7 +450,7 @@ def test_rankers_are_scored_and_results_can_be_read():
     assert found.order[0] == found.best.system
     assert found.to_dict()["systems"]["second"]["value"] == found["second"].value
     assert "second" in repr(found)
-    assert "dcg@10 per session by ips" in repr(found)
+    assert "dcg@10 per session by policy-aware" in repr(found)
     with pytest.raises(OptionError, match="Did you mean 'second'"):
         found["secnd"]
 
@@ -434,7 +464,7 @@ def test_rankers_are_scored_and_results_can_be_read():
         ({"metric": RankMetric("bad", lambda r: 1 / (r - 1 + 1e-400))}, "one finite number"),
         ({"method": "isp"}, "Did you mean 'ips'"),
         ({"bias": None}, "needs the position bias"),
-        ({"tau": 0.1}, "is not clipped"),
+        ({"method": "ips", "tau": 0.1}, "is not clipped"),
         ({"method": "clipped", "tau": -1}, "at least 0"),
         ({"method": "snips", "tau": "auto"}, "with method='clipped'"),
         ({"relevance": np.ones(3)}, "relevance is for"),

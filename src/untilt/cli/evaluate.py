@@ -82,7 +82,7 @@ def evaluate(
     ] = None,
     bias: BiasOption = None,
     metric: MetricOption = "dcg@10",
-    method: MethodOption = EstimateMethod.IPS,
+    method: MethodOption = EstimateMethod.POLICY_AWARE,
     tau: TauOption = None,
     among: AmongOption = Documents.SHOWN,
     baseline: Annotated[

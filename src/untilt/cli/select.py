@@ -69,7 +69,7 @@ def select(
         typer.Option(
             "--evaluator", "--by", help="How held-out clicks are corrected for the choice."
         ),
-    ] = EstimateMethod.AFFINE,
+    ] = EstimateMethod.POLICY_AWARE,
     folder: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep finished candidates here; run again to go on."),

@@ -67,6 +67,13 @@ class Pool:
         """(cells,) which query of the pool."""
         return self.query_of_document[self.document_of_cell]
 
+    @property
+    def absent_share(self) -> float:
+        """Mean share of its query's sessions that a shown document is missing from."""
+        shown = self.by_document(self.impressions)
+        could = self.sessions[self.query_of_document][shown > 0].sum()
+        return 1 - float(shown.sum()) / could if could > 0 else 0.0
+
     def by_document(self, values: FloatArray) -> FloatArray:
         """(documents,) sum of values (one per cell)."""
         return ragged.sums_by_list(self.cell_indptr, np.asarray(values, dtype=float))

@@ -46,7 +46,7 @@ def estimate(
     bias: Any = None,
     *,
     metric: Any = "dcg@10",
-    method: Method = "ips",
+    method: Method = "policy-aware",
     tau: float | Literal["auto"] | None = None,
     relevance: Any = None,
     among: Among = "shown",
@@ -70,8 +70,9 @@ def estimate(
     - "affine": (c - beta_k) / alpha_k. Unbiased under trust bias ([vardasbi2020affine]_).
     - "policy-aware": sum (c - beta_k) / (N_q rho_d), rho_d = sum_k n_dk alpha_k / N_q the mean over
       the query's sessions, 0 where the document was not shown ([oosterhuis2020policy]_): right for
-      documents that only some sessions showed. The same as affine where all sessions showed one
-      list.
+      documents that only some sessions showed, which every method above counts as irrelevant in
+      the others. The same as affine (and so as ips) where all sessions showed one list. The default
+      for this reason.
     - "direct": a relevance model g_d. No variance from clicks, all of the model's error.
     - "doubly-robust": g_d + sum (c - beta_k - alpha_k g_d) / (N_q max(tau, rho_d))
       ([oosterhuis2023doubly]_): unshown documents get the model, and clipping only costs where the
@@ -127,7 +128,7 @@ def estimate(
         scale=_scale(method, curve),
         weights=weights,
         check=check,
-        warnings=warnings_of_log(method, weights, pool.n_queries, curve, check),
+        warnings=warnings_of_log(method, weights, pool, curve, check),
         sums=sums,
     )
 

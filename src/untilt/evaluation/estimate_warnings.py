@@ -2,16 +2,19 @@
 
 from untilt.bias.position_bias import PositionBias
 from untilt.evaluation.counterfactual_check import CurveCheck
+from untilt.evaluation.counterfactual_pool import Pool
 from untilt.evaluation.estimate_doubt import Weights
 
 FEW = 100.0  # clicks of equal weight; below that a normal interval is a rough thing
 FEW_QUERIES = 30
 ONE_QUERY = 0.1  # of the summed squared influence
 SOME = 0.01
+# Methods that give each session the credit of its own clicks alone.
+SESSION_BY_SESSION = ("naive", "ips", "clipped", "snips", "bayes-ips", "affine")
 
 
 def warnings_of_log(
-    method: str, weights: Weights, n_queries: int, bias: PositionBias, check: CurveCheck
+    method: str, weights: Weights, pool: Pool, bias: PositionBias, check: CurveCheck
 ) -> tuple[str, ...]:
     """What holds for every system of an evaluation."""
     found = []
@@ -22,8 +25,15 @@ def warnings_of_log(
         )
     if method == "direct":
         found.append("direct: the value is the relevance model's; its own error is not in here")
-    if n_queries < FEW_QUERIES:
-        found.append(f"only {n_queries} queries: intervals rest on few independent units")
+    if pool.n_queries < FEW_QUERIES:
+        found.append(f"only {pool.n_queries} queries: intervals rest on few independent units")
+    if method in SESSION_BY_SESSION and pool.absent_share > SOME:
+        found.append(
+            f"sessions of one query show different documents (a document is missing from "
+            f"{pool.absent_share:.0%} of its query's sessions), and {method} counts what a session "
+            "did not show as irrelevant: systems that move such documents up look worse than they "
+            "are, even worse than the shown order. Use method='policy-aware'"
+        )
     if method not in ("naive", "direct"):
         found += _about_weights(weights) + _about_curve(bias, check)
     if bias.has_trust and method in ("ips", "clipped", "snips", "bayes-ips"):

@@ -97,7 +97,7 @@ def select(
     valid: ClickLog,
     bias: Any,
     metric: Any = "dcg@10",
-    method: Method = "affine",
+    method: Method = "policy-aware",
     tau: float | Literal["auto"] | None = None,
     among: Among = "shown",
     level: float = 0.95,
@@ -117,8 +117,7 @@ def select(
         Anything with `fit(train)`, `predict(features)` and scikit-learn's `get_params`; each is
         cloned. One with `early_stopping` is stopped on `valid` too, by its own rule: that makes
         its value a little too good
-    bias, metric, tau, among, level : as in `untilt.estimate`
-    method : "affine" is "ips" where the bias knows of no trust bias
+    bias, metric, method, tau, among, level : as in `untilt.estimate`
     folder : keep each finished candidate there; a second call trains only what is missing. Results
         belong to parameters and data, not to names
     n_jobs : candidates fitted at once, in processes of their own; -1 for one per core. Give the
