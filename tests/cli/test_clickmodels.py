@@ -85,8 +85,15 @@ def test_a_model_whose_package_is_missing_is_left_out_with_a_note(folder, monkey
     assert result.exit_code == 0, result.stderr
     assert "NCM was left out: it needs JAX" in result.stdout
     record = facts(folder / "pbm.parquet", "--draws", 20)
-    assert record["left_out"] == ["ncm"]
+    assert list(record["left_out"]) == ["ncm"]
     assert len(record["models"]) == 10
+
+
+def test_a_model_that_would_take_long_is_left_out_unless_named(folder, monkeypatch):
+    monkeypatch.setattr("untilt.clickmodels.neural.NCM.quick_up_to", 3)
+    record = facts(folder / "pbm.parquet", "--draws", 20)
+    assert "distinct lists" in record["left_out"]["ncm"]
+    assert "ncm" not in record["models"]
 
 
 def test_a_chart(folder, tmp_path):

@@ -162,7 +162,7 @@ def _report(out: Output, comparison: "ModelComparison") -> None:
     )
     notes = [] if advice is None else list(advice.sentences)
     notes += [_ruled_out(entry) for entry in comparison if entry.ruled_out > 0]
-    notes += [_left_out(name) for name in comparison.left_out]
+    notes += [f"{name.upper()} was left out: {why}" for name, why in comparison.left_out.items()]
     if notes:
         out.heading("what this means")
         out.points(notes)
@@ -193,10 +193,6 @@ def _ruled_out(entry: "ModelQuality") -> str:
         f"{entry.name.upper()} took {entry.ruled_out:.2%} of what happened for impossible; its "
         "likelihood and conditional perplexity tell how low the floor is, not how good it is."
     )
-
-
-def _left_out(name: str) -> str:
-    return f"{name.upper()} was left out: it needs JAX. Install it: pip install 'untilt[neural]'"
 
 
 def _entry_record(entry: "ModelQuality") -> dict[str, Any]:

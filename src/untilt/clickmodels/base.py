@@ -46,6 +46,8 @@ class ClickModel(BaseEstimator):
     name: ClassVar[str]
     family: ClassVar[str]
     requires: ClassVar[tuple[str, ...]] = ()  # packages of an extra, without which `fit` raises
+    # Distinct lists beyond which a comparison leaves it out unless it is asked for by name.
+    quick_up_to: ClassVar[float] = float("inf")
     prior_strength: float
     documents_: Documents
     depth_: int

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
@@ -73,7 +73,7 @@ class ModelQuality:
 class ModelComparison:
     """Models on the same held-out sessions; look one up by name: comparison["ubm"].
 
-    `left_out` names the models that need a package which is not installed.
+    `left_out` says of each model that was not fitted why.
     """
 
     entries: tuple[ModelQuality, ...]
@@ -82,7 +82,7 @@ class ModelComparison:
     n_units: int
     n_sessions: int
     level: float
-    left_out: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> ModelQuality:
         for entry in self.entries:
@@ -147,7 +147,8 @@ def compare_click_models(
     Parameters
     ----------
     models : names such as "ubm", models, or a mapping of names to models; all where not given
-        (but those whose packages are not installed: see `left_out` of the result)
+        (but those whose packages are not installed, and those that take minutes on a log of this
+        size: see `left_out` of the result)
     judged : human labels, for the correlation with `relevance_`
     reference : the model that the others are compared with, where it is among them
     by : "query" or "session": what the bootstrap draws. "auto" takes queries if there are 20
@@ -155,9 +156,9 @@ def compare_click_models(
     floor : probabilities are kept off 0 and 1 by so much, see `untilt.clickmodels.quality`
     """
     check_options(n_draws, level, floor)
-    named = _named(models)
-    left_out = _not_installed() if models is None else ()
-    test = _at_most(test.collapse(), train.depth)
+    train, test = train.collapse(), _at_most(test.collapse(), train.depth)
+    left_out = _left_out(train.n_lists + test.n_lists) if models is None else {}
+    named = _named(models, left_out)
     units = units_of(test, by)
     fitted, found, seconds = {}, {}, {}
     for name, model in track(named.items(), "fitting click models", total=len(named)):
@@ -243,13 +244,14 @@ def _at_most(test: ClickLog, depth: int) -> ClickLog:
     return test if test.depth <= depth else test.top(depth)
 
 
-def _named(models: Sequence[Any] | Mapping[str, Any] | None) -> dict[str, ClickModel]:
+def _named(
+    models: Sequence[Any] | Mapping[str, Any] | None, left_out: Mapping[str, str]
+) -> dict[str, ClickModel]:
     from untilt.clickmodels import ALL_CLICK_MODELS
 
     known = {model.name: model for model in ALL_CLICK_MODELS}
     if models is None:
-        skipped = _not_installed()
-        return {name: model() for name, model in known.items() if name not in skipped}
+        return {name: model() for name, model in known.items() if name not in left_out}
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
     named: dict[str, ClickModel] = {}
@@ -263,15 +265,20 @@ def _named(models: Sequence[Any] | Mapping[str, Any] | None) -> dict[str, ClickM
     return named
 
 
-def _not_installed() -> tuple[str, ...]:
-    """Names of the models whose packages are missing here."""
+def _left_out(n_lists: int) -> dict[str, str]:
+    """The models that cannot be fitted here, or not in reasonable time, and why."""
     from untilt.clickmodels import ALL_CLICK_MODELS
 
-    return tuple(
-        model.name
-        for model in ALL_CLICK_MODELS
-        if any(not _is_installed(package) for package in model.requires)
-    )
+    found = {}
+    for model in ALL_CLICK_MODELS:
+        if not all(_is_installed(package) for package in model.requires):
+            found[model.name] = "it needs JAX. Install it: pip install 'untilt[neural]'"
+        elif n_lists > model.quick_up_to:
+            found[model.name] = (
+                f"it would take many minutes on {n_lists:,} distinct lists. Ask for it by name to "
+                "fit it all the same"
+            )
+    return found
 
 
 def _is_installed(package: str) -> bool:

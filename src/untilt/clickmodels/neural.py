@@ -76,6 +76,7 @@ class NCM(ClickModel):
     name: ClassVar[str] = "ncm"
     family: ClassVar[str] = "network"
     requires: ClassVar[tuple[str, ...]] = ("jax", "optax")
+    quick_up_to: ClassVar[float] = 30_000  # about a minute for the marginals alone
 
     reader_: Reader
     losses_: tuple[float, ...]
