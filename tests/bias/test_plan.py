@@ -9,6 +9,7 @@ from untilt.bias.known import PowerLaw
 from untilt.bias.plan import Plan, plan_swaps
 from untilt.bias.plan_design import allocation, log_variance, pivot_design
 from untilt.bias.plan_traffic import Traffic, traffic_of
+from untilt.bias.ratios import from_log_ratios
 from untilt.bias.swaps import AdjacentSwap, PivotSwap
 from untilt.errors import DepthError, OptionError, UntiltError
 from untilt.logs.clicklog import ClickLog
@@ -397,3 +398,17 @@ def test_one_off_queries_are_sent_to_lists_of_a_length():
     with pytest.raises(OptionError, match='within="length"'):
         plan(log)
     assert plan(log, within="length").sessions > 0
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_planned_widths_are_those_of_the_estimators_intervals(level):
+    """One quantile for both: the planned error, made an interval as the estimators make theirs."""
+    made = plan(level=level, examination=PowerLaw(1.0))
+    traffic, design = traffic_of(RATES, None), pivot_design(1, 4)
+    theta = 1 / np.arange(1, 5)
+    drawn = np.array([swap.probability for swap in made.swaps]) / made.share
+    variance = log_variance(design, traffic, theta, drawn, share=made.share, sessions=made.sessions)
+    bias = from_log_ratios(
+        np.log(theta), np.diag(variance), level=level, method="", assumes=(), status=""
+    )
+    assert made.expected_width == pytest.approx((bias.high - bias.low) / theta)
