@@ -43,10 +43,12 @@ class RegressionEM(EMEstimator):
     P(r=1 | c) as soft targets, one tree per EM step, cross-fitted by query (see `boosted_em`);
     the curve comes from strata of documents alike in it and in predicted position (see `strata`).
     It needs no document at two positions, and it is as good as the features: whatever the
-    production ranker knew and they do not is taken for examination. With counts, each (query, document) has a
-    gamma of its own: no such assumption, but positions must share documents, and documents need
-    impressions, about 100 sessions per query: with 30 curves were 1 to 6% too high, with 10 they
-    were 11 to 21%, where `AllPairs` was within 5% (docs/estimators/regression-em.md).
+    production ranker knew and they do not is taken for examination.
+
+    With counts, each (query, document) has a gamma of its own: no such assumption, but positions
+    must share documents, and documents need impressions, about 100 sessions per query: with 30
+    curves were 1 to 6% too high, with 10 they were 11 to 21%, where `AllPairs` was within 5%
+    (docs/estimators/regression-em.md).
 
     Only ratios are known: theta is relative to position 1.
 
