@@ -129,6 +129,18 @@ def test_value_of_a_ranking_by_hand(tiny):
     assert watch.rounds == 5
 
 
+def test_documents_that_only_some_sessions_show_get_what_they_would_have_got():
+    """Document 1 once at 2 of 2 sessions, document 2 once at 2 and clicked, of 2 sessions."""
+    log = ClickLog(
+        query_id=[0], doc_id=[0, 1, 2], doc_query=[0, 0, 0], indptr=[0, 2, 4], query=[0, 0],
+        document=[0, 1, 0, 2], position=[1, 2, 1, 2], label=[1, 0, 0, 1], features=np.eye(3),
+    )  # fmt: skip
+    assert held_out_clicks(log, [1.0, 0.4]).credit.tolist() == [1.0, 0.0, 2 / 0.4]
+    assert held_out_clicks(log, None).credit.tolist() == [1.0, 0.0, 2.0]
+    rare = replace(log, count=[99, 1])  # shown in 1% of the sessions: as if in 10%
+    assert held_out_clicks(rare, [1.0, 0.4]).credit[2] == pytest.approx(100 / (100 * 0.4 * 0.1))
+
+
 def test_without_a_bias_every_click_counts_the_same(tiny):
     assert held_out_clicks(tiny, None).credit.tolist() == [2, 1, 1, 0]
 

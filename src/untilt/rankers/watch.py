@@ -15,6 +15,7 @@ from untilt.metrics import parse_metric
 from untilt.rankers.boosting import Watch
 
 _DCG = parse_metric("dcg@10:gain=linear")
+_LEAST_SHARE = 0.1  # of a query's sessions; documents shown in fewer count as if shown in so many
 
 
 def watch_for(
@@ -63,8 +64,10 @@ def _watch_log(log: ClickLog, bias: Any, rounds: int | None) -> Watch:
 class HeldOutClicks:
     """Held-out clicks as credit per document: what a ranker is judged by without labels.
 
-    The value of a query is sum over its shown documents of (clicks / theta) / log2(1 + new rank),
-    an unbiased estimate of the DCG it would get, up to a factor ([joachims2017unbiased]_).
+    The value of a query is sum over its shown documents of N_q g_d / log2(1 + new rank), with g_d =
+    sum (c - beta_k) / sum alpha_k over the sessions that showed d: an unbiased estimate of the DCG
+    it would get, also where only some of the N_q sessions show a document
+    ([oosterhuis2020policy]_).
     """
 
     features: FloatArray
@@ -87,10 +90,14 @@ def held_out_clicks(log: ClickLog, bias: Any) -> HeldOutClicks:
     alpha, beta = np.ones(log.depth), np.zeros(log.depth)
     if bias is not None:
         alpha, beta = as_position_bias(bias, log.depth).affine()
-    place = log.position - 1
-    corrected = np.bincount(
-        log.document, weights=log.row_count * (log.label - beta[place]) / alpha[place]
-    )
+    place, count = log.position - 1, log.row_count
+    found = np.bincount(log.document, weights=count * (log.label - beta[place]))
+    looked = np.bincount(log.document, weights=count * alpha[place])
+    could = np.bincount(log.query, weights=log.sessions, minlength=log.n_queries)
+    could = could[log.doc_query[: len(found)]]
+    # A document that hardly any session shows would weigh without bounds.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        corrected = found * could / np.maximum(looked, could * alpha.min() * _LEAST_SHARE)
     shown = np.unique(log.document)
     shown = shown[np.argsort(log.doc_query[shown], kind="stable")]
     queries, per_query = np.unique(log.doc_query[shown], return_counts=True)
