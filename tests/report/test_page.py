@@ -221,8 +221,8 @@ def answer(verdict: str, value: float, half: float, **more) -> d.Answer:
 def test_the_answer_in_two_sentences():
     better = answer("better", 0.2, 0.08)
     assert first_sentence(better) == (
-        "\u201cnew\u201d would have served readers better than the logged order: +20.0% DCG@10 per "
-        "session (+0.200, 95% interval +0.120 to +0.280)."
+        "The new ranker \u201cnew\u201d would have served readers better than the logged order: "
+        "+20.0% DCG@10 per session (+0.200, 95% interval +0.120 to +0.280)."
     )
     assert "try it on a share of the traffic" in second_sentence(better, None)
     worse = answer("worse", -0.2, 0.08)
@@ -233,7 +233,7 @@ def test_the_answer_in_two_sentences():
 def test_an_undecided_answer_says_what_is_missing():
     unsure = answer("undecided", 0.02, 0.08)
     assert first_sentence(unsure).startswith(
-        "This log cannot tell whether \u201cnew\u201d is better"
+        "This log cannot tell whether the new ranker \u201cnew\u201d is better"
     )
     assert "about 12,000 more held-out sessions" in second_sentence(unsure, 12_000.0)
     assert second_sentence(unsure, float("inf")).endswith("do not decide on these figures alone.")

@@ -114,9 +114,10 @@ def first_sentence(answer: Answer) -> str:
     """Better, worse or undecided: which, by how much."""
     new = quoted(answer.new)
     claim = {
-        "better": f"{new} would have served readers better than the {answer.shown}",
-        "worse": f"{new} would have served readers worse than the {answer.shown}",
-        "undecided": f"This log cannot tell whether {new} is better than the {answer.shown}",
+        "better": f"The new ranker {new} would have served readers better than the {answer.shown}",
+        "worse": f"The new ranker {new} would have served readers worse than the {answer.shown}",
+        "undecided": f"This log cannot tell whether the new ranker {new} is better than the "
+        f"{answer.shown}",
     }[answer.verdict]
     decimals = places((answer.difference,))
     change = number(answer.difference.value, decimals, signed=True)

@@ -9,7 +9,7 @@ SHOWN = "logged order"
 
 # What each one is, for the report.
 NOTES = {
-    "clicks": "LambdaMART on clicks as they are: the position bias is learned along",
+    "clicks": "LambdaMART on clicks as they are, the position bias left in",
     "balanced": "LambdaMART on clicks, pairs weighted by min(theta_k, theta_l) / theta_k",
     "prs": "LambdaMART on clicks with propensity ratios",
     "ips": "LambdaMART on clicks with inverse propensities",
