@@ -1,6 +1,8 @@
 """Position bias and relevance learned together by EM."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -74,6 +76,41 @@ class RegressionEM(EMEstimator):
     """
 
     _relevance_from = (*RELEVANCE, "network")
+
+    def __init__(
+        self,
+        *,
+        relevance: str = "auto",
+        depth: int | None = None,
+        level: float = 0.95,
+        tolerance: float = 1e-4,
+        max_steps: int = 5000,
+        n_trees: int = 500,
+        learning_rate: float = 0.1,
+        n_leaves: int = 15,
+        min_data_in_leaf: int = 20,
+        folds: int = 5,
+        early_stopping: int = 20,
+        n_bootstrap: int = 0,
+        n_threads: int | None = None,
+        network: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.relevance = relevance
+        self.depth = depth
+        self.level = level
+        self.tolerance = tolerance
+        self.max_steps = max_steps
+        self.n_trees = n_trees
+        self.learning_rate = learning_rate
+        self.n_leaves = n_leaves
+        self.min_data_in_leaf = min_data_in_leaf
+        self.folds = folds
+        self.early_stopping = early_stopping
+        self.n_bootstrap = n_bootstrap
+        self.n_threads = n_threads
+        self.network = network
+        self.seed = seed
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         self._check_options()

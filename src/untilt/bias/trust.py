@@ -92,22 +92,20 @@ class TrustEM(EMEstimator):
     ) -> None:
         self.anchor = anchor
         self.examination = examination
-        super().__init__(
-            relevance=relevance,
-            depth=depth,
-            level=level,
-            tolerance=tolerance,
-            max_steps=max_steps,
-            n_trees=n_trees,
-            learning_rate=learning_rate,
-            n_leaves=n_leaves,
-            min_data_in_leaf=min_data_in_leaf,
-            folds=folds,
-            early_stopping=early_stopping,
-            n_bootstrap=n_bootstrap,
-            n_threads=n_threads,
-            seed=seed,
-        )
+        self.relevance = relevance
+        self.depth = depth
+        self.level = level
+        self.tolerance = tolerance
+        self.max_steps = max_steps
+        self.n_trees = n_trees
+        self.learning_rate = learning_rate
+        self.n_leaves = n_leaves
+        self.min_data_in_leaf = min_data_in_leaf
+        self.folds = folds
+        self.early_stopping = early_stopping
+        self.n_bootstrap = n_bootstrap
+        self.n_threads = n_threads
+        self.seed = seed
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         self._check_options()
