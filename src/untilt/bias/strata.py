@@ -4,7 +4,8 @@ A learned relevance is never exact, and whoever ordered the lists used the same 
 model smooths, the position still tells which of two documents is the better one, and the rest of
 relevance is taken for examination. So the learned relevance only sorts, and so does the position
 that the features predict: within a stratum, documents alike in both, where a document stood is left
-to its competitors. The relevance of each stratum is estimated anew, as if it were one document.
+to its competitors (position is the treatment, its prediction the propensity of [rosenbaum1983]_).
+The relevance of each stratum is estimated anew, as if it were one document.
 
 Right if either sorts well. Figures in docs/estimators/regression-em.md and trust-em.md. Strata by
 learned relevance alone, 20 or 60, were no better than that relevance itself.
