@@ -265,8 +265,15 @@ def test_charts_hold_every_mean(form):
 
 
 def test_the_page_says_what_the_tables_say(by_hand, tmp_path):
-    text = TABLE + CLAIM.format(kind="above", rows='["mid", "low"]') + 'because = "Reasons."\n'
-    text += CLAIM.format(kind="above", rows='["low", "mid"]') + 'because = "It must be so."\n'
+    text = (
+        TABLE
+        + CLAIM.format(kind="above", rows='["mid", "low"]')
+        + 'because = { made = "Reasons." }\n'
+    )
+    text += (
+        CLAIM.format(kind="above", rows='["low", "mid"]')
+        + 'because = { made = "It must be so.", mq2008 = "Elsewhere." }\n'
+    )
     hand = experiment(text)
     what = plan(hand, Source(), tmp_path)
     cells = {cell: cell for cell in what.cells}
@@ -281,6 +288,7 @@ def test_the_page_says_what_the_tables_say(by_hand, tmp_path):
     assert "untilt reproduce hand" in written
     assert "![By hand](hand-made.svg)" in written
     assert "It must be so." in written
+    assert "Elsewhere." not in written
     assert "Reasons." not in written  # only where a claim does not hold
     assert written.index("**Holds**") < written.index("**Does not hold**")
     again = page(hand, [])

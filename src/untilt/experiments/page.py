@@ -64,13 +64,19 @@ def _section(section: Section) -> list[str]:
     for verdict in (HOLDS, FAILS, OPEN):
         those = [each for each in found if each.verdict == verdict]
         if those:
-            lines += [f"**{HEADINGS[verdict]}**", "", *(_point(each) for each in those), ""]
+            lines += [
+                f"**{HEADINGS[verdict]}**",
+                "",
+                *(_point(each, what.source.name) for each in those),
+                "",
+            ]
     return lines
 
 
-def _point(verdict: Verdict) -> str:
+def _point(verdict: Verdict, data: str) -> str:
     claim = verdict.claim
-    why = f" {claim.because}" if claim.because and verdict.verdict != HOLDS else ""
+    reason = "" if verdict.verdict == HOLDS else claim.because.get(data, "")
+    why = f" {reason}" if reason else ""
     return f"- {claim.text} ({claim.source}) Found: {verdict.sentence}.{why}"
 
 

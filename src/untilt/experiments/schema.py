@@ -121,7 +121,8 @@ class Reported:
 class Claim:
     """A sentence of the document and how it is put to the test.
 
-    Items of `rows` are names of rows, or `row:metric` where two metrics are compared.
+    Items of `rows` are names of rows, or `row:metric` where two metrics are compared. `because`
+    gives the reason where it does not hold, by data set.
     """
 
     text: str
@@ -133,7 +134,7 @@ class Claim:
     at: tuple[Value, ...] = ()
     target: str = ""
     margin: float = 0.0
-    because: str = ""
+    because: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
