@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,13 @@ FLAGS = (
     "--disable-dev-shm-usage",
 )  # fmt: skip
 PATIENCE = 30.0
+# High copies first: the two may already be 3 and 4 crosswise.
+PIPES_AS_3_AND_4 = """
+import fcntl, os, sys
+high = [fcntl.fcntl(int(each), fcntl.F_DUPFD, 10) for each in sys.argv[1:3]]
+os.dup2(high[0], 3), os.dup2(high[1], 4)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Browser:
@@ -30,21 +38,15 @@ class Browser:
         to_child, self._out = os.pipe()
         self._in, from_child = os.pipe()
 
-        def use_pipes() -> None:
-            # The two may already be 3 and 4 crosswise; high copies keep dup2 from closing one.
-            first, second = os.dup(to_child), os.dup(from_child)
-            while min(first, second) < 10:
-                first, second = os.dup(first), os.dup(second)
-            os.dup2(first, 3)
-            os.dup2(second, 4)
-
+        # A process of its own puts the pipes where Chromium wants them: a preexec_fn would fork in
+        # Python, which JAX, loaded by other tests of this process, forbids.
         self.process = subprocess.Popen(
-            [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            [sys.executable, "-c", PIPES_AS_3_AND_4, str(to_child), str(from_child), program,
+             *FLAGS, f"--user-data-dir={profile}", "about:blank"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=use_pipes,  # noqa: PLW1509 - started before any test starts a thread
-            close_fds=False,
-        )
+            pass_fds=(to_child, from_child),
+        )  # fmt: skip
         os.close(to_child)
         os.close(from_child)
         os.set_blocking(self._in, False)

@@ -34,6 +34,10 @@ class Output:
         """A sentence for people."""
         self._people.print(Text(text))
 
+    def path(self, words: str, path: Any) -> None:
+        """Where something is, never broken over two lines: people copy it."""
+        self._people.print(Text(f"{words}: {path}"), soft_wrap=True)
+
     def heading(self, text: str) -> None:
         """The name of a part of what follows."""
         self._people.print(Group(Text(), Text(text, style="bold")))

@@ -51,7 +51,8 @@ def run(out: Output, size: Size, folder: Path, *, seed: int) -> None:
     compare_with_labels(out, simulation, found, test, size, seed)
     seconds = time.monotonic() - started
     out.record(seconds=seconds, report=found.report)
-    out.say(f"\nDone in {seconds:.0f} s. The report of step 4: {found.report}")
+    out.say()
+    out.path(f"Done in {seconds:.0f} s. The report of step 4", found.report)
 
 
 def make_data(out: Output, size: Size, seed: int) -> tuple[JudgedLists, JudgedLists]:

@@ -192,7 +192,8 @@ def report_run(out: Output, found: "RunResult") -> None:
     if decision.warnings:
         out.heading("Beware")
         out.points(decision.warnings)
-    out.say(f"\nReport: {found.report}")
+    out.say()
+    out.path("Report", found.report)
 
 
 def answer_text(found: "RunResult") -> str:
