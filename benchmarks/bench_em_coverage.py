@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from _harness import RESULTS, save, table
 
-from untilt._core.statistics import normal_quantile
 from untilt.bias.affine_curves import TrustAnchor
 from untilt.bias.known import KnownBias
 from untilt.bias.regression_em import RegressionEM
@@ -124,10 +123,11 @@ def trusted(case: Case, sim: Simulation, seed: int) -> Found:
         seed=seed,
     )
     curves = estimator.fit(sim.log).curves_
-    found = np.concatenate([curves.alpha[1:], curves.beta[1:]])
-    error = np.concatenate([curves.alpha_std_error[1:], curves.beta_std_error[1:]])
+    found, around = np.concatenate([curves.alpha[1:], curves.beta[1:]]), curves.intervals()
+    low = np.concatenate([around.alpha_low[1:], around.beta_low[1:]])
+    high = np.concatenate([around.alpha_high[1:], around.beta_high[1:]])
     truth = np.concatenate([alpha[1:], beta[1:]])
-    return found, truth, np.abs(found - truth) <= normal_quantile(0.95) * error
+    return found, truth, (low <= truth) & (truth <= high)
 
 
 def measure(case: Case, before: dict[str, Any], n_logs: int) -> dict[str, Any]:

@@ -287,6 +287,41 @@ def test_classes_with_exact_proportions_give_the_exact_lines():
     assert clicked == pytest.approx(np.outer(gamma, ALPHA) + BETA, rel=1e-3)
 
 
+# ---- intervals
+
+
+def curves_with(alpha, beta, alpha_error, beta_error, correlation):
+    cross = correlation * alpha_error * beta_error
+    covariance = np.array([[alpha_error**2, cross], [cross, beta_error**2]])
+    return AffineCurves(np.array([alpha]), np.array([beta]), covariance, ANCHOR)
+
+
+def test_intervals_of_alpha_are_symmetric_in_logs():
+    found = curves_with(0.2, 0.1, 0.05, 0.02, 0.0).intervals(level=0.95)
+    assert found.alpha_low == pytest.approx([0.2 * np.exp(-1.959964 * 0.05 / 0.2)])
+    assert found.alpha_high == pytest.approx([0.2 * np.exp(1.959964 * 0.05 / 0.2)])
+
+
+def test_beta_that_goes_its_own_way_has_the_usual_interval():
+    found = curves_with(0.2, 0.1, 0.05, 0.02, 0.0).intervals()
+    assert found.beta_low == pytest.approx([0.1 - 1.959964 * 0.02])
+    assert found.beta_high == pytest.approx([0.1 + 1.959964 * 0.02])
+
+
+def test_beta_that_goes_with_alpha_follows_its_interval():
+    """0.3 = alpha + beta for sure: whatever alpha is, beta is the rest."""
+    found = curves_with(0.2, 0.1, 0.05, 0.05, -1.0).intervals()
+    assert found.beta_low == pytest.approx(0.3 - found.alpha_high)
+    assert found.beta_high == pytest.approx(0.3 - found.alpha_low)
+
+
+def test_what_the_anchor_gives_has_no_width(trusted):
+    found = TrustEM(relevance="counts", anchor=ANCHOR).fit(trusted).curves_.intervals()
+    assert found.alpha_low[0] == pytest.approx(found.alpha_high[0])
+    assert found.beta_low[0] == pytest.approx(found.beta_high[0])
+    assert np.all(found.alpha_low[1:] < found.alpha_high[1:])
+
+
 # ---- the estimator
 
 

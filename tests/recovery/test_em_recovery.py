@@ -266,15 +266,22 @@ def test_intervals_of_examination_cover_as_often_as_they_say(protocol, traffic):
     assert np.all((share >= 0.9) & (share <= 0.99)), share
 
 
+def held(curves, alpha, beta):
+    """Whether the intervals of alpha and beta hold the truth, at positions 2..K."""
+    found = curves.intervals()
+    inside = (found.alpha_low <= alpha) & (alpha <= found.alpha_high)
+    return np.concatenate([inside[1:], ((found.beta_low <= beta) & (beta <= found.beta_high))[1:]])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["trust harvest", "trust shuffle"])
 def test_intervals_of_alpha_and_beta_cover_as_often_as_they_say(protocol):
-    off = []
+    inside = []
     for seed in range(200):
         sim = simulate(judged(), PROTOCOLS[protocol], n_sessions=20_000, seed=1000 + seed)
         fitted = TrustEM(relevance="counts", anchor=true_anchor(sim)).fit(sim.log)
-        off.append(curve_errors_off(fitted.curves_, *true_curves(sim)))
-    share = np.mean(np.abs(off) < 1.96, axis=0)
+        inside.append(held(fitted.curves_, *true_curves(sim)))
+    share = np.mean(inside, axis=0)
     assert np.all((share >= 0.9) & (share <= 0.99)), share
 
 
@@ -292,12 +299,12 @@ def test_intervals_from_features_cover_as_often_as_they_say():
 
 @pytest.mark.slow
 def test_intervals_of_trust_bias_from_features_cover_as_often_as_they_say():
-    off = []
+    inside = []
     for seed in range(200):
         sim = simulate(explained(500, seed), Trust(), sessions_per_query=100, seed=1000 + seed)
         estimator = TrustEM(anchor=true_anchor(sim), n_threads=1, learning_rate=0.3, seed=seed)
-        off.append(curve_errors_off(estimator.fit(sim.log).curves_, *true_curves(sim)))
-    share = np.mean(np.abs(off) < 1.96, axis=0)
+        inside.append(held(estimator.fit(sim.log).curves_, *true_curves(sim)))
+    share = np.mean(inside, axis=0)
     assert np.all((share >= 0.9) & (share <= 0.99)), share
 
 

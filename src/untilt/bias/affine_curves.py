@@ -11,10 +11,12 @@ two are a choice of scale: which documents have gamma 0 and which have gamma 1.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray, frozen
+from untilt._core.statistics import normal_quantile
 from untilt.errors import DepthError, OptionError
 
 
@@ -47,6 +49,15 @@ class TrustAnchor:
             raise DepthError(
                 f"the anchor's position must be one of 1..{depth}. Got {self.position} instead."
             )
+
+
+class CurveIntervals(NamedTuple):
+    """Of alpha and beta at each position, (K,) each."""
+
+    alpha_low: FloatArray
+    alpha_high: FloatArray
+    beta_low: FloatArray
+    beta_high: FloatArray
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,6 +94,26 @@ class AffineCurves:
     def beta_std_error(self) -> FloatArray:
         """(K,)"""
         return np.sqrt(np.maximum(np.diag(self.covariance)[self.depth :], 0))
+
+    def intervals(self, level: float = 0.95) -> CurveIntervals:
+        r"""alpha exp(-+ q se / alpha), and beta along with it.
+
+        alpha is a slope, whose error grows with it: +- q se covers too little where the estimate
+        happens to be low (86% of 200 logs at position 10, relevance from features). The click rate
+        at k is known well, so beta is low where alpha is high: the part of its error that goes with
+        alpha follows alpha's interval, the rest is symmetric.
+        """
+        q, depth = normal_quantile(level), self.depth
+        variance, together = np.diag(self.covariance), np.diag(self.covariance[:depth, depth:])
+        # Beyond e^10 an interval says nothing anyhow.
+        reach = np.exp(np.minimum(q * self.alpha_std_error / self.alpha, 10))
+        low, high = self.alpha / reach, self.alpha * reach
+        of_alpha = np.maximum(variance[:depth], 0)
+        b = np.divide(together, of_alpha, out=np.zeros(depth), where=of_alpha > 0)
+        rest = np.maximum(variance[depth:] - b * together, 0)
+        ends = np.sort([b * (low - self.alpha), b * (high - self.alpha)], axis=0)
+        below, above = np.sqrt(ends**2 + q**2 * rest)
+        return CurveIntervals(low, high, self.beta - below, self.beta + above)
 
     def anchored(self, anchor: TrustAnchor) -> "AffineCurves":
         """The same clicks on another scale of relevance; nothing is fitted again."""
