@@ -10,10 +10,11 @@ from untilt.bias.affine_curves import TrustAnchor, re_anchored
 from untilt.bias.boosted_em import TreeOptions
 from untilt.bias.cells import Cells
 from untilt.bias.curve_errors import doubt_of_lines
+from untilt.bias.inference import Doubt
 from untilt.bias.lines import Lines
 from untilt.bias.predicted_position import mean_position, predicted_position
 from untilt.bias.strata import StratifiedFit, lines_of_strata, pooled, strata_of
-from untilt.bias.strata_errors import doubt_of_strata
+from untilt.bias.strata_errors import doubt_of_strata, widened
 from untilt.errors import IdentifiabilityError
 
 THETA = np.array([1.0, 0.6, 0.4, 0.25])
@@ -92,6 +93,8 @@ def test_strata_grow_finer_with_the_documents(rng):
     assert size(2500, False) == 5 * 30  # sqrt(2500 / 15 / 6) = 5.3
     assert size(5000, True) == 4 * 24  # sqrt(5000 / 50 / 6) = 4.1
     assert size(100_000, False) == 10 * 60
+    noise = rng.uniform(size=(2, 2500))
+    assert strata_of(*noise, trust=False, position_classes=4).max() + 1 == 5 * 20
 
 
 def test_pooling_adds_up(rng):
@@ -171,7 +174,7 @@ def test_mean_position_weighs_impressions():
 def stratified_fit(rng, cells, n_strata):
     gamma, number = rng.uniform(0.3, 0.7, n_strata), rng.integers(n_strata, size=len(cells.query))
     lines = Lines(ALPHA, BETA, gamma[number])
-    return StratifiedFit(lines, number, lines, np.zeros(1), "")
+    return StratifiedFit(lines, lines, number, lines, np.zeros(1), "")
 
 
 FREE = np.array([False, True, True, True] * 2)
@@ -208,8 +211,15 @@ def test_a_stratum_for_each_document_is_the_error_of_counts(rng):
         depth=4,
     )
     lines = Lines(ALPHA, BETA, rng.uniform(0.3, 0.7, n))
-    fit = StratifiedFit(lines, np.arange(n), lines, np.zeros(1), "")
+    fit = StratifiedFit(lines, lines, np.arange(n), lines, np.zeros(1), "")
     one = doubt_of_strata(cells, fit, FREE, np.eye(8))
     two = doubt_of_lines(cells, lines, FREE, np.eye(8))
     assert one.covariance == pytest.approx(two.covariance, rel=1e-9, abs=1e-15)
     assert one.rule == two.rule
+
+
+def test_what_coarser_strata_change_is_an_error_too():
+    doubt = Doubt(np.diag([0.0, 9.0, 4.0]), "rule")
+    found = widened(doubt, np.array([0.0, 4.0, np.nan]))
+    assert np.sqrt(np.diag(found.covariance)) == pytest.approx([0, 5, 2])  # 3^2 + 4^2 = 5^2
+    assert "coarser strata" in found.rule

@@ -24,7 +24,7 @@ from untilt.bias.lines import Lines
 from untilt.bias.position_bias import PositionBias
 from untilt.bias.ratios import from_log_ratios
 from untilt.bias.strata import StratifiedFit
-from untilt.bias.strata_errors import doubt_of_strata
+from untilt.bias.strata_errors import doubt_of_strata, widened
 from untilt.logs.clicklog import ClickLog
 
 POSITION_BASED = "clicks follow the position-based model: P(click) = theta_k gamma"
@@ -135,7 +135,8 @@ class RegressionEM(EMEstimator):
         em = position_based_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
         lines = Lines(em.state.theta, np.zeros(cells.depth), em.state.gamma)
         each = np.arange(len(lines.gamma))
-        return StratifiedFit(lines, each, lines, em.history, em.status + _few_impressions(cells))
+        status = em.status + _few_impressions(cells)
+        return StratifiedFit(lines, lines, each, lines, em.history, status)
 
     def _doubt(
         self, cells: Cells, features: FloatArray | None, fit: StratifiedFit, dead: BoolArray
@@ -152,7 +153,8 @@ class RegressionEM(EMEstimator):
         to_ratios /= np.concatenate([fit.lines.alpha, np.ones(cells.depth)])
         if features is None:
             return doubt_of_lines(cells, fit.lines, free, to_ratios)
-        return doubt_of_strata(cells, fit, free, to_ratios)
+        change = _log_ratios(fit.coarse.alpha) - _log_ratios(fit.lines.alpha)
+        return widened(doubt_of_strata(cells, fit, free, to_ratios), np.where(dead, 0, change))
 
     def _source(self, by_features: bool) -> str:
         if not by_features:

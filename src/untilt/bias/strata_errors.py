@@ -5,9 +5,9 @@ As in `curve_errors`, with a stratum in the place of a document: its relevance t
     h / sum w alpha^2,   h = sum over its cells w alpha x,   x = (gamma, 1)
 
 out of the score of each of its cells, s (x - alpha h / sum w alpha^2). Strata reach over queries,
-so the scores are summed by query, not by stratum. This counts the noise of the models that sort
-only through the strata they make; 200 simulated logs say whether that is enough
-(docs/estimators/regression-em.md).
+so the scores are summed by query, not by stratum. What strata are too coarse to undo is no noise:
+`widened` adds what coarser ones change. 200 simulated logs say whether that is enough
+(docs/estimators/regression-em.md and trust-em.md).
 """
 
 import numba as nb
@@ -48,6 +48,14 @@ def doubt_of_strata(
     )
     by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
     return larger(influence.T @ influence, len(influence), by_session)
+
+
+def widened(doubt: Doubt, change: FloatArray) -> Doubt:
+    """With the change that coarser strata make to the numbers, as an error of its own."""
+    change = np.where(np.isfinite(change), change, 0.0)
+    return Doubt(
+        doubt.covariance + np.outer(change, change), f"{doubt.rule}, and what coarser strata change"
+    )
 
 
 def _influence_of_a_click(together: Cells, lines: Lines, to_numbers: FloatArray) -> FloatArray:

@@ -23,7 +23,7 @@ from untilt.bias.mixture_em import MixtureFit, mixture_em
 from untilt.bias.mixture_errors import doubt_of_mixture
 from untilt.bias.position_bias import PositionBias
 from untilt.bias.strata import StratifiedFit
-from untilt.bias.strata_errors import doubt_of_strata
+from untilt.bias.strata_errors import doubt_of_strata, widened
 from untilt.errors import IdentifiabilityError, OptionError
 from untilt.logs.clicklog import ClickLog
 
@@ -150,7 +150,14 @@ class TrustEM(EMEstimator):
         # The scale is free where relevance comes from the same clicks: the anchor holds it.
         told[[anchor.position - 1, cells.depth + anchor.position - 1]] = False
         if isinstance(fit, StratifiedFit):
-            return doubt_of_strata(cells, fit, told, jacobian)
+            # Coarse strata may leave no slope at the anchor: then they say nothing.
+            with np.errstate(divide="ignore", invalid="ignore"):
+                fine, coarse = (
+                    np.concatenate(re_anchored(lines.alpha, lines.beta, anchor))
+                    for lines in (fit.lines, fit.coarse)
+                )
+                change = np.where(told, coarse - fine, 0)
+            return widened(doubt_of_strata(cells, fit, told, jacobian), change)
         return doubt_of_mixture(cells, fit, told, jacobian)
 
     def _curve(self, cells: Cells, features: FloatArray | None, anchor: TrustAnchor) -> FloatArray:
