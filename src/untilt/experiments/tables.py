@@ -85,7 +85,7 @@ def _shown(point: Point | None) -> str:
         return ""
     interval = point.interval
     half = 0.0 if interval is None else (interval.high - interval.low) / 2
-    return f"{point.value:.4f}" + (f" ±{half:.4f}" if half > 0 else "")
+    return f"{point.value:.4f}" + (f" ±{half:.4f}" if half >= 5e-5 else "")
 
 
 def _number(value: float | None, *, digits: int = 4) -> str:
