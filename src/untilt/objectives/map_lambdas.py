@@ -90,7 +90,7 @@ class MapObjective:
         """One pass at these scores (one per training row)."""
         units, sums = self.units, PassSums.zeros(self.units, want_S=want_S)
         _pass(
-            np.ascontiguousarray(scores, dtype=np.float64), sums.bounds, units.indptr, units.row,
+            np.ascontiguousarray(scores, dtype=np.float64), units.blocks, units.indptr, units.row,
             units.place, units.gain, units.scale, weights_of(table, units), float(self.sigma),
             LOSSES[self.loss], self.pair_norm, self.truncation or np.iinfo(np.int64).max,
             want_loss, want_S, sums.gradient, sums.hessian, sums.S, sums.losses,

@@ -24,8 +24,6 @@ from untilt.objectives.units import PairUnits
 # What D(rank) is: nothing, 1/log2(1 + rank), or the rank itself.
 DELTAS = {"none": 0, "dcg": 1, "ndcg": 1, "arp": 2}
 LOSSES = {"logistic": 0, "hinge": 1}
-# Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
-_BLOCKS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,24 +90,26 @@ class PairObjective:
         assert not (want_S and packed_weighted), "S is unweighted: ask the objective before baking"
         units, sums = self.units, PassSums.zeros(self.units, want_S=want_S)
         _pass(
-            *self._shape(scores, sums), weights_of(table, units), packed_weighted, self.pair_norm,
+            *self._shape(scores), weights_of(table, units), packed_weighted, self.pair_norm,
             want_loss, sums.gradient, sums.hessian, sums.losses,
         )  # fmt: skip
         if want_S:
-            _losses_by_place(*self._shape(scores, sums), sums.S)
+            _losses_by_place(*self._shape(scores), sums.S)
         return sums.result(want_loss=want_loss, want_S=want_S)
 
     def losses_by_place(self, scores: FloatArray) -> FloatArray:
         """S[k, l] alone: all that a joint weighting asks for, at a third of the price."""
-        sums = PassSums.zeros(self.units, want_S=True)
-        _losses_by_place(*self._shape(scores, sums), sums.S)
-        return sums.S.sum(axis=0)
+        depth = max(1, self.units.depth)
+        S = np.zeros((len(self.units.blocks) - 1, depth, depth))
+        _losses_by_place(*self._shape(scores), S)
+        total: FloatArray = S.sum(axis=0)
+        return total
 
-    def _shape(self, scores: FloatArray, sums: "PassSums") -> tuple[Any, ...]:
+    def _shape(self, scores: FloatArray) -> tuple[Any, ...]:
         """What both kernels begin with."""
         units = self.units
         return (
-            np.ascontiguousarray(scores, dtype=np.float64), sums.bounds, units.indptr, units.row,
+            np.ascontiguousarray(scores, dtype=np.float64), units.blocks, units.indptr, units.row,
             units.place, units.start, units.above, units.below, units.gain, units.scale,
             units.plain, units.against_all, float(self.sigma), discounts(units, self.metric),
             LOSSES[self.loss], self.truncation or np.iinfo(np.int64).max,
@@ -120,7 +120,6 @@ class PairObjective:
 class PassSums:
     """What the kernels add to: rows are written by one block alone, S and losses per block."""
 
-    bounds: IntArray
     gradient: FloatArray
     hessian: FloatArray
     S: FloatArray
@@ -129,10 +128,9 @@ class PassSums:
     @classmethod
     def zeros(cls, units: PairUnits, *, want_S: bool) -> "PassSums":
         """Empty sums for a pass over these units."""
-        n_blocks = max(1, min(_BLOCKS, len(units.query_ptr) - 1))
+        n_blocks = len(units.blocks) - 1
         depth = max(1, units.depth) if want_S else 1
         return cls(
-            bounds=_block_bounds(units, n_blocks),
             gradient=np.zeros(units.n_rows),
             hessian=np.zeros(units.n_rows),
             S=np.zeros((n_blocks, depth, depth)),
@@ -166,15 +164,6 @@ def check_shape(sigma: float, truncation: int | None) -> None:
         raise OptionError(
             f"truncation must be at least 1. Got {truncation} instead; None takes all pairs."
         )
-
-
-def _block_bounds(units: PairUnits, n_blocks: int) -> IntArray:
-    """Units at which blocks begin: whole queries each, with about the same number of pairs."""
-    length = np.diff(units.indptr)
-    work = np.concatenate([[0], np.cumsum(length * length)])[units.query_ptr]
-    wanted = np.linspace(0, work[-1], n_blocks + 1)[1:-1]
-    cuts = np.searchsorted(work, wanted)
-    return np.concatenate([[0], units.query_ptr[cuts], [units.n_units]])
 
 
 @nb.njit(parallel=True, cache=True)

@@ -10,6 +10,7 @@ sessions. A slate with few distinct lists keeps its labels instead (`start` = -1
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numba as nb
 import numpy as np
@@ -18,6 +19,8 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt.errors import OptionError
 
+# Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
+_BLOCKS = 64
 GAINS = ("exponential", "linear", "plain")
 
 
@@ -55,6 +58,15 @@ class PairUnits:
     def n_units(self) -> int:
         """Number of units."""
         return len(self.indptr) - 1
+
+    @cached_property
+    def blocks(self) -> IntArray:
+        """Units at which blocks of work begin: whole queries, about the same number of pairs."""
+        n_blocks = max(1, min(_BLOCKS, len(self.query_ptr) - 1))
+        length = np.diff(self.indptr)
+        work = np.concatenate([[0], np.cumsum(length * length)])[self.query_ptr]
+        cuts = np.searchsorted(work, np.linspace(0, work[-1], n_blocks + 1)[1:-1])
+        return np.concatenate([[0], self.query_ptr[cuts], [self.n_units]])
 
 
 def gains_of(labels: FloatArray, gain: str) -> FloatArray:
