@@ -200,6 +200,8 @@ def decided(kind, rows, more="", noise=0.001):
         ("similar", ["a", "b"], "at = [0]\nmargin = 0.15", 0.1, HOLDS),
         ("similar", ["a", "b"], "at = [0]\nmargin = 0.05", 0.1, FAILS),
         ("similar", ["a", "b"], "at = [0]\nmargin = 0.1", 0.1, OPEN),
+        ("similar", ["a"], "at = [1]\nvalue = 0.75\nmargin = 0.1", 0.05, HOLDS),
+        ("similar", ["a"], "at = [1]\nmargin = 0.1", 0.8, FAILS),  # without a value: 0
         ("closer", ["b", "a"], 'target = "f"', (0.2 + 0.1 + 0.0 - 0.1 - 0.1 - 0.3) / 3, FAILS),
     ],
 )

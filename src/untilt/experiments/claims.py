@@ -123,9 +123,9 @@ def _below(claim: Claim, own: Series, other: Series, target: Series) -> float | 
     return None if difference is None else -difference
 
 
-def _similar(_: Claim, own: Series, other: Series, __: Series) -> float | None:
-    """Mean difference; without another row, the distance from 0."""
-    return _mean([own[x] - other.get(x, 0.0) for x in own])
+def _similar(claim: Claim, own: Series, other: Series, __: Series) -> float | None:
+    """Mean difference; without another row, to the claim's own value."""
+    return _mean([own[x] - other.get(x, claim.value) for x in own])
 
 
 def _rises(claim: Claim, own: Series, _: Series, __: Series) -> float | None:

@@ -121,8 +121,9 @@ class Reported:
 class Claim:
     """A sentence of the document and how it is put to the test.
 
-    Items of `rows` are names of rows, or `row:metric` where two metrics are compared. `because`
-    gives the reason where it does not hold, by data set.
+    Items of `rows` are names of rows, or `row:metric` where two metrics are compared. "similar"
+    without a second row compares with `value`. `because` gives the reason where it does not hold,
+    by data set.
     """
 
     text: str
@@ -133,6 +134,7 @@ class Claim:
     metric: str = ""
     at: tuple[Value, ...] = ()
     target: str = ""
+    value: float = 0.0
     margin: float = 0.0
     because: dict[str, str] = field(default_factory=dict)
 
