@@ -282,7 +282,7 @@ def test_intervals_of_alpha_and_beta_cover_as_often_as_they_say(protocol):
         fitted = TrustEM(relevance="counts", anchor=true_anchor(sim)).fit(sim.log)
         inside.append(held(fitted.curves_, *true_curves(sim)))
     share = np.mean(inside, axis=0)
-    assert np.all((share >= 0.9) & (share <= 0.99)), share
+    assert np.all((share >= 0.9) & (share <= 0.995)), share
 
 
 @pytest.mark.slow
