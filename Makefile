@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-slow check bench clean
+.PHONY: demo test test-slow check docs bench clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -33,9 +33,14 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site, in build/site; a link that leads nowhere fails it.
+docs: $(STAMP)
+	$(BIN)/sphinx-build -W --keep-going -q -E -c docs/site -d build/doctrees . build/site
+	@echo "open build/site/index.html"
+
 bench: $(STAMP)
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist docs/reference
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,9 @@
 """LambdaMART against LightGBM `lambdarank` with `position` and XGBoost `lambdarank_unbiased`.
 
 Same trees (100, 31 leaves, rate 0.05), preparation included, each run in a process of its own:
-(a) 165,660 sessions of 10 over 20,000 queries; (b) 10 million sessions over the same queries, peers
-on (a)'s size and multiplied up, marked as such; (c) 6,000 labelled queries of 120 documents.
+(a) 165,660 sessions of 10 over 20,000 queries; (b) 10 million sessions over the same queries, the
+peers on a sample of them, with seconds and memory extrapolated in columns of their own; (c) 6,000
+labelled queries of 120 documents.
 
     python benchmarks/bench_lambdamart.py [--case a b c] [--threads 1 2] [--small]
 """
@@ -20,11 +21,14 @@ TREES, DEPTH, FEATURES = 100, 10, 50
 PARAMS = {"learning_rate": 0.05, "num_leaves": 31, "min_data_in_leaf": 20, "verbosity": -1}
 WHO = {
     "a": ("prs", "pairwise-debiasing", "lightgbm", "xgboost"),
-    "b": ("prs", "pairwise-debiasing"),
+    "b": ("prs", "pairwise-debiasing", "lightgbm", "xgboost"),
     "c": ("labels", "lightgbm-labels", "xgboost-labels"),
 }
-COLUMNS = ("case", "threads", "who", "seconds", "cpu_seconds", "peak_gib")
+COLUMNS = ("case", "threads", "who", "seconds", "cpu_seconds", "peak_gib", "sessions")
+COLUMNS += ("extrapolated_seconds", "extrapolated_gib")
 SESSIONS = {"a": 165_660, "b": 10_000_000}
+# Rows of 10 million sessions would take a peer an hour, and more memory than most machines have.
+PEER_SESSIONS = {"a": 165_660, "b": 662_640}
 
 
 def now() -> np.ndarray:
@@ -116,9 +120,9 @@ def train_untilt(case: str, who: str, threads: int, n_queries: int, scale: float
     return preparation + now() - start
 
 
-def train_peer(who: str, threads: int, n_queries: int, scale: float) -> np.ndarray:
+def train_peer(case: str, who: str, threads: int, n_queries: int, scale: float) -> np.ndarray:
     """One row per impression: the peers know no counts."""
-    features, query, clicks = sessions(int(SESSIONS["a"] * scale), n_queries, seed=0)
+    features, query, clicks = sessions(int(PEER_SESSIONS[case] * scale), n_queries, seed=0)
     start = now()
     rows = (query[:, None] * DEPTH + np.arange(DEPTH)).ravel()
     position = np.tile(np.arange(DEPTH), len(query))
@@ -191,7 +195,7 @@ def one_run(case: str, who: str, threads: int, scale: float) -> None:
     elif who in ("prs", "pairwise-debiasing"):
         seconds = train_untilt(case, who, threads, n_queries, scale)
     else:
-        seconds = train_peer(who, threads, n_queries, scale)
+        seconds = train_peer(case, who, threads, n_queries, scale)
     print(json.dumps({"seconds": seconds[0], "cpu_seconds": seconds[1]}))
 
 
@@ -222,17 +226,35 @@ def measure(case: str, who: str, threads: int, scale: float) -> dict:
     run = run_python(script, "--child", case, who, str(threads), str(scale), **limit)
     times = json.loads(run.output.splitlines()[-1])
     peak = run.peak_bytes / 2**30
-    return {"case": case, "who": who, "threads": threads, **times, "peak_gib": peak}
+    row = {"case": case, "who": who, "threads": threads, **times, "peak_gib": peak}
+    if case == "b" and who in ("lightgbm", "xgboost"):
+        row["sessions"] = int(PEER_SESSIONS["b"] * scale)
+    return row
+
+
+def extrapolate(row: dict, rows: list[dict]) -> dict:
+    """Case (b)'s peers, from (a)'s size and their own to 10 million sessions, along a line.
+
+    The line goes through the two measured sizes; what does not grow with sessions (the start of the
+    process, the documents) is thus not multiplied.
+    """
+    same = ("who", "threads")
+    small = [each for each in rows if each["case"] == "a" and all(each[k] == row[k] for k in same)]
+    if "sessions" not in row or not small:
+        return row
+    steps = (SESSIONS["b"] - PEER_SESSIONS["b"]) / (PEER_SESSIONS["b"] - PEER_SESSIONS["a"])
+    return row | {
+        f"extrapolated_{unit}": row[name] + steps * (row[name] - small[0][name])
+        for unit, name in (("seconds", "seconds"), ("gib", "peak_gib"))
+    }
 
 
 def report(rows: list[dict], *, write: bool) -> None:
-    table(
-        COLUMNS,
-        [[row[name] for name in COLUMNS] for row in rows],
-    )
+    runs = [*(kept_runs({row["case"] for row in rows}) if write else []), *rows]
+    runs = [extrapolate(row, runs) for row in runs]
+    table(COLUMNS, [[row.get(name, "") for name in COLUMNS] for row in runs])
     if write:
         packages = ("lightgbm", "xgboost-cpu")
-        runs = [*kept_runs({row["case"] for row in rows}), *rows]
         print(save("lambdamart", {"trees": TREES, "runs": runs}, seed=0, packages=packages))
 
 

@@ -7,10 +7,12 @@ sessions, seed) cell is kept in results/quality-cells.jsonl, so a stopped run go
 the summary is written to results/quality.json.
 
     python benchmarks/bench_quality.py [--data made mq2008] [--protocol dla prs]
-        [--sessions 10 100 1000] [--seeds 3] [--queries N] [--trees 200] [--only-report]
+        [--sessions 10 100 1000] [--seeds 3] [--queries N]
+        [--trees 200] [--only-report] [--check-peers]
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import time
@@ -29,9 +31,12 @@ KEYS = ("data", "protocol", "sessions", "seed")
 # `prs` shows whole lists of about 24, `dla` ten places: both then show about 20,000 documents.
 QUERIES = {"dla": 2000, "prs": 1000}
 DATA = Path(os.environ.get("UNTILT_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
-# One row per impression is all that the peers take. Above the first number only seed 0 is run
-# (the `runs` column says so), above the second none: a run would take the better part of an hour.
-PEER_ROWS, PEER_ROWS_ONCE = 600_000, 2_500_000
+# The peers take a row per impression. Above this many they get only the sessions with a click; that
+# makes no difference (`--check-peers` shows it), as no pair is without a click.
+PEER_ROWS = 600_000
+# XGBoost's bias ignores weights, so its sessions cannot be merged; above this many rows only seed 0
+# is run (the `runs` column says so): a run takes the better part of an hour.
+XGBOOST_ROWS = 4_000_000
 
 
 def judged_parts(data: str, seed: int, n_queries: int):
@@ -89,38 +94,97 @@ def methods(protocol: str, options: dict) -> dict:
     return made
 
 
-def peer_rows(log):
-    """One row per impression: repeat every list as often as it was seen."""
-    lists = np.repeat(np.arange(log.n_lists), log.sessions)
+def peer_rows(log, lists):
+    """Features, labels, group sizes and positions: one row per impression of the named lists."""
     plain = log.take(lists, count=np.ones(len(lists), dtype=np.int64))
     group = np.diff(plain.indptr)
     return plain.features[plain.document], plain.label.astype(int), group, plain.position - 1
 
 
-def lightgbm_position(log, options: dict):
+def every_session(log):
+    return np.repeat(np.arange(log.n_lists), log.sessions)
+
+
+def clicked_lists(log):
+    return np.flatnonzero(np.add.reduceat(log.label > 0, log.indptr[:-1]))
+
+
+def lightgbm_position(log, options: dict, *, merged: bool | None = None, extra=None):
+    """LightGBM's lambdarank with `position`.
+
+    Equal sessions may be merged, their number being the weight of the rows: lambdas and its bias
+    are both sums over rows times weight.
+    """
     import lightgbm
 
-    features, labels, group, position = peer_rows(log)
+    merged = log.n_impressions > PEER_ROWS if merged is None else merged
+    lists = clicked_lists(log) if merged else every_session(log)
+    features, labels, group, position = peer_rows(log, lists)
+    weight = np.repeat(log.sessions[lists].astype(float), group) if merged else None
     params = {"objective": "lambdarank", "learning_rate": 0.05, "num_leaves": 31}
     params |= {"feature_fraction": 0.9, "bagging_fraction": 0.9, "bagging_freq": 1}
     params |= {"verbosity": -1, "num_threads": options["n_threads"], "seed": options["seed"]}
-    data = lightgbm.Dataset(features, labels, group=group, position=position)
-    return lightgbm.train(params, data, num_boost_round=options["n_trees"]).predict
+    # A leaf of 20 impressions is no limit where each document has a hundred; one of 20 merged rows
+    # would be.
+    params |= {"min_data_in_leaf": 1} if merged else {}
+    data = lightgbm.Dataset(
+        features, labels, group=group, position=position, weight=weight, params=extra
+    )
+    booster = lightgbm.train(params | (extra or {}), data, num_boost_round=options["n_trees"])
+    return booster.predict
 
 
-def xgboost_unbiased(log, options: dict):
+def xgboost_unbiased(log, options: dict, *, clicked: bool | None = None, extra=None):
+    """XGBoost's rank:ndcg with lambdarank_unbiased."""
     import xgboost
 
-    features, labels, group, _ = peer_rows(log)
+    clicked = log.n_impressions > PEER_ROWS if clicked is None else clicked
+    lists = every_session(log)
+    if clicked:
+        lists = lists[np.isin(lists, clicked_lists(log))]
+    features, labels, group, _ = peer_rows(log, lists)
     data = xgboost.DMatrix(features, labels, nthread=options["n_threads"])
     data.set_group(group)
     params = {"objective": "rank:ndcg", "lambdarank_unbiased": True, "eta": 0.05}
     params |= {"tree_method": "hist", "max_leaves": 31, "max_depth": 0, "grow_policy": "lossguide"}
     params |= {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": 10}
     params |= {"subsample": 0.9, "colsample_bytree": 0.9, "seed": options["seed"]}
-    params |= {"nthread": options["n_threads"], "verbosity": 0}
+    params |= {"nthread": options["n_threads"], "verbosity": 0} | (extra or {})
     booster = xgboost.train(params, data, num_boost_round=options["n_trees"])
     return lambda rows: booster.predict(xgboost.DMatrix(rows))
+
+
+def peers(cell: dict, n_impressions: int) -> dict:
+    """The peers that this cell is to have."""
+    found = {"lightgbm": lightgbm_position}
+    if cell["seed"] == 0 or n_impressions <= XGBOOST_ROWS:
+        found["xgboost"] = xgboost_unbiased
+    return found
+
+
+def check_peers() -> None:
+    """Do the peers give the same model without sessions that have no click, merged or not?
+
+    Without draws and with a bin for every value; both would see other rows otherwise.
+    """
+    log = simulate(make_judged(n_queries=100, seed=1), sessions_per_query=200, seed=0).log
+    log = dataclasses.replace(log, features=np.round(2 * log.features))
+    options = {"n_trees": 30, "n_threads": 1, "seed": 0}
+    lightgbm_extra = {"bagging_freq": 0, "feature_fraction": 1.0, "max_bin": 4095}
+    lightgbm_extra |= {"min_data_in_bin": 1, "min_data_in_leaf": 1}
+    xgboost_extra = {"subsample": 1.0, "colsample_bytree": 1.0, "max_bin": 4096}
+    for peer, argument, extra in (
+        (lightgbm_position, "merged", lightgbm_extra),
+        (xgboost_unbiased, "clicked", xgboost_extra),
+    ):
+        all_rows, fewer = (
+            peer(log, options, **{argument: choice}, extra=extra)(log.features)
+            for choice in (False, True)
+        )
+        print(
+            f"{peer.__name__}: largest difference of two predictions "
+            f"{np.abs(all_rows - fewer).max():.1e}, their standard deviation {all_rows.std():.3f}"
+        )
 
 
 def run_cell(cell: dict, known: dict, *, n_queries: int, n_trees: int) -> dict:
@@ -146,12 +210,19 @@ def run_cell(cell: dict, known: dict, *, n_queries: int, n_trees: int) -> dict:
     fit("labels-shown", ut.LambdaMART(**options), shown_labels(sim))
     for name, make in methods(cell["protocol"], options).items():
         fit(name, make(), sim.log)
-    if sim.log.n_impressions <= (PEER_ROWS if cell["seed"] else PEER_ROWS_ONCE):
-        for name, peer in (("lightgbm", lightgbm_position), ("xgboost", xgboost_unbiased)):
-            if name not in ndcg:
-                start = time.perf_counter()
-                judge(name, peer(sim.log, options), start)
-    return {**cell, "trees": n_trees, "queries": n_queries, "ndcg": ndcg, "seconds": seconds}
+    for name, peer in peers(cell, sim.log.n_impressions).items():
+        if name not in ndcg:
+            start = time.perf_counter()
+            judge(name, peer(sim.log, options), start)
+    about = {"trees": n_trees, "queries": n_queries, "impressions": sim.log.n_impressions}
+    return {**cell, **about, "ndcg": ndcg, "seconds": seconds}
+
+
+def is_finished(cell: dict, known: dict) -> bool:
+    if "impressions" not in known:
+        return False
+    wanted = {*methods(cell["protocol"], {}), *peers(cell, known["impressions"])}
+    return wanted <= set(known["ndcg"])
 
 
 def done_cells() -> dict[tuple, dict]:
@@ -206,11 +277,15 @@ def main() -> None:
     parser.add_argument("--queries", type=int, help="for every protocol alike")
     parser.add_argument("--trees", type=int, default=200)
     parser.add_argument("--only-report", action="store_true")
+    parser.add_argument("--check-peers", action="store_true")
     options = parser.parse_args()
+    if options.check_peers:
+        check_peers()
+        return
     done = done_cells()
     for cell in [] if options.only_report else wanted_cells(options):
         known = done.get(tuple(cell[key] for key in KEYS), {})
-        if set(methods(cell["protocol"], {})) <= set(known.get("ndcg", {})):
+        if is_finished(cell, known):
             continue
         n_queries = options.queries or QUERIES[cell["protocol"]]
         result = run_cell(cell, known, n_queries=n_queries, n_trees=options.trees)

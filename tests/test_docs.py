@@ -138,6 +138,20 @@ def test_every_page_can_be_found_from_the_index():
     assert {page for page in pages if f"({page})" not in index} == set()
 
 
+def test_the_site_is_built_without_a_warning(tmp_path):
+    """As `make docs` does: headings that links name are there, and docstrings are well formed."""
+    pytest.importorskip("sphinx")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E"]
+    command += ["-c", "docs/site", "-d", str(tmp_path / "trees"), ".", str(tmp_path / "site")]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    reference = (tmp_path / "site" / "docs" / "reference" / "rankers.html").read_text("utf8")
+    assert 'id="untilt.LambdaMART"' in reference
+    fetched = re.compile(r"""<(?:script|link|img)[^>]*(?:src|href)=["']?https?:""")
+    outside = [page for page in tmp_path.rglob("*.html") if fetched.search(page.read_text("utf8"))]
+    assert outside == []
+
+
 def bibliography() -> list[str]:
     text = (ROOT / "docs" / "references.bib").read_text(encoding="utf8")
     return re.findall(r"^@\w+\{([^,]+),$", text, flags=re.MULTILINE)

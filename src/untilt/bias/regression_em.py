@@ -37,9 +37,9 @@ CLICKS_THAT_WOULD_SHOW = 3.0
 class RegressionEM(EMEstimator):
     r"""EM for P(click) = theta_k gamma, with gamma from features or from counts.
 
-    E step  P(e=1, r=0 | c=0) = theta (1 - gamma) / (1 - theta gamma)
-            P(e=0, r=1 | c=0) = (1 - theta) gamma / (1 - theta gamma)
-    M step  theta_k = mean of P(e=1 | c) at k;  gamma from P(r=1 | c)
+        E step  P(e=1, r=0 | c=0) = theta (1 - gamma) / (1 - theta gamma)
+                P(e=0, r=1 | c=0) = (1 - theta) gamma / (1 - theta gamma)
+        M step  theta_k = mean of P(e=1 | c) at k;  gamma from P(r=1 | c)
 
     ([wang2018regression]_.) With features, gamma(x) is learned by boosted trees on the posterior
     P(r=1 | c) as soft targets, one tree per EM step, cross-fitted by query (see `boosted_em`);

@@ -45,8 +45,8 @@ _SHARED = (
 class DualLearning(NetworkRanker):
     r"""The dual learning algorithm (DLA) of [ai2018dla]_: two losses, each weighted by the other.
 
-    ranker       - sum c_i (theta_1 / theta_i) log softmax(s)_i    over the documents of a list
-    propensity   - sum c_i (gamma_1 / gamma_i) log softmax(z)_i    over its positions
+        ranker       - sum c_i (theta_1 / theta_i) log softmax(s)_i    over documents of a list
+        propensity   - sum c_i (gamma_1 / gamma_i) log softmax(z)_i    over its positions
 
     with theta = softmax(z) and gamma = softmax(s), each taken as given in the other's loss. At the
     truth of the position-based model both are at their minimum: exp(s) is proportional to

@@ -31,9 +31,9 @@ from untilt.weighting.base import Weighting
 class NeuralRanker(NetworkRanker):
     r"""A fully connected network, trained by mini-batches with JAX; on a GPU where there is one.
 
-    "pairwise"   sum w_ij log(1 + exp(-sigma (s_i - s_j))),  w_ij = W[k_i, k_j] (sessions i over j)
-    "listwise"   - sum a_i log softmax(s)_i,                 a_i = W[k_i] (clicks on i)
-    "pointwise"  - sum c log p + (n - c) log(1 - p),         p = alpha_k sigmoid(s) + beta_k
+        "pairwise"   sum w_ij log(1 + exp(-sigma (s_i - s_j))),  w_ij = W[k_i, k_j] (i over j)
+        "listwise"   - sum a_i log softmax(s)_i,                 a_i = W[k_i] (clicks on i)
+        "pointwise"  - sum c log p + (n - c) log(1 - p),         p = alpha_k sigmoid(s) + beta_k
 
     each over the sum of its weights, plus l2/2 |weights|^2. Pairs as in [burges2005ranknet]_ with
     the table of any weighting; softmax with inverse propensities as in [ai2018dla]_, for weightings

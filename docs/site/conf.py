@@ -1,0 +1,106 @@
+"""How `make docs` builds the site: the pages as they stand, and a reference from the docstrings.
+
+The pages are plain Markdown that reads well where it lies, so nothing in them is for Sphinx alone:
+what Sphinx needs besides (the tree of pages, the reference, the bibliography) is made here.
+Warnings are errors: a link that leads nowhere fails the build.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import docstring_text
+import reference_pages
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
+from untilt import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+
+project, author, copyright = "untilt", "the untilt developers", "the untilt developers"
+version = release = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+# The folder of sources is the repository, so that links to README.md and CHANGELOG.md hold.
+root_doc = "docs/index"
+include_patterns = ["*.md", "docs/**.md", f"{reference_pages.FOLDER}/**.rst"]
+nitpicky = True
+# Types in signatures are NumPy's, LightGBM's or private: there is no page to link them to.
+nitpick_ignore_regex = [(r"py:.*", r".*")]
+myst_heading_anchors = 3
+# Names in single backticks are code in this project's docstrings.
+default_role = "code"
+highlight_language = "none"  # what is indented in a docstring is a formula
+# What rankers and estimators share is shown with each; scikit-learn's and Python's own is not.
+FOREIGN_BASES = "BaseEstimator,BaseException,tuple,dict,object"
+autodoc_default_options = {"members": True, "inherited-members": FOREIGN_BASES}
+# Most papers are cited on the pages, which this does not see; tests/test_docs.py checks all keys.
+suppress_warnings = ["ref.citation"]
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+html_theme = "furo"
+html_title = f"untilt {release}"
+html_static_path: list[str] = []
+html_copy_source = False
+html_math_renderer = "mathml"
+
+
+def pages_in_order(index: str) -> list[str]:
+    """The pages that the index names, in its order."""
+    named = re.findall(r"\]\(([^)#]+)\.md[)#]", index)
+    return [
+        name.removeprefix("../") if name.startswith("../") else f"docs/{name}" for name in named
+    ]
+
+
+def add_tree(_app: object, page: str, source: list[str]) -> None:
+    """The tree of pages, which the margin shows: estimators and reproduced tables are branches."""
+    if page == root_doc:
+        named = [name for name in pages_in_order(source[0]) if "/estimators/" not in name]
+        source[0] += tree([*named, f"{reference_pages.FOLDER}/index"])
+    elif page == "docs/which-estimator":
+        source[0] += tree(pages_in("estimators"))
+    elif page == "docs/reproduce":
+        source[0] += tree(["docs/reproduced/index"])
+    elif page == "docs/reproduced/index":
+        source[0] += tree([name for name in pages_in("reproduced") if name != page])
+
+
+def pages_in(folder: str) -> list[str]:
+    """All pages of a folder under docs."""
+    return [f"docs/{folder}/{path.stem}" for path in sorted((ROOT / "docs" / folder).glob("*.md"))]
+
+
+def tree(pages: list[str]) -> str:
+    """The directive that hangs pages under this one."""
+    rows = "\n".join(f"/{page}" for page in dict.fromkeys(pages))
+    return f"\n\n```{{toctree}}\n:hidden:\n\n{rows}\n```\n"
+
+
+def add_front_door(app, problem: Exception | None) -> None:
+    """index.html at the top of the site leads to the index of the documentation."""
+    if problem is None and app.builder.name == "html":
+        page = '<!doctype html><meta http-equiv="refresh" content="0; url=docs/index.html">'
+        (Path(app.outdir) / "index.html").write_text(page, encoding="utf8")
+
+
+def skip_foreign(_app, _what, _name: str, thing, skip: bool, _options) -> bool:
+    """scikit-learn adds methods such as set_fit_request to every estimator: nothing of ours."""
+    return skip or str(getattr(thing, "__module__", "")).startswith("sklearn")
+
+
+def show_math(writer, node) -> None:
+    """A formula as MathML, which browsers show by themselves: no page fetches anything."""
+    writer.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    raise nodes.SkipNode
+
+
+def setup(app) -> None:
+    """Called by Sphinx."""
+    reference_pages.write(ROOT)
+    app.add_html_math_renderer("mathml", (show_math, None), (show_math, None))
+    app.connect("source-read", add_tree)
+    app.connect("autodoc-process-docstring", docstring_text.to_rst)
+    app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("build-finished", add_front_door)

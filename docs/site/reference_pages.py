@@ -1,0 +1,71 @@
+"""Pages of the reference: every public name by what it is for, and the bibliography."""
+
+from pathlib import Path
+
+from pybtex.backends.plaintext import Backend
+from pybtex.database import parse_file
+from pybtex.plugin import find_plugin
+
+import untilt
+
+FOLDER = "docs/reference"
+# The part of the package that a name lives in says what it is for.
+CHAPTERS = {
+    "workflow": "From a log to a decision",
+    "logs": "Logs and judged lists",
+    "bias": "Position bias",
+    "clickmodels": "Click models",
+    "weighting": "Pair weights",
+    "rankers": "Rankers",
+    "metrics": "Metrics",
+    "evaluation": "Evaluation and selection",
+    "report": "Reports",
+    "simulation": "Simulation",
+    "errors": "Errors",
+}
+
+
+def write(root: Path) -> None:
+    """Write the pages, each only where it changed (Sphinx reads times)."""
+    chapters = _chapters()
+    index = _title("Reference") + "Every public name, by what it is for.\n\n.. toctree::\n\n"
+    pages = {f"{part}.rst": _chapter(part, names) for part, names in chapters.items()}
+    pages["bibliography.rst"] = _bibliography(root / "docs" / "references.bib")
+    pages["index.rst"] = index + "".join(f"   {part}\n" for part in [*chapters, "bibliography"])
+    folder = root / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf8") != text:
+            path.write_text(text, encoding="utf8")
+
+
+def _chapters() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {part: [] for part in CHAPTERS}
+    for name in untilt.__all__:
+        if name != "__version__":
+            found[getattr(untilt, name).__module__.split(".")[1]].append(name)
+    return found
+
+
+def _chapter(part: str, names: list[str]) -> str:
+    text = _title(CHAPTERS[part])
+    for name in sorted(names, key=str.lower):
+        value = getattr(untilt, name)
+        kind = "class" if isinstance(value, type) else "function" if callable(value) else "data"
+        text += f".. auto{kind}:: untilt.{name}\n\n"
+    return text
+
+
+def _bibliography(path: Path) -> str:
+    """Entries as reStructuredText citations, so that [key]_ in a docstring leads to them."""
+    style = find_plugin("pybtex.style.formatting", "unsrt")()
+    text = _title("Bibliography")
+    for entry in style.format_entries(parse_file(str(path)).entries.values()):
+        words = entry.text.render(Backend()).replace("*", "\\*").replace("_", "\\_")
+        text += f".. [{entry.key}] {words}\n"
+    return text
+
+
+def _title(words: str) -> str:
+    return f"{words}\n{'=' * len(words)}\n\n"
