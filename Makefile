@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-slow check docs bench clean
+.PHONY: demo test test-slow check docs pictures bench clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -37,6 +37,10 @@ check: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/sphinx-build -W --keep-going -q -E -c docs/site -d build/doctrees . build/site
 	@echo "open build/site/index.html"
+
+# Draws the pictures of the documentation anew, each with its fixed seed.
+pictures: $(STAMP)
+	$(BIN)/python docs/pictures
 
 bench: $(STAMP)
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

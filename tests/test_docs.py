@@ -138,6 +138,20 @@ def test_every_page_can_be_found_from_the_index():
     assert {page for page in pages if f"({page})" not in index} == set()
 
 
+def test_every_drawn_picture_is_shown():
+    """What `make pictures` draws is there and on a page."""
+    scripts = (ROOT / "docs" / "pictures").glob("[a-z]*.py")
+    drawn = {f"{path.stem.replace('_', '-')}.svg" for path in scripts}
+    shown = {
+        Path(target).name
+        for page in PAGES
+        for target in re.findall(r"!\[[^]]+\]\(([^)]+)\)", page.read_text(encoding="utf8"))
+    }
+    there = {path.name for path in (ROOT / "docs" / "images").glob("*.svg")}
+    assert drawn
+    assert drawn <= there & shown
+
+
 def test_the_site_is_built_without_a_warning(tmp_path):
     """As `make docs` does: headings that links name are there, and docstrings are well formed."""
     pytest.importorskip("sphinx")
