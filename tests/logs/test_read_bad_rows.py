@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from untilt.errors import BadRowsError, ColumnError
-from untilt.logs import duck_lists
+from untilt.logs.duck import lists
 from untilt.logs.read import DroppedRowsWarning, read_log, read_log_report
 
 GOOD = {
@@ -125,7 +125,7 @@ def test_at_most_five_examples():
 
 def test_a_bad_list_among_many_batches(monkeypatch):
     """The fast path stops in the midst of its result, and the connection is used again."""
-    monkeypatch.setattr(duck_lists, "_BATCH_ROWS", 4)
+    monkeypatch.setattr(lists, "_BATCH_ROWS", 4)
     n = 200
     table = {
         "query_id": list(range(n)) * 2,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from untilt.logs import duck_coding, duck_labels, duck_packing
+from untilt.logs.duck import coding, labels, packing
 from untilt.logs.read import read_log
 
 
@@ -83,9 +83,9 @@ def test_lists_cut_into_parts_several_times(
     monkeypatch, rng, contents, checked, most_words, part_words
 ):
     """With tiny words every list is cut, the parts are cut again, and so on."""
-    monkeypatch.setattr(duck_packing, "MOST_WORDS", most_words)
-    monkeypatch.setattr(duck_packing, "PART_WORDS", part_words)
-    monkeypatch.setattr(duck_coding, "_MOST_VALUE_WORDS", most_words)
+    monkeypatch.setattr(packing, "MOST_WORDS", most_words)
+    monkeypatch.setattr(packing, "PART_WORDS", part_words)
+    monkeypatch.setattr(coding, "_MOST_VALUE_WORDS", most_words)
     table = random_rows(rng, depth=150, n_sessions=80)
     log = read_log(table, labels=["dwell"])
     assert contents(checked(log))[0] == slow_sessions(table, extra=["dwell"])
@@ -95,14 +95,14 @@ def test_lists_cut_into_parts_several_times(
 @pytest.mark.parametrize("far", [0, 10**12, -(10**12), 2**63 - 10**5, -(2**63)])
 def test_both_codes_for_documents_agree(monkeypatch, rng, contents, checked, value_words, far):
     """Ids packed as they are, or as numbers within the query: the log is the same."""
-    monkeypatch.setattr(duck_coding, "_MOST_VALUE_WORDS", value_words)
+    monkeypatch.setattr(coding, "_MOST_VALUE_WORDS", value_words)
     table = random_rows(rng, n_docs=7, far=far)
     assert contents(checked(read_log(table)))[0] == slow_sessions(table)
 
 
 @pytest.mark.parametrize("most_bits", [0, 1, 16])
 def test_both_codes_for_labels_agree(monkeypatch, rng, contents, checked, most_bits):
-    monkeypatch.setattr(duck_labels, "_MOST_BITS", most_bits)
+    monkeypatch.setattr(labels, "_MOST_BITS", most_bits)
     table = random_rows(rng, label="grade")
     log = read_log(table, labels=["dwell"])
     assert contents(checked(log))[0] == slow_sessions(table, extra=["dwell"])

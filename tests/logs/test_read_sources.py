@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from untilt.errors import ColumnError, FileFormatError, OptionError
-from untilt.logs import duck_assembly, duck_packing
+from untilt.logs.duck import assembly, packing
 from untilt.logs.read import read_log
 
 TABLE = pa.table(
@@ -280,11 +280,11 @@ def test_more_data_than_memory(tmp_path, rng, monkeypatch):
     n_files = []
 
     def pack_and_look(bench, *arguments, **options):
-        packed = duck_packing.pack(bench, *arguments, **options)
+        packed = packing.pack(bench, *arguments, **options)
         n_files.append(bench.row("SELECT count(*) FROM duckdb_temporary_files()")[0])
         return packed
 
-    monkeypatch.setattr(duck_assembly, "pack", pack_and_look)
+    monkeypatch.setattr(assembly, "pack", pack_and_look)
     n_sessions = 300_000
     session = np.repeat(np.arange(n_sessions), 5)
     place = np.tile(np.arange(5), n_sessions)
@@ -314,7 +314,7 @@ def test_more_data_than_memory(tmp_path, rng, monkeypatch):
 PRESSED = """
 import os, signal, sys, threading
 import pyarrow as pa
-from untilt.logs import duck_assembly
+from untilt.logs.duck import assembly
 from untilt.logs.read import read_log
 
 over = threading.Event()
@@ -330,7 +330,7 @@ def pack_for_ages(bench, *arguments, **options):
     finally:
         over.set()
 
-duck_assembly.pack = pack_for_ages
+assembly.pack = pack_for_ages
 names = ["query_id", "session_id", "doc_id", "position", "click"]
 try:
     read_log(pa.table({name: [1] for name in names}), temp_directory=sys.argv[1])

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
 from untilt.logs.clicklog import ClickLog
-from untilt.logs.duck_columns import Features
-from untilt.logs.duck_reader import Request, read
+from untilt.logs.duck.columns import Features
+from untilt.logs.duck.reader import Request, read
 from untilt.logs.read_report import BadRows, DroppedRowsWarning, ReadReport
 
 __all__ = [

@@ -13,7 +13,7 @@ from untilt._core.files import replacing
 from untilt._core.progress import progress
 from untilt.errors import BadRowsError, OptionError
 from untilt.logs.clicklog import ClickLog
-from untilt.logs.duck_columns import KEYS, OPTIONAL, REQUIRED
+from untilt.logs.duck.columns import KEYS, OPTIONAL, REQUIRED
 from untilt.logs.write_files import PathLike, check_ending, write_table
 
 if TYPE_CHECKING:

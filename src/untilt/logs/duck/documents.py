@@ -7,9 +7,9 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.progress import progress
-from untilt.logs.duck_bench import Bench
-from untilt.logs.duck_examples import all_present
-from untilt.logs.duck_impressions import Field
+from untilt.logs.duck.bench import Bench
+from untilt.logs.duck.examples import all_present
+from untilt.logs.duck.impressions import Field
 
 _BATCH = 1 << 16
 

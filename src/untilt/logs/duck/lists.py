@@ -7,11 +7,11 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
-from untilt.logs.duck_bench import Bench
-from untilt.logs.duck_coding import DocumentCode
-from untilt.logs.duck_documents import Documents, SuspectError
-from untilt.logs.duck_labels import LabelCode
-from untilt.logs.duck_unpacking import Unpacker, count_places, fill_rows
+from untilt.logs.duck.bench import Bench
+from untilt.logs.duck.coding import DocumentCode
+from untilt.logs.duck.documents import Documents, SuspectError
+from untilt.logs.duck.labels import LabelCode
+from untilt.logs.duck.unpacking import Unpacker, count_places, fill_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

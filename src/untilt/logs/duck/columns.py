@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from untilt._core.suggest import did_you_mean
 from untilt.errors import ColumnError, OptionError
-from untilt.logs.duck_sources import Source
+from untilt.logs.duck.sources import Source
 
 Features = str | Sequence[str] | Callable[[str], bool] | None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from untilt.errors import ColumnError
-from untilt.logs.duck_bench import quoted
+from untilt.logs.duck.bench import quoted
 
 Kind = Literal["whole", "wide", "decimal", "float", "boolean", "text", "time", "other"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt.logs.duck_bench import Bench
+from untilt.logs.duck.bench import Bench
 
 # Up to so many bits whole numbers are packed as they are. A dictionary costs a pass over the log
 # and a join, but then labels need no more bits than they have distinct values.

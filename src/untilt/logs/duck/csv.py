@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Sequence
 
 from untilt.errors import FileFormatError
-from untilt.logs.duck_bench import Bench, in_our_words, literal, quoted
+from untilt.logs.duck.bench import Bench, in_our_words, literal, quoted
 
 _SEPARATORS = ",;\t|"
 _LONGEST = 1 << 20

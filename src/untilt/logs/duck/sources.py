@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from untilt.errors import ColumnError, FileFormatError, OptionError
-from untilt.logs.duck_bench import Bench, arrow_reader, in_our_words, literal, quoted
-from untilt.logs.duck_csv import load_csv
-from untilt.logs.duck_files import FileKind, database_table, files_of
+from untilt.logs.duck.bench import Bench, arrow_reader, in_our_words, literal, quoted
+from untilt.logs.duck.csv import load_csv
+from untilt.logs.duck.files import FileKind, database_table, files_of
 
 # columns wanted, and which of them hold ids -> the name of a table that can be read many times
 Load = Callable[[Sequence[str], frozenset[str]], str]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from untilt._core.suggest import did_you_mean
 from untilt.errors import FileFormatError, OptionError
-from untilt.logs.duck_bench import Bench, in_our_words, literal, quoted
+from untilt.logs.duck.bench import Bench, in_our_words, literal, quoted
 
 PathLike = str | os.PathLike[str]
 

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from untilt.logs.duck_documents import Documents
-from untilt.logs.duck_impressions import Summary
-from untilt.logs.duck_packing import fitting
+from untilt.logs.duck.documents import Documents
+from untilt.logs.duck.impressions import Summary
+from untilt.logs.duck.packing import fitting
 
 # Ids packed as they are need more words than numbers within the query, but no join. Measured on
 # 10 million impressions: the join costs as much time as some eight words. Words also cost memory.

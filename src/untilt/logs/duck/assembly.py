@@ -11,14 +11,14 @@ import numpy as np
 from untilt._core.arrays import AnyArray, identifiers
 from untilt._core.progress import progress
 from untilt.logs.clicklog import ClickLog
-from untilt.logs.duck_bench import Bench
-from untilt.logs.duck_coding import DocumentCode, document_code
-from untilt.logs.duck_documents import Documents, SuspectError, number_documents
-from untilt.logs.duck_impressions import Field, Impressions, Summary, summarise
-from untilt.logs.duck_labels import LabelCode, label_code
-from untilt.logs.duck_lists import Decoder, Lists, fetch_lists
-from untilt.logs.duck_packing import Carried, Packed, pack
-from untilt.logs.duck_unpacking import unpacker
+from untilt.logs.duck.bench import Bench
+from untilt.logs.duck.coding import DocumentCode, document_code
+from untilt.logs.duck.documents import Documents, SuspectError, number_documents
+from untilt.logs.duck.impressions import Field, Impressions, Summary, summarise
+from untilt.logs.duck.labels import LabelCode, label_code
+from untilt.logs.duck.lists import Decoder, Lists, fetch_lists
+from untilt.logs.duck.packing import Carried, Packed, pack
+from untilt.logs.duck.unpacking import unpacker
 
 
 @dataclass(frozen=True)

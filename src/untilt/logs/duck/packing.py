@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from untilt._core.progress import progress
-from untilt.logs.duck_bench import Bench
+from untilt.logs.duck.bench import Bench
 
 MOST_WORDS = 16
 PART_WORDS = 4

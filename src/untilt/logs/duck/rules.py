@@ -6,10 +6,10 @@ the rules before it left over, so a row counts once.
 
 from dataclasses import dataclass
 
-from untilt.logs.duck_bench import Bench, literal
-from untilt.logs.duck_document_rules import document_rules, with_document, without_document
-from untilt.logs.duck_examples import N_SHOWN, all_present, examples_of, shown
-from untilt.logs.duck_impressions import Field, Impressions
+from untilt.logs.duck.bench import Bench, literal
+from untilt.logs.duck.document_rules import document_rules, with_document, without_document
+from untilt.logs.duck.examples import N_SHOWN, all_present, examples_of, shown
+from untilt.logs.duck.impressions import Field, Impressions
 from untilt.logs.read_report import BadRows
 
 

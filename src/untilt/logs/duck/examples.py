@@ -1,7 +1,7 @@
 """Rows as a message shows them."""
 
-from untilt.logs.duck_bench import Bench
-from untilt.logs.duck_impressions import Field
+from untilt.logs.duck.bench import Bench
+from untilt.logs.duck.impressions import Field
 
 N_SHOWN = 5
 _NAMES = {

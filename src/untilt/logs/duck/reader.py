@@ -10,9 +10,9 @@ from untilt._core.progress import progress
 from untilt._core.suggest import check_choice
 from untilt.errors import BadRowsError, FileFormatError, OptionError
 from untilt.logs.clicklog import ClickLog
-from untilt.logs.duck_assembly import Wanted, assemble
-from untilt.logs.duck_bench import Bench, in_our_words, workbench
-from untilt.logs.duck_columns import (
+from untilt.logs.duck.assembly import Wanted, assemble
+from untilt.logs.duck.bench import Bench, in_our_words, workbench
+from untilt.logs.duck.columns import (
     KEYS,
     Features,
     Layout,
@@ -20,8 +20,8 @@ from untilt.logs.duck_columns import (
     is_pattern,
     log_layout,
 )
-from untilt.logs.duck_documents import SuspectError
-from untilt.logs.duck_impressions import (
+from untilt.logs.duck.documents import SuspectError
+from untilt.logs.duck.impressions import (
     Impressions,
     Types,
     create_view,
@@ -29,9 +29,9 @@ from untilt.logs.duck_impressions import (
     id_fields,
     log_fields,
 )
-from untilt.logs.duck_rules import examine
-from untilt.logs.duck_sources import Source, open_source
-from untilt.logs.duck_types import Column, id_is_text_sql
+from untilt.logs.duck.rules import examine
+from untilt.logs.duck.sources import Source, open_source
+from untilt.logs.duck.types import Column, id_is_text_sql
 from untilt.logs.read_report import ReadReport
 
 

@@ -1,8 +1,8 @@
 """The rules for documents and their features."""
 
-from untilt.logs.duck_bench import Bench, literal
-from untilt.logs.duck_examples import N_SHOWN, all_present, examples_of, shown
-from untilt.logs.duck_impressions import Field
+from untilt.logs.duck.bench import Bench, literal
+from untilt.logs.duck.examples import N_SHOWN, all_present, examples_of, shown
+from untilt.logs.duck.impressions import Field
 from untilt.logs.read_report import BadRows
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from untilt.logs.duck_bench import Bench
-from untilt.logs.duck_columns import Layout
-from untilt.logs.duck_types import (
+from untilt.logs.duck.bench import Bench
+from untilt.logs.duck.columns import Layout
+from untilt.logs.duck.types import (
     MOST_COUNT,
     MOST_POSITION,
     Column,

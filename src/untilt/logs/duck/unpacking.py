@@ -7,8 +7,8 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
-from untilt.logs.duck_bench import Bench
-from untilt.logs.duck_packing import Packed, Packing
+from untilt.logs.duck.bench import Bench
+from untilt.logs.duck.packing import Packed, Packing
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Reading logs with DuckDB, in pieces, so that memory bounds neither sources nor sessions."""
