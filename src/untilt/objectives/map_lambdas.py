@@ -23,18 +23,14 @@ import numpy as np
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.errors import OptionError
 from untilt.objectives.label_pairs import FASTMATH
-from untilt.objectives.pairs import (
-    LOSSES,
-    PairPass,
-    PassSums,
-    check_shape,
+from untilt.objectives.pair_terms import (
     exponentials,
     pair_exponentials,
     pair_phi,
     pair_slope,
     ranks_of,
-    weights_of,
 )
+from untilt.objectives.pairs import LOSSES, PairPass, PassSums, check_shape, weights_of
 from untilt.objectives.units import PairUnits
 
 

@@ -13,12 +13,11 @@ delta is held fixed in the gradient, as lambdas are ([burges2010lambdamart]_).
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numba as nb
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray
 from untilt.errors import OptionError
-from untilt.objectives.label_pairs import FASTMATH, ranked_label_pairs
+from untilt.objectives.pair_kernels import bake, sum_losses_by_place, sum_slopes
 from untilt.objectives.units import PairUnits
 
 # What D(rank) is: nothing, 1/log2(1 + rank), or the rank itself.
@@ -70,7 +69,7 @@ class PairObjective:
         units = self.units
         above, below, gain_scale = units.above.copy(), units.below.copy(), units.scale
         shift = np.zeros_like(table) if offset is None else offset
-        _bake(units.indptr, units.place, units.start, units.shown, table, shift, above, below)
+        bake(units.indptr, units.place, units.start, units.shown, table, shift, above, below)
         return replace(self, units=replace(units, above=above, below=below, scale=gain_scale))
 
     def evaluate(
@@ -89,19 +88,19 @@ class PairObjective:
         """
         assert not (want_S and packed_weighted), "S is unweighted: ask the objective before baking"
         units, sums = self.units, PassSums.zeros(self.units, want_S=want_S)
-        _pass(
+        sum_slopes(
             *self._shape(scores), weights_of(table, units), packed_weighted, self.pair_norm,
             want_loss, sums.gradient, sums.hessian, sums.losses,
         )  # fmt: skip
         if want_S:
-            _losses_by_place(*self._shape(scores), sums.S)
+            sum_losses_by_place(*self._shape(scores), sums.S)
         return sums.result(want_loss=want_loss, want_S=want_S)
 
     def losses_by_place(self, scores: FloatArray) -> FloatArray:
         """S[k, l] alone: all that a joint weighting asks for, at a third of the price."""
         depth = max(1, self.units.depth)
         S = np.zeros((len(self.units.blocks) - 1, depth, depth))
-        _losses_by_place(*self._shape(scores), S)
+        sum_losses_by_place(*self._shape(scores), S)
         total: FloatArray = S.sum(axis=0)
         return total
 
@@ -164,249 +163,3 @@ def check_shape(sigma: float, truncation: int | None) -> None:
         raise OptionError(
             f"truncation must be at least 1. Got {truncation} instead; None takes all pairs."
         )
-
-
-@nb.njit(parallel=True, cache=True)
-def _bake(
-    indptr: IntArray,
-    place: IntArray,
-    start: IntArray,
-    shown: FloatArray,
-    table: FloatArray,
-    offset: FloatArray,
-    above: FloatArray,
-    below: FloatArray,
-) -> None:
-    """w_ij = W[k_i, k_j] above_ij + offset[k_i, k_j] sessions, kept at or above 0.
-
-    A negative weight makes the loss unbounded. Moving it to the other direction with its sign
-    turned keeps the net preference w_ij - w_ji, which is what is unbiased.
-    """
-    for u in nb.prange(len(start)):
-        if start[u] < 0:
-            continue
-        begin = indptr[u]
-        for i in range(indptr[u + 1] - begin):
-            k = place[begin + i]
-            for j in range(i):
-                l = place[begin + j]  # noqa: E741  the formula's symbol
-                at = start[u] + i * (i - 1) // 2 + j
-                w_ij = above[at] * table[k, l] + offset[k, l] * shown[u]
-                w_ji = below[at] * table[l, k] + offset[l, k] * shown[u]
-                above[at] = max(w_ij, 0.0) + max(-w_ji, 0.0)
-                below[at] = max(w_ji, 0.0) + max(-w_ij, 0.0)
-
-
-@nb.njit(cache=True, inline="always")
-def longest_of(begin: int, end: int, indptr: IntArray) -> int:
-    """Rows of the longest unit: room is asked for once per block, which on short lists is dear."""
-    longest = 0
-    for u in range(begin, end):
-        longest = max(longest, indptr[u + 1] - indptr[u])
-    return longest
-
-
-@nb.njit(cache=True, inline="always")
-def ranks_of(s: FloatArray, rank: IntArray) -> None:
-    """0-based rank of each score, ties in row order. Counting beats sorting on short lists."""
-    length = len(s)
-    if length > 64:
-        order = np.argsort(-s, kind="mergesort")
-        for r in range(length):
-            rank[order[r]] = r
-        return
-    for i in range(length):
-        better, own, below = 0, s[i], s[i + 1 :]
-        for j in range(i):
-            better += s[j] >= own
-        for j in range(len(below)):
-            better += below[j] > own
-        rank[i] = better
-
-
-@nb.njit(cache=True, inline="always")
-def exponentials(s: FloatArray, sigma: float, e: FloatArray) -> bool:
-    """exp(sigma s_i) up to a factor; True where the scores lie too far apart for that.
-
-    rho = E_j/(E_i + E_j) then needs one exp per row instead of one per pair. Centred, it holds for
-    spreads up to 700/sigma; in a wider list pairs take their own exp (`pair_exponentials`).
-    """
-    low, high = np.inf, -np.inf
-    for i in range(len(s)):
-        low, high = min(low, s[i]), max(high, s[i])
-    wide = sigma * (high - low) > 700.0
-    if not wide:
-        for i in range(len(s)):
-            e[i] = np.exp(sigma * (s[i] - 0.5 * (low + high)))
-    return wide
-
-
-@nb.njit(cache=True, inline="always")
-def pair_exponentials(x: float) -> tuple[float, float]:
-    """(E_i, E_j) with E_i/E_j = exp(x), the larger of them 1."""
-    return np.exp(min(x, 0.0)), np.exp(min(-x, 0.0))
-
-
-@nb.njit(cache=True, inline="always")
-def pair_slope(
-    loss_kind: int, sigma: float, x: float, e_i: float, e_j: float, w_ij: float, w_ji: float
-) -> tuple[float, float]:
-    """d loss / d s_i (that of s_j is its negative) and the curvature, for x = s_i - s_j."""
-    if loss_kind == 0:
-        rho = e_j / (e_i + e_j)
-        return (
-            sigma * (w_ji * (1.0 - rho) - w_ij * rho),
-            sigma * sigma * (w_ij + w_ji) * rho * (1.0 - rho),
-        )
-    return w_ji * (x > -1.0) - w_ij * (x < 1.0), 0.0
-
-
-@nb.njit(cache=True, inline="always")
-def pair_phi(loss_kind: int, sigma: float, x: float, e_i: float, e_j: float) -> tuple[float, float]:
-    """(phi(x), phi(-x)); the larger of the two from the smaller, so neither overflows."""
-    if loss_kind == 1:
-        return max(0.0, 1.0 - x), max(0.0, 1.0 + x)
-    # log1p would keep digits of terms far below the others in a sum, at three times the price.
-    smaller = np.log(1.0 + min(e_i, e_j) / max(e_i, e_j))
-    return smaller + max(-sigma * x, 0.0), smaller + max(sigma * x, 0.0)
-
-
-@nb.njit(cache=True, inline="always")
-def label_weights(
-    gain_i: float, gain_j: float, scale: float, plain: bool, against_all: bool
-) -> tuple[float, float]:
-    """Weights of "i above j" and "j above i" in a unit that kept its labels."""
-    if against_all:
-        w_ij, w_ji = gain_i, gain_j
-    else:
-        w_ij, w_ji = max(gain_i - gain_j, 0.0), max(gain_j - gain_i, 0.0)
-    if plain:
-        w_ij, w_ji = 1.0 * (w_ij > 0.0), 1.0 * (w_ji > 0.0)
-    return w_ij * scale, w_ji * scale
-
-
-@nb.njit(parallel=True, cache=True, fastmath=FASTMATH, error_model="numpy")
-def _pass(
-    scores: FloatArray, bounds: IntArray, indptr: IntArray, row: IntArray, place: IntArray,
-    start: IntArray, above: FloatArray, below: FloatArray, gain: FloatArray, scale: FloatArray,
-    plain: bool, against_all: bool, sigma: float, discount: FloatArray, loss_kind: int,
-    truncation: int, table: FloatArray, packed_weighted: bool, pair_norm: bool, want_loss: bool,
-    gradient: FloatArray, hessian: FloatArray, losses: FloatArray,
-) -> None:  # fmt: skip
-    for block in nb.prange(len(bounds) - 1):
-        longest = longest_of(bounds[block], bounds[block + 1], indptr)
-        own, e, d = np.empty(longest), np.empty(longest), np.empty(longest)
-        g, h, ranks = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
-        s_by_rank, e_by_rank = np.empty(longest), np.empty(longest)
-        gain_by_rank, place_by_rank = np.empty(longest), np.empty(longest, np.int64)
-        forth, back = np.empty(longest), np.empty(longest)
-        for u in range(bounds[block], bounds[block + 1]):
-            begin, length = indptr[u], indptr[u + 1] - indptr[u]
-            if length < 2:
-                continue
-            s, rank = own[:length], ranks[:length]
-            for i in range(length):
-                s[i] = scores[row[begin + i]]
-            ranks_of(s, rank)
-            wide = exponentials(s, sigma, e)
-            if start[u] < 0 and loss_kind == 0 and not wide and not want_loss:
-                for i in range(length):
-                    r = rank[i]
-                    s_by_rank[r], e_by_rank[r] = s[i], e[i]
-                    gain_by_rank[r], place_by_rank[r] = gain[begin + i], place[begin + i]
-                ranked_label_pairs(
-                    length, s_by_rank, e_by_rank, gain_by_rank, place_by_rank, discount, table,
-                    scale[u], sigma, plain, against_all, pair_norm, truncation, forth, back, g, h,
-                )  # fmt: skip
-                for i in range(length):
-                    gradient[row[begin + i]] += g[rank[i]]
-                    hessian[row[begin + i]] += h[rank[i]]
-                continue
-            for i in range(length):
-                g[i], h[i] = 0.0, 0.0
-                if len(discount):
-                    d[i] = discount[rank[i]]
-            for i in range(length):
-                k = place[begin + i]
-                gi, hi = 0.0, 0.0
-                for j in range(i):
-                    if rank[i] >= truncation and rank[j] >= truncation:
-                        continue
-                    if start[u] >= 0:
-                        at = start[u] + i * (i - 1) // 2 + j
-                        w_ij, w_ji = above[at], below[at]
-                    else:
-                        w_ij, w_ji = label_weights(
-                            gain[begin + i], gain[begin + j], scale[u], plain, against_all
-                        )
-                    if w_ij == 0.0 and w_ji == 0.0:
-                        continue
-                    if start[u] < 0 or not packed_weighted:
-                        l = place[begin + j]  # noqa: E741  the formula's symbol
-                        w_ij, w_ji = w_ij * table[k, l], w_ji * table[l, k]
-                    delta = abs(d[i] - d[j]) if len(discount) else 1.0
-                    x, e_i, e_j = s[i] - s[j], e[i], e[j]
-                    if wide:
-                        e_i, e_j = pair_exponentials(sigma * x)
-                    slope, curve = pair_slope(loss_kind, sigma, x, e_i, e_j, w_ij, w_ji)
-                    if want_loss:
-                        phi_ij, phi_ji = pair_phi(loss_kind, sigma, x, e_i, e_j)
-                        losses[block] += delta * (w_ij * phi_ij + w_ji * phi_ji)
-                    if pair_norm:
-                        delta = delta / (0.01 + abs(x))
-                    gi += slope * delta
-                    hi += curve * delta
-                    g[j] -= slope * delta
-                    h[j] += curve * delta
-                g[i] += gi
-                h[i] += hi
-            for i in range(length):
-                gradient[row[begin + i]] += g[i]
-                hessian[row[begin + i]] += h[i]
-
-
-@nb.njit(parallel=True, cache=True, fastmath=FASTMATH, error_model="numpy")
-def _losses_by_place(
-    scores: FloatArray, bounds: IntArray, indptr: IntArray, row: IntArray, place: IntArray,
-    start: IntArray, above: FloatArray, below: FloatArray, gain: FloatArray, scale: FloatArray,
-    plain: bool, against_all: bool, sigma: float, discount: FloatArray, loss_kind: int,
-    truncation: int, S: FloatArray,
-) -> None:  # fmt: skip
-    for block in nb.prange(len(bounds) - 1):
-        longest = longest_of(bounds[block], bounds[block + 1], indptr)
-        own, e, d = np.empty(longest), np.empty(longest), np.empty(longest)
-        ranks = np.empty(longest, np.int64)
-        for u in range(bounds[block], bounds[block + 1]):
-            begin, length = indptr[u], indptr[u + 1] - indptr[u]
-            if length < 2:
-                continue
-            s, rank = own[:length], ranks[:length]
-            for i in range(length):
-                s[i] = scores[row[begin + i]]
-            ranks_of(s, rank)
-            wide = exponentials(s, sigma, e)
-            if len(discount):
-                for i in range(length):
-                    d[i] = discount[rank[i]]
-            for i in range(length):
-                k = place[begin + i]
-                for j in range(i):
-                    if rank[i] >= truncation and rank[j] >= truncation:
-                        continue
-                    if start[u] >= 0:
-                        at = start[u] + i * (i - 1) // 2 + j
-                        w_ij, w_ji = above[at], below[at]
-                    else:
-                        w_ij, w_ji = label_weights(
-                            gain[begin + i], gain[begin + j], scale[u], plain, against_all
-                        )
-                    if w_ij == 0.0 and w_ji == 0.0:
-                        continue
-                    l = place[begin + j]  # noqa: E741  the formula's symbol
-                    delta = abs(d[i] - d[j]) if len(discount) else 1.0
-                    x, e_i, e_j = s[i] - s[j], e[i], e[j]
-                    if wide:
-                        e_i, e_j = pair_exponentials(sigma * x)
-                    phi_ij, phi_ji = pair_phi(loss_kind, sigma, x, e_i, e_j)
-                    S[block, k, l] += delta * w_ij * phi_ij
-                    S[block, l, k] += delta * w_ji * phi_ji

@@ -13,7 +13,8 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt.networks.batches import Batch, PaddedLists, PaddedRows, bucket_lengths
-from untilt.objectives.pairs import PairObjective, label_weights
+from untilt.objectives.pair_terms import label_weights
+from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmCells
 from untilt.objectives.row_units import RowUnits
 from untilt.objectives.units import PairUnits
