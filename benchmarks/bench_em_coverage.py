@@ -18,7 +18,7 @@ from untilt.bias.affine_curves import TrustAnchor
 from untilt.bias.known import KnownBias
 from untilt.bias.regression_em import RegressionEM
 from untilt.bias.trust import TrustEM
-from untilt.logs.judged import JudgedLists
+from untilt.simulation.explained import make_explained
 from untilt.simulation.protocols import DLA, Harvest, Shuffle, Swap, Trust
 from untilt.simulation.simulate import Simulation, simulate
 from untilt.simulation.synthetic import make_judged
@@ -58,32 +58,10 @@ def cases() -> Iterator[Case]:
             )
 
 
-def explained(n_queries: int, seed: int, n_features: int = 20) -> JudgedLists:
-    """Judged lists whose grades depend on the features, and on nothing else that rankers know."""
-    rng = np.random.default_rng([seed, 17])
-    indptr = np.concatenate([[0], np.cumsum(rng.integers(10, 40, n_queries))])
-    z = rng.standard_normal((indptr[-1], n_features))
-    utility = (
-        np.tanh(2 * z[:, 0])
-        + np.maximum(z[:, 1], 0)
-        + z[:, 2] * (z[:, 0] > 0)
-        + 0.7 * z[:, 3]
-        - 0.5 * np.abs(z[:, 4])
-        + 0.7 * rng.standard_normal(len(z))
-    )
-    limits = np.quantile(utility, [0.5, 0.75, 0.9, 0.97])
-    return JudgedLists(
-        features=z.astype(np.float32),
-        labels=np.searchsorted(limits, utility),
-        indptr=indptr,
-        query_id=np.arange(n_queries),
-    )
-
-
 def simulated(case: Case, seed: int) -> Simulation:
     """With features the data are drawn anew too: they are what relevance is learned from."""
     if case.explained:
-        judged = explained(case.n_queries, seed)
+        judged = make_explained(case.n_queries, seed=seed)
     else:
         judged = make_judged(case.n_queries, n_features=30, seed=seed if case.features else 0)
     return simulate(

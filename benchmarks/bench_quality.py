@@ -34,9 +34,6 @@ DATA = Path(os.environ.get("UNTILT_DATA", Path(__file__).resolve().parents[2] / 
 # The peers take a row per impression. Above this many they get only the sessions with a click; that
 # makes no difference (`--check-peers` shows it), as no pair is without a click.
 PEER_ROWS = 600_000
-# XGBoost's bias ignores weights, so its sessions cannot be merged; above this many rows only seed 0
-# is run (the `runs` column says so): a run takes the better part of an hour.
-XGBOOST_ROWS = 4_000_000
 
 
 def judged_parts(data: str, seed: int, n_queries: int):
@@ -135,7 +132,10 @@ def lightgbm_position(log, options: dict, *, merged: bool | None = None, extra=N
 
 
 def xgboost_unbiased(log, options: dict, *, clicked: bool | None = None, extra=None):
-    """XGBoost's rank:ndcg with lambdarank_unbiased."""
+    """XGBoost's rank:ndcg with lambdarank_unbiased.
+
+    Its bias ignores weights, so equal sessions cannot be merged.
+    """
     import xgboost
 
     clicked = log.n_impressions > PEER_ROWS if clicked is None else clicked
@@ -154,12 +154,7 @@ def xgboost_unbiased(log, options: dict, *, clicked: bool | None = None, extra=N
     return lambda rows: booster.predict(xgboost.DMatrix(rows))
 
 
-def peers(cell: dict, n_impressions: int) -> dict:
-    """The peers that this cell is to have."""
-    found = {"lightgbm": lightgbm_position}
-    if cell["seed"] == 0 or n_impressions <= XGBOOST_ROWS:
-        found["xgboost"] = xgboost_unbiased
-    return found
+PEERS = {"lightgbm": lightgbm_position, "xgboost": xgboost_unbiased}
 
 
 def check_peers() -> None:
@@ -210,19 +205,12 @@ def run_cell(cell: dict, known: dict, *, n_queries: int, n_trees: int) -> dict:
     fit("labels-shown", ut.LambdaMART(**options), shown_labels(sim))
     for name, make in methods(cell["protocol"], options).items():
         fit(name, make(), sim.log)
-    for name, peer in peers(cell, sim.log.n_impressions).items():
+    for name, peer in PEERS.items():
         if name not in ndcg:
             start = time.perf_counter()
             judge(name, peer(sim.log, options), start)
     about = {"trees": n_trees, "queries": n_queries, "impressions": sim.log.n_impressions}
     return {**cell, **about, "ndcg": ndcg, "seconds": seconds}
-
-
-def is_finished(cell: dict, known: dict) -> bool:
-    if "impressions" not in known:
-        return False
-    wanted = {*methods(cell["protocol"], {}), *peers(cell, known["impressions"])}
-    return wanted <= set(known["ndcg"])
 
 
 def done_cells() -> dict[tuple, dict]:
@@ -285,7 +273,7 @@ def main() -> None:
     done = done_cells()
     for cell in [] if options.only_report else wanted_cells(options):
         known = done.get(tuple(cell[key] for key in KEYS), {})
-        if is_finished(cell, known):
+        if {*methods(cell["protocol"], {}), *PEERS} <= set(known.get("ndcg", {})):
             continue
         n_queries = options.queries or QUERIES[cell["protocol"]]
         result = run_cell(cell, known, n_queries=n_queries, n_trees=options.trees)

@@ -11,8 +11,8 @@ from untilt.bias.regression_em import RegressionEM
 from untilt.bias.trust import TrustEM
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.judged import evaluate
-from untilt.logs.judged import JudgedLists
 from untilt.rankers.lambdamart import LambdaMART
+from untilt.simulation.explained import make_explained
 from untilt.simulation.production import production_ranker
 from untilt.simulation.protocols import DLA, Harvest, Shuffle, Swap, Trust
 from untilt.simulation.simulate import simulate
@@ -20,6 +20,7 @@ from untilt.simulation.synthetic import make_judged
 from untilt.weighting import AffineIPS, Balanced, BayesIPS, Naive
 
 SEEDS = (0, 1, 2)
+N_FEATURES = {make_explained: 20, make_judged: 30}
 PROTOCOLS = {
     "harvest": Harvest(),
     "shuffle": Shuffle(),
@@ -34,28 +35,6 @@ PROTOCOLS = {
 @cache
 def judged(n_queries=200):
     return make_judged(n_queries, n_features=30, seed=0)
-
-
-def explained(n_queries, seed):
-    """Judged lists whose grades depend on their 20 features, and on nothing else rankers know."""
-    rng = np.random.default_rng([seed, 17])
-    indptr = np.concatenate([[0], np.cumsum(rng.integers(10, 40, n_queries))])
-    z = rng.standard_normal((indptr[-1], 20))
-    utility = (
-        np.tanh(2 * z[:, 0])
-        + np.maximum(z[:, 1], 0)
-        + z[:, 2] * (z[:, 0] > 0)
-        + 0.7 * z[:, 3]
-        - 0.5 * np.abs(z[:, 4])
-        + 0.7 * rng.standard_normal(len(z))
-    )
-    limits = np.quantile(utility, [0.5, 0.75, 0.9, 0.97])
-    return JudgedLists(
-        features=z.astype(np.float32),
-        labels=np.searchsorted(limits, utility),
-        indptr=indptr,
-        query_id=np.arange(n_queries),
-    )
 
 
 @cache
@@ -104,14 +83,16 @@ def test_counts_find_examination_within_four_standard_errors(protocol, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("make", [explained, lambda n, seed: make_judged(n, 30, seed=seed)])
+@pytest.mark.parametrize("make", [make_explained, make_judged])
 def test_features_find_examination_from_one_fixed_order(make, seed):
     """No document is at two positions here: only the features tell relevance from examination.
 
     Also where they show relevance through noise: then documents with like features are better in
     queries with strong competitors, and theta is a few percent too high down the page.
     """
-    sim = simulate(make(500, seed), DLA(), sessions_per_query=100, seed=seed)
+    sim = simulate(
+        make(500, n_features=N_FEATURES[make], seed=seed), DLA(), sessions_per_query=100, seed=seed
+    )
     bias = RegressionEM(n_threads=1, learning_rate=0.3, seed=seed).fit(sim.log).bias_
     assert "features" in bias.method
     off = np.abs(bias.examination - true_ratios(sim))[1:]
@@ -155,7 +136,7 @@ def test_counts_find_alpha_and_beta_within_four_standard_errors(protocol, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_features_find_alpha_and_beta_from_one_fixed_order(seed):
-    sim = simulate(explained(500, seed), Trust(), sessions_per_query=100, seed=seed)
+    sim = simulate(make_explained(500, seed=seed), Trust(), sessions_per_query=100, seed=seed)
     estimator = TrustEM(anchor=true_anchor(sim), n_threads=1, learning_rate=0.3, seed=seed)
     curves = estimator.fit(sim.log).curves_
     alpha, beta = true_curves(sim)
@@ -289,7 +270,9 @@ def test_intervals_of_alpha_and_beta_cover_as_often_as_they_say(protocol):
 def test_intervals_from_features_cover_as_often_as_they_say():
     inside = []
     for seed in range(200):
-        sim = simulate(explained(500, seed), DLA(), sessions_per_query=100, seed=1000 + seed)
+        sim = simulate(
+            make_explained(500, seed=seed), DLA(), sessions_per_query=100, seed=1000 + seed
+        )
         bias = RegressionEM(n_threads=1, learning_rate=0.3, seed=seed).fit(sim.log).bias_
         truth = true_ratios(sim)
         inside.append(((bias.low <= truth) & (truth <= bias.high))[1:])
@@ -301,7 +284,9 @@ def test_intervals_from_features_cover_as_often_as_they_say():
 def test_intervals_of_trust_bias_from_features_cover_as_often_as_they_say():
     inside = []
     for seed in range(200):
-        sim = simulate(explained(500, seed), Trust(), sessions_per_query=100, seed=1000 + seed)
+        sim = simulate(
+            make_explained(500, seed=seed), Trust(), sessions_per_query=100, seed=1000 + seed
+        )
         estimator = TrustEM(anchor=true_anchor(sim), n_threads=1, learning_rate=0.3, seed=seed)
         inside.append(held(estimator.fit(sim.log).curves_, *true_curves(sim)))
     share = np.mean(inside, axis=0)
@@ -346,7 +331,9 @@ def test_the_error_with_features_shrinks_with_the_root_of_the_queries():
     def error(n_queries):
         off = []
         for seed in range(8):
-            sim = simulate(explained(n_queries, seed), DLA(), sessions_per_query=100, seed=seed)
+            sim = simulate(
+                make_explained(n_queries, seed=seed), DLA(), sessions_per_query=100, seed=seed
+            )
             bias = RegressionEM(n_threads=1, learning_rate=0.3, seed=seed).fit(sim.log).bias_
             off.append(np.log(bias.examination / true_ratios(sim))[1:])
         return root_mean_square(off)
