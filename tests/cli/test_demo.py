@@ -67,3 +67,13 @@ def test_people_are_led_through_the_steps_to_the_report(tmp_path, monkeypatch):
     assert re.findall(r"^(\d)\. ", result.stdout, flags=re.M) == ["1", "2", "3", "4", "5", "6"]
     assert "ndcg@10" in result.stdout
     assert "report.html" in result.stdout.splitlines()[-1] + result.stdout.splitlines()[-2]
+
+
+@pytest.mark.parametrize("out", ["taken.txt", "taken.txt/folder"])
+def test_a_file_in_the_way_is_told_before_anything_is_computed(tmp_path, monkeypatch, out):
+    (tmp_path / "taken.txt").write_text("mine")
+    monkeypatch.setattr(demo_steps, "run", lambda *_, **__: pytest.fail("data were made"))
+    result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path / out)])
+    assert result.exit_code == 2
+    assert "is a file" in " ".join(result.stderr.split())
+    assert (tmp_path / "taken.txt").read_text() == "mine"

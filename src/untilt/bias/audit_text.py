@@ -163,8 +163,9 @@ def _how_sure(audit: "Audit") -> str:
         return ""
     k, factor = widest
     return (
-        f" From these sessions theta_k / theta_1 is known to within a factor of {factor:.2f} or "
-        f"better (the widest is position {k}, {audit.click_rates.level:.0%} interval of AllPairs)."
+        f" From these sessions the examination of each position, relative to position 1, is known "
+        f"to within a factor of {factor:.2f} or better (the widest is position {k}, "
+        f"{audit.click_rates.level:.0%} interval of AllPairs)."
     )
 
 

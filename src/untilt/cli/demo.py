@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from untilt.cli.console import speaking
-from untilt.cli.options import AsJson, Seed, Verbose
+from untilt.cli.options import AsJson, Seed, Verbose, check_out_folder
 
 
 def demo(
@@ -27,4 +27,5 @@ def demo(
     from untilt.cli.demo_steps import FULL, QUICK, run
 
     with speaking(as_json=as_json, verbose=verbose) as output:
+        check_out_folder(out)
         run(output, QUICK if quick else FULL, out, seed=seed)

@@ -35,6 +35,17 @@ def check_out(path: Path | None) -> None:
         return
     if path.is_dir():
         raise OptionError(f"--out {path} is a folder. Give the name of a file in it.")
+    _check_parents(path)
+
+
+def check_out_folder(path: Path) -> None:
+    """Raise unless a folder can stand at this path; ask before a long computation."""
+    if path.exists() and not path.is_dir():
+        raise OptionError(f"--out {path} is a file. Give the name of a folder.")
+    _check_parents(path)
+
+
+def _check_parents(path: Path) -> None:
     for parent in path.parents:
         if parent.exists():
             if not parent.is_dir():
