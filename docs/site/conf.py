@@ -55,10 +55,13 @@ def pages_in_order(index: str) -> list[str]:
 
 
 def add_tree(_app: object, page: str, source: list[str]) -> None:
-    """The tree of pages, which the margin shows: estimators and reproduced tables are branches."""
+    """The tree of pages, which the margin shows: a page per method or table is on a branch."""
     if page == root_doc:
-        named = [name for name in pages_in_order(source[0]) if "/estimators/" not in name]
+        named = [name for name in pages_in_order(source[0]) if name.count("/") <= 1]
         source[0] += tree([*named, f"{reference_pages.FOLDER}/index"])
+    elif page in ("docs/weightings", "docs/counterfactual"):
+        named = pages_in_order(source[0])
+        source[0] += tree([name for name in named if name.startswith("docs/methods/")])
     elif page == "docs/which-estimator":
         source[0] += tree(pages_in("estimators"))
     elif page == "docs/reproduce":
