@@ -19,13 +19,11 @@ class Line(NamedTuple):
 
 def line_chart(
     lines: Mapping[str, Line], *, title: str, subtitle: str, x_title: str, value_title: str,
-    log_x: bool = False, points: bool = True,
+    points: bool = True,
 ):  # fmt: skip
     """Lines with bands, each in a colour and with a shape of its own."""
     named = list(lines)
-    scale = alt.Scale(type="log", nice=False) if log_x else alt.Scale(zero=False, nice=False)
-    ticks = {"values": sorted({float(x) for line in lines.values() for x in line.x})}
-    axis = alt.Axis(grid=False, labelFlush=False, **(ticks if log_x else {}))
+    scale, axis = alt.Scale(zero=False, nice=False), alt.Axis(grid=False, labelFlush=False)
     colour = alt.Color(
         "name:N", title=None, scale=alt.Scale(domain=named, range=list(PALETTE[: len(named)]))
     )

@@ -35,7 +35,7 @@ def draw():
 
 
 def _weak_link(log):
-    """The log with one in FEW of the sessions that swapped positions 3 and 4."""
+    """The log with about one in FEW of the lists that swapped positions 3 and 4."""
     swapped = np.array(log.ranker_names)[log.ranker] == "swap:3-4"
     kept = ~swapped | (np.random.default_rng(0).random(len(swapped)) < 1 / FEW)
     return log.take(np.flatnonzero(kept))
