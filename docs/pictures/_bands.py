@@ -23,11 +23,16 @@ def panel(
     scale: str = "linear",
     value_scale: str = "linear",
     value_format: str = "~g",
+    points: bool = True,
     per_row: int = 3,
     height: int = HEIGHT,
 ):
-    """A part of a picture. `per_row`: how many names a row of the legend holds."""
-    x = alt.X("x:Q", title=x_title, scale=_scale_x(scale), axis=_ticks(curves))
+    """A part of a picture. `per_row`: how many names a row of the legend holds.
+
+    `points` marks every value, and the axis has a tick at each; else both are as fine as they are.
+    """
+    ticks = _ticks(curves) if points else alt.Axis(grid=False, labelFlush=False)
+    x = alt.X("x:Q", title=x_title, scale=_scale_x(scale), axis=ticks)
     axis = alt.Axis(tickCount=6, format=value_format)
     y = {"title": value_title, "scale": alt.Scale(type=value_scale, zero=False), "axis": axis}
     legend = alt.Legend(columns=per_row, title=None)
@@ -38,12 +43,14 @@ def panel(
     width = alt.condition("datum.first", alt.value(6), alt.value(2))
     base = alt.Chart(alt.Data(values=_rows(curves))).encode(x=x, color=colour)
     band = base.transform_filter("datum.low !== null").mark_area(opacity=0.2)
-    points = base.mark_point(filled=True, size=55, opacity=1)
-    return alt.layer(
+    marks = [
         band.encode(y=alt.Y("low:Q", **y), y2="high:Q"),
         base.mark_line().encode(y=alt.Y("value:Q", **y), strokeWidth=width),
-        points.encode(y=alt.Y("value:Q", **y), shape=shape),
-    ).properties(title=title, width=WIDTH, height=height)
+    ]
+    if points:
+        dots = base.mark_point(filled=True, size=55, opacity=1)
+        marks.append(dots.encode(y=alt.Y("value:Q", **y), shape=shape))
+    return alt.layer(*marks).properties(title=title, width=WIDTH, height=height)
 
 
 def over_seeds(x, values) -> Curve:

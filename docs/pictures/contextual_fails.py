@@ -1,10 +1,11 @@
 """ContextualBias finds an effect of the context in the form that it was given."""
 
 import numpy as np
+from _bands import lines
 from _cells import log_of_cells
-from _lines import Line, line_chart
 
 import untilt as ut
+from untilt.report.charts import Curve
 
 N_QUERIES, N_DOCUMENTS, SESSIONS, DEPTH = 300, 6, 40, 5
 
@@ -16,11 +17,11 @@ def draw():
     line = ut.ContextualBias().fit(log, x).curves_
     valley = ut.ContextualBias().fit(log, np.column_stack([x, np.abs(x)])).curves_
     curves = {
-        "truth": Line(grid, DEPTH ** -_steepness(grid)),
+        "truth": Curve(grid, DEPTH ** -_steepness(grid)),
         "context x and |x|": _at_last(valley, grid, np.column_stack([grid, np.abs(grid)])),
         "context x": _at_last(line, grid, grid[:, None]),
     }
-    return line_chart(
+    return lines(
         curves,
         title="A line over the context cannot bend: it sees no effect where there is one",
         subtitle=f"{N_QUERIES} queries of {N_DOCUMENTS} documents, each shown {SESSIONS} times "
@@ -38,7 +39,7 @@ def _steepness(x):
 def _at_last(curves, grid, contexts):
     each = [curves.curve(context) for context in contexts]
     ends = (np.array([getattr(bias, name)[-1] for bias in each]) for name in ("low", "high"))
-    return Line(grid, [bias.examination[-1] for bias in each], *ends)
+    return Curve(grid, np.array([bias.examination[-1] for bias in each]), *ends)
 
 
 def _log(eta):

@@ -1,11 +1,12 @@
 """What a guessed curve does to the answer: how much better would another order be?"""
 
 import numpy as np
-from _lines import Line, line_chart
+from _bands import lines
 
 import untilt as ut
 from untilt._core.statistics import normal_quantile
 from untilt.evaluation.estimate_doubt import sampling_error
+from untilt.report.charts import Curve
 from untilt.simulation.protocols import DLA, Harvest
 
 GUESSES = np.arange(0, 2.01, 0.25)
@@ -21,10 +22,10 @@ def draw():
     true = ut.estimate(log, rankers, method="direct", relevance=made.truth.relevance)
     gain, error = 100 * np.transpose(gains)
     half = normal_quantile(0.95) * error
-    return line_chart(
+    return lines(
         {
-            "truth": Line(GUESSES, np.full(len(GUESSES), 100 * _gain(true)[0])),
-            "with the guessed curve": Line(GUESSES, gain, gain - half, gain + half),
+            "truth": Curve(GUESSES, np.full(len(GUESSES), 100 * _gain(true)[0])),
+            "with the guessed curve": Curve(GUESSES, gain, gain - half, gain + half),
         },
         title="A steeper guess flatters an order that brings documents up from below",
         subtitle="500 queries, 200,000 sessions, three rankers, examination 1/k: eta 1 is right; "

@@ -1,7 +1,7 @@
 """A large network on few queries learns single clicks by heart, epoch by epoch."""
 
 import numpy as np
-from _lines import Line, line_chart
+from _bands import lines, over_seeds
 
 import untilt as ut
 
@@ -24,11 +24,8 @@ def draw():
         score = ut.evaluate(test, trees.predict(test.features), metrics=["ndcg@10"])["ndcg@10"]
         found["LambdaMART"].append(np.full(EPOCHS, score.value))
     epochs = np.arange(1, EPOCHS + 1)
-    return line_chart(
-        {
-            name: Line(epochs, np.mean(each, axis=0), np.min(each, axis=0), np.max(each, axis=0))
-            for name, each in found.items()
-        },
+    return lines(
+        {name: over_seeds(epochs, each) for name, each in found.items()},
         title="On few queries an unpenalised network learns clicks by heart",
         subtitle="200 queries, 100 sessions each, 300 other queries to test; line and band: mean, "
         "lowest and highest of three logs",
