@@ -8,11 +8,10 @@ the summary is written to results/quality.json.
 
     python benchmarks/bench_quality.py [--data made mq2008] [--protocol dla prs]
         [--sessions 10 100 1000] [--seeds 3] [--queries N]
-        [--trees 200] [--only-report] [--check-peers]
+        [--trees 200] [--only-report] [--markdown] [--check-peers]
 """
 
 import argparse
-import dataclasses
 import json
 import os
 import time
@@ -31,8 +30,8 @@ KEYS = ("data", "protocol", "sessions", "seed")
 # `prs` shows whole lists of about 24, `dla` ten places: both then show about 20,000 documents.
 QUERIES = {"dla": 2000, "prs": 1000}
 DATA = Path(os.environ.get("UNTILT_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
-# The peers take a row per impression. Above this many they get only the sessions with a click; that
-# makes no difference (`--check-peers` shows it), as no pair is without a click.
+# The peers take a row per impression. Above this many they go a shorter way that gives the same
+# pairs (see the two functions); `--check-peers` measures both.
 PEER_ROWS = 600_000
 
 
@@ -106,35 +105,49 @@ def clicked_lists(log):
     return np.flatnonzero(np.add.reduceat(log.label > 0, log.indptr[:-1]))
 
 
-def lightgbm_position(log, options: dict, *, merged: bool | None = None, extra=None):
-    """LightGBM's lambdarank with `position`.
-
-    Equal sessions may be merged, their number being the weight of the rows: lambdas and its bias
-    are both sums over rows times weight.
-    """
+def lightgbm_position(log, options: dict, *, merged: bool | None = None):
+    """LightGBM's lambdarank with `position`."""
     import lightgbm
 
     merged = log.n_impressions > PEER_ROWS if merged is None else merged
-    lists = clicked_lists(log) if merged else every_session(log)
-    features, labels, group, position = peer_rows(log, lists)
-    weight = np.repeat(log.sessions[lists].astype(float), group) if merged else None
     params = {"objective": "lambdarank", "learning_rate": 0.05, "num_leaves": 31}
     params |= {"feature_fraction": 0.9, "bagging_fraction": 0.9, "bagging_freq": 1}
     params |= {"verbosity": -1, "num_threads": options["n_threads"], "seed": options["seed"]}
-    # A leaf of 20 impressions is no limit where each document has a hundred; one of 20 merged rows
-    # would be.
-    params |= {"min_data_in_leaf": 1} if merged else {}
+    if merged:
+        data, params = _merged_for_lightgbm(log, params)
+    else:
+        features, labels, group, position = peer_rows(log, every_session(log))
+        data = lightgbm.Dataset(features, labels, group=group, position=position)
+    return lightgbm.train(params, data, num_boost_round=options["n_trees"]).predict
+
+
+def _merged_for_lightgbm(log, params: dict):
+    """Equal sessions merged, their number as the weight of their rows, and none without a click.
+
+    Its lambdas and its bias are sums over rows times weight, so this changes neither. What does see
+    rows is made to see nearly the same as with a row per impression: bins come from the documents
+    (each has as many impressions as any other here), and the smallest leaf shrinks with the number
+    of rows. The tenth of rows that each tree leaves out is one of merged rows, a stronger draw.
+    """
+    import lightgbm
+
+    lists = clicked_lists(log)
+    features, labels, group, position = peer_rows(log, lists)
+    documents = np.repeat(np.unique(log.document), 3)  # a bin wants three rows
+    params |= {"min_data_in_leaf": max(1, round(20 * len(labels) / log.n_impressions))}
+    bins = lightgbm.Dataset(log.features[documents], params=params)
     data = lightgbm.Dataset(
-        features, labels, group=group, position=position, weight=weight, params=extra
-    )
-    booster = lightgbm.train(params | (extra or {}), data, num_boost_round=options["n_trees"])
-    return booster.predict
+        features, labels, group=group, position=position, reference=bins,
+        weight=np.repeat(log.sessions[lists].astype(float), group), params=params,
+    )  # fmt: skip
+    return data, params
 
 
-def xgboost_unbiased(log, options: dict, *, clicked: bool | None = None, extra=None):
+def xgboost_unbiased(log, options: dict, *, clicked: bool | None = None):
     """XGBoost's rank:ndcg with lambdarank_unbiased.
 
-    Its bias ignores weights, so equal sessions cannot be merged.
+    Its bias ignores weights, so equal sessions cannot be merged; those without a click give no pair
+    and can be left out.
     """
     import xgboost
 
@@ -149,7 +162,7 @@ def xgboost_unbiased(log, options: dict, *, clicked: bool | None = None, extra=N
     params |= {"tree_method": "hist", "max_leaves": 31, "max_depth": 0, "grow_policy": "lossguide"}
     params |= {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": 10}
     params |= {"subsample": 0.9, "colsample_bytree": 0.9, "seed": options["seed"]}
-    params |= {"nthread": options["n_threads"], "verbosity": 0} | (extra or {})
+    params |= {"nthread": options["n_threads"], "verbosity": 0}
     booster = xgboost.train(params, data, num_boost_round=options["n_trees"])
     return lambda rows: booster.predict(xgboost.DMatrix(rows))
 
@@ -157,29 +170,21 @@ def xgboost_unbiased(log, options: dict, *, clicked: bool | None = None, extra=N
 PEERS = {"lightgbm": lightgbm_position, "xgboost": xgboost_unbiased}
 
 
-def check_peers() -> None:
-    """Do the peers give the same model without sessions that have no click, merged or not?
-
-    Without draws and with a bin for every value; both would see other rows otherwise.
-    """
-    log = simulate(make_judged(n_queries=100, seed=1), sessions_per_query=200, seed=0).log
-    log = dataclasses.replace(log, features=np.round(2 * log.features))
-    options = {"n_trees": 30, "n_threads": 1, "seed": 0}
-    lightgbm_extra = {"bagging_freq": 0, "feature_fraction": 1.0, "max_bin": 4095}
-    lightgbm_extra |= {"min_data_in_bin": 1, "min_data_in_leaf": 1}
-    xgboost_extra = {"subsample": 1.0, "colsample_bytree": 1.0, "max_bin": 4096}
-    for peer, argument, extra in (
-        (lightgbm_position, "merged", lightgbm_extra),
-        (xgboost_unbiased, "clicked", xgboost_extra),
-    ):
-        all_rows, fewer = (
-            peer(log, options, **{argument: choice}, extra=extra)(log.features)
-            for choice in (False, True)
-        )
-        print(
-            f"{peer.__name__}: largest difference of two predictions "
-            f"{np.abs(all_rows - fewer).max():.1e}, their standard deviation {all_rows.std():.3f}"
-        )
+def check_peers(seeds: int) -> None:
+    """NDCG@10 of the peers with a row per impression and in the shorter way, on the same clicks."""
+    rows = []
+    for seed in range(seeds):
+        train, test = judged_parts("made", seed, QUERIES["dla"])
+        log = simulate(train, protocol="dla", sessions_per_query=100, seed=seed).log
+        options = {"n_trees": 200, "n_threads": 1, "seed": seed}
+        for name, peer in PEERS.items():
+            way = "merged" if name == "lightgbm" else "clicked"
+            found = [
+                ut.evaluate(test, peer(log, options, **{way: short})(test.features), "ndcg@10")
+                for short in (False, True)
+            ]
+            rows.append([name, seed, *(float(each["ndcg@10"].value) for each in found)])
+    table(("peer", "seed", "row per impression", "shorter way"), rows)
 
 
 def run_cell(cell: dict, known: dict, *, n_queries: int, n_trees: int) -> dict:
@@ -256,6 +261,28 @@ def summary(cells: list[dict]) -> list[dict]:
     return rows
 
 
+def markdown(rows: list[dict]) -> str:
+    """The tables of docs/weightings.md: share of the gap by method and cell."""
+    found = {(r["data"], r["protocol"], r["sessions"], r["method"]): r for r in rows}
+    cells = sorted({(r["protocol"], r["sessions"]) for r in rows})
+    names = dict.fromkeys(r["method"] for r in rows)
+    lines = []
+    for data in dict.fromkeys(r["data"] for r in rows):
+        lines += [f"| {data} | " + " | ".join(f"`{p}` {s:,}" for p, s in cells) + " |"]
+        lines += ["|---|" + "---:|" * len(cells)]
+        for name in names:
+            shares = [_share(found.get((data, *cell, name))) for cell in cells]
+            lines += [f"| {name} | " + " | ".join(shares) + " |"]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def _share(row: dict | None) -> str:
+    if row is None:
+        return "-"
+    return f"{row['share']:.2f}" + (" (1 run)" if row["runs"] == 1 else "")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", nargs="*", default=["made", "mq2008"])
@@ -265,10 +292,14 @@ def main() -> None:
     parser.add_argument("--queries", type=int, help="for every protocol alike")
     parser.add_argument("--trees", type=int, default=200)
     parser.add_argument("--only-report", action="store_true")
+    parser.add_argument("--markdown", action="store_true", help="of what is known, and stop")
     parser.add_argument("--check-peers", action="store_true")
     options = parser.parse_args()
     if options.check_peers:
-        check_peers()
+        check_peers(options.seeds)
+        return
+    if options.markdown:
+        print(markdown(summary(list(done_cells().values()))))
         return
     done = done_cells()
     for cell in [] if options.only_report else wanted_cells(options):
