@@ -70,6 +70,15 @@ def add_tree(_app: object, page: str, source: list[str]) -> None:
         source[0] += tree([name for name in pages_in("reproduced") if name != page])
 
 
+def link_papers(_app, page: str, source: list[str]) -> None:
+    """Keys of papers, `[key]_` or [key] in the text, lead to the bibliography."""
+    if page.startswith(("docs/", "README")) and not page.startswith(reference_pages.FOLDER):
+        known = "|".join(reference_pages.keys(ROOT))
+        cited = re.compile(rf"`\[({known})\]_`|(?<!`)\[({known})\](?![_(`])")
+        target = f"/{reference_pages.FOLDER}/bibliography.rst"
+        source[0] = cited.sub(lambda found: f"[{found[1] or found[2]}]({target})", source[0])
+
+
 def pages_in(folder: str) -> list[str]:
     """All pages of a folder under docs."""
     return [f"docs/{folder}/{path.stem}" for path in sorted((ROOT / "docs" / folder).glob("*.md"))]
@@ -104,6 +113,7 @@ def setup(app) -> None:
     reference_pages.write(ROOT)
     app.add_html_math_renderer("mathml", (show_math, None), (show_math, None))
     app.connect("source-read", add_tree)
+    app.connect("source-read", link_papers)
     app.connect("autodoc-process-docstring", docstring_text.to_rst)
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("build-finished", add_front_door)

@@ -1,5 +1,6 @@
 """Pages of the reference: every public name by what it is for, and the bibliography."""
 
+from functools import cache
 from pathlib import Path
 
 from pybtex.backends.plaintext import Backend
@@ -38,6 +39,12 @@ def write(root: Path) -> None:
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf8") != text:
             path.write_text(text, encoding="utf8")
+
+
+@cache
+def keys(root: Path) -> list[str]:
+    """The keys of the bibliography."""
+    return list(parse_file(str(root / "docs" / "references.bib")).entries)
 
 
 def _chapters() -> dict[str, list[str]]:
