@@ -39,8 +39,11 @@ def draw():
     ]
     heading = alt.TitleParams(
         "How much of the gap between raw clicks (0) and human labels (1) is closed",
-        subtitle="NDCG@10 on made lists, 200 trees, the true curve; mean of 3 seeds, band: one "
-        "standard deviation to either side",
+        subtitle=[
+            "NDCG@10 on made lists, 200 trees; auto, likelihood and Balanced are given the true "
+            "curve, the others learn theirs",
+            "mean of 3 seeds, band: one standard deviation to either side",
+        ],
         anchor="start",
         subtitleColor="#555555",
     )
