@@ -263,7 +263,9 @@ def test_intervals_of_alpha_and_beta_cover_as_often_as_they_say(protocol):
         fitted = TrustEM(relevance="counts", anchor=true_anchor(sim)).fit(sim.log)
         inside.append(held(fitted.curves_, *true_curves(sim)))
     share = np.mean(inside, axis=0)
-    assert np.all((share >= 0.9) & (share <= 0.995)), share
+    # One of the 18 shares may well be 200 of 200 where 98% are to be expected; their mean may not.
+    assert np.all(share >= 0.9), share
+    assert np.mean(share) <= 0.985, share
 
 
 @pytest.mark.slow
