@@ -15,8 +15,8 @@ import pandas as pd
 from _harness import save, seconds_of, table
 
 import untilt as ut
-from untilt.bias.base import BiasEstimator
-from untilt.logs.clicklog import ClickLog
+from untilt.bias.estimator import BiasEstimator
+from untilt.data.clicklog import ClickLog
 from untilt.simulation.protocols import Harvest, Protocol, Shuffle, Swap
 
 SEED = 0

@@ -46,7 +46,10 @@ class Watch:
 def measure(n_sessions: int) -> None:
     """Print one JSON object: what `main` reads from the process it starts."""
     from untilt._core.em import run_em
-    from untilt.clickmodels import ALL_CLICK_MODELS, chain_fit, places, tails
+    from untilt.clickmodels import ALL_CLICK_MODELS
+    from untilt.clickmodels import chain as chain_fit
+    from untilt.clickmodels import chain as tails
+    from untilt.clickmodels import examination_em as places
     from untilt.simulation.simulate import simulate
     from untilt.simulation.synthetic import make_judged
 
@@ -97,8 +100,7 @@ def peak() -> float:
 
 def pages(path: Path) -> dict:
     """The table of all models on held-out pages, intervals by query and by session."""
-    from untilt.clickmodels.advice import advise
-    from untilt.clickmodels.compare import compare_click_models
+    from untilt.clickmodels.compare import advise, compare_click_models
 
     read = runpy.run_path(str(ROOT / "examples" / "yandex_pages.py"))["read_pages"]
     train, test = read(path, in_order=True)[0].split(0.75, by="time")

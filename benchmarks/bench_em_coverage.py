@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 from _harness import RESULTS, save, table
 
-from untilt.bias.affine_curves import TrustAnchor
-from untilt.bias.known import KnownBias
-from untilt.bias.regression_em import RegressionEM
-from untilt.bias.trust import TrustEM
-from untilt.simulation.explained import make_explained
+from untilt.bias.em.regression_em import RegressionEM
+from untilt.bias.em.trust_em import TrustAnchor, TrustEM
+from untilt.bias.given import KnownBias
 from untilt.simulation.protocols import DLA, Harvest, Shuffle, Swap, Trust
 from untilt.simulation.simulate import Simulation, simulate
-from untilt.simulation.synthetic import make_judged
+from untilt.simulation.synthetic import make_explained, make_judged
 
 NAME = "em_coverage"
 LOGS_BETWEEN_SAVES = 10

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from untilt.networks.batches import Batch, PaddedLists
-from untilt.networks.jax_layers import jax_modules, start_layers
-from untilt.networks.optimisers import Optimiser
+from untilt.networks.jax_layers import Optimiser, jax_modules, start_layers
 from untilt.networks.ranking_losses import pairwise_loss
 from untilt.networks.training import compiled_step
 

@@ -68,7 +68,7 @@ def measure(what: str, path: str) -> dict[str, float]:
     """Seconds of one reading, imports and compilation aside."""
     import duckdb
 
-    from untilt.logs.read import read_log
+    from untilt.data.read.read_log import read_log
 
     found: dict[str, float] = {}
     connection = duckdb.connect()

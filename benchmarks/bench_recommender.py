@@ -23,7 +23,7 @@ from _harness import RESULTS, save, table
 
 import untilt as ut
 from untilt._core.files import replacing
-from untilt.rankers.feedback_towers import BASELINES
+from untilt.rankers.networks.towers import BASELINES
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 

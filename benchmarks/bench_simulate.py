@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from _harness import run_python, save, table
 
-from untilt.logs.judged import JudgedLists
+from untilt.data.judged import JudgedLists
 from untilt.simulation.parquet import simulate_to_parquet
 from untilt.simulation.sampler import draw_sessions
 from untilt.simulation.setting import prepare

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from _harness import save, table
 
+from untilt.auditing.plan import Plan, plan_swaps
 from untilt.bias import ALL_BIAS_ESTIMATORS
-from untilt.bias.plan import Plan, plan_swaps
+from untilt.data.judged import JudgedLists
 from untilt.errors import UntiltError
-from untilt.logs.judged import JudgedLists
-from untilt.simulation.display import Display
+from untilt.simulation.behaviour import Display
 from untilt.simulation.protocols import DLA, Cascade, Harvest, Shuffle, Swap, Trust
 from untilt.simulation.simulate import Simulation, simulate
 from untilt.simulation.synthetic import make_judged

@@ -25,7 +25,7 @@ def modules_after(code: str) -> set[str]:
     ("code", "loads"),
     [
         ("import untilt", "untilt"),
-        ("from untilt import ClickLog, JudgedLists", "untilt.logs.clicklog"),
+        ("from untilt import ClickLog, JudgedLists", "untilt.data.clicklog"),
         ("from untilt import NDCG, evaluate, parse_metric", "untilt.evaluation.judged"),
     ],
 )

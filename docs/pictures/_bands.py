@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import altair as alt
 import numpy as np
 
-from untilt.report.charts import HEIGHT, PALETTE, WIDTH, Curve, configured
+from untilt.report.charts.charts import HEIGHT, PALETTE, WIDTH, Curve, configured
 
 
 def lines(curves: Mapping[str, Curve], *, title: str, subtitle: str, **options):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from untilt.report.charts import Curve, position_chart
+from untilt.report.charts.charts import Curve, position_chart
 
 
 def truth_and(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import altair as alt
 import numpy as np
 
-from untilt.report.charts import PALETTE, configured
+from untilt.report.charts.charts import PALETTE, configured
 
 
 class Bar(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 from _bands import lines
 
 import untilt as ut
-from untilt.report.charts import Curve
+from untilt.report.charts.charts import Curve
 
 DEPTH = 10
 PLACES = np.arange(2, DEPTH + 1)

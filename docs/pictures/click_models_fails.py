@@ -5,7 +5,7 @@ import numpy as np
 import untilt as ut
 from untilt._core.statistics import normal_quantile
 from untilt.clickmodels.base import clicks_before
-from untilt.report.charts import Curve, position_chart, stacked
+from untilt.report.charts.charts import Curve, position_chart, stacked
 from untilt.simulation.protocols import DLA, Cascade, Swap
 
 READERS = {

@@ -5,7 +5,7 @@ from _bands import lines
 from _cells import log_of_cells
 
 import untilt as ut
-from untilt.report.charts import Curve
+from untilt.report.charts.charts import Curve
 
 N_QUERIES, N_DOCUMENTS, SESSIONS, DEPTH = 300, 6, 40, 5
 

@@ -5,8 +5,8 @@ from _bands import lines
 
 import untilt as ut
 from untilt._core.statistics import normal_quantile
-from untilt.evaluation.estimate_doubt import sampling_error
-from untilt.report.charts import Curve
+from untilt.evaluation.uncertainty import sampling_error
+from untilt.report.charts.charts import Curve
 from untilt.simulation.protocols import DLA, Harvest
 
 GUESSES = np.arange(0, 2.01, 0.25)

@@ -4,7 +4,7 @@ import numpy as np
 from _bands import lines, over_seeds
 
 import untilt as ut
-from untilt.report.charts import Curve
+from untilt.report.charts.charts import Curve
 from untilt.simulation import protocols
 
 TRUTH = ut.PowerLaw(1.0)

@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 from _bands import panel
 
-from untilt.report.charts import Curve, configured
+from untilt.report.charts.charts import Curve, configured
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "quality.json"
 METHODS = {

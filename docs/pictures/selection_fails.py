@@ -5,7 +5,7 @@ from _quality import SMALL, trees
 
 import untilt as ut
 from untilt.metrics import NDCG
-from untilt.report.charts import PALETTE, configured
+from untilt.report.charts.charts import PALETTE, configured
 
 BIAS = ut.EyeTracking()
 CANDIDATES = {

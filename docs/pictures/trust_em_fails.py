@@ -3,7 +3,7 @@
 import numpy as np
 
 import untilt as ut
-from untilt.report.charts import Curve, position_chart
+from untilt.report.charts.charts import Curve, position_chart
 from untilt.simulation.protocols import Harvest, Trust
 
 

@@ -13,13 +13,15 @@ FOLDER = "docs/reference"
 # The part of the package that a name lives in says what it is for.
 CHAPTERS = {
     "workflow": "From a log to a decision",
-    "logs": "Logs and judged lists",
+    "data": "Logs and judged lists",
+    "auditing": "Audit and plan",
     "bias": "Position bias",
     "clickmodels": "Click models",
     "weighting": "Pair weights",
     "rankers": "Rankers",
     "metrics": "Metrics",
-    "evaluation": "Evaluation and selection",
+    "evaluation": "Evaluation",
+    "selection": "Selection",
     "report": "Reports",
     "simulation": "Simulation",
     "errors": "Errors",

@@ -2,8 +2,7 @@
 
 import pytest
 
-from untilt._core.suggest import check_choice, did_you_mean
-from untilt.errors import OptionError
+from untilt.errors import OptionError, check_choice, did_you_mean
 
 
 def test_the_nearest_name_or_nothing() -> None:

@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from untilt.logs.clicklog import ClickLog
+from untilt.data.clicklog import ClickLog
 
 
 def build_log(sessions, *, n_queries=None, **more):

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from untilt.bias.all_pairs import maximise, profile
-from untilt.bias.cells import cells_of
-from untilt.bias.inference import potentials
-from untilt.bias.pair_sums import PairSums, pair_sums
+from untilt.bias.harvesting.harvesting import maximise, profile
+from untilt.bias.harvesting.pairs import PairSums, pair_sums, potentials
+from untilt.data.counts import position_counts
 
 K = 5
 
@@ -148,5 +147,5 @@ def test_a_newton_step_solves_the_quadratic_model(sums, z):
 
 def test_sums_of_a_log_have_symmetric_weights(shuffled_log):
     for kind in ("session", "document"):
-        weight = pair_sums(cells_of(shuffled_log), kind).weight
+        weight = pair_sums(position_counts(shuffled_log), kind).weight
         assert np.array_equal(weight, weight.T)

@@ -6,8 +6,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from untilt.bias.known import KnownBias, PowerLaw
-from untilt.bias.position_bias import PositionBias
+from untilt.bias.curve import PositionBias
+from untilt.bias.given import KnownBias, PowerLaw
 from untilt.errors import FileFormatError
 
 FULL = PositionBias(

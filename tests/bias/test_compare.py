@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from untilt.bias.compare import compare
-from untilt.bias.known import KnownBias, PowerLaw
-from untilt.bias.position_bias import PositionBias
-from untilt.bias.ratios import from_log_ratios
+from untilt.bias.curve import PositionBias
+from untilt.bias.curve_tools import compare, from_log_ratios
+from untilt.bias.given import KnownBias, PowerLaw
 from untilt.errors import OptionError
 
 

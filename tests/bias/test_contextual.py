@@ -5,19 +5,21 @@ import pytest
 from scipy.optimize import approx_fprime
 from sklearn.base import clone
 
-from untilt.bias.conditional_logit import (
+from untilt.bias.contextual.contextual import ContextualBias
+from untilt.bias.contextual.evidence import (
     Problem,
+    context_cells,
+    contexts_of,
     curvature,
+    evidence_of,
     maximise,
     scores,
     session_noise,
     value_and_gradient,
 )
-from untilt.bias.context_evidence import context_cells, contexts_of, evidence_of
-from untilt.bias.contextual import ContextualBias
-from untilt.bias.harvesting import AllPairs
+from untilt.bias.harvesting.harvesting import AllPairs
+from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, ShapeError
-from untilt.logs.clicklog import ClickLog
 
 DEPTH = 5
 

@@ -6,11 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from untilt.bias.conditional_logit import log_likelihood
-from untilt.bias.context_evidence import context_cells, contexts_of, evidence_of
-from untilt.bias.context_network import _columns, _loss
-from untilt.bias.contextual import ContextualBias
-from untilt.logs.clicklog import ClickLog
+from untilt.bias.contextual.contextual import ContextualBias, _columns, _loss
+from untilt.bias.contextual.evidence import context_cells, contexts_of, evidence_of, log_likelihood
+from untilt.data.clicklog import ClickLog
 from untilt.networks.jax_layers import start_layers, sum_of_squares, to_network
 
 pytest.importorskip("jax")
@@ -138,8 +136,8 @@ def test_few_queries_hold_none_out():
 def test_without_jax_the_message_says_what_to_install():
     code = (
         "import sys; sys.modules['jax'] = None\n"
-        "from untilt.bias.contextual import ContextualBias\n"
-        "from untilt.logs.clicklog import ClickLog\n"
+        "from untilt.bias.contextual.contextual import ContextualBias\n"
+        "from untilt.data.clicklog import ClickLog\n"
         "log = ClickLog(query_id=[0], doc_id=[0], doc_query=[0], indptr=[0, 1, 2, 3], "
         "query=[0] * 3, document=[0] * 3, position=[1, 2, 2], label=[1, 1, 0])\n"
         "ContextualBias().fit(log, [1.0])\n"

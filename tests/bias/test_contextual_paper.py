@@ -12,8 +12,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from untilt.bias.contextual import ContextualBias
-from untilt.logs.clicklog import ClickLog
+from untilt.bias.contextual.contextual import ContextualBias
+from untilt.data.clicklog import ClickLog
 
 DEPTH = 3
 PAIRS = list(combinations(range(DEPTH), 2))

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from untilt.bias.all_pairs import maximise
-from untilt.bias.cells import cells_of
-from untilt.bias.harvesting import AdjacentChain, AllPairs, Pivot, tree_flows
-from untilt.bias.inference import sandwich
-from untilt.bias.pair_sums import pair_sums, scores_by_query, scores_by_session
+from untilt.bias.harvesting.harvesting import AdjacentChain, AllPairs, Pivot, maximise, tree_flows
+from untilt.bias.harvesting.pairs import pair_sums, sandwich, scores_by_query, scores_by_session
+from untilt.data.counts import position_counts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 
 HARVESTERS = [AdjacentChain, Pivot, AllPairs]
@@ -73,7 +71,7 @@ def test_documents_or_sessions_count_alike(uneven):
 
 
 def test_a_chain_multiplies_and_a_pivot_divides(shuffled_log):
-    C = pair_sums(cells_of(shuffled_log), "session").clicked
+    C = pair_sums(position_counts(shuffled_log), "session").clicked
     chain = AdjacentChain().fit(shuffled_log).bias_.examination
     assert chain == pytest.approx(np.cumprod([1, *(C[k, k - 1] / C[k - 1, k] for k in (1, 2, 3))]))
     first = Pivot().fit(shuffled_log).bias_.examination
@@ -86,11 +84,13 @@ def test_a_chain_multiplies_and_a_pivot_divides(shuffled_log):
 def test_clustered_errors_are_the_delta_method_over_queries(rng, make_log, make_sessions):
     """d_q = c_q[k, k-1] / C[k, k-1] - c_q[k-1, k] / C[k-1, k], summed along the chain."""
     log = make_log(make_sessions(rng, n_sessions=1500, n_queries=40))
-    cells = cells_of(log)
+    cells = position_counts(log)
     C = pair_sums(cells, "session").clicked
     steps = np.zeros((40, 3))
     for query in range(40):
-        c = pair_sums(cells_of(log.take(np.flatnonzero(log.query == query))), "session").clicked
+        c = pair_sums(
+            position_counts(log.take(np.flatnonzero(log.query == query))), "session"
+        ).clicked
         c = np.pad(c, (0, 4 - len(c)))
         for k in (1, 2, 3):
             steps[query, k - 1] = c[k, k - 1] / C[k, k - 1] - c[k - 1, k] / C[k - 1, k]
@@ -112,13 +112,13 @@ def test_all_pairs_clustered_error_is_near_the_jackknife(rng, make_log, make_ses
     """Leaving out each query in turn gives the same error without any formula."""
     n = 60
     log = make_log(make_sessions(rng, n_sessions=3000, n_queries=n))
-    cells = cells_of(log)
+    cells = position_counts(log)
     here = maximise(pair_sums(cells, "session"), tolerance=1e-10, max_steps=50)
     M, _ = scores_by_query(cells, "session", here.profile.flows.gain, here.profile.flows.offset)
     clustered = np.sqrt(np.diag(sandwich(here.profile.flows.conductance, M)))[1:]
     left = []
     for query in range(n):
-        part = cells_of(log.take(np.flatnonzero(log.query != query)))
+        part = position_counts(log.take(np.flatnonzero(log.query != query)))
         left.append(maximise(pair_sums(part, "session"), tolerance=1e-10, max_steps=50).z[1:])
     jackknife = np.sqrt((n - 1) / n * np.sum((left - np.mean(left, axis=0)) ** 2, axis=0))
     assert clustered == pytest.approx(jackknife, rel=0.1)

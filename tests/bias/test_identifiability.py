@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.bias.cells import cells_of
-from untilt.bias.identifiability import most_lost, position_graph, positions_text
+from untilt.bias.position_graph import most_lost, position_graph, positions_text
+from untilt.data.counts import position_counts
 from untilt.errors import IdentifiabilityError
 
 
@@ -156,7 +156,7 @@ def test_no_other_swaps_join_everything_over_shorter_distances(rng, make_log):
 
 
 def test_the_graph_of_cells_is_the_graph_of_the_log(two_islands):
-    assert repr(position_graph(cells_of(two_islands))) == repr(position_graph(two_islands))
+    assert repr(position_graph(position_counts(two_islands))) == repr(position_graph(two_islands))
 
 
 def test_repr_says_the_verdict(two_islands):

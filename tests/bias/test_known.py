@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from untilt.bias.known import (
+from untilt.bias.curve import PositionBias
+from untilt.bias.given import (
     ClickCountGuess,
     EyeTracking,
     GivenCurve,
@@ -14,7 +15,6 @@ from untilt.bias.known import (
     as_examination,
     as_position_bias,
 )
-from untilt.bias.position_bias import PositionBias
 from untilt.errors import DepthError, OptionError, ShapeError
 
 CURVES = [

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import untilt as ut
-from untilt.bias.boosted_em import TreeOptions, fold_of_documents
-from untilt.bias.cells import cells_of
-from untilt.bias.network_em import NetworkOptions, network_em, posteriors
-from untilt.bias.regression_em import RegressionEM
+from untilt.bias.em.boosted import TreeOptions, fold_of_documents
+from untilt.bias.em.network import NetworkOptions, network_em, posteriors
+from untilt.bias.em.regression_em import RegressionEM
+from untilt.data.counts import position_counts
 from untilt.errors import OptionError
 from untilt.objectives.pbm import PbmCells, PbmLikelihood
 
@@ -27,7 +27,7 @@ def made():
 
 @pytest.fixture(scope="module")
 def fitted(made):
-    cells = cells_of(made.log)
+    cells = position_counts(made.log)
     features = made.log.features[cells.document]
     return cells, features, network_em(cells, features, options=OPTIONS, trees=TREES)
 

@@ -6,9 +6,15 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from untilt.bias.cells import cells_of
-from untilt.bias.inference import larger, potentials, sandwich
-from untilt.bias.pair_sums import pair_sums, scores_by_query, scores_by_session
+from untilt.bias.harvesting.pairs import (
+    larger,
+    pair_sums,
+    potentials,
+    sandwich,
+    scores_by_query,
+    scores_by_session,
+)
+from untilt.data.counts import position_counts
 from untilt.errors import OptionError
 
 DEPTH = 4
@@ -43,10 +49,10 @@ def test_a_set_by_hand(make_log):
             (0, [None, 8, 7], [], 1, "a"),
         ]
     )
-    sums = pair_sums(cells_of(log), "document")
+    sums = pair_sums(position_counts(log), "document")
     assert sums.weight.tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
     assert (sums.clicked[0, 2], sums.clicked[2, 0]) == (2 / 4, 1 / 2)
-    sums = pair_sums(cells_of(log), "session")
+    sums = pair_sums(position_counts(log), "session")
     w = 4 * 2 / (4 + 2)
     assert sums.weight[0, 2] == pytest.approx(w)
     assert (sums.clicked[0, 2], sums.clicked[2, 0]) == pytest.approx((w * 2 / 4, w * 1 / 2))
@@ -59,7 +65,7 @@ def test_sums_against_a_loop(shuffled_log, cells_by_hand, kind):
             (n_k, c_k), (n_l, _) = places[k], places[l]
             W[k - 1, l - 1] += weight_of(kind, n_k, n_l)
             C[k - 1, l - 1] += weight_of(kind, n_k, n_l) * c_k / n_k
-    sums = pair_sums(cells_of(shuffled_log), kind)
+    sums = pair_sums(position_counts(shuffled_log), kind)
     assert sums.weight == pytest.approx(W)
     assert sums.clicked == pytest.approx(C)
 
@@ -73,7 +79,7 @@ def test_scores_by_query_against_a_loop(shuffled_log, cells_by_hand, kind, table
             k0, l0 = k - 1, l - 1
             flow = gain[k0, l0] * c_k / n_k - gain[l0, k0] * c_l / n_l + offset[k0, l0]
             u[query][k0] += weight_of(kind, n_k, n_l) * flow
-    M, n = scores_by_query(cells_of(shuffled_log), kind, gain, offset)
+    M, n = scores_by_query(position_counts(shuffled_log), kind, gain, offset)
     assert n == len(u)
     expected = sum(np.outer(v, v) for v in u.values())
     assert expected == pytest.approx(M)
@@ -96,18 +102,18 @@ def test_scores_by_session_against_a_loop(shuffled_log, cells_by_hand, kind, tab
                     v[l - 1] -= push
             chance = min(1, theta[k - 1] * g)
             M += np.outer(v, v) * chance * (1 - chance) / n_k
-    assert scores_by_session(cells_of(shuffled_log), kind, gain, theta) == pytest.approx(M)
+    assert scores_by_session(position_counts(shuffled_log), kind, gain, theta) == pytest.approx(M)
 
 
 def test_a_query_without_a_used_pair_does_not_count(make_log):
     log = make_log([(0, [1, 2], [1]), (0, [2, 1], [1]), (1, [1, 2], [1]), (2, [1, 2], [1])])
-    _, n = scores_by_query(cells_of(log), "session", np.ones((2, 2)), np.zeros((2, 2)))
+    _, n = scores_by_query(position_counts(log), "session", np.ones((2, 2)), np.zeros((2, 2)))
     assert n == 1
 
 
 def test_an_unknown_weight_is_refused(shuffled_log):
     with pytest.raises(OptionError, match="weight must be one of 'session', 'document'"):
-        pair_sums(cells_of(shuffled_log), "documents")
+        pair_sums(position_counts(shuffled_log), "documents")
 
 
 # ---- potentials and doubt

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from untilt.bias.recognise import shuffled_lists, swap_of, swapped_lists
+from untilt.bias.experiments.recognise import shuffled_lists, swap_of, swapped_lists
 from untilt.errors import OptionError
 
 

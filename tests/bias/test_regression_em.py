@@ -10,24 +10,24 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 
 from untilt._core.arrays import frozen
-from untilt.bias import boosted_em, lines
-from untilt.bias.boosted_em import CrossFittedTrees, TreeOptions, fold_of_documents
-from untilt.bias.cells import Cells, cells_of
-from untilt.bias.count_em import (
+from untilt.bias.em import boosted as boosted_em
+from untilt.bias.em import lines
+from untilt.bias.em.boosted import CrossFittedTrees, TreeOptions, fold_of_documents
+from untilt.bias.em.documents import (
     FLOOR,
     _position_based_step,
     documents_where,
     position_based_em,
     several_positions,
 )
-from untilt.bias.curve_errors import doubt_of_lines
-from untilt.bias.lines import Lines, fit_lines
-from untilt.bias.regression_em import RegressionEM
+from untilt.bias.em.lines import Lines, doubt_of_lines, fit_lines
+from untilt.bias.em.regression_em import RegressionEM
+from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 
 
 def random_cells(rng, *, n_documents=40, depth=4, n_queries=8, most=30):
-    """Cells with random clicks; every document at two positions or more."""
+    """PositionCounts with random clicks; every document at two positions or more."""
     shown = [
         np.sort(rng.choice(depth, size=rng.integers(2, depth + 1), replace=False))
         for _ in range(n_documents)
@@ -49,8 +49,8 @@ def random_cells(rng, *, n_documents=40, depth=4, n_queries=8, most=30):
 
 
 def frozen_cells(*, depth, **arrays):
-    """Read-only, as `cells_of` makes them: kernels are compiled for these types only once."""
-    return Cells(depth=depth, **{name: frozen(array) for name, array in arrays.items()})
+    """Read-only, as `position_counts` makes them: kernels are compiled once for these types."""
+    return PositionCounts(depth=depth, **{name: frozen(array) for name, array in arrays.items()})
 
 
 def document_of_cell(cells):
@@ -183,7 +183,7 @@ def test_counts_are_repeats(log):
 
 def test_what_is_learned_beside_the_curve(log):
     fitted = RegressionEM().fit(log)
-    cells = several_positions(cells_of(log), clicked=True)
+    cells = several_positions(position_counts(log), clicked=True)
     known = ~np.isnan(fitted.relevance_)
     assert np.flatnonzero(known).tolist() == sorted(cells.document.tolist())
     assert np.all((fitted.relevance_[known] > 0) & (fitted.relevance_[known] <= 1))
@@ -343,7 +343,7 @@ FAST = {"n_threads": 1, "n_trees": 60, "learning_rate": 0.2}
 
 def test_theta_is_the_mean_posterior_of_being_examined(featured):
     """The M step of the formula holds at the end, in units where theta is a probability."""
-    cells = cells_of(featured.log)
+    cells = position_counts(featured.log)
     options = TreeOptions(**FAST)
     found = boosted_em.boosted_em(
         cells, featured.log.features[cells.document], trust=False, options=options

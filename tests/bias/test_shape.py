@@ -5,10 +5,10 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.isotonic import IsotonicRegression
 
-from untilt.bias.known import EyeTracking, KnownBias, PowerLaw
-from untilt.bias.position_bias import PositionBias
-from untilt.bias.quadratic import fit_quadratic, hold_last
-from untilt.bias.ratios import from_log_ratios, log_ratios
+from untilt.bias.curve import PositionBias
+from untilt.bias.curve_tools import from_log_ratios, log_ratios
+from untilt.bias.experiments.swaps import fit_quadratic, hold_last
+from untilt.bias.given import EyeTracking, KnownBias, PowerLaw
 from untilt.errors import DepthError, OptionError
 
 

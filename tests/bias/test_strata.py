@@ -6,15 +6,21 @@ import numpy as np
 import pytest
 
 from untilt._core.arrays import frozen
-from untilt.bias.affine_curves import TrustAnchor, re_anchored
-from untilt.bias.boosted_em import TreeOptions
-from untilt.bias.cells import Cells
-from untilt.bias.curve_errors import doubt_of_lines
-from untilt.bias.inference import Doubt
-from untilt.bias.lines import Lines
-from untilt.bias.predicted_position import mean_position, predicted_position
-from untilt.bias.strata import StratifiedFit, lines_of_strata, pooled, strata_of
-from untilt.bias.strata_errors import doubt_of_strata, widened
+from untilt.bias.em.boosted import TreeOptions
+from untilt.bias.em.lines import Lines, doubt_of_lines
+from untilt.bias.em.strata import (
+    StratifiedFit,
+    doubt_of_strata,
+    lines_of_strata,
+    mean_position,
+    pooled,
+    predicted_position,
+    strata_of,
+    widened,
+)
+from untilt.bias.em.trust_em import TrustAnchor, re_anchored
+from untilt.bias.harvesting.pairs import Doubt
+from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError
 
 THETA = np.array([1.0, 0.6, 0.4, 0.25])
@@ -24,7 +30,7 @@ ALPHA, BETA = np.array([0.5, 0.4, 0.3, 0.2]), np.array([0.3, 0.15, 0.08, 0.04])
 def single_cells(position, clicks, *, n=100.0, query=None):
     """Every document at one position only, as under one fixed order."""
     size = len(position)
-    return Cells(
+    return PositionCounts(
         indptr=frozen(np.arange(size + 1)),
         query=frozen(np.arange(size) // 4 if query is None else query),
         document=frozen(np.arange(size)),
@@ -156,7 +162,7 @@ def test_missing_features_count_as_the_mean(rng):
 
 
 def test_mean_position_weighs_impressions():
-    cells = Cells(
+    cells = PositionCounts(
         indptr=frozen(np.array([0, 2])),
         query=frozen(np.array([0])),
         document=frozen(np.array([0])),
@@ -201,7 +207,7 @@ def test_errors_are_the_schur_complement_of_the_whole_matrix(rng):
 def test_a_stratum_for_each_document_is_the_error_of_counts(rng):
     """Both errors, by query and by session: then the two formulas are one."""
     n = 40
-    cells = Cells(
+    cells = PositionCounts(
         indptr=frozen(np.arange(0, 4 * n + 1, 4)),
         query=frozen(np.arange(n) // 4),
         document=frozen(np.arange(n)),

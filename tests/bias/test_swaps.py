@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.bias.swaps import AdjacentSwap, PivotSwap
+from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 
 THETA = np.array([1.0, 0.6, 0.3])

@@ -7,22 +7,22 @@ import pytest
 from sklearn.base import clone
 
 from untilt._core.arrays import frozen
-from untilt.bias.affine_curves import AffineCurves, TrustAnchor, anchor_jacobian, re_anchored
-from untilt.bias.cells import Cells
-from untilt.bias.class_em import class_em
-from untilt.bias.known import KnownBias, PowerLaw
-from untilt.bias.mixture_em import (
+from untilt.bias.curve import PositionBias
+from untilt.bias.em.documents import class_em
+from untilt.bias.em.mixture import (
     Mixture,
     _expect,
     _maximise,
+    _scores,
+    doubt_of_mixture,
     groups_by_position,
     mixture_em,
     normalised,
     start_values,
 )
-from untilt.bias.mixture_errors import _scores, doubt_of_mixture
-from untilt.bias.position_bias import PositionBias
-from untilt.bias.trust import TrustEM
+from untilt.bias.em.trust_em import AffineCurves, TrustAnchor, TrustEM, anchor_jacobian, re_anchored
+from untilt.bias.given import KnownBias, PowerLaw
+from untilt.data.counts import PositionCounts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 
 THETA = np.array([1.0, 0.7, 0.5, 0.4])
@@ -44,7 +44,7 @@ def cells_from(gamma, n, clicks, *, queries=None):
         "impressions": np.full(documents * depth, float(n)),
         "clicks": np.asarray(clicks, dtype=float).ravel(),
     }
-    return Cells(depth=depth, **{name: frozen(array) for name, array in arrays.items()})
+    return PositionCounts(depth=depth, **{name: frozen(array) for name, array in arrays.items()})
 
 
 def expected_clicks(gamma, n):
@@ -259,7 +259,7 @@ def test_more_values_where_documents_are_better_known():
 def test_groups_follow_the_mean_position(rng):
     """By hundred documents, shown higher and higher: group 0 at the top, none empty."""
     top = rng.permutation(np.repeat([1, 3], 150)).astype(np.int32)
-    cells = Cells(
+    cells = PositionCounts(
         indptr=np.arange(0, 601, 2),
         query=np.zeros(300, dtype=int),
         document=np.arange(300),
@@ -333,7 +333,7 @@ def trusted():
 
 
 def trust_log(rng, *, n_sessions, n_queries=40, plus=PLUS, minus=MINUS, depth=4):
-    from untilt.logs.clicklog import ClickLog
+    from untilt.data.clicklog import ClickLog
 
     relevance = rng.choice([0.0, 0.1, 0.3, 0.6, 1.0], size=(n_queries, 5))
     query = rng.integers(n_queries, size=n_sessions)

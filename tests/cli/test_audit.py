@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from untilt.cli.audit import audit
-from untilt.cli.failure import Commands
+from untilt.cli.main import Commands
 
 # Three sessions of two queries, two of them alike; position 3 is never clicked, 4 is the deepest
 # and position 3 of query b is missing.

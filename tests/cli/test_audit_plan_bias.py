@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from untilt.auditing.advice import method_name
+from untilt.auditing.audit import audit
+from untilt.auditing.plan import plan_swaps
 from untilt.bias import ALL_BIAS_ESTIMATORS
-from untilt.bias.audit import audit
-from untilt.bias.audit_advice import method_name
-from untilt.bias.plan import plan_swaps
-from untilt.bias.position_bias import PositionBias
+from untilt.bias.curve import PositionBias
 from untilt.cli.bias import METHODS
 from untilt.cli.main import app
-from untilt.logs.read import read_log
+from untilt.data.read.read_log import read_log
 from untilt.simulation.parquet import simulate_to_parquet
 from untilt.simulation.protocols import DLA, Shuffle, Swap
 from untilt.simulation.synthetic import make_judged

@@ -8,9 +8,9 @@ import typer
 from typer.testing import CliRunner
 
 from untilt.cli.clickmodels import Unit, clickmodels
-from untilt.cli.failure import Commands
+from untilt.cli.main import Commands
 from untilt.clickmodels.quality import UNITS
-from untilt.logs.write import write_log
+from untilt.data.write import write_log
 from untilt.simulation.protocols import Cascade
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
@@ -90,7 +90,7 @@ def test_a_model_whose_package_is_missing_is_left_out_with_a_note(folder, monkey
 
 
 def test_a_model_that_would_take_long_is_left_out_unless_named(folder, monkeypatch):
-    monkeypatch.setattr("untilt.clickmodels.neural.NCM.quick_up_to", 3)
+    monkeypatch.setattr("untilt.clickmodels.ncm.NCM.quick_up_to", 3)
     record = facts(folder / "pbm.parquet", "--draws", 20)
     assert "distinct lists" in record["left_out"]["ncm"]
     assert "ncm" not in record["models"]

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from untilt.cli.arguments import parse_columns
 from untilt.cli.console import bar, plain, speaking
-from untilt.cli.reading import parse_columns
 from untilt.errors import OptionError
 
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from untilt.bias.known import EyeTracking
+from untilt.bias.given import EyeTracking
 from untilt.cli.main import app
+from untilt.data.letor.letor import read_letor, write_letor
+from untilt.data.read.read_log import read_log
+from untilt.data.write import write_log
 from untilt.evaluation.estimate import estimate
-from untilt.evaluation.estimate_systems import shown
 from untilt.evaluation.judged import evaluate as by_labels
-from untilt.logs.letor import read_letor, write_letor
-from untilt.logs.read import read_log
-from untilt.logs.write import write_log
-from untilt.rankers.linear import LinearRanker
+from untilt.evaluation.systems import shown
+from untilt.rankers.linear.linear import LinearRanker
 from untilt.rankers.persist import load
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged

@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from untilt.cli.failure import Commands
+from untilt.cli.main import Commands
 from untilt.errors import BadRowsError, OptionError, UntiltError
 
 MESSAGE = "a position below 1: 3 rows. Fix: positions start at 1."
@@ -78,7 +78,7 @@ SLOW_WRITER = """
     import signal, time, typer
     from pathlib import Path
     from untilt._core.files import replacing
-    from untilt.cli.failure import Commands
+    from untilt.cli.main import Commands
 
     # A shell may have told its background children to ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,12 +6,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from untilt.cli.failure import Commands
+from untilt.cli.main import Commands
 from untilt.cli.reproduce import Data, Picture, reproduce
-from untilt.experiments.files import names
-from untilt.experiments.layouts import LAYOUTS
-from untilt.experiments.publish import FORMATS
-from untilt.experiments.sources import MADE
+from untilt.papers.datasets import LAYOUTS, MADE
+from untilt.papers.page import FORMATS
+from untilt.papers.schema import names
 
 TEXT = """
 title = "Clicks and labels"

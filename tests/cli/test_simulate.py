@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import untilt as ut
 from untilt.cli.main import app
-from untilt.cli.protocols import ProtocolName, protocol_of
+from untilt.cli.simulate import ProtocolName, protocol_of
 from untilt.errors import OptionError
 from untilt.simulation.protocols import ALL_PROTOCOLS, DLA, Swap
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from untilt.cli.main import app
-from untilt.logs.letor import write_letor
-from untilt.logs.write import write_log
+from untilt.data.letor.letor import write_letor
+from untilt.data.write import write_log
 from untilt.rankers.persist import load
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
@@ -58,7 +58,7 @@ def test_linear_kinds(made, tmp_path, kind) -> None:
 
 
 def test_the_bias_can_be_a_saved_estimate(made, tmp_path) -> None:
-    from untilt.bias.known import EyeTracking
+    from untilt.bias.given import EyeTracking
 
     EyeTracking(1.0).to_bias(10).save(tmp_path / "bias.json")
     by_file = train(made, tmp_path / "a", "--method", "prs", "--bias", tmp_path / "bias.json")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from untilt.clickmodels import ALL_CLICK_MODELS
-from untilt.logs.clicklog import ClickLog
+from untilt.data.clicklog import ClickLog
 
 
 def make_log(lists, *, count=None, n_documents=None, doc_query=None, positions=None):

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from untilt.clickmodels.advice import SMALL_GAIN, advise
-from untilt.clickmodels.compare import compare_click_models
+from untilt.clickmodels.compare import SMALL_GAIN, advise, compare_click_models
 from untilt.clickmodels.dbn import DBN
 from untilt.clickmodels.pbm import PBM
 from untilt.clickmodels.ubm import UBM

@@ -11,15 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from untilt.clickmodels.advice import advise
-from untilt.clickmodels.compare import compare_click_models
-from untilt.clickmodels.neural import NCM
+from untilt.clickmodels.compare import advise, compare_click_models
+from untilt.clickmodels.ncm import NCM
 from untilt.clickmodels.pbm import PBM
 from untilt.clickmodels.recurrent import Pages, Reader, conditional, marginal
 from untilt.clickmodels.recurrent_training import _batches, _loss, in_own_order, start_params
 from untilt.clickmodels.ubm import UBM
+from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
-from untilt.logs.clicklog import ClickLog
 
 jax = pytest.importorskip("jax")
 SMALL = {"width": 8, "vector_length": 3, "epochs": 10, "batch_size": 128}
@@ -313,8 +312,8 @@ sys.modules["jax"] = None
 import json
 import numpy as np
 from untilt.clickmodels.compare import compare_click_models
-from untilt.clickmodels.neural import NCM
-from untilt.logs.clicklog import ClickLog
+from untilt.clickmodels.ncm import NCM
+from untilt.data.clicklog import ClickLog
 log = ClickLog(query_id=[0], doc_id=[0, 1], doc_query=[0, 0], indptr=[0, 2, 4, 6], query=[0] * 3,
                document=[0, 1, 1, 0, 0, 1], position=[1, 2] * 3, label=[1, 0, 0, 1, 0, 0])
 table = compare_click_models(log, log, n_draws=20, by="session")

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from untilt.clickmodels.advice import advise
-from untilt.clickmodels.compare import compare_click_models
+from untilt.clickmodels.compare import advise, compare_click_models
 from untilt.clickmodels.rates import GCTR, RCTR
 from untilt.clickmodels.ubm import UBM
+from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
-from untilt.logs.judged import JudgedLists
-from untilt.report.click_model_chart import perplexity_chart
+from untilt.report.charts.click_models import perplexity_chart
 
 FEW = {"n_draws": 40}
 

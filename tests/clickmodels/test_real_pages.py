@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from untilt.clickmodels import ALL_CLICK_MODELS
-from untilt.clickmodels.advice import advise
-from untilt.clickmodels.compare import compare_click_models
+from untilt.clickmodels.compare import advise, compare_click_models
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "yandex_pages.py"
 

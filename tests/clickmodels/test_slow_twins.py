@@ -144,9 +144,9 @@ def test_dbn(small):
 
 
 def test_a_dbn_step_from_anywhere(small, rng):
+    from untilt.clickmodels.base import Smoothing
+    from untilt.clickmodels.chain import chain_counts
     from untilt.clickmodels.dbn import DBNPriors, DBNState, _perseverance, _step
-    from untilt.clickmodels.smoothing import Smoothing
-    from untilt.clickmodels.tails import chain_counts
 
     counts = chain_counts(small, small.document, small.n_documents)
     flat = Smoothing(0.0, 0.5)

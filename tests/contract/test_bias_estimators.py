@@ -9,9 +9,9 @@ from sklearn.base import clone
 
 import untilt
 from untilt.bias import ALL_BIAS_ESTIMATORS
-from untilt.bias.position_bias import PositionBias
+from untilt.bias.curve import PositionBias
+from untilt.data.clicklog import ClickLog
 from untilt.errors import IdentifiabilityError, OptionError
-from untilt.logs.clicklog import ClickLog
 
 DEPTH = 4
 ORDERS = {

@@ -7,8 +7,8 @@ import pytest
 from sklearn.base import clone
 
 from untilt.clickmodels import ALL_CLICK_MODELS
+from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, IdentifiabilityError, NotFittedError, OptionError
-from untilt.logs.clicklog import ClickLog
 
 pytestmark = pytest.mark.parametrize(
     "model_class", ALL_CLICK_MODELS, ids=lambda model: model.__name__

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from untilt.data.clicklog import ClickLog
 from untilt.errors import NotFittedError, OptionError, ShapeError, UntiltError
-from untilt.logs.clicklog import ClickLog
 from untilt.rankers import ALL_BIAS_RANKERS, ALL_RANKERS
 from untilt.rankers.base import Ranker
 from untilt.rankers.persist import load

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from untilt._core.statistics import weighted_mean
-from untilt.bias.known import KnownBias, PowerLaw
-from untilt.bias.position_bias import PositionBias
+from untilt.bias.curve import PositionBias
+from untilt.bias.given import KnownBias, PowerLaw
+from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.clip_curve import clip_curve
-from untilt.evaluation.compare_systems import corrected_p_values
-from untilt.evaluation.counterfactual_methods import METHODS
-from untilt.evaluation.counterfactual_metric import RankMetric
 from untilt.evaluation.estimate import estimate
-from untilt.evaluation.estimate_systems import shown
-from untilt.logs.clicklog import ClickLog
+from untilt.evaluation.evaluators import METHODS
+from untilt.evaluation.rank_metric import RankMetric
+from untilt.evaluation.results import corrected_p_values
+from untilt.evaluation.systems import shown
 
 DEPTH = 4
 THETA = np.array([1.0, 0.6, 0.35, 0.2])

@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.bias.known import KnownBias
-from untilt.evaluation.counterfactual_metric import RankMetric
+from untilt.bias.given import KnownBias
+from untilt.data.clicklog import ClickLog
 from untilt.evaluation.estimate import estimate
-from untilt.evaluation.estimate_systems import shown
-from untilt.logs.clicklog import ClickLog
+from untilt.evaluation.rank_metric import RankMetric
+from untilt.evaluation.systems import shown
 
 THETA = np.array([0.8, 0.5, 0.25, 0.1])
 GAMMA = np.array([0.3, 0.0, 1.0, 0.6])  # of the documents as they were shown

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import kendalltau
 
-from untilt.bias.known import KnownBias
+from untilt.bias.given import KnownBias
+from untilt.data.clicklog import ClickLog
 from untilt.evaluation.estimate import estimate
-from untilt.evaluation.estimate_systems import shown
-from untilt.logs.clicklog import ClickLog
+from untilt.evaluation.systems import shown
 
 # One property each, as a ranker: +1 where more is ranked higher.
 PROPERTIES = {

@@ -116,7 +116,7 @@ import sys
 for name in ("jax", "optax", "numba", "lightgbm", "pyarrow", "sklearn"):
     sys.modules[name] = None
 import untilt.networks.mlp, untilt.networks.batches, untilt.networks.training
-import untilt.networks.ranking_losses, untilt.networks.checkpoints
+import untilt.networks.ranking_losses, untilt.networks.training
 from untilt.networks.jax_layers import jax_modules
 try:
     jax_modules()

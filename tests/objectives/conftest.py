@@ -6,7 +6,7 @@ import numba as nb
 import numpy as np
 import pytest
 
-from untilt.logs.clicklog import ClickLog
+from untilt.data.clicklog import ClickLog
 
 
 def _ranks(s):

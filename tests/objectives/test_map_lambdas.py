@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from untilt.bias.known import KnownBias
+from untilt.bias.given import KnownBias
 from untilt.errors import OptionError
 from untilt.objectives.map_lambdas import MapObjective
 from untilt.objectives.units import build_units

@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from untilt.bias.known import KnownBias
+from untilt.bias.given import KnownBias
 from untilt.errors import OptionError
 from untilt.objectives.map_lambdas import MapObjective
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.units import build_units
-from untilt.rankers.training import pair_units, training_lists
+from untilt.rankers.learning_data import pair_units, training_lists
 from untilt.weighting import ALL_WEIGHTINGS, IPS, PRS, Balanced, Naive
 
 METRICS = ("none", "dcg", "ndcg", "arp", "map")

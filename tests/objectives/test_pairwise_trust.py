@@ -5,12 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.objectives import pairwise_trust as model
-from untilt.objectives.pairwise_trust_loss import (
-    logistic_loss,
-    pair_weights,
-    rank_change,
-)
+from untilt.rankers.trust import model
+from untilt.rankers.trust.model import logistic_loss, pair_weights, rank_change
 
 NAMES = ("theta_i", "theta_j", "eps_plus", "eps_minus", "gamma", "beta_i")
 

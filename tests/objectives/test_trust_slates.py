@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from untilt.objectives.trust_slates import PAIR_COLUMNS, trust_slates
+from untilt.rankers.trust.slates import PAIR_COLUMNS, trust_slates
 
 
 def random_lists(rng, n_lists=60):

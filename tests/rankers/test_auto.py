@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from untilt.bias.known import EyeTracking
+from untilt.bias.given import EyeTracking
 from untilt.errors import OptionError
-from untilt.rankers import auto
-from untilt.rankers.auto import AutoChoice, _refit, _verdict
-from untilt.rankers.lambdamart import LambdaMART
-from untilt.rankers.training import training_lists
-from untilt.rankers.watch import HeldOutClicks, held_out_labels
+from untilt.rankers.held_out import HeldOutClicks, held_out_labels
+from untilt.rankers.learning_data import training_lists
+from untilt.rankers.trees import auto
+from untilt.rankers.trees.auto import AutoChoice, _refit, _verdict
+from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 

@@ -9,10 +9,10 @@ from scipy.optimize import minimize
 import untilt as ut
 from untilt.errors import FileFormatError, IdentifiabilityError, OptionError
 from untilt.networks.ranking_losses import dual_loss
-from untilt.rankers.dual_curve import ClickedSlates, clicked_slates, fit_propensities
-from untilt.rankers.dual_learning import DualLearning
+from untilt.rankers.learning_data import training_lists
+from untilt.rankers.networks.dual_curve import ClickedSlates, clicked_slates, fit_propensities
+from untilt.rankers.networks.dual_learning import DualLearning
 from untilt.rankers.persist import load
-from untilt.rankers.training import training_lists
 
 SMALL = {"widths": (6,), "epochs": 3, "batch_size": 8}
 THETA = np.array([1.0, 0.6, 0.3, 0.2, 0.1])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from untilt.bias.known import KnownBias, PowerLaw
+from untilt.bias.given import KnownBias, PowerLaw
 from untilt.errors import DepthError, NotFittedError, OptionError, ShapeError
 from untilt.metrics import parse_metric
-from untilt.rankers.lambdamart import LambdaMART
+from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import IPS, PRS, Balanced, Naive, PairwiseDebiasing
 
@@ -232,7 +232,7 @@ def test_lightgbm_params_win_under_all_their_names(made, alias, name, value):
 
 
 def test_aliases_are_those_of_lightgbm():
-    from untilt.rankers import tree_params
+    from untilt.rankers.trees import lambdamart as tree_params
 
     for name, aliases in {
         **tree_params._ALIASES,

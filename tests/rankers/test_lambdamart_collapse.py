@@ -4,8 +4,8 @@ import lightgbm
 import numpy as np
 import pytest
 
-from untilt.bias.known import KnownBias
-from untilt.rankers.lambdamart import LambdaMART
+from untilt.bias.given import KnownBias
+from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.weighting import IPS, PNS, PRS, Balanced, Naive, PairwiseDebiasing
 
 TREES = 8

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from untilt.bias.known import KnownBias
-from untilt.logs.clicklog import ClickLog
+from untilt.bias.given import KnownBias
+from untilt.data.clicklog import ClickLog
 from untilt.metrics import parse_metric
-from untilt.rankers.lambdamart import LambdaMART
+from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import IPS, PRS, AffineIPS, Balanced, PairwiseDebiasing
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from untilt.bias.position_bias import PositionBias
+from untilt.bias.curve import PositionBias
 from untilt.errors import OptionError
-from untilt.rankers.lambdamart import LambdaMART
-from untilt.rankers.pipeline import objective
+from untilt.rankers.trees.lambdamart import LambdaMART
+from untilt.rankers.trees.own_pipeline import objective
 from untilt.weighting import PRS, PairwiseDebiasing
 
 SIGMA = 2.0

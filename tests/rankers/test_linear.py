@@ -5,22 +5,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from untilt.bias.known import KnownBias, PowerLaw
+from untilt.bias.given import KnownBias, PowerLaw
+from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
 from untilt.errors import DepthError, NotFittedError, OptionError, ShapeError
-from untilt.logs.clicklog import ClickLog
-from untilt.logs.judged import JudgedLists
-from untilt.rankers.linear import LinearRanker
-from untilt.rankers.scaling import ScaledFeatures, Scaling
-from untilt.weighting import (
-    IPS,
-    PNS,
-    PRS,
-    AffineIPS,
-    Balanced,
-    BayesIPS,
-    Naive,
-    PairwiseDebiasing,
-)
+from untilt.rankers.linear.linear import LinearRanker
+from untilt.rankers.linear.model import ScaledFeatures, Scaling
+from untilt.weighting import IPS, PNS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing
 
 TRUST = KnownBias(1 / np.arange(1, 6), eps_plus=np.full(5, 0.9), eps_minus=np.full(5, 0.1))
 TABLES = [

@@ -5,8 +5,7 @@ import pytest
 
 from untilt.objectives.dcg_bound import DcgBound
 from untilt.objectives.hinge import PairHinge, hinge_against_all, hinge_by_labels, split_units
-from untilt.objectives.row_units import RowUnits, block_bounds, build_row_units
-from untilt.objectives.units import build_units
+from untilt.objectives.units import RowUnits, block_bounds, build_row_units, build_units
 
 
 def slates(rng, n_queries=9, depth=7, repeats=3):

@@ -7,29 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from untilt.bias.known import KnownBias
+from untilt.bias.given import KnownBias
+from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, ShapeError
-from untilt.logs.judged import JudgedLists
 from untilt.networks.training import compiled_value
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmLikelihood
-from untilt.rankers.linear_model import row_units
-from untilt.rankers.network_model import inputs_of, network_scores
-from untilt.rankers.neural import NeuralRanker
-from untilt.rankers.neural_batches import content_hash
-from untilt.rankers.neural_tasks import task_of
+from untilt.rankers.learning_data import pair_units, training_lists
+from untilt.rankers.linear.model import row_units
+from untilt.rankers.networks.model import inputs_of, network_scores
+from untilt.rankers.networks.neural import NeuralRanker, task_of
+from untilt.rankers.networks.neural_batches import content_hash
 from untilt.rankers.persist import load
-from untilt.rankers.recipes import click_cells
-from untilt.rankers.training import pair_units, training_lists
-from untilt.weighting import (
-    IPS,
-    PRS,
-    AffineIPS,
-    Balanced,
-    BayesIPS,
-    Naive,
-    PairwiseDebiasing,
-)
+from untilt.rankers.trees.objectives import click_cells
+from untilt.weighting import IPS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing
 
 THETA = 1 / np.arange(1.0, 6)
 TRUST = KnownBias(THETA, eps_plus=np.full(5, 0.9), eps_minus=np.linspace(0.4, 0.1, 5))

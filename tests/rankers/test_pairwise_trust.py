@@ -3,17 +3,22 @@
 import numpy as np
 import pytest
 
-from untilt.bias.known import EyeTracking
+from untilt.bias.given import EyeTracking
+from untilt.data.transform import synthesise
 from untilt.errors import OptionError
-from untilt.logs.synthesise import synthesise
 from untilt.networks.jax_layers import jax_modules, start_layers
-from untilt.objectives.pairwise_trust_em import TrustStart
-from untilt.objectives.pairwise_trust_loss import logistic_loss, pair_weights, rank_change
-from untilt.rankers.pairwise_trust import PairwiseTrustRanker
-from untilt.rankers.pairwise_trust_online import slate_batches, start_tables
-from untilt.rankers.pairwise_trust_steps import StepSettings, TrustTables, em_loss
+from untilt.rankers.learning_data import training_lists
 from untilt.rankers.persist import load
-from untilt.rankers.training import training_lists
+from untilt.rankers.trust.em import TrustStart
+from untilt.rankers.trust.model import logistic_loss, pair_weights, rank_change
+from untilt.rankers.trust.online import (
+    StepSettings,
+    TrustTables,
+    em_loss,
+    slate_batches,
+    start_tables,
+)
+from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 

@@ -10,25 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from untilt.bias.known import ClickCountGuess, EyeTracking, KnownBias, PageSteps, PowerLaw
-from untilt.bias.position_bias import PositionBias
+from untilt.bias.curve import PositionBias
+from untilt.bias.given import ClickCountGuess, EyeTracking, KnownBias, PageSteps, PowerLaw
 from untilt.errors import FileFormatError, NotFittedError, OptionError
-from untilt.rankers import persist_types
-from untilt.rankers.lambdamart import LambdaMART
-from untilt.rankers.linear import LinearRanker
-from untilt.rankers.persist import FORMAT, HEADER, load, register, save
-from untilt.rankers.persist_codec import Decoder, Encoder
-from untilt.rankers.svm import RankSVM
-from untilt.weighting import (
-    IPS,
-    PNS,
-    PRS,
-    AffineIPS,
-    Balanced,
-    BayesIPS,
-    Naive,
-    PairwiseDebiasing,
-)
+from untilt.rankers import persist as persist_types
+from untilt.rankers.linear.linear import LinearRanker
+from untilt.rankers.linear.svm import RankSVM
+from untilt.rankers.persist import FORMAT, HEADER, Decoder, Encoder, load, register, save
+from untilt.rankers.trees.lambdamart import LambdaMART
+from untilt.weighting import IPS, PNS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing
 from untilt.weighting.base import Weighting
 
 TRUST = KnownBias(1 / np.arange(1, 6), eps_plus=np.full(5, 0.9), eps_minus=np.full(5, 0.1))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from untilt.errors import OptionError
-from untilt.rankers.lambdamart import LambdaMART
-from untilt.rankers.pipeline import lightgbm_dataset, objective
+from untilt.rankers.trees.lambdamart import LambdaMART
+from untilt.rankers.trees.own_pipeline import lightgbm_dataset, objective
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import PRS, Balanced, PairwiseDebiasing
 

@@ -7,22 +7,27 @@ import pytest
 
 from untilt.errors import OptionError
 from untilt.objectives.pbm import PbmCells
-from untilt.rankers.lambdamart import LambdaMART
-from untilt.rankers.posterior import cross_fitted_relevance
-from untilt.rankers.recipes import LambdaOptions, affine_curves, click_cells, label_objective
-from untilt.rankers.targets import (
+from untilt.rankers.learning_data import training_lists
+from untilt.rankers.trees.labels import (
+    cross_fitted_relevance,
     ips_labels,
     posterior_labels,
     relevance_counts,
     residual_variance,
 )
-from untilt.rankers.training import training_lists
+from untilt.rankers.trees.lambdamart import LambdaMART
+from untilt.rankers.trees.objectives import (
+    LambdaOptions,
+    affine_curves,
+    click_cells,
+    label_objective,
+)
 
 THETA = [1.0, 0.5, 0.25]
 SMALL = {"n_trees": 5, "n_leaves": 4, "min_data_in_leaf": 3, "n_threads": 1, "folds": 3}
 
 
-def cells_of(*rows):
+def position_counts(*rows):
     """(document, position, impressions, clicks) by cell."""
     document, position, shown, clicks = (np.array(column) for column in zip(*rows, strict=True))
     return PbmCells(document, position - 1, shown * 1.0, clicks * 1.0, int(document.max()) + 1)
@@ -32,7 +37,7 @@ def cells_of(*rows):
 
 
 def test_ips_estimate_pools_the_positions():
-    cells = cells_of((0, 1, 4, 3), (0, 2, 6, 1), (1, 3, 8, 1))
+    cells = position_counts((0, 1, 4, 3), (0, 2, 6, 1), (1, 3, 8, 1))
     counts = relevance_counts(cells, np.array(THETA), np.zeros(3))
     assert counts.exposure == pytest.approx([4 * 1 + 6 * 0.5, 8 * 0.25])
     assert counts.estimate == pytest.approx([(3 + 1) / 7, 1 / 2])
@@ -40,7 +45,7 @@ def test_ips_estimate_pools_the_positions():
 
 def test_affine_estimate_takes_the_noise_clicks_out():
     alpha, beta = np.array([0.6, 0.3]), np.array([0.3, 0.1])
-    cells = cells_of((0, 1, 10, 6), (0, 2, 20, 5))
+    cells = position_counts((0, 1, 10, 6), (0, 2, 20, 5))
     counts = relevance_counts(cells, alpha, beta)
     assert counts.exposure == pytest.approx([10 * 0.6 + 20 * 0.3])
     assert counts.estimate == pytest.approx([(6 - 3 + 5 - 2) / 12])
@@ -48,8 +53,8 @@ def test_affine_estimate_takes_the_noise_clicks_out():
 
 def test_labels_are_probabilities():
     """Three clicks where one was expected give 3, no click under trust bias gives less than 0."""
-    much = relevance_counts(cells_of((0, 3, 4, 3)), np.array(THETA), np.zeros(3))
-    none = relevance_counts(cells_of((0, 1, 4, 0)), np.array([0.5]), np.array([0.2]))
+    much = relevance_counts(position_counts((0, 3, 4, 3)), np.array(THETA), np.zeros(3))
+    none = relevance_counts(position_counts((0, 1, 4, 0)), np.array([0.5]), np.array([0.2]))
     assert much.estimate == pytest.approx([3 / 1])
     assert none.estimate == pytest.approx([-0.8 / 2])
     assert ips_labels(much).tolist() == [1.0]
@@ -74,7 +79,7 @@ def test_noise_is_the_variance_of_the_estimate_by_enumeration(beta):
     chances, estimates = [], []
     for c in itertools.product([0, 1], repeat=3):
         chance = np.prod([p[k] if c[i] else 1 - p[k] for i, k in enumerate((0, 0, 1))])
-        cells = cells_of((0, 1, 2, c[0] + c[1]), (0, 2, 1, c[2]))
+        cells = position_counts((0, 1, 2, c[0] + c[1]), (0, 2, 1, c[2]))
         counts = relevance_counts(cells, alpha, beta)
         chances.append(chance)
         estimates.append(counts.estimate[0])
@@ -85,7 +90,7 @@ def test_noise_is_the_variance_of_the_estimate_by_enumeration(beta):
 
 
 def test_noise_at_one_position_is_the_textbook_formula():
-    counts = relevance_counts(cells_of((0, 2, 40, 7)), np.array(THETA), np.zeros(3))
+    counts = relevance_counts(position_counts((0, 2, 40, 7)), np.array(THETA), np.zeros(3))
     g, theta, n = 0.3, 0.5, 40
     assert counts.noise(np.array([g])) == pytest.approx([g * (1 - theta * g) / (n * theta)])
 

@@ -7,22 +7,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from untilt.bias.known import KnownBias, PowerLaw
+from untilt.bias.given import KnownBias, PowerLaw
+from untilt.data.judged import JudgedLists
 from untilt.errors import DepthError, OptionError, ShapeError
-from untilt.logs.judged import JudgedLists
 from untilt.objectives.hinge import PairHinge, SortedHinge
-from untilt.rankers.svm import RankSVM
-from untilt.rankers.training import training_lists
-from untilt.weighting import (
-    IPS,
-    PNS,
-    PRS,
-    AffineIPS,
-    Balanced,
-    BayesIPS,
-    Naive,
-    PairwiseDebiasing,
-)
+from untilt.rankers.learning_data import training_lists
+from untilt.rankers.linear.svm import RankSVM
+from untilt.weighting import IPS, PNS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing
 
 TRUST = KnownBias(1 / np.arange(1, 6), eps_plus=np.full(5, 0.9), eps_minus=np.full(5, 0.1))
 TABLES = [

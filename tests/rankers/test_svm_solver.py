@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.rankers.cutting_plane import Planes, minimise
-from untilt.rankers.simplex_qp import solve_simplex_qp
+from untilt.rankers.linear.cutting_plane import Planes, minimise, solve_simplex_qp
 
 
 def best_by_enumeration(G, b):

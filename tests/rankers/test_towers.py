@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 
+from untilt.data.clicklog import ClickLog
 from untilt.errors import ColumnError, OptionError
-from untilt.logs.clicklog import ClickLog
 from untilt.networks.jax_layers import jax_modules, start_layers
-from untilt.rankers.feedback_towers import BASELINES, FeedbackTowers
+from untilt.rankers.learning_data import training_lists
+from untilt.rankers.networks.towers import (
+    BASELINES,
+    FeedbackTowers,
+    TowerRanker,
+    tower_cells,
+    tower_loss,
+)
 from untilt.rankers.persist import load
-from untilt.rankers.towers import TowerRanker, tower_cells, tower_loss
-from untilt.rankers.training import training_lists
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from untilt.bias.known import KnownBias
+from untilt.bias.given import KnownBias
+from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, OptionError, ShapeError
-from untilt.logs.clicklog import ClickLog
 from untilt.metrics import parse_metric
-from untilt.rankers.lambdamart import LambdaMART
-from untilt.rankers.watch import held_out_clicks, watch_for
+from untilt.rankers.held_out import held_out_clicks, watch_for
+from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import PRS, PairwiseDebiasing
 

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from untilt.bias.cells import cells_of
-from untilt.bias.harvesting import AdjacentChain, AllPairs, tree_flows
-from untilt.bias.inference import sandwich
-from untilt.bias.pair_sums import pair_sums, scores_by_session
-from untilt.logs.clicklog import ClickLog
+from untilt.bias.harvesting.harvesting import AdjacentChain, AllPairs, tree_flows
+from untilt.bias.harvesting.pairs import pair_sums, sandwich, scores_by_session
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import position_counts
 
 N_QUERIES, K, SESSIONS = 80, 4, 400
 THETA = np.array([1.0, 0.6, 0.4, 0.3])
@@ -38,7 +37,7 @@ def log_of_readers(rng, spread):
 
 def session_errors(log, z):
     """Of the chain: errors of all pairs are smaller still."""
-    cells = cells_of(log)
+    cells = position_counts(log)
     _, flows = tree_flows(pair_sums(cells, "session"), [(k, k + 1) for k in range(1, K)])
     noise = scores_by_session(cells, "session", flows.gain, np.exp(z))
     return np.sqrt(np.diag(sandwich(flows.conductance, noise)))[1:]

@@ -5,10 +5,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from untilt.bias.harvesting import AdjacentChain, AllPairs, Pivot
-from untilt.bias.known import PowerLaw
-from untilt.bias.randomized import ShuffledTop
-from untilt.bias.swaps import AdjacentSwap, PivotSwap
+from untilt.bias.experiments.shuffled import ShuffledTop
+from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap
+from untilt.bias.given import PowerLaw
+from untilt.bias.harvesting.harvesting import AdjacentChain, AllPairs, Pivot
 from untilt.errors import IdentifiabilityError
 from untilt.simulation.protocols import DLA, PRS, Harvest, Shuffle, Swap
 from untilt.simulation.simulate import simulate

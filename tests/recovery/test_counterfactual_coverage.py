@@ -8,8 +8,8 @@ intervals, which are clustered by query, have something to cover.
 import numpy as np
 import pytest
 
-from untilt.bias.harvesting import AllPairs
-from untilt.bias.known import PowerLaw
+from untilt.bias.given import PowerLaw
+from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.evaluation.estimate import estimate
 from untilt.simulation.protocols import DLA, Swap, Trust
 from untilt.simulation.simulate import simulate

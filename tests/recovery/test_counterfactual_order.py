@@ -14,10 +14,10 @@ from scipy.stats import kendalltau
 
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.judged import evaluate
-from untilt.evaluation.select import select
 from untilt.metrics import NDCG
-from untilt.rankers.lambdamart import LambdaMART
-from untilt.rankers.linear import LinearRanker
+from untilt.rankers.linear.linear import LinearRanker
+from untilt.rankers.trees.lambdamart import LambdaMART
+from untilt.selection.select import select
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import IPS, PRS, Balanced, Naive
@@ -184,7 +184,7 @@ def _say(text):
 def _draw(folder):
     import altair as alt
 
-    from untilt.report.charts import PALETTE, save_chart
+    from untilt.report.charts.charts import PALETTE, save_chart
 
     rows = [
         {"protocol": protocol, "seed": seed, "guess": guess, "tau": tau}

@@ -5,18 +5,16 @@ from functools import cache
 import numpy as np
 import pytest
 
-from untilt.bias.affine_curves import TrustAnchor
-from untilt.bias.known import KnownBias
-from untilt.bias.regression_em import RegressionEM
-from untilt.bias.trust import TrustEM
+from untilt.bias.em.regression_em import RegressionEM
+from untilt.bias.em.trust_em import TrustAnchor, TrustEM
+from untilt.bias.given import KnownBias
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.judged import evaluate
-from untilt.rankers.lambdamart import LambdaMART
-from untilt.simulation.explained import make_explained
+from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.simulation.production import production_ranker
 from untilt.simulation.protocols import DLA, Harvest, Shuffle, Swap, Trust
 from untilt.simulation.simulate import simulate
-from untilt.simulation.synthetic import make_judged
+from untilt.simulation.synthetic import make_explained, make_judged
 from untilt.weighting import AffineIPS, Balanced, BayesIPS, Naive
 
 SEEDS = (0, 1, 2)

@@ -8,8 +8,8 @@ probability beta in every case, as the model has it, so all of its equations hol
 import numpy as np
 import pytest
 
-from untilt.logs.clicklog import ClickLog
-from untilt.rankers.pairwise_trust import PairwiseTrustRanker
+from untilt.data.clicklog import ClickLog
+from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker
 
 THETA = np.array([1.0, 0.8, 0.6, 0.45])
 BETA = 0.75

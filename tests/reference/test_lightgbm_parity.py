@@ -4,9 +4,9 @@ import lightgbm
 import numpy as np
 import pytest
 
-from untilt.logs.letor import read_letor
-from untilt.rankers.lambdamart import LambdaMART
-from untilt.rankers.pipeline import lightgbm_dataset, objective
+from untilt.data.letor.letor import read_letor
+from untilt.rankers.trees.lambdamart import LambdaMART
+from untilt.rankers.trees.own_pipeline import lightgbm_dataset, objective
 from untilt.simulation.synthetic import make_judged
 
 TREES = 20

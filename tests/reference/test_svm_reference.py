@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
 
-from untilt.bias.known import PowerLaw
-from untilt.logs.clicklog import ClickLog
-from untilt.logs.judged import JudgedLists
-from untilt.rankers.svm import RankSVM
+from untilt.bias.given import PowerLaw
+from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
+from untilt.rankers.linear.svm import RankSVM
 from untilt.weighting import IPS, PRS
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from untilt.logs.clicklog import ClickLog
+from untilt.data.clicklog import ClickLog
 from untilt.metrics import parse_metric
-from untilt.rankers.pipeline import objective, xgboost_matrix
+from untilt.rankers.trees.own_pipeline import objective, xgboost_matrix
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import PRS, PairwiseDebiasing
 

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
+from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, ShapeError
-from untilt.logs.clicklog import ClickLog
-from untilt.report.charts import (
+from untilt.report.charts.charts import (
     PALETTE,
     Curve,
     click_rate_chart,

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from untilt.bias.identifiability import position_graph
-from untilt.logs.clicklog import ClickLog
-from untilt.report.charts import save_chart
-from untilt.report.graph_chart import MOST_ARCS, graph_chart, strongest
+from untilt.bias.position_graph import position_graph
+from untilt.data.clicklog import ClickLog
+from untilt.report.charts.charts import save_chart
+from untilt.report.charts.graph import MOST_ARCS, graph_chart, strongest
 
 
 def log_of(lists: list[list[int]], documents: int) -> ClickLog:

@@ -10,9 +10,9 @@ import altair
 import pytest
 
 from untilt.report import decision as d
-from untilt.report.page import chart_specs, page
-from untilt.report.page_sections import sections_of
-from untilt.report.page_words import first_sentence, second_sentence
+from untilt.report.page.page import chart_specs, page
+from untilt.report.page.sections import sections_of
+from untilt.report.page.words import first_sentence, second_sentence
 
 ORDER = [
     "how-sure", "log", "positions", "comparable", "rankers", "clip", "moved", "pair-bias",

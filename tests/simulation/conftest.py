@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from untilt.logs.judged import JudgedLists
+from untilt.data.judged import JudgedLists
 from untilt.simulation.synthetic import make_judged
 
 

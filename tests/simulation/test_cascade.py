@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
-from untilt.logs.judged import JudgedLists
 from untilt.simulation.protocols import Cascade
 from untilt.simulation.simulate import simulate
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from untilt.simulation.counter import at_place, mixed, stream_of, uniform
+from untilt.simulation.sampler import at_place, mixed, stream_of, uniform
 
 WORD = 2**64
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
-from untilt.logs.judged import JudgedLists
 from untilt.simulation.behaviour import mean_above_zero
 from untilt.simulation.protocols import PRS, Cascade, Dwell, Swap
 from untilt.simulation.simulate import simulate

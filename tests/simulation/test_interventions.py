@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from untilt._core import ragged
+from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
-from untilt.logs.judged import JudgedLists
 from untilt.simulation import protocols
 from untilt.simulation.production import production_rankers
 from untilt.simulation.simulate import simulate

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from untilt.data.judged import JudgedLists
+from untilt.data.read.read_log import read_log
 from untilt.errors import OptionError
-from untilt.logs.judged import JudgedLists
-from untilt.logs.read import read_log
 from untilt.simulation import parquet as module
 from untilt.simulation import protocols
 from untilt.simulation.parquet import simulate_to_parquet

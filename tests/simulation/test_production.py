@@ -5,11 +5,15 @@ import pytest
 from scipy.optimize import check_grad
 from sklearn.linear_model import LogisticRegression
 
+from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError
-from untilt.logs.judged import JudgedLists
-from untilt.rankers.linear import LinearRanker
-from untilt.simulation.pairwise import fit_linear, pair_loss
-from untilt.simulation.production import production_ranker, production_rankers
+from untilt.rankers.linear.linear import LinearRanker
+from untilt.simulation.production import (
+    fit_linear,
+    pair_loss,
+    production_ranker,
+    production_rankers,
+)
 
 
 def differences(judged):

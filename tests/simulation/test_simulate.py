@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
+from untilt.data.clicklog import check_log
+from untilt.data.judged import JudgedLists
+from untilt.data.letor.letor import read_letor
 from untilt.errors import OptionError, UntiltError
-from untilt.logs.check import check_log
-from untilt.logs.judged import JudgedLists
-from untilt.logs.letor import read_letor
 from untilt.simulation import protocols
-from untilt.simulation.distinct import distinct_sessions
 from untilt.simulation.production import production_ranker
 from untilt.simulation.setting import prepare
-from untilt.simulation.simulate import simulate
+from untilt.simulation.simulate import distinct_sessions, simulate
 from untilt.simulation.synthetic import make_judged
 
 ARRAYS = ("query_id", "doc_id", "doc_query", "indptr", "query", "document", "position", "label")

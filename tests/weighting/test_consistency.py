@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.bias.known import EyeTracking, KnownBias, PowerLaw
+from untilt.bias.given import EyeTracking, KnownBias, PowerLaw
 from untilt.errors import OptionError, ShapeError
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.units import build_units

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from untilt.bias.known import KnownBias, PowerLaw
+from untilt.bias.given import KnownBias, PowerLaw
 from untilt.errors import DepthError, OptionError
 from untilt.weighting import IPS, PNS, PRS, AffineIPS, Balanced, BayesIPS, Naive
 

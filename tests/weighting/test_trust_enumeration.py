@@ -10,10 +10,10 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.bias.affine_curves import TrustAnchor, re_anchored
-from untilt.bias.known import KnownBias
+from untilt.bias.em.trust_em import TrustAnchor, re_anchored
+from untilt.bias.given import KnownBias
+from untilt.data.clicklog import ClickLog
 from untilt.evaluation.estimate import estimate
-from untilt.logs.clicklog import ClickLog
 from untilt.simulation.protocols import Trust
 from untilt.weighting import IPS, AffineIPS, Balanced, BayesIPS, is_consistent
 

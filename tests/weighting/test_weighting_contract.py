@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from untilt.bias.known import KnownBias, PowerLaw
+from untilt.bias.given import KnownBias, PowerLaw
 from untilt.weighting import ALL_WEIGHTINGS, BayesIPS, JointWeighting, Weighting, tables
 
 DEPTH = 4

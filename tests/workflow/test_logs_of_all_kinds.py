@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import untilt as ut
-from untilt.workflow.documents_step import BY_RELEVANCE, best_strength, relevance
+from untilt.workflow.stage_documents import BY_RELEVANCE, best_strength, relevance
 
 FAST = {"trees": 5, "threads": 1, "method": ["balanced"]}
 

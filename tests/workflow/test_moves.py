@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import untilt as ut
-from untilt.workflow.moves import changed_queries, mean_ranks, moved
+from untilt.workflow.stage_judge import changed_queries, mean_ranks, moved
 
 
 def slow_ranks(indptr, scores):

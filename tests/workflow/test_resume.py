@@ -10,7 +10,7 @@ import pytest
 
 import untilt as ut
 from untilt.errors import OptionError
-from untilt.workflow.lock import locked
+from untilt.workflow.folder import locked
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_changed_option(made, copy, small_options, changed, kept):
 def test_going_back_to_the_old_options_trains_nothing(made, copy, small_options, monkeypatch):
     assert "rankers" not in resumed(made, copy, small_options, metric="arp")
     monkeypatch.setattr(
-        "untilt.evaluation.select_fit._fit_one", lambda *_: pytest.fail("a ranker was trained")
+        "untilt.selection.fitting._fit_one", lambda *_: pytest.fail("a ranker was trained")
     )
     assert "rankers" not in resumed(made, copy, small_options)
 
@@ -98,7 +98,7 @@ def test_what_a_kill_left_half_written_is_removed(made, copy, small_options):
 HOLD = """
 import sys, time
 from pathlib import Path
-from untilt.workflow.lock import locked
+from untilt.workflow.folder import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -4,10 +4,17 @@ import pytest
 
 import untilt as ut
 from untilt.errors import FileFormatError, OptionError
-from untilt.workflow.config import config_text, read_config
-from untilt.workflow.duration import duration_text, seconds_of
-from untilt.workflow.options import USUAL, Options, RunOptions, options_of
-from untilt.workflow.plan_step import Plan, Speed, fitted_plan
+from untilt.workflow.options import (
+    USUAL,
+    Options,
+    RunOptions,
+    config_text,
+    duration_text,
+    options_of,
+    read_config,
+    seconds_of,
+)
+from untilt.workflow.stage_rankers import Plan, Speed, fitted_plan
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 import untilt as ut
 from untilt.report.decision import Decision
-from untilt.workflow.data import query_parts
 from untilt.workflow.options import RunOptions
+from untilt.workflow.stage_read import query_parts
 
 
 def test_every_file_is_there(finished):
@@ -43,7 +43,7 @@ def test_the_bias_is_measured_and_near_the_truth(finished, made):
 
 def test_figures_can_be_had_again_with_the_library(finished, made):
     """The difference on the report is that of `estimate` on the held-out queries."""
-    from untilt.logs.split import restrict_queries
+    from untilt.data.transform import restrict_queries
 
     log = ut.read_log(made.log, documents=made.documents)
     test = restrict_queries(log, query_parts(log, RunOptions())["test"])
@@ -88,8 +88,7 @@ def test_a_finished_run_is_not_done_again(finished, made, small_options):
 
 
 def test_the_written_options_are_those_of_the_run(finished, made):
-    from untilt.workflow.config import read_config
-    from untilt.workflow.options import options_of
+    from untilt.workflow.options import options_of, read_config
 
     written = read_config(finished.folder / "run.toml")
     assert written.pop("log") == str(made.log)

@@ -4,22 +4,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from untilt.bias.base import BiasEstimator
+    from untilt.bias.estimator import BiasEstimator
 
     ALL_BIAS_ESTIMATORS: "tuple[type[BiasEstimator], ...]"
 
 # A new estimator needs one line here; the contract tests then run over it.
 _ESTIMATORS = {
-    "ShuffledTop": "untilt.bias.randomized",
-    "PivotSwap": "untilt.bias.swaps",
-    "AdjacentSwap": "untilt.bias.swaps",
-    "AdjacentChain": "untilt.bias.harvesting",
-    "Pivot": "untilt.bias.harvesting",
-    "AllPairs": "untilt.bias.harvesting",
-    "RegressionEM": "untilt.bias.regression_em",
-    "TrustEM": "untilt.bias.trust",
+    "ShuffledTop": "untilt.bias.experiments.shuffled",
+    "PivotSwap": "untilt.bias.experiments.swaps",
+    "AdjacentSwap": "untilt.bias.experiments.swaps",
+    "AdjacentChain": "untilt.bias.harvesting.harvesting",
+    "Pivot": "untilt.bias.harvesting.harvesting",
+    "AllPairs": "untilt.bias.harvesting.harvesting",
+    "RegressionEM": "untilt.bias.em.regression_em",
+    "TrustEM": "untilt.bias.em.trust_em",
     # It lives with the rankers, being one too; a name here, not an import.
-    "DualLearning": "untilt.rankers.dual_learning",
+    "DualLearning": "untilt.rankers.networks.dual_learning",
 }
 
 

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from untilt._core.progress import progress
-from untilt.cli.console import Output, speaking
-from untilt.cli.options import AsJson, Verbose, check_plots
-from untilt.cli.rates import rates_table
-from untilt.cli.reading import (
+from untilt.cli.arguments import (
+    AsJson,
     Columns,
     DocumentsPath,
     Features,
@@ -19,11 +17,14 @@ from untilt.cli.reading import (
     Missing,
     OnBad,
     OnBadRows,
+    Verbose,
+    check_plots,
     read_click_log,
 )
+from untilt.cli.console import Output, rates_table, speaking
 
 if TYPE_CHECKING:
-    from untilt.bias.audit import Audit
+    from untilt.auditing.audit import Audit
 
 MOST_ROWS = 40
 
@@ -56,7 +57,7 @@ def audit(
 
     Other column names: [bold]untilt audit log.csv --column query_id=search[/bold]
     """
-    from untilt.bias.audit import audit as audit_log
+    from untilt.auditing.audit import audit as audit_log
 
     with speaking(as_json=as_json, verbose=verbose) as out:
         check_plots(plot)
@@ -79,7 +80,7 @@ def audit(
 
 
 def _report(out: Output, found: "Audit", log: Path) -> None:
-    from untilt.bias.audit_text import advice_lines
+    from untilt.auditing.text import advice_lines
 
     sizes = asdict(found.size).items()
     out.table(("", ""), [(name.replace("_", " "), f"{value:,.12g}") for name, value in sizes])
@@ -122,8 +123,8 @@ def _joined(out: Output, found: "Audit") -> None:
 
 
 def _draw(out: Output, found: "Audit", path: Path) -> None:
-    from untilt.report.charts import save_chart
-    from untilt.report.graph_chart import graph_chart
+    from untilt.report.charts.charts import save_chart
+    from untilt.report.charts.graph import graph_chart
 
     with progress("drawing"):
         save_chart(graph_chart(found.graph), path)

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from untilt._core.progress import progress
-from untilt._core.suggest import did_you_mean
-from untilt.cli.console import Output, bar, speaking
-from untilt.cli.options import AsJson, Verbose, check_out, check_plots, check_share
-from untilt.cli.reading import (
+from untilt.cli.arguments import (
+    AsJson,
     Columns,
     DocumentsPath,
     Features,
@@ -19,14 +17,19 @@ from untilt.cli.reading import (
     Missing,
     OnBad,
     OnBadRows,
+    Verbose,
+    check_out,
+    check_plots,
+    check_share,
     read_click_log,
 )
-from untilt.errors import IdentifiabilityError, OptionError
+from untilt.cli.console import Output, bar, speaking
+from untilt.errors import IdentifiabilityError, OptionError, did_you_mean
 
 if TYPE_CHECKING:
-    from untilt.bias.base import BiasEstimator
-    from untilt.bias.position_bias import PositionBias
-    from untilt.logs.clicklog import ClickLog
+    from untilt.bias.curve import PositionBias
+    from untilt.bias.estimator import BiasEstimator
+    from untilt.data.clicklog import ClickLog
 
 # Tests hold these together with `ALL_BIAS_ESTIMATORS`; written out, --help needs no estimator.
 METHODS = (
@@ -160,7 +163,7 @@ def _advised(
     out: Output, log: "ClickLog", options: dict[str, Any]
 ) -> "tuple[type[BiasEstimator], dict[str, Any]]":
     """What the audit advises, with its options; the user's own come first."""
-    from untilt.bias.audit import audit
+    from untilt.auditing.audit import audit
 
     with progress("looking at the log"):
         advice = audit(log).advice
@@ -225,8 +228,8 @@ def _table(found: "PositionBias") -> tuple[tuple[str, ...], list[tuple[str, ...]
 
 def _draw(out: Output, found: "PositionBias", log: "ClickLog", path: Path) -> None:
     """The curve beside the click rate by position, which is what it would be taken for."""
-    from untilt.bias.position_bias import PositionBias
-    from untilt.report.charts import save_chart
+    from untilt.bias.curve import PositionBias
+    from untilt.report.charts.charts import save_chart
 
     rate = log.ctr_by_position().rate[: found.depth]
     others = {}

@@ -6,16 +6,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from untilt._core.suggest import check_choice
+from untilt.cli.arguments import (
+    AsJson,
+    Columns,
+    Label,
+    LogPath,
+    OnBad,
+    OnBadRows,
+    Seed,
+    Verbose,
+    check_plots,
+    check_share,
+    read_click_log,
+)
 from untilt.cli.console import Output, speaking
-from untilt.cli.options import AsJson, Seed, Verbose, check_plots, check_share
-from untilt.cli.reading import Columns, Label, LogPath, OnBad, OnBadRows, read_click_log
+from untilt.errors import check_choice
 
 if TYPE_CHECKING:
-    from untilt.clickmodels.advice import Advice
-    from untilt.clickmodels.compare import ModelComparison, ModelQuality
+    from untilt.clickmodels.compare import Advice, ModelComparison, ModelQuality
     from untilt.clickmodels.quality import ByPosition, Measured
-    from untilt.logs.clicklog import ClickLog
+    from untilt.data.clicklog import ClickLog
 
 
 class SplitBy(StrEnum):
@@ -146,7 +156,7 @@ def _compare(
 
 
 def _report(out: Output, comparison: "ModelComparison") -> None:
-    from untilt.clickmodels.advice import advise
+    from untilt.clickmodels.compare import advise
 
     advice = advise(comparison)
     out.record(
@@ -230,8 +240,8 @@ def _advice_record(advice: "Advice") -> dict[str, Any]:
 
 
 def _draw(out: Output, comparison: "ModelComparison", path: Path) -> None:
-    from untilt.report.charts import save_chart
-    from untilt.report.click_model_chart import perplexity_chart
+    from untilt.report.charts.charts import save_chart
+    from untilt.report.charts.click_models import perplexity_chart
 
     save_chart(perplexity_chart(comparison), path)
     out.record(plot=path)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from untilt.cli.arguments import AsJson, Seed, Verbose, check_out_folder
 from untilt.cli.console import speaking
-from untilt.cli.options import AsJson, Seed, Verbose, check_out_folder
 
 
 def demo(

@@ -10,16 +10,15 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
-from untilt.cli.console import Output
-from untilt.cli.rates import rates_record, rates_table
+from untilt.cli.console import Output, rates_record, rates_table
 from untilt.cli.run import answer_text
+from untilt.data.judged import JudgedLists
 from untilt.evaluation.judged import Evaluation, evaluate
-from untilt.logs.judged import JudgedLists
-from untilt.rankers.lambdamart import LambdaMART
+from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.simulation.simulate import Simulation, simulate
 from untilt.simulation.synthetic import make_judged
 from untilt.workflow.candidates import RAW
-from untilt.workflow.result import RunResult
+from untilt.workflow.run import RunResult
 from untilt.workflow.run import run as run_job
 
 METRIC = "ndcg@10"

@@ -6,17 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from untilt.cli.bias_option import BiasOption, parse_bias
-from untilt.cli.console import Output, speaking
-from untilt.cli.options import (
+from untilt.cli.arguments import (
     AsJson,
-    PlotIntervals,
-    Seed,
-    Verbose,
-    check_plots,
-    check_share,
-)
-from untilt.cli.reading import (
+    BiasOption,
     Columns,
     DocumentsPath,
     Features,
@@ -24,8 +16,15 @@ from untilt.cli.reading import (
     Missing,
     OnBad,
     OnBadRows,
+    PlotIntervals,
+    Seed,
+    Verbose,
+    check_plots,
+    check_share,
+    parse_bias,
     read_click_log,
 )
+from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
 
 
@@ -129,9 +128,9 @@ def evaluate(
         if letor:
             _by_labels(output, data, systems, metric, level)
             return
-        from untilt.evaluation.counterfactual_metric import as_rank_metric
         from untilt.evaluation.estimate import estimate
-        from untilt.evaluation.estimate_systems import shown
+        from untilt.evaluation.rank_metric import as_rank_metric
+        from untilt.evaluation.systems import shown
 
         curve, wanted = parse_bias(bias), as_rank_metric(metric)
         log = read_click_log(
@@ -209,8 +208,8 @@ def _report_comparison(out: Output, comparison: Any) -> None:
 
 
 def _by_labels(out: Output, path: Path, systems: dict[str, Any], metric: str, level: float) -> None:
+    from untilt.data.letor.letor import read_letor
     from untilt.evaluation.judged import evaluate as by_labels
-    from untilt.logs.letor import read_letor
 
     if not systems:
         raise OptionError("nothing to evaluate on labels: give --ranker FILE.")
@@ -233,7 +232,7 @@ def _by_labels(out: Output, path: Path, systems: dict[str, Any], metric: str, le
 
 
 def _draw(out: Output, found: Any, path: Path) -> None:
-    from untilt.report.charts import interval_chart, save_chart
+    from untilt.report.charts.charts import interval_chart, save_chart
 
     drawn = interval_chart(
         {each.system: (each.value, each.interval.low, each.interval.high) for each in found},
@@ -249,7 +248,7 @@ def _draw_clips(
     out: Output, log: Any, named: dict[str, Any], bias: Any, metric: str, among: Any, path: Path
 ) -> None:
     from untilt.evaluation.clip_curve import clip_curve
-    from untilt.report.charts import save_chart
+    from untilt.report.charts.charts import save_chart
 
     name = next((name for name in named if name != "shown"), "shown")
     curve = clip_curve(log, named[name], bias, metric=metric, among=among)

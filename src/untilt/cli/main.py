@@ -1,8 +1,15 @@
 """The command line. One file per command; this one only gathers them."""
 
-from typing import Annotated
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
 
 from untilt._version import __version__
 from untilt.cli.audit import audit
@@ -10,15 +17,99 @@ from untilt.cli.bias import bias
 from untilt.cli.clickmodels import clickmodels
 from untilt.cli.demo import demo
 from untilt.cli.evaluate import evaluate
-from untilt.cli.export import export
-from untilt.cli.failure import Commands
 from untilt.cli.plan import plan
-from untilt.cli.report import report
 from untilt.cli.reproduce import reproduce
-from untilt.cli.run import run
+from untilt.cli.run import report, run
 from untilt.cli.select import select
 from untilt.cli.simulate import simulate
-from untilt.cli.train import train
+from untilt.cli.train import export, train
+from untilt.errors import UntiltError
+
+# What happens when a command cannot go on: a paragraph and an exit code, never a traceback.
+#
+# 2 = the input or an option is wrong; 130 = Ctrl-C; 143 = told to end. Anything else that goes
+# wrong is a bug of ours and keeps its traceback, because a report needs it.
+
+BAD_INPUT = 2
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+
+
+class Commands(TyperGroup):
+    """The commands of `untilt`, each run under `explained_failure`."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        with explained_failure():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def explained_failure() -> Iterator[None]:
+    """Turn what the user can mend into a message and an exit code."""
+    pressed = _Pressed()
+    try:
+        with _handling(signal.SIGINT, pressed), _handling(signal.SIGTERM, _terminate):
+            yield
+    except UntiltError as error:
+        raise _failed(str(error)) from error
+    except BrokenPipeError:
+        raise  # `untilt audit ... | head`: Typer ends quietly
+    except OSError as error:
+        raise _failed(_file_message(error)) from error
+    except (KeyboardInterrupt, Exception) as error:
+        # Compiled libraries answer Ctrl-C with errors of their own: DuckDB raises a RuntimeError.
+        if not (pressed.once or isinstance(error, KeyboardInterrupt)):
+            raise
+        _tell("stopped", "by Ctrl-C. No file was left half-written.")
+        raise typer.Exit(INTERRUPTED) from error
+
+
+class _Pressed:
+    """A SIGINT handler that remembers that it was called."""
+
+    def __init__(self) -> None:
+        self.once = False
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        self.once = True
+        raise KeyboardInterrupt
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    """End like Ctrl-C does, through the `finally` blocks that remove unfinished files."""
+    raise SystemExit(TERMINATED)
+
+
+@contextmanager
+def _handling(number: signal.Signals, handler: Any) -> Iterator[None]:
+    try:
+        before = signal.signal(number, handler)
+    except ValueError:  # not the main thread: signals are somebody else's business
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def _file_message(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    what = error.strerror or str(error)
+    return f"{where}{what}. Check the path and that it can be read or written."
+
+
+def _failed(message: str) -> typer.Exit:
+    _tell("error", message)
+    return typer.Exit(BAD_INPUT)
+
+
+def _tell(kind: str, message: str) -> None:
+    # Soft wrap: the terminal breaks the paragraph, so paths and commands in it can be copied.
+    text = Text.assemble((f"{kind}: ", "bold red"), message)
+    Console(stderr=True, highlight=False).print(text, soft_wrap=True)
+
 
 app = typer.Typer(
     name="untilt",

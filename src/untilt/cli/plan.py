@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from untilt.cli.bias_option import parse_bias
+from untilt.cli.arguments import (
+    AsJson,
+    Columns,
+    Label,
+    OnBad,
+    OnBadRows,
+    Verbose,
+    check_share,
+    parse_bias,
+    read_click_log,
+)
 from untilt.cli.console import Output, speaking
-from untilt.cli.options import AsJson, Verbose, check_share
-from untilt.cli.reading import Columns, Label, OnBad, OnBadRows, read_click_log
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
-    from untilt.bias.plan import Plan
+    from untilt.auditing.plan import Plan
 
 
 class Pairs(StrEnum):
@@ -82,7 +90,7 @@ def plan(
 
     With a guess of the bias: [bold]untilt plan clicks.parquet --examination power-law:1[/bold]
     """
-    from untilt.bias.plan import plan_swaps
+    from untilt.auditing.plan import plan_swaps
 
     with speaking(as_json=as_json, verbose=verbose) as out:
         check_share("--level", level)

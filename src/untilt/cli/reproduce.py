@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from untilt.cli.arguments import AsJson, Verbose
 from untilt.cli.console import Output, speaking
-from untilt.cli.options import AsJson, Verbose
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
-    from untilt.experiments.claims import Verdict
-    from untilt.experiments.run import Plan
-    from untilt.experiments.summary import Summary
+    from untilt.papers.claims import Summary, Verdict
+    from untilt.papers.run import Plan
 
 
 class Data(StrEnum):
@@ -88,7 +87,7 @@ def reproduce(
 
 
 def _list(output: Output) -> None:
-    from untilt.experiments.files import load, names
+    from untilt.papers.schema import load, names
 
     known = [load(name) for name in names()]
     output.record(experiments={each.name: each.title for each in known})
@@ -108,9 +107,9 @@ def _plan(
     folds: int | None,
     queries: int | None,
 ) -> "Plan":
-    from untilt.experiments.files import load
-    from untilt.experiments.run import plan
-    from untilt.experiments.sources import source_of
+    from untilt.papers.datasets import source_of
+    from untilt.papers.run import plan
+    from untilt.papers.schema import load
 
     if name is None:
         raise OptionError("which one? Give a NAME; `untilt reproduce --list` has them.")
@@ -124,10 +123,9 @@ def _plan(
 
 
 def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[str, ...]) -> None:
-    from untilt.experiments.claims import verdicts
-    from untilt.experiments.publish import publish
-    from untilt.experiments.run import run
-    from untilt.experiments.summary import Summary
+    from untilt.papers.claims import Summary, verdicts
+    from untilt.papers.page import publish
+    from untilt.papers.run import run
 
     done, total = len(what.finished()), len(what.cells)
     output.say(f"{what.experiment.name}: {what.experiment.title}")
@@ -148,8 +146,8 @@ def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[s
 
 
 def _report(output: Output, what: "Plan", summary: "Summary", found: "list[Verdict]") -> None:
-    from untilt.experiments.page import as_text, setting
-    from untilt.experiments.tables import tables_of
+    from untilt.papers.chart import tables_of
+    from untilt.papers.page import as_text, setting
 
     output.say(setting(what, summary))
     for table in tables_of(summary):

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from untilt.cli.arguments import AsJson, OnBad, Verbose, hints_for_commands, parse_columns
 from untilt.cli.console import Output, speaking
-from untilt.cli.options import AsJson, Verbose
-from untilt.cli.reading import OnBad, hints_for_commands, parse_columns
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
-    from untilt.workflow.result import RunResult
+    from untilt.workflow.run import RunResult
 
 
 class SplitBy(StrEnum):
@@ -143,7 +142,7 @@ def run(
 
 def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict[str, Any]]:
     """Source, folder and options: the file's, and over them those of the command line."""
-    from untilt.workflow.config import read_config
+    from untilt.workflow.options import read_config
 
     options = {} if config is None else read_config(config)
     options |= {name: value for name, value in given.items() if value is not None}
@@ -222,3 +221,40 @@ def _plain(part: Any) -> Any:
     from untilt.report.plain import to_plain
 
     return None if part is None else to_plain(part)
+
+
+# `untilt report`: the page of a run, built again from its figures.
+
+
+def report(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="The folder of a run, or its figures.json."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Where the page goes; else beside the figures."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write the report again from the figures of a run: one HTML file that opens offline.
+
+    Example: [bold]untilt report untilt-run[/bold]
+    """
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        from untilt._core.progress import progress
+        from untilt.report.decision import Decision, write_report
+
+        figures = source / "figures.json" if source.is_dir() else source
+        if not figures.is_file():
+            raise OptionError(
+                f"there is no {figures}. Give the folder of `untilt run`, or its figures.json."
+            )
+        decision = Decision.load(figures)
+        with progress("writing the report"):
+            page = write_report(decision, out or figures.with_name("report.html"))
+        output.record(figures=figures, report=page, title=decision.title)
+        output.say(f"Report: {page}")

@@ -5,19 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from untilt.cli.bias_option import BiasOption, parse_bias
-from untilt.cli.console import Output, speaking
-from untilt.cli.evaluate import EstimateMethod
-from untilt.cli.options import (
+from untilt.cli.arguments import (
     AsJson,
-    PlotIntervals,
-    Seed,
-    Verbose,
-    check_out,
-    check_plots,
-    check_share,
-)
-from untilt.cli.reading import (
+    BiasOption,
     Columns,
     DocumentsPath,
     Features,
@@ -25,8 +15,17 @@ from untilt.cli.reading import (
     Missing,
     OnBad,
     OnBadRows,
+    PlotIntervals,
+    Seed,
+    Verbose,
+    check_out,
+    check_plots,
+    check_share,
+    parse_bias,
     read_click_log,
 )
+from untilt.cli.console import Output, speaking
+from untilt.cli.evaluate import EstimateMethod
 from untilt.cli.train import Kind, Method, make_ranker
 from untilt.errors import OptionError
 
@@ -95,9 +94,9 @@ def select(
     --method prs --method balanced --trees 100 --trees 300 --folder search[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
-        from untilt.evaluation.counterfactual_metric import as_rank_metric
-        from untilt.evaluation.select import select as choose
+        from untilt.evaluation.rank_metric import as_rank_metric
         from untilt.rankers.persist import load
+        from untilt.selection.select import select as choose
 
         check_out(out)
         check_plots(plot)
@@ -166,7 +165,7 @@ def _report(out: Output, found: Any, path: Path) -> None:
 
 
 def _draw(out: Output, found: Any, path: Path) -> None:
-    from untilt.report.charts import interval_chart, save_chart
+    from untilt.report.charts.charts import interval_chart, save_chart
 
     values = {name: found[name] for name in found.order}
     drawn = interval_chart(

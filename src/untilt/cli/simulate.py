@@ -1,22 +1,81 @@
 """`untilt simulate`: a click log whose truth is known."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from untilt._core.files import replacing
 from untilt._core.progress import progress
+from untilt.cli.arguments import AsJson, Seed, Verbose
 from untilt.cli.console import Output, plain, speaking
-from untilt.cli.options import AsJson, Seed, Verbose
-from untilt.cli.protocols import ProtocolName, protocol_of
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
-    from untilt.logs.judged import JudgedLists
+    from untilt.data.judged import JudgedLists
     from untilt.simulation.parquet import SimulatedFiles
+    from untilt.simulation.protocols import Protocol
+
+
+# Protocols of a simulation by name, with parameters from the command line.
+
+
+class ProtocolName(StrEnum):
+    """How readers behave; tests hold these together with `ALL_PROTOCOLS`."""
+
+    PRS = "prs"
+    DLA = "dla"
+    CASCADE = "cascade"
+    TRUST = "trust"
+    DWELL = "dwell"
+    SWAP = "swap"
+    SHUFFLE = "shuffle"
+    HARVEST = "harvest"
+
+
+def protocol_of(name: str, parameters: Sequence[str] | None) -> "Protocol":
+    """The protocol of this name with NAME=VALUE parameters."""
+    from untilt.errors import did_you_mean
+    from untilt.simulation.protocols import as_protocol
+
+    kind: Any = type(as_protocol(name))
+    known = {field.name: _READERS[field.type] for field in fields(kind) if field.type in _READERS}
+    values: dict[str, Any] = {}
+    for pair in parameters or ():
+        key, _, text = pair.partition("=")
+        if key not in known:
+            raise OptionError(
+                f"protocol {name} has no parameter {key!r}.{did_you_mean(key, known)} "
+                f"It has: {', '.join(known)}."
+            )
+        values[key] = _read(known[key], key, text)
+    made: Protocol = kind(**values)
+    return made
+
+
+def _read(reader: Any, key: str, text: str) -> Any:
+    try:
+        return reader(text)
+    except (ValueError, KeyError):
+        raise OptionError(f"--parameter {key}={text}: {text!r} is no value for {key}.") from None
+
+
+def _truth_value(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+# Parameters that a command line can hold; curves and nested protocols are for Python.
+_READERS: dict[Any, Any] = {
+    float: float,
+    float | None: float,
+    int: int,
+    int | None: int,
+    bool: _truth_value,
+}
 
 
 class Traffic(StrEnum):
@@ -78,7 +137,7 @@ def simulate(
 
     With your own judged lists: [bold]untilt simulate --out sim --data MQ2008/S1.txt.gz[/bold]
     """
-    from untilt.logs.letor import write_letor
+    from untilt.data.letor.letor import write_letor
     from untilt.simulation.parquet import simulate_to_parquet
 
     with speaking(as_json=as_json, verbose=verbose) as output:
@@ -117,7 +176,7 @@ def _check_folder(folder: Path) -> None:
 
 def _judged(data: list[Path] | None, *, queries: int, features: int, seed: int) -> "JudgedLists":
     if data:
-        from untilt.logs.letor import read_letor
+        from untilt.data.letor.letor import read_letor
 
         with progress("reading judged lists"):
             return read_letor(data)

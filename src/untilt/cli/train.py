@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from untilt.cli.bias_option import BiasOption, parse_bias
-from untilt.cli.console import Output, speaking
-from untilt.cli.options import AsJson, Seed, Verbose, check_out
-from untilt.cli.reading import (
+from untilt.cli.arguments import (
+    AsJson,
+    BiasOption,
     Columns,
     DocumentsPath,
     Features,
@@ -17,8 +16,13 @@ from untilt.cli.reading import (
     Missing,
     OnBad,
     OnBadRows,
+    Seed,
+    Verbose,
+    check_out,
+    parse_bias,
     read_click_log,
 )
+from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
 
 
@@ -95,7 +99,7 @@ def train(
         check_out(out)
         model = make_ranker(ranker, method, parse_bias(bias), clip, trees, threads, seed)
         if letor:
-            from untilt.logs.letor import read_letor
+            from untilt.data.letor.letor import read_letor
 
             given: Any = read_letor(data)
         else:
@@ -120,9 +124,9 @@ def make_ranker(
     seed: int,
 ) -> Any:  # fmt: skip
     """The unfitted ranker that these options describe."""
-    from untilt.rankers.lambdamart import LambdaMART
-    from untilt.rankers.linear import LinearRanker
-    from untilt.rankers.svm import RankSVM
+    from untilt.rankers.linear.linear import LinearRanker
+    from untilt.rankers.linear.svm import RankSVM
+    from untilt.rankers.trees.lambdamart import LambdaMART
 
     pointwise = (Method.PBM_LIKELIHOOD, Method.IPS_LABEL, Method.POSTERIOR_LABEL, Method.AUTO)
     if bias is None and method not in (Method.CLICKS, Method.PAIRWISE_DEBIASING):
@@ -176,3 +180,31 @@ def _report(out: Output, model: Any, path: Path) -> None:
         out.heading("Features that matter most (share of the gain)")
         out.table(("", ""), [(name, f"{share:.1%}") for name, share in importance])
     out.say(f"\nSaved to {path}.")
+
+
+# `untilt export`: the model alone, for a system that does not run untilt.
+
+
+def export(
+    ranker: Annotated[
+        Path, typer.Argument(metavar="RANKER", help="A file that `untilt train` wrote.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="Where the model is written.")
+    ],
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write a ranker's model for other systems: LightGBM's text, or a JSON of linear weights.
+
+    Example: [bold]untilt export ranker.untilt --out model.txt[/bold]
+    """
+    from untilt.rankers.export import export_model
+    from untilt.rankers.persist import load
+
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        check_out(out)
+        model = load(ranker)
+        export_model(model, out)
+        output.record(ranker=ranker, model=out, kind=type(model).__name__)
+        output.say(f"{type(model).__name__} written to {out}.")

@@ -21,7 +21,7 @@ _MODELS = {
     "DBN": "untilt.clickmodels.dbn",
     "CCM": "untilt.clickmodels.ccm",
     "UBM": "untilt.clickmodels.ubm",
-    "NCM": "untilt.clickmodels.neural",
+    "NCM": "untilt.clickmodels.ncm",
 }
 
 

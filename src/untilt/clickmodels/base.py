@@ -10,11 +10,114 @@ from sklearn.base import BaseEstimator
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over
 from untilt._core.random import Seed, generator
-from untilt.bias.base import check_clicks
-from untilt.clickmodels.documents import Documents
-from untilt.clickmodels.smoothing import check_strength
+from untilt.bias.estimator import check_clicks
+from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, NotFittedError, OptionError
-from untilt.logs.clicklog import ClickLog
+
+# Which documents a model knows: matched by (query id, document id), never by their order.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Documents:
+    """The (query, document) pairs of the log that a model was fitted on.
+
+    query_id : (queries,); doc_id, doc_query : (documents,), as in `ClickLog`
+    """
+
+    query_id: AnyArray
+    doc_id: AnyArray
+    doc_query: IntArray
+
+    @classmethod
+    def of(cls, log: ClickLog) -> "Documents":
+        """Those of this log, shown or not."""
+        return cls(log.query_id, log.doc_id, log.doc_query)
+
+    def __len__(self) -> int:
+        return len(self.doc_id)
+
+    def __repr__(self) -> str:
+        return f"Documents({len(self):,} of {len(self.query_id):,} queries)"
+
+    def index_of(self, log: ClickLog) -> IntArray:
+        """(documents of the log,) where each stands here, -1 for one that is not here."""
+        if self._same_as(log):
+            return np.arange(len(self))
+        # A dictionary, because ids may be text here and whole numbers there.
+        place = {pair: i for i, pair in enumerate(_pairs(self))}
+        found = (place.get(pair, -1) for pair in _pairs(Documents.of(log)))
+        return np.fromiter(found, np.int64, log.n_documents)
+
+    def _same_as(self, log: ClickLog) -> bool:
+        return (
+            np.array_equal(self.doc_query, log.doc_query)
+            and np.array_equal(self.query_id, log.query_id)
+            and np.array_equal(self.doc_id, log.doc_id)
+        )
+
+
+def _pairs(documents: Documents) -> "zip[tuple[object, object]]":
+    query = documents.query_id[documents.doc_query]
+    return zip(query.tolist(), documents.doc_id.tolist(), strict=True)
+
+
+# Smoothing of what few sessions say about a document.
+
+# Probabilities of a fitted model stay off 0 and 1, where the logarithm of the likelihood ends.
+LOW, HIGH = 1e-9, 1 - 1e-9
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """`strength` impressions of pseudo data with the rate `mean`, added to every document.
+
+    The rate of a document becomes (x + m mu) / (n + m): the mode under a
+    Beta(1 + m mu, 1 + m (1 - mu)) prior. With m = 0 it is the plain rate x / n.
+    """
+
+    strength: float
+    mean: float
+
+    def rate(self, x: FloatArray, n: FloatArray) -> FloatArray:
+        """(x + m mu) / (n + m), and mu where there is neither data nor strength."""
+        total = n + self.strength
+        with np.errstate(invalid="ignore"):
+            rate = np.where(total > 0, (x + self.strength * self.mean) / total, self.mean)
+        return np.clip(rate, LOW, HIGH)
+
+    def log_density(self, rate: FloatArray, seen: BoolArray | None = None) -> float:
+        """Log of the prior of the documents seen (all where not given), without its constant."""
+        if self.strength == 0:
+            return 0.0
+        p = rate if seen is None else rate[seen]
+        return float(self.strength * np.sum(self.mean * np.log(p) + (1 - self.mean) * np.log1p(-p)))
+
+    def centred(self, rate: FloatArray, n: FloatArray) -> "Smoothing":
+        """The same strength around the mean of these rates: see `mean_rate`."""
+        return Smoothing(self.strength, mean_rate(rate, n, self.strength, default=self.mean))
+
+
+def mean_rate(rate: FloatArray, n: FloatArray, strength: float, *, default: float = 0.5) -> float:
+    """Mean over documents with weights n / (n + m): one each, less where little was seen."""
+    weight = np.divide(n, n + strength, out=np.zeros_like(rate), where=n > 0)
+    total = float(weight.sum())
+    mean = float(np.dot(weight, rate)) / total if total > 0 else default
+    return float(np.clip(mean, LOW, HIGH))
+
+
+def smoothed_rates(x: FloatArray, n: FloatArray, strength: float) -> tuple[FloatArray, float]:
+    """Counted rates smoothed towards their own mean, and that mean."""
+    raw = np.divide(x, n, out=np.zeros(len(n)), where=n > 0)
+    prior = Smoothing(strength, mean_rate(raw, n, strength))
+    return prior.rate(x, n), prior.mean
+
+
+def check_strength(strength: float) -> None:
+    """Raise unless it is a number of impressions."""
+    if not 0 <= strength < np.inf:
+        raise OptionError(
+            f"prior_strength must be at least 0. Got {strength} instead; 0 turns smoothing off."
+        )
 
 
 @dataclass(frozen=True, eq=False)

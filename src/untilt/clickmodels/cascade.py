@@ -4,10 +4,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from untilt.clickmodels.base import Lists, clicks_before, sums_by_document
+from untilt.clickmodels.base import Lists, clicks_before, smoothed_rates, sums_by_document
 from untilt.clickmodels.chain import ChainModel, Steps
-from untilt.clickmodels.smoothing import smoothed_rates
-from untilt.logs.clicklog import ClickLog
+from untilt.data.clicklog import ClickLog
 
 
 class CM(ChainModel):

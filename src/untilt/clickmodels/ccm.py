@@ -6,12 +6,9 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
-from untilt.clickmodels.base import Lists, fraction
-from untilt.clickmodels.chain import ChainModel, Steps
-from untilt.clickmodels.chain_fit import fit_chain
-from untilt.clickmodels.smoothing import Smoothing, smoothed_rates
-from untilt.clickmodels.tails import ChainCounts, chain_counts, expect
-from untilt.logs.clicklog import ClickLog
+from untilt.clickmodels.base import Lists, Smoothing, fraction, smoothed_rates
+from untilt.clickmodels.chain import ChainCounts, ChainModel, Steps, chain_counts, expect, fit_chain
+from untilt.data.clicklog import ClickLog
 
 
 class CCMState(NamedTuple):
@@ -28,7 +25,7 @@ class CCM(ChainModel):
     probability. The reader goes on with probability tau_1 after no click, tau_2 after a click that
     did not satisfy, tau_3 after one that did. So g = tau_2 (1 - alpha_d) + tau_3 alpha_d and
     s = tau_1. The paper integrates over alpha; here alpha is a parameter with a prior, fitted by
-    EM on tails (`untilt.clickmodels.tails`), which is exact for this form.
+    EM on tails (`untilt.clickmodels.chain`), which is exact for this form.
 
     Learned: `attraction_`, alpha, which is also `relevance_`; `continuation_` (3,), tau; `em_`.
 

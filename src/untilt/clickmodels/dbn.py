@@ -7,14 +7,11 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
-from untilt._core.suggest import check_choice
-from untilt.clickmodels.base import Lists, fraction, with_unknown
-from untilt.clickmodels.chain import ChainModel, Steps
-from untilt.clickmodels.chain_fit import fit_chain
+from untilt.clickmodels.base import Lists, Smoothing, fraction, smoothed_rates, with_unknown
+from untilt.clickmodels.chain import ChainCounts, ChainModel, Steps, chain_counts, expect, fit_chain
 from untilt.clickmodels.dcm import METHODS
-from untilt.clickmodels.smoothing import Smoothing, smoothed_rates
-from untilt.clickmodels.tails import ChainCounts, chain_counts, expect
-from untilt.logs.clicklog import ClickLog
+from untilt.data.clicklog import ClickLog
+from untilt.errors import check_choice
 
 
 class DBNState(NamedTuple):
@@ -57,7 +54,7 @@ class DBN(_Satisfaction):
     A row that is looked at is clicked with probability alpha_d (attraction); a click satisfies
     with probability sigma_d, and the reader leaves; whoever is not satisfied goes on with
     probability gamma (perseverance), clicked or not. So g = gamma (1 - sigma_d) and s = gamma.
-    EM on tails, see `untilt.clickmodels.tails`.
+    EM on tails, see `untilt.clickmodels.chain`.
 
     Learned: `attraction_`, `satisfaction_`, `perseverance_`, `relevance_` = alpha sigma (the
     probability to be satisfied by a document that is looked at), `em_`.

@@ -6,13 +6,10 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
-from untilt._core.suggest import check_choice
-from untilt.clickmodels.base import Lists
-from untilt.clickmodels.chain import ChainModel, Steps
-from untilt.clickmodels.chain_fit import fit_chain
-from untilt.clickmodels.smoothing import Smoothing, smoothed_rates
-from untilt.clickmodels.tails import ChainCounts, chain_counts, expect
-from untilt.logs.clicklog import ClickLog
+from untilt.clickmodels.base import Lists, Smoothing, smoothed_rates
+from untilt.clickmodels.chain import ChainCounts, ChainModel, Steps, chain_counts, expect, fit_chain
+from untilt.data.clicklog import ClickLog
+from untilt.errors import check_choice
 
 METHODS = ("likelihood", "counting")
 

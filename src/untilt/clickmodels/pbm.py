@@ -5,17 +5,14 @@ from typing import ClassVar
 import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
-from untilt.bias.cells import Cells
-from untilt.bias.identifiability import position_graph
-from untilt.bias.position_bias import PositionBias
-from untilt.bias.ratios import from_log_ratios
-from untilt.clickmodels.base import IndependentModel, Lists, with_unknown
-from untilt.clickmodels.place_errors import doubt_of_places
-from untilt.clickmodels.place_model import PlaceModel
-from untilt.clickmodels.places import PlaceFit
-from untilt.clickmodels.smoothing import HIGH
+from untilt.bias.curve import PositionBias
+from untilt.bias.curve_tools import from_log_ratios
+from untilt.bias.position_graph import position_graph
+from untilt.clickmodels.base import HIGH, IndependentModel, Lists, with_unknown
+from untilt.clickmodels.examination_em import PlaceFit, PlaceModel, doubt_of_places
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError
-from untilt.logs.clicklog import ClickLog
 
 
 class PBM(PlaceModel, IndependentModel):
@@ -49,7 +46,9 @@ class PBM(PlaceModel, IndependentModel):
         self.examination_ = handed_over(np.where(theta >= HIGH, 1.0, theta))
         self._bias = self._measured(cells, fit)
 
-    def _measured(self, cells: Cells, fit: PlaceFit) -> PositionBias | IdentifiabilityError:
+    def _measured(
+        self, cells: PositionCounts, fit: PlaceFit
+    ) -> PositionBias | IdentifiabilityError:
         try:
             position_graph(cells).require(cells.depth, "PBM")
         except IdentifiabilityError as error:

@@ -18,14 +18,14 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt._core.random import Seed, generator
-from untilt._core.statistics import Interval, check_level
-from untilt._core.suggest import check_choice
+from untilt._core.statistics import Interval, bootstrap_weights, check_level
 from untilt.clickmodels.base import ClickModel
-from untilt.errors import OptionError
-from untilt.logs.clicklog import ClickLog
+from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
+from untilt.errors import OptionError, check_choice
 
 UNITS = ("auto", "query", "session")
-FEWEST_QUERIES = 20  # below, queries are too few to draw from; as `untilt.bias.inference`
+FEWEST_QUERIES = 20  # below, queries are too few to draw from; as `untilt.bias.harvesting.pairs`
 
 
 @dataclass(frozen=True)
@@ -170,3 +170,49 @@ def check_options(n_draws: int, level: float, floor: float) -> None:
         raise OptionError(f"n_draws must be at least 20. Got {n_draws} instead; 300 is usual.")
     if not 0 < floor < 0.5:
         raise OptionError(f"floor must lie between 0 and 0.5. Got {floor} instead.")
+
+
+# Do a model's relevance and human labels order documents alike?
+
+
+def relevance_correlation(
+    model: ClickModel, judged: JudgedLists | None, n_draws: int, level: float, seed: Seed
+) -> Measured | None:
+    """Spearman's rank correlation of relevance and label within each query, mean over queries.
+
+    Over documents that were shown and judged. Queries whose labels or relevances are all the same
+    have no correlation and are left out; None where none is left, or without labels.
+    """
+    if judged is None:
+        return None
+    labels = labels_of(model, judged)
+    known = np.flatnonzero(~np.isnan(labels) & model.seen_)
+    query = model.documents_.doc_query[known]
+    each = _by_query(query, model.relevance_[known], labels[known])
+    if len(each) == 0:
+        return None
+    weight = bootstrap_weights(len(each), n_draws, seed) / len(each)
+    low, high = np.quantile(weight @ each, [(1 - level) / 2, (1 + level) / 2])
+    return Measured(float(each.mean()), Interval(float(low), float(high), level))
+
+
+def labels_of(model: ClickModel, judged: JudgedLists) -> FloatArray:
+    """(documents of the model,) labels by (query id, document id), NaN where not judged."""
+    assert judged.doc_id is not None
+    query = judged.query_id[ragged.list_of_row(judged.indptr)].tolist()
+    label = dict(zip(zip(query, judged.doc_id.tolist(), strict=True), judged.labels, strict=True))
+    mine = model.documents_
+    pairs = zip(mine.query_id[mine.doc_query].tolist(), mine.doc_id.tolist(), strict=True)
+    return np.fromiter((label.get(pair, np.nan) for pair in pairs), float, len(mine))
+
+
+def _by_query(query: IntArray, relevance: FloatArray, label: FloatArray) -> FloatArray:
+    from scipy.stats import rankdata  # half a second to import
+
+    found = []
+    order = np.argsort(query, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(query[order])) + 1):
+        x, y = relevance[rows], label[rows]
+        if len(np.unique(x)) > 1 and len(np.unique(y)) > 1:
+            found.append(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
+    return np.array(found)

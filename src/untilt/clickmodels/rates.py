@@ -5,9 +5,15 @@ from typing import ClassVar
 import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
-from untilt.clickmodels.base import IndependentModel, Lists, sums_by_document, with_unknown
-from untilt.clickmodels.smoothing import Smoothing, smoothed_rates
-from untilt.logs.clicklog import ClickLog
+from untilt.clickmodels.base import (
+    IndependentModel,
+    Lists,
+    Smoothing,
+    smoothed_rates,
+    sums_by_document,
+    with_unknown,
+)
+from untilt.data.clicklog import ClickLog
 
 
 class GCTR(IndependentModel):

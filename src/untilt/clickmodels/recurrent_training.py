@@ -11,13 +11,11 @@ from scipy.special import logit
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.random import child_generator
-from untilt.clickmodels.base import sums_by_document
+from untilt.clickmodels.base import Smoothing, smoothed_rates, sums_by_document
 from untilt.clickmodels.recurrent import Pages, Reader, conditional
-from untilt.clickmodels.smoothing import Smoothing, smoothed_rates
-from untilt.logs.clicklog import ClickLog
+from untilt.data.clicklog import ClickLog
 from untilt.networks.batches import PaddedLists
-from untilt.networks.jax_layers import jax_modules
-from untilt.networks.optimisers import Optimiser
+from untilt.networks.jax_layers import Optimiser, jax_modules
 from untilt.networks.training import Loss, Stopping, Trained, train
 
 # With fewer sessions held out chance would decide when to stop: the priors alone guard then.

@@ -6,16 +6,13 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over
-from untilt.bias.cells import Cells
-from untilt.bias.position_bias import PositionBias
-from untilt.bias.ratios import from_log_ratios
-from untilt.clickmodels.base import Lists, with_unknown
-from untilt.clickmodels.place_errors import doubt_of_places, joined_to_first
-from untilt.clickmodels.place_model import PlaceModel
-from untilt.clickmodels.places import PlaceFit
-from untilt.clickmodels.smoothing import HIGH
+from untilt.bias.curve import PositionBias
+from untilt.bias.curve_tools import from_log_ratios
+from untilt.clickmodels.base import HIGH, Lists, with_unknown
+from untilt.clickmodels.examination_em import PlaceFit, PlaceModel, doubt_of_places, joined_to_first
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError
-from untilt.logs.clicklog import ClickLog
 
 
 class UBM(PlaceModel):
@@ -51,7 +48,7 @@ class UBM(PlaceModel):
         self._bias = self._measured(cells, fit, log.depth)
 
     def _measured(
-        self, cells: Cells, fit: PlaceFit, depth: int
+        self, cells: PositionCounts, fit: PlaceFit, depth: int
     ) -> PositionBias | IdentifiabilityError:
         """theta_k = sum_k' n_{k,k'} theta_{k,k'} / n_k, its error by the delta method."""
         joined = joined_to_first(cells)
@@ -111,11 +108,11 @@ def _as_table(theta: FloatArray, shown: FloatArray, depth: int) -> FloatArray:
     return np.where(table >= HIGH, 1.0, table)
 
 
-def _only(cells: Cells, joined: AnyArray) -> Cells:
+def _only(cells: PositionCounts, joined: AnyArray) -> PositionCounts:
     """The cells of these places, numbered anew; documents may be left without cells."""
     keep = joined[cells.position - 1]
     new = np.cumsum(joined)
-    return Cells(
+    return PositionCounts(
         indptr=np.concatenate([[0], np.cumsum(keep)])[cells.indptr],
         query=cells.query,
         document=cells.document,

@@ -9,21 +9,20 @@ import numpy.typing as npt
 
 from untilt._core.arrays import FloatArray
 from untilt._core.statistics import check_level
-from untilt._core.suggest import check_choice
-from untilt.bias.position_bias import PositionBias
-from untilt.errors import OptionError
-from untilt.evaluation.counterfactual_methods import bias_for, credit_of
-from untilt.evaluation.counterfactual_metric import RankMetric, as_rank_metric
-from untilt.evaluation.counterfactual_pool import Among, Pool, discounts, pool_of
-from untilt.evaluation.estimate_doubt import (
+from untilt.bias.curve import PositionBias
+from untilt.data.clicklog import ClickLog
+from untilt.errors import OptionError, check_choice
+from untilt.evaluation.evaluators import bias_for, credit_of
+from untilt.evaluation.pool import Among, Pool, discounts, pool_of
+from untilt.evaluation.rank_metric import RankMetric, as_rank_metric
+from untilt.evaluation.systems import Shown, named_systems, scores_of, shown_discounts
+from untilt.evaluation.uncertainty import (
     Sums,
     bias_error,
     covariance_of,
     sampling_error,
     student_interval,
 )
-from untilt.evaluation.estimate_systems import Shown, named_systems, scores_of, shown_discounts
-from untilt.logs.clicklog import ClickLog
 
 if TYPE_CHECKING:
     import altair as alt
@@ -64,7 +63,6 @@ class ClipCurve:
 
     def plot(self, *, title: str | None = None) -> "alt.LayerChart":
         """An Altair chart of value and interval over tau, the chosen clip marked."""
-        from untilt.evaluation.clip_plot import plot
 
         return plot(self, title=title)
 
@@ -203,3 +201,40 @@ def _errors(sums: Sums) -> tuple[FloatArray, FloatArray, FloatArray]:
         bias_error(gradient - gradient[:1], sums.covariance),
     )
     return error, gap, np.maximum(0.0, gap**2 - of_gap**2) + error**2
+
+
+# A picture of the clip curve: the estimate and its interval over tau.
+
+BLUE, RED = "#0072B2", "#D55E00"
+
+
+def plot(curve: "ClipCurve", *, title: str | None = None) -> "alt.LayerChart":
+    """Save it with `chart.save("clip.html")`, or .png, .svg."""
+    import altair as alt
+
+    rows = [
+        {"tau": float(t), "value": float(v), "low": float(a), "high": float(b), "mse": float(m)}
+        for t, v, a, b, m in zip(
+            curve.tau, curve.value, curve.low, curve.high, curve.mse, strict=True
+        )
+        if np.isfinite(v)
+    ]
+    x = alt.X("tau:Q", title="clip tau", scale=alt.Scale(type="log", nice=False))
+    y = alt.Y("value:Q", title=curve.metric, scale=alt.Scale(zero=False))
+    base = alt.Chart(alt.Data(values=rows)).encode(x=x)
+    tip = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("tau", "value", "low", "high")]
+    chosen = alt.Chart(alt.Data(values=[{"tau": curve.best}])).encode(x=x)
+    layers = alt.layer(
+        base.mark_area(opacity=0.2, color=BLUE).encode(
+            y=alt.Y("low:Q", title=curve.metric), y2="high:Q"
+        ),
+        base.mark_line(color=BLUE).encode(y=y),
+        base.mark_point(filled=True, size=45, opacity=1, color=BLUE).encode(y=y, tooltip=tip),
+        chosen.mark_rule(color=RED, strokeDash=[4, 3]),
+    )
+    heading = alt.TitleParams(
+        title or "Estimate by clip",
+        subtitle=f"band: {curve.level:.0%} interval; dashed: least estimated squared error",
+        anchor="start",
+    )
+    return layers.properties(title=heading, width=560, height=320, background="white")

@@ -1,20 +1,173 @@
 """How good a ranking is by human labels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from untilt._core.arrays import AnyArray, FloatArray, frozen, handed_over
-from untilt._core.statistics import Interval, check_level
-from untilt.evaluation.by_metric import ByMetric, as_table
-from untilt.evaluation.compare import Comparison, paired_differences
-from untilt.logs.judged import JudgedLists
-from untilt.metrics import Metric, parse_metrics
+from untilt._core.statistics import Interval, MeanEstimate, check_level, student_p_value
+from untilt.data.judged import JudgedLists
+from untilt.errors import OptionError, ShapeError, did_you_mean
+from untilt.metrics import Metric, parse_metric, parse_metrics
 from untilt.metrics.base import Empty, Ties, checked_weights, mean_of_lists, values_per_list
+
+# Results that are looked up by metric and print as a small table.
+
+
+class HasMetric(Protocol):
+    """What is said of one metric."""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric it is about."""
+        ...
+
+
+Entry = TypeVar("Entry", bound=HasMetric)
+
+
+class ByMetric(Generic[Entry]):
+    """Access by metric or by its name: result["ndcg@10"]."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics, in the order asked for."""
+        return tuple(entry.metric for entry in self.entries)
+
+    def __getitem__(self, metric: str | Metric) -> Entry:
+        wanted = parse_metric(metric)
+        for entry in self.entries:
+            if entry.metric == wanted:
+                return entry
+        names = [str(known) for known in self.metrics]
+        raise OptionError(
+            f"{wanted} was not computed.{did_you_mean(str(wanted), names)} "
+            f"There are: {', '.join(names)}."
+        )
+
+    def __contains__(self, metric: str | Metric) -> bool:
+        return parse_metric(metric) in self.metrics
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+def as_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns side by side, the first to the left, the others to the right."""
+    cells = [list(header), *map(list, rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    return "\n".join(
+        "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+        for row in cells
+    )
+
+
+# Two rankers on the same queries: the paired difference is far less noisy than the two means.
+
+
+@dataclass(frozen=True, eq=False)
+class MetricDifference:
+    """Mean paired difference of one metric. `p_value` is two-sided, of a paired t-test."""
+
+    metric: Metric
+    value: float
+    std_error: float
+    interval: Interval
+    p_value: float
+    n_queries: int
+    per_query: FloatArray
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.metric} {self.value:+.4f} +- {self.std_error:.4f}, "
+            f"{self.interval.level:.0%} interval {self.interval}, p {self.p_value:.2g}"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(ByMetric[MetricDifference]):
+    """First ranker minus second, metric by metric: `comparison["ndcg@10"].interval`."""
+
+    entries: tuple[MetricDifference, ...]
+    level: float
+
+    def __repr__(self) -> str:
+        header = ("metric", "difference", "std error", f"{self.level:.0%} interval", "p")
+        rows = [
+            (
+                str(entry.metric) + ("" if entry.metric.higher_is_better else " (lower is better)"),
+                f"{entry.value:+.4f}",
+                f"{entry.std_error:.4f}",
+                f"[{entry.interval.low:+.4f}, {entry.interval.high:+.4f}]",
+                f"{entry.p_value:.2g}",
+            )
+            for entry in self
+        ]
+        n = len(self.entries[0].per_query)
+        return f"Comparison, first minus second, paired over {n:,} queries\n" + as_table(
+            header, rows
+        )
+
+
+def paired_differences(first: "Evaluation", second: "Evaluation") -> Comparison:
+    """See `Evaluation.minus`. Metrics that only one side has are left out."""
+    _check_same_queries(first, second)
+    shared = [metric for metric in first.metrics if metric in second.metrics]
+    if not shared:
+        raise OptionError(
+            f"the two evaluations share no metric: {', '.join(map(str, first.metrics))} against "
+            f"{', '.join(map(str, second.metrics))}. Evaluate both with the same metrics."
+        )
+    entries = tuple(_difference(metric, first, second) for metric in shared)
+    return Comparison(entries=entries, level=first.level)
+
+
+def _difference(metric: Metric, first: "Evaluation", second: "Evaluation") -> MetricDifference:
+    gap = first[metric].per_query - second[metric].per_query
+    mean = mean_of_lists(gap, weights=first.weights)
+    return MetricDifference(
+        metric=metric,
+        value=mean.value,
+        std_error=mean.std_error,
+        interval=mean.interval(first.level),
+        p_value=_p_value(mean),
+        n_queries=mean.n,
+        per_query=handed_over(gap),
+    )
+
+
+def _p_value(mean: MeanEstimate) -> float:
+    """Of the hypothesis that the mean is 0; NaN from a single query, which has no spread."""
+    if mean.n < 2:
+        return float("nan")
+    if mean.std_error == 0:
+        return 1.0 if mean.value == 0 else 0.0
+    return student_p_value(mean.value / mean.std_error, mean.n - 1)
+
+
+def _check_same_queries(first: "Evaluation", second: "Evaluation") -> None:
+    if not np.array_equal(first.query_id, second.query_id):
+        raise ShapeError(
+            f"the two evaluations must be on the same queries in the same order. Got "
+            f"{len(first.query_id):,} and {len(second.query_id):,} queries that differ. "
+            f"Evaluate both rankers on the same JudgedLists."
+        )
+    if not np.array_equal(first.weights, second.weights):
+        raise OptionError("the two evaluations weigh queries differently. Use the same weights.")
+    if first.empty != second.empty:
+        raise OptionError(
+            f"the two evaluations count queries without a relevant document differently: "
+            f"{first.empty!r} and {second.empty!r}. Use the same `empty`."
+        )
 
 
 class Predicts(Protocol):

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, whole_numbers
 from untilt._core.statistics import MeanEstimate, weighted_mean
-from untilt._core.suggest import check_choice
-from untilt.errors import OptionError, ShapeError
+from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.metrics import kernel
 
 Ties = Literal["average", "stable", "pessimistic", "optimistic"]

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt._core.suggest import check_choice
+from untilt.errors import check_choice
 from untilt.metrics import kernel
 from untilt.metrics.base import GAINS, Empty, Formula, Gain, Metric, checked_cut
 

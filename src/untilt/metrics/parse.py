@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from untilt._core.suggest import did_you_mean
-from untilt.errors import OptionError
+from untilt.errors import OptionError, did_you_mean
 from untilt.metrics.arp import ARP
 from untilt.metrics.base import Metric
 from untilt.metrics.binary import MAP, MRR, Precision, Recall

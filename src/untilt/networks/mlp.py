@@ -12,8 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from untilt._core.arrays import AnyArray, FloatArray, frozen
-from untilt._core.suggest import check_choice
-from untilt.errors import ShapeError
+from untilt.errors import ShapeError, check_choice
 
 ACTIVATIONS = ("elu", "relu", "tanh", "gelu", "identity")
 TRANSFORMS = ("none", "log1p")

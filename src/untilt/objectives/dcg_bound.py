@@ -20,7 +20,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.errors import OptionError
-from untilt.objectives.row_units import RowUnits, block_bounds
+from untilt.objectives.units import RowUnits, block_bounds
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.objectives.pairs import PairObjective
-from untilt.objectives.row_units import RowUnits, block_bounds
-from untilt.objectives.units import PairUnits
+from untilt.objectives.units import PairUnits, RowUnits, block_bounds
 
 
 @dataclass(frozen=True, eq=False)

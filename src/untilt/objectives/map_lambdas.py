@@ -22,8 +22,8 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.errors import OptionError
-from untilt.objectives.label_pairs import FASTMATH
 from untilt.objectives.pair_terms import (
+    FASTMATH,
     exponentials,
     pair_exponentials,
     pair_phi,

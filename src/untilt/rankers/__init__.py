@@ -16,19 +16,19 @@ _FEW_TREES = {"n_trees": 10, "n_leaves": 5, "min_data_in_leaf": 3, "n_threads": 
 
 
 def _lambdamart(weighting: "Weighting | str | None" = None, **options: Any) -> "Ranker":
-    from untilt.rankers.lambdamart import LambdaMART
+    from untilt.rankers.trees.lambdamart import LambdaMART
 
     return LambdaMART(weighting, **{**_FEW_TREES, **options})
 
 
 def _linear(weighting: "Weighting | None" = None, **options: Any) -> "Ranker":
-    from untilt.rankers.linear import LinearRanker
+    from untilt.rankers.linear.linear import LinearRanker
 
     return LinearRanker(weighting, **{"max_rounds": 4, **options})
 
 
 def _rank_svm(weighting: "Weighting | None" = None, **options: Any) -> "Ranker":
-    from untilt.rankers.svm import RankSVM
+    from untilt.rankers.linear.svm import RankSVM
 
     return RankSVM(weighting, **{"max_rounds": 4, **options})
 
@@ -37,7 +37,7 @@ _FEW_EPOCHS: dict[str, Any] = {"widths": (8,), "epochs": 40, "learning_rate": 0.
 
 
 def _neural(weighting: "Weighting | None" = None, **options: Any) -> "Ranker":
-    from untilt.rankers.neural import NeuralRanker
+    from untilt.rankers.networks.neural import NeuralRanker
 
     return NeuralRanker(weighting, **{**_FEW_EPOCHS, **options})
 
@@ -75,31 +75,31 @@ def _neural_pointwise(bias: Any) -> "Ranker":
 
 
 def _dual_learning(bias: Any) -> "Ranker":  # noqa: ARG001  it learns its own
-    from untilt.rankers.dual_learning import DualLearning
+    from untilt.rankers.networks.dual_learning import DualLearning
 
     return DualLearning(**_FEW_EPOCHS)
 
 
 def _pairwise_trust(bias: Any) -> "Ranker":
-    from untilt.rankers.pairwise_trust import PairwiseTrustRanker
+    from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker
 
     return PairwiseTrustRanker(bias=bias, **{**_FEW_EPOCHS, "epochs": 12})
 
 
 def _tower(bias: Any) -> "Ranker":  # noqa: ARG001  it learns its own
-    from untilt.rankers.towers import TowerRanker
+    from untilt.rankers.networks.towers import TowerRanker
 
     return TowerRanker("sum", **_FEW_EPOCHS)
 
 
 def _pal(bias: Any) -> "Ranker":  # noqa: ARG001  it learns its own
-    from untilt.rankers.towers import TowerRanker
+    from untilt.rankers.networks.towers import TowerRanker
 
     return TowerRanker("product", **_FEW_EPOCHS)
 
 
 def _feedback_towers(bias: Any) -> "Ranker":  # noqa: ARG001  it learns its own
-    from untilt.rankers.feedback_towers import FeedbackTowers
+    from untilt.rankers.networks.towers import FeedbackTowers
 
     return FeedbackTowers({"click": "product"}, **_FEW_EPOCHS)
 

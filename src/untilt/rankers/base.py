@@ -7,9 +7,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from untilt._core.arrays import FloatArray
+from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
 from untilt.errors import NotFittedError, ShapeError
-from untilt.logs.clicklog import ClickLog
-from untilt.logs.judged import JudgedLists
 
 
 class Ranker(BaseEstimator):

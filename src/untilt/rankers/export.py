@@ -10,7 +10,7 @@ from untilt._core.files import replacing
 from untilt._version import __version__
 from untilt.errors import OptionError
 from untilt.rankers.base import Ranker
-from untilt.rankers.linear_model import LinearModel
+from untilt.rankers.linear.model import LinearModel
 
 LINEAR_FORMAT = "untilt linear ranker"
 LINEAR_VERSION = 1

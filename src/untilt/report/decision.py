@@ -366,7 +366,7 @@ def verdict_of(difference: Value, *, higher_is_better: bool = True) -> Verdict:
 
 def write_report(data: Decision, path: str | os.PathLike[str]) -> Path:
     """Write one HTML file that opens offline; whole or not at all. Returns its path."""
-    from untilt.report.page import page
+    from untilt.report.page.page import page
 
     with replacing(path) as temporary:
         temporary.write_text(page(data), encoding="utf-8")

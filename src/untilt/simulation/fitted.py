@@ -7,8 +7,8 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.random import Seed, child_generator
+from untilt.data.clicklog import ClickLog
 from untilt.errors import NotFittedError, OptionError
-from untilt.logs.clicklog import ClickLog
 from untilt.simulation.behaviour import Behaviour
 from untilt.simulation.protocols.fitted import Fitted
 

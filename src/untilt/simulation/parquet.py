@@ -13,12 +13,11 @@ from untilt._core.arrays import AnyArray, IntArray
 from untilt._core.files import replacing
 from untilt._core.progress import progress
 from untilt._core.random import Seed
+from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
-from untilt.logs.judged import JudgedLists
 from untilt.simulation.sampler import Sessions, draw_sessions
-from untilt.simulation.setting import Setting, prepare
+from untilt.simulation.setting import MeanExamination, Setting, Truth, prepare
 from untilt.simulation.simulate import check_size, number_of_sessions, threads
-from untilt.simulation.truth import MeanExamination, Truth
 
 
 @dataclass(frozen=True, eq=False)

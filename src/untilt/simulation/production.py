@@ -1,16 +1,84 @@
-"""The production ranker of the papers: linear, from few of the labelled queries."""
+"""Who shows the lists, and in which order."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numba as nb
 import numpy as np
+from scipy.optimize import minimize
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, identifiers
 from untilt._core.random import Seed, child_generator
-from untilt._core.suggest import check_choice
-from untilt.errors import OptionError, ShapeError
-from untilt.logs.judged import JudgedLists
-from untilt.simulation.pairwise import fit_linear, serial_dot
+from untilt.data.judged import JudgedLists
+from untilt.errors import OptionError, ShapeError, check_choice
+from untilt.simulation.protocols import Harvest, Protocol
+
+# A linear pairwise fit, no more than the production ranker needs.
+#
+# Serial on purpose: sums over threads differ in their last bits, and two documents with nearly
+# equal scores would then change places with the number of threads. The log must not depend on it.
+
+
+def fit_linear(
+    features: FloatArray, labels: FloatArray, indptr: IntArray, *, hinge: bool, l2: float
+) -> FloatArray:
+    r"""Weights that minimise mean_pairs loss(s_i - s_j) + l2/2 |w|^2 over pairs with y_i > y_j.
+
+    The loss is ln(1 + exp(-m)), or max(0, 1 - m)^2 with `hinge`; s = w . (x - mean) / spread. The
+    weights come back on the scale of the raw features; a feature that never varies gets 0.
+    """
+    # Contiguous: another layout in memory is another order of summation, and other last bits.
+    x = np.ascontiguousarray(features, dtype=np.float64)
+    spread = x.std(axis=0)
+    spread[spread == 0] = np.inf
+    x = (x - x.mean(axis=0)) / spread
+
+    def objective(w: FloatArray) -> tuple[float, FloatArray]:
+        total, n_pairs, slope = pair_loss(serial_dot(x, w), labels, indptr, hinge)
+        n = max(1, n_pairs)
+        return total / n + l2 / 2 * float(w @ w), serial_dot(x.T, slope) / n + l2 * w
+
+    start = np.zeros(x.shape[1])
+    best = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
+    return best.x / spread
+
+
+def serial_dot(x: FloatArray, w: FloatArray) -> FloatArray:
+    """x @ w without BLAS, whose threads change the last bits."""
+    return np.einsum("ij,j->i", x, w)
+
+
+@nb.njit(cache=True)
+def pair_loss(
+    scores: FloatArray, labels: FloatArray, indptr: IntArray, hinge: bool
+) -> tuple[float, int, FloatArray]:
+    """Summed loss over the pairs, their number, and the gradient with respect to the scores."""
+    total, n_pairs = 0.0, 0
+    slope = np.zeros(len(scores))
+    for q in range(len(indptr) - 1):
+        for i in range(indptr[q], indptr[q + 1]):
+            for j in range(indptr[q], indptr[q + 1]):
+                if labels[i] <= labels[j]:
+                    continue
+                margin = scores[i] - scores[j]
+                if hinge:
+                    short = max(0.0, 1.0 - margin)
+                    loss, g = short * short, 2.0 * short
+                else:
+                    # ln(1 + exp(-m)), written so that neither end overflows.
+                    e = np.exp(-abs(margin))
+                    loss = np.log1p(e) + max(0.0, -margin)
+                    g = (e if margin > 0 else 1.0) / (1.0 + e)
+                total += loss
+                n_pairs += 1
+                slope[i] -= g
+                slope[j] += g
+    return total, n_pairs, slope
+
+
+# The production ranker of the papers: linear, from few of the labelled queries.
 
 FEWEST_QUERIES = 5  # on a small set 1% may be a query without a single pair
 KINDS = ("linear", "svm")
@@ -143,3 +211,99 @@ def _check(share: float, feature_share: float, kind: str, l2: float) -> None:
     check_choice("kind", kind, KINDS)
     if not l2 >= 0:
         raise OptionError(f"l2 must be at least 0. Got {l2} instead.")
+
+
+@dataclass(frozen=True, eq=False)
+class Rankings:
+    """Scores of each ranker for all judged documents, and what they were trained on.
+
+    names : (R,); scores : (R, n); rankers : what was given or trained
+    training_queries : ids of the queries whose labels a ranker has seen
+    """
+
+    names: tuple[str, ...]
+    scores: FloatArray
+    rankers: tuple[Any, ...]
+    training_queries: AnyArray
+
+
+def rankings_for(judged: JudgedLists, protocol: Protocol, ranker: Any, seed: Seed) -> Rankings:
+    """The rankers that were given, or the papers' production rankers where none were."""
+    named = _named(judged, protocol, ranker, seed)
+    if len(named) > 1 and not isinstance(protocol, Harvest):
+        raise OptionError(
+            f"protocol {protocol.name!r} shows the lists of one ranker. Got {len(named)}; several "
+            "rankers share the traffic in protocol 'harvest'."
+        )
+    if len(named) < 2 and isinstance(protocol, Harvest):
+        raise OptionError(
+            "protocol 'harvest' needs at least two rankers that order the documents differently. "
+            f"Got {len(named)}; give several: ranker={{'old': scores, 'new': other_scores}}."
+        )
+    rankers = tuple(named.values())
+    seen = [id_ for r in rankers for id_ in np.asarray(getattr(r, "training_queries", ())).tolist()]
+    return Rankings(
+        names=tuple(named),
+        scores=np.stack([_scores(judged, name, r) for name, r in named.items()]),
+        rankers=rankers,
+        training_queries=identifiers(list(dict.fromkeys(seen))),
+    )
+
+
+def shown_order(
+    judged: JudgedLists, scores: FloatArray, depth: int | None, seed: Seed
+) -> tuple[IntArray, IntArray]:
+    """(start, shown): documents by falling score, cut at the depth; shown has a row per ranker.
+
+    Equal scores stand in random order: the order of a file may follow the labels.
+    """
+    lengths = ragged.lengths(judged.indptr)
+    start = ragged.indptr_of(lengths if depth is None else np.minimum(lengths, depth))
+    kept = ragged.place_in_list(judged.indptr) < np.repeat(ragged.lengths(start), lengths)
+    chance = child_generator(seed, 20).random(len(judged))
+    orders = [ragged.order_within_lists(judged.indptr, -row, chance)[kept] for row in scores]
+    return start, np.stack(orders).astype(np.int32)
+
+
+def _named(judged: JudgedLists, protocol: Protocol, ranker: Any, seed: Seed) -> dict[str, Any]:
+    if ranker is None and isinstance(protocol, Harvest):
+        trained = production_rankers(
+            judged, protocol.rankers, feature_share=protocol.feature_share, seed=seed
+        )
+        return {r.name: r for r in trained}
+    if ranker is None:
+        return {"base": production_ranker(judged, seed=seed)}
+    if isinstance(ranker, Mapping):
+        return {str(name): r for name, r in ranker.items()}
+    if isinstance(ranker, list | tuple) and not _is_scores(ranker):
+        names = [str(getattr(r, "name", f"ranker-{i}")) for i, r in enumerate(ranker, start=1)]
+        if len(set(names)) < len(names):
+            names = [f"ranker-{i}" for i in range(1, len(ranker) + 1)]
+        return dict(zip(names, ranker, strict=True))
+    return {"base": ranker}
+
+
+def _is_scores(ranker: list[Any] | tuple[Any, ...]) -> bool:
+    return len(ranker) > 0 and isinstance(ranker[0], int | float | np.number)
+
+
+def _scores(judged: JudgedLists, name: str, ranker: Any) -> FloatArray:
+    made = ranker.predict(judged.features) if hasattr(ranker, "predict") else ranker
+    try:
+        scores = np.asarray(made, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            "ranker must be an array of scores, one per judged document, or something fitted with "
+            f"a predict method. Got {type(ranker).__name__} instead."
+        ) from error
+    if scores.shape != (len(judged),):
+        raise ShapeError(
+            f"ranker {name!r} must give one score for each of the {len(judged):,} judged "
+            f"documents. Got shape {scores.shape} instead."
+        )
+    if not np.all(np.isfinite(scores)):
+        row = int(np.argmin(np.isfinite(scores)))
+        raise OptionError(
+            f"ranker {name!r} must give finite scores. Got {scores[row]} for document row {row}."
+        )
+    return scores

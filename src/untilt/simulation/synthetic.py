@@ -8,8 +8,8 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.random import Seed, child_generator
+from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
-from untilt.logs.judged import JudgedLists
 
 N_FACTORS = 8  # hidden properties of a (query, document) pair
 N_INTENTS = 2  # hidden properties of a query
@@ -203,3 +203,40 @@ def _check(n_queries: int, n_features: int, mean_docs: float, noise: float, grad
     ):
         if not found >= least:
             raise OptionError(f"{what} must be at least {least}. Got {found} instead.")
+
+
+# Judged lists in which nothing but the features tells how relevant a document is.
+
+N_USED = 5  # features that relevance depends on
+SHARES = [0.5, 0.75, 0.9, 0.97]  # of documents below each grade
+
+
+def make_explained(n_queries: int, *, n_features: int = 20, seed: int = 0) -> JudgedLists:
+    """Judged lists whose grades depend on the features and on chance.
+
+    What `RegressionEM` with features believes holds here exactly: two documents with the same
+    features are equally relevant in expectation, wherever a ranker that sees the features puts
+    them. In `make_judged` it holds nearly: its features show hidden properties through noise.
+
+    >>> make_explained(10).n_queries
+    10
+    """
+    if n_features < N_USED:
+        raise OptionError(f"n_features must be at least {N_USED}. Got {n_features} instead.")
+    rng = np.random.default_rng([seed, 17])
+    indptr = np.concatenate([[0], np.cumsum(rng.integers(10, 40, n_queries))])
+    z = rng.standard_normal((indptr[-1], n_features))
+    utility = (
+        np.tanh(2 * z[:, 0])
+        + np.maximum(z[:, 1], 0)
+        + z[:, 2] * (z[:, 0] > 0)
+        + 0.7 * z[:, 3]
+        - 0.5 * np.abs(z[:, 4])
+        + 0.7 * rng.standard_normal(len(z))
+    )
+    return JudgedLists(
+        features=z.astype(np.float32),
+        labels=np.searchsorted(np.quantile(utility, SHARES), utility),
+        indptr=indptr,
+        query_id=np.arange(n_queries),
+    )

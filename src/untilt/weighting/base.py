@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
-from untilt.bias.position_bias import PositionBias
+from untilt.bias.curve import PositionBias
 
 Against = Literal["unclicked", "all"]
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt.bias.known import as_examination, as_position_bias
-from untilt.bias.position_bias import PositionBias
+from untilt.bias.curve import PositionBias
+from untilt.bias.given import as_examination, as_position_bias
 from untilt.errors import OptionError, ShapeError
 from untilt.weighting.base import Against, Weighting
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt.bias.position_bias import PositionBias
+from untilt.bias.curve import PositionBias
+from untilt.catalog import method
 from untilt.errors import OptionError
 from untilt.weighting.base import JointWeighting
 
@@ -18,6 +19,11 @@ class Ratios(NamedTuple):
     minus: FloatArray
 
 
+@method(
+    "weighting", "pairwise-debiasing", title="Pairwise debiasing", order=40,
+    choose=("train", "select", "run", "usual"), reference="hu2019unbiased",
+    note="learns the bias of clicks and no-clicks along with the ranker, and is given no curve",
+)  # fmt: skip
 @dataclass(frozen=True)
 class PairwiseDebiasing(JointWeighting):
     r"""W[k, l] = 1 / (t+_k t-_l), refreshed each round from S[k, l] ([hu2019unbiased]_).

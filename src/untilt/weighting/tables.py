@@ -6,12 +6,17 @@ from typing import Any
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray
-from untilt.bias.known import as_examination
-from untilt.bias.position_bias import PositionBias
+from untilt.bias.curve import PositionBias
+from untilt.bias.given import as_examination
+from untilt.catalog import method
 from untilt.errors import OptionError
 from untilt.weighting.base import Against, Weighting, theta_up_to
 
 
+@method(
+    "weighting", "clicks", title="Raw clicks", order=10, choose=("train", "select", "run", "usual"),
+    note="clicks as they are, the position bias left in",
+)  # fmt: skip
 @dataclass(frozen=True)
 class Naive(Weighting):
     """W[k, l] = 1: clicks as they are. What a ranker learns from is then the old order too."""
@@ -31,6 +36,17 @@ class _FromBias(Weighting):
         object.__setattr__(self, "bias", as_examination(self.bias))
 
 
+@method(
+    "weighting", "ips", title="Inverse propensity scoring", order=50, needs=("bias",),
+    takes=("clip",), choose=("train", "select", "run"), reference="joachims2017unbiased",
+    note="clicks with inverse propensities",
+)  # fmt: skip
+@method(
+    "weighting", "ips-all", title="IPS against all others", order=51, needs=("bias",),
+    takes=("clip",), choose=("train", "select", "run"), options={"against": "all"},
+    reference="joachims2017unbiased",
+    note="clicks with inverse propensities, each compared with every other document",
+)  # fmt: skip
 @dataclass(frozen=True)
 class IPS(_FromBias):
     r"""Inverse propensity scoring: W[k, l] = 1 / max(clip, theta_k).
@@ -58,6 +74,11 @@ class IPS(_FromBias):
         return np.repeat(1 / np.maximum(self.clip, theta)[:, None], depth, axis=1)
 
 
+@method(
+    "weighting", "pns", title="Propensity of the negative", order=52, needs=("bias",),
+    choose=("train", "select", "run"), reference="wang2020prs",
+    note="unclicked documents count as far as they were examined",
+)  # fmt: skip
 @dataclass(frozen=True)
 class PNS(_FromBias):
     """Propensity of the negative: W[k, l] = theta_l ([wang2020prs]_ section 4.1).
@@ -71,6 +92,11 @@ class PNS(_FromBias):
         return np.repeat(theta[None, :], depth, axis=0)
 
 
+@method(
+    "weighting", "prs", title="Propensity ratio scoring", order=30, needs=("bias",),
+    takes=("clip",), choose=("train", "select", "run", "usual"), reference="wang2020prs",
+    note="clicks with propensity ratios",
+)  # fmt: skip
 @dataclass(frozen=True)
 class PRS(_FromBias):
     r"""Propensity ratio scoring: W[k, l] = min(clip, theta_l / theta_k).
@@ -96,6 +122,11 @@ class PRS(_FromBias):
         return np.minimum(self.clip, theta[None, :] / theta[:, None])
 
 
+@method(
+    "weighting", "bayes-ips", title="Bayes-IPS", order=53, needs=("bias", "trust"),
+    takes=("clip",), choose=("train", "select", "run"), reference="agarwal2019trust",
+    note="inverse propensities times the chance that a click means relevance",
+)  # fmt: skip
 @dataclass(frozen=True)
 class BayesIPS(_FromBias):
     r"""Bayes-IPS for trust bias: W[k, l] = (eps+_k / (eps+_k + eps-_k)) / max(clip, theta_k).
@@ -152,6 +183,11 @@ class _Affine(_FromBias):
         return theta, np.zeros(depth)
 
 
+@method(
+    "weighting", "balanced", title="Balanced pairs", order=20, needs=("bias",),
+    choose=("train", "select", "run", "usual"),
+    note="pairs weighted by min(theta_k, theta_l) / theta_k",
+)  # fmt: skip
 @dataclass(frozen=True)
 class Balanced(_Affine):
     r"""Our own: W[k, l] = min(theta_k, theta_l) / theta_k over clicked x *all* pairs.
@@ -168,6 +204,11 @@ class Balanced(_Affine):
         return np.minimum(alpha[:, None], alpha[None, :]) / alpha[:, None]
 
 
+@method(
+    "weighting", "affine-ips", title="Affine IPS", order=54, needs=("bias",), takes=("clip",),
+    choose=("train", "select", "run"), reference="vardasbi2020affine",
+    note="inverse propensities with the affine correction of trust bias",
+)  # fmt: skip
 @dataclass(frozen=True)
 class AffineIPS(_Affine):
     r"""IPS against all others with the affine correction: the label is (c - beta_k)/alpha_k.

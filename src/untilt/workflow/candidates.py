@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from untilt.bias.position_bias import PositionBias
+from untilt.bias.curve import PositionBias
 
 RAW = "raw clicks"
 SHOWN = "logged order"
@@ -46,8 +46,8 @@ def make_candidate(
     method: str, bias: PositionBias, *, trees: int, threads: int | None, seed: int
 ) -> Any:
     """The unfitted ranker of a method."""
-    from untilt.rankers.lambdamart import LambdaMART
-    from untilt.rankers.linear import LinearRanker
+    from untilt.rankers.linear.linear import LinearRanker
+    from untilt.rankers.trees.lambdamart import LambdaMART
     from untilt.weighting import IPS, PRS, Balanced, PairwiseDebiasing
 
     if method == "linear":

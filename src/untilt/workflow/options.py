@@ -1,15 +1,56 @@
 """The options of a run: one list of names for Python, the command line and a TOML file."""
 
+import json
 import os
+import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from untilt._core.statistics import check_level
-from untilt._core.suggest import check_choice, did_you_mean
-from untilt.errors import OptionError
-from untilt.evaluation.counterfactual_methods import Method
-from untilt.workflow.duration import seconds_of
+from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
+from untilt.evaluation.evaluators import Method
+
+# Lengths of time as people write them.
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of "90", "90s", "10m" or "1h30m".
+
+    >>> seconds_of("1h30m"), seconds_of("2.5m"), seconds_of("90")
+    (5400.0, 150.0, 90.0)
+    """
+    plain = text.strip().lower()
+    if re.fullmatch(r"\d+(\.\d+)?", plain):
+        return float(plain)
+    parts = _PART.findall(plain)
+    if not parts or _PART.sub("", plain).strip():
+        raise OptionError(
+            f"a length of time is a number with a unit, such as 90s, 10m or 1h30m. Got {text!r}."
+        )
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def duration_text(seconds: float) -> str:
+    """The other way round, to two units at most.
+
+    >>> duration_text(12.3), duration_text(192), duration_text(7260)
+    ('12 s', '3 min 12 s', '2 h 1 min')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
 
 Split = Literal["query", "session"]
 
@@ -152,7 +193,7 @@ def _methods(given: Any) -> tuple[str, ...]:
 
 def check_options(options: RunOptions) -> None:
     """Raise before any long work where an option makes no sense."""
-    from untilt.evaluation.counterfactual_metric import as_rank_metric
+    from untilt.evaluation.rank_metric import as_rank_metric
 
     check_choice("on_bad", options.on_bad, ("raise", "drop"))
     check_choice("evaluator", options.evaluator, EVALUATORS)
@@ -192,3 +233,65 @@ def with_title(options: RunOptions, source: Any) -> RunOptions:
     named = isinstance(source, str | os.PathLike)
     name = os.path.basename(os.path.normpath(os.fspath(source))) if named else ""
     return replace(options, title=name or "click log")
+
+
+# A TOML file that holds the options of a run, and the same file written by a run.
+
+# Beside the options: what a command names on its own.
+PLACES = ("log", "out")
+_PATHS = ("log", "out", "documents")
+
+
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The options of a TOML file; paths in it are relative to the file. Unknown keys are errors."""
+    file = Path(path)
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FileFormatError(
+            f"{path} is no TOML: {error}. Write one option a line, such as trees = 100."
+        ) from error
+    known = [*PLACES, *(field.name for field in fields(RunOptions))]
+    named = {name.replace("-", "_"): value for name, value in found.items()}
+    for name in named:
+        if name not in known:
+            raise OptionError(
+                f"{path} has an unknown key {name!r}.{did_you_mean(name, known)} "
+                f"Keys: {', '.join(known)}."
+            )
+    for name in _PATHS:
+        if isinstance(named.get(name), str):
+            named[name] = str(file.parent / named[name])
+    if isinstance(named.get("bias"), str) and (file.parent / named["bias"]).is_file():
+        named["bias"] = str(file.parent / named["bias"])
+    return named
+
+
+def config_text(options: RunOptions, **places: Any) -> str:
+    """TOML that gives these options again; what is no plain value stands as a comment."""
+    values = {**places, **{f.name: getattr(options, f.name) for f in fields(RunOptions)}}
+    lines = [_line(name, value) for name, value in values.items() if value is not None]
+    # Tables come last: in TOML every line below belongs to them.
+    return "\n".join(sorted(lines, key=lambda line: line.startswith("["))) + "\n"
+
+
+def _line(name: str, value: Any) -> str:
+    if isinstance(value, Mapping):
+        rows = [f"{json.dumps(str(k))} = {_value(v)}" for k, v in value.items() if v is not None]
+        return "\n".join([f"[{name}]", *rows])
+    written = _value(value)
+    return f"# {name}: an object of Python" if written is None else f"{name} = {written}"
+
+
+def _value(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str | os.PathLike):
+        # JSON's strings are TOML's basic strings.
+        return json.dumps(os.fspath(value), ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        parts = [_value(each) for each in value]
+        return None if None in parts else "[" + ", ".join(str(part) for part in parts) + "]"
+    return None

@@ -10,8 +10,8 @@ from typing import Any
 from untilt._core.files import replacing
 from untilt._core.progress import progress
 from untilt._version import __version__
-from untilt.evaluation.select_key import key_of
 from untilt.report.plain import to_plain
+from untilt.selection.fitting import key_of
 
 Files = Callable[[dict[str, Any]], Iterable[Path]]
 FORMAT = 1  # of what steps write; a new one makes every step be done again

@@ -6,13 +6,10 @@ DLA(theta=1.0, epsilon=0.1, depth=10, examination=None)
 
 from typing import Any
 
-from untilt._core.suggest import check_choice
-from untilt.errors import OptionError
+from untilt.errors import OptionError, check_choice
 from untilt.simulation.protocols.base import Protocol
-from untilt.simulation.protocols.cascade import Cascade
-from untilt.simulation.protocols.dwell import Dwell
 from untilt.simulation.protocols.interventions import Harvest, Shuffle, Swap
-from untilt.simulation.protocols.position_based import DLA, PRS, Trust
+from untilt.simulation.protocols.position_based import DLA, PRS, Cascade, Dwell, Trust
 
 __all__ = [
     "ALL_PROTOCOLS",

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt.bias.known import as_examination
+from untilt.bias.given import as_examination
 from untilt.errors import OptionError
-from untilt.simulation.behaviour import Behaviour
-from untilt.simulation.display import Display, Page
+from untilt.simulation.behaviour import Behaviour, Display, Page
 
 
 class Protocol(ABC):

@@ -9,8 +9,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt.errors import OptionError
-from untilt.simulation.behaviour import Behaviour
-from untilt.simulation.display import Display, Page
+from untilt.simulation.behaviour import Behaviour, Display, Page
 from untilt.simulation.protocols.base import Protocol, check_share
 from untilt.simulation.protocols.position_based import DLA
 

@@ -1,0 +1,267 @@
+"""How many swapped sessions does it take, and what do they cost?"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray, handed_over
+from untilt._core.statistics import normal_quantile
+from untilt.auditing.plan_design import (
+    Design,
+    Traffic,
+    adjacent_design,
+    allocation,
+    log_variance,
+    moved_rate,
+    pivot_design,
+    traffic_of,
+)
+from untilt.bias.given import as_examination
+from untilt.bias.position_graph import most_lost
+from untilt.errors import OptionError, check_choice
+
+PAIRS = ("pivot", "adjacent")
+WITHIN = ("document", "length")
+HOPELESS = 2.0**42  # sessions; a plan beyond is no plan
+
+
+@dataclass(frozen=True)
+class PlannedSwap:
+    """One pair of positions: how often to swap it, and what that costs.
+
+    serves : the position that this swap adds to the curve
+    probability : of a session to be drawn for this swap
+    sessions : that are swapped in the end
+    lost_per_session, clicks_lost : expected; the largest possible where no examination was given
+    """
+
+    upper: int
+    lower: int
+    serves: int
+    probability: float
+    sessions: int
+    lost_per_session: float
+    clicks_lost: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """A swap experiment: which pairs, how many sessions, how many days, how many clicks lost.
+
+    Parameters
+    ----------
+    swaps : one entry per pair of positions
+    sessions : all sessions of the experiment, swapped or not
+    sessions_per_day, days : traffic, and how long it takes
+    clicks_lost, lost_share : expected, and as a share of all clicks in that time; bounds where
+        `is_bound`
+    width, level : what was wished: high - low of the interval of theta_k / theta_1, relative to it
+    expected_width : (K,) what is expected at each position, 0 at position 1
+    estimator : the call that makes the curve of the log afterwards
+    examination : (K,) the curve that was assumed for the calculation, relative to position 1
+    is_bound : no examination was given: sessions are enough for (nearly) any, costs are the highest
+        possible for any
+    """
+
+    swaps: tuple[PlannedSwap, ...]
+    sessions: int
+    sessions_per_day: float
+    days: float
+    clicks_lost: float
+    lost_share: float
+    width: float
+    level: float
+    share: float
+    expected_width: FloatArray
+    estimator: str
+    examination: FloatArray
+    is_bound: bool
+
+    @property
+    def swapped_sessions(self) -> int:
+        """Sessions that are swapped, over all pairs."""
+        return sum(swap.sessions for swap in self.swaps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, text and lists."""
+        record = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return record | {
+            "swaps": [asdict(swap) for swap in self.swaps],
+            "swapped_sessions": self.swapped_sessions,
+            "expected_width": self.expected_width.tolist(),
+            "examination": self.examination.tolist(),
+        }
+
+    def __repr__(self) -> str:
+        most = "at most " if self.is_bound else ""
+        lines = [
+            f"Plan: {self.sessions:,} sessions ({self.days:,.1f} days), "
+            f"{self.swapped_sessions:,} of them swapped; {most}{self.clicks_lost:,.0f} clicks lost "
+            f"({self.lost_share:.2%} of all)",
+            f"  then {self.estimator} has {self.level:.0%} intervals at most {self.width:.0%} wide",
+        ]
+        for swap in self.swaps:
+            lines.append(
+                f"  swap {swap.upper:>2} and {swap.lower:>2}  in {swap.probability:8.4%} of the "
+                f"sessions: {swap.sessions:>10,}  {most}{swap.clicks_lost:,.1f} clicks lost"
+            )
+        return "\n".join(lines)
+
+
+def plan_swaps(
+    clicks: Any,
+    *,
+    sessions_per_day: float,
+    width: float = 0.2,
+    level: float = 0.95,
+    pairs: str = "pivot",
+    pivot: int = 1,
+    share: float = 0.1,
+    depth: int | None = None,
+    examination: Any = None,
+    within: str = "document",
+) -> Plan:
+    r"""Sessions, days and clicks that a swap experiment takes.
+
+    The interval of theta_k / theta_1 is exp(z -+ q se), so a relative width of h needs
+    se = asinh(h / 2) / q; `plan_design` says how se falls with the sessions. Swapping a and b loses
+    (theta_a - theta_b)(gamma_a - gamma_b) = c_a + c_b - c_a theta_b / theta_a - c_b theta_a /
+    theta_b clicks a session under the position-based model.
+
+    What the experiment is to find is needed to plan it. Without a guess of it the plan takes the
+    hardest case: the click rates fall by examination alone (then swaps move as few clicks as can
+    be), and a swap costs the most it can for any examination, (sqrt(c_a) - sqrt(c_b))^2.
+
+    Parameters
+    ----------
+    clicks : an ordinary log of the traffic to experiment on, or its click rates by position. A log
+        also tells how much documents differ, how long lists are, and how often queries come back
+    sessions_per_day : of the traffic that takes part
+    width : wished at every position, relative: 0.2 is about +-10%
+    level : of the intervals
+    pairs : "pivot" swaps `pivot` with every other position, "adjacent" swaps neighbours
+    share : of the sessions that draw a swap
+    depth : positions 1..depth; all where not given
+    examination : a guess: a PositionBias, a curve such as PowerLaw(1.0), or an array
+    within : as in `PivotSwap`: "document" compares the same document of the same query, so queries
+        must come back; "length" compares lists of one length
+
+    >>> plan_swaps([0.3, 0.2, 0.1], sessions_per_day=10_000, width=0.2).swapped_sessions
+    1819
+    """
+    _check(sessions_per_day, width, pairs, share, within)
+    traffic = traffic_of(clicks, depth)
+    if within == "length":
+        traffic = traffic.alike()
+    theta = _examination(examination, traffic)
+    design = _design(pairs, pivot, traffic.depth)
+    drawn = allocation(design, traffic, theta)
+    quantile = normal_quantile(level)
+    variance = partial(log_variance, design, traffic, theta, drawn, share=share)
+    n = _sessions(lambda n: variance(sessions=n).max(), (math.asinh(width / 2) / quantile) ** 2)
+    swaps = _swaps(design, traffic, None if examination is None else theta, share * drawn, n)
+    lost = sum(swap.clicks_lost for swap in swaps)
+    return Plan(
+        swaps=swaps,
+        sessions=n,
+        sessions_per_day=float(sessions_per_day),
+        days=n / sessions_per_day,
+        clicks_lost=lost,
+        lost_share=lost / (n * traffic.clicks_per_session),
+        width=width,
+        level=level,
+        share=share,
+        expected_width=handed_over(2 * np.sinh(quantile * np.sqrt(variance(sessions=n)))),
+        estimator=_estimator(pairs, pivot, within),
+        examination=handed_over(theta),
+        is_bound=examination is None,
+    )
+
+
+def _check(sessions_per_day: float, width: float, pairs: str, share: float, within: str) -> None:
+    check_choice("pairs", pairs, PAIRS)
+    check_choice("within", within, WITHIN)
+    if not (sessions_per_day > 0 and math.isfinite(sessions_per_day)):
+        raise OptionError(f"sessions_per_day must be above 0. Got {sessions_per_day} instead.")
+    if not (width > 0 and math.isfinite(width)):
+        raise OptionError(
+            f"width must be above 0: 0.2 asks for intervals of about +-10%. Got {width} instead."
+        )
+    if not 0 < share < 1:
+        raise OptionError(
+            f"share must lie between 0 and 1: swapped sessions are compared with others. "
+            f"Got {share} instead."
+        )
+
+
+def _design(pairs: str, pivot: int, depth: int) -> Design:
+    if pairs == "adjacent":
+        return adjacent_design(depth)
+    if not 1 <= pivot <= depth:
+        raise OptionError(f"pivot must be one of the positions 1..{depth}. Got {pivot} instead.")
+    return pivot_design(pivot, depth)
+
+
+def _examination(guess: Any, traffic: Traffic) -> FloatArray:
+    """(K,) relative to position 1; the hardest case is that of equal relevance everywhere."""
+    if guess is None:
+        return traffic.click_rate / traffic.click_rate[0]
+    theta = np.asarray(as_examination(guess).at(np.arange(1, traffic.depth + 1)), dtype=np.float64)
+    rate = moved_rate(traffic, theta)
+    if rate.max() >= 1:
+        i, k = np.unravel_index(int(np.argmax(rate)), rate.shape)
+        raise OptionError(
+            f"this examination contradicts the click rates: what stands at position {i + 1} and "
+            f"gets {traffic.click_rate[i]:.3g} clicks there would get {rate[i, k]:.3g} at position "
+            f"{k + 1}. Guess a flatter curve, or none."
+        )
+    return theta / theta[0]
+
+
+def _sessions(largest_variance: Callable[[float], float], wished: float) -> int:
+    """The smallest number of sessions after which no variance is above what is wished."""
+    n = 2.0
+    while n < HOPELESS and not largest_variance(n) <= wished:
+        n *= 2
+    if n >= HOPELESS:
+        raise OptionError(
+            "no number of sessions is enough: queries hardly ever come back in this log, so the "
+            'same document is not seen at two positions. Plan with within="length".'
+        )
+    low, high = n / 2, n
+    while high - low > max(0.5, 1e-6 * high):
+        middle = (low + high) / 2
+        low, high = (low, middle) if largest_variance(middle) <= wished else (middle, high)
+    return math.ceil(high)
+
+
+def _swaps(
+    design: Design, traffic: Traffic, theta: FloatArray | None, probability: FloatArray, n: int
+) -> tuple[PlannedSwap, ...]:
+    found = []
+    for (a, b), serves, chance in zip(
+        design.pairs, design.serves, probability.tolist(), strict=True
+    ):
+        sessions = math.ceil(n * chance * traffic.reach[b - 1])
+        lost = float(_lost(a, b, traffic, theta))
+        found.append(PlannedSwap(a, b, serves, chance, sessions, lost, sessions * lost))
+    return tuple(found)
+
+
+def _lost(a: int, b: int, traffic: Traffic, theta: FloatArray | None) -> float:
+    """Clicks that one swapped session loses: expected, or at most."""
+    if theta is None:
+        return float(most_lost(a, b, traffic.click_rate))
+    rate, i, j = moved_rate(traffic, theta), a - 1, b - 1
+    return float(rate[i, i] + rate[j, j] - rate[i, j] - rate[j, i])
+
+
+def _estimator(pairs: str, pivot: int, within: str) -> str:
+    option = "" if within == "document" else 'within="length"'
+    if pairs == "adjacent":
+        return f"AdjacentSwap({option})"
+    return f"PivotSwap({', '.join(part for part in (f'pivot={pivot}', option) if part)})"

@@ -1,0 +1,287 @@
+r"""How sure a swap experiment will be, before it is made.
+
+Swapping positions a < b shows the document that usually stands at a (relevance gamma_a) at b, and
+the other way round. With r(i@k) the click rate of the document of place i at position k,
+
+    log theta_b / theta_a = log [w_a r(a@b) + w_b r(b@b)] - log [w_a r(a@a) + w_b r(b@a)]
+
+where w = n_home n_away / (n_home + n_away), as `PivotSwap` and `AdjacentSwap` weigh them. Every
+rate is a mean of independent clicks, so the variance of each log-ratio follows from its derivatives
+by the rates. Where queries hardly come back, a part of the sessions finds nothing to be compared
+with (`Traffic.repeated`); their weight is lost, and their noise with it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray
+from untilt.bias.estimator import check_clicks
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts, position_counts
+from untilt.data.rates import ClickRates
+from untilt.errors import DepthError, OptionError
+
+# What a plan must know about the readers: click rates, how much they differ, who comes back.
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """Sessions as they are today, position by position.
+
+    Parameters
+    ----------
+    click_rate : (K,) c_k, clicks per impression at k
+    second_moment : (K,) mean of p^2 over what stands at k, p the click probability of one
+        (query, document) there; c_k^2 where nothing is known about how much they differ
+    reach : (K,) share of the sessions whose list reaches k
+    clicks_per_session : over all positions, also those below K
+    query_share, queries : (different shares,) of the sessions, and how many queries have each of
+        them; None where sessions are not told by query
+    new_queries : share of the sessions whose query was not seen before and never will be again
+    """
+
+    click_rate: FloatArray
+    second_moment: FloatArray
+    reach: FloatArray
+    clicks_per_session: float
+    query_share: FloatArray | None = None
+    queries: IntArray | None = None
+    new_queries: float = 0.0
+
+    @property
+    def depth(self) -> int:
+        """The lowest position."""
+        return len(self.click_rate)
+
+    def alike(self) -> "Traffic":
+        """The same, with all that stands at a position taken as equally relevant.
+
+        Where lists are compared by length alone, differences between queries are noise like any
+        other: the variance of a click is then c (1 - c).
+        """
+        c = self.click_rate
+        return Traffic(c, c**2, self.reach, self.clicks_per_session)
+
+    def repeated(self, sessions: float) -> float:
+        """Of so many sessions, the share whose query another one of them asked before.
+
+        The first session of each query has nothing to be compared with: of n sessions of a query,
+        a share s of them swapped, Mantel and Haenszel's weight is (n - 1) s (1 - s) on average.
+        """
+        if self.query_share is None or self.queries is None:
+            return 1.0
+        expected = sessions * (1 - self.new_queries) * self.query_share
+        distinct = float(-np.expm1(-expected) @ self.queries)
+        # Not 0: plans divide by it, and then ask for more sessions than there are.
+        return max(1e-12, 1 - self.new_queries - distinct / sessions)
+
+
+def traffic_of(clicks: Any, depth: int | None) -> Traffic:
+    """From a log, or from click rates by position."""
+    if isinstance(clicks, ClickLog):
+        return _from_log(clicks, depth)
+    rates = _numbers(clicks)
+    if rates.ndim != 1 or len(rates) < 2 or not np.all((rates > 0) & (rates < 1)):
+        raise OptionError(
+            "clicks must be a ClickLog, or the click rates of positions 1, 2, ..., each between 0 "
+            f"and 1 and at least two of them. Got {_shown(clicks)}."
+        )
+    _check_depth(depth, len(rates))
+    total, rates = float(rates.sum()), rates[:depth]
+    return Traffic(rates, rates**2, np.ones(len(rates)), total)
+
+
+def _numbers(clicks: Any) -> FloatArray:
+    try:
+        return np.asarray(clicks.rate if isinstance(clicks, ClickRates) else clicks, np.float64)
+    except (TypeError, ValueError):
+        return np.empty(0)
+
+
+def _from_log(log: ClickLog, depth: int | None) -> Traffic:
+    check_clicks(log, "plan_swaps")
+    _check_depth(depth, log.depth)
+    total = float(np.dot(log.label, log.row_count)) / log.n_sessions
+    cells = position_counts(log.top(log.depth if depth is None else depth))
+    shown, clicked = cells.by_position(cells.impressions), cells.by_position(cells.clicks)
+    empty = np.flatnonzero(clicked == 0)
+    if len(empty):
+        k = int(empty[0]) + 1
+        raise OptionError(
+            f"nobody clicked at position {k} in this log, so no number of sessions can be "
+            f"promised for it. Plan fewer positions: depth={k - 1}."
+        )
+    asked, queries = np.unique(np.bincount(log.query, weights=log.sessions), return_counts=True)
+    asked, queries = asked[asked > 0], queries[asked > 0]
+    return Traffic(
+        click_rate=clicked / shown,
+        second_moment=_second_moment(cells),
+        reach=_reach(log, cells.depth),
+        clicks_per_session=total,
+        query_share=asked / log.n_sessions,
+        queries=queries,
+        # Good and Turing: what was never seen is as frequent as what was seen once.
+        new_queries=float(queries[asked == 1].sum() / log.n_sessions),
+    )
+
+
+def _second_moment(cells: PositionCounts) -> FloatArray:
+    """(K,) mean of p^2 over impressions, without the noise of click counts.
+
+    c (c - 1) / (n (n - 1)) is unbiased for p^2 of a cell with n >= 2; it can hardly be below the
+    square of the mean, and never is taken so.
+    """
+    n, c = cells.impressions, cells.clicks
+    used = n >= 2
+    square = np.where(used, c * (c - 1) / np.maximum(n - 1, 1), 0.0)  # n times the estimate
+    weight = cells.by_position(np.where(used, n, 0.0))
+    mean = cells.by_position(square) / np.maximum(weight, 1)
+    rate = cells.by_position(c) / cells.by_position(n)
+    return np.clip(mean, rate**2, rate)
+
+
+def _reach(log: ClickLog, depth: int) -> FloatArray:
+    """(K,) share of the sessions whose list reaches k."""
+    filled = ragged.lengths(log.indptr) > 0
+    lowest = np.zeros(log.n_lists, dtype=np.int64)
+    lowest[filled] = log.position[log.indptr[1:][filled] - 1]
+    sessions = np.bincount(np.minimum(lowest, depth), weights=log.sessions, minlength=depth + 1)
+    return sessions[::-1].cumsum()[::-1][1:] / log.n_sessions
+
+
+def _check_depth(depth: int | None, deepest: int) -> None:
+    if depth is not None and not 2 <= depth <= deepest:
+        raise DepthError(
+            f"depth must be one of the positions 2..{deepest} that click rates are known for. "
+            f"Got {depth} instead."
+        )
+
+
+def _shown(clicks: Any) -> str:
+    many = isinstance(clicks, Sequence | np.ndarray) and len(clicks) > 8
+    return f"{type(clicks).__name__} of {len(clicks)}" if many else repr(clicks)
+
+
+# Click noise is taken as at least this share of the click rate: an estimate of how much documents
+# differ, scaled up by a guess of the examination, must not promise certainty.
+LEAST_NOISE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Pairs of positions that are swapped, and the way from position 1 to each position.
+
+    Parameters
+    ----------
+    pairs : (upper, lower) of each swap
+    serves : the position that each swap adds to the curve
+    path : (K, pairs) log theta_k / theta_1 as a signed sum of the pairs' log theta_b / theta_a
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    serves: tuple[int, ...]
+    path: FloatArray
+
+
+def pivot_design(pivot: int, depth: int) -> Design:
+    """All positions against one."""
+    others = [k for k in range(1, depth + 1) if k != pivot]
+    path = np.zeros((depth, len(others)))
+    for p, k in enumerate(others):
+        path[k - 1, p] = 1 if k > pivot else -1
+    path -= path[0]
+    pairs = tuple((min(k, pivot), max(k, pivot)) for k in others)
+    return Design(pairs, tuple(pivot if k == 1 else k for k in others), path)
+
+
+def adjacent_design(depth: int) -> Design:
+    """Each position against the next."""
+    path = np.tril(np.ones((depth, depth - 1)), -1)
+    pairs = tuple((k, k + 1) for k in range(1, depth))
+    return Design(pairs, tuple(range(2, depth + 1)), path)
+
+
+def moved_rate(traffic: Traffic, theta: FloatArray) -> FloatArray:
+    """(K, K) entry [i, k]: click rate at k of what usually stands at i, c_i theta_k / theta_i."""
+    return traffic.click_rate[:, None] * theta / theta[:, None]
+
+
+def click_noise(traffic: Traffic, theta: FloatArray) -> FloatArray:
+    """(K, K) variance of one click at k on what usually stands at i, given its own relevance."""
+    rate = moved_rate(traffic, theta)
+    noise = rate - traffic.second_moment[:, None] * (theta / theta[:, None]) ** 2
+    return np.maximum(noise, LEAST_NOISE * rate)
+
+
+def allocation(design: Design, traffic: Traffic, theta: FloatArray) -> FloatArray:
+    """(pairs,) shares of the swapped sessions that need the fewest of them in all.
+
+    With u_p the variance that one session of pair p leaves, the sum of u_p / n_p over each path
+    must not exceed a limit. A pair of its own path needs n_p in proportion to u_p; along one path
+    n_p in proportion to sqrt(u_p); where one pair lies on all paths (a pivot that is not position
+    1), it is weighed against the sum of all others.
+    """
+    u = np.array([_swap_variance(pair, traffic, theta) for pair in design.pairs])
+    on_paths = np.count_nonzero(design.path, axis=0)
+    if np.all(on_paths == 1):
+        need = u
+    elif len(np.unique(on_paths)) == len(on_paths):
+        need = np.sqrt(u)
+    else:
+        shared = on_paths > 1
+        rest = u[~shared].sum()
+        need = np.where(shared, np.sqrt(u * rest), u)
+    reach = traffic.reach[[lower - 1 for _, lower in design.pairs]]
+    return (need / reach) / (need / reach).sum()
+
+
+def log_variance(
+    design: Design,
+    traffic: Traffic,
+    theta: FloatArray,
+    drawn: FloatArray,
+    *,
+    share: float,
+    sessions: float,
+) -> FloatArray:
+    """(K,) variance of log theta_k / theta_1 after so many sessions.
+
+    A session draws pair p with probability share * drawn[p], and shows it where its list reaches
+    that far.
+    """
+    noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
+    reach = traffic.reach * sessions
+    untouched = reach[:, None] - _touched(design, reach, share * drawn)
+    home, away = np.zeros((len(design.pairs), traffic.depth)), np.zeros(len(design.pairs))
+    for p, (a, b) in enumerate(design.pairs):
+        i, j = a - 1, b - 1
+        s, n = share * drawn[p] * reach[j], untouched[j, [i, j]]
+        w = s * n / (s + n)
+        # Of the weight a share e is left, and so of the squares that noise is multiplied by.
+        e = np.array([traffic.repeated(s + n_home) for n_home in n])
+        above, below = (e * w) @ rate[[i, j], i], (e * w) @ rate[[i, j], j]
+        home[p, i], home[p, j] = np.sqrt(e) * w * [-1 / above, 1 / below]
+        away[p] = e * w**2 @ [noise[i, j] / below**2, noise[j, i] / above**2] / s
+    # Untouched places serve several pairs, so their parts are added before they are squared.
+    at_home = (design.path @ home) ** 2 @ (np.diag(noise) / np.diag(untouched))
+    return at_home + design.path**2 @ away
+
+
+def _touched(design: Design, reach: FloatArray, probability: FloatArray) -> FloatArray:
+    """(K, K) entry [j, i]: sessions whose list reaches j and in which i takes part in a swap."""
+    touched = np.zeros((len(reach), len(reach)))
+    for (a, b), chance in zip(design.pairs, probability, strict=True):
+        touched[:, [a - 1, b - 1]] += chance * np.minimum(reach, reach[b - 1])[:, None]
+    return touched
+
+
+def _swap_variance(pair: tuple[int, int], traffic: Traffic, theta: FloatArray) -> float:
+    """What one swapped session leaves, where untouched ones abound."""
+    i, j = pair[0] - 1, pair[1] - 1
+    noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
+    above, below = rate[i, i] + rate[j, i], rate[i, j] + rate[j, j]
+    return float(noise[i, j] / below**2 + noise[j, i] / above**2)

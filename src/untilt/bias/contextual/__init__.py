@@ -1,0 +1,1 @@
+"""Position bias that depends on the query or session."""

@@ -1,0 +1,292 @@
+"""Curves of examination that depend on the context, and what can be asked of them."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from untilt._core.arrays import FloatArray, IntArray
+from untilt.bias.contextual.evidence import contexts_of
+from untilt.bias.curve import PositionBias
+from untilt.bias.curve_tools import from_log_ratios
+from untilt.bias.harvesting.pairs import Doubt, larger
+from untilt.data.clicklog import ClickLog
+from untilt.errors import DepthError, OptionError, ShapeError
+from untilt.networks.mlp import Network, normalised
+
+# Over contexts only ratios can be averaged: clicks do not tell whether some people look at
+# position 1 more than others.
+SAME_TOP = "for averages over contexts: position 1 is examined alike in all of them"
+
+
+@dataclass(frozen=True)
+class ContextGroup:
+    """Sessions whose contexts have much the same curve: their log, and their mean curve."""
+
+    log: ClickLog
+    bias: PositionBias
+
+    def __repr__(self) -> str:
+        return f"ContextGroup({self.log.n_sessions:,} sessions)\n{self.bias!r}"
+
+
+@dataclass(frozen=True)
+class ContextTest:
+    """Wald's test of the hypothesis that no context changes the curve."""
+
+    chi_square: float
+    degrees_of_freedom: int
+    p_value: float
+
+    def __repr__(self) -> str:
+        return (
+            f"ContextTest(chi-square {self.chi_square:.1f} on {self.degrees_of_freedom} degrees "
+            f"of freedom, p {self.p_value:.2g})"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ContextualCurve:
+    """theta_k(x) / theta_1(x): examination relative to position 1, for every context x.
+
+    Parameters
+    ----------
+    contexts : (contexts, d) those of the log, each once; sessions : (contexts,) how often
+    depth : the lowest position, K
+    method, assumes, status, level : as in `PositionBias`
+    """
+
+    contexts: FloatArray
+    sessions: FloatArray
+    depth: int
+    method: str
+    assumes: tuple[str, ...]
+    status: str
+    level: float
+
+    def at(self, position: IntArray | int, context: Any) -> Any:
+        """theta_k(x) / theta_1(x), one number for each position and row of context.
+
+        One position with one context (d,), or arrays of equal length: positions (n,) and contexts
+        (n, d); a single one of either goes with all of the other.
+        """
+        k = np.asarray(position, dtype=np.int64)
+        if k.size and (k.min() < 1 or k.max() > self.depth):
+            raise DepthError(
+                f"positions 1..{self.depth} have an examination estimate. "
+                f"Got {k.min()} to {k.max()}. Cut the log with log.top({self.depth})."
+            )
+        single = np.ndim(context) < 2
+        theta = np.exp(self.log_ratios(self._rows(context)))
+        if single:
+            return theta[0][k - 1]
+        return theta[np.arange(len(theta)), np.broadcast_to(k - 1, len(theta))]
+
+    def curve(self, context: Any) -> PositionBias:
+        """The curve of one context, with its intervals."""
+        rows = self._rows(context)
+        if len(rows) != 1:
+            raise ShapeError(
+                f"curve(context) is the curve of one context. Got {len(rows)} rows instead; "
+                "at(position, context) takes many, average() sums them up."
+            )
+        return self._bias(rows, np.ones(1), self.assumes)
+
+    def average(self) -> PositionBias:
+        """The mean of theta_k(x) / theta_1(x) over the sessions of the log."""
+        return self._bias(self.contexts, self.sessions, (*self.assumes, SAME_TOP))
+
+    def groups(
+        self, log: ClickLog, context: Any, *, n_groups: int = 3, per: str = "query"
+    ) -> tuple[ContextGroup, ...]:
+        """Split a log where curves differ most: steepest first, groups of about equal sessions.
+
+        Contexts are ordered by the mean of log theta_k(x) over positions. Weight and train, or
+        evaluate, each group by its own curve; see docs/estimators/contextual.md.
+        """
+        if n_groups < 1:
+            raise OptionError(f"n_groups must be at least 1. Got {n_groups} instead.")
+        found = contexts_of(log, context, per=per)
+        rows = self._rows(found.values)
+        steepness = self.log_ratios(rows).mean(axis=1)
+        order = np.argsort(steepness, kind="stable")
+        before = np.cumsum(found.sessions[order]) - found.sessions[order] / 2
+        group = np.empty(len(order), dtype=np.int64)
+        group[order] = np.minimum(n_groups * before / found.sessions.sum(), n_groups - 1)
+        made = []
+        for g in np.unique(group):
+            mine = group == g
+            lists = np.flatnonzero(mine[found.of_list])
+            assumes = (*self.assumes, SAME_TOP)
+            bias = self._bias(rows[mine], found.sessions[mine], assumes)
+            made.append(ContextGroup(log.take(lists), bias))
+        return tuple(made)
+
+    @abstractmethod
+    def log_ratios(self, contexts: FloatArray) -> FloatArray:
+        """(n, K) log(theta_k(x) / theta_1(x)) of contexts (n, d)."""
+
+    @abstractmethod
+    def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Doubt:
+        """Covariance (K, K) of the log of the weighted mean of theta_k(x) over these contexts."""
+
+    def _bias(
+        self, contexts: FloatArray, weight: FloatArray, assumes: tuple[str, ...]
+    ) -> PositionBias:
+        share = weight / weight.sum()
+        z = np.log(share @ np.exp(self.log_ratios(contexts)))
+        doubt = self._doubt(contexts, share)
+        return from_log_ratios(
+            z,
+            doubt.covariance,
+            level=self.level,
+            method=self.method,
+            assumes=assumes,
+            status=f"{self.status}; {doubt.rule}",
+        )
+
+    def _rows(self, context: Any) -> FloatArray:
+        rows = np.asarray(context, dtype=np.float64)
+        rows = rows.reshape(1, -1) if rows.ndim < 2 else rows
+        d = self.contexts.shape[1]
+        if rows.ndim != 2 or rows.shape[1] != d:
+            raise ShapeError(
+                f"a context here is {d} numbers. Got an array of shape {np.shape(context)}."
+            )
+        if not np.all(np.isfinite(rows)):
+            raise OptionError("a context must be finite numbers. Fill in what is missing.")
+        return rows
+
+    def __repr__(self) -> str:
+        theta = np.exp(self.log_ratios(self.contexts))
+        average = self.average()
+        lines = [
+            f"ContextualCurve by {self.method}: {self.contexts.shape[1]} features of "
+            f"{len(self.contexts):,} contexts, relative to position 1 ({self.status})",
+            "       mean  [interval]        over 90% of the sessions",
+        ]
+        for k in range(self.depth):
+            low, high = _weighted_quantiles(theta[:, k], self.sessions, (0.05, 0.95))
+            interval = average.interval(k + 1)
+            lines.append(
+                f"  {k + 1:>3}  {average.examination[k]:.4f}  "
+                f"[{interval.low:.3f}, {interval.high:.3f}]    {low:.4f} to {high:.4f}"
+            )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearCurves(ContextualCurve):
+    """log(theta_k(x) / theta_1(x)) = B_k . (1, x), x normalised by `mean` and `scale`.
+
+    Parameters
+    ----------
+    B : (K, 1 + d), zeros for position 1
+    by_query, by_session : ((K-1)(1+d))^2 covariances of B, clustered and from session noise
+    n_queries : behind the clustered one
+    """
+
+    B: FloatArray
+    mean: FloatArray
+    scale: FloatArray
+    by_query: FloatArray
+    by_session: FloatArray
+    n_queries: int
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """(K, 1 + d) intercept and slopes by the context as it was given."""
+        slope = np.divide(
+            self.B[:, 1:], self.scale, out=np.zeros_like(self.B[:, 1:]), where=self._varies
+        )
+        return np.column_stack([self.B[:, 0] - slope @ self.mean, slope])
+
+    def context_test(self) -> ContextTest:
+        """Does the context change the curve at all? With the clustered errors of many queries."""
+        mine = np.zeros((self.depth - 1, self.B.shape[1]), dtype=bool)
+        mine[:, 1:] = self._varies
+        slopes = self.B[1:][mine]
+        n = self.n_queries
+        covariance = larger(self.by_query, n, self.by_session).covariance
+        covariance = covariance[np.ix_(mine.ravel(), mine.ravel())]
+        chi_square = float(slopes @ np.linalg.solve(covariance, slopes))
+        p_value = float(special.chdtrc(len(slopes), chi_square))
+        return ContextTest(chi_square, len(slopes), p_value)
+
+    def log_ratios(self, contexts: FloatArray) -> FloatArray:
+        """(n, K) log(theta_k(x) / theta_1(x)) of contexts (n, d)."""
+        return self._design(contexts) @ self.B.T
+
+    def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Doubt:
+        """By the delta method: d log mean_k / dB_k = sum w theta_k(x) (1, x) / mean_k."""
+        X = self._design(contexts)
+        theta = weight[:, None] * np.exp(X @ self.B.T)
+        rows = (theta / theta.sum(axis=0)).T @ X
+        return larger(
+            self._covariance(self.by_query, rows),
+            self.n_queries,
+            self._covariance(self.by_session, rows),
+        )
+
+    def _covariance(self, of_B: FloatArray, rows: FloatArray) -> FloatArray:
+        K1, p = self.depth - 1, rows.shape[1]
+        V = of_B.reshape(K1, p, K1, p)
+        z = np.zeros((self.depth, self.depth))
+        z[1:, 1:] = np.einsum("ki,kilj,lj->kl", rows[1:], V, rows[1:])
+        return z
+
+    @property
+    def _varies(self) -> Any:
+        return self.scale > 0
+
+    def _design(self, contexts: FloatArray) -> FloatArray:
+        return design_of(contexts, self.mean, self.scale)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkCurves(ContextualCurve):
+    """log(theta_k(x) / theta_1(x)) = f_k(x) - f_1(x) with f a small network.
+
+    Parameters
+    ----------
+    network : contexts to K numbers
+    members : networks of bootstrap samples of the queries, for the errors; none where not asked for
+    """
+
+    network: Network
+    members: tuple[Network, ...]
+
+    def log_ratios(self, contexts: FloatArray) -> FloatArray:
+        """(n, K) log(theta_k(x) / theta_1(x)) of contexts (n, d)."""
+        return _relative(self.network, contexts)
+
+    def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Doubt:
+        if not self.members:
+            unknown = np.full((self.depth, self.depth), np.nan)
+            unknown[0, :] = unknown[:, 0] = 0.0
+            return Doubt(unknown, "errors not known: n_bootstrap=20 refits would tell")
+        each = [np.log(weight @ np.exp(_relative(member, contexts))) for member in self.members]
+        n = len(self.members)
+        return Doubt(np.cov(each, rowvar=False), f"errors from {n} bootstrap samples of queries")
+
+
+def design_of(contexts: FloatArray, mean: FloatArray, scale: FloatArray) -> FloatArray:
+    """(n, 1 + d) rows (1, x), x normalised; a context feature that never varies is 0."""
+    x = normalised(contexts, mean, scale, dtype=np.float64)
+    return np.column_stack([np.ones(len(x)), x])
+
+
+def _relative(network: Network, contexts: FloatArray) -> FloatArray:
+    f = network.forward(contexts)
+    return f - f[:, :1]
+
+
+def _weighted_quantiles(
+    values: FloatArray, weight: FloatArray, shares: tuple[float, ...]
+) -> FloatArray:
+    order = np.argsort(values)
+    reached = np.cumsum(weight[order]) / weight.sum()
+    place = np.minimum(np.searchsorted(reached, shares), len(values) - 1)
+    return values[order][place]

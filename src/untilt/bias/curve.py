@@ -1,0 +1,360 @@
+"""What is known about position bias: a curve, its doubt, and what it rests on."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray, IntArray, frozen
+from untilt._core.files import replacing
+from untilt._core.statistics import Interval, normal_quantile
+from untilt.errors import DepthError, FileFormatError, OptionError, ShapeError, UntiltError
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from untilt.bias.curve_tools import BiasComparison
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PositionBias:
+    """Examination probability by position, with standard errors and where they come from.
+
+    P(click at k) = theta_k gamma under the position-based model; with trust bias
+    P(click at k) = theta_k (eps+_k gamma + eps-_k (1 - gamma)).
+
+    Parameters
+    ----------
+    examination : (K,) theta_1..theta_K, all above 0
+    std_error : (K,) or None where the curve is taken as known
+    covariance : (K, K) or None; lets users of the curve carry its doubt on
+    eps_plus, eps_minus : (K,) click probability of an examined relevant / irrelevant document
+    relative : True where only ratios to position 1 are known. Clicks alone never give more.
+    method, assumes, status : who made it, what must be true, how the fit ended
+    level : of the intervals
+    low, high : (K,) ends of the intervals; normal ones where only `std_error` is given
+    eta, eta_std_error : of the power law theta_k = (1/k)^eta, where one was fitted
+    """
+
+    examination: FloatArray
+    std_error: FloatArray | None = None
+    covariance: FloatArray | None = None
+    eps_plus: FloatArray | None = None
+    eps_minus: FloatArray | None = None
+    method: str = "given"
+    assumes: tuple[str, ...] = ()
+    status: str = "given"
+    relative: bool = True
+    level: float = 0.95
+    low: FloatArray | None = None
+    high: FloatArray | None = None
+    eta: float | None = None
+    eta_std_error: float | None = None
+
+    def __post_init__(self) -> None:
+        theta = self._checked_examination()
+        self._freeze_arrays(theta)
+        if self.covariance is not None and self.std_error is None:
+            object.__setattr__(self, "std_error", frozen(np.sqrt(np.diag(self.covariance))))
+        if self.std_error is not None and np.any(self.std_error < 0):
+            raise OptionError(f"std_error must not be negative. Got {self.std_error.min()}.")
+        if (self.low is None) != (self.high is None):
+            raise OptionError("an interval has two ends: give both low and high, or neither.")
+        if self.std_error is not None and self.low is None:
+            half = normal_quantile(self.level) * self.std_error
+            object.__setattr__(self, "low", frozen(np.maximum(theta - half, 0)))
+            object.__setattr__(self, "high", frozen(theta + half))
+
+    def _checked_examination(self) -> FloatArray:
+        theta = frozen(self.examination, np.float64)
+        if theta.ndim != 1 or len(theta) == 0:
+            raise ShapeError("examination must be a flat array with at least one position.")
+        if not np.all(np.isfinite(theta)) or np.any(theta <= 0):
+            worst = int(np.argmin(np.where(np.isfinite(theta), theta, -np.inf)))
+            raise OptionError(
+                f"examination must be above 0 everywhere. Got {theta[worst]} at position "
+                f"{worst + 1}. A position nobody examines cannot be corrected: cut the log."
+            )
+        object.__setattr__(self, "examination", theta)
+        return theta
+
+    def _freeze_arrays(self, theta: FloatArray) -> None:
+        for name, shape in (
+            ("std_error", theta.shape),
+            ("covariance", (len(theta), len(theta))),
+            ("eps_plus", theta.shape),
+            ("eps_minus", theta.shape),
+            ("low", theta.shape),
+            ("high", theta.shape),
+        ):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            value = frozen(value, np.float64)
+            if value.shape != shape:
+                raise ShapeError(f"{name} must have shape {shape}. Got {value.shape} instead.")
+            object.__setattr__(self, name, value)
+
+    @property
+    def depth(self) -> int:
+        """The lowest position the curve reaches."""
+        return len(self.examination)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the curve was given, without doubt of its own."""
+        return self.std_error is None
+
+    @property
+    def has_trust(self) -> bool:
+        """Whether click noise by position (eps+, eps-) is part of it."""
+        return self.eps_plus is not None and self.eps_minus is not None
+
+    def at(self, position: IntArray | int) -> Any:
+        """theta at these 1-based positions."""
+        return self.examination[self._index(position)]
+
+    def interval(self, position: int) -> Interval:
+        """The interval of theta at one position; a known curve has no width."""
+        k = self._index(position)
+        if self.low is None or self.high is None:
+            return Interval(self.examination[k], self.examination[k], self.level)
+        return Interval(float(self.low[k]), float(self.high[k]), self.level)
+
+    def _index(self, position: IntArray | int) -> Any:
+        place = np.asarray(position, dtype=np.int64)
+        if place.size and place.min() < 1:
+            raise DepthError(f"positions start at 1. Got {place.min()} instead.")
+        if place.size and place.max() > self.depth:
+            raise DepthError(
+                f"position {place.max()} has no examination estimate: {self.method} covers "
+                f"positions 1..{self.depth}. Cut the log with log.top({self.depth}) or estimate "
+                f"the bias on deeper pages."
+            )
+        return place - 1
+
+    def affine(self) -> tuple[FloatArray, FloatArray]:
+        """(alpha, beta) with E[click at k] = alpha_k gamma + beta_k.
+
+        alpha_k = theta_k (eps+_k - eps-_k), beta_k = theta_k eps-_k ([vardasbi2020affine]_);
+        without trust bias alpha = theta and beta = 0.
+        """
+        if self.eps_plus is None or self.eps_minus is None:
+            return self.examination, np.zeros_like(self.examination)
+        alpha = self.examination * (self.eps_plus - self.eps_minus)
+        return alpha, self.examination * self.eps_minus
+
+    def compare(self, other: "PositionBias", *, level: float = 0.95) -> "BiasComparison":
+        """Do two curves differ, and where? See `untilt.bias.curve_tools.compare`."""
+        from untilt.bias.curve_tools import compare
+
+        return compare(self, other, level=level)
+
+    def fit_power_law(self, *, depth: int | None = None) -> "PositionBias":
+        """The nearest power law (1/k)^eta, its `eta` and `eta_std_error`.
+
+        With `depth` it reaches that far: a power law may be continued, an estimate may not. See
+        `untilt.bias.curve_tools.fit_power_law`.
+        """
+        from untilt.bias.curve_tools import fit_power_law
+
+        return fit_power_law(self, depth=depth)
+
+    def smooth(self) -> "PositionBias":
+        """The nearest curve that never rises. See `untilt.bias.curve_tools.smooth`."""
+        from untilt.bias.curve_tools import smooth
+
+        return smooth(self)
+
+    def plot(
+        self,
+        others: "Mapping[str, PositionBias] | None" = None,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+    ) -> "alt.LayerChart":
+        """An Altair chart of the curve (by `name`) with its band, beside other curves by name."""
+
+        return plot({name or self.method: self, **(others or {})}, title=title)
+
+    def to_json(self) -> str:
+        """This bias as JSON text, exact to the last bit."""
+
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> "PositionBias":
+        """The bias that `to_json` wrote."""
+
+        return from_json(text)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write this bias to a JSON file, whole or not at all."""
+        with replacing(path) as temporary:
+            temporary.write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "PositionBias":
+        """Read a bias that `save` wrote."""
+
+        data = Path(path).read_bytes()
+        return from_json(data.decode("utf-8", errors="replace"), where=str(path))
+
+    def __repr__(self) -> str:
+        scale = "relative to position 1" if self.relative else "absolute"
+        lines = [f"PositionBias by {self.method}, {scale} ({self.status})"]
+        for k, theta in enumerate(self.examination, start=1):
+            doubt = ""
+            if self.low is not None and self.high is not None:
+                doubt = f"  [{self.low[k - 1]:.3f}, {self.high[k - 1]:.3f}]"
+            trust = ""
+            if self.eps_plus is not None and self.eps_minus is not None:
+                trust = f"  eps+ {self.eps_plus[k - 1]:.3f}  eps- {self.eps_minus[k - 1]:.3f}"
+            lines.append(f"  {k:>3}  {theta:.4f}{doubt}{trust}")
+        return "\n".join(lines)
+
+
+# A `PositionBias` as JSON: for a file that people can read, and inside a saved ranker.
+
+KIND = "untilt position bias"
+VERSION = 1
+
+
+def to_fields(bias: PositionBias) -> dict[str, Any]:
+    """The fields as JSON values, arrays as lists; those that are None are left out."""
+    values = {field.name: getattr(bias, field.name) for field in fields(bias)}
+    return {name: _plain(value) for name, value in values.items() if value is not None}
+
+
+def from_fields(values: dict[str, Any]) -> PositionBias:
+    """The bias with these fields; raises `FileFormatError` where they cannot be one."""
+    known = {field.name for field in fields(PositionBias)}
+    if not isinstance(values, dict) or "examination" not in values:
+        raise FileFormatError("a position bias must have the field 'examination'. It is missing.")
+    if unknown := sorted(set(values) - known):
+        raise FileFormatError(
+            f"a position bias has no field {unknown[0]!r}. Upgrade untilt if a newer one wrote it."
+        )
+    try:
+        return PositionBias(**{name: _restored(name, value) for name, value in values.items()})
+    except (UntiltError, TypeError, ValueError) as error:
+        raise FileFormatError(f"this is no position bias: {error}") from error
+
+
+def to_json(bias: PositionBias) -> str:
+    """JSON text with the kind and the version of the format."""
+    header = {"kind": KIND, "version": VERSION}
+    return json.dumps({**header, **to_fields(bias)}, indent=1, allow_nan=False) + "\n"
+
+
+def from_json(text: str, *, where: str = "this text") -> PositionBias:
+    """The bias that `to_json` wrote; `where` names the source in errors."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(
+            f"{where} is no JSON ({error}): it is damaged, cut short or something else. "
+            "Write it again with bias.save(path)."
+        ) from error
+    if not isinstance(values, dict) or values.pop("kind", None) != KIND:
+        raise FileFormatError(
+            f'{where} is JSON, but no position bias of untilt: it lacks \'"kind": "{KIND}"\'. '
+            "A curve of your own goes into ut.KnownBias([...])."
+        )
+    version = values.pop("version", None)
+    if not isinstance(version, int) or version > VERSION:
+        raise FileFormatError(
+            f"{where} has version {version} of the format; this untilt reads up to {VERSION}. "
+            "Upgrade untilt."
+        )
+    try:
+        return from_fields(values)
+    except FileFormatError as error:
+        raise FileFormatError(f"{where}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [_plain(entry) for entry in value.tolist()]
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no nan and no infinity
+    return value
+
+
+# Everything else is an array of numbers.
+_TYPES: dict[str, type] = {
+    "method": str, "status": str, "assumes": list, "relative": bool, "level": float,
+    "eta": float, "eta_std_error": float,
+}  # fmt: skip
+
+
+def _restored(name: str, value: Any) -> Any:
+    if name not in _TYPES:
+        return np.array(value, dtype=float)  # reads "nan" and "inf" too
+    if not isinstance(value, _TYPES[name]):
+        raise FileFormatError(f"{name} must be {_TYPES[name].__name__}. Got {value!r} instead.")
+    return tuple(map(str, value)) if isinstance(value, list) else value
+
+
+# A picture of position bias: curves over positions, each with the band of its interval.
+
+# Okabe and Ito's colours without the yellow: told apart by people with any colour blindness.
+PALETTE = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
+
+
+def plot(curves: Mapping[str, PositionBias], *, title: str | None = None) -> "alt.LayerChart":
+    """Curves by name. Save it with `chart.save("bias.html")`, or .png, .svg."""
+    import altair as alt
+
+    if len(curves) > len(PALETTE):
+        raise OptionError(
+            f"a chart tells at most {len(PALETTE)} curves apart. Got {len(curves)}: draw several."
+        )
+    scale = alt.Scale(domain=list(curves), range=list(PALETTE[: len(curves)]))
+    legend = alt.Legend(orient="top", labelLimit=400, symbolOpacity=1) if len(curves) > 1 else None
+    colour = alt.Color("curve:N", title=None, scale=scale, legend=legend)
+    x = alt.X("position:Q", title="position", axis=alt.Axis(tickMinStep=1, grid=False))
+    base = alt.Chart(alt.Data(values=_rows(curves))).encode(x=x, color=colour)
+    y = alt.Y("examination:Q", title=_scale_of(curves), scale=alt.Scale(zero=True))
+    tip = [alt.Tooltip("curve:N"), alt.Tooltip("position:Q")]
+    tip += [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("examination", "low", "high")]
+    layers = alt.layer(
+        base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title=_scale_of(curves)), y2="high:Q"),
+        base.mark_line(strokeWidth=2).encode(y=y),
+        base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=tip),
+    )
+    heading = alt.TitleParams(
+        title or "Examination by position", subtitle=_subtitle(curves), anchor="start"
+    )
+    return layers.properties(title=heading, width=560, height=320, background="white")
+
+
+def _rows(curves: Mapping[str, PositionBias]) -> list[dict[str, Any]]:
+    return [
+        {
+            "curve": name,
+            "position": k,
+            "examination": float(bias.examination[k - 1]),
+            "low": bias.interval(k).low,
+            "high": bias.interval(k).high,
+        }
+        for name, bias in curves.items()
+        for k in range(1, bias.depth + 1)
+    ]
+
+
+def _scale_of(curves: Mapping[str, PositionBias]) -> str:
+    relative = any(bias.relative for bias in curves.values())
+    return "examination, relative to position 1" if relative else "examination"
+
+
+def _subtitle(curves: Mapping[str, PositionBias]) -> str:
+    levels = {bias.level for bias in curves.values() if not bias.is_known}
+    return ", ".join(f"band: {level:.0%} interval" for level in sorted(levels))

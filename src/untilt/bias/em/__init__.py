@@ -1,0 +1,1 @@
+"""Position bias and relevance learned together, by expectation maximisation."""

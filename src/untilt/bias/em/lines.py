@@ -1,0 +1,244 @@
+r"""Straight lines of clicks on relevance: P(click at k) = alpha_k gamma_d + beta_k.
+
+Without trust bias beta = 0 and alpha = theta. With gamma given, each position's line is a concave
+problem of its own.
+"""
+
+from dataclasses import dataclass
+
+import numba as nb
+import numpy as np
+
+from untilt._core.arrays import BoolArray, FloatArray, IntArray
+from untilt.bias.em.documents import FLOOR
+from untilt.bias.harvesting.pairs import Doubt, larger
+from untilt.data.counts import PositionCounts
+from untilt.errors import IdentifiabilityError
+
+# p is kept this far from 0 and 1, so that one impossible click cannot decide a line.
+EDGE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """alpha, beta (K,) and gamma (documents of the cells,)."""
+
+    alpha: FloatArray
+    beta: FloatArray
+    gamma: FloatArray
+
+
+def fit_lines(
+    cells: PositionCounts,
+    gamma: FloatArray,
+    alpha: FloatArray,
+    beta: FloatArray,
+    *,
+    level: bool,
+    steps: int,
+    tolerance: float = 0.0,
+) -> tuple[FloatArray, FloatArray, float]:
+    """(alpha, beta, log-likelihood) after Newton steps at each position, gamma as given.
+
+    The likelihood is concave in (alpha_k, beta_k). Steps that do not raise it are halved, position
+    by position. Without `level`, beta stays as it is. Ends early when a step gains less than
+    `tolerance`.
+    """
+    here = _line_sums(cells, gamma, alpha, beta)
+    for _ in range(steps):
+        d_alpha, d_beta = _newton(here, level=level)
+        size = np.ones(len(alpha))
+        for _ in range(30):
+            new_alpha, new_beta = alpha + size * d_alpha, beta + size * d_beta
+            new = _line_sums(cells, gamma, np.maximum(new_alpha, FLOOR), new_beta)
+            worse = new.value < here.value
+            if not worse.any():
+                break
+            size[worse] = np.where(size[worse] < 1e-6, 0.0, size[worse] / 2)
+        gain = float(np.sum(new.value) - np.sum(here.value))
+        alpha, beta, here = np.maximum(new_alpha, FLOOR), new_beta, new
+        if gain <= tolerance:
+            break
+    return alpha, beta, float(np.sum(here.value))
+
+
+@dataclass(frozen=True, eq=False)
+class _LineSums:
+    """Per position: scores, information and log-likelihood of (alpha_k, beta_k)."""
+
+    s_alpha: FloatArray
+    s_beta: FloatArray
+    aa: FloatArray
+    ab: FloatArray
+    bb: FloatArray
+    value: FloatArray
+
+
+def _line_sums(
+    cells: PositionCounts, gamma: FloatArray, alpha: FloatArray, beta: FloatArray
+) -> _LineSums:
+    table = _sum_lines(
+        cells.indptr, cells.position, cells.impressions, cells.clicks, gamma, alpha, beta
+    )
+    return _LineSums(*table)
+
+
+def _newton(sums: _LineSums, *, level: bool) -> tuple[FloatArray, FloatArray]:
+    """Fisher scoring steps of all positions; none where there is no information."""
+    if not level:
+        return sums.s_alpha / np.maximum(sums.aa, 1e-300), np.zeros_like(sums.s_alpha)
+    centre = sums.ab / np.maximum(sums.bb, 1e-300)
+    # Where gamma hardly varies at a position the slope is unknown; it then stays nearly as it is.
+    spread = np.maximum(sums.aa - sums.ab * centre, 0) + 1e-6 * sums.aa
+    d_alpha = (sums.s_alpha - centre * sums.s_beta) / np.maximum(spread, 1e-300)
+    return d_alpha, sums.s_beta / np.maximum(sums.bb, 1e-300) - centre * d_alpha
+
+
+@nb.njit(cache=True)
+def _sum_lines(
+    indptr: IntArray,
+    position: IntArray,
+    impressions: FloatArray,
+    clicks: FloatArray,
+    gamma: FloatArray,
+    alpha: FloatArray,
+    beta: FloatArray,
+) -> FloatArray:
+    """(6, K): the rows of `_LineSums`."""
+    sums = np.zeros((6, len(alpha)))
+    for d in range(len(gamma)):
+        g = gamma[d]
+        for cell in range(indptr[d], indptr[d + 1]):
+            k, n, c = position[cell] - 1, impressions[cell], clicks[cell]
+            p = min(max(alpha[k] * g + beta[k], EDGE), 1 - EDGE)
+            s, w = (c - n * p) / (p * (1 - p)), n / (p * (1 - p))
+            sums[0, k] += s * g
+            sums[1, k] += s
+            sums[2, k] += w * g * g
+            sums[3, k] += w * g
+            sums[4, k] += w
+            sums[5, k] += c * np.log(p) + (n - c) * np.log1p(-p)
+    return sums
+
+
+# How sure the curves are: errors of alpha and beta in P(click) = alpha_k gamma_d + beta_k.
+#
+# The relevance of each document is a nuisance: estimated with the curves, it takes information from
+# them. With the score s = (c - n p) / (p (1 - p)) and the weight w = n / (p (1 - p)) of a cell, the
+# information about the curves that is left is
+#
+#     J = sum_cells w x x' - sum_documents h h' / sum w alpha^2,   h = sum over its cells w alpha x
+#
+# where x = (gamma, 1) are the derivatives of p by (alpha_k, beta_k), alpha its derivative by gamma.
+
+# p is kept this far from 0 and 1: a cell that fits without any doubt would decide everything.
+EDGE_CURVE_ERRORS = 1e-9
+# A document whose relevance stands at its bound is not estimated any more.
+AT_BOUND = 1e-5
+# Of the largest eigenvalue of the scaled information; below, a direction is not told by the clicks.
+LEAST_INFORMATION = 1e-10
+
+
+def doubt_of_lines(
+    cells: PositionCounts, lines: Lines, free: BoolArray, jacobian: FloatArray
+) -> Doubt:
+    """(m, m) covariance of m numbers that follow from the curves.
+
+    The larger of clustered by query and session noise, as `inference.larger` says.
+
+    Parameters
+    ----------
+    free : (2K,) which of alpha_1..alpha_K, beta_1..beta_K are estimated; the others are held, as
+        the scale of relevance, or 0 by the model
+    jacobian : (m, 2K) derivatives of the m numbers by (alpha, beta)
+    """
+    query = np.unique(cells.query, return_inverse=True)[1]
+    J, scores = information(cells, lines, query)
+    inverse = inverse_information(J[np.ix_(free, free)])
+    influence = scores[:, free] @ inverse @ jacobian[:, free].T
+    by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
+    return larger(influence.T @ influence, len(scores), by_session)
+
+
+def information(
+    cells: PositionCounts, lines: Lines, query: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """J (2K, 2K) and the score of each query (queries, 2K), gamma taken out of both."""
+    return _information(
+        cells.indptr,
+        cells.position,
+        cells.impressions,
+        cells.clicks,
+        query,
+        lines.alpha,
+        lines.beta,
+        lines.gamma,
+        is_estimated(lines.gamma),
+        int(query.max()) + 1,
+    )
+
+
+def is_estimated(gamma: FloatArray) -> BoolArray:
+    """Whether gamma is away from its bounds, where it takes no information from the curves."""
+    return (gamma > AT_BOUND) & (gamma < 1 - AT_BOUND)
+
+
+def inverse_information(J: FloatArray) -> FloatArray:
+    """J^-1, scaled to a unit diagonal first: alpha and beta differ by orders of magnitude."""
+    scale = np.sqrt(np.diag(J))
+    if len(J) and np.all(scale > 0):
+        values, vectors = np.linalg.eigh(J / np.outer(scale, scale))
+        if values[0] > LEAST_INFORMATION * values[-1]:
+            scaled = vectors / scale[:, None]
+            return (scaled / values) @ scaled.T
+    if len(J) == 0:
+        return J
+    raise IdentifiabilityError(
+        "the clicks cannot tell the curves apart: some positions share too few documents, or their "
+        "shared documents are all alike in relevance. Use RegressionEM, which needs less, or ask "
+        "for fewer positions: log.top(k)."
+    )
+
+
+@nb.njit(cache=True)
+def _information(
+    indptr: IntArray,
+    position: IntArray,
+    impressions: FloatArray,
+    clicks: FloatArray,
+    query: IntArray,
+    alpha: FloatArray,
+    beta: FloatArray,
+    gamma: FloatArray,
+    open_gamma: BoolArray,
+    n_queries: int,
+) -> tuple[FloatArray, FloatArray]:
+    depth = len(alpha)
+    J = np.zeros((2 * depth, 2 * depth))
+    scores = np.zeros((n_queries, 2 * depth))
+    h = np.zeros(2 * depth)
+    for d in range(len(gamma)):
+        g, q = gamma[d], query[d]
+        own, own_score = 0.0, 0.0
+        for cell in range(indptr[d], indptr[d + 1]):
+            k, n, c = position[cell] - 1, impressions[cell], clicks[cell]
+            p = min(max(alpha[k] * g + beta[k], EDGE_CURVE_ERRORS), 1 - EDGE_CURVE_ERRORS)
+            w = n / (p * (1 - p))
+            s = (c - n * p) / (p * (1 - p))
+            J[k, k] += w * g * g
+            J[k, depth + k] += w * g
+            J[depth + k, k] += w * g
+            J[depth + k, depth + k] += w
+            scores[q, k] += s * g
+            scores[q, depth + k] += s
+            h[k], h[depth + k] = w * alpha[k] * g, w * alpha[k]
+            own += w * alpha[k] ** 2
+            own_score += s * alpha[k]
+        if open_gamma[d] and own > 0:
+            for a in range(indptr[d], indptr[d + 1]):
+                for i in (position[a] - 1, depth + position[a] - 1):
+                    scores[q, i] -= h[i] * own_score / own
+                    for b in range(indptr[d], indptr[d + 1]):
+                        for j in (position[b] - 1, depth + position[b] - 1):
+                            J[i, j] -= h[i] * h[j] / own
+    return J, scores

@@ -1,0 +1,54 @@
+"""What every estimator of position bias shares: the constructor stores, `fit` checks and learns."""
+
+from abc import abstractmethod
+from typing import Self
+
+from sklearn.base import BaseEstimator
+
+from untilt._core.statistics import check_level
+from untilt.bias.curve import PositionBias
+from untilt.data.clicklog import ClickLog
+from untilt.errors import IdentifiabilityError, OptionError
+
+
+class BiasEstimator(BaseEstimator):
+    """Base of all estimators. The constructor only stores; `fit` sets `bias_`.
+
+    Sessions are used through sums over equal lists alone: a counted list and its repeated sessions
+    give the same result, and the order of lists plays no part.
+    """
+
+    bias_: PositionBias
+    level: float
+
+    def fit(self, log: ClickLog) -> Self:
+        """Estimate the bias of this log. Raises `IdentifiabilityError` where it cannot be had."""
+        check_clicks(log, type(self).__name__)
+        check_level(self.level)
+        self.bias_ = self._estimate(log)
+        return self
+
+    @abstractmethod
+    def _estimate(self, log: ClickLog) -> PositionBias:
+        """The bias of a checked log."""
+
+
+def check_clicks(log: ClickLog, method: str) -> None:
+    """Raise unless `log` is a click log with clicks (0 or 1), at least one of them."""
+    if not isinstance(log, ClickLog):
+        raise OptionError(
+            f"{method}.fit needs a ClickLog. Got {type(log).__name__} instead; "
+            "untilt.read_log makes one."
+        )
+    if not log.is_binary:
+        others = ", ".join(log.extra_labels) or "none"
+        raise OptionError(
+            f"{method} needs clicks, 0 or 1. The label {log.label_name!r} has other values. "
+            f"Choose a click column with log.with_label(name) (this log also has: {others}), or "
+            f"make one: log.with_label((log.label > 0).astype(float))."
+        )
+    if not log.label.any():
+        raise IdentifiabilityError(
+            f"nobody clicked in this log ({log.n_sessions:,} sessions): {method} has nothing to "
+            "learn from. Check which column holds the clicks."
+        )

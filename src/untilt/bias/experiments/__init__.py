@@ -1,0 +1,1 @@
+"""Position bias from experiments: shuffled tops and swapped documents."""

@@ -1,0 +1,119 @@
+"""Which lists were shuffled or swapped on purpose? The log's `ranker` says it.
+
+`simulate` writes "base", "shuffle" and "swap:2-5". Other logs have other names: estimators take a
+mapping from names, or a function of the name.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from untilt._core.arrays import BoolArray, IntArray
+from untilt.data.clicklog import ClickLog
+from untilt.errors import OptionError, did_you_mean
+
+BASE = "base"
+Swapped = tuple[int, int] | str | None
+Shuffled = str | Iterable[str] | Callable[[str], bool] | None
+SwapNames = Mapping[str, Swapped] | Callable[[str], Swapped] | None
+
+
+def swap_of(name: str) -> Swapped:
+    """(2, 5) of "swap:2-5", "base" of "base", None of any other name.
+
+    >>> swap_of("swap:2-5"), swap_of("base"), swap_of("production-1")
+    ((2, 5), 'base', None)
+    """
+    if name == BASE:
+        return BASE
+    found = re.fullmatch(r"swap:(\d+)-(\d+)", name)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def shuffled_lists(log: ClickLog, ranker: Shuffled) -> BoolArray:
+    """(lists,) whether each list was shuffled.
+
+    ranker : None takes names that begin with "shuffle"; else a name, several, or a function. A log
+        without rankers has a single one without a name: lambda name: True takes all its lists
+    """
+    if log.ranker is None and callable(ranker):
+        log = replace(log, ranker=np.zeros(log.n_lists, dtype=np.int32), ranker_names=("",))
+    names = _names(log)
+    if isinstance(ranker, str):
+        ranker = [ranker]
+    if ranker is None:
+        chosen = [name.startswith("shuffle") for name in names]
+    elif callable(ranker):
+        chosen = [bool(ranker(name)) for name in names]
+    else:
+        wanted = list(ranker)
+        _check_known(wanted, names)
+        chosen = [name in wanted for name in names]
+    mask = np.array(chosen, dtype=bool)[log.ranker]
+    if not mask.any():
+        raise OptionError(
+            f"no list is known to be shuffled. Rankers of this log: {_listed(names)}. "
+            'Say which of them shuffled: ranker="..." (a name, several, or a function of the name).'
+        )
+    return mask
+
+
+def swapped_lists(log: ClickLog, ranker: SwapNames) -> tuple[BoolArray, IntArray]:
+    """(lists,) whether a list is part of the experiment, and its (lists, 2) swapped positions.
+
+    ranker : None reads names with `swap_of`; else a mapping or a function from a name to the two
+        positions, to "base" where nothing was swapped, or to None for lists outside the experiment
+    """
+    names = _names(log)
+    if isinstance(ranker, Mapping):
+        _check_known(list(ranker), names)
+        told = [ranker.get(name) for name in names]
+    else:
+        told = [(swap_of if ranker is None else ranker)(name) for name in names]
+    pairs = np.array(
+        [_pair(name, said) for name, said in zip(names, told, strict=True)], dtype=np.int64
+    )
+    part = np.array([said is not None for said in told])[log.ranker]
+    swapped = pairs[log.ranker]
+    if not np.any(part & (swapped[:, 1] > 0)):
+        raise OptionError(
+            f"no list is known to be swapped. Rankers of this log: {_listed(names)}. Swaps are "
+            'named "swap:2-5"; for other names give ranker={"name": (2, 5), "other": "base"}.'
+        )
+    return part, swapped
+
+
+def _pair(name: str, said: Swapped) -> tuple[int, int]:
+    if said is None or said == BASE:
+        return 0, 0
+    if isinstance(said, tuple) and len(said) == 2 and 1 <= min(said) < max(said):
+        return min(said), max(said)
+    raise OptionError(
+        f"ranker must tell two different positions from 1 on, 'base' or None. "
+        f"For {name!r} it told {said!r}."
+    )
+
+
+def _names(log: ClickLog) -> tuple[str, ...]:
+    if log.ranker is None:
+        raise OptionError(
+            "this log does not say which lists were changed on purpose. Read it with the column "
+            'that does: read_log(..., columns={"ranker": "the column"}).'
+        )
+    return log.ranker_names
+
+
+def _check_known(wanted: list[str], names: tuple[str, ...]) -> None:
+    for name in wanted:
+        if name not in names:
+            raise OptionError(
+                f"no list of this log was made by ranker {name!r}.{did_you_mean(name, names)} "
+                f"Its rankers: {_listed(names)}."
+            )
+
+
+def _listed(names: tuple[str, ...], most: int = 8) -> str:
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

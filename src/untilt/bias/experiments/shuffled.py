@@ -1,0 +1,176 @@
+"""Position bias from lists whose top was shuffled."""
+
+import numba as nb
+import numpy as np
+
+from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt.bias.curve import PositionBias
+from untilt.bias.curve_tools import from_log_ratios
+from untilt.bias.estimator import BiasEstimator
+from untilt.bias.experiments.recognise import Shuffled, shuffled_lists
+from untilt.bias.harvesting.harvesting import FEW_CLICKS, POSITION_BASED
+from untilt.bias.harvesting.pairs import Doubt, larger
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import position_counts
+from untilt.errors import DepthError, IdentifiabilityError
+
+# So many second looks at a place that always show the same document are no accident: a shuffle of
+# two documents does it once in 2^30 times.
+ENOUGH_REPEATS = 30
+
+
+class ShuffledTop(BiasEstimator):
+    r"""Click rate by position in shuffled lists (RandTop-n, [oosterhuis2020tutorial]_).
+
+        theta_k / theta_1 = clicks at k / clicks at 1,  over the lists that show both
+
+    In random order every document is as likely at k as at 1, so relevance averages out. Lists too
+    short to reach k are left out of both sums: short lists may be about other queries.
+
+    Needs neither repeated queries nor a model, but each shuffled session costs relevance at the
+    top. Without a shuffle this formula is the click rate by position, which is no position bias.
+
+    Parameters
+    ----------
+    top : the first `top` positions were shuffled. Where not given: all positions down to the first
+        whose document never changes although its queries are shown again and again
+    ranker : which lists were shuffled: a name of the log's `ranker`, several, or a function of the
+        name; `lambda name: True` takes all. Names that begin with "shuffle" where not given
+    level : of the intervals
+    """
+
+    def __init__(
+        self, top: int | None = None, *, ranker: Shuffled = None, level: float = 0.95
+    ) -> None:
+        self.top = top
+        self.ranker = ranker
+        self.level = level
+
+    def _estimate(self, log: ClickLog) -> PositionBias:
+        chosen = shuffled_lists(log, self.ranker)
+        shuffled = log if chosen.all() else log.take(chosen)
+        top = _checked_top(shuffled, self.top)
+        used = shuffled if top == shuffled.depth else shuffled.top(top)
+        at_k, at_first = _clicks(used.indptr, used.position, used.label, used.sessions, top)
+        _check_clicks(at_k, at_first)
+        doubt = _doubt(used, at_k, at_first)
+        return from_log_ratios(
+            np.log(at_k / at_first),
+            doubt.covariance,
+            level=self.level,
+            method="ShuffledTop",
+            assumes=(POSITION_BASED, f"the top {top} were in random order, all orders alike"),
+            status=f"{_evidence(used, at_k, log.depth)}; {doubt.rule}",
+        )
+
+
+def _checked_top(log: ClickLog, top: int | None) -> int:
+    fixed = _first_fixed(log)
+    if top is None:
+        top = log.depth if fixed is None else fixed - 1
+    elif not 1 <= top <= log.depth:
+        raise DepthError(
+            f"top must be one of the positions 1..{log.depth} of the shuffled lists. Got {top}."
+        )
+    if fixed is not None and fixed <= max(top, 1):
+        fix = f"Ask for ShuffledTop(top={fixed - 1}), or shuffle deeper."
+        if fixed == 1:
+            fix = "Say which lists were shuffled with ranker=..., or use AllPairs."
+        raise IdentifiabilityError(
+            f"position {fixed} was not shuffled: each query shows the same document there in all "
+            f"its sessions. {fix}"
+        )
+    return top
+
+
+def _first_fixed(log: ClickLog) -> int | None:
+    """The first position whose document never changes, though there was every chance to see it.
+
+    Where each query was shown once, nothing speaks against the shuffle, and it is believed.
+    """
+    cells = position_counts(log)
+    query = np.repeat(cells.query.astype(np.int64), np.diff(cells.indptr))
+    place, at = np.unique(query * (log.depth + 1) + cells.position, return_inverse=True)
+    sessions, documents = np.bincount(at, weights=cells.impressions), np.bincount(at)
+    position = place % (log.depth + 1) - 1
+    repeats = np.bincount(position, weights=sessions - 1, minlength=log.depth)
+    changes = np.bincount(position, weights=documents - 1, minlength=log.depth)
+    fixed = np.flatnonzero((repeats >= ENOUGH_REPEATS) & (changes == 0))
+    return int(fixed[0]) + 1 if len(fixed) else None
+
+
+def _check_clicks(at_k: FloatArray, at_first: FloatArray) -> None:
+    bad = np.flatnonzero((at_k == 0) | (at_first == 0))
+    if not len(bad):
+        return
+    k = int(bad[0]) + 1
+    raise IdentifiabilityError(
+        f"shuffled lists that show positions 1 and {k} have {at_first[k - 1]:.0f} clicks at 1 and "
+        f"{at_k[k - 1]:.0f} at {k}; a ratio needs both. Collect more shuffled sessions"
+        + (f", or ask for fewer positions: ShuffledTop(top={k - 1})." if k > 1 else ".")
+    )
+
+
+def _doubt(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Doubt:
+    """u_k = clicks at k / all clicks at k - clicks at 1 / all clicks at 1, of a query or a session.
+
+    Each has mean 0, so the covariance of log(at_k / at_first) is the sum of u u'.
+    """
+    order = np.argsort(log.query, kind="stable")
+    unit = log.query[order]
+    rows = (log.indptr, log.position, log.label, log.sessions, order, unit, at_k, at_first)
+    return larger(_scores(*rows, False), len(np.unique(unit)), _scores(*rows, True))
+
+
+def _evidence(log: ClickLog, at_k: FloatArray, depth: int) -> str:
+    text = f"{log.n_sessions:,} shuffled sessions, {at_k.sum():,.0f} clicks"
+    if depth > len(at_k):
+        text += f"; positions {len(at_k) + 1}..{depth} left out"
+    scarce = ", ".join(map(str, np.flatnonzero(at_k < FEW_CLICKS) + 1))
+    return text + (f"; under {FEW_CLICKS} clicks at position {scarce}" if scarce else "")
+
+
+@nb.njit(cache=True)
+def _clicks(
+    indptr: IntArray, position: IntArray, label: FloatArray, count: IntArray, depth: int
+) -> tuple[FloatArray, FloatArray]:
+    """Clicks at each k, and at 1, over the lists that show both."""
+    at_k, at_first = np.zeros(depth), np.zeros(depth)
+    for i in range(len(count)):
+        begin, end = indptr[i], indptr[i + 1]
+        if begin < end and position[begin] == 1:
+            for row in range(begin, end):
+                at_k[position[row] - 1] += count[i] * label[row]
+                at_first[position[row] - 1] += count[i] * label[begin]
+    return at_k, at_first
+
+
+@nb.njit(cache=True)
+def _scores(
+    indptr: IntArray,
+    position: IntArray,
+    label: FloatArray,
+    count: IntArray,
+    order: IntArray,
+    unit: AnyArray,
+    at_k: FloatArray,
+    at_first: FloatArray,
+    by_session: bool,
+) -> FloatArray:
+    depth = len(at_k)
+    M, u = np.zeros((depth, depth)), np.zeros(depth)
+    for n in range(len(order)):
+        i = order[n]
+        begin, end = indptr[i], indptr[i + 1]
+        sessions = 1.0 if by_session else float(count[i])
+        if begin < end and position[begin] == 1:
+            for row in range(begin, end):
+                k = position[row] - 1
+                u[k] += sessions * (label[row] / at_k[k] - label[begin] / at_first[k])
+        if by_session or n + 1 == len(order) or unit[n + 1] != unit[n]:
+            times = float(count[i]) if by_session else 1.0
+            for k in range(depth):
+                for l in range(depth):  # noqa: E741  the formula's symbol
+                    M[k, l] += times * u[k] * u[l]
+            u[:] = 0
+    return M

@@ -1,0 +1,159 @@
+"""Curves that are given, not estimated: power law, eye tracking, rough guesses, a user's table.
+
+Each is a frozen value with `.at(position)` and `.to_bias(depth)`.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from untilt._core.arrays import FloatArray, IntArray
+from untilt.bias.curve import PositionBias
+from untilt.errors import DepthError, OptionError
+
+# Share of examined results by rank [joachims2005eye]_, as used by [hu2019unbiased]_.
+EYE_TRACKING = (0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06)
+
+
+@runtime_checkable
+class Examination(Protocol):
+    """Anything that knows how likely a position is examined."""
+
+    @abstractmethod
+    def at(self, position: IntArray | int) -> Any:
+        """theta at these 1-based positions."""
+
+
+class GivenCurve:
+    """Base of the given curves: they answer at any depth and carry no doubt."""
+
+    def at(self, position: IntArray | int) -> Any:
+        """theta at these 1-based positions."""
+        place = np.asarray(position)
+        if place.size and place.min() < 1:
+            raise DepthError(f"positions start at 1. Got {place.min()} instead.")
+        return self._curve(place.astype(float))
+
+    @abstractmethod
+    def _curve(self, position: FloatArray) -> FloatArray:
+        """theta as a function of the position."""
+
+    def to_bias(self, depth: int) -> PositionBias:
+        """The first `depth` positions as a `PositionBias`."""
+        theta = self.at(np.arange(1, depth + 1))
+        return PositionBias(theta, method=repr(self), assumes=("the curve is right",))
+
+
+@dataclass(frozen=True)
+class PowerLaw(GivenCurve):
+    """theta_k = (1/k)^eta; eta 0 is no bias, 1 is usual ([wang2020prs]_ section 5.2)."""
+
+    eta: float = 1.0
+
+    def _curve(self, position: FloatArray) -> FloatArray:
+        return position ** (-float(self.eta))
+
+
+@dataclass(frozen=True)
+class EyeTracking(GivenCurve):
+    """theta_k = rho_k^theta with rho measured by eye tracking ([joachims2005eye]_).
+
+    Beyond position 10 the value of position 10 holds: nothing was measured there.
+    """
+
+    theta: float = 1.0
+
+    def _curve(self, position: FloatArray) -> FloatArray:
+        rho = np.asarray(EYE_TRACKING)
+        return rho[np.minimum(position.astype(np.int64), len(rho)) - 1] ** float(self.theta)
+
+
+@dataclass(frozen=True)
+class PageSteps(GivenCurve):
+    """A constant per page of ten: the rough guesses of the arXiv search study.
+
+    `PageSteps.slight()`, `.rough()` and `.counterfactual()` are its three step guesses; the last
+    rises with the rank on purpose, to show what a wrong curve does.
+    """
+
+    first: float
+    second: float
+    deeper: float
+
+    @classmethod
+    def slight(cls) -> "PageSteps":
+        """1, 1/1.1, 1/1.2."""
+        return cls(1.0, 1 / 1.1, 1 / 1.2)
+
+    @classmethod
+    def rough(cls) -> "PageSteps":
+        """1, 1/2, 1/3."""
+        return cls(1.0, 1 / 2, 1 / 3)
+
+    @classmethod
+    def counterfactual(cls) -> "PageSteps":
+        """1/3, 1/2, 1: the wrong way round."""
+        return cls(1 / 3, 1 / 2, 1.0)
+
+    def _curve(self, position: FloatArray) -> FloatArray:
+        steps = [position <= 10, position <= 20]
+        return np.select(steps, [self.first, self.second], default=self.deeper)
+
+
+@dataclass(frozen=True)
+class ClickCountGuess(GivenCurve):
+    """theta_k = 1 / (clicks at k + 1): the arXiv study's second rough guess.
+
+    Kept as a baseline for its tables: it falls where clicks are *many*, so it is usually wrong.
+    """
+
+    clicks: tuple[float, ...]
+
+    def _curve(self, position: FloatArray) -> FloatArray:
+        counts = np.asarray(self.clicks, dtype=float)
+        return 1 / (counts[np.minimum(position.astype(np.int64), len(counts)) - 1] + 1)
+
+
+def KnownBias(  # noqa: N802  reads as a type: what it makes is one
+    examination: npt.ArrayLike,
+    *,
+    eps_plus: npt.ArrayLike | None = None,
+    eps_minus: npt.ArrayLike | None = None,
+    absolute: bool = False,
+) -> PositionBias:
+    """A curve you already know, for instance from another experiment."""
+    return PositionBias(
+        np.asarray(examination, dtype=float),
+        eps_plus=None if eps_plus is None else np.asarray(eps_plus, dtype=float),
+        eps_minus=None if eps_minus is None else np.asarray(eps_minus, dtype=float),
+        method="given",
+        assumes=("the curve is right",),
+        relative=not absolute,
+    )
+
+
+def as_examination(bias: Any) -> Examination:
+    """A `PositionBias`, a given curve, or a plain array of examination probabilities."""
+    # Arrays first: a pandas Series and a JAX array have an `at` of their own.
+    if isinstance(bias, list | tuple) or hasattr(bias, "__array__"):
+        return KnownBias(bias)
+    if isinstance(bias, Examination):
+        return bias
+    raise OptionError(
+        f"bias must be a PositionBias, a curve such as PowerLaw(1.0), or an array of examination "
+        f"probabilities by position. Got {type(bias).__name__} instead."
+    )
+
+
+def as_position_bias(bias: Any, depth: int) -> PositionBias:
+    """The same as a `PositionBias` that covers positions 1..depth."""
+    examination = as_examination(bias)
+    if isinstance(examination, PositionBias):
+        examination.at(depth)  # says clearly when it does not reach that deep
+        return examination
+    if isinstance(examination, GivenCurve):
+        return examination.to_bias(depth)
+    return PositionBias(examination.at(np.arange(1, depth + 1)), method=type(examination).__name__)

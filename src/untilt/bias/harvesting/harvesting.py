@@ -1,0 +1,382 @@
+"""Position bias from documents that were shown at several positions anyway.
+
+Several rankers share the traffic, or ranks vary by themselves from day to day: then the same
+document of the same query stands at several positions, and its clicks there differ by examination
+alone [agarwal2019estimating]_. Nobody's list has to be disturbed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from untilt._core.arrays import BoolArray, FloatArray
+from untilt.bias.curve import PositionBias
+from untilt.bias.curve_tools import from_log_ratios
+from untilt.bias.estimator import BiasEstimator
+from untilt.bias.harvesting.pairs import (
+    Doubt,
+    Flows,
+    PairSums,
+    doubt_of_pairs,
+    pair_sums,
+    potentials,
+)
+from untilt.bias.position_graph import position_graph
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts, position_counts
+from untilt.errors import DepthError, IdentifiabilityError, OptionError
+
+# The likelihood of all interventional pairs, its maximum, and its curvature in closed form.
+
+# Where all documents of a set were clicked at every single impression, p_k r_kl would reach 1 and
+# the likelihood get a kink: one impression in a thousand counts as unclicked then.
+LEAST_UNCLICKED = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """The likelihood at z = log p, with the best r for it.
+
+    value : the log-likelihood; gradient : (K,) by z
+    clicked : (K, K) x_kl = p_k r_kl, the click probability at k of documents of S_kl
+    flows : conductances (the curvature) and gains (how data push z)
+    """
+
+    value: float
+    gradient: FloatArray
+    clicked: FloatArray
+    flows: Flows
+
+
+@dataclass(frozen=True, eq=False)
+class Maximum:
+    """Where the search ended. `residual` is the largest |gradient|, in shares of all clicks."""
+
+    z: FloatArray
+    profile: Profile
+    steps: int
+    residual: float
+    converged: bool
+
+
+def profile(z: FloatArray, sums: PairSums) -> Profile:
+    r"""sum_{k != l} C_kl log x_kl + N_kl log(1 - x_kl) with x_kl = p_k r_kl, r at its best.
+
+    In logs each term is concave in z_k + log r_kl, hence the profile is concave in z: there is one
+    maximum, and any start finds it. The best r for given p solves a quadratic (see `_best`), so
+    every x is a probability without any constraint on z. The curvature -d2/dz2 is a Laplacian with
+    conductances h_kl h_lk / (h_kl + h_lk), where h = N x / (1 - x)^2.
+    """
+    C, used = sums.clicked, _used(sums)
+    N = np.maximum(sums.weight - C, LEAST_UNCLICKED * sums.weight)
+    x, y = _best(np.exp(z), C, N, used)
+    slope = np.where(used, C - N * x / y, 0.0)
+    value = float(np.sum(np.where(used, C * np.log(x) + N * np.log(y), 0.0)))
+    return Profile(value, slope.sum(axis=1), x, _flows(x, y, N, used))
+
+
+def _best(
+    p: FloatArray, C: FloatArray, N: FloatArray, used: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    r"""x = p_k r and 1 - x for the r that suits each pair best; 1/2 for pairs not used.
+
+    With c = C_kl + C_lk, the derivative by log r is 0 at the smaller root of
+
+        p_k p_l (c + N_kl + N_lk) r^2 - (a_kl + a_lk) r + c = 0,   a_kl = p_k (c + N_kl)
+
+    which lies between 0 and 1 / max(p_k, p_l). Its discriminant (a_kl - a_lk)^2 + 4 p_k p_l N_kl
+    N_lk and 1 - x are written without differences of nearly equal numbers: where nearly every
+    impression was clicked, x is 1 up to rounding and 1 - x would be lost.
+    """
+    c = np.where(used, C + C.T, 1.0)
+    N = np.where(used, N, 1.0)
+    a = p[:, None] * (c + N)
+    D = a - a.T
+    product = 4 * np.outer(p, p) * N * N.T
+    root = np.sqrt(D**2 + product)
+    both = a + a.T + root
+    x = 2 * p[:, None] * c / both
+    above = np.where(D > 0, product / (root + np.abs(D)), root - D)  # root - D
+    y = (2 * p[:, None] * N + above) / both
+    return np.where(used, x, 0.5), np.where(used, y, 0.5)
+
+
+def maximise(
+    sums: PairSums, *, tolerance: float, max_steps: int, start: FloatArray | None = None
+) -> Maximum:
+    """Newton's method with halved steps; the curvature is in closed form, so steps are cheap.
+
+    Ends when no derivative by log p_k exceeds `tolerance` times all clicks (weighted as the sums
+    are): examination then fits the clicks of every position to that share.
+    """
+    all_clicks = float(sums.clicked.sum())
+    z = _first_guess(sums) if start is None else np.asarray(start, float) - start[0]
+    here = profile(z, sums)
+    for step in range(max_steps):
+        residual = float(np.abs(here.gradient).max()) / all_clicks
+        if residual <= tolerance:
+            return Maximum(z, here, step, residual, converged=True)
+        z, here = _uphill(z, here, sums)
+    residual = float(np.abs(here.gradient).max()) / all_clicks
+    return Maximum(z, here, max_steps, residual, residual <= tolerance)
+
+
+def _first_guess(sums: PairSums) -> FloatArray:
+    """Least squares of all log ratios, weighted by the clicks behind them."""
+    C, used = sums.clicked, _used(sums)
+    conductance = np.divide(C * C.T, C + C.T, out=np.zeros_like(C), where=used)
+    ratio = np.divide(C, C.T, out=np.ones_like(C), where=conductance > 0)
+    # A breath of conductance where only one end has clicks, so that no position hangs in the air.
+    conductance += np.where(used, 1e-6 * C.max(), 0.0)
+    return potentials(conductance, (conductance * np.log(ratio)).sum(axis=1))
+
+
+def _uphill(z: FloatArray, here: Profile, sums: PairSums) -> tuple[FloatArray, Profile]:
+    step = potentials(here.flows.conductance, here.gradient)
+    # Two log units at most: far from the maximum the quadratic model may point anywhere.
+    step *= min(1.0, 2 / max(np.abs(step).max(), 1e-300))
+    gain = float(here.gradient @ step)
+    # So near the maximum Newton's step is right, and its gain is lost in the value's rounding.
+    if gain <= 1e-9 * abs(here.value):
+        return z + step, profile(z + step, sums)
+    halving = 0
+    new = profile(z + step, sums)
+    while new.value < here.value + 1e-4 * gain / 2**halving:
+        halving += 1
+        new = profile(z + step / 2**halving, sums)
+    return z + step / 2**halving, new
+
+
+def _flows(x: FloatArray, y: FloatArray, N: FloatArray, used: BoolArray) -> Flows:
+    """Scores with r taken out: f_kl = (s_kl h_lk - s_lk h_kl) / (h_kl + h_lk).
+
+    s_kl = C_kl - N_kl x / (1 - x) is the score by log x_kl; a document's part of it is
+    w (rate_k - x_kl) / (1 - x_kl). Here y = 1 - x.
+    """
+    h = np.where(used, N * x / y**2, 0.0)
+    share = np.divide(h.T, h + h.T, out=np.zeros_like(h), where=used)
+    gain = np.where(used, share / y, 0.0)
+    constant = np.where(used, share * x / y, 0.0)
+    return Flows(conductance=share * h, gain=gain, offset=constant.T - constant)
+
+
+def _used(sums: PairSums) -> BoolArray:
+    """Pairs with a click at either end: others say nothing about ratios."""
+    return (sums.clicked + sums.clicked.T) > 0
+
+
+POSITION_BASED = "clicks follow the position-based model: P(click) = theta_k gamma"
+SAME_RELEVANCE = "a document is as relevant at one position as at another"
+FEW_CLICKS = 10
+
+
+class AdjacentChain(BiasEstimator):
+    r"""Ratios of neighbouring positions, multiplied up.
+
+        theta_k / theta_{k-1} = C[k, k-1] / C[k-1, k],   theta_k / theta_1 = product of these
+
+    with C[k, l] the weighted clicks at k of documents shown at both k and l (see `pair_sums`).
+    Simple and local, but errors add up along the chain, and each neighbouring pair needs documents
+    of its own; `AllPairs` uses every pair.
+
+    Parameters
+    ----------
+    weight : "session" or "document"; see `AllPairs`
+    depth : positions 1..depth; all of the log where not given
+    level : of the intervals
+    """
+
+    def __init__(
+        self, *, weight: str = "session", depth: int | None = None, level: float = 0.95
+    ) -> None:
+        self.weight = weight
+        self.depth = depth
+        self.level = level
+
+    def _estimate(self, log: ClickLog) -> PositionBias:
+        cells = _cells_to(log, self.depth)
+        edges = [(k, k + 1) for k in range(1, cells.depth)]
+        return tree_bias(cells, edges, self.weight, method="AdjacentChain", level=self.level)
+
+
+class Pivot(BiasEstimator):
+    r"""Every position against one pivot.
+
+        theta_k / theta_pivot = C[k, pivot] / C[pivot, k],  then relative to position 1
+
+    Right where one position shares documents with all others, as in logs of pivot swaps.
+
+    Parameters
+    ----------
+    pivot : the position that all others are compared with
+    weight, depth, level : as in `AdjacentChain`
+    """
+
+    def __init__(
+        self,
+        pivot: int = 1,
+        *,
+        weight: str = "session",
+        depth: int | None = None,
+        level: float = 0.95,
+    ) -> None:
+        self.pivot = pivot
+        self.weight = weight
+        self.depth = depth
+        self.level = level
+
+    def _estimate(self, log: ClickLog) -> PositionBias:
+        cells = _cells_to(log, self.depth)
+        edges = pivot_edges(self.pivot, cells.depth)
+        return tree_bias(cells, edges, self.weight, method="Pivot", level=self.level)
+
+
+class AllPairs(BiasEstimator):
+    r"""Maximum likelihood over all pairs of positions ([agarwal2019estimating]_).
+
+        max  sum_{k != l} C[k, l] log(p_k r_kl) + N[k, l] log(1 - p_k r_kl),   r_kl = r_lk
+
+    C and N are the weighted clicks and non-clicks at k of documents shown at both k and l, r_kl
+    their mean relevance. The maximum is unique (see `all_pairs.profile`); the search ends when no
+    derivative by log p_k exceeds `tolerance` times all clicks. Standard errors are a sandwich,
+    because the same clicks stand in several pairs; see `inference.larger`.
+
+    Parameters
+    ----------
+    weight : "document" weighs each click at k by 1 / (times its document was shown at k), so that
+        all documents count alike. "session" weighs the documents of S_kl by n_k n_l / (n_k + n_l):
+        the same curve, but documents shown more often count for more. Its errors were half as large
+        under Zipf traffic and a tenth smaller under even traffic (docs/estimators/harvesting.md)
+    depth, level : as in `AdjacentChain`
+    tolerance, max_steps : of the search
+    """
+
+    def __init__(
+        self,
+        *,
+        weight: str = "session",
+        depth: int | None = None,
+        level: float = 0.95,
+        tolerance: float = 1e-9,
+        max_steps: int = 200,
+    ) -> None:
+        self.weight = weight
+        self.depth = depth
+        self.level = level
+        self.tolerance = tolerance
+        self.max_steps = max_steps
+
+    def _estimate(self, log: ClickLog) -> PositionBias:
+        cells = _cells_to(log, self.depth)
+        position_graph(cells).require(cells.depth, "AllPairs")
+        sums = pair_sums(cells, self.weight)
+        found = maximise(sums, tolerance=self.tolerance, max_steps=self.max_steps)
+        doubt = doubt_of_pairs(cells, self.weight, found.profile.flows, np.exp(found.z))
+        end = f"{_ending(found)}; {_evidence(cells)}"
+        return _curve(found.z, doubt, method="AllPairs", level=self.level, end=end)
+
+
+def tree_bias(
+    cells: PositionCounts,
+    edges: Sequence[tuple[int, int]],
+    weight: str,
+    *,
+    method: str,
+    level: float,
+    assumes: tuple[str, ...] = (POSITION_BASED, SAME_RELEVANCE),
+) -> PositionBias:
+    """The curve from ratios along a tree of position pairs, log C_kl - log C_lk on each."""
+    sums = pair_sums(cells, weight)
+    check_edges(cells, edges, sums, method)
+    z, flows = tree_flows(sums, edges)
+    doubt = doubt_of_pairs(cells, weight, flows, np.exp(z))
+    end = _evidence(cells)
+    return _curve(z, doubt, method=method, level=level, end=end, assumes=assumes)
+
+
+def tree_flows(sums: PairSums, edges: Sequence[tuple[int, int]]) -> tuple[FloatArray, Flows]:
+    """z with z_k - z_l = log C_kl - log C_lk along each edge of a tree, and what pushes it."""
+    tree = np.zeros_like(sums.weight)
+    for k, l in edges:  # noqa: E741  the formula's symbols
+        tree[k - 1, l - 1] = tree[l - 1, k - 1] = 1
+    C = np.where(tree > 0, sums.clicked, 1.0)
+    z = potentials(tree, np.log(C / C.T).sum(axis=1))
+    return z, Flows(conductance=tree, gain=tree / C, offset=np.zeros_like(tree))
+
+
+def pivot_edges(pivot: int, depth: int) -> list[tuple[int, int]]:
+    """The pairs (pivot, k) of all other positions k."""
+    if not 1 <= pivot <= depth:
+        raise OptionError(f"pivot must be one of the positions 1..{depth}. Got {pivot} instead.")
+    return [(min(pivot, k), max(pivot, k)) for k in range(1, depth + 1) if k != pivot]
+
+
+def _cells_to(log: ClickLog, depth: int | None) -> PositionCounts:
+    depth = log.depth if depth is None else depth
+    if not 1 <= depth <= log.depth:
+        raise DepthError(
+            f"depth must be one of the positions 1..{log.depth} of the log. Got {depth} instead."
+        )
+    if depth == 1:
+        raise IdentifiabilityError(
+            "only position 1 is asked for or shown, and examination is relative to it: there is "
+            "nothing to estimate. Read the deeper positions of the log, too."
+        )
+    return position_counts(log if depth == log.depth else log.top(depth))
+
+
+def check_edges(
+    cells: PositionCounts, edges: Sequence[tuple[int, int]], sums: PairSums, method: str
+) -> None:
+    """Each pair needs clicks at both ends, else its ratio is 0, infinite or nothing at all."""
+    for k, l in edges:  # noqa: E741  the formula's symbols
+        if sums.clicked[k - 1, l - 1] > 0 and sums.clicked[l - 1, k - 1] > 0:
+            continue
+        graph = position_graph(cells)
+        graph.require(cells.depth, method)
+        edge = graph.edge(k, l)
+        found = f"{edge.documents} documents were shown at both"
+        if edge.documents:
+            found += f", with {edge.upper_clicks:g} clicks at {k} and {edge.lower_clicks:g} at {l}"
+        raise IdentifiabilityError(
+            f"{method} compares positions {k} and {l}, and {found}. To have more, swap positions "
+            f"{k} and {l} in a share of the sessions; or use AllPairs, which also compares them by "
+            f"way of other positions."
+        )
+
+
+def _curve(
+    z: FloatArray,
+    doubt: Doubt,
+    *,
+    method: str,
+    level: float,
+    end: str,
+    assumes: tuple[str, ...] = (POSITION_BASED, SAME_RELEVANCE),
+) -> PositionBias:
+    return from_log_ratios(
+        z,
+        doubt.covariance,
+        level=level,
+        method=method,
+        assumes=assumes,
+        status=f"{end}; {doubt.rule}",
+    )
+
+
+def _ending(found: Maximum) -> str:
+    how = "converged" if found.converged else "DID NOT CONVERGE"
+    return f"{how} in {found.steps} steps, largest gradient {found.residual:.0e} of all clicks"
+
+
+def _evidence(cells: PositionCounts) -> str:
+    """Clicks on documents with more than one position, and where they are few."""
+    several = np.repeat(np.diff(cells.indptr) > 1, np.diff(cells.indptr))
+    clicks = cells.by_position(np.where(several, cells.clicks, 0.0))
+    text = f"{clicks.sum():,.0f} clicks on documents shown at several positions"
+    scarce = np.flatnonzero(clicks < FEW_CLICKS) + 1
+    if len(scarce):
+        where = ", ".join(map(str, scarce))
+        text += f"; under {FEW_CLICKS} clicks at position {where}: rough intervals there"
+    return text

@@ -1,0 +1,271 @@
+"""Can this log tell how much more one position is examined than another?
+
+Positions are the nodes of a graph; k and l are joined where some (query, document) was shown at
+both. A method that makes no assumption about relevance can compare positions within a connected
+component and no further: whatever the examination of another component, relevance can make up
+for it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+
+import numba as nb
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts, position_counts
+from untilt.errors import IdentifiabilityError
+
+
+@dataclass(frozen=True)
+class JoiningSwap:
+    """Showing the documents of two positions in exchanged places now and then.
+
+    `most_lost` is the largest number of clicks that one swapped session can lose on average. Under
+    the position-based model a swap loses (theta_k - theta_l)(gamma_k - gamma_l), where gamma is the
+    mean relevance of what stands there. That is c_k + c_l - (theta_k gamma_l + theta_l gamma_k), so
+    by the inequality of the means never more than (sqrt(c_k) - sqrt(c_l))^2, with c the click rates
+    now: a bound that needs to know neither examination nor relevance.
+    """
+
+    upper: int
+    lower: int
+    most_lost: float
+
+    def __str__(self) -> str:
+        return f"swap positions {self.upper} and {self.lower}"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Two positions that share documents; see `PositionGraph` for the numbers."""
+
+    upper: int
+    lower: int
+    documents: int
+    weight: float
+    upper_clicks: float
+    lower_clicks: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PositionGraph:
+    """Which positions of a log can be compared, and on how much evidence.
+
+    Entry [k - 1, l - 1] of each table is about the documents shown at both k and l; the diagonal
+    about all documents shown at k.
+
+    Parameters
+    ----------
+    documents : (K, K) number of (query, document) shown at both
+    impressions : (K, K) their impressions at k
+    clicks : (K, K) their clicks at k
+    weight : (K, K) sum of n_k n_l / (n_k + n_l): two equally large groups of twice that size in all
+        would tell as much. On the diagonal 0
+    components : positions (1-based) joined by shared documents; positions never shown are in none
+    clicked_components : positions whose ratio has a finite maximum-likelihood estimate: joined in
+        both directions by clicks on shared documents. Finer than `components`
+    swaps : one swap for each gap between components, the cheapest that together join everything
+    """
+
+    documents: IntArray
+    impressions: FloatArray
+    clicks: FloatArray
+    weight: FloatArray
+    components: tuple[tuple[int, ...], ...]
+    clicked_components: tuple[tuple[int, ...], ...]
+    swaps: tuple[JoiningSwap, ...]
+
+    @property
+    def depth(self) -> int:
+        """The lowest position, K."""
+        return len(self.documents)
+
+    @property
+    def click_rate(self) -> FloatArray:
+        """(K,) clicks per impression; NaN at positions never shown."""
+        with np.errstate(invalid="ignore"):
+            return np.diag(self.clicks) / np.diag(self.impressions)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether every position from 1 to K was shown and can be compared with every other."""
+        return len(self.components) == 1 and len(self.components[0]) == self.depth
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """All joined pairs of positions, from the top."""
+        joined = np.argwhere(np.triu(self.documents, 1)) + 1
+        return tuple(self.edge(upper, lower) for upper, lower in joined.tolist())
+
+    def edge(self, upper: int, lower: int) -> Edge:
+        """The numbers of one pair of positions, all 0 where they share no document."""
+        k, l = upper - 1, lower - 1  # noqa: E741  the formula's symbols
+        return Edge(
+            upper=upper,
+            lower=lower,
+            documents=int(self.documents[k, l]),
+            weight=float(self.weight[k, l]),
+            upper_clicks=float(self.clicks[k, l]),
+            lower_clicks=float(self.clicks[l, k]),
+        )
+
+    def component_of(self, position: int) -> tuple[int, ...]:
+        """All positions that can be compared with this one; empty where it was never shown."""
+        return next((found for found in self.components if position in found), ())
+
+    def joining_swap(self, first: Iterable[int], second: Iterable[int]) -> JoiningSwap:
+        """The cheapest swap of a position of the first set with one of the second."""
+        pairs = np.array([(min(pair), max(pair)) for pair in product(first, second)])
+        upper, lower = pairs[_cheapest_first(pairs, self.click_rate)[0]].tolist()
+        return JoiningSwap(upper, lower, float(most_lost(upper, lower, self.click_rate)))
+
+    def require(self, depth: int, method: str, *, clicks: bool = True) -> None:
+        """Raise unless positions 1..depth can all be compared, by clicks too unless told not to."""
+        self._require_shown(depth)
+        self._require_joined(self.components, depth, method)
+        if clicks:
+            self._require_joined(self.clicked_components, depth, method)
+
+    def _require_shown(self, depth: int) -> None:
+        shown = np.zeros(max(depth, self.depth), dtype=bool)
+        shown[: self.depth] = np.diag(self.documents) > 0
+        if shown[:depth].all():
+            return
+        missing = int(np.argmin(shown[:depth])) + 1
+        fix = f"Ask for fewer positions: log.top({missing - 1})."
+        if missing == 1:
+            fix = "Examination is measured relative to it: number the positions from 1."
+        raise IdentifiabilityError(
+            f"position {missing} was never shown, so nothing is known about it. {fix}"
+        )
+
+    def _require_joined(
+        self, components: tuple[tuple[int, ...], ...], depth: int, method: str
+    ) -> None:
+        first = next(found for found in components if 1 in found)
+        lost = [k for k in range(1, depth + 1) if k not in first]
+        if not lost:
+            return
+        second = next(found for found in components if lost[0] in found)
+        swap = self.joining_swap(first, second)
+        why = (
+            "no document was shown on both sides"
+            if components is self.components
+            else "the documents shown on both sides have too few clicks there"
+        )
+        raise IdentifiabilityError(
+            f"{method} cannot compare position {lost[0]} with position 1: {why} "
+            f"({positions_text(first)} against {positions_text(second)}). "
+            f"To join them, {swap} in a share of the sessions; or ask for fewer positions: "
+            f"log.top({lost[0] - 1}); or use an estimator that models relevance, RegressionEM."
+        )
+
+    def __repr__(self) -> str:
+        parts = "; ".join(positions_text(found) for found in self.components)
+        verdict = "connected" if self.is_connected else f"{len(self.components)} parts: {parts}"
+        joins = "".join(f", {swap}" for swap in self.swaps)
+        size = f"{self.depth} positions, {len(self.edges)} joined pairs"
+        return f"PositionGraph({size}, {verdict}{joins})"
+
+
+def position_graph(data: ClickLog | PositionCounts) -> PositionGraph:
+    """The graph of a log's positions."""
+    cells = position_counts(data) if isinstance(data, ClickLog) else data
+    documents, impressions, clicks, weight = _tables(
+        cells.indptr, cells.position, cells.impressions, cells.clicks, cells.depth
+    )
+    shown = np.diag(documents) > 0
+    # An arc from k to l where clicks at l bound p_l from below against p_k. The likelihood has a
+    # finite maximum exactly within strongly connected parts: anywhere else one side's examination
+    # may fall to 0 and the likelihood only gains.
+    graph = PositionGraph(
+        documents=handed_over(documents),
+        impressions=handed_over(impressions),
+        clicks=handed_over(clicks),
+        weight=handed_over(weight),
+        components=_components(documents > 0, shown),
+        clicked_components=_components(clicks.T > 0, shown),
+        swaps=(),
+    )
+    object.__setattr__(graph, "swaps", _joining_swaps(graph))
+    return graph
+
+
+def positions_text(positions: Iterable[int]) -> str:
+    """ "positions 1..4, 7" for (1, 2, 3, 4, 7)."""
+    runs: list[list[int]] = []
+    for k in sorted(positions):
+        if runs and k == runs[-1][-1] + 1:
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    text = ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    return f"position {text}" if len(runs) == 1 and len(runs[0]) == 1 else f"positions {text}"
+
+
+def most_lost(upper: IntArray | int, lower: IntArray | int, click_rate: FloatArray) -> FloatArray:
+    """(sqrt(c_k) - sqrt(c_l))^2, the bound of `JoiningSwap`."""
+    root = np.sqrt(click_rate)
+    return (root[np.asarray(upper) - 1] - root[np.asarray(lower) - 1]) ** 2
+
+
+def _cheapest_first(pairs: IntArray, click_rate: FloatArray) -> IntArray:
+    """Order of (upper, lower) pairs: nearest first, then the smallest possible loss.
+
+    Where examination and relevance both fall with the rank, a swap inside another one's span loses
+    no more than it, and click rates are too noisy to overrule that.
+    """
+    upper, lower = pairs.T
+    return np.lexsort((upper, most_lost(upper, lower, click_rate), lower - upper))
+
+
+def _joining_swaps(graph: PositionGraph) -> tuple[JoiningSwap, ...]:
+    """Kruskal's spanning tree over the components: the cheapest swaps that leave no gap."""
+    part = np.full(graph.depth + 1, -1)
+    for number, positions in enumerate(graph.components):
+        part[list(positions)] = number
+    pairs = np.argwhere(np.triu((part[1:, None] != part[1:]) & (part[1:] >= 0), 1)) + 1
+    pairs = pairs[part[pairs[:, 0]] >= 0]
+    swaps = []
+    for upper, lower in pairs[_cheapest_first(pairs, graph.click_rate)].tolist():
+        if part[upper] != part[lower]:
+            loss = float(most_lost(upper, lower, graph.click_rate))
+            swaps.append(JoiningSwap(upper, lower, loss))
+            part[part == part[lower]] = part[upper]
+    return tuple(sorted(swaps, key=lambda swap: (swap.upper, swap.lower)))
+
+
+def _components(arcs: BoolArray, shown: BoolArray) -> tuple[tuple[int, ...], ...]:
+    """Strongly connected parts of the positions shown, by their first position."""
+    n, part = connected_components(arcs, directed=True, connection="strong")
+    found = (tuple((np.flatnonzero((part == c) & shown) + 1).tolist()) for c in range(n))
+    return tuple(sorted(positions for positions in found if positions))
+
+
+@nb.njit(cache=True)
+def _tables(
+    indptr: IntArray,
+    position: IntArray,
+    impressions: FloatArray,
+    clicks: FloatArray,
+    depth: int,
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    documents = np.zeros((depth, depth), dtype=np.int64)
+    shown, clicked = np.zeros((depth, depth)), np.zeros((depth, depth))
+    weight = np.zeros((depth, depth))
+    for i in range(len(indptr) - 1):
+        for a in range(indptr[i], indptr[i + 1]):
+            k = position[a] - 1
+            for b in range(indptr[i], indptr[i + 1]):
+                l = position[b] - 1  # noqa: E741  the formula's symbol
+                documents[k, l] += 1
+                shown[k, l] += impressions[a]
+                clicked[k, l] += clicks[a]
+                if a != b:
+                    n_k, n_l = impressions[a], impressions[b]
+                    weight[k, l] += n_k * n_l / (n_k + n_l)
+    return documents, shown, clicked, weight

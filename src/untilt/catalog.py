@@ -1,0 +1,207 @@
+"""The methods of untilt: each declares one record in its own file, and every list is derived here.
+
+A weighting, bias estimator, curve, click model, ranker, metric, evaluator or protocol carries its
+record as a decorator:
+
+    @method("weighting", "prs", title="Propensity ratio scoring", note="...", needs=("bias",))
+    @dataclass(frozen=True)
+    class PRS(Weighting): ...
+
+From the records come the public names, what `untilt.load` accepts, the command line's choices and
+their help, the candidates of `untilt.run`, the words of the report and the tables of the
+documentation. Records are read from the source text, without importing the method: `import untilt`
+and `untilt --help` load neither NumPy nor LightGBM. A record therefore holds literals only.
+
+A package of your own joins by an entry point in the group `untilt.methods` that names a module
+with records: see CONTRIBUTING.md.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from untilt.errors import OptionError, did_you_mean
+
+T = TypeVar("T")
+Kind = Literal[
+    "weighting", "objective", "bias", "curve", "click model", "ranker", "metric", "evaluator",
+    "protocol",
+]  # fmt: skip
+RestsOn = Literal["", "experiment", "repeated positions", "relevance model", "given"]
+
+GROUP = "untilt.methods"
+# Where records may stand; a new folder of methods needs no line here if it lies in one of these.
+_PACKAGES = ("bias", "clickmodels", "evaluation", "metrics", "rankers", "simulation", "weighting")
+_MARKED = re.compile(r"^@(?:method\(|storable$).*?^(?:class|def) \w+", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """What is known of a method without importing it.
+
+    Parameters
+    ----------
+    kind, name : the name is unique in its kind, and is what people type ("prs", "all-pairs")
+    title : a few words, for headings and tables
+    note : one line for help texts and the report
+    reference : key in docs/references.bib
+    needs : what must be given: "bias", "trust" (a bias with eps+ and eps-), "features",
+        "relevance", "ranker" (lists that name who made them), "jax"
+    takes : options that the command line may pass on, such as "clip"
+    rests_on : of a bias estimator or curve: what its claim rests on
+    cost : of training, in trainings of one LambdaMART
+    choose : where it may be chosen: "train", "select", "run"; "usual" is tried without being asked
+    order : rank in lists; equal ranks are sorted by name
+    default : whether it is taken where none of its kind is named
+    options : arguments that make this method out of its class, such as against="all"
+    public : whether `untilt` exports the class
+    home, target : module and name of the class or function
+    """
+
+    kind: Kind
+    name: str
+    title: str
+    note: str
+    reference: str = ""
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    rests_on: RestsOn = ""
+    cost: float = 1.0
+    choose: tuple[str, ...] = ()
+    order: int = 50
+    default: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    public: bool = True
+    home: str = ""
+    target: str = ""
+
+    def load(self) -> Any:
+        """The class or function behind the record; imports its module."""
+        return getattr(import_module(self.home), self.target)
+
+    def make(self, *args: Any, **given: Any) -> Any:
+        """One such object: the record's own options, then those given."""
+        return self.load()(*args, **{**self.options, **given})
+
+
+def method(kind: Kind, name: str, **facts: Any) -> Callable[[T], T]:
+    """Declare a record on the class or function that follows; see `Method` for the fields.
+
+    All arguments must be literals. A class may carry several records with different `options`.
+    """
+    Method(kind=kind, name=name, **facts)  # a wrong field fails here, when the module is imported
+    return lambda target: target
+
+
+def storable(target: T) -> T:
+    """Declare that a saved ranker may hold objects of this class (a dataclass or named tuple)."""
+    return target
+
+
+def methods(kind: Kind | None = None, *, choose: str | None = None) -> tuple[Method, ...]:
+    """The records of a kind (all without), in order; only those that may be chosen there."""
+    return tuple(
+        record
+        for record in _catalog()[0]
+        if kind in (None, record.kind) and (choose is None or choose in record.choose)
+    )
+
+
+def names(kind: Kind, *, choose: str | None = None) -> tuple[str, ...]:
+    """The names of a kind, in order."""
+    return tuple(record.name for record in methods(kind, choose=choose))
+
+
+def find(kind: Kind, name: str, *, what: str | None = None) -> Method:
+    """The record of this name; an error lists the names there are. `what` begins the message."""
+    for record in methods(kind):
+        if record.name == name:
+            return record
+    known = names(kind)
+    raise OptionError(
+        f"{what or kind} must be one of {', '.join(map(repr, known))}. Got {name!r} instead."
+        f"{did_you_mean(str(name), known)}"
+    )
+
+
+def default(kind: Kind) -> Method:
+    """The record that is taken where none of its kind is named."""
+    return next(record for record in methods(kind) if record.default)
+
+
+def record_of(target: Any) -> Method:
+    """The first record of a class, function or object."""
+    owner = target if hasattr(target, "__qualname__") else type(target)
+    for record in methods():
+        if (record.home, record.target) == (owner.__module__, owner.__qualname__):
+            return record
+    raise OptionError(f"{owner.__qualname__} carries no record: decorate it with @method(...).")
+
+
+def homes(*, public: bool = True) -> dict[str, str]:
+    """Class or function -> module, of the records that `untilt` exports."""
+    return {each.target: each.home for each in methods() if each.public or not public}
+
+
+def storable_homes() -> dict[str, str]:
+    """Name -> module of every class that a saved ranker may hold, methods included."""
+    return {**dict(_catalog()[1]), **homes(public=False)}
+
+
+@cache
+def _catalog() -> tuple[tuple[Method, ...], tuple[tuple[str, str], ...]]:
+    """All records in order, and the storable classes with their modules."""
+    here = Path(__file__).parent
+    sources = [
+        ("untilt." + ".".join(path.relative_to(here).with_suffix("").parts), path)
+        for package in _PACKAGES
+        for path in sorted((here / package).rglob("*.py"))
+    ]
+    sources += [(point.value, _source_of(point.value)) for point in entry_points(group=GROUP)]
+    records: list[Method] = []
+    stored: list[tuple[str, str]] = []
+    for module, path in sources:
+        for target, found, is_stored in _declared(path.read_text(encoding="utf8"), module):
+            records += found
+            if is_stored:
+                stored.append((target, module))
+    return tuple(sorted(records, key=lambda each: (each.order, each.name))), tuple(stored)
+
+
+def _source_of(module: str) -> Path:
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise OptionError(
+            f"the entry point {module!r} of the group {GROUP!r} names no module with source."
+        )
+    return Path(spec.origin)
+
+
+def _declared(text: str, module: str) -> list[tuple[str, list[Method], bool]]:
+    """(class or function, its records, whether it is storable) for each marked one in a source."""
+    declared = []
+    if "\n@method(" not in text and "\n@storable\n" not in text:
+        return []
+    for match in _MARKED.finditer(text):
+        node = ast.parse(match.group() + ("():" if "\ndef " in match.group() else ":") + " ...")
+        definition = node.body[0]
+        assert isinstance(definition, ast.ClassDef | ast.FunctionDef)
+        records, is_stored = [], False
+        for mark in definition.decorator_list:
+            if isinstance(mark, ast.Name):
+                is_stored = is_stored or mark.id == "storable"
+            elif isinstance(mark, ast.Call) and getattr(mark.func, "id", "") == "method":
+                kind, name = (ast.literal_eval(each) for each in mark.args)
+                facts = {str(each.arg): ast.literal_eval(each.value) for each in mark.keywords}
+                records.append(
+                    Method(kind=kind, name=name, home=module, target=definition.name, **facts)
+                )
+        declared.append((definition.name, records, is_stored))
+    return declared

@@ -1,0 +1,232 @@
+"""Options that several commands share."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from untilt._core.progress import progress
+from untilt.cli.console import Output
+from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
+
+if TYPE_CHECKING:
+    from untilt.data.clicklog import ClickLog
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object for machines, and nothing else.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also say on stderr what is done, and when.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
+# --chart was the first name of it.
+PlotIntervals = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot", "--chart", metavar="FILE", help="Draw the intervals: .html, .png, .svg or .json."
+    ),
+]
+
+
+def check_share(name: str, share: float) -> None:
+    """Raise unless an option is a share of something, with some of it left on either side."""
+    if not 0 < share < 1:
+        raise OptionError(f"{name} must lie between 0 and 1. Got {share} instead.")
+
+
+def check_out(path: Path | None) -> None:
+    """Raise unless a file can stand at this path; ask before a long computation."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise OptionError(f"--out {path} is a folder. Give the name of a file in it.")
+    _check_parents(path)
+
+
+def check_out_folder(path: Path) -> None:
+    """Raise unless a folder can stand at this path; ask before a long computation."""
+    if path.exists() and not path.is_dir():
+        raise OptionError(f"--out {path} is a file. Give the name of a folder.")
+    _check_parents(path)
+
+
+def _check_parents(path: Path) -> None:
+    for parent in path.parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise OptionError(f"--out {path}: {parent} is a file, not a folder.")
+            return
+
+
+def check_plots(*paths: Path | None) -> None:
+    """Raise unless charts can be written under these names; ask before a long computation."""
+    from untilt.report.charts.charts import check_chart_path
+
+    for path in paths:
+        if path is not None:
+            check_chart_path(path)
+
+
+# How commands read a click log: one set of options, one place that calls the reader.
+
+
+class OnBad(StrEnum):
+    """What to do with rows that break the rules of a log."""
+
+    RAISE = "raise"
+    DROP = "drop"
+
+
+LogPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="LOG", help="The click log: a Parquet file or folder, a CSV, a DuckDB database."
+    ),
+]
+DocumentsPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--documents",
+        metavar="TABLE",
+        help="A table with the features of each document: query_id, doc_id, then numbers.",
+    ),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="NAME=COLUMN",
+        help="Where a column has another name, as in query_id=srch_id. May be repeated.",
+    ),
+]
+Label = Annotated[
+    str, typer.Option(metavar="NAME", help="The feedback to look at, such as a dwell time.")
+]
+Features = Annotated[
+    str | None,
+    typer.Option(metavar="PATTERN", help="Feature columns inside the log, as in 'f_*'."),
+]
+Missing = Annotated[
+    float | None,
+    typer.Option(metavar="VALUE", help="What a missing feature counts as; else it is a bad row."),
+]
+OnBadRows = Annotated[
+    OnBad, typer.Option("--on-bad", help="Refuse a log with bad rows, or drop and count them.")
+]
+
+
+def read_click_log(
+    out: Output,
+    path: Path,
+    *,
+    documents: Path | None,
+    columns: Sequence[str] | None,
+    label: str,
+    features: str | None,
+    missing: float | None,
+    on_bad: OnBad,
+    collapse: bool = True,
+    to_rank: bool = False,
+) -> "ClickLog":
+    """Read the log; say what was dropped. `to_rank`: a ranker will need its features."""
+    from untilt.data.read.read_log import read_log_report
+
+    mapping = parse_columns(columns)
+    with hints_for_commands(), progress(f"reading {path.name}"):
+        log, report = read_log_report(
+            path,
+            documents=documents,
+            columns=mapping,
+            label=label,
+            features=features,
+            missing=missing,
+            on_bad=on_bad.value,
+            collapse=collapse,
+        )
+    _check_content(log, path, to_rank=to_rank)
+    out.detail(f"read {log!r}")
+    out.record(log=path, rows=report.n_rows, rows_dropped=report.n_dropped)
+    out.say(str(report) if report.bad else str(path))
+    return log
+
+
+def _check_content(log: "ClickLog", path: Path, *, to_rank: bool) -> None:
+    """What every command needs of a log; the library would say it later, each part in its words."""
+    if log.n_sessions == 0:
+        raise OptionError(f"{path} holds no session: there is nothing to learn from.")
+    if to_rank and log.n_features == 0:
+        raise OptionError(
+            f"{path} has no features, so no ranker can score its documents. Give them with "
+            "--documents TABLE, or name the feature columns of the log: --features 'f_*'."
+        )
+
+
+def parse_columns(pairs: Sequence[str] | None) -> dict[str, str]:
+    """NAME=COLUMN pairs as the mapping that `read_log` takes."""
+    mapping: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, column = pair.partition("=")
+        if not (name and equals and column):
+            raise OptionError(
+                f"--column needs NAME=COLUMN, such as query_id=srch_id. Got {pair!r} instead."
+            )
+        if name in mapping:
+            raise OptionError(f"--column names {name!r} twice: {mapping[name]!r} and {column!r}.")
+        mapping[name] = column
+    return mapping
+
+
+@contextmanager
+def hints_for_commands() -> Iterator[None]:
+    """The reader's messages name Python arguments; say what they are called here."""
+    try:
+        yield
+    except ColumnError as error:
+        raise ColumnError(f"{error} On the command line: --column query_id=YOUR_COLUMN.") from error
+    except BadRowsError as error:
+        raise BadRowsError(f"{error} On the command line: --on-bad drop.") from error
+
+
+# --bias on the command line: a saved estimate, or the name of a given curve.
+
+CURVES = ("power-law", "eye-tracking", "none")
+
+BiasOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bias",
+        metavar="FILE|CURVE",
+        help="The position bias: a JSON file of an estimate, 'power-law:1.0' or 'eye-tracking:1'.",
+    ),
+]
+
+
+def parse_bias(text: str | None) -> Any:
+    """The bias that an option names; None where nothing was given."""
+    from untilt.bias.curve import PositionBias
+    from untilt.bias.given import EyeTracking, PowerLaw
+
+    if text is None or text == "none":
+        return None
+    name, _, number = text.partition(":")
+    if name in ("power-law", "eye-tracking"):
+        severity = _number(text, number or "1")
+        return PowerLaw(severity) if name == "power-law" else EyeTracking(severity)
+    if Path(text).exists():
+        return PositionBias.load(text)
+    raise OptionError(
+        f"--bias is a file of an estimate or one of {', '.join(CURVES)}. Got {text!r}, and there "
+        f"is no such file.{did_you_mean(name, CURVES)}"
+    )
+
+
+def _number(text: str, number: str) -> float:
+    try:
+        return float(number)
+    except ValueError:
+        raise OptionError(
+            f"--bias CURVE:NUMBER needs a number, as in power-law:1. Got {text!r}."
+        ) from None

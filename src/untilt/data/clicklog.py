@@ -1,0 +1,378 @@
+"""The click log: which lists were shown for which query, and what people did with them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    frozen,
+    frozen_mapping,
+    handed_over,
+    identifiers,
+    whole_numbers,
+)
+from untilt._core.grouping import Groups, group_equal_lists
+from untilt._core.random import Seed
+from untilt.data.rates import ClickRates, click_rates
+from untilt.errors import BadRowsError, OptionError, ShapeError
+
+# The rules of a click log, checked once where a log is made.
+
+
+def check_log(log: "ClickLog") -> None:
+    """Raise unless the arrays fit together and every row keeps the rules."""
+    _check_shapes(log)
+    _check_references(log)
+    _check_rows(log)
+
+
+def _check_shapes(log: "ClickLog") -> None:
+    n_rows, n_lists, n_documents = len(log.document), len(log.query), len(log.doc_id)
+    ragged.check_indptr(log.indptr, n_rows, what="ClickLog")
+    sized = [
+        ("indptr", log.indptr, n_lists + 1),
+        ("doc_query", log.doc_query, n_documents),
+        ("position", log.position, n_rows),
+        ("label", log.label, n_rows),
+        ("count", log.count, n_lists),
+        ("features", log.features, n_documents),
+        ("ranker", log.ranker, n_lists),
+        ("time", log.time, n_lists),
+        *((f"extra_labels[{name!r}]", column, n_rows) for name, column in log.extra_labels.items()),
+    ]
+    for what, array, wanted in sized:
+        if array is not None and len(array) != wanted:
+            raise ShapeError(f"{what} must have {wanted} entries. Got {len(array)} instead.")
+        if array is not None and array.ndim != 1 and what != "features":
+            raise ShapeError(f"{what} must be a flat array. Got shape {array.shape} instead.")
+    if log.features is not None and log.features.shape != (n_documents, len(log.feature_names)):
+        raise ShapeError(
+            f"features must have shape ({n_documents}, {len(log.feature_names)}): one row per "
+            f"document, one column per feature name. Got {log.features.shape} instead."
+        )
+
+
+def _check_references(log: "ClickLog") -> None:
+    for what, index, size in (
+        ("doc_query", log.doc_query, log.n_queries),
+        ("query", log.query, log.n_queries),
+        ("document", log.document, log.n_documents),
+        ("ranker", log.ranker, len(log.ranker_names)),
+    ):
+        if index is not None and len(index) and (index.min() < 0 or index.max() >= size):
+            raise ShapeError(
+                f"{what} must hold indices from 0 to {size - 1}. "
+                f"Got {index.min()} to {index.max()} instead."
+            )
+    if len(log.document):
+        owner = log.query[ragged.list_of_row(log.indptr)]
+        _refuse(
+            log,
+            log.doc_query[log.document] != owner,
+            "a list shows a document of another query",
+            "each (query, document) pair needs its own entry in the documents",
+        )
+
+
+def _check_rows(log: "ClickLog") -> None:
+    check_count(log.sessions, log.n_lists)
+    _refuse(log, log.position < 1, "a position below 1", "positions start at 1")
+    for name, column in (("label", log.label), *log.extra_labels.items()):
+        bad = ~(np.isfinite(column) & (column >= 0))
+        _refuse(log, bad, f"{name} is missing, infinite or negative", "feedback is a number >= 0")
+    order = ragged.order_within_lists(log.indptr, log.position)
+    owner, sorted_position = ragged.list_of_row(log.indptr)[order], log.position[order]
+    twice = np.zeros(len(order), dtype=bool)
+    twice[order[1:]] = (owner[1:] == owner[:-1]) & (sorted_position[1:] == sorted_position[:-1])
+    _refuse(log, twice, "a position stands twice in a session", "each place shows one document")
+
+
+def check_count(count: IntArray, n_lists: int) -> None:
+    """Raise unless each list stands for at least one session."""
+    if len(count) != n_lists:
+        raise ShapeError(f"count must have {n_lists} entries. Got {len(count)} instead.")
+    if np.any(count < 1):
+        first = int(np.argmax(count < 1))
+        raise BadRowsError(
+            f"count must be at least 1. List {first} has {int(count[first])}. "
+            f"Leave out lists that nobody saw."
+        )
+
+
+def _refuse(log: "ClickLog", bad: BoolArray, what: str, fix: str) -> None:
+    if not bad.any():
+        return
+    rows = np.flatnonzero(bad)
+    owner = int(np.searchsorted(log.indptr, rows[0], side="right") - 1)
+    raise BadRowsError(
+        f"{what}: {len(rows):,} rows, first in list {owner} (query "
+        f"{log.query_id[log.query[owner]]!r}) at position {int(log.position[rows[0]])}. Fix: {fix}."
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClickLog:
+    """A click log. A list stands for `count` sessions that were alike in everything.
+
+    Three tables share this object. *Documents* stand once per (query, document), shown or not.
+    *Lists* are what a session showed. *Rows* are the places of the lists, sorted by position.
+    All arrays are read-only; methods return new logs that share memory with this one.
+
+    Parameters
+    ----------
+    query_id : (queries,) whole numbers or text
+    doc_id, doc_query : (documents,) the document's id and the index of its query
+    indptr : (lists + 1,) list i owns rows indptr[i]:indptr[i + 1]
+    query : (lists,) index of the query
+    document : (rows,) index into the documents
+    position : (rows,) 1-based place on the page, explicit: never the order of the rows
+    label : (rows,) click 0/1, or any feedback >= 0
+    count : (lists,) sessions that the list stands for; 1 each where not given
+    features : (documents, d) float32, or None
+    ranker : (lists,) index into `ranker_names` of the system that made the list, or None
+    time : (lists,) when it was shown, any increasing number, or None
+    extra_labels : further feedback columns, name -> (rows,)
+    """
+
+    query_id: AnyArray
+    doc_id: AnyArray
+    doc_query: IntArray
+    indptr: IntArray
+    query: IntArray
+    document: IntArray
+    position: IntArray
+    label: FloatArray
+    count: IntArray | None = None
+    features: FloatArray | None = None
+    feature_names: tuple[str, ...] = ()
+    ranker: IntArray | None = None
+    ranker_names: tuple[str, ...] = ()
+    time: AnyArray | None = None
+    label_name: str = "click"
+    extra_labels: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ones = np.ones(len(self.query), dtype=np.int64)
+        store: dict[str, Any] = {
+            "query_id": identifiers(self.query_id),
+            "doc_id": identifiers(self.doc_id),
+            "doc_query": whole_numbers(self.doc_query, np.int32, what="doc_query"),
+            "indptr": whole_numbers(self.indptr, np.int64, what="indptr"),
+            "query": whole_numbers(self.query, np.int32, what="query"),
+            "document": whole_numbers(self.document, np.int32, what="document"),
+            "position": whole_numbers(self.position, np.int32, what="position"),
+            "label": frozen(self.label, np.float64),
+            "count": whole_numbers(
+                ones if self.count is None else self.count, np.int64, what="count"
+            ),
+            "features": None if self.features is None else frozen(self.features, np.float32),
+            "feature_names": tuple(self.feature_names),
+            "ranker": (
+                None if self.ranker is None else whole_numbers(self.ranker, np.int32, what="ranker")
+            ),
+            "ranker_names": tuple(str(name) for name in self.ranker_names),
+            "time": None if self.time is None else frozen(self.time),
+            "extra_labels": frozen_mapping(self.extra_labels, np.float64),
+        }
+        if store["features"] is not None and not store["feature_names"]:
+            store["feature_names"] = tuple(f"f{j + 1}" for j in range(store["features"].shape[1]))
+        if store["ranker"] is not None and not store["ranker_names"] and len(store["ranker"]):
+            store["ranker_names"] = tuple(str(j) for j in range(int(store["ranker"].max()) + 1))
+        for name, value in store.items():
+            object.__setattr__(self, name, value)
+        check_log(self)
+        self._sort_rows()
+
+    def _sort_rows(self) -> None:
+        """Rows by position inside each list, so that equal lists have equal rows."""
+        steps = np.diff(self.position.astype(np.int64))
+        inside = np.ones(len(steps), dtype=bool)
+        starts = self.indptr[1:-1]
+        inside[starts[(starts > 0) & (starts < len(self.position))] - 1] = False
+        if np.all(steps[inside] > 0):
+            return
+        order = ragged.order_within_lists(self.indptr, self.position)
+        for name in ("document", "position", "label"):
+            object.__setattr__(self, name, handed_over(getattr(self, name)[order]))
+        extra = {name: column[order] for name, column in self.extra_labels.items()}
+        object.__setattr__(self, "extra_labels", frozen_mapping(extra, np.float64))
+
+    # ---- size and shape
+
+    @property
+    def n_queries(self) -> int:
+        """Queries in the documents table, shown or not."""
+        return len(self.query_id)
+
+    @property
+    def n_documents(self) -> int:
+        """Distinct (query, document) pairs, shown or not."""
+        return len(self.doc_id)
+
+    @property
+    def n_lists(self) -> int:
+        """Lists stored; fewer than the sessions once collapsed."""
+        return len(self.query)
+
+    @property
+    def n_sessions(self) -> int:
+        """Sessions that the lists stand for."""
+        return int(self.sessions.sum())
+
+    @property
+    def sessions(self) -> IntArray:
+        """(lists,) sessions per list: `count`, never None."""
+        assert self.count is not None
+        return self.count
+
+    @property
+    def n_impressions(self) -> int:
+        """Documents shown, over all sessions."""
+        return int(np.dot(ragged.lengths(self.indptr), self.sessions))
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, 0 where there are none."""
+        return 0 if self.features is None else int(self.features.shape[1])
+
+    @property
+    def depth(self) -> int:
+        """The lowest position shown anywhere, K."""
+        return int(self.position.max()) if len(self.position) else 0
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether all labels are 0 or 1, as clicks are."""
+        return bool(np.all((self.label == 0) | (self.label == 1)))
+
+    @property
+    def row_count(self) -> IntArray:
+        """(rows,) sessions each row stands for."""
+        return np.repeat(self.sessions, ragged.lengths(self.indptr))
+
+    def __len__(self) -> int:
+        return self.n_lists
+
+    # ---- new logs from this one
+
+    def take(self, lists: IntArray, *, count: IntArray | None = None) -> "ClickLog":
+        """The lists with these indices, or where this mask is true; documents stay as they are.
+
+        With `count`, one number of sessions for each list taken, in place of the old ones.
+        """
+        chosen = ragged.chosen_lists(lists, self.n_lists, what="lists")
+        sessions = self.sessions[chosen]
+        if count is not None:
+            sessions = whole_numbers(count, np.int64, what="count")
+            check_count(sessions, len(chosen))
+        rows = ragged.rows_of_lists(self.indptr, chosen)
+        return self._with(
+            indptr=ragged.indptr_of(ragged.lengths(self.indptr)[chosen]),
+            query=self.query[chosen],
+            count=sessions,
+            ranker=None if self.ranker is None else self.ranker[chosen],
+            time=None if self.time is None else self.time[chosen],
+            **self._rows(rows),
+        )
+
+    def top(self, k: int) -> "ClickLog":
+        """Only positions 1..k. Lists left empty go; their documents stay as unshown candidates."""
+        if k < 1:
+            raise OptionError(f"top(k) needs k of at least 1. Got {k} instead.")
+        keep = self.position <= k
+        indptr = ragged.keep_rows(self.indptr, keep)
+        cut = self._with(indptr=indptr, **self._rows(np.flatnonzero(keep)))
+        empty = ragged.lengths(indptr) == 0
+        return cut.take(np.flatnonzero(~empty)) if empty.any() else cut
+
+    def collapse(self) -> "ClickLog":
+        """Merge sessions with the same query, shown list, ranker and labels into one list each.
+
+        Exact: every statistic of the result equals that of the log. Collapsing twice changes
+        nothing. The time of a session is lost; split by time first.
+        """
+        from untilt.data.transform import collapse
+
+        return collapse(self)
+
+    def split(self, share: float, by: str = "query", seed: Seed = 0) -> "tuple[ClickLog, ClickLog]":
+        """Two parts; the first holds `share` of the queries, of the sessions, or of the time.
+
+        by="query" keeps all sessions of a query together (for held-out queries), by="session"
+        draws single sessions, also out of counted lists, by="time" gives the earliest ones first.
+        """
+        from untilt.data.transform import split
+
+        return split(self, share, by=by, seed=seed)
+
+    def with_label(self, label: FloatArray | str) -> "ClickLog":
+        """The same log with another feedback column as its label: an array or an extra's name.
+
+        By name, the two change places, so that the way back is open; an array takes the place of
+        the label.
+        """
+        if not isinstance(label, str):
+            return replace(self, label=label)
+        if label not in self.extra_labels:
+            have = ", ".join(self.extra_labels) or "none"
+            raise OptionError(f"there is no label column {label!r}. This log has: {have}.")
+        others = {name: column for name, column in self.extra_labels.items() if name != label}
+        return replace(
+            self,
+            label=self.extra_labels[label],
+            label_name=label,
+            extra_labels={**others, self.label_name: self.label},
+        )
+
+    # ---- statistics
+
+    def ctr_by_position(self, level: float = 0.95) -> ClickRates:
+        """Click rate at each position with an interval clustered by query."""
+        return click_rates(self, level=level)
+
+    def slates(self) -> Groups:
+        """Lists grouped by what was shown: same query, same documents at the same positions."""
+        return group_equal_lists(self.indptr, [self.document, self.position], [self.query])
+
+    # ---- inside
+
+    def _rows(self, rows: IntArray) -> dict[str, Any]:
+        extra = {name: column[rows] for name, column in self.extra_labels.items()}
+        return {
+            "document": self.document[rows],
+            "position": self.position[rows],
+            "label": self.label[rows],
+            "extra_labels": extra,
+        }
+
+    def _with(self, **changes: Any) -> "ClickLog":
+        """A log with some arrays exchanged for ones known to be right: not checked again."""
+        new = object.__new__(ClickLog)
+        for name in self.__dataclass_fields__:
+            value = changes.get(name, getattr(self, name))
+            if name == "extra_labels":
+                value = frozen_mapping(value, np.float64)
+            elif isinstance(value, np.ndarray):
+                dtype = getattr(getattr(self, name), "dtype", None)
+                value = handed_over(value, None if dtype is np.dtype(object) else dtype)
+            object.__setattr__(new, name, value)
+        return new
+
+    def __repr__(self) -> str:
+        lists = "" if self.n_lists == self.n_sessions else f" in {self.n_lists:,} distinct lists"
+        features = f"{self.n_features} features" if self.n_features else "no features"
+        impressions = max(1, self.n_impressions)
+        mean = float(np.dot(self.label, self.row_count)) / impressions
+        what = f"{self.label_name} rate" if self.is_binary else f"mean {self.label_name}"
+        return (
+            f"ClickLog({self.n_sessions:,} sessions{lists}, {self.n_queries:,} queries, "
+            f"{self.n_documents:,} documents, positions 1..{self.depth}, {features}, "
+            f"{what} {mean:.4f})"
+        )

@@ -1,0 +1,1 @@
+"""Judged lists from and to LETOR text."""

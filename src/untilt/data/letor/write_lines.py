@@ -1,0 +1,178 @@
+"""Judged lists to LETOR text: rows are formatted in parallel, slice by slice."""
+
+import gzip
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numba as nb
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.files import replacing
+from untilt.data.judged import JudgedLists
+from untilt.data.letor.numbers import MOST_VALUE_BYTES, write_value, write_whole
+from untilt.data.letor.parse import threads_for
+from untilt.errors import BadRowsError, OptionError
+
+_BATCH_BYTES = 1 << 25
+_SLICE_BYTES = 1 << 19
+_SPACE, _COLON, _NEWLINE = ord(" "), ord(":"), ord("\n")
+_BLANKS = frozenset("\0\t\n\v\f\r ")
+
+
+def write_judged(judged: JudgedLists, path: Path) -> None:
+    """Check that the lists can be written, then write them."""
+    _check(judged)
+    heads, tails = _heads(judged), _tails(judged)
+    try:
+        with replacing(path) as temporary, _opened(temporary, path.suffix == ".gz") as file:
+            for text in _formatted(judged.features, heads, tails):
+                file.write(text)
+    except OSError as error:
+        raise OptionError(
+            f"path must be a file that can be written. Got {path} instead: {error.strerror}."
+        ) from error
+
+
+def _check(judged: JudgedLists) -> None:
+    if len(judged) == 0 or np.any(ragged.lengths(judged.indptr) == 0):
+        raise BadRowsError(
+            f"LETOR text cannot hold a query without documents. Got {judged!r} instead. Leave out "
+            "empty queries with judged.take(...)."
+        )
+    bad = np.argwhere(~np.isfinite(judged.features))
+    if len(bad):
+        row, column = bad[0]
+        raise BadRowsError(
+            f"features must be finite to be written as LETOR text. Row {row} has "
+            f"{judged.features[row, column]} in {judged.feature_names[column]}. Replace it."
+        )
+
+
+def _refuse_twins(queries: list[str]) -> None:
+    """Equal ids would be merged, or be refused as scattered, when the file is read."""
+    if len(set(queries)) < len(queries):
+        twin = next(query for query, count in Counter(queries).items() if count > 1)
+        raise BadRowsError(
+            f"query_id must be unique to be written as LETOR text. Got {twin} twice. Rename one."
+        )
+
+
+def _heads(judged: JudgedLists) -> list[bytes]:
+    """`label qid:ID` of each row."""
+    queries = [_id_text(value, "query_id", "#") for value in judged.query_id.tolist()]
+    _refuse_twins(queries)
+    labels = judged.labels.tolist()
+    owners = ragged.list_of_row(judged.indptr).tolist()
+    return [
+        f"{_label_text(label)} qid:{queries[owner]}".encode()
+        for label, owner in zip(labels, owners, strict=True)
+    ]
+
+
+def _tails(judged: JudgedLists) -> list[bytes]:
+    """` #docid = ID` of each row; nothing where ids are the places in the query."""
+    assert judged.doc_id is not None
+    if np.array_equal(judged.doc_id, ragged.place_in_list(judged.indptr)):
+        return [b""] * len(judged)
+    return [f" #docid = {_id_text(value, 'doc_id')}".encode() for value in judged.doc_id.tolist()]
+
+
+def _label_text(label: float) -> str:
+    return f"{label:.0f}" if label.is_integer() and label < 1e15 else repr(label)
+
+
+def _id_text(value: object, what: str, forbidden: str = "") -> str:
+    text = str(value)
+    if not text or not _BLANKS.union(forbidden).isdisjoint(text) or not _is_unicode(text):
+        raise BadRowsError(
+            f"{what} must be one word to be written as LETOR text, without blanks"
+            f"{' or #' if forbidden else ''}. Got {text!r} instead. Rename it."
+        )
+    return text
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextmanager
+def _opened(path: Path, packed: bool) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """A file to write to. The gzip header holds no name and no time: equal lists, equal bytes."""
+    with path.open("wb") as file:
+        if packed:
+            with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packer:
+                yield packer
+        else:
+            yield file
+
+
+def _formatted(
+    features: FloatArray, heads: list[bytes], tails: list[bytes]
+) -> Iterator[memoryview]:
+    """The text, in pieces; never more than about 32 MB of it at a time."""
+    n_rows, n_columns = features.shape
+    per_value = len(f" {n_columns}:") + MOST_VALUE_BYTES
+    row_bytes = n_columns * per_value + max(map(len, heads)) + max(map(len, tails)) + 1
+    batch = max(1, _BATCH_BYTES // row_bytes)
+    buffer = np.empty(min(batch, n_rows) * row_bytes, dtype=np.uint8)
+    for first in range(0, n_rows, batch):
+        rows = slice(first, first + batch)
+        n_slices = 1 + len(heads[rows]) * row_bytes // _SLICE_BYTES
+        start = np.linspace(0, len(heads[rows]), n_slices + 1).astype(np.int64)
+        with threads_for(n_slices):
+            end = _format(
+                *(buffer, row_bytes, start, features[rows]),
+                *_joined(heads[rows]),
+                *_joined(tails[rows]),
+            )
+        for begin, finish in zip((start * row_bytes).tolist(), end.tolist(), strict=False):
+            yield buffer[begin:finish].data
+
+
+def _joined(texts: list[bytes]) -> tuple[AnyArray, IntArray]:
+    return np.frombuffer(b"".join(texts), np.uint8), ragged.indptr_of(np.array([*map(len, texts)]))
+
+
+@nb.njit(cache=True)
+def _copy(buffer: AnyArray, at: int, text: AnyArray) -> int:
+    for offset in range(len(text)):
+        buffer[at + offset] = text[offset]
+    return at + len(text)
+
+
+@nb.njit(parallel=True, cache=True)
+def _format(
+    buffer: AnyArray,
+    row_bytes: int,
+    start: IntArray,
+    features: FloatArray,
+    heads: AnyArray,
+    head_start: IntArray,
+    tails: AnyArray,
+    tail_start: IntArray,
+) -> IntArray:
+    """Write each slice of rows from its own place in the buffer; return where each slice ends."""
+    end = np.empty(len(start) - 1, dtype=np.int64)
+    for s in nb.prange(len(start) - 1):
+        at = start[s] * row_bytes
+        for row in range(start[s], start[s + 1]):
+            at = _copy(buffer, at, heads[head_start[row] : head_start[row + 1]])
+            for column in range(features.shape[1]):
+                buffer[at] = _SPACE
+                at = write_whole(buffer, at + 1, column + 1)
+                buffer[at] = _COLON
+                at = write_value(buffer, at + 1, features[row, column])
+            at = _copy(buffer, at, tails[tail_start[row] : tail_start[row + 1]])
+            buffer[at] = _NEWLINE
+            at += 1
+        end[s] = at
+    return end

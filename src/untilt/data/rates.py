@@ -1,0 +1,89 @@
+"""Click rate by position: what the log shows before any bias is taken out."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray, IntArray, handed_over
+from untilt._core.statistics import normal_quantile, wilson_interval
+
+if TYPE_CHECKING:
+    from untilt.data.clicklog import ClickLog
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClickRates:
+    """Clicks (or summed label), impressions and mean label at positions 1..K, with intervals.
+
+    The standard error is clustered by query: sessions of one query are alike, so they are not
+    independent evidence about a position.
+    """
+
+    position: IntArray
+    impressions: IntArray
+    clicks: FloatArray
+    rate: FloatArray
+    std_error: FloatArray
+    low: FloatArray
+    high: FloatArray
+    level: float
+
+    def __repr__(self) -> str:
+        lines = [f"click rate by position ({self.level:.0%} interval clustered by query)"]
+        for k, n, rate, low, high in zip(
+            self.position, self.impressions, self.rate, self.low, self.high, strict=True
+        ):
+            lines.append(f"  {k:>3}  {rate:8.4f}  [{low:.4f}, {high:.4f}]  of {n:,}")
+        return "\n".join(lines)
+
+
+def click_rates(log: "ClickLog", *, level: float = 0.95) -> ClickRates:
+    """Mean label per position; se^2 = sum_q (C_qk - rate_k N_qk)^2 / N_k^2 * Q/(Q-1).
+
+    C_qk and N_qk are clicks and impressions of query q at position k, Q the queries seen there.
+    """
+    depth, count = log.depth, log.row_count
+    place = log.position - 1
+    impressions = np.bincount(place, weights=count, minlength=depth)
+    clicks = np.bincount(place, weights=count * log.label, minlength=depth)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate = clicks / impressions
+    std_error = _clustered(log, count, rate, impressions)
+    half = normal_quantile(level) * std_error
+    low, high = rate - half, rate + half
+    if log.is_binary:
+        # A position without a click has no spread to estimate an error from; Wilson's interval
+        # still knows how many tries that was.
+        wilson_low, wilson_high = wilson_interval(clicks, impressions, level)
+        low = np.clip(np.where(half > 0, low, wilson_low), 0, 1)
+        high = np.clip(np.where(half > 0, high, wilson_high), 0, 1)
+    return ClickRates(
+        position=handed_over(np.arange(1, depth + 1)),
+        impressions=handed_over(impressions.astype(np.int64)),
+        clicks=handed_over(clicks),
+        rate=handed_over(rate),
+        std_error=handed_over(std_error),
+        low=handed_over(low),
+        high=handed_over(high),
+        level=level,
+    )
+
+
+def _clustered(
+    log: "ClickLog", count: IntArray, rate: FloatArray, impressions: FloatArray
+) -> FloatArray:
+    place = log.position - 1
+    row_query = np.repeat(log.query, np.diff(log.indptr)).astype(np.int64)
+    cells, cell_of_row = np.unique(row_query * log.depth + place, return_inverse=True)
+    residual = np.bincount(cell_of_row, weights=count * (log.label - rate[place]))
+    cell_place = cells % max(1, log.depth)
+    squared = np.bincount(cell_place, weights=residual**2, minlength=log.depth)
+    n_queries = np.bincount(cell_place, minlength=log.depth)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correction = np.where(n_queries > 1, n_queries / (n_queries - 1), np.nan)
+        clustered = np.sqrt(squared * correction) / impressions
+        # One query alone: its sessions are all there is; for clicks this is rate (1 - rate) / N.
+        spread = np.bincount(place, weights=count * (log.label - rate[place]) ** 2)
+        single_query = np.sqrt(spread) / impressions
+    return np.where(n_queries > 1, clustered, single_query)

@@ -1,0 +1,283 @@
+"""From typed views to a `ClickLog`: number the documents, pack the lists, unpack the distinct ones.
+
+This is the fast path. It trusts nothing: whatever a clean log does not have raises `SuspectError`,
+and the reader then looks for the bad rows at leisure.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import AnyArray, FloatArray, IntArray, identifiers
+from untilt._core.progress import progress
+from untilt.data.clicklog import ClickLog
+from untilt.data.read.columns import Field, Impressions, Summary, summarise
+from untilt.data.read.database import Bench
+from untilt.data.read.numbering import (
+    DocumentCode,
+    Documents,
+    LabelCode,
+    SuspectError,
+    document_code,
+    label_code,
+    number_documents,
+)
+from untilt.data.read.packing import (
+    Carried,
+    Packed,
+    Unpacker,
+    count_places,
+    fill_rows,
+    pack,
+    unpacker,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+# The table of packed lists as arrays, batch by batch into memory that is there from the start.
+
+# Rows that are unpacked at a time: some hundred MB, also where lists are very long.
+_BATCH_ROWS = 1 << 21
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The lists and rows of a `ClickLog`; `labels` has one row per label."""
+
+    indptr: IntArray
+    query: IntArray
+    count: IntArray
+    ranker: IntArray
+    time: list[AnyArray]
+    document: IntArray
+    position: IntArray
+    labels: FloatArray
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """All that is needed to turn words into documents, positions and labels."""
+
+    unpack: Unpacker
+    documents: Documents
+    code: DocumentCode
+    labels: LabelCode
+
+    def rows(
+        self, words: AnyArray, query: IntArray, n: IntArray, first_row: int, to: Lists
+    ) -> None:
+        """Write the rows of lists with these words, queries and numbers of rows from `first_row`.
+
+        Raises SuspectError where a list has fewer places than rows (two rows stand at one position)
+        or shows a document that its query does not have.
+        """
+        segments = self.unpack.segments(words)
+        packing, size = self.unpack.packing, n
+        if self.unpack.parts:
+            size = count_places(segments.words, packing.bits, packing.per_word)
+            if not np.array_equal(np.bincount(segments.owner, size, len(words)), n):
+                raise SuspectError
+        misfits = fill_rows(
+            segments.words,
+            packing.bits,
+            packing.per_word,
+            self.labels.bits,
+            self.labels.values,
+            segments.start,
+            first_row + ragged.indptr_of(size),
+            query[segments.owner],
+            self.documents.first,
+            *self._lookup(),
+            to.document,
+            to.position,
+            to.labels,
+        )
+        if misfits:
+            raise SuspectError
+
+    def _lookup(self) -> tuple[IntArray, int]:
+        """The ids to look codes up in, and the id of code 1; no ids where codes are numbers."""
+        if self.code.least is None:
+            return np.empty(0, dtype=np.int64), 0
+        return self.documents.doc_id, self.code.least
+
+
+def fetch_lists(
+    bench: Bench, decoder: Decoder, *, n_labels: int, ranker: bool, time: bool, collapsed: bool
+) -> Lists:
+    """The lists in an order that depends on their content alone."""
+    words = decoder.unpack.outer.words
+    columns, order = ["q", "n", "sessions", *words], ["q", *words]
+    if ranker:
+        columns, order = [*columns, "r_low"], ["q", "r_low", *words]
+    if not collapsed:
+        order = ["session_id", "q"]
+    if time:
+        columns, order = [*columns, "t"], ["t", *order]
+    n_lists, n_rows = bench.row("SELECT count(*), coalesce(sum(n), 0) FROM lists")
+    lists = _empty(n_lists, int(n_rows), n_labels)
+    numbered = "SELECT lists.*, queries.q FROM lists JOIN queries ON query = query_id"
+    if decoder.code.least is None:
+        numbered = "SELECT *, query AS q FROM lists"
+    sql = f"SELECT {', '.join(columns)} FROM ({numbered}) ORDER BY {', '.join(order)}"
+    first_list = 0
+    size = max(1, min(1 << 16, _BATCH_ROWS * n_lists // max(1, int(n_rows))))
+    for batch in bench.batches(sql, size=size):
+        _write(batch, first_list, lists, decoder)
+        first_list += len(batch)
+    if first_list < n_lists:
+        raise SuspectError  # a query that the documents do not have
+    return lists
+
+
+def _empty(n_lists: int, n_rows: int, n_labels: int) -> Lists:
+    return Lists(
+        indptr=np.zeros(n_lists + 1, dtype=np.int64),
+        query=np.empty(n_lists, dtype=np.int32),
+        count=np.empty(n_lists, dtype=np.int64),
+        ranker=np.zeros(n_lists, dtype=np.int32),
+        time=[],
+        document=np.empty(n_rows, dtype=np.int32),
+        position=np.empty(n_rows, dtype=np.int32),
+        labels=np.empty((n_labels, n_rows), dtype=np.float64),
+    )
+
+
+def _write(batch: "pa.RecordBatch", first_list: int, lists: Lists, decoder: Decoder) -> None:
+    names = batch.schema.names
+    column = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in names}
+    into = slice(first_list, first_list + len(batch))
+    first_row = int(lists.indptr[first_list])
+    lists.indptr[into.start + 1 : into.stop + 1] = first_row + np.cumsum(column["n"])
+    lists.query[into] = column["q"]
+    lists.count[into] = column["sessions"]
+    if "r_low" in column:
+        lists.ranker[into] = column["r_low"]
+    if "t" in column:
+        lists.time.append(column["t"])
+    words = np.column_stack([column[word] for word in decoder.unpack.outer.words])
+    decoder.rows(words, lists.query[into], column["n"], first_row, lists)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to become of a log: its fields, those of its documents, and whether to collapse."""
+
+    log: Impressions
+    document_fields: tuple[Field, ...]
+    label_names: tuple[str, ...]
+    collapse: bool
+
+
+def assemble(
+    bench: Bench, wanted: Wanted, view: str, documents: str | None
+) -> tuple[ClickLog, Summary]:
+    """The log behind `view`. Raises SuspectError where it, or its documents, are not clean."""
+    with progress("looking over the log"):
+        summary = summarise(bench, view, wanted.log)
+    if not summary.is_clean:
+        raise SuspectError
+    numbered = number_documents(bench, documents or view, wanted.document_fields)
+    labels = label_code(bench, view, summary.largest_labels)
+    code = document_code(summary, numbered, label_bits=labels.bits)
+    rankers = _number_rankers(bench, view) if wanted.log.has("ranker") else ()
+    packed = _pack(bench, wanted, view, code, labels, summary.depth)
+    _check_lists(bench, wanted, summary.n_rows)
+    with progress("unpacking the lists"):
+        lists = fetch_lists(
+            bench,
+            Decoder(unpacker(bench, packed), numbered, code, labels),
+            n_labels=len(wanted.label_names),
+            ranker=wanted.log.has("ranker"),
+            time=wanted.log.has("timestamp"),
+            collapsed=wanted.collapse,
+        )
+    return _click_log(wanted, numbered, lists, rankers), summary
+
+
+def _number_rankers(bench: Bench, view: str) -> tuple[str, ...]:
+    """The rankers' names, 2 before 10; the table `rankers` maps them to numbers."""
+    bench.run(
+        "CREATE OR REPLACE TEMP TABLE rankers AS SELECT ranker, CAST(row_number() OVER "
+        "(ORDER BY TRY_CAST(ranker AS BIGINT), ranker) - 1 AS INTEGER) AS r "
+        f"FROM (SELECT DISTINCT ranker FROM {view})"
+    )
+    return tuple(name for (name,) in bench.rows("SELECT ranker FROM rankers ORDER BY r"))
+
+
+def _pack(
+    bench: Bench, wanted: Wanted, view: str, code: DocumentCode, labels: LabelCode, depth: int
+) -> Packed:
+    columns = ["session_id", f"{code.query} AS query", "position - 1 AS place"]
+    columns.append(f"({code.sql} << {labels.bits}) | {labels.sql} AS code")
+    joins, carried = f"{code.join} {labels.join}", []
+    if wanted.log.has("ranker"):
+        columns.append("r")
+        carried += [Carried("r_low", "min", "r"), Carried("r_high", "max", "r")]
+        joins += " JOIN rankers USING (ranker)"
+    if wanted.log.has("count"):
+        columns.append("count AS c")
+        carried += [Carried("c_low", "min", "c"), Carried("c_high", "max", "c")]
+    if wanted.log.has("timestamp"):
+        columns.append("timestamp AS t")
+        carried.append(Carried("t", "min", "t"))
+    rows = f"(SELECT {', '.join(columns)} FROM {view} AS i {joins})"
+    bits = code.bits + labels.bits
+    return pack(bench, rows, bits=bits, depth=depth, carried=carried, collapse=wanted.collapse)
+
+
+def _check_lists(bench: Bench, wanted: Wanted, n_rows: int) -> None:
+    """No row may have lost its document, and the rows of a session must agree on what they share.
+
+    What is left, a position that stands twice, is noticed when the lists are unpacked.
+    """
+    unequal = "count(*) FILTER (r_low <> r_high)" if wanted.log.has("ranker") else "0"
+    packed, spread, rankers = bench.row(
+        f"SELECT coalesce(sum(n * copies), 0), coalesce(max(spread), 0), {unequal} FROM lists"
+    )
+    if packed != n_rows or spread > 0 or rankers > 0:
+        raise SuspectError
+
+
+def _click_log(
+    wanted: Wanted, documents: Documents, lists: Lists, rankers: tuple[str, ...]
+) -> ClickLog:
+    """The log. Its rules hold by construction, so the arrays are handed over as they are."""
+    query_id, doc_id = identifiers(documents.query_id), identifiers(documents.doc_id)
+    nothing = np.empty(0, dtype=np.int64)
+    empty = ClickLog(
+        query_id=query_id[:0],
+        doc_id=doc_id[:0],
+        doc_query=nothing,
+        indptr=np.zeros(1, dtype=np.int64),
+        query=nothing,
+        document=nothing,
+        position=nothing,
+        label=nothing,
+        label_name=wanted.label_names[0],
+    )
+    return empty._with(
+        query_id=query_id,
+        doc_id=doc_id,
+        doc_query=documents.doc_query.astype(np.int32),
+        features=documents.features,
+        feature_names=tuple(field.column.name for field in wanted.document_fields[2:]),
+        indptr=lists.indptr,
+        query=lists.query,
+        count=lists.count,
+        ranker=lists.ranker if wanted.log.has("ranker") else None,
+        ranker_names=rankers,
+        time=_times(lists) if wanted.log.has("timestamp") else None,
+        document=lists.document,
+        position=lists.position,
+        label=lists.labels[0],
+        extra_labels=dict(zip(wanted.label_names[1:], lists.labels[1:], strict=True)),
+    )
+
+
+def _times(lists: Lists) -> AnyArray:
+    return np.concatenate(lists.time) if lists.time else np.empty(0, dtype=np.int64)

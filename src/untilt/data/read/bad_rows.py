@@ -1,0 +1,322 @@
+"""The slow look at a log that is known to have bad rows: which, how many, and the log without them.
+
+The fast path only notices that something is wrong. Here every rule is taken in turn, each on what
+the rules before it left over, so a row counts once.
+"""
+
+from dataclasses import dataclass
+
+from untilt.data.read.columns import Field, Impressions
+from untilt.data.read.database import Bench, literal
+
+# Rows as a message shows them.
+
+N_SHOWN = 5
+_NAMES = {
+    "session_id": "session",
+    "query_id": "query",
+    "doc_id": "document",
+    "position": "position",
+}
+
+
+def all_present(fields: tuple[Field, ...]) -> str:
+    """The condition that a row is good in all these fields."""
+    return " AND ".join(f"{field.alias} IS NOT NULL" for field in fields) or "true"
+
+
+def shown(value: str) -> str:
+    """A value as short text, whatever its type."""
+    return f"coalesce(left(CAST({value} AS VARCHAR), 60), 'NULL')"
+
+
+def examples_of(bench: Bench, rows: str, fields: tuple[Field, ...], value: str) -> tuple[str, ...]:
+    """Up to five rows: who they are, and the value in question."""
+    have = {field.alias for field in fields}
+    keys = [alias for alias in _NAMES if alias in have]
+    who = " || ', ' || ".join(f"'{_NAMES[key]} ' || {shown(f'raw_{key}')}" for key in keys)
+    order = ", ".join(f"raw_{key}" for key in keys)
+    found = bench.rows(
+        f"SELECT {who} || ': ' || {value} FROM ({rows}) ORDER BY {order} LIMIT {N_SHOWN}"
+    )
+    return tuple(text for (text,) in found)
+
+
+# What a reader found wrong, and what it did about it.
+
+
+class DroppedRowsWarning(UserWarning):
+    """Rows were left out because the caller asked for it with on_bad="drop"."""
+
+
+@dataclass(frozen=True)
+class BadRows:
+    """Rows that break one rule: how many, up to five of them, and what to do about it."""
+
+    what: str
+    n_rows: int
+    examples: tuple[str, ...]
+    fix: str
+    table: str = "log"
+
+    def __str__(self) -> str:
+        rows = "row" if self.n_rows == 1 else "rows"
+        shown = "".join(f"\n    {example}" for example in self.examples)
+        more = "\n    ..." if self.n_rows > len(self.examples) else ""
+        head = f"  {self.n_rows:,} {rows} of the {self.table}: {self.what}"
+        return f"{head}{shown}{more}\n    Fix: {self.fix}."
+
+
+@dataclass(frozen=True)
+class ReadReport:
+    """What was read, and what was left out and why.
+
+    `bad` holds one entry per broken rule. A row counts once, under the first rule that it breaks;
+    `n_dropped` counts rows of the log alone, not those of the documents table.
+    """
+
+    source: str
+    n_rows: int
+    n_dropped: int
+    bad: tuple[BadRows, ...] = ()
+    ignored_columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        head = f"{self.source}: {self.n_rows:,} rows, {self.n_dropped:,} dropped"
+        return "\n".join([head, *(str(bad) for bad in self.bad)])
+
+    def error_text(self) -> str:
+        """The same as a refusal."""
+        found = "\n".join(str(bad) for bad in self.bad)
+        return (
+            f"{self.source} has rows that cannot be used.\n{found}\n"
+            f'To leave them out and count them, pass on_bad="drop".'
+        )
+
+
+# The rules for documents and their features.
+
+
+def document_rules(
+    bench: Bench, view: str, fields: tuple[Field, ...], table: str
+) -> tuple[list[BadRows], str]:
+    """Documents with a bad feature or with two sets of features; a view of the good ones."""
+    keys, features = fields[:2], fields[2:]
+    bad = _bad_features(bench, view, keys, features, table)
+    columns = ", ".join(["query_id", "doc_id", *(field.alias for field in features)])
+    bench.run(
+        f"CREATE TEMP TABLE candidates AS SELECT DISTINCT {columns} FROM {view} "
+        f"WHERE {all_present(fields)}"
+    )
+    bench.run(
+        "CREATE TEMP TABLE disputed AS SELECT query_id, doc_id FROM candidates "
+        "GROUP BY query_id, doc_id HAVING count(*) > 1"
+    )
+    bad += _disputed(bench, view, fields, table)
+    bench.run(
+        "CREATE TEMP VIEW kept_documents AS SELECT * FROM candidates "
+        "ANTI JOIN disputed USING (query_id, doc_id)"
+    )
+    return bad, "kept_documents"
+
+
+def without_document(bench: Bench, rows: str, documents: str) -> tuple[list[BadRows], str]:
+    """Impressions of documents that have no features; a view of the other ones."""
+    lost = f"(SELECT * FROM {rows} ANTI JOIN {documents} USING (query_id, doc_id))"
+    (count,) = bench.row(f"SELECT count(*) FROM {lost}")
+    if count == 0:
+        return [], rows
+    found = bench.rows(
+        f"SELECT CAST(session_id AS VARCHAR), query_id, doc_id, position FROM {lost} "
+        f"ORDER BY session_id, query_id, position LIMIT {N_SHOWN}"
+    )
+    examples = tuple(
+        f"session {session}, query {query}, document {document}, position {position}"
+        for session, query, document, position in found
+    )
+    what, fix = (
+        "a document without features",
+        ("add its (query_id, doc_id) with features to the documents, or take it out of the log"),
+    )
+    return [BadRows(what, count, examples, fix)], with_document(bench, rows, documents, ())
+
+
+def with_document(bench: Bench, rows: str, documents: str, features: tuple[Field, ...]) -> str:
+    """A view of the impressions whose document is known and whose own features are good."""
+    bench.run(
+        f"CREATE TEMP VIEW with_document AS SELECT * FROM {rows} "
+        f"SEMI JOIN {documents} USING (query_id, doc_id) WHERE {all_present(features)}"
+    )
+    return "with_document"
+
+
+def _bad_features(
+    bench: Bench, view: str, keys: tuple[Field, ...], features: tuple[Field, ...], table: str
+) -> list[BadRows]:
+    if not features:
+        return []
+    rows = f"SELECT * FROM {view} WHERE {all_present(keys)} AND NOT ({all_present(features)})"
+    (count,) = bench.row(f"SELECT count(*) FROM ({rows})")
+    if count == 0:
+        return []
+    cases = " ".join(
+        f"WHEN {field.alias} IS NULL THEN {literal(field.column.name + ' = ')} || "
+        f"{shown(f'raw_{field.alias}')}"
+        for field in features
+    )
+    examples = examples_of(bench, rows, keys, f"CASE {cases} END")
+    return [BadRows(features[0].what, count, examples, features[0].fix, table)]
+
+
+def _disputed(bench: Bench, view: str, fields: tuple[Field, ...], table: str) -> list[BadRows]:
+    features = fields[2:]
+    (count,) = bench.row(
+        f"SELECT count(*) FROM {view} SEMI JOIN disputed USING (query_id, doc_id) "
+        f"WHERE {all_present(fields)}"
+    )
+    if count == 0:
+        return []
+    values = ", ".join(f"array_agg(DISTINCT {field.alias})" for field in features)
+    found = bench.rows(
+        f"SELECT query_id, doc_id, {values} FROM candidates SEMI JOIN disputed "
+        f"USING (query_id, doc_id) GROUP BY query_id, doc_id ORDER BY ALL LIMIT {N_SHOWN}"
+    )
+    return [
+        BadRows(
+            "a document of a query has different features in different rows",
+            count,
+            tuple(_dispute(*row, features=features) for row in found),
+            "features belong to the pair of query and document: keep one row of them for each pair",
+            table,
+        )
+    ]
+
+
+def _dispute(
+    query: object, document: object, *seen: list[float], features: tuple[Field, ...]
+) -> str:
+    """The first feature with two values."""
+    name, values = next(
+        (field.column.name, values)
+        for field, values in zip(features, seen, strict=True)
+        if len(values) > 1
+    )
+    shown_values = " and ".join(f"{value:g}" for value in sorted(values)[:3])
+    return f"query {query}, document {document}: {name} = {shown_values}"
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What is wrong, and the tables or views that hold only what is right."""
+
+    bad: tuple[BadRows, ...]
+    impressions: str
+    documents: str | None
+
+
+@dataclass(frozen=True)
+class SessionRule:
+    """A session breaks the rule if a group of its rows fulfils the condition."""
+
+    group: str
+    condition: str
+    example: str
+    what: str
+    fix: str
+
+
+def examine(
+    bench: Bench, log: Impressions, *, documents: str | None, document_fields: tuple[Field, ...]
+) -> Examined:
+    """Apply all rules. `documents` is the view of the documents table, None where there is none."""
+    bad = bad_values(bench, "impressions", log.fields, "log")
+    bench.run(
+        f"CREATE TEMP VIEW good_values AS SELECT * FROM impressions WHERE {all_present(log.fields)}"
+    )
+    rows, kept = "good_values", None
+    if documents is not None:
+        bad += bad_values(bench, documents, document_fields[:2], "documents table")
+        found, kept = document_rules(bench, documents, document_fields, "documents table")
+        lost, rows = without_document(bench, rows, kept)
+        bad += found + lost
+    elif log.features:
+        found, kept = document_rules(bench, rows, document_fields, "log")
+        rows = with_document(bench, rows, kept, log.features)
+        bad += found
+    found, rows = _session_rules(bench, log, rows)
+    return Examined(tuple(bad + found), rows, kept)
+
+
+def bad_values(bench: Bench, view: str, fields: tuple[Field, ...], table: str) -> list[BadRows]:
+    """Rows with a NULL in a typed column, under the first such column."""
+    cases = " ".join(f"WHEN {field.alias} IS NULL THEN {i}" for i, field in enumerate(fields))
+    rows = f"(SELECT *, CASE {cases} END AS rule FROM {view})"
+    counts = dict(bench.rows(f"SELECT rule, count(*) FROM {rows} GROUP BY rule ORDER BY rule"))
+    n_rows = sum(counts.values())
+    bad = []
+    for index, field in enumerate(fields):
+        count = counts.get(index, 0)
+        if count == n_rows and field.column.kind == "text" and field.is_number and count:
+            # Not one number: this is the wrong column rather than a column with bad rows.
+            raise field.column.refused(field.alias, "numbers or true/false")
+        if count:
+            value = f"{literal(field.column.name)} || ' = ' || {shown(f'raw_{field.alias}')}"
+            broken = f"SELECT * FROM {rows} WHERE rule = {index}"
+            examples = examples_of(bench, broken, fields, value)
+            bad.append(BadRows(field.what, count, examples, field.fix, table))
+    return bad
+
+
+def _session_rules(bench: Bench, log: Impressions, rows: str) -> tuple[list[BadRows], str]:
+    """Sessions that are not one list. They go as a whole: nobody can say what they showed."""
+    bad = []
+    for number, rule in enumerate(_rules_for(log)):
+        broken = f"broken_sessions_{number}"
+        bench.run(
+            f"CREATE TEMP TABLE {broken} AS SELECT session_id, query_id, min(example) AS example "
+            f"FROM (SELECT session_id, query_id, {rule.example} AS example FROM {rows} "
+            f"GROUP BY {rule.group} HAVING {rule.condition}) GROUP BY session_id, query_id"
+        )
+        (count,) = bench.row(
+            f"SELECT count(*) FROM {rows} SEMI JOIN {broken} USING (session_id, query_id)"
+        )
+        if count == 0:
+            continue
+        found = bench.rows(
+            f"SELECT CAST(session_id AS VARCHAR), query_id, example FROM {broken} "
+            f"ORDER BY session_id, query_id LIMIT {N_SHOWN}"
+        )
+        examples = tuple(f"session {s}, query {q}: {example}" for s, q, example in found)
+        bad.append(BadRows(rule.what, count, examples, rule.fix))
+        bench.run(
+            f"CREATE TEMP VIEW whole_sessions_{number} AS SELECT * FROM {rows} "
+            f"ANTI JOIN {broken} USING (session_id, query_id)"
+        )
+        rows = f"whole_sessions_{number}"
+    return bad, rows
+
+
+def _rules_for(log: Impressions) -> list[SessionRule]:
+    rules = [
+        SessionRule(
+            "session_id, query_id, position",
+            "count(*) > 1",
+            "'position ' || position || ' shows ' || min(doc_id) || ' and ' || max(doc_id)",
+            "in a session where a position stands twice",
+            "a session is one list: give each page load its own session_id, number positions "
+            "through over all pages, and write each impression once",
+        )
+    ]
+    for alias in ("ranker", "count"):
+        if log.has(alias):
+            rules.append(
+                SessionRule(
+                    "session_id, query_id",
+                    f"min({alias}) <> max({alias})",
+                    f"'{alias} ' || min({alias}) || ' and ' || max({alias})",
+                    f"in a session whose rows differ in {alias}",
+                    f"a session is one list with one {alias}; an interleaved list needs a name of "
+                    f"its own",
+                )
+            )
+    return rules

@@ -1,0 +1,340 @@
+"""Which column plays which role: names mapped, missing ones named, features chosen."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from untilt.data.read.database import Bench
+from untilt.data.read.sources import Source
+from untilt.data.read.types import (
+    MOST_COUNT,
+    MOST_POSITION,
+    Column,
+    feature_sql,
+    id_sql,
+    label_sql,
+    time_sql,
+    whole_sql,
+)
+from untilt.errors import ColumnError, OptionError, did_you_mean
+
+Features = str | Sequence[str] | Callable[[str], bool] | None
+
+REQUIRED = ("query_id", "session_id", "doc_id", "position")
+OPTIONAL = ("ranker", "timestamp", "count")
+KEYS = ("query_id", "doc_id")
+# Names that logs out there use; a hint is better than a list of columns to stare at.
+_OTHER_NAMES = {
+    "query_id": ("qid", "query", "srch_id", "search_id", "keyword", "search_term"),
+    "session_id": ("session", "sid", "search_id", "srch_id", "request_id", "impression_id"),
+    "doc_id": ("doc", "document", "docid", "url", "item_id", "product_id", "prop_id", "asin"),
+    "position": ("rank", "pos", "slot", "place"),
+    "click": ("clicked", "clicks", "is_click", "click_bool", "label"),
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Their column for each of our roles, for each label, and the columns that are features."""
+
+    roles: Mapping[str, str]
+    labels: Mapping[str, str]
+    features: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Every column that is needed, once."""
+        return list(dict.fromkeys([*self.roles.values(), *self.labels.values(), *self.features]))
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Columns that hold ids."""
+        roles = ("query_id", "session_id", "doc_id", "ranker")
+        return frozenset(self.roles[role] for role in roles if role in self.roles)
+
+
+def log_layout(
+    source: Source,
+    *,
+    columns: Mapping[str, str | None],
+    labels: Sequence[str],
+    features: Features,
+    with_time: bool,
+) -> Layout:
+    """The layout of an impressions table."""
+    _check_mapping(columns, labels)
+    wanted = [*REQUIRED, *labels]
+    roles = {role: columns.get(role) or role for role in wanted}
+    for role in OPTIONAL:
+        theirs = columns.get(role, role)
+        # Asked for by name it must be there; under our own name it may be.
+        if theirs is not None and (role in columns or source.has(theirs)):
+            roles[role] = theirs
+    _refuse_missing(source, roles)
+    if not with_time:
+        roles.pop("timestamp", None)
+    used = {*roles.values(), columns.get("timestamp") or "timestamp"}
+    chosen = {label: roles.pop(label) for label in labels}
+    return Layout(roles, chosen, choose_features(source, features, used))
+
+
+def documents_layout(
+    source: Source, *, columns: Mapping[str, str | None], features: Features
+) -> Layout:
+    """The layout of a documents table: our names for the keys, or the log's."""
+    roles = {}
+    for role in KEYS:
+        theirs = columns.get(role) or role
+        roles[role] = theirs if source.has(theirs) else role
+    _refuse_missing(source, roles)
+    chosen = choose_features(source, "*" if features is None else features, set(roles.values()))
+    return Layout(roles, {}, chosen)
+
+
+def choose_features(source: Source, features: Features, used: set[str]) -> tuple[str, ...]:
+    """The features' columns: a list, a pattern such as 'f_*', or a function of the name."""
+    others = [name for name in source.columns if name not in used]
+    if features is None:
+        return ()
+    if callable(features):
+        return tuple(name for name in others if features(name))
+    if isinstance(features, str) and set(features) & set("*?["):
+        return tuple(name for name in others if fnmatchcase(name, features))
+    names = (features,) if isinstance(features, str) else tuple(features)
+    if len(set(names)) < len(names):
+        raise OptionError(f"features must name each column once. Got {list(names)} instead.")
+    _refuse_missing(source, {name: name for name in names})
+    return names
+
+
+def is_pattern(features: Features) -> bool:
+    """Whether the choice is a rule: columns that fit it but hold no numbers are left alone."""
+    return (
+        features is None
+        or callable(features)
+        or (isinstance(features, str) and bool(set(features) & set("*?[")))
+    )
+
+
+def _check_mapping(columns: Mapping[str, str | None], labels: Sequence[str]) -> None:
+    known = (*REQUIRED, *OPTIONAL, *labels)
+    if len(set(known)) < len(known):
+        raise OptionError(
+            f"a label must have a name of its own. Got {list(labels)}; the names "
+            f"{', '.join((*REQUIRED, *OPTIONAL))} are taken. Map a label that is called so: "
+            f"label='click', columns={{'click': 'count'}}."
+        )
+    for ours, theirs in columns.items():
+        if ours not in known:
+            raise OptionError(
+                f"columns maps our names to yours: {', '.join(known)}. Got the key {ours!r} "
+                f"instead.{did_you_mean(str(ours), known)}"
+            )
+        if not isinstance(theirs, str) and not (theirs is None and ours in OPTIONAL):
+            raise OptionError(f"columns[{ours!r}] must be a column's name. Got {theirs!r} instead.")
+
+
+def _refuse_missing(source: Source, roles: Mapping[str, str]) -> None:
+    missing = {role: name for role, name in roles.items() if not source.has(name)}
+    if not missing:
+        return
+    hints = [hint for role, name in missing.items() if (hint := _hint(role, name, source.columns))]
+    example = next(iter(missing))
+    raise ColumnError(
+        f"{source.what} lacks the columns {_listed(missing.values())}. "
+        f"Found: {_listed(source.columns) or 'none'}."
+        + (f" Did you mean {', '.join(hints)}?" if hints else "")
+        + f" Map names with columns={{{example!r}: 'your column'}}."
+    )
+
+
+def _hint(role: str, name: str, found: Sequence[str]) -> str:
+    by_lower = {column.lower(): column for column in found}
+    known = [by_lower[other] for other in _OTHER_NAMES.get(role, ()) if other in by_lower]
+    near = [by_lower[close] for close in get_close_matches(name.lower(), list(by_lower), n=1)]
+    return f"{role} = {(near or known)[0]!r}" if near or known else ""
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:40]) + (f" and {len(names) - 40} more" if len(names) > 40 else "")
+
+
+# The typed views of a log: one column per role, NULL where a value cannot be used.
+
+Types = Mapping[str, Column]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One role: `sql` over their table is NULL where the value cannot be used, and why that is."""
+
+    alias: str
+    column: Column
+    sql: str
+    what: str
+    fix: str
+    is_number: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the type of the typed column leaves no room for fractions."""
+        return self.column.kind in ("whole", "boolean") or not self.alias.startswith("label_")
+
+
+@dataclass(frozen=True)
+class Impressions:
+    """The fields of a log. The view `impressions` shows them, with raw_* for messages."""
+
+    fields: tuple[Field, ...]
+    features: tuple[Field, ...]
+
+    @property
+    def labels(self) -> list[Field]:
+        """The fields of the labels, the main one first."""
+        return [field for field in self.fields if field.alias.startswith("label_")]
+
+    @property
+    def has_number_ids(self) -> bool:
+        """Whether queries and documents have ids of a type of whole numbers."""
+        return all(field.sql == field.column.raw for field in self.fields[:2])
+
+    def has(self, alias: str) -> bool:
+        """Whether the log has this role."""
+        return any(field.alias == alias for field in self.fields)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the fast path must know before it packs the log."""
+
+    n_rows: int
+    is_clean: bool
+    depth: int
+    # The largest value of each label, or None where some are no whole numbers.
+    largest_labels: tuple[int | None, ...]
+    # The least and the greatest document id, None where ids are text or there are no rows.
+    id_bounds: tuple[int, int] | None
+
+
+def id_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> list[Field]:
+    """The key columns of a table."""
+    return [
+        Field(
+            role,
+            types[layout.roles[role]],
+            id_sql(types[layout.roles[role]], as_text=role in text_ids),
+            f"{role} is missing",
+            "give every row its ids",
+        )
+        for role in ("query_id", "doc_id")
+    ]
+
+
+def log_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> tuple[Field, ...]:
+    """The roles of an impressions table."""
+    fields = id_fields(layout, types, text_ids)
+    session = types[layout.roles["session_id"]]
+    missing = session.raw if session.kind != "float" else f"nullif({session.raw}, 'nan')"
+    fields.append(
+        Field("session_id", session, missing, "session_id is missing", "give every row its session")
+    )
+    position = types[layout.roles["position"]]
+    fields.append(
+        Field(
+            "position",
+            position,
+            whole_sql(position, "position", most=MOST_POSITION),
+            f"{position.name} is no whole number from 1 to {MOST_POSITION:,}",
+            "positions count from 1 at the top of the page; add 1 where they count from 0",
+            is_number=True,
+        )
+    )
+    for index, (name, theirs) in enumerate(layout.labels.items()):
+        fields.append(_label_field(index, name, types[theirs]))
+    return (*fields, *_optional_fields(layout, types))
+
+
+def _label_field(index: int, name: str, column: Column) -> Field:
+    return Field(
+        f"label_{index}",
+        column,
+        label_sql(column, name),
+        f"{column.name} is missing, no number, infinite or negative",
+        "feedback is a number of at least 0; write 0 where nothing was done, and leave out rows "
+        "that nobody could see",
+        is_number=True,
+    )
+
+
+def _optional_fields(layout: Layout, types: Types) -> list[Field]:
+    fields = []
+    if "ranker" in layout.roles:
+        column = types[layout.roles["ranker"]]
+        fix = "name the system that made the list, or pass columns={'ranker': None}"
+        text = id_sql(column, as_text=True)
+        fields.append(Field("ranker", column, text, f"{column.name} is missing", fix))
+    if "count" in layout.roles:
+        column = types[layout.roles["count"]]
+        sql = whole_sql(column, "count", most=MOST_COUNT)
+        what = f"{column.name} is no whole number from 1 to {MOST_COUNT:,}"
+        fix = "count says how many sessions the row stands for; pass columns={'count': None} if not"
+        fields.append(Field("count", column, sql, what, fix, is_number=True))
+    if "timestamp" in layout.roles:
+        column = types[layout.roles["timestamp"]]
+        what = f"{column.name} is missing or no time"
+        fix = "give a timestamp or a number, or pass columns={'timestamp': None}"
+        fields.append(Field("timestamp", column, time_sql(column), what, fix))
+    return fields
+
+
+def feature_fields(
+    names: tuple[str, ...], types: Types, missing: float | None
+) -> tuple[Field, ...]:
+    """The features of a table."""
+    fix = "fill the gaps, or name a value for them with missing=0.0"
+    return tuple(
+        Field(
+            f"feature_{index}",
+            types[name],
+            feature_sql(types[name], missing),
+            "a feature is missing, no number, or not finite in single precision",
+            fix,
+        )
+        for index, name in enumerate(names)
+    )
+
+
+def create_view(bench: Bench, name: str, table: str, fields: tuple[Field, ...]) -> None:
+    """A view with every field typed and raw; what a query does not use costs nothing."""
+    shown = [f"{field.sql} AS {field.alias}" for field in fields]
+    raw = [f"{field.column.raw} AS raw_{field.alias}" for field in fields]
+    bench.run(f"CREATE TEMP VIEW {name} AS SELECT {', '.join([*shown, *raw])} FROM {table}")
+
+
+def summarise(bench: Bench, view: str, log: Impressions) -> Summary:
+    """One look over the log: whether any row is bad, how deep it goes, how large values get.
+
+    Parquet files store least and greatest values, but a damaged file may lie there. The typed
+    columns make DuckDB look at the values themselves; packing relies on what is found.
+    """
+    numbers = [field for field in log.fields if field.is_number]
+    asked = [f"count({field.alias})" for field in log.fields]
+    for field in numbers:
+        broken = f"count(*) FILTER ({field.alias} <> floor({field.alias}))"
+        asked += [f"max({field.alias})", "0" if field.is_whole else broken]
+    asked += ["min(doc_id)", "max(doc_id)"] if log.has_number_ids else ["NULL", "NULL"]
+    n_rows, *found = bench.row(f"SELECT count(*), {', '.join(asked)} FROM {view}")
+    present, found, bounds = found[: len(log.fields)], found[len(log.fields) : -2], found[-2:]
+    largest = {
+        field.alias: None if broken else int(most or 0)
+        for field, most, broken in zip(numbers, found[::2], found[1::2], strict=True)
+    }
+    return Summary(
+        n_rows=n_rows,
+        is_clean=all(count == n_rows for count in present),
+        depth=largest["position"] or 0,
+        largest_labels=tuple(largest[field.alias] for field in log.labels),
+        id_bounds=None if bounds[0] is None else (bounds[0], bounds[1]),
+    )

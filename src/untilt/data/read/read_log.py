@@ -1,0 +1,291 @@
+"""Reading click logs from files, tables and frames of any size."""
+
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, Unpack
+
+from untilt._core.progress import progress
+from untilt.data.clicklog import ClickLog
+from untilt.data.read.assemble import Wanted, assemble
+from untilt.data.read.bad_rows import BadRows, DroppedRowsWarning, ReadReport, examine
+from untilt.data.read.columns import (
+    KEYS,
+    Features,
+    Impressions,
+    Layout,
+    Types,
+    create_view,
+    documents_layout,
+    feature_fields,
+    id_fields,
+    is_pattern,
+    log_fields,
+    log_layout,
+)
+from untilt.data.read.database import Bench, in_our_words, workbench
+from untilt.data.read.numbering import SuspectError
+from untilt.data.read.sources import Source, open_source
+from untilt.data.read.types import Column, id_is_text_sql
+from untilt.errors import BadRowsError, FileFormatError, OptionError, check_choice
+
+# One reading of a log, from the request to the report.
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `read_log` was asked for."""
+
+    source: Any
+    documents: Any = None
+    columns: Mapping[str, str | None] | None = None
+    label: str = "click"
+    labels: Sequence[str] = ()
+    features: Features = None
+    missing: float | None = None
+    text_ids: bool = False
+    collapse: bool = True
+    on_bad: Literal["raise", "drop"] = "raise"
+    memory_limit: str | int | None = None
+    temp_directory: str | os.PathLike[str] | None = None
+    threads: int | None = None
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """All labels, the main one first."""
+        return (self.label, *self.labels)
+
+    def check(self) -> None:
+        """Raise where an option makes no sense."""
+        check_choice("on_bad", self.on_bad, ("raise", "drop"))
+        if isinstance(self.labels, str):
+            raise OptionError(f"labels must be a list of names. Got {self.labels!r} instead.")
+        if self.missing is not None and not math.isfinite(self.missing):
+            raise OptionError(
+                f"missing must be a finite number or None. Got {self.missing!r} instead."
+            )
+
+
+@dataclass(frozen=True)
+class Table:
+    """A loaded table: its name, whose it is, and the columns that it was loaded for."""
+
+    name: str
+    source: Source
+    layout: Layout
+    types: Types
+    ignored: tuple[str, ...] = ()
+
+
+def read(request: Request) -> tuple[ClickLog, ReadReport]:
+    """Read the log; bad rows are an error or are dropped, as asked for."""
+    request.check()
+    with workbench(
+        memory_limit=request.memory_limit,
+        temp_directory=request.temp_directory,
+        threads=request.threads,
+    ) as bench:
+        log, documents = _tables(bench, request)
+        with in_our_words(log.source.what):
+            return _read(bench, request, log, documents)
+
+
+def _tables(bench: Bench, request: Request) -> tuple[Table, Table | None]:
+    """Open both tables and settle their columns."""
+    columns = request.columns or {}
+    source = open_source(bench, request.source, "log_table")
+    layout = log_layout(
+        source,
+        columns=columns,
+        labels=request.label_names,
+        features=None if request.documents is not None else request.features,
+        with_time=not request.collapse,
+    )
+    log = _load(bench, source, layout, request.features)
+    if request.documents is None:
+        return log, None
+    source = open_source(bench, request.documents, "documents_table")
+    layout = documents_layout(source, columns=columns, features=request.features)
+    return log, _load(bench, source, layout, request.features)
+
+
+def _load(bench: Bench, source: Source, layout: Layout, features: Features) -> Table:
+    """Load a table; a rule for features takes the columns that hold numbers and no others."""
+    name = source.load(layout.names, layout.ids)
+    with in_our_words(source.what):
+        types = {name: Column(name, type_) for name, type_ in bench.columns(name).items()}
+    if not is_pattern(features):
+        return Table(name, source, layout, types)
+    kept = tuple(name for name in layout.features if types[name].is_numeric)
+    ignored = tuple(name for name in layout.features if not types[name].is_numeric)
+    return Table(name, source, Layout(layout.roles, layout.labels, kept), types, ignored)
+
+
+def _text_ids(bench: Bench, tables: Sequence[Table], request: Request) -> frozenset[str]:
+    """Roles whose ids are text. Where two tables differ, text is what both can be."""
+    columns = [
+        (role, table, table.types[table.layout.roles[role]]) for table in tables for role in KEYS
+    ]
+    tests = [(role, table.name, id_is_text_sql(column, role)) for role, table, column in columns]
+    if request.text_ids:
+        return frozenset(KEYS)
+    return frozenset(
+        role
+        for role, name, test in tests
+        if test == "true" or (test != "false" and bench.row(f"SELECT {test} FROM {name}")[0])
+    )
+
+
+def _read(
+    bench: Bench, request: Request, log: Table, documents: Table | None
+) -> tuple[ClickLog, ReadReport]:
+    tables = [log] if documents is None else [log, documents]
+    text_ids = _text_ids(bench, tables, request)
+    owner = documents or log
+    features = feature_fields(owner.layout.features, owner.types, request.missing)
+    fields = (*id_fields(owner.layout, owner.types, text_ids), *features)
+    inline = features if documents is None else ()
+    impressions = Impressions(log_fields(log.layout, log.types, text_ids), inline)
+    create_view(bench, "impressions", log.name, (*impressions.fields, *inline))
+    view = None
+    if documents is not None:
+        create_view(bench, view := "document_rows", documents.name, fields)
+    wanted = Wanted(impressions, fields, request.label_names, request.collapse)
+    ignored = tuple(name for table in tables for name in table.ignored)
+    try:
+        clicks, summary = assemble(bench, wanted, "impressions", view)
+        return clicks, ReadReport(log.source.what, summary.n_rows, 0, (), ignored)
+    except SuspectError:
+        pass  # and out of this block, so that no frame of it keeps a result open
+    return _without_bad_rows(bench, request, wanted, view, log.source.what, ignored)
+
+
+def _without_bad_rows(
+    bench: Bench,
+    request: Request,
+    wanted: Wanted,
+    documents: str | None,
+    what: str,
+    ignored: tuple[str, ...],
+) -> tuple[ClickLog, ReadReport]:
+    with progress("looking for bad rows"):
+        found = examine(
+            bench, wanted.log, documents=documents, document_fields=wanted.document_fields
+        )
+        (n_rows,) = bench.row("SELECT count(*) FROM impressions")
+    if not found.bad:
+        raise FileFormatError(
+            f"{what} contradicts itself: read twice, it does not give the same rows. The file is "
+            f"damaged or was changed while it was read. Write it anew."
+        )
+    if request.on_bad == "raise":
+        raise BadRowsError(ReadReport(what, n_rows, 0, found.bad, ignored).error_text())
+    clicks, summary = assemble(bench, wanted, found.impressions, found.documents)
+    return clicks, ReadReport(what, n_rows, n_rows - summary.n_rows, found.bad, ignored)
+
+
+__all__ = [
+    "BadRows",
+    "DroppedRowsWarning",
+    "ReadOptions",
+    "ReadReport",
+    "read_log",
+    "read_log_report",
+]
+
+
+class ReadOptions(TypedDict, total=False):
+    """The options of `read_log`."""
+
+    documents: Any
+    columns: Mapping[str, str | None] | None
+    label: str
+    labels: Sequence[str]
+    features: Features
+    missing: float | None
+    text_ids: bool
+    collapse: bool
+    on_bad: Literal["raise", "drop"]
+    memory_limit: str | int | None
+    temp_directory: str | os.PathLike[str] | None
+    threads: int | None
+
+
+def read_log(
+    source: Any,
+    *,
+    documents: Any = None,
+    columns: Mapping[str, str | None] | None = None,
+    label: str = "click",
+    labels: Sequence[str] = (),
+    features: Features = None,
+    missing: float | None = None,
+    text_ids: bool = False,
+    collapse: bool = True,
+    on_bad: Literal["raise", "drop"] = "raise",
+    memory_limit: str | int | None = None,
+    temp_directory: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+) -> ClickLog:
+    """Read a click log with one row per impression.
+
+    A row has `query_id`, `session_id`, `doc_id`, `position` (from 1) and `click`, and may have
+    `ranker` (who made the list), `timestamp` and `count` (sessions that the list stands for). The
+    rows of one session and one query are one list; their order means nothing. docs/log-format.md
+    tells all of it.
+
+    DuckDB does the work and spills to disk, so the log may be larger than memory. Sessions of a
+    query that were alike in all they showed and all that people did become one list with a count;
+    this is exact. The result does not depend on the order of rows or the number of threads.
+
+    Parameters
+    ----------
+    source : a path to Parquet, CSV (also .gz) or a DuckDB database, a folder or pattern of files, a
+        list of paths, (database path, table name), a DuckDB relation, or a pyarrow, Polars or
+        pandas table
+    documents : a table (any kind of source) with one row per (query_id, doc_id); its other columns
+        of numbers are the features. Documents that no list shows stay as unshown candidates
+    columns : our names to yours, such as {"query_id": "srch_id", "click": "click_bool"}; None in
+        place of a name leaves out an optional column
+    label, labels : the feedback column that becomes `log.label`, and further ones that become
+        `log.extra_labels`; numbers >= 0 or true/false
+    features : columns that are features: names, a pattern such as "f_*", or a function of the name;
+        in `documents` if given (there all by default), else in the log itself (there none)
+    missing : the value for features that are NULL or NaN; without it they are bad rows
+    text_ids : read whole numbers as ids of text
+    collapse : False keeps every session apart, with its time
+    on_bad : "raise" refuses a log with bad rows and names them; "drop" leaves them out with a
+        `DroppedRowsWarning` that counts them (`read_log_report` returns the counts instead)
+    memory_limit : what DuckDB may use, in bytes or as text ("4GB"); half of the memory by default
+    temp_directory : where to spill; the system's temporary folder by default
+    threads : at most so many; all cores by default
+
+    Examples
+    --------
+    >>> log = read_log("clicks.parquet", documents="documents.parquet")    # doctest: +SKIP
+    """
+    log, report = read_log_report(
+        source,
+        documents=documents,
+        columns=columns,
+        label=label,
+        labels=labels,
+        features=features,
+        missing=missing,
+        text_ids=text_ids,
+        collapse=collapse,
+        on_bad=on_bad,
+        memory_limit=memory_limit,
+        temp_directory=temp_directory,
+        threads=threads,
+    )
+    if report.bad:
+        warnings.warn(str(report), DroppedRowsWarning, stacklevel=2)
+    return log
+
+
+def read_log_report(source: Any, **options: Unpack[ReadOptions]) -> tuple[ClickLog, ReadReport]:
+    """Like `read_log`, with a report of what was dropped and why in place of a warning."""
+    return read(Request(source, **options))

@@ -1,0 +1,335 @@
+"""Where a table can come from. Only this module knows files, frames and relations apart."""
+
+import glob
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from untilt.data.read.database import Bench, arrow_reader, in_our_words, literal, quoted
+from untilt.data.read.types import load_csv
+from untilt.errors import ColumnError, FileFormatError, OptionError, did_you_mean
+
+# Paths to what lies there: Parquet, CSV or a DuckDB database; a file, a folder or a pattern.
+
+PathLike = str | os.PathLike[str]
+
+
+class FileKind(Enum):
+    """What a file holds."""
+
+    PARQUET = "Parquet"
+    CSV = "CSV"
+    DATABASE = "a DuckDB database"
+
+
+_ENDINGS = {
+    FileKind.PARQUET: (".parquet", ".pq", ".parq"),
+    FileKind.CSV: (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+    FileKind.DATABASE: (".duckdb", ".ddb", ".db"),
+}
+_KNOWN = ", ".join(ending for endings in _ENDINGS.values() for ending in endings)
+
+
+def files_of(paths: Sequence[PathLike]) -> tuple[FileKind, list[str], str]:
+    """All files behind these paths, their one kind, and how to call them in a message."""
+    what = os.fspath(paths[0]) if len(paths) == 1 else f"{os.fspath(paths[0])} and others"
+    if any("\0" in os.fspath(path) for path in paths):
+        raise OptionError(f"a path cannot hold a zero character. Got {what!r} instead.")
+    files = [file for path in paths for file in _expanded(path)]
+    kinds = {_kind(file) for file in files}
+    if len(kinds) > 1 or (kinds == {FileKind.DATABASE} and len(files) > 1):
+        raise OptionError(
+            f"{what} holds files of several kinds or several databases: "
+            f"{', '.join(files[:5])}. Read them one by one, or give a narrower pattern."
+        )
+    return kinds.pop(), files, what
+
+
+def _expanded(path: PathLike) -> list[str]:
+    text = os.fspath(path)
+    if os.path.isfile(text):
+        return [text]
+    if os.path.isdir(text):
+        found = _in_folder(Path(text))
+        hint = "The folder holds no Parquet and no CSV file"
+    else:
+        found = sorted(file for file in glob.glob(text, recursive=True) if os.path.isfile(file))
+        hint = "There is no such file" if not glob.has_magic(text) else "No file fits this pattern"
+    if not found:
+        raise FileFormatError(f"cannot read {text!r}. {hint}. Check the path.")
+    return found
+
+
+def _in_folder(folder: Path) -> list[str]:
+    """Parquet files at any depth, else CSV files; hidden ones are half-written or notes."""
+    for kind in (FileKind.PARQUET, FileKind.CSV):
+        found = [
+            str(file)
+            for file in sorted(folder.rglob("*"))
+            if file.is_file()
+            and file.name.lower().endswith(_ENDINGS[kind])
+            and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+        ]
+        if found:
+            return found
+    return []
+
+
+def _kind(file: str) -> FileKind:
+    """By its ending; where that says nothing, by its first bytes."""
+    for kind, endings in _ENDINGS.items():
+        if file.lower().endswith(endings):
+            return kind
+    try:
+        with Path(file).open("rb") as opened:
+            head = opened.read(12)
+    except OSError as error:
+        raise FileFormatError(f"cannot read {file!r}: {error.strerror}.") from error
+    if head[:4] == b"PAR1":
+        return FileKind.PARQUET
+    if head[8:12] == b"DUCK":
+        return FileKind.DATABASE
+    raise FileFormatError(
+        f"cannot tell what {file!r} holds. Known endings are {_KNOWN}. Rename or convert the file."
+    )
+
+
+def database_table(bench: Bench, path: PathLike, table: object, *, alias: str) -> tuple[str, str]:
+    """Attach a database file; its one table, or the one asked for, with its full name in SQL."""
+    file = os.fspath(path)
+    if not os.path.isfile(file):
+        raise FileFormatError(f"cannot read {file!r}. There is no such file. Check the path.")
+    with in_our_words(file):
+        bench.run(f"ATTACH {literal(file)} AS {alias} (READ_ONLY, TYPE duckdb)")
+        found = bench.rows(
+            f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{alias}' "
+            f"UNION ALL SELECT schema_name, view_name FROM duckdb_views() "
+            f"WHERE database_name = '{alias}' AND NOT internal ORDER BY ALL"
+        )
+    names = {
+        name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in found
+    }
+    chosen = next(iter(names)) if table is None and len(names) == 1 else table
+    if chosen not in names:
+        listed = ", ".join(names) or "none"
+        hint = did_you_mean(chosen, names) if isinstance(chosen, str) else ""
+        raise OptionError(
+            f"which table of {file!r}? Got {table!r}; it holds: {listed}.{hint} "
+            f"Pass ({file!r}, 'table name')."
+        )
+    schema, name = names[str(chosen)]
+    return f"{file}, table {chosen}", f"{alias}.{quoted(schema)}.{quoted(name)}"
+
+
+# columns wanted, and which of them hold ids -> the name of a table that can be read many times
+Load = Callable[[Sequence[str], frozenset[str]], str]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table that can be read: what to call it in messages, its columns, and how to load it."""
+
+    what: str
+    columns: tuple[str, ...]
+    load: Load
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a column."""
+        return name in self.columns
+
+
+def open_source(bench: Bench, source: Any, name: str) -> Source:
+    """Find out what kind of thing `source` is, without importing any library it may come from."""
+    family = type(source).__module__.partition(".")[0].lstrip("_")
+    kind = type(source).__name__
+    openers: list[tuple[bool, Callable[[Bench, Any, str], Source]]] = [
+        (_is_path(source), _from_file),
+        (isinstance(source, list) and bool(source) and all(map(_is_path, source)), _from_files),
+        (isinstance(source, tuple), _from_database),
+        (family == "duckdb" and hasattr(source, "project"), _from_relation),
+        (family == "polars" and kind == "LazyFrame", _from_lazy_frame),
+        (family in _COLUMNS and kind == "DataFrame", _from_frame),
+        (family == "pyarrow", _from_arrow),
+        (hasattr(source, "__arrow_c_stream__"), _from_stream),
+    ]
+    for fits, opener in openers:
+        if fits:
+            return opener(bench, source, name)
+    raise OptionError(
+        "a table can be read from a path (Parquet, CSV, DuckDB database), a list of paths, a pair "
+        "(database path, table name), a DuckDB relation, or a pyarrow, Polars or pandas table. "
+        f"Got {kind} instead."
+    )
+
+
+def _is_path(source: Any) -> bool:
+    return isinstance(source, str | os.PathLike)
+
+
+def _from_file(bench: Bench, path: str | os.PathLike[str], name: str) -> Source:
+    return _from_files(bench, [path], name)
+
+
+def _from_files(bench: Bench, paths: Sequence[str | os.PathLike[str]], name: str) -> Source:
+    kind, files, what = files_of(paths)
+    if kind is FileKind.DATABASE:
+        return _from_database(bench, (files[0], None), name)
+    if kind is FileKind.CSV:
+        columns, load = load_csv(bench, files, name, what)
+        return Source(what, columns, load)
+    listed = ", ".join(literal(glob.escape(file)) for file in files)
+    with in_our_words(what):
+        bench.run(
+            f"CREATE TEMP VIEW {name} AS "
+            f"SELECT * FROM read_parquet([{listed}], union_by_name = {len(files) > 1})"
+        )
+        return _view(bench, what, name)
+
+
+def _from_database(bench: Bench, source: tuple[Any, ...], name: str) -> Source:
+    if len(source) != 2 or not isinstance(source[0], str | os.PathLike):
+        raise OptionError(
+            f"a table of a database is given as (path, table name). Got {source!r} instead."
+        )
+    path, table = source
+    what, qualified = database_table(bench, path, table, alias=f"{name}_database")
+    with in_our_words(what):
+        bench.run(f"CREATE TEMP VIEW {name} AS SELECT * FROM {qualified}")
+        return _view(bench, what, name)
+
+
+def _from_relation(bench: Bench, relation: Any, name: str) -> Source:
+    """A relation lives in another DuckDB, so its rows come over as a stream, once."""
+    what = "the DuckDB relation"
+
+    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
+        chosen = relation.project(", ".join(quoted(column) for column in columns))
+        with in_our_words(what):
+            return _materialise(bench, name, arrow_reader(chosen, 1 << 17))
+
+    return Source(what, tuple(relation.columns), load)
+
+
+def _from_lazy_frame(bench: Bench, frame: Any, name: str) -> Source:
+    """A lazy frame may be larger than memory: it runs into a scratch file, piece by piece."""
+    from polars.exceptions import PolarsError
+
+    what = "the Polars LazyFrame"
+    try:
+        names = tuple(frame.collect_schema().names())
+    except PolarsError as error:
+        raise FileFormatError(f"{what} cannot be read: {error}") from error
+
+    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
+        file = bench.scratch / f"{name}.parquet"
+        try:
+            frame.select(list(columns)).sink_parquet(file)
+        except PolarsError as error:
+            raise FileFormatError(f"{what} cannot be read: {error}") from error
+        with in_our_words(what):
+            bench.run(
+                f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet({literal(str(file))})"
+            )
+        return name
+
+    return Source(what, names, load)
+
+
+def _from_frame(bench: Bench, frame: Any, name: str) -> Source:
+    """A data frame in memory; only the columns asked for are converted, most without a copy."""
+    import pyarrow as pa
+
+    family = type(frame).__module__.partition(".")[0]
+    what, convert = f"the {family} DataFrame", _COLUMNS[family]
+    names = tuple(str(column) for column in frame.columns)
+    if len(set(names)) < len(names):
+        raise ColumnError(f"{what} has columns of the same name: {', '.join(names)}. Rename them.")
+
+    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
+        with in_our_words(what):
+            arrays = {column: convert(frame, names.index(column)) for column in columns}
+            bench.connection.register(name, pa.table(arrays))
+        return name
+
+    return Source(what, names, load)
+
+
+def _polars_column(frame: Any, place: int) -> Any:
+    series = frame.to_series(place)
+    # Python objects have no Arrow type; as text their bad values can at least be named.
+    return _as_text(series) if str(series.dtype) == "Object" else series.to_arrow()
+
+
+def _pandas_column(frame: Any, place: int) -> Any:
+    import pyarrow as pa
+
+    series = frame.iloc[:, place]
+    try:
+        return pa.Array.from_pandas(series)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return _as_text(series)
+
+
+def _as_text(values: Any) -> Any:
+    """Values of mixed types as text, missing ones as NULL."""
+    import pyarrow as pa
+
+    return pa.array([None if _is_missing(value) else str(value) for value in values], pa.string())
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+_COLUMNS = {"polars": _polars_column, "pandas": _pandas_column}
+
+
+def _from_arrow(bench: Bench, source: Any, name: str) -> Source:
+    import pyarrow as pa
+
+    what = f"the Arrow {type(source).__name__}"
+    if isinstance(source, pa.RecordBatchReader):
+        return _from_stream(bench, source, name)
+    if isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    if not isinstance(source, pa.Table) and not hasattr(source, "get_fragments"):
+        raise OptionError(
+            f"a pyarrow {type(source).__name__} is no table. Pass a Table, RecordBatch, "
+            f"RecordBatchReader or Dataset."
+        )
+    with in_our_words(what):
+        bench.connection.register(name, source)
+        return _view(bench, what, name)
+
+
+def _from_stream(bench: Bench, source: Any, name: str) -> Source:
+    """Anything that hands out an Arrow stream. It can be read once, so it is copied."""
+    import pyarrow as pa
+
+    what = f"the {type(source).__name__}"
+    with in_our_words(what):
+        reader = pa.RecordBatchReader.from_stream(source)
+    names = tuple(reader.schema.names)
+
+    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
+        with in_our_words(what):
+            return _materialise(bench, name, reader, columns)
+
+    return Source(what, names, load)
+
+
+def _view(bench: Bench, what: str, name: str) -> Source:
+    return Source(what, tuple(bench.columns(name)), lambda _columns, _ids: name)
+
+
+def _materialise(bench: Bench, name: str, reader: Any, columns: Sequence[str] = ("*",)) -> str:
+    chosen = ", ".join("*" if column == "*" else quoted(column) for column in columns)
+    stream = f"{name}_stream"
+    bench.connection.register(stream, reader)
+    bench.run(f"CREATE TEMP TABLE {name} AS SELECT {chosen} FROM {stream}")
+    bench.connection.unregister(stream)
+    return name

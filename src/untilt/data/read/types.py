@@ -1,0 +1,266 @@
+"""What can be done with a column, by its DuckDB type: SQL that is NULL where a value is unusable.
+
+Everything downstream knows one rule only: a NULL in a typed column is a bad row.
+"""
+
+import csv
+import glob
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from untilt.data.read.database import Bench, in_our_words, literal, quoted
+from untilt.errors import ColumnError, FileFormatError
+
+Kind = Literal["whole", "wide", "decimal", "float", "boolean", "text", "time", "other"]
+
+MOST_POSITION = 2**31 - 1
+# Far below 2**63, so that sums of counts stay exact; above 2**53 floats could not hold them.
+MOST_COUNT = 2**53
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), "whole"),
+    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER"), "whole"),
+    **dict.fromkeys(("UBIGINT", "HUGEINT", "UHUGEINT", "BIGNUM"), "wide"),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), "float"),
+    **dict.fromkeys(("VARCHAR", "UUID"), "text"),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE"), "time"),
+    "TIMESTAMP WITH TIME ZONE": "time",
+    "BOOLEAN": "boolean",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a source."""
+
+    name: str
+    type: str
+
+    @property
+    def raw(self) -> str:
+        """The column in SQL."""
+        return quoted(self.name)
+
+    @property
+    def kind(self) -> Kind:
+        """What the type can be used for."""
+        if self.type.startswith("DECIMAL"):
+            return "decimal"
+        if self.type.startswith("ENUM"):
+            return "text"
+        return _KINDS.get(self.type, "other")
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether the type holds numbers; text that might is not meant."""
+        return self.kind in ("whole", "wide", "decimal", "float", "boolean")
+
+    def refused(self, role: str, wanted: str) -> ColumnError:
+        """The error for a column whose type cannot play this role."""
+        return ColumnError(
+            f"{role} must be a column of {wanted}. Column {self.name!r} has type {self.type}. "
+            f"Convert it, or choose another column."
+        )
+
+
+def number_sql(column: Column, role: str) -> str:
+    """The column as DOUBLE; NULL where text is no number. Other types are refused."""
+    if column.is_numeric:
+        return f"CAST({column.raw} AS DOUBLE)"
+    if column.kind == "text":
+        text = f"CAST({column.raw} AS VARCHAR)"
+        truth = f"CAST(TRY_CAST({text} AS BOOLEAN) AS DOUBLE)"
+        return f"coalesce(TRY_CAST({text} AS DOUBLE), {truth})"
+    raise column.refused(role, "numbers or true/false")
+
+
+def whole_sql(column: Column, role: str, *, most: int) -> str:
+    """Whole numbers from 1 to `most` (a position, a count); NULL for anything else."""
+    type_ = "INTEGER" if most <= MOST_POSITION else "BIGINT"
+    if column.kind == "whole":
+        return f"CASE WHEN {column.raw} BETWEEN 1 AND {most} THEN CAST({column.raw} AS {type_}) END"
+    value = number_sql(column, role)
+    return (
+        f"CASE WHEN {value} BETWEEN 1 AND {most} AND {value} = floor({value}) "
+        f"THEN CAST({value} AS {type_}) END"
+    )
+
+
+def label_sql(column: Column, role: str) -> str:
+    """A number >= 0; NULL for anything else. Whole numbers stay whole: they pack better."""
+    if column.kind == "boolean" or (column.kind == "whole" and column.type.startswith("U")):
+        return f"CAST({column.raw} AS UINTEGER)"
+    if column.kind == "whole":
+        return f"CASE WHEN {column.raw} >= 0 THEN {column.raw} END"
+    value = number_sql(column, role)
+    # + 0.0 makes -0.0 the same label as 0.0.
+    return f"CASE WHEN {value} >= 0 AND isfinite({value}) THEN {value} + 0.0 END"
+
+
+def feature_sql(column: Column, missing: float | None) -> str:
+    """A finite float32; NULL for anything else. `missing` stands in for NULL and NaN if given."""
+    value = number_sql(column, "a feature")
+    single = f"TRY_CAST({value} AS FLOAT)"
+    finite = f"CASE WHEN isfinite({single}) THEN {single} END"
+    if missing is None:
+        return finite
+    lost = f"{column.raw} IS NULL OR coalesce(isnan({value}), false)"
+    return f"CASE WHEN {lost} THEN CAST({missing!r} AS FLOAT) ELSE {finite} END"
+
+
+def id_sql(column: Column, *, as_text: bool) -> str:
+    """An id as VARCHAR or a whole number, in its own type where that is one: no work per row."""
+    if as_text:
+        return f"CAST({column.raw} AS VARCHAR)"
+    if column.kind == "whole":
+        return column.raw
+    return f"TRY_CAST({column.raw} AS BIGINT)"
+
+
+def id_is_text_sql(column: Column, role: str) -> str:
+    """An aggregate over the column: whether its ids must be read as text."""
+    if column.kind == "other":
+        raise column.refused(role, "whole numbers or text")
+    if column.kind == "whole":
+        return "false"
+    if column.kind in ("wide", "decimal", "float"):
+        # Also whole numbers that a missing value elsewhere has turned into floats. NaN is missing.
+        as_number = f"TRY_CAST({column.raw} AS BIGINT)"
+        differs = f"{as_number} IS DISTINCT FROM {column.raw}"
+        if column.kind == "float":
+            differs += f" AND NOT isnan({column.raw})"
+        return f"coalesce(bool_or({column.raw} IS NOT NULL AND {differs}), false)"
+    return "true"
+
+
+def time_sql(column: Column) -> str:
+    """A time: a timestamp or any number; NULL for anything else."""
+    if column.kind == "whole":
+        return f"CAST({column.raw} AS BIGINT)"
+    if column.kind == "text":
+        return f"TRY_CAST(CAST({column.raw} AS VARCHAR) AS TIMESTAMP)"
+    if column.kind == "time":
+        instant = {
+            "DATE": f"CAST({column.raw} AS TIMESTAMP)",
+            # By way of microseconds, so that the machine's time zone plays no part.
+            "TIMESTAMP WITH TIME ZONE": f"make_timestamp(epoch_us({column.raw}))",
+        }.get(column.type, column.raw)
+        return f"CASE WHEN isfinite({column.raw}) THEN {instant} END"
+    value = number_sql(column, "timestamp")
+    return f"CASE WHEN isfinite({value}) THEN {value} END"
+
+
+# CSV: everything is text there, so types are found by looking at every value.
+#
+# DuckDB would guess the layout and the types from a sample: it would fail on the first value
+# further down that does not fit, name another separator as the reason, and read the id '007' as 7.
+
+_SEPARATORS = ",;\t|"
+_LONGEST = 1 << 20
+# Words for a missing number. Ids are never compared with them.
+_MISSING = "('', 'null', 'na', 'n/a', 'none', 'nan')"
+
+
+def load_csv(
+    bench: Bench, files: Sequence[str], name: str, what: str
+) -> tuple[tuple[str, ...], Callable[[Sequence[str], frozenset[str]], str]]:
+    """The columns of the files, and a function that loads some of them as a typed table."""
+    headers = [_header(file) for file in files]
+    names = tuple(dict.fromkeys(column for _, header in headers for column in header))
+    text = " UNION ALL BY NAME ".join(
+        f"SELECT * FROM {_reader(file, *header)}"
+        for file, header in zip(files, headers, strict=True)
+    )
+
+    def load(columns: Sequence[str], ids: frozenset[str]) -> str:
+        chosen = ", ".join(quoted(column) for column in columns)
+        with in_our_words(what):
+            bench.run(f"CREATE TEMP TABLE {name}_text AS SELECT {chosen} FROM ({text})")
+            casts = _casts(bench, f"{name}_text", columns, ids)
+            bench.run(f"CREATE TEMP TABLE {name} AS SELECT {casts} FROM {name}_text")
+            bench.run(f"DROP TABLE {name}_text")
+        return name
+
+    return names, load
+
+
+def _header(file: str) -> tuple[str, list[str]]:
+    """The separator and the names in the first line."""
+    try:
+        first = _first_line(file)
+        plain = re.sub(r'"[^"]*"', "", first)
+        separator = max(_SEPARATORS, key=plain.count)
+        names = next(csv.reader([first], delimiter=separator), [])
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        raise FileFormatError(
+            f"{file} cannot be read: {error}. The file may be damaged or not in UTF-8."
+        ) from error
+    return separator, _distinct(names)
+
+
+def _first_line(file: str) -> str:
+    """The first line, and as many more as a quoted name needs."""
+    open_text = gzip.open if file.lower().endswith(".gz") else open
+    first = ""
+    with open_text(file, "rt", encoding="utf-8-sig") as opened:
+        while (line := opened.readline(_LONGEST)) and len(first) < _LONGEST:
+            first += line
+            if first.count('"') % 2 == 0:
+                break
+    return first
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names as SQL needs them: none empty (pandas writes its index so), none twice."""
+    taken: set[str] = set()
+    distinct = []
+    for place, given in enumerate(names, start=1):
+        name = given or f"column{place}"
+        while name.lower() in taken:
+            name += "_"
+        taken.add(name.lower())
+        distinct.append(name)
+    return distinct
+
+
+def _reader(file: str, separator: str, names: Sequence[str]) -> str:
+    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names or ["column1"])
+    return (
+        f"read_csv({literal(glob.escape(file))}, auto_detect = false, header = true, "
+        f"columns = {{{columns}}}, delim = {literal(separator)}, quote = '\"', escape = '\"', "
+        f"allow_quoted_nulls = false)"
+    )
+
+
+def _casts(bench: Bench, table: str, columns: Sequence[str], ids: frozenset[str]) -> str:
+    """Each column as the narrowest type that keeps all its values."""
+    tests = [_tests(column, column in ids) for column in columns]
+    aggregates = [f"bool_and({test})" for fits in tests for test in fits.values()]
+    verdicts = iter(bench.row(f"SELECT {', '.join(aggregates)} FROM {table}"))
+    casts = []
+    for column, fits in zip(columns, tests, strict=True):
+        # A table without rows fits every type: None is not False.
+        types = [type_ for type_ in fits if next(verdicts) is not False]
+        type_ = types[0] if types else "VARCHAR"
+        casts.append(f"TRY_CAST({quoted(column)} AS {type_}) AS {quoted(column)}")
+    return ", ".join(casts)
+
+
+def _tests(column: str, is_id: bool) -> dict[str, str]:
+    """Types that a column may have, narrowest first, with what every value must fulfil."""
+    value = quoted(column)
+    # Only what prints as itself is a whole number: '007' as 7 would be another id.
+    same = f"CAST(TRY_CAST({value} AS BIGINT) AS VARCHAR) IS NOT DISTINCT FROM {value}"
+    whole = f"{value} IS NULL OR {same}"
+    if is_id:
+        return {"BIGINT": whole}
+    missing = f"{value} IS NULL OR lower(trim({value})) IN {_MISSING}"
+    return {
+        "BIGINT": whole,
+        "DOUBLE": f"{missing} OR TRY_CAST({value} AS DOUBLE) IS NOT NULL",
+        "BOOLEAN": f"{missing} OR lower(trim({value})) IN ('true', 'false')",
+        "TIMESTAMP": f"{missing} OR TRY_CAST({value} AS TIMESTAMP) IS NOT NULL",
+    }

@@ -1,0 +1,170 @@
+"""Splitting a log into two parts."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.grouping import group_equal_lists
+from untilt._core.random import Seed, generator
+from untilt.data.clicklog import ClickLog
+from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
+
+
+def split(log: ClickLog, share: float, *, by: str, seed: Seed) -> tuple[ClickLog, ClickLog]:
+    """See `ClickLog.split`."""
+    if not 0 < share < 1:
+        raise OptionError(f"share must lie between 0 and 1. Got {share} instead.")
+    if by == "query":
+        return _by_query(log, share, seed)
+    if by == "session":
+        return _by_session(log, share, seed)
+    if by == "time":
+        return _by_time(log, share)
+    raise OptionError(f"by must be 'query', 'session' or 'time'. Got {by!r} instead.")
+
+
+def _by_query(log: ClickLog, share: float, seed: Seed) -> tuple[ClickLog, ClickLog]:
+    order = generator(seed).permutation(log.n_queries)
+    cut = round(share * log.n_queries)
+    return restrict_queries(log, np.sort(order[:cut])), restrict_queries(log, np.sort(order[cut:]))
+
+
+def restrict_queries(log: ClickLog, queries: IntArray) -> ClickLog:
+    """Only these queries, with their documents (shown or not) and their lists."""
+    new_query = np.full(log.n_queries, -1, dtype=np.int32)
+    new_query[queries] = np.arange(len(queries), dtype=np.int32)
+    documents = np.flatnonzero(new_query[log.doc_query] >= 0)
+    new_document = np.full(log.n_documents, -1, dtype=np.int32)
+    new_document[documents] = np.arange(len(documents), dtype=np.int32)
+    part = log.take(np.flatnonzero(new_query[log.query] >= 0))
+    return part._with(
+        query_id=log.query_id[queries],
+        doc_id=log.doc_id[documents],
+        doc_query=new_query[log.doc_query[documents]],
+        features=None if log.features is None else log.features[documents],
+        query=new_query[part.query],
+        document=new_document[part.document],
+    )
+
+
+def _by_session(log: ClickLog, share: float, seed: Seed) -> tuple[ClickLog, ClickLog]:
+    """Exactly round(share * sessions) sessions, drawn without replacement out of the counts."""
+    drawn = _draw_sessions(log.sessions, share, generator(seed))
+    rest = log.sessions - drawn
+    left, right = np.flatnonzero(drawn), np.flatnonzero(rest)
+    return log.take(left, count=drawn[left]), log.take(right, count=rest[right])
+
+
+def _draw_sessions(sessions: IntArray, share: float, rng: np.random.Generator) -> IntArray:
+    """How many sessions of each list are drawn; every set of round(share * total) is as likely.
+
+    Each session is first kept with probability `share`; given how many were kept, all sets of that
+    size are equally likely, so keeping or dropping a few more at random makes the number exact.
+    NumPy's multivariate hypergeometric does the same below 10^9 sessions and refuses more.
+    """
+    drawn = rng.binomial(sessions, share)
+    missing = round(share * int(sessions.sum())) - int(drawn.sum())
+    pool, step = (sessions - drawn, 1) if missing > 0 else (drawn, -1)
+    picked = rng.choice(int(pool.sum()), size=abs(missing), replace=False, shuffle=False)
+    owner = np.searchsorted(np.cumsum(pool), picked, side="right")
+    return drawn + step * np.bincount(owner, minlength=len(sessions))
+
+
+def _by_time(log: ClickLog, share: float) -> tuple[ClickLog, ClickLog]:
+    if log.time is None:
+        raise OptionError(
+            "this log has no time to split by. Read it with its timestamp column (columns="
+            "{'timestamp': ...}) and without collapsing: collapsed sessions have no single time."
+        )
+    order = np.argsort(log.time, kind="stable")
+    before = np.cumsum(log.sessions[order])
+    cut = int(np.searchsorted(before, round(share * log.n_sessions), side="right"))
+    return log.take(np.sort(order[:cut])), log.take(np.sort(order[cut:]))
+
+
+# Merging sessions that are alike: exact, and training cost then grows with distinct lists.
+
+
+def collapse(log: ClickLog) -> ClickLog:
+    """See `ClickLog.collapse`."""
+    list_keys = [log.query] if log.ranker is None else [log.query, log.ranker]
+    row_keys = [log.document, log.position, log.label, *log.extra_labels.values()]
+    groups = group_equal_lists(log.indptr, row_keys, list_keys)
+    count = np.zeros(groups.n_groups, dtype=np.int64)
+    np.add.at(count, groups.group_of_list, log.sessions)
+    if groups.n_groups == log.n_lists:  # nothing to merge, so nothing to copy
+        return log._with(time=None)
+    return log._with(time=None).take(groups.first, count=count)
+
+
+# One label out of several kinds of feedback.
+
+COMBINATIONS = ("sum", "product")
+
+
+def synthesise(
+    log: ClickLog,
+    weights: Mapping[str, float],
+    *,
+    how: str = "sum",
+    name: str = "synthesised",
+) -> ClickLog:
+    r"""The log with one label made of several feedback columns ([ren2021pairwise]_, equation 6).
+
+        sum       c = w_1 a_1 + w_2 a_2 + ...
+        product   c = a_1^w_1 a_2^w_2 ...
+
+    A product is 0 wherever one of its columns is 0; with "sum" a column's weight says what one unit
+    of it is worth. All columns that the log had stay as extra labels, so that nothing is lost, and
+    sessions that differ in any of them stay apart.
+
+    Parameters
+    ----------
+    weights : label column -> weight above 0; the log's own label goes by its name, too
+    how : "sum" or "product"
+    name : what the new label is called
+
+    >>> from untilt import make_judged, simulate
+    >>> log = simulate(make_judged(n_queries=100), protocol="dwell", n_sessions=500).log
+    >>> synthesise(log, {"click": 1.0, "dwell": 0.5}).label_name
+    'synthesised'
+    """
+    check_choice("how", how, COMBINATIONS)
+    columns = {log.label_name: log.label, **log.extra_labels}
+    _check(weights, columns, name)
+    parts = [(float(weight), columns[column]) for column, weight in weights.items()]
+    label = _sum(parts) if how == "sum" else _product(parts)
+    return replace(log, label=label, label_name=name, extra_labels=columns)
+
+
+def _sum(parts: list[tuple[float, FloatArray]]) -> FloatArray:
+    return np.sum([weight * column for weight, column in parts], axis=0)
+
+
+def _product(parts: list[tuple[float, FloatArray]]) -> FloatArray:
+    return np.prod([column**weight for weight, column in parts], axis=0)
+
+
+def _check(weights: Mapping[str, float], columns: Mapping[str, FloatArray], name: str) -> None:
+    if not isinstance(weights, Mapping) or not weights:
+        raise OptionError(
+            "weights must name label columns, such as {'click': 1.0, 'dwell': 0.5}. "
+            f"Got {weights!r} instead."
+        )
+    for column, weight in weights.items():
+        if column not in columns:
+            hint = did_you_mean(str(column), list(columns))
+            raise ColumnError(
+                f"there is no label column {column!r}. This log has: {', '.join(columns)}.{hint} "
+                "Further columns are read with read_log(..., labels=[...])."
+            )
+        number = isinstance(weight, (int, float, np.number)) and not isinstance(weight, bool)
+        if not (number and np.isfinite(weight) and weight > 0):
+            raise OptionError(
+                f"the weight of {column!r} must be a number above 0. Got {weight!r} instead; "
+                "leave out what should not count."
+            )
+    if name in columns:
+        raise OptionError(f"the log has a label {name!r} already. Give name= another one.")

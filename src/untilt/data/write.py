@@ -1,0 +1,255 @@
+"""Writing click logs so that `read_log` gives them back."""
+
+import gzip
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.files import replacing
+from untilt._core.progress import progress
+from untilt.data.clicklog import ClickLog
+from untilt.data.read.columns import KEYS, OPTIONAL, REQUIRED
+from untilt.errors import BadRowsError, OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+# Table files written piece by piece: Parquet or CSV, by the ending of the name.
+
+PathLike = str | os.PathLike[str]
+Write = Callable[["pa.RecordBatch"], None]
+
+_PARQUET = (".parquet", ".pq", ".parq")
+_CSV = (".csv", ".csv.gz")
+
+
+def check_ending(path: PathLike) -> None:
+    """Raise unless the name says what to write."""
+    if not os.fspath(path).lower().endswith((*_PARQUET, *_CSV)):
+        raise OptionError(
+            f"the name must end in {', '.join((*_PARQUET, *_CSV))}. "
+            f"Got {os.fspath(path)!r} instead."
+        )
+
+
+def write_table(
+    temporary: Path, path: PathLike, schema: "pa.Schema", batches: Iterable["pa.RecordBatch"]
+) -> None:
+    """Write all batches to `temporary`, in the format that `path` asks for."""
+    name = os.fspath(path).lower()
+    if name.endswith(_PARQUET):
+        opened = _parquet(temporary, schema)
+    else:
+        opened = _csv(temporary, schema, packed=name.endswith(".gz"))
+    with opened as write:
+        for batch in batches:
+            write(batch)
+
+
+@contextmanager
+def _parquet(path: Path, schema: "pa.Schema") -> Iterator[Write]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _csv(path: Path, schema: "pa.Schema", *, packed: bool) -> Iterator[Write]:
+    from pyarrow import csv
+
+    with ExitStack() as stack:
+        file: Any = stack.enter_context(path.open("wb"))
+        if packed:
+            # Neither name nor time in the header: equal logs give equal bytes.
+            file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+        writer = stack.enter_context(csv.CSVWriter(file, schema))
+        yield writer.write_batch
+
+
+# Values per piece (and Parquet row group): a few tens of MB, whatever the number of features.
+_PIECE = 1 << 22
+
+
+def write_log(
+    log: ClickLog,
+    path: PathLike,
+    *,
+    documents: PathLike | None = None,
+    drop_unshown: bool = False,
+) -> None:
+    """Write a log with one row per impression, as Parquet or CSV by the ending of the name.
+
+    Lists get the session ids 1, 2, ...; lists that stand for several sessions have their number in
+    the column `count`, so a collapsed log stays small. Features stand in the rows of the log
+    (`read_log(path, features="*")` finds them) or, with `documents`, in a second file with one row
+    per (query, document) pair; only there can documents stand that no list shows. Files appear
+    whole or not at all, and are written piece by piece.
+
+    `read_log` with the same label names gives an equal log: Parquet exactly, CSV but for ids that
+    are text and look like whole numbers (pass text_ids=True) and times finer than a microsecond.
+    The names of rankers that made no list are not kept, nor are queries without any document.
+
+    Parameters
+    ----------
+    path : ends in .parquet, .csv or .csv.gz
+    documents : the same, for the documents and their features
+    drop_unshown : without `documents`, leave out documents that no list shows; an error otherwise
+    """
+    _check(log, path, documents, drop_unshown=drop_unshown)
+    inline = documents is None
+    try:
+        with ExitStack() as stack:
+            temporary = stack.enter_context(replacing(path))
+            if documents is not None:
+                # Renamed before the log, which must never stand there without its documents.
+                second = stack.enter_context(replacing(documents))
+                write_table(second, documents, *_documents(log))
+            with progress("writing the log"):
+                write_table(temporary, path, *_impressions(log, with_features=inline))
+    except OSError as error:
+        raise OptionError(
+            f"path must be a file that can be written. Got {os.fspath(path)!r} instead: "
+            f"{error.strerror}."
+        ) from error
+
+
+def _check(
+    log: ClickLog, path: PathLike, documents: PathLike | None, *, drop_unshown: bool
+) -> None:
+    check_ending(path)
+    labels = [log.label_name, *log.extra_labels]
+    features = [] if documents is None else list(log.feature_names)
+    if documents is None:
+        labels += log.feature_names
+    else:
+        check_ending(documents)
+        if os.path.abspath(os.fspath(documents)) == os.path.abspath(os.fspath(path)):
+            raise OptionError(f"the log and its documents need two files. Got {path!r} for both.")
+    _check_names([*REQUIRED, *OPTIONAL, *labels])
+    _check_names([*KEYS, *features])
+    if np.any(ragged.lengths(log.indptr) == 0):
+        raise BadRowsError(
+            "a list that shows nothing has no impression to write. Leave such lists out: "
+            "log.take(np.flatnonzero(np.diff(log.indptr)))."
+        )
+    shown = np.bincount(log.document, minlength=log.n_documents) > 0
+    if documents is None and not drop_unshown and not shown.all():
+        raise OptionError(
+            f"{np.count_nonzero(~shown):,} documents are shown by no list, and impressions cannot "
+            f"hold them. Write them to a second file with documents='documents.parquet', or leave "
+            f"them out with drop_unshown=True."
+        )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Names that differ in case alone are one name to SQL."""
+    seen: set[str] = set()
+    for name in names:
+        if not name or name.lower() in seen:
+            raise OptionError(
+                f"columns need names that differ, not in case alone: {', '.join(map(repr, names))} "
+                f"holds {name!r} twice or is without a name. Rename labels or features, or write "
+                f"features to a file of their own with documents=."
+            )
+        seen.add(name.lower())
+
+
+def _impressions(
+    log: ClickLog, *, with_features: bool
+) -> "tuple[pa.Schema, Iterator[pa.RecordBatch]]":
+    """Schema and pieces of the log; a list is never cut."""
+    import pyarrow as pa
+
+    labels = {log.label_name: log.label, **log.extra_labels}
+    whole = {name for name, column in labels.items() if _is_whole(column)}
+    query_id, doc_id = _as_arrow(log.query_id), _as_arrow(log.doc_id)
+    rankers = pa.array(log.ranker_names, pa.string())
+
+    def piece(lists: slice) -> "pa.RecordBatch":
+        rows = slice(int(log.indptr[lists.start]), int(log.indptr[lists.stop]))
+        owner = lists.start + np.repeat(
+            np.arange(lists.stop - lists.start), np.diff(log.indptr[lists.start : lists.stop + 1])
+        )
+        columns: dict[str, pa.Array] = {
+            "query_id": query_id.take(pa.array(log.query[owner])),
+            "session_id": pa.array(owner + 1),
+            "doc_id": doc_id.take(pa.array(log.document[rows])),
+            "position": pa.array(log.position[rows]),
+        }
+        for name, column in labels.items():
+            columns[name] = pa.array(
+                column[rows].astype(np.int64) if name in whole else column[rows]
+            )
+        if log.ranker is not None:
+            columns["ranker"] = rankers.take(pa.array(log.ranker[owner]))
+        if log.time is not None:
+            columns["timestamp"] = pa.array(log.time[owner])
+        if np.any(log.sessions > 1):
+            columns["count"] = pa.array(log.sessions[owner])
+        if with_features and log.features is not None:
+            columns |= _feature_columns(log, log.features[log.document[rows]])
+        return pa.RecordBatch.from_pydict(columns)
+
+    width = 8 + (log.n_features if with_features else 0)
+    return piece(slice(0, 0)).schema, (piece(lists) for lists in _slices(log.indptr, width))
+
+
+def _documents(log: ClickLog) -> "tuple[pa.Schema, Iterator[pa.RecordBatch]]":
+    import pyarrow as pa
+
+    query_id, doc_id = _as_arrow(log.query_id), _as_arrow(log.doc_id)
+
+    def piece(rows: slice) -> "pa.RecordBatch":
+        columns = {
+            "query_id": query_id.take(pa.array(log.doc_query[rows])),
+            "doc_id": doc_id.slice(rows.start, rows.stop - rows.start),
+        }
+        if log.features is not None:
+            columns |= _feature_columns(log, log.features[rows])
+        return pa.RecordBatch.from_pydict(columns)
+
+    places = np.arange(log.n_documents + 1)
+    pieces = (piece(rows) for rows in _slices(places, 2 + log.n_features))
+    return piece(slice(0, 0)).schema, pieces
+
+
+def _feature_columns(log: ClickLog, features: FloatArray) -> "dict[str, pa.Array]":
+    import pyarrow as pa
+
+    return {
+        name: pa.array(np.ascontiguousarray(features[:, j]))
+        for j, name in enumerate(log.feature_names)
+    }
+
+
+def _slices(indptr: IntArray, width: int) -> Iterator[slice]:
+    """Slices of lists with about `_PIECE` values each, at least one list."""
+    start, last = 0, len(indptr) - 1
+    while start < last:
+        until = indptr[start] + max(1, _PIECE // width)
+        stop = max(start + 1, int(np.searchsorted(indptr, until, side="right")) - 1)
+        yield slice(start, min(stop, last))
+        start = stop
+
+
+def _is_whole(column: FloatArray) -> bool:
+    return bool(np.all((column == np.floor(column)) & (column < 2**53)))
+
+
+def _as_arrow(ids: AnyArray) -> "pa.Array":
+    import pyarrow as pa
+
+    try:
+        return pa.array(ids, pa.large_string() if ids.dtype == object else pa.int64())
+    except UnicodeEncodeError as error:
+        raise BadRowsError(
+            f"an id is no valid text: {error.object!r} holds half of a character pair. Rename it."
+        ) from error

@@ -1,0 +1,95 @@
+"""Metrics that clicks can estimate: sums over documents of a function of rank times relevance."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt.errors import OptionError, did_you_mean
+from untilt.metrics import ARP, DCG, Metric, Precision, parse_metric
+from untilt.metrics.base import checked_cut
+
+NAMES = ("dcg@k", "precision@k", "arp", "reciprocal@k")
+
+
+@dataclass(frozen=True)
+class RankMetric:
+    r"""An additive metric: sum_i lambda(rank_i) y_i over the documents of a list.
+
+    Additive metrics are the ones whose expectation an inverse-propensity sum has
+    ([oosterhuis2020tutorial]_): each document adds its own part, whatever the others are. NDCG, MAP
+    and MRR divide by or look at other documents' labels, so no sum over clicks estimates them.
+
+    Parameters
+    ----------
+    name : how results call it
+    discount : lambda, from an array of 1-based ranks to an array of numbers
+    cut : the last rank that counts, or None
+    higher_is_better : False for costs such as a sum of ranks
+
+    >>> RankMetric("top 3", lambda rank: rank <= 3).weights(4)
+    array([1., 1., 1., 0.])
+    """
+
+    name: str
+    discount: Callable[[FloatArray], Any]
+    cut: int | None = None
+    higher_is_better: bool = True
+
+    def weights(self, depth: int) -> FloatArray:
+        """lambda(r) for r = 1..depth, 0 below the cut."""
+        rank = np.arange(1.0, depth + 1)
+        values = np.asarray(self.discount(rank), dtype=float)
+        if values.shape != rank.shape or not np.all(np.isfinite(values)):
+            raise OptionError(
+                f"the metric {self.name!r} must give one finite number for each rank. Got shape "
+                f"{values.shape} for ranks 1..{depth}. Write it with NumPy functions of an array."
+            )
+        return np.where(rank <= (depth if self.cut is None else self.cut), values, 0.0)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def as_rank_metric(metric: Any) -> RankMetric:
+    """A metric by name, a `Metric` that is additive, a `RankMetric`, or a function of rank.
+
+    "dcg@k" and "dcg", "precision@k", "arp" and "reciprocal@k" (lambda = 1/r) have names. The label
+    enters as it is: for clicks that is what 2^y - 1 gives too. ARP is the *sum* of the ranks of
+    relevant documents; divided by their number, as `snips` does, it is their average rank.
+    """
+    if isinstance(metric, RankMetric):
+        return metric
+    if isinstance(metric, str) and metric.strip().lower().partition("@")[0] == "reciprocal":
+        return _reciprocal(metric.strip().lower())
+    if callable(metric) and not isinstance(metric, Metric):
+        return RankMetric(getattr(metric, "__name__", "function of rank"), metric)
+    known = parse_metric(metric)
+    if not isinstance(known, ARP | DCG | Precision):
+        raise OptionError(
+            f"clicks can estimate sums of lambda(rank) times relevance only, and {known} is none: "
+            f"it divides by or depends on the labels of other documents.{_nearest(known)} There "
+            f"are: {', '.join(NAMES)}, or any function of rank."
+        )
+    return RankMetric(
+        str(known),
+        lambda rank: known.discount(len(rank)),
+        cut=known.cut,
+        higher_is_better=known.higher_is_better,
+    )
+
+
+def _reciprocal(name: str) -> RankMetric:
+    _, at, cut = name.partition("@")
+    if at and not cut.isdecimal():
+        raise OptionError(f"reciprocal@k needs a whole number k of at least 1. Got {name!r}.")
+    return RankMetric(name, lambda rank: 1 / rank, cut=checked_cut(int(cut), name) if at else None)
+
+
+def _nearest(metric: Metric) -> str:
+    near = {"ndcg": "dcg", "recall": "precision", "mrr": "reciprocal", "map": "dcg"}
+    cut = "" if metric.cut is None else f"@{metric.cut}"
+    wanted = near.get(metric.name)
+    return "" if wanted is None else did_you_mean(wanted + cut, [wanted + cut])

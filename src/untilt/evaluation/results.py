@@ -1,0 +1,415 @@
+"""What a counterfactual evaluation knows: one value per system, with its doubt."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from untilt._core.arrays import FloatArray
+from untilt._core.random import Seed
+from untilt._core.statistics import Interval, check_level, normal_quantile, student_p_value
+from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.evaluation.judged import as_table
+from untilt.evaluation.rank_metric import RankMetric
+from untilt.evaluation.uncertainty import (
+    CurveCheck,
+    Sums,
+    Weights,
+    bias_error,
+    sampling_error,
+    student_interval,
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The value of one system, as if it had been deployed.
+
+    `std_error`^2 = `sampling_error`^2 (spread over queries) + `bias_error`^2 (the bias's own
+    doubt). `unshown_share`: of the top places, how many it gives to documents nobody was shown.
+    """
+
+    system: str
+    metric: str
+    method: str
+    value: float
+    std_error: float
+    interval: Interval
+    sampling_error: float
+    bias_error: float
+    effective_n: float
+    largest_weight: float
+    clipped_share: float
+    unsupported_share: float
+    unshown_share: float
+    n_sessions: int
+    n_queries: int
+    warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.system}: {self.metric} {self.value:.4f} +- {self.std_error:.4f} by "
+            f"{self.method}, {self.interval.level:.0%} interval {self.interval} over "
+            f"{self.n_queries:,} queries, {self.n_sessions:,} sessions"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimates:
+    """Several systems on one log: `estimates["new"].interval`, `estimates.compare("shown")`.
+
+    `warnings` hold for all systems; each `Estimate` has its own besides. `scale` says what the
+    values are multiples of. `check` tells whether the log's own clicks fit the bias.
+    """
+
+    entries: tuple[Estimate, ...]
+    metric: RankMetric
+    method: str
+    tau: float
+    among: str
+    level: float
+    scale: str
+    weights: Weights
+    check: CurveCheck
+    warnings: tuple[str, ...]
+    sums: Sums
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """Names, in the order given."""
+        return tuple(entry.system for entry in self.entries)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names, best first."""
+        sign = -1 if self.metric.higher_is_better else 1
+        return tuple(e.system for e in sorted(self.entries, key=lambda e: sign * e.value))
+
+    @property
+    def best(self) -> Estimate:
+        """The system with the best value; `compare` says how sure that is."""
+        return self[self.order[0]]
+
+    def compare(
+        self,
+        baseline: str | None = None,
+        *,
+        correction: str = "holm",
+        power: float = 0.8,
+        level: float | None = None,
+    ) -> "SystemComparison":
+        """Paired differences to `baseline` (the first system where not given).
+
+        See `untilt.evaluation.results.compare_systems`.
+        """
+
+        return compare_systems(self, baseline, correction=correction, power=power, level=level)
+
+    def bootstrap(self, *, n_draws: int = 1000, seed: Seed = 0) -> dict[str, Interval]:
+        """Bootstrap intervals by query, for each system."""
+        from untilt.evaluation.uncertainty import bootstrap_intervals
+
+        found = bootstrap_intervals(self.sums, self.level, n_draws, seed)
+        return dict(zip(self.systems, found, strict=True))
+
+    def __getitem__(self, system: str) -> Estimate:
+        for entry in self.entries:
+            if entry.system == system:
+                return entry
+        hint = did_you_mean(str(system), self.systems)
+        raise OptionError(
+            f"there is no system {system!r} here.{hint} There are: {', '.join(self.systems)}."
+        )
+
+    def __iter__(self) -> Iterator[Estimate]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers for JSON."""
+        return {
+            "metric": str(self.metric),
+            "method": self.method,
+            "tau": self.tau,
+            "among": self.among,
+            "scale": self.scale,
+            "level": self.level,
+            "warnings": list(self.warnings),
+            "systems": {entry.system: _plain(entry) for entry in self.entries},
+        }
+
+    def __repr__(self) -> str:
+        first = self.entries[0]
+        better = "higher" if self.metric.higher_is_better else "lower"
+        clip = f", clip {self.tau:.3g}" if self.tau > 0 else ""
+        title = (
+            f"{self.metric} per session by {self.method}{clip} ({better} is better), "
+            f"{first.n_sessions:,} sessions of {first.n_queries:,} queries\n{self.scale}"
+        )
+        if self.weights.largest > 0:
+            title += (
+                f"; {self.weights.n_clicks:,.0f} clicks count like "
+                f"{self.weights.effective_n:,.0f} of equal weight"
+            )
+        header = ("system", "value", "std error", f"{self.level:.0%} interval", "from bias")
+        rows = [
+            (
+                entry.system,
+                f"{entry.value:.4f}",
+                f"{entry.std_error:.4f}",
+                f"[{entry.interval.low:.4f}, {entry.interval.high:.4f}]",
+                f"{entry.bias_error:.4f}",
+            )
+            for entry in self.entries
+        ]
+        return "\n".join([title, as_table(header, rows), *self.notes()])
+
+    def notes(self) -> list[str]:
+        """All warnings, one a line, those of a system with its name."""
+        own = [f"! {e.system}: {warning}" for e in self.entries for warning in e.warnings]
+        return [f"! {warning}" for warning in self.warnings] + own
+
+
+def _plain(entry: Estimate) -> dict[str, Any]:
+    return {
+        "value": entry.value,
+        "std_error": entry.std_error,
+        "low": entry.interval.low,
+        "high": entry.interval.high,
+        "sampling_error": entry.sampling_error,
+        "bias_error": entry.bias_error,
+        "effective_n": entry.effective_n,
+        "largest_weight": entry.largest_weight,
+        "clipped_share": entry.clipped_share,
+        "unsupported_share": entry.unsupported_share,
+        "unshown_share": entry.unshown_share,
+        "n_sessions": entry.n_sessions,
+        "n_queries": entry.n_queries,
+        "warnings": list(entry.warnings),
+    }
+
+
+# Which system is better, and how many more sessions would it take to be sure?
+
+CORRECTIONS = ("holm", "bonferroni", "benjamini-hochberg", "none")
+
+
+@dataclass(frozen=True)
+class SystemDifference:
+    """One system minus the baseline, paired by query.
+
+    `p_value` is two-sided, `corrected_p` takes the number of systems into account. `decided` means
+    corrected_p < 1 - level. `sessions_needed` is the size of a log like this one in which a true
+    difference of this size would be found with the asked-for power: inf where the doubt about the
+    bias alone is too large, so that no number of sessions is enough.
+    """
+
+    system: str
+    baseline: str
+    value: float
+    std_error: float
+    interval: Interval
+    p_value: float
+    corrected_p: float
+    decided: bool
+    sessions_needed: float
+    more_sessions: float
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.system} minus {self.baseline}: {self.value:+.4f} +- {self.std_error:.4f}, "
+            f"{self.interval.level:.0%} interval {self.interval}, p {self.corrected_p:.2g}"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SystemComparison:
+    """Differences to one baseline: `comparison["new"].interval`."""
+
+    entries: tuple[SystemDifference, ...]
+    metric: str
+    baseline: str
+    higher_is_better: bool
+    correction: str
+    power: float
+    level: float
+
+    def __getitem__(self, system: str) -> SystemDifference:
+        for entry in self.entries:
+            if entry.system == system:
+                return entry
+        known = ", ".join(entry.system for entry in self.entries)
+        raise OptionError(f"{system!r} was not compared with {self.baseline!r}. There are: {known}")
+
+    def __iter__(self) -> Iterator[SystemDifference]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers for JSON."""
+        return {
+            entry.system: {
+                "difference": entry.value,
+                "std_error": entry.std_error,
+                "low": entry.interval.low,
+                "high": entry.interval.high,
+                "p_value": entry.p_value,
+                "corrected_p": entry.corrected_p,
+                "decided": entry.decided,
+                "more_sessions": entry.more_sessions,
+            }
+            for entry in self.entries
+        }
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Cells of a table: system, difference, interval, corrected p, more sessions."""
+        return [
+            (
+                entry.system,
+                f"{entry.value:+.4f}",
+                f"[{entry.interval.low:+.4f}, {entry.interval.high:+.4f}]",
+                f"{entry.corrected_p:.2g}",
+                _sessions_text(entry),
+            )
+            for entry in self.entries
+        ]
+
+    def __repr__(self) -> str:
+        better = "higher" if self.higher_is_better else "lower"
+        header = ("system", "difference", f"{self.level:.0%} interval", "p", "more sessions")
+        return (
+            f"{self.metric} minus that of {self.baseline!r} ({better} is better), paired by query; "
+            f"p corrected by {self.correction}\n{as_table(header, self.rows())}"
+        )
+
+
+def compare_systems(
+    estimates: "Estimates",
+    baseline: str | None = None,
+    *,
+    correction: str = "holm",
+    power: float = 0.8,
+    level: float | None = None,
+) -> SystemComparison:
+    r"""Paired differences of all systems to one of them.
+
+    Both systems are judged by the same clicks, so most noise cancels: the error of a difference is
+    that of the per-query influence differences, plus g' S g with g the *difference* of the
+    gradients by theta. With z = z_level + z_power, n sessions and errors s (clicks) and b (bias),
+    the sessions needed solve z^2 (s^2 n / needed + b^2) = difference^2; further sessions are taken
+    to be like these, new queries among them as here.
+
+    Parameters
+    ----------
+    baseline : a system's name; the first where not given
+    correction : of p-values for the number of systems: "holm" ([holm1979]_), "bonferroni",
+        "benjamini-hochberg" ([benjamini1995]_; controls the share of false findings) or "none"
+    power : probability with which a true difference of this size should be found
+    level : of intervals and decisions; that of the estimates where not given
+    """
+    level = estimates.level if level is None else level
+    _check(estimates, level, correction, power)
+    base = estimates[estimates.systems[0] if baseline is None else baseline].system
+    others = [name for name in estimates.systems if name != base]
+    gap, spread, doubt, n = _differences(estimates, base, others)
+    error = np.hypot(spread, doubt)
+    p = np.array([_p_value(*each, n) for each in zip(gap, error, strict=True)])
+    corrected = corrected_p_values(p, correction)
+    needed = _sessions_needed(estimates, gap, spread, doubt, level, power)
+    now = estimates.entries[0].n_sessions
+    return SystemComparison(
+        entries=tuple(
+            SystemDifference(
+                system=name,
+                baseline=base,
+                value=float(gap[i]),
+                std_error=float(error[i]),
+                interval=student_interval(float(gap[i]), float(error[i]), n, level),
+                p_value=float(p[i]),
+                corrected_p=float(corrected[i]),
+                decided=bool(corrected[i] < 1 - level),
+                sessions_needed=float(needed[i]),
+                more_sessions=max(0.0, float(needed[i]) - now),
+            )
+            for i, name in enumerate(others)
+        ),
+        metric=str(estimates.metric),
+        baseline=base,
+        higher_is_better=estimates.metric.higher_is_better,
+        correction=correction,
+        power=power,
+        level=level,
+    )
+
+
+def corrected_p_values(p: FloatArray, correction: str) -> FloatArray:
+    """p-values that take their number into account; NaN stays NaN."""
+    m = len(p)
+    if correction == "none" or m == 0:
+        return p
+    if correction == "bonferroni":
+        return np.minimum(1.0, m * p)
+    order = np.argsort(p, kind="stable")
+    corrected = np.empty(m)
+    rank = np.arange(m)
+    if correction == "holm":
+        corrected[order] = np.maximum.accumulate(p[order] * (m - rank))
+    else:
+        steps = p[order] * m / (1 + rank)
+        corrected[order] = np.minimum.accumulate(steps[::-1])[::-1]
+    return np.minimum(1.0, corrected)
+
+
+def _differences(
+    estimates: "Estimates", base: str, others: list[str]
+) -> tuple[FloatArray, FloatArray, FloatArray, int]:
+    place = {name: i for i, name in enumerate(estimates.systems)}
+    index, zero = [place[name] for name in others], place[base]
+    sums = estimates.sums
+    influence, gradient, value = sums.influence, sums.gradient, sums.value
+    spread = sampling_error(influence[:, index] - influence[:, [zero]])
+    doubt = bias_error(gradient[index] - gradient[[zero]], sums.covariance)
+    return value[index] - value[zero], spread, doubt, len(influence)
+
+
+def _p_value(difference: float, std_error: float, n: int) -> float:
+    if n < 2 or not np.isfinite(std_error):
+        return float("nan")
+    if std_error == 0:
+        return 1.0 if difference == 0 else 0.0
+    return student_p_value(difference / std_error, n - 1)
+
+
+def _sessions_needed(
+    estimates: "Estimates", gap: FloatArray, spread: FloatArray, doubt: FloatArray, level: float,
+    power: float,
+) -> FloatArray:  # fmt: skip
+    z = normal_quantile(level) + float(special.ndtri(power))
+    room = gap**2 / z**2 - doubt**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        needed = estimates.entries[0].n_sessions * spread**2 / room
+    return np.where(room > 0, np.ceil(needed), np.inf)
+
+
+def _check(estimates: "Estimates", level: float, correction: str, power: float) -> None:
+    check_level(level)
+    check_choice("correction", correction, CORRECTIONS)
+    if not 0.5 <= power < 1:
+        raise OptionError(f"power must lie between 0.5 and 1. Got {power} instead; 0.8 is usual.")
+    if len(estimates) < 2:
+        raise OptionError(
+            "a comparison needs two systems. Estimate both in one call, such as "
+            "estimate(log, {'shown': ut.shown, 'new': ranker}, bias)."
+        )
+
+
+def _sessions_text(entry: SystemDifference) -> str:
+    if entry.decided:
+        return "decided"
+    return f"{entry.more_sessions:,.0f}" if np.isfinite(entry.more_sessions) else "never"

@@ -1,0 +1,257 @@
+"""How far an estimate can be trusted: spread over queries, the bias's own doubt, weights."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.random import Seed, child_generator
+from untilt._core.statistics import Interval, student_quantile
+from untilt.bias.curve import PositionBias
+from untilt.evaluation.evaluators import Credit
+from untilt.evaluation.pool import Pool
+
+DRAWS_AT_A_TIME = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What systems add up to, query by query: all that values, errors and differences need.
+
+    Parameters
+    ----------
+    total : (queries, systems)
+    norm : (queries,) what the totals are divided by: sessions, or summed weights of clicks
+    slope : (systems, K) derivative of each summed total by theta_k
+    norm_slope : (K,) the same of the summed norm
+    covariance : (K, K) of theta, or None where the curve is taken as known
+    """
+
+    total: FloatArray
+    norm: FloatArray
+    slope: FloatArray
+    norm_slope: FloatArray
+    covariance: FloatArray | None
+
+    @property
+    def value(self) -> FloatArray:
+        """(systems,) V = sum_q total_q / sum_q norm_q."""
+        with np.errstate(invalid="ignore"):
+            return self.total.sum(axis=0) / self.norm.sum()
+
+    @property
+    def influence(self) -> FloatArray:
+        """(queries, systems) (total_q - V norm_q) / sum norm: what each query does to V."""
+        with np.errstate(invalid="ignore"):
+            return (self.total - self.value * self.norm[:, None]) / self.norm.sum()
+
+    @property
+    def gradient(self) -> FloatArray:
+        """(systems, K) dV/dtheta_k."""
+        with np.errstate(invalid="ignore"):
+            return (self.slope - self.value[:, None] * self.norm_slope) / self.norm.sum()
+
+
+def sampling_error(influence: FloatArray) -> FloatArray:
+    """sqrt(n/(n-1) sum_q influence_q^2) of each column; NaN from a single query."""
+    n = len(influence)
+    if n < 2:
+        return np.full(influence.shape[1], np.nan)
+    return np.sqrt(n / (n - 1) * np.sum(influence**2, axis=0))
+
+
+def bias_error(gradient: FloatArray, covariance: FloatArray | None) -> FloatArray:
+    """sqrt(g' S g) of each row: how far the doubt about theta moves the value (delta method)."""
+    if covariance is None:
+        return np.zeros(len(gradient))
+    return np.sqrt(np.maximum(np.einsum("sk,kl,sl->s", gradient, covariance, gradient), 0))
+
+
+def covariance_of(bias: PositionBias, depth: int) -> FloatArray | None:
+    """(depth, depth) covariance of theta; 0 below the curve's end, None where it has no doubt."""
+    if bias.std_error is None:
+        return None
+    known = np.diag(bias.std_error**2) if bias.covariance is None else bias.covariance
+    inside = min(depth, bias.depth)
+    covariance = np.zeros((depth, depth))
+    covariance[:inside, :inside] = known[:inside, :inside]
+    return covariance
+
+
+def student_interval(value: float, std_error: float, n: int, level: float) -> Interval:
+    """value -+ t std_error with n - 1 degrees of freedom; the whole line from a single query."""
+    if n < 2 or not np.isfinite(std_error):
+        return Interval(-np.inf, np.inf, level)
+    half = student_quantile(level, n - 1) * std_error
+    return Interval(value - half, value + half, level)
+
+
+def bootstrap_intervals(sums: Sums, level: float, n_draws: int, seed: Seed) -> list[Interval]:
+    """Percentiles over samples of queries drawn with replacement, theta drawn along with them."""
+    n = len(sums.norm)
+    rng = child_generator(seed, 5)
+    drawn = np.empty((n_draws, sums.total.shape[1]))
+    for begin in range(0, n_draws, DRAWS_AT_A_TIME):
+        size = min(DRAWS_AT_A_TIME, n_draws - begin)
+        times = rng.multinomial(n, np.full(n, 1 / n), size=size).astype(float)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            drawn[begin : begin + size] = (times @ sums.total) / (times @ sums.norm)[:, None]
+    if sums.covariance is not None:
+        zero = np.zeros(len(sums.covariance))
+        theta = rng.multivariate_normal(zero, sums.covariance, size=n_draws, method="eigh")
+        drawn += theta @ sums.gradient.T
+    ends = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return [Interval(float(low), float(high), level) for low, high in ends.T]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How even the weights of the clicks are, and how many clicks say nothing.
+
+    effective_n = (sum w)^2 / sum w^2 over clicks: as many clicks of equal weight would do.
+    clipped_share and unsupported_share are shares of all clicks: propensity under the clip; at a
+    position that the bias does not know.
+    """
+
+    n_clicks: float
+    effective_n: float
+    largest: float
+    clipped_share: float
+    unsupported_share: float
+
+
+def weights_of(pool: Pool, credit: Credit) -> Weights:
+    """Of one method on one log; the same for all systems."""
+    y, w = pool.clicks, credit.weight
+    clicks = float(y.sum())
+    used = (y > 0) & (w > 0)
+    square = float(np.sum(y[used] * w[used] ** 2))
+    share = max(clicks, 1e-300)
+    return Weights(
+        n_clicks=clicks,
+        effective_n=float(np.sum(y[used] * w[used])) ** 2 / square if square > 0 else 0.0,
+        largest=float(w[used].max(initial=0.0)),
+        clipped_share=float(y[credit.clipped & credit.supported].sum()) / share,
+        unsupported_share=float(y[~credit.supported].sum()) / share,
+    )
+
+
+# Does the curve fit the clicks? What a log can say about the bias that it is corrected with.
+
+SURE = 1e-3  # p-value below which a curve is said not to fit
+LEAST_CLICKS = 20.0
+
+
+@dataclass(frozen=True, eq=False)
+class CurveCheck:
+    r"""Clicks at each position against what the curve expects of the *same* documents elsewhere.
+
+    For documents shown at several positions, g_d = sum_k (y_dk - n_dk beta_k) / sum_k n_dk alpha_k
+    uses all of them; position k should then have had sum_d n_dk (alpha_k g_d + beta_k) clicks.
+    `z` is the difference over its standard error, clustered by query and with the curve's own doubt
+    in it; `p_value` of the largest, corrected for the number of positions (Bonferroni).
+    Clicks that do not follow the position-based model at all (a cascade, say) fail it too.
+
+    Parameters
+    ----------
+    position : (positions,) with at least 20 clicks or expected clicks on such documents
+    observed, expected, z : (positions,)
+    n_documents : documents that were shown at several positions
+    """
+
+    position: IntArray
+    observed: FloatArray
+    expected: FloatArray
+    z: FloatArray
+    n_documents: int
+
+    @property
+    def possible(self) -> bool:
+        """Whether the log can say anything at all."""
+        return len(self.position) > 1
+
+    @property
+    def p_value(self) -> float:
+        """Of the position that fits worst; 1 where nothing can be said."""
+        if not self.possible:
+            return 1.0
+        worst = float(np.max(np.abs(self.z)))
+        return float(min(1.0, len(self.z) * 2 * special.ndtr(-worst)))
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing speaks against the curve."""
+        return self.p_value >= SURE
+
+    def __str__(self) -> str:
+        if not self.possible:
+            return "no document was shown at two positions: this log cannot check the curve"
+        worst = int(np.argmax(np.abs(self.z)))
+        ratio = self.observed[worst] / max(self.expected[worst], 1e-300)
+        return (
+            f"position {self.position[worst]} has {ratio:.2f} times the clicks that the curve "
+            f"expects (z {self.z[worst]:+.1f}, p {self.p_value:.2g}; {self.n_documents:,} "
+            "documents shown at several positions)"
+        )
+
+
+def check_curve(pool: Pool, bias: PositionBias) -> CurveCheck:
+    """Compare clicks with the curve on documents that were shown at several positions."""
+    alpha, beta = bias.affine()
+    known = pool.position <= bias.depth
+    place = np.minimum(pool.position, bias.depth) - 1
+    n = np.where(known & (alpha[place] > 0), pool.impressions, 0.0)
+    several = pool.by_document((n > 0).astype(float)) > 1
+    n = np.where(several[pool.document_of_cell], n, 0.0)
+    y = np.where(n > 0, pool.clicks, 0.0)
+    tried = pool.by_document(n * alpha[place])
+    gained = pool.by_document(y - n * beta[place])
+    g = gained / np.where(tried > 0, tried, 1.0)
+    expected = n * (alpha[place] * g[pool.document_of_cell] + beta[place])
+    doubt = _doubt_of_curve(pool, bias, n * alpha[place], n * beta[place], g, tried)
+    return _by_position(pool, y, expected, doubt, int(several.sum()))
+
+
+def _doubt_of_curve(
+    pool: Pool, bias: PositionBias, a: FloatArray, b: FloatArray, g: FloatArray, tried: FloatArray
+) -> FloatArray:
+    r"""(K,) variance that theta's own errors give to the expected clicks E_k.
+
+    With a_dk = n_dk alpha_k, b_dk = n_dk beta_k, A_d = sum_k a_dk and both proportional to theta_k,
+    dE_k / dlog theta_j = [j = k] sum_d (a_dk g_d + b_dk) - sum_d a_dk (a_dj g_d + b_dj) / A_d.
+    """
+    covariance = covariance_of(bias, pool.depth)
+    if covariance is None:
+        return np.zeros(pool.depth)
+    from scipy import sparse
+
+    place, shape = pool.position - 1, (len(g), pool.depth)
+    rows = a * g[pool.document_of_cell] + b
+    share = a / np.where(tried > 0, tried, 1.0)[pool.document_of_cell]
+    left = sparse.csr_matrix((share, place, pool.cell_indptr), shape)
+    right = sparse.csr_matrix((rows, place, pool.cell_indptr), shape)
+    slope = np.diag(np.bincount(place, rows, pool.depth)) - (left.T @ right).toarray()
+    theta = np.ones(pool.depth)
+    inside = min(pool.depth, bias.depth)
+    theta[:inside] = bias.examination[:inside]
+    return np.einsum("kj,jl,kl->k", slope, covariance / np.outer(theta, theta), slope)
+
+
+def _by_position(
+    pool: Pool, observed: FloatArray, expected: FloatArray, doubt: FloatArray, n_documents: int
+) -> CurveCheck:
+    size = (pool.n_queries, pool.depth)
+    cell = pool.query_of_cell * pool.depth + pool.position - 1
+    gap = np.bincount(cell, observed - expected, size[0] * size[1]).reshape(size)
+    seen = np.bincount(pool.position - 1, observed, pool.depth)
+    hoped = np.bincount(pool.position - 1, expected, pool.depth)
+    error = np.sqrt(np.sum(gap**2, axis=0) + doubt)
+    kept = (np.maximum(seen, hoped) >= LEAST_CLICKS) & (error > 0)
+    return CurveCheck(
+        position=np.flatnonzero(kept) + 1,
+        observed=seen[kept],
+        expected=hoped[kept],
+        z=(gap.sum(axis=0)[kept]) / error[kept],
+        n_documents=n_documents,
+    )

@@ -1,0 +1,81 @@
+"""Facts for the user: status, assumption or warning, each with a code, a severity and fields.
+
+A `Fact` is the sentence that people read, and knows what it says: `fact.code` and `fact.fields` are
+for programs and tests, `str(fact)` for people. The sentences stand in `untilt.messages` and nowhere
+else, one file per area; a code begins with its area.
+
+>>> fact = Fact("general.text", text="curve of the last quarter")
+>>> fact.code, fact.severity, str(fact)
+('general.text', 'note', 'curve of the last quarter')
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+Severity = Literal["note", "warning", "serious"]
+
+
+class Message(NamedTuple):
+    """How a code is told: "note" informs, "warning" weakens a result, "serious" may overturn it.
+
+    text : a format string over the fact's fields, or a function of them where grammar needs one
+    """
+
+    severity: Severity
+    text: str | Callable[..., str]
+
+
+class Fact(str):
+    """A sentence with a code and fields; as text it prints, joins and compares like any other."""
+
+    __slots__ = ("code", "fields", "severity")
+    code: str
+    severity: Severity
+    fields: Mapping[str, Any]
+
+    def __new__(cls, code: str, **fields: Any) -> "Fact":
+        """The fact of this code; raises KeyError for a code or field that no message knows."""
+        severity, text = message_of(code)
+        self = super().__new__(cls, text(**fields) if callable(text) else text.format(**fields))
+        self.code, self.severity, self.fields = code, severity, MappingProxyType(fields)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.code, dict(self.fields))
+
+    def record(self) -> dict[str, Any]:
+        """For JSON: code, severity, fields and the sentence."""
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "fields": dict(self.fields),
+            "text": str(self),
+        }
+
+
+def _again(code: str, fields: dict[str, Any]) -> Fact:
+    return Fact(code, **fields)
+
+
+def message_of(code: str) -> Message:
+    """The message of a code: `area.name` stands in `untilt.messages.about_area`."""
+    area = code.partition(".")[0]
+    found: Message = import_module(f"untilt.messages.about_{area}").MESSAGES[code]
+    return found
+
+
+def as_fact(said: str) -> Fact:
+    """A user's own words as a fact; a fact stays as it is."""
+    return said if isinstance(said, Fact) else Fact("general.text", text=said)
+
+
+def as_facts(said: Iterable[str]) -> tuple[Fact, ...]:
+    """Each of them as a fact."""
+    return tuple(as_fact(each) for each in said)
+
+
+def codes(facts: Iterable[str]) -> list[str]:
+    """The codes of some facts, in order."""
+    return [as_fact(each).code for each in facts]

@@ -1,0 +1,172 @@
+"""What a cell measures, by name. A value is a number, or a list with one number per position."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt.errors import OptionError, did_you_mean
+from untilt.evaluation.estimate import estimate
+from untilt.evaluation.judged import evaluate
+from untilt.evaluation.systems import shown
+from untilt.papers.methods import LabelOrder, curve_of, fitted, known, ranker_of
+from untilt.papers.schema import Panel, Row, Value
+from untilt.papers.setting import Setting, original_positions
+from untilt.rankers.linear.linear import LinearRanker
+
+Values = dict[str, float | list[float]]
+Measure = Callable[[Setting, Row], Values]
+MEASURES: dict[str, Measure] = {}
+TOP = 10
+
+
+def register_measure(name: str) -> Callable[[Measure], Measure]:
+    """Add a measure: (setting, row) -> values by metric."""
+
+    def add(measure: Measure) -> Measure:
+        MEASURES[name] = measure
+        return measure
+
+    return add
+
+
+def measure(setting: Setting, row: Row) -> Values:
+    """What the panel measures, for this row."""
+    return known(MEASURES, setting.panel.measure, "measure")(setting, row)
+
+
+def row_at(panel: Panel, row: Row, x: Value | None) -> Row:
+    """The row with this value of the x axis put in, where it changes the method."""
+    sweep = panel.sweep
+    if sweep is None or x is None or sweep.changes_the_log:
+        return row
+    if sweep.parameter == "bias":
+        return replace(row, bias=str(x), bias_options={})
+    field = {"bias": "bias_options", "weighting": "weighting_options", "option": "options"}
+    if sweep.part not in field or not sweep.key:
+        raise OptionError(
+            f"sweep.parameter must be 'bias' or a part and its parameter such as 'protocol.theta'."
+            f" Got {sweep.parameter!r}.{did_you_mean(sweep.part, field)}"
+        )
+    name = field[sweep.part]
+    changed: dict[str, Any] = {name: {**getattr(row, name), sweep.key: x}}
+    return replace(row, **changed)
+
+
+def scores_of(ranker: Any, judged: Any) -> Any:
+    """Scores of all documents; the order of the labels needs the labels."""
+    if isinstance(ranker, LabelOrder):
+        return ranker.scores(judged)
+    return ranker.predict(judged.features)
+
+
+@register_measure("judged")
+def _judged(setting: Setting, row: Row) -> Values:
+    """The panel's metrics on the labelled test lists."""
+    scores = scores_of(fitted(setting, row), setting.test)
+    found = evaluate(setting.test, scores, list(setting.panel.metrics))
+    return {name: float(found[name].value) for name in setting.panel.metrics}
+
+
+@register_measure("average-position")
+def _average_position(setting: Setting, row: Row) -> Values:
+    """Mean place after re-ranking of the documents that stood at 1..10 (003 Figure 1).
+
+    The ten documents of a test list are re-ranked among themselves; equal scores share places.
+    """
+    test = setting.all_test
+    full = test.take(ragged.lengths(test.indptr) >= TOP)
+    rows, place = original_positions(full, setting.production.predict(full.features), TOP)
+    by_list = np.asarray(scores_of(fitted(setting, row), full))[rows].reshape(-1, TOP)
+    above = (by_list[:, None, :] > by_list[:, :, None]).sum(axis=2)
+    ties = (by_list[:, None, :] == by_list[:, :, None]).sum(axis=2)
+    new = above + (ties + 1) / 2
+    assert np.array_equal(place.reshape(-1, TOP)[0], np.arange(TOP))
+    return {"average position": new.mean(axis=0).tolist()}
+
+
+@register_measure("ratios")
+def _ratios(setting: Setting, row: Row) -> Values:
+    """t+ and t- after the last boosting round (003 Figure 2)."""
+    last = fitted(setting, row).bias_history_[-1]
+    return {"t+": last.plus.tolist(), "t-": last.minus.tolist()}
+
+
+@register_measure("curve")
+def _curve(setting: Setting, row: Row) -> Values:
+    """Examination at 1..21, as a share of position 1 (002 Figure 1)."""
+    positions = np.arange(1, min(21, setting.log.depth) + 1)
+    theta = np.asarray(curve_of(setting, row.bias, row.bias_options).at(positions), dtype=float)
+    return {"propensity": (theta / theta[0]).tolist()}
+
+
+@register_measure("average-rank")
+def _average_rank(setting: Setting, row: Row) -> Values:
+    """Propensity-weighted average rank of clicked documents on held-out queries (002 section 5).
+
+    Weighted by the row's own bias, or by the panel's `test_bias`; the true curve beside it.
+    """
+    train, valid, test = setting.split
+    ranker = ranker_of(setting, row).fit(train, valid=valid)
+    name = setting.panel.test_bias or row.bias
+    options = {} if setting.panel.test_bias else row.bias_options
+    curves = {"average rank": curve_of(setting, name, options),
+              "true average rank": curve_of(setting, "true", {})}  # fmt: skip
+    values: Values = {
+        metric: estimate(test, {"it": ranker}, curve, metric="arp", method="snips")["it"].value
+        for metric, curve in curves.items()
+    }
+    found = evaluate(setting.test, ranker.predict(setting.test.features), ["ndcg@10"])
+    return {**values, "ndcg@10": float(found["ndcg@10"].value)}
+
+
+@register_measure("estimate-error")
+def _estimate_error(setting: Setting, row: Row) -> Values:
+    """Bias, spread and root mean squared error of an estimate, as shares of the true value."""
+    truth, found = _estimates(setting, row)
+    error = (found["new"] - truth["new"]) / abs(truth["new"])
+    spread = float(error.std(ddof=1))
+    return {
+        "bias": float(error.mean()),
+        "spread": spread,
+        "root mean squared error": float(np.sqrt(np.mean(error**2))),
+    }
+
+
+@register_measure("estimate-difference")
+def _estimate_difference(setting: Setting, row: Row) -> Values:
+    """The estimated lead of a better ranker over the shown order, as a share of the true lead."""
+    truth, found = _estimates(setting, row)
+    lead = (found["new"] - found["shown"]) / (truth["new"] - truth["shown"])
+    return {
+        "difference": float(lead.mean()),
+        "spread": float(lead.std(ddof=1)),
+        "right order": float(np.mean(lead > 0)),
+    }
+
+
+def _estimates(setting: Setting, row: Row) -> tuple[dict[str, float], dict[str, Any]]:
+    """True DCG@10 of two systems, and its estimates from every repeat of the log.
+
+    `new` is a linear ranker trained on the labels; `shown` the production ranker's order.
+    """
+    options = {"method": "ips", **row.options}
+    bias = curve_of(setting, row.bias, row.bias_options) if row.bias else None
+    if "better ranker" not in setting.kept:
+        setting.kept["better ranker"] = LinearRanker().fit(setting.labels())
+    new = setting.kept["better ranker"]
+    systems = {"new": new, "shown": shown}
+    first = setting.repeats[0]
+    relevance = first.truth.relevance
+    exact = estimate(first.log, systems, metric="dcg@10", method="direct", relevance=relevance)
+    found: dict[str, list[float]] = {name: [] for name in systems}
+    for repeat in setting.repeats:
+        made = estimate(repeat.log, systems, bias, metric="dcg@10", **options)
+        for name in systems:
+            found[name].append(made[name].value)
+    return (
+        {name: exact[name].value for name in systems},
+        {name: np.array(values) for name, values in found.items()},
+    )

@@ -1,0 +1,211 @@
+"""The page of an experiment: what was asked, run, found, and which claims hold here."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from untilt._core.files import replacing
+from untilt.papers.chart import Table, chart_of, tables_of
+from untilt.papers.claims import FAILS, HOLDS, OPEN, Summary, Verdict, verdicts
+from untilt.papers.datasets import LAYOUTS, Source
+from untilt.papers.run import Plan, plan
+from untilt.papers.schema import Experiment, Size, load, names
+from untilt.report.charts.charts import save_chart
+
+HEADINGS = {
+    HOLDS: "Holds",
+    FAILS: "Does not hold",
+    OPEN: "Undecided: the interval has both signs",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """Results on one data set."""
+
+    plan: Plan
+    summary: Summary
+    chart: str  # file name beside the page, or nothing
+
+
+def write_page(path: Path, experiment: Experiment, sections: list[Section]) -> None:
+    """Write the page whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(page(experiment, sections), encoding="utf8")
+
+
+def page(experiment: Experiment, sections: list[Section]) -> str:
+    """The page as Markdown."""
+    lines = [
+        f"# {experiment.name}: {experiment.title}",
+        "",
+        f"Document {experiment.document} ({experiment.reference} in references.bib), "
+        f"{experiment.source}.",
+        "",
+        experiment.question,
+        "",
+    ]
+    lines += [f"- {note}" for note in experiment.notes] + ([""] if experiment.notes else [])
+    for section in sections:
+        lines += _section(section)
+    lines += ["This page is written by the command above each table; do not edit it by hand.", ""]
+    return "\n".join(lines)
+
+
+def _section(section: Section) -> list[str]:
+    what, summary = section.plan, section.summary
+    lines = [f"## On {what.source.title}", "", "```sh", command(what), "```", ""]
+    lines += [setting(what, summary), ""]
+    if section.chart:
+        lines += [f"![{summary.experiment.title}]({section.chart})", ""]
+    for table in tables_of(summary):
+        lines += [f"**{table.title}**", "", *markdown(table), ""]
+    found = verdicts(summary)
+    if found:
+        lines += ["### What the document claims", ""]
+    for verdict in (HOLDS, FAILS, OPEN):
+        those = [each for each in found if each.verdict == verdict]
+        if those:
+            lines += [
+                f"**{HEADINGS[verdict]}**",
+                "",
+                *(_point(each, what.source.name) for each in those),
+                "",
+            ]
+    return lines
+
+
+def _point(verdict: Verdict, data: str) -> str:
+    claim = verdict.claim
+    reason = "" if verdict.verdict == HOLDS else claim.because.get(data, "")
+    why = f" {reason}" if reason else ""
+    return f"- {claim.text} ({claim.source}) Found: {verdict.sentence}.{why}"
+
+
+def command(what: Plan) -> str:
+    """The command that makes this section."""
+    data = "" if what.source.folder is None else f" --data {what.source.name} --path FOLDER"
+    return f"untilt reproduce {what.experiment.name}{data}{' --quick' if what.quick else ''}"
+
+
+def setting(what: Plan, summary: Summary) -> str:
+    """One sentence about sizes, as they were run."""
+    size, n_runs = what.size, summary.n_runs
+    if what.source.folder is None:
+        data = f"{size.queries:,} queries to learn from and {size.test_queries:,} for the test"
+    elif what.most_queries is None:
+        data = "All queries"
+    else:
+        data = f"At most {what.most_queries:,} queries"
+    runs = f"{n_runs} runs (folds x seeds)" if what.source.folds > 1 else f"{n_runs} seeds"
+    trees = f", {size.trees} trees" if _has_trees(what.experiment) else ""
+    done, total = len(what.finished()), len(what.cells)
+    part = "" if done == total else f" Unfinished: {done:,} of {total:,} cells."
+    return (
+        f"{data}, {_traffic(size)}{trees}, {runs}.{part} "
+        "± is the half width of the 95% interval over runs (Student's t)."
+    )
+
+
+def _traffic(size: Size) -> str:
+    if size.clicks is not None:
+        return f"{size.clicks:,} clicks"
+    return f"{size.sessions_per_query or 100} sessions per query"
+
+
+def _has_trees(experiment: Experiment) -> bool:
+    judged = any(panel.measure in ("judged", "average-position", "ratios")
+                 for panel in experiment.panels)  # fmt: skip
+    return judged and any(row.ranker == "lambdamart" for row in experiment.rows)
+
+
+def markdown(table: Table) -> list[str]:
+    """A table in Markdown, numbers to the right."""
+    rule = "|" + "|".join(["---", *(["---:"] * (len(table.columns) - 1))]) + "|"
+    return [_line(table.columns), rule, *(_line(row) for row in table.rows)]
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def as_text(table: Table) -> str:
+    """A table for the screen or a file, as wide as it needs to be."""
+    cells = [table.columns, *table.rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(table.columns))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells
+    ]
+    return "\n".join(f"  {line}" for line in lines)
+
+
+# Charts and the page of an experiment, from the results that lie in a folder.
+
+FORMATS = ("svg", "png", "html")
+INTRODUCTION = (
+    "Claims of the documents, put to the test here; each page has the figures, the chart and the "
+    "reasons. Holds: the 95% interval over runs lies on the claim's side; does not hold: on the "
+    "other; undecided: it has both signs."
+)
+
+
+def publish(what: Plan, folder: Path, *, formats: tuple[str, ...] = ("svg",)) -> list[Path]:
+    """Write the charts of this plan, and the page with all data sets that have results here."""
+    name = f"{what.experiment.name}{'-quick' if what.quick else ''}"
+    written = []
+    sections = []
+    for each in _plans(what, folder):
+        finished = each.finished()
+        if not finished:
+            continue
+        summary = Summary(each.experiment, finished)
+        stem = f"{what.experiment.name}-{each.source.name}{'-quick' if what.quick else ''}"
+        if each is what:
+            chart = chart_of(summary, data=each.source.title)
+            written += [save_chart(chart, folder / f"{stem}.{kind}") for kind in formats]
+        pictures = [f"{stem}.{kind}" for kind in ("svg", "png")]
+        there = [picture for picture in pictures if (folder / picture).is_file()]
+        sections.append(Section(each, summary, there[0] if there else ""))
+    write_page(folder / f"{name}.md", what.experiment, sections)
+    if not what.quick:
+        write_index(folder)
+    return [*written, folder / f"{name}.md"]
+
+
+def write_index(folder: Path) -> None:
+    """index.md: every experiment that comes with untilt and has a page here, claims counted."""
+    lines = ["# Reproduced tables and figures", "", INTRODUCTION, ""]
+    lines += ["| experiment | on | holds | does not hold | undecided |", "|---|---|---:|---:|---:|"]
+    for name in names():
+        if (folder / f"{name}.md").is_file():
+            lines += _counted(load(name), folder)
+    with replacing(folder / "index.md") as temporary:
+        temporary.write_text("\n".join([*lines, ""]), encoding="utf8")
+
+
+def _counted(experiment: Experiment, folder: Path) -> list[str]:
+    lines = []
+    for source in _sources():
+        what = plan(experiment, source, folder)
+        finished = what.finished()
+        if finished:
+            found = [each.verdict for each in verdicts(Summary(experiment, finished))]
+            counts = " | ".join(str(found.count(verdict)) for verdict in (HOLDS, FAILS, OPEN))
+            title = f"[{experiment.name}]({experiment.name}.md): {experiment.title}"
+            part = "" if len(finished) == len(what.cells) else " (part)"
+            lines.append(f"| {title} | {source.title}{part} | {counts} |")
+    return lines
+
+
+def _plans(what: Plan, folder: Path) -> list[Plan]:
+    """This plan and those of the other data sets at the experiment's own size."""
+    return [
+        what
+        if source.name == what.source.name
+        else plan(what.experiment, source, folder, quick=what.quick)
+        for source in _sources()
+    ]
+
+
+def _sources() -> list[Source]:
+    """All data sets; for reading results it does not matter where their files lie."""
+    return [Source(), *(Source(name, Path(name)) for name in LAYOUTS)]

@@ -1,0 +1,278 @@
+"""Running an experiment: cells that are not finished yet, one after the other."""
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from untilt._core.progress import progress
+from untilt.errors import FileFormatError, OptionError, did_you_mean
+from untilt.papers.datasets import Source
+from untilt.papers.measures import measure, row_at
+from untilt.papers.schema import Experiment, Panel, Row, Size, Value
+from untilt.papers.setting import Setting, at_value
+
+# Cells: the smallest units of work, each one line of a results file.
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method in one setting: data x panel x row x x x seed x fold.
+
+    `of` is a digest of everything else that the result depends on: the panel, the row and the
+    sizes. After a change of the experiment's file the old results are other cells.
+    """
+
+    data: str
+    panel: str
+    row: str
+    x: Value | None
+    seed: int
+    fold: int
+    of: str
+
+    @property
+    def run(self) -> tuple[int, int]:
+        """(seed, fold): methods are compared within a run."""
+        return self.seed, self.fold
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a cell gave. A value is a number, or a list with one number per position."""
+
+    cell: Cell
+    values: dict[str, Any]
+    seconds: float
+
+
+def cells_of(
+    experiment: Experiment, source: Source, size: Size, most_queries: int | None
+) -> list[Cell]:
+    """All cells, those that share clicks next to each other."""
+    cells = []
+    for seed, fold in source.runs(size):
+        for panel in experiment.panels:
+            rows = experiment.rows_of(panel)
+            for x in (None, *points_of(panel, size)):
+                for row in rows:
+                    if (x is None) == (row.fixed or panel.sweep is None):
+                        of = digest(panel, row, size, most_queries)
+                        cells.append(Cell(source.name, panel.name, row.name, x, seed, fold, of))
+    return cells
+
+
+def points_of(panel: Panel, size: Size) -> tuple[Value, ...]:
+    """The values of the x axis; where the size asks for fewer, evenly spaced ones."""
+    if panel.sweep is None:
+        return ()
+    values = panel.sweep.values
+    if size.points is None or size.points >= len(values):
+        return values
+    kept = np.unique(np.linspace(0, len(values) - 1, size.points).round().astype(int))
+    return tuple(values[k] for k in kept)
+
+
+def digest(panel: Panel, row: Row, size: Size, most_queries: int | None) -> str:
+    """Eight letters for all that shapes a cell's result; words for people are left out."""
+    shape = asdict(panel)
+    for words in ("name", "unit", "rows", "sweep"):
+        shape.pop(words)
+    if panel.sweep is not None:
+        shape["sweep"] = panel.sweep.parameter
+    method = {k: v for k, v in asdict(row).items() if k not in ("title", "group", "role", "name")}
+    sizes = {k: v for k, v in asdict(size).items() if v not in (None, ())}
+    for how_many in ("seeds", "fold_seeds", "folds", "points"):
+        sizes.pop(how_many, None)
+    text = json.dumps([shape, method, sizes, most_queries], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def resized(size: Size, changes: dict[str, Any]) -> Size:
+    """The size with some of its numbers exchanged."""
+    for name in changes:
+        if name not in Size.__dataclass_fields__:
+            hint = did_you_mean(name, Size.__dataclass_fields__)
+            raise OptionError(f"an experiment's size has no {name!r}.{hint}")
+    return replace(size, **changes)
+
+
+class ResultsFile:
+    """Finished cells, one JSON line each. Appending is one write: a kill leaves whole lines,
+
+    or one broken last line, which reading skips and the next append closes off.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> dict[Cell, Result]:
+        """Every finished cell; a later line takes the place of an earlier one."""
+        return {result.cell: result for result in self._lines()}
+
+    def append(self, result: Result) -> None:
+        """Add a finished cell."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps(
+            {"cell": asdict(result.cell), "values": result.values,
+             "seconds": result.seconds}, allow_nan=False,
+        )  # fmt: skip
+        data = f"{'' if self._ends_well() else chr(10)}{line}\n".encode()
+        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(handle, data)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _ends_well(self) -> bool:
+        if not self.path.exists() or self.path.stat().st_size == 0:
+            return True
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+    def _lines(self) -> Iterator[Result]:
+        if not self.path.exists():
+            return
+        lines = self.path.read_text(encoding="utf8").splitlines()
+        for number, line in enumerate(lines):
+            try:
+                found = json.loads(line)
+                yield Result(Cell(**found["cell"]), found["values"], found["seconds"])
+            except (ValueError, TypeError, KeyError) as error:
+                if self._was_cut(line):
+                    continue
+                raise FileFormatError(
+                    f"line {number + 1} of {self.path} is no finished cell. Take the line out, or "
+                    "give another --out."
+                ) from error
+
+    @staticmethod
+    def _was_cut(line: str) -> bool:
+        """A line that a kill cut short: it begins like one of ours and does not end."""
+        return not line.strip() or ('{"cell": '.startswith(line[:9]) and not line.endswith("}"))
+
+
+Told = Callable[[Result], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment on a data set at a size: what there is to do, and where results are kept.
+
+    `most_queries` is the most that is taken of a public data set; None takes all.
+    """
+
+    experiment: Experiment
+    source: Source
+    size: Size
+    quick: bool
+    most_queries: int | None
+    results: ResultsFile
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All cells of the plan."""
+        return cells_of(self.experiment, self.source, self.size, self.most_queries)
+
+    def finished(self) -> dict[Cell, Result]:
+        """Cells of this plan that have been run."""
+        known = self.results.read()
+        return {cell: known[cell] for cell in self.cells if cell in known}
+
+
+def plan(
+    experiment: Experiment,
+    source: Source,
+    folder: str | Path,
+    *,
+    quick: bool = False,
+    changes: dict[str, Any] | None = None,
+) -> Plan:
+    """What running this experiment on this data means; nothing is computed yet.
+
+    Results are kept in FOLDER/results/NAME-DATA.jsonl, those of a quick run in a file of their own.
+
+    Parameters
+    ----------
+    changes : sizes other than the file's, such as {"seeds": 5}
+    """
+    size = resized(experiment.quick if quick else experiment.full, changes or {})
+    for name in ("queries", "test_queries", "seeds", "fold_seeds", "folds", "trees"):
+        if getattr(size, name) < 1:
+            raise OptionError(f"{name} must be at least 1. Got {getattr(size, name)} instead.")
+    cut = quick or "queries" in (changes or {})
+    name = f"{experiment.name}-{source.name}{'-quick' if quick else ''}.jsonl"
+    return Plan(
+        experiment=experiment,
+        source=source,
+        size=size,
+        quick=quick,
+        most_queries=size.queries if cut else None,
+        results=ResultsFile(Path(folder) / "results" / name),
+    )
+
+
+def run(what: Plan, *, n_threads: int = 1, told: Told | None = None) -> dict[Cell, Result]:
+    """Run the cells that are not finished, and return all results of the plan.
+
+    Each result is written before the next cell starts, so a run may be stopped at any moment; the
+    same call goes on where it was.
+    """
+    finished = what.finished()
+    todo = [cell for cell in what.cells if cell not in finished]
+    with progress(f"{what.experiment.name} on {what.source.title}", total=len(todo)) as advance:
+        for group in _sharing(what, todo):
+            setting = _setting(what, group[0], n_threads)
+            for cell in group:
+                finished[cell] = result = _result(what, setting, cell)
+                what.results.append(result)
+                if told is not None:
+                    told(result)
+                advance()
+    return {cell: finished[cell] for cell in what.cells}
+
+
+def _sharing(what: Plan, todo: Iterable[Cell]) -> list[list[Cell]]:
+    """Cells grouped by the clicks that they share, in their order."""
+    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in todo:
+        sweep = what.experiment.panel(cell.panel).sweep
+        x = cell.x if sweep is not None and sweep.changes_the_log else None
+        groups.setdefault((cell.seed, cell.fold, cell.panel, x), []).append(cell)
+    return list(groups.values())
+
+
+def _setting(what: Plan, cell: Cell, n_threads: int) -> Setting:
+    panel, size = at_value(what.experiment.panel(cell.panel), what.size, cell.x)
+    train, test = what.source.parts(
+        seed=cell.seed, fold=cell.fold, size=size, most_queries=what.most_queries
+    )
+    return Setting(train, test, panel, size, seed=cell.seed, n_threads=n_threads)
+
+
+def _result(what: Plan, setting: Setting, cell: Cell) -> Result:
+    start = time.perf_counter()
+    row = row_at(what.experiment.panel(cell.panel), what.experiment.row(cell.row), cell.x)
+    values = measure(setting, row)
+    plain = {name: _finite(value, cell, name) for name, value in values.items()}
+    return Result(cell, plain, round(time.perf_counter() - start, 3))
+
+
+def _finite(value: Any, cell: Cell, name: str) -> Any:
+    numbers = value if isinstance(value, list) else [value]
+    if all(math.isfinite(number) for number in numbers):
+        return value
+    raise OptionError(
+        f"{name} of row {cell.row!r} in panel {cell.panel!r} is no finite number (seed "
+        f"{cell.seed}, fold {cell.fold}, x {cell.x}). The log may be too small for this method: "
+        "give it more queries or sessions."
+    )

@@ -1,0 +1,185 @@
+"""One setting: the lists, clicks and curves that all methods of a comparison share."""
+
+from dataclasses import fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
+from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.papers.schema import Panel, Size, Value
+from untilt.simulation.protocols import ALL_PROTOCOLS, Protocol, Shuffle, Swap
+from untilt.simulation.simulate import Simulation, simulate
+
+INTERVENTION_SEED = 1_000_003  # the experiment's sessions are other sessions than the log's
+REPEAT_SEED = 2_000_003
+SWAP_SESSIONS = 100
+
+
+class Setting:
+    """Everything that is fixed before a method is chosen; the clicks are drawn when asked for.
+
+    Parameters
+    ----------
+    train, test : judged lists
+    panel, size : with the value of the x axis already put in
+    seed : draws clicks, splits and trees
+    n_threads : of rankers
+    """
+
+    def __init__(
+        self,
+        train: JudgedLists,
+        test: JudgedLists,
+        panel: Panel,
+        size: Size,
+        *,
+        seed: int,
+        n_threads: int = 1,
+    ) -> None:
+        self.panel, self.size, self.seed, self.n_threads = panel, size, seed, n_threads
+        # Of both parts: a small part may lack the highest grade.
+        self.max_label = float(max(train.labels.max(initial=0), test.labels.max(initial=0)))
+        self.train, self.all_test = _share_of(train, size.share, seed), test
+        self.kept: dict[str, Any] = {}  # what several methods use: curves, a ranker
+
+    @property
+    def test(self) -> JudgedLists:
+        """The lists that rankers are judged on, binary where the panel says so."""
+        return self.binary(self.all_test) if self.panel.binary else self.all_test
+
+    def binary(self, judged: JudgedLists) -> JudgedLists:
+        """Labels as `prs` clicks have them: the two highest grades are relevant."""
+        relevant = judged.labels >= max(1.0, self.max_label - 1)
+        return replace(judged, labels=relevant.astype(np.float64))
+
+    @cached_property
+    def protocol(self) -> Protocol:
+        """How people click here."""
+        return protocol_of(self.panel.protocol, self.panel.parameters)
+
+    @cached_property
+    def sim(self) -> Simulation:
+        """The log to learn from and its truth."""
+        return self._simulate(self.protocol, self.seed)
+
+    @property
+    def log(self) -> ClickLog:
+        """The clicks to learn from."""
+        return self.sim.log
+
+    @cached_property
+    def shuffled(self) -> Simulation:
+        """As many sessions of the same users, with the whole list in random order."""
+        return self._simulate(Shuffle(clicks=self.protocol), self.seed + INTERVENTION_SEED)
+
+    @cached_property
+    def swapped(self) -> Simulation:
+        """Sessions in which the top document changed places with one of 1..21 (002 section 3).
+
+        An experiment of its own, with at least SWAP_SESSIONS per query: each pair of positions
+        gets one of 21.
+        """
+        swap = Swap(share=20 / 21, reach=21, clicks=self.protocol)
+        sessions = max(self.size.sessions_per_query or 0, SWAP_SESSIONS)
+        size = replace(self.size, clicks=None, sessions_per_query=sessions)
+        return self._simulate(swap, self.seed + INTERVENTION_SEED, size)
+
+    @cached_property
+    def repeats(self) -> list[Simulation]:
+        """Several logs that differ only in what people looked at and clicked."""
+        return [
+            self._simulate(self.protocol, self.seed + REPEAT_SEED * (1 + number))
+            for number in range(self.size.repeats)
+        ]
+
+    @cached_property
+    def split(self) -> tuple[ClickLog, ClickLog, ClickLog]:
+        """60% of the queries to learn from, 10% for validation, 30% for the test."""
+        first, test = self.log.split(0.7, by="query", seed=self.seed)
+        train, valid = first.split(6 / 7, by="query", seed=self.seed)
+        return train, valid, test
+
+    @cached_property
+    def production(self) -> Any:
+        """The ranker that made the lists."""
+        return self.sim.truth.rankers[0]
+
+    def labels(self) -> JudgedLists:
+        """The labels of all documents of the training queries: the skyline learns from them."""
+        return self.binary(self.train) if self.panel.binary else self.train
+
+    def shown_labels(self) -> JudgedLists:
+        """The judged lists cut to the documents that the log shows."""
+        log, judged = self.log, self.sim.truth.judged
+        shown = np.zeros(log.n_documents, dtype=bool)
+        shown[log.document] = True
+        kept = np.concatenate([[0], np.cumsum(shown)])[judged.indptr]
+        return JudgedLists(judged.features[shown], judged.labels[shown], kept, judged.query_id)
+
+    def irrelevant_only(self) -> ClickLog:
+        """The log without relevant documents that nobody clicked: what only the truth can tell."""
+        log = self.log
+        keep = (log.label > 0) | (self.sim.truth.relevance[log.document] < 0.5)
+        rows = log._rows(np.flatnonzero(keep))
+        return log._with(indptr=ragged.keep_rows(log.indptr, keep), **rows)
+
+    def _simulate(self, protocol: Protocol, seed: int, other: Size | None = None) -> Simulation:
+        size = self.size if other is None else other
+        clicks, per_query = size.clicks, size.sessions_per_query
+        return simulate(
+            self.train,
+            protocol,
+            n_clicks=clicks,
+            sessions_per_query=None if clicks is not None else per_query,
+            ranker=None if seed == self.seed else self.production,
+            seed=seed,
+            max_label=self.max_label,
+            n_threads=self.n_threads,
+        )
+
+
+def protocol_of(name: str, parameters: dict[str, Any]) -> Protocol:
+    """A protocol by name, with parameters of its own."""
+    by_name = {known.name: known for known in ALL_PROTOCOLS}
+    check_choice("protocol", name, tuple(by_name))
+    chosen: Any = by_name[name]
+    known = [field.name for field in fields(chosen) if field.name != "clicks"]
+    for key in parameters:
+        if key not in known:
+            raise OptionError(
+                f"the protocol {name!r} has no parameter {key!r}.{did_you_mean(key, known)} "
+                f"There are: {', '.join(known)}."
+            )
+    protocol: Protocol = chosen(**parameters)
+    return protocol
+
+
+def at_value(panel: Panel, size: Size, x: Value | None) -> tuple[Panel, Size]:
+    """Panel and size with this value of the x axis put in, where it changes the log."""
+    sweep = panel.sweep
+    if sweep is None or x is None or not sweep.changes_the_log:
+        return panel, size
+    if sweep.part == "protocol":
+        return replace(panel, parameters={**panel.parameters, sweep.key: x}), size
+    if sweep.key not in Size.__dataclass_fields__:
+        hint = did_you_mean(sweep.key, Size.__dataclass_fields__)
+        raise OptionError(f"a sweep cannot change size.{sweep.key}, which is not there.{hint}")
+    whole = sweep.key in ("clicks", "sessions_per_query", "queries")
+    changed: dict[str, Any] = {sweep.key: int(x) if whole else x}
+    return panel, replace(size, **changed)
+
+
+def _share_of(judged: JudgedLists, share: float, seed: int) -> JudgedLists:
+    return judged if share >= 1 else judged.split(share, seed=seed)[0]
+
+
+def original_positions(judged: JudgedLists, scores: Any, depth: int) -> tuple[Any, Any]:
+    """(rows, place): the rows of the top `depth` of every list by these scores, and their place."""
+    order = ragged.order_within_lists(judged.indptr, -np.asarray(scores))
+    place = ragged.place_in_list(judged.indptr)
+    top = place < depth
+    return order[top], place[top]

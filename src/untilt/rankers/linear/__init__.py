@@ -1,0 +1,1 @@
+"""Linear rankers and the ranking SVM."""

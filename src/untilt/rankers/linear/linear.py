@@ -1,0 +1,250 @@
+"""A linear ranker: pairwise logistic regression, or a lower bound on DCG."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
+from untilt.errors import OptionError, check_choice
+from untilt.objectives.dcg_bound import DcgBound
+from untilt.objectives.pairs import PairObjective
+from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, pair_units, training_lists
+from untilt.rankers.linear.alternating import alternate
+from untilt.rankers.linear.model import (
+    LinearModel,
+    ScaledFeatures,
+    Scaling,
+    check_finite,
+    check_positive,
+    check_rounds,
+    pair_gain,
+    row_table,
+    row_units,
+    training_summary,
+    weighting_for,
+)
+from untilt.weighting.base import JointWeighting, Weighting
+
+LOSSES = ("logistic", "dcg-bound")
+Loss = Callable[[FloatArray], tuple[float, FloatArray]]
+
+
+class LinearRanker(LinearModel):
+    r"""A linear score, fitted by L-BFGS with an L2 penalty.
+
+    With ``loss="logistic"`` it minimises the weighted mean pair loss ([burges2005ranknet]_)
+
+    .. math:: \frac{\sum w_{ij} \log(1 + e^{-(s_i - s_j)})}{\sum w_{ij}} + \frac{\lambda}{2} |v|^2,
+        \quad w_{ij} = W[k_i, k_j] \cdot \text{(sessions that prefer i to j)}
+
+    convex, for every weighting. With ``loss="dcg-bound"`` it maximises a lower bound on the
+    propensity-weighted DCG ([agarwal2019framework]_),
+
+    .. math:: \sum_i r_i / \log_2(1 + R_i), \quad
+        R_i = 1 + \sum_{j \ne i} \log_2(1 + e^{-\sigma (s_i - s_j)})
+
+    over its best value, where r_i is the document's clicks times W[k]. The bound needs weights that
+    depend on the clicked position alone (`Naive`, `IPS`, `BayesIPS`, `AffineIPS`), ranks among all
+    shown documents whatever `against` says, and has local optima; it starts from 0.
+
+    v are weights of standardised features. Both losses are means, so neither traffic nor the scale
+    of the propensities changes what `l2` means. Sessions of the same list are collapsed first:
+    counts and repeated sessions give the same ranker. A joint weighting (`PairwiseDebiasing`) is
+    fitted in turn with the ranker until its ratios settle.
+
+    Parameters
+    ----------
+    weighting : a table of pair weights such as `IPS(bias)`; None takes clicks as they are
+    loss : "logistic" or "dcg-bound"
+    l2 : the penalty's lambda
+    gain : how labels weigh: "plain", "linear", "exponential", or "auto": for pairs plain on
+        judged lists and linear on logs, for DCG 2^y - 1 on judged lists and linear on logs
+    query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
+    sigma : steepness of the bound on ranks ("dcg-bound" alone)
+    max_iter, tolerance : of L-BFGS; it stops when no slope is larger than the tolerance
+    max_rounds : fits of ranker and bias in turn (joint weightings alone)
+
+    Fitted: see `LinearModel`; `summary_` says how the fit ended.
+    """
+
+    def __init__(
+        self,
+        weighting: Weighting | None = None,
+        *,
+        loss: str = "logistic",
+        l2: float = 1e-3,
+        gain: str = "auto",
+        query_weight: str = "sessions",
+        sigma: float = 1.0,
+        max_iter: int = 1000,
+        tolerance: float = 1e-6,
+        max_rounds: int = 50,
+    ) -> None:
+        self.weighting = weighting
+        self.loss = loss
+        self.l2 = l2
+        self.gain = gain
+        self.query_weight = query_weight
+        self.sigma = sigma
+        self.max_iter = max_iter
+        self.tolerance = tolerance
+        self.max_rounds = max_rounds
+
+    def fit(self, data: ClickLog | JudgedLists) -> Self:
+        """Learn from clicks, or from labels where `data` is judged (the skyline)."""
+        self._check()
+        lists = training_lists(data)
+        check_finite(lists.features, lists.feature_names)
+        weighting = weighting_for(self.weighting, lists)
+        X = ScaledFeatures(lists.features, Scaling.of(lists.features))
+        self.bias_, self.bias_history_ = None, []
+        if isinstance(weighting, JointWeighting):
+            fitted, extra = self._fit_joint(X, lists, weighting)
+        else:
+            fitted, extra = self._descend(X, self._loss(lists, weighting)), {}
+        self._keep_weights(fitted.v, X.scaling, lists.feature_names)
+        self.summary_ = {
+            **training_summary(lists, weighting),
+            "loss": self.loss,
+            "objective": fitted.objective,
+            "iterations": fitted.iterations,
+            "converged": fitted.converged,
+            "status": fitted.status,
+            **extra,
+        }
+        return self
+
+    def _loss(self, lists: TrainingLists, weighting: Weighting) -> Loss:
+        """The mean loss by score, and its gradient."""
+        if self.loss == "dcg-bound":
+            return _dcg_loss(lists, weighting, self.gain, self.query_weight, self.sigma)
+        objective = self._pair_objective(lists, weighting)
+        depth = max(1, lists.depth)
+        table = weighting.table(depth)
+        return _pair_loss(objective.baked(table, weighting.offset(depth)), table, baked=True)
+
+    def _pair_objective(self, lists: TrainingLists, weighting: Weighting) -> PairObjective:
+        units = pair_units(
+            lists,
+            weighting,
+            metric="none",
+            gain=pair_gain(self.gain, lists),
+            query_weight=self.query_weight,
+        )
+        return PairObjective(units, metric="none")
+
+    def _fit_joint(
+        self, X: ScaledFeatures, lists: TrainingLists, weighting: JointWeighting
+    ) -> tuple["_Fitted", dict[str, Any]]:
+        if self.loss == "dcg-bound":
+            raise _needs_rows(weighting)
+        objective = self._pair_objective(lists, weighting)
+
+        def learn(table: FloatArray, before: _Fitted | None) -> _Fitted:
+            start = None if before is None else before.v
+            return self._descend(X, _pair_loss(objective, table, baked=False), start)
+
+        def losses(fitted: _Fitted) -> FloatArray:
+            return objective.losses_by_place(X.scores(fitted.v))
+
+        depth = max(1, lists.depth)
+        result = alternate(weighting, depth, learn=learn, losses=losses, max_rounds=self.max_rounds)
+        self.bias_, self.bias_history_ = result.bias, result.history
+        return result.fit, {"joint": result.status, "joint_settled": result.settled}
+
+    def _descend(self, X: ScaledFeatures, loss: Loss, start: FloatArray | None = None) -> "_Fitted":
+        from scipy.optimize import minimize
+
+        def objective(v: FloatArray) -> tuple[float, FloatArray]:
+            value, slope = loss(X.scores(v))
+            return value + 0.5 * self.l2 * float(v @ v), X.pull(slope) + self.l2 * v
+
+        found = minimize(
+            objective,
+            np.zeros(X.n_features) if start is None else start,
+            jac=True,
+            method="L-BFGS-B",
+            # ftol stops where rounding hides any progress; the slope is the real criterion.
+            options={"maxiter": self.max_iter, "gtol": self.tolerance, "ftol": 1e-15},
+        )
+        steepest = float(np.abs(found.jac).max(initial=0.0))
+        converged = steepest <= self.tolerance
+        why = "converged" if converged else f"stopped early: {found.message}"
+        status = f"{why} (largest slope {steepest:.1e} after {found.nit} iterations)"
+        return _Fitted(found.x, float(found.fun), int(found.nit), converged, status)
+
+    def _check(self) -> None:
+        if self.loss == "hinge":
+            raise OptionError(
+                "loss must be 'logistic' or 'dcg-bound'. Got 'hinge' instead; RankSVM minimises it."
+            )
+        check_choice("loss", self.loss, LOSSES)
+        check_positive("l2", self.l2, or_zero=True)
+        check_positive("sigma", self.sigma)
+        check_positive("tolerance", self.tolerance)
+        check_rounds("max_iter", self.max_iter)
+        check_rounds("max_rounds", self.max_rounds)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    v: FloatArray
+    objective: float
+    iterations: int
+    converged: bool
+    status: str
+
+
+def _pair_loss(objective: PairObjective, table: FloatArray, *, baked: bool) -> Loss:
+    def at(scores: FloatArray) -> tuple[float, FloatArray]:
+        result = objective.evaluate(scores, table, want_loss=True, packed_weighted=baked)
+        return result.loss, result.gradient
+
+    # With all scores equal every pair costs log 2, so the loss there counts the pairs' weight.
+    total = at(np.zeros(objective.units.n_rows))[0] / np.log(2.0)
+    if not total > 0:
+        raise nothing_to_learn()
+    return _divided(at, total)
+
+
+def _dcg_loss(
+    lists: TrainingLists, weighting: Weighting, gain: str, query_weight: str, sigma: float
+) -> Loss:
+    depth = max(1, lists.depth)
+    W, offset = row_table(weighting.table(depth)), weighting.offset(depth)
+    if W is None:
+        raise _needs_rows(weighting)
+    whole = np.all(lists.label == np.round(lists.label)) and lists.label.max(initial=0) <= 30
+    if gain == "auto":
+        gain = "exponential" if lists.judged and whole else "linear"
+    units = row_units(
+        lists,
+        W,
+        gain=gain,
+        query_weight=query_weight,
+        row_offset=None if offset is None else offset[:, 0],
+    )
+    bound = DcgBound(units, sigma=sigma)
+    if not bound.best > 0:
+        raise nothing_to_learn()
+    return _divided(bound.evaluate, -bound.best)
+
+
+def _divided(loss: Loss, total: float) -> Loss:
+    def at(scores: FloatArray) -> tuple[float, FloatArray]:
+        value, slope = loss(scores)
+        return value / total, slope / total
+
+    return at
+
+
+def _needs_rows(weighting: Weighting) -> OptionError:
+    return OptionError(
+        "loss='dcg-bound' weighs each click by its own position, but the pair weights of "
+        f"{type(weighting).__name__} depend on the other document's position too. Use "
+        "ut.IPS(bias), or loss='logistic'."
+    )

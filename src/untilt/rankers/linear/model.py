@@ -1,0 +1,220 @@
+"""What linear rankers share: scaled features, weights in both units, how rows and pairs weigh."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray
+from untilt.bias.curve import PositionBias
+from untilt.errors import OptionError, ShapeError
+from untilt.objectives.units import RowUnits, build_row_units, gains_of
+from untilt.rankers.base import Ranker
+from untilt.rankers.learning_data import TrainingLists
+from untilt.weighting.base import Weighting
+from untilt.weighting.tables import Naive
+
+# Features on one scale, without a scaled copy of them.
+#
+# A linear ranker's penalty treats all weights alike, so features must have the same spread. The
+# scaling is folded into the weights: s = X (v / scale) - mean . (v / scale), so the table of
+# features stays as it is, single precision, and only a block of it at a time is widened.
+
+_BLOCK_ROWS = 8192  # 46 features in double precision: 3 MB, which stays in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """(x - mean) / scale per feature; scale 0 marks a feature that never varies and is left out.
+
+    Mean and spread are over distinct documents, so they do not change with traffic.
+    """
+
+    mean: FloatArray
+    scale: FloatArray
+
+    @classmethod
+    def of(cls, features: FloatArray) -> "Scaling":
+        """Mean and standard deviation of each feature."""
+        n, d = features.shape
+        mean = np.zeros(d)
+        for block in _blocks(features):
+            mean += block.sum(axis=0) / n
+        square = np.zeros(d)
+        for block in _blocks(features):
+            square += np.square(block - mean).sum(axis=0) / n
+        # A constant such as 0.1 has a rounded mean, hence a spread of 1e-17: ask the values.
+        varies = features.max(axis=0) > features.min(axis=0)
+        return cls(mean, np.where(varies, np.sqrt(square), 0.0))
+
+    @classmethod
+    def none(cls, features: FloatArray) -> "Scaling":
+        """Features as they are."""
+        d = features.shape[1]
+        return cls(np.zeros(d), np.ones(d))
+
+    def to_raw(self, weights: FloatArray) -> FloatArray:
+        """Weights of features as they are, from weights of scaled features."""
+        return np.divide(weights, self.scale, out=np.zeros_like(weights), where=self.scale > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledFeatures:
+    """The linear map from weights v of scaled features to scores, and back."""
+
+    features: FloatArray
+    scaling: Scaling
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return int(self.features.shape[1])
+
+    def scores(self, v: FloatArray) -> FloatArray:
+        """One score per row."""
+        return centred_scores(self.features, self.scaling.to_raw(v), self.scaling.mean)
+
+    def pull(self, gradient: FloatArray) -> FloatArray:
+        """From a gradient per row to one per weight: the transpose of `scores`."""
+        raw, start = np.zeros(self.n_features), 0
+        for block in _blocks(self.features):
+            raw += gradient[start : start + len(block)] @ block
+            start += len(block)
+        return self.scaling.to_raw(raw - gradient.sum() * self.scaling.mean)
+
+
+def centred_scores(features: FloatArray, raw: FloatArray, mean: FloatArray) -> FloatArray:
+    """(x - mean) . raw for each row, in double precision."""
+    if len(features) == 0:
+        return np.zeros(0)
+    return np.concatenate([block @ raw for block in _blocks(features)]) - mean @ raw
+
+
+def check_finite(features: FloatArray, names: tuple[str, ...]) -> None:
+    """Raise where a feature is missing or infinite: a linear score would be too."""
+    if np.isfinite(features).all():
+        return
+    row, column = np.argwhere(~np.isfinite(features))[0]
+    raise ShapeError(
+        f"a linear ranker needs finite features. Got {features[row, column]} for feature "
+        f"{names[column]!r} in row {row}. Fill missing values, or use LambdaMART, which takes them."
+    )
+
+
+def _blocks(features: FloatArray) -> Iterator[FloatArray]:
+    for start in range(0, len(features), _BLOCK_ROWS):
+        yield features[start : start + _BLOCK_ROWS].astype(np.float64)
+
+
+class LinearModel(Ranker):
+    """score = sum_j weight_j (x_j - mean_j), in the features' own units.
+
+    Fitted: `weights_` (raw units), `standardised_weights_` (what one standard deviation of a
+    feature adds to the score; comparable between features), `mean_`, `scale_` (0 for a feature that
+    never varied in training: its weight is 0), `bias_` and `bias_history_` (joint weightings).
+    """
+
+    weights_: FloatArray
+    standardised_weights_: FloatArray
+    mean_: FloatArray
+    scale_: FloatArray
+    bias_: PositionBias | None
+    bias_history_: list[Any]
+
+    @property
+    def feature_importances_(self) -> dict[str, float]:
+        """Size of each standardised weight, as a share of all."""
+        self._check_fitted()
+        size = np.abs(self.standardised_weights_)
+        shares = size / max(float(size.sum()), 1e-300)
+        return dict(zip(self.feature_names_, shares.tolist(), strict=True))
+
+    def _keep_weights(self, v: FloatArray, scaling: Scaling, names: tuple[str, ...]) -> None:
+        self.standardised_weights_ = np.where(scaling.scale > 0, v, 0.0)
+        self.weights_ = scaling.to_raw(v)
+        self.mean_, self.scale_ = scaling.mean, scaling.scale
+        self.feature_names_ = names
+
+    def _scores(self, features: FloatArray) -> FloatArray:
+        check_finite(features, self.feature_names_)
+        return centred_scores(features, self.weights_, self.mean_)
+
+
+def weighting_for(weighting: Weighting | None, lists: TrainingLists) -> Weighting:
+    """The weighting to train with: labels have no position bias, clicks count as they are."""
+    if weighting is None or lists.judged:
+        return Naive()
+    if not isinstance(weighting, Weighting):
+        raise OptionError(
+            "weighting must be a table of pair weights such as ut.IPS(bias), or None for clicks "
+            f"as they are. Got {weighting!r} instead."
+        )
+    return weighting
+
+
+def pair_gain(gain: str, lists: TrainingLists) -> str:
+    """ "auto": pairs of grades all weigh the same; clicks and measured feedback by difference."""
+    if gain != "auto":
+        return gain
+    return "plain" if lists.judged else "linear"
+
+
+def row_table(table: FloatArray) -> FloatArray | None:
+    """W[k] of a table whose weights depend on the clicked position alone, else None."""
+    return table[:, 0] if np.all(table == table[:, :1]) else None
+
+
+def row_units(
+    lists: TrainingLists,
+    row_weight: FloatArray,
+    *,
+    gain: str,
+    query_weight: str,
+    row_offset: FloatArray | None = None,
+) -> RowUnits:
+    """Each document's clicks in each slate, times W[k], plus an affine weighting's W_offset[k]."""
+    gains = gains_of(lists.label, gain)
+    if gain == "plain":
+        gains = (gains > 0).astype(float)
+    worth = gains * row_weight[lists.place]
+    if row_offset is not None:
+        worth = worth + row_offset[lists.place]
+    weight = np.repeat(lists.list_weights(query_weight), ragged.lengths(lists.indptr))
+    return build_row_units(
+        indptr=lists.indptr,
+        query=lists.query,
+        row=lists.row,
+        value=weight * worth,
+        slate_of_list=lists.slate_of_list,
+        n_rows=lists.n_rows,
+    )
+
+
+def training_summary(lists: TrainingLists, weighting: Weighting | None) -> dict[str, Any]:
+    """What a ranker was trained on."""
+    return {
+        "trained_on": "judged lists" if lists.judged else "clicks",
+        "weighting": repr(weighting),
+        "queries": len(np.unique(lists.query)),
+        "documents": lists.n_rows,
+        "sessions": int(lists.count.sum()),
+        "distinct_lists": len(lists.query),
+    }
+
+
+def check_positive(what: str, found: Any, *, or_zero: bool = False) -> None:
+    """Raise unless an option is a finite number above 0 (or 0)."""
+    number = isinstance(found, (int, float, np.number)) and not isinstance(found, bool)
+    if number and np.isfinite(found) and (found > 0 or (or_zero and found == 0)):
+        return
+    least = "at least 0" if or_zero else "above 0"
+    raise OptionError(f"{what} must be a number {least}. Got {found!r} instead.")
+
+
+def check_rounds(what: str, found: Any) -> None:
+    """Raise unless an option is a whole number of at least 1."""
+    if isinstance(found, (int, np.integer)) and not isinstance(found, bool) and found >= 1:
+        return
+    raise OptionError(f"{what} must be a whole number of at least 1. Got {found!r} instead.")

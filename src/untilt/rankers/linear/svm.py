@@ -1,0 +1,290 @@
+"""The propensity-weighted ranking SVM."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray
+from untilt._core.progress import progress
+from untilt._core.random import Seed
+from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
+from untilt.errors import OptionError, ShapeError, check_choice
+from untilt.metrics.arp import ARP
+from untilt.rankers.learning_data import TrainingLists, training_lists
+from untilt.rankers.linear.cutting_plane import Solution
+from untilt.rankers.linear.model import (
+    LinearModel,
+    ScaledFeatures,
+    Scaling,
+    centred_scores,
+    check_finite,
+    check_positive,
+    check_rounds,
+    pair_gain,
+    row_table,
+    row_units,
+    training_summary,
+    weighting_for,
+)
+from untilt.rankers.linear.svm_problem import SvmProblem, set_against
+from untilt.weighting.base import Weighting, theta_up_to
+
+# The doubling search for C ([mao_arxivlogs]_ section 5.2).
+
+# One value that is no better may be noise; two in a row and the best is behind. Less than a
+# ten-thousandth of a rank is no gain worth the ever longer fits of a larger C.
+_PATIENCE = 2
+_LEAST_GAIN = 1e-4
+_MOST_DOUBLINGS = 30
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One C of the search: the average rank of validation positives, and the fit's duality gap."""
+
+    C: float
+    average_rank: float
+    gap: float
+
+
+def search_parts(
+    data: ClickLog | JudgedLists,
+    valid: ClickLog | JudgedLists | None,
+    share: float,
+    seed: Seed,
+) -> tuple[ClickLog | JudgedLists, ClickLog | JudgedLists]:
+    """What to train on and what to judge by: `valid`, or queries set aside."""
+    if valid is not None:
+        return data, valid
+    if isinstance(data, JudgedLists):
+        return data.split(1 - share, seed=seed)
+    return data.split(1 - share, by="query", seed=seed)
+
+
+def doubling_search(problem: SvmProblem, valid: TrainingLists) -> tuple[Trial, ...]:
+    """Double C until the average rank of positives has not improved twice in a row.
+
+    Below the first C every pair lies within the margin, so all smaller values give the same order;
+    values that still give that order do not count as no better.
+    """
+    judge = _Judge(problem, valid)
+    C = smallest_useful(problem)
+    trials: list[Trial] = []
+    with progress("searching for C") as advance:
+        while len(trials) < _MOST_DOUBLINGS and not _is_over(trials):
+            fit = problem.solve(C)
+            trials.append(Trial(C, judge.average_rank(fit.solution.weights), fit.solution.gap))
+            C *= 2
+            advance()
+    return tuple(trials)
+
+
+def _is_over(trials: list[Trial]) -> bool:
+    ranks = np.array([trial.average_rank for trial in trials])
+    if np.all(ranks == ranks[:1]):
+        return False
+    better = ranks[1:] < np.minimum.accumulate(ranks)[:-1] - _LEAST_GAIN
+    return len(better) >= _PATIENCE and not better[-_PATIENCE:].any()
+
+
+def smallest_useful(problem: SvmProblem) -> float:
+    """The largest power of 2 at which every pair is still within the margin.
+
+    While all pairs are, the optimum is w = -C slope(0), so the order does not depend on C.
+    """
+    spread = float(np.ptp(problem.X.scores(problem.first_slope())))
+    return float(2.0 ** np.floor(-np.log2(spread))) if spread > 0 else 1.0
+
+
+class _Judge:
+    """sum_i r_i rank_i / sum_i r_i over validation positives, r_i = clicks times W[k].
+
+    The weights are the same for every C, or the averages would not compare.
+    """
+
+    def __init__(self, problem: SvmProblem, valid: TrainingLists) -> None:
+        if valid.features.shape[1] != problem.X.n_features:
+            raise ShapeError(
+                f"the validation data must have the {problem.X.n_features} features of the "
+                f"training data. Got {valid.features.shape[1]} instead."
+            )
+        self._scaling, self._features = problem.X.scaling, valid.features
+        self._units = row_units(
+            valid,
+            validation_weight(problem, valid),
+            gain="plain" if valid.judged else "linear",
+            query_weight="sessions",
+        )
+        if len(self._units.row) == 0:
+            raise OptionError(
+                "C='search' found no click in a list of two or more documents of the validation "
+                "data. Give fit(log, valid=...) more of it, or a number for C."
+            )
+
+    def average_rank(self, weights: FloatArray) -> float:
+        units = self._units
+        raw = self._scaling.to_raw(weights)
+        scores = centred_scores(self._features, raw, self._scaling.mean)
+        total = ragged.sums_by_list(units.indptr, units.weight)
+        return ARP().mean(scores[units.row], units.weight, units.indptr, weights=total).value
+
+
+def validation_weight(problem: SvmProblem, valid: TrainingLists) -> FloatArray:
+    """W[k] for counting validation clicks: the weighting's own, else 1/theta_k, else 1.
+
+    A joint weighting has no curve before a fit; the one it finds at C = 1 is taken.
+    """
+    depth = max(1, valid.depth)
+    if valid.judged:
+        return np.ones(depth)
+    weighting = problem.weighting
+    own = None if weighting.joint else row_table(weighting.table(depth))
+    if own is not None:
+        return own
+    bias = problem.solve(1.0).bias if weighting.joint else weighting.position_bias
+    return np.ones(depth) if bias is None else 1 / theta_up_to(bias, depth)
+
+
+class RankSVM(LinearModel):
+    r"""A linear score by the propensity-weighted ranking SVM ([joachims2017unbiased]_).
+
+    .. math:: \min_v \tfrac12 |v|^2 + \frac{C}{n} \sum_{\text{clicks } i} \sum_j W[k_i, k_j] \,
+        \max(0, 1 - (s_i - s_j))
+
+    n is the number of clicks (of documents with a label above 0, each as often as its list was
+    shown), so C means the same for a log and for the log twice over. With `IPS(bias,
+    against="all")` this is equation 5 of [mao_arxivlogs]_: the inner sum bounds the rank of a
+    clicked document, minus 1.
+
+    Solved by one-slack cutting planes to a duality gap of `tolerance`, as a share of the objective;
+    `summary_` reports it. Where the weights depend on the clicked position alone (`Naive`, `IPS`,
+    `BayesIPS`) the most violated constraint is found by sorting, O(n log n) per list; slates with
+    many different sessions keep collapsed pairs instead, and tables that depend on both positions
+    (`PRS`, `PNS`, `Balanced`, `PairwiseDebiasing`, affine ones) visit all pairs of a list.
+
+    Parameters
+    ----------
+    weighting : a table of pair weights such as `IPS(bias, against="all")`; None for raw clicks
+    C : weight of the clicks against the penalty; "search" doubles it from a small value until the
+        propensity-weighted average rank of the positives on validation data stops improving
+    against : "unclicked" or "all" documents of the list; None leaves it to the weighting
+    tolerance, max_iter : relative duality gap at which to stop, and most rounds of cutting planes
+    scale : standardise the features inside; False takes them as they are
+    gain : how labels weigh: "plain", "linear", "exponential", or "auto" (plain on judged lists,
+        linear on logs)
+    query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
+    validation_share, seed : the queries set aside by C="search" where `fit` is given no `valid`
+    max_rounds : fits of ranker and bias in turn (joint weightings alone)
+
+    Fitted: see `LinearModel`; `C_`, `search_` (the values of C tried, with what they gave).
+    """
+
+    def __init__(
+        self,
+        weighting: Weighting | None = None,
+        *,
+        C: float | str = 1.0,
+        against: str | None = None,
+        tolerance: float = 1e-3,
+        max_iter: int = 2000,
+        scale: bool = True,
+        gain: str = "auto",
+        query_weight: str = "sessions",
+        validation_share: float = 0.2,
+        seed: Seed = 0,
+        max_rounds: int = 50,
+    ) -> None:
+        self.weighting = weighting
+        self.C = C
+        self.against = against
+        self.tolerance = tolerance
+        self.max_iter = max_iter
+        self.scale = scale
+        self.gain = gain
+        self.query_weight = query_weight
+        self.validation_share = validation_share
+        self.seed = seed
+        self.max_rounds = max_rounds
+
+    def fit(
+        self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
+    ) -> Self:
+        """Learn from clicks or labels; `valid` decides on C where C="search"."""
+        self._check()
+        lists = _finite_lists(data)
+        self.search_: tuple[Trial, ...] = ()
+        if self.C == "search":
+            self.search_ = self._search(data, valid)
+            self.C_ = min(self.search_, key=lambda trial: (trial.average_rank, trial.C)).C
+        else:
+            self.C_ = float(self.C)
+        problem = self._problem(lists)
+        fit = problem.solve(self.C_)
+        self._keep_weights(fit.solution.weights, problem.X.scaling, lists.feature_names)
+        self.bias_, self.bias_history_ = fit.bias, fit.history
+        self.summary_ = {
+            **training_summary(lists, problem.weighting),
+            "against": problem.weighting.against,
+            "C": self.C_,
+            **_how_it_went(fit.solution),
+            **fit.joint,
+        }
+        return self
+
+    def _search(
+        self, data: ClickLog | JudgedLists, valid: ClickLog | JudgedLists | None
+    ) -> tuple[Trial, ...]:
+        train, held_out = search_parts(data, valid, self.validation_share, self.seed)
+        return doubling_search(self._problem(_finite_lists(train)), _finite_lists(held_out))
+
+    def _problem(self, lists: TrainingLists) -> SvmProblem:
+        features = lists.features
+        scaling = Scaling.of(features) if self.scale else Scaling.none(features)
+        return SvmProblem(
+            X=ScaledFeatures(features, scaling),
+            lists=lists,
+            weighting=set_against(weighting_for(self.weighting, lists), self.against),
+            gain=pair_gain(self.gain, lists),
+            query_weight=self.query_weight,
+            tolerance=self.tolerance,
+            max_iter=self.max_iter,
+            max_rounds=self.max_rounds,
+        )
+
+    def _check(self) -> None:
+        if self.C != "search":
+            if isinstance(self.C, str):
+                raise OptionError(f"C must be a number above 0 or 'search'. Got {self.C!r}.")
+            check_positive("C", self.C)
+        if self.against is not None:
+            check_choice("against", self.against, ("unclicked", "all"))
+        check_positive("tolerance", self.tolerance)
+        check_rounds("max_iter", self.max_iter)
+        check_rounds("max_rounds", self.max_rounds)
+        if not 0 < self.validation_share < 1:
+            raise OptionError(
+                "validation_share must lie between 0 and 1. "
+                f"Got {self.validation_share!r} instead; 0.2 is usual."
+            )
+
+
+def _finite_lists(data: ClickLog | JudgedLists) -> TrainingLists:
+    lists = training_lists(data)
+    check_finite(lists.features, lists.feature_names)
+    return lists
+
+
+def _how_it_went(solution: Solution) -> dict[str, Any]:
+    ended = "converged" if solution.converged else "stopped early"
+    return {
+        "objective": solution.objective,
+        "bound": solution.bound,
+        "gap": solution.gap,
+        "iterations": solution.rounds,
+        "planes": solution.planes,
+        "converged": solution.converged,
+        "status": f"{ended} (duality gap {solution.gap:.1e} after {solution.rounds} rounds)",
+    }

@@ -1,0 +1,171 @@
+"""The ranking SVM's optimisation problem: which pairs it sums over, and its solution for a C."""
+
+import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray
+from untilt.bias.curve import PositionBias
+from untilt.objectives.hinge import (
+    PairHinge,
+    SortedHinge,
+    hinge_against_all,
+    hinge_by_labels,
+    split_units,
+)
+from untilt.objectives.pairs import PairObjective
+from untilt.objectives.units import PairUnits
+from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, pair_units
+from untilt.rankers.linear.alternating import alternate
+from untilt.rankers.linear.cutting_plane import Planes, Solution, minimise
+from untilt.rankers.linear.model import ScaledFeatures, row_table, row_units
+from untilt.weighting.base import JointWeighting, Weighting
+
+
+@dataclass(frozen=True, eq=False)
+class HingeRisk:
+    """R(w) = 1/n sum of w_ij max(0, 1 - (s_i - s_j)) over all pairs."""
+
+    X: ScaledFeatures
+    parts: tuple[SortedHinge | PairHinge, ...]
+    n: float
+
+    @property
+    def n_features(self) -> int:
+        """Number of weights."""
+        return self.X.n_features
+
+    def scores(self, w: FloatArray) -> FloatArray:
+        """Scores of all training rows."""
+        return self.X.scores(w)
+
+    def at(self, scores: FloatArray) -> tuple[float, FloatArray]:
+        """The risk at these scores, and the most violated constraint's slope by score."""
+        values = [part.evaluate(scores) for part in self.parts]
+        return sum(v for v, _ in values) / self.n, np.sum([g for _, g in values], axis=0) / self.n
+
+    def pull(self, gradient: FloatArray) -> FloatArray:
+        """From a slope by score to one by weight."""
+        return self.X.pull(gradient)
+
+
+@dataclass(frozen=True, eq=False)
+class SvmFit:
+    """The solution for one C; with a joint weighting also the bias it ended with."""
+
+    solution: Solution
+    bias: PositionBias | None = None
+    history: list[Any] = field(default_factory=list)
+    joint: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class SvmProblem:
+    """Solved for one C after another; cutting planes are good for any C and are kept between."""
+
+    X: ScaledFeatures
+    lists: TrainingLists
+    weighting: Weighting
+    gain: str
+    query_weight: str
+    tolerance: float
+    max_iter: int
+    max_rounds: int
+    _before: FloatArray | None = None
+
+    @cached_property
+    def positives(self) -> float:
+        """n: clicks (documents with a label above 0), on the scale of the lists' weights."""
+        weight = self.lists.list_weights(self.query_weight)
+        clicks = ragged.sums_by_list(self.lists.indptr, (self.lists.label > 0).astype(float))
+        return float(weight @ clicks)
+
+    def solve(self, C: float) -> SvmFit:
+        """The optimum for this C, to the tolerance."""
+        if isinstance(self.weighting, JointWeighting):
+            return self._solve_joint(C, self.weighting)
+        solution = self._minimise(self.risk, C, self._planes, self._before)
+        self._before = solution.weights
+        return SvmFit(solution)
+
+    def first_slope(self) -> FloatArray:
+        """The slope of the risk at w = 0 (of the first table, where the weighting is joint)."""
+        risk = self.risk
+        return risk.pull(risk.at(np.zeros(self.lists.n_rows))[1])
+
+    @cached_property
+    def risk(self) -> HingeRisk:
+        """The risk with the weighting's own table; a joint weighting only starts from it."""
+        depth = max(1, self.lists.depth)
+        table, offset = self.weighting.table(depth), self.weighting.offset(depth)
+        row_weight = None if offset is not None else row_table(table)
+        if row_weight is None:
+            return self._risk(PairHinge.of(self._units, table, offset))
+        if self.weighting.against == "all":
+            rows = row_units(self.lists, row_weight, gain=self.gain, query_weight=self.query_weight)
+            return self._risk(hinge_against_all(rows))
+        packed, labelled = split_units(self._units)
+        parts: list[SortedHinge | PairHinge] = []
+        if packed.n_units:
+            parts.append(PairHinge.of(packed, table, None))
+        if labelled.n_units:
+            parts.append(hinge_by_labels(labelled, row_weight))
+        return self._risk(*parts)
+
+    @cached_property
+    def _planes(self) -> Planes:
+        return Planes.none(self.X.n_features)
+
+    @cached_property
+    def _units(self) -> PairUnits:
+        return pair_units(
+            self.lists,
+            self.weighting,
+            metric="none",
+            gain=self.gain,
+            query_weight=self.query_weight,
+        )
+
+    def _risk(self, *parts: SortedHinge | PairHinge) -> HingeRisk:
+        if not self.positives > 0:
+            raise nothing_to_learn()
+        risk = HingeRisk(self.X, parts, self.positives)
+        # With all scores equal every pair costs 1, so the risk there is the pairs' weight.
+        if not risk.at(np.zeros(self.lists.n_rows))[0] > 0:
+            raise nothing_to_learn()
+        return risk
+
+    def _minimise(
+        self, risk: HingeRisk, C: float, planes: Planes | None, start: FloatArray | None
+    ) -> Solution:
+        return minimise(
+            risk, C, tolerance=self.tolerance, max_iter=self.max_iter, planes=planes, start=start
+        )
+
+    def _solve_joint(self, C: float, joint: JointWeighting) -> SvmFit:
+        plain = PairObjective(self._units, metric="none", loss="hinge")
+
+        def learn(table: FloatArray, before: Solution | None) -> Solution:
+            risk = self._risk(PairHinge.of(self._units, table, None))
+            return self._minimise(risk, C, None, None if before is None else before.weights)
+
+        def losses(solution: Solution) -> FloatArray:
+            return plain.losses_by_place(self.X.scores(solution.weights))
+
+        depth = max(1, self.lists.depth)
+        result = alternate(joint, depth, learn=learn, losses=losses, max_rounds=self.max_rounds)
+        words = {"joint": result.status, "joint_settled": result.settled}
+        return SvmFit(result.fit, result.bias, result.history, words)
+
+
+def set_against(weighting: Weighting, against: Any) -> Weighting:
+    """The same weighting, clicked documents compared with "unclicked" or "all" others."""
+    if against is None or against == weighting.against:
+        return weighting
+    changed = copy.copy(weighting)
+    object.__setattr__(changed, "against", against)
+    return changed

@@ -1,0 +1,1 @@
+"""Rankers that are small networks (extra `neural`)."""

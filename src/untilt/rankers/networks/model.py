@@ -1,0 +1,202 @@
+"""What ranking networks share: features on one scale, a network kept as arrays, its options."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from untilt._core.arrays import AnyArray, FloatArray
+from untilt._core.random import child_generator
+from untilt.errors import OptionError, ShapeError, check_choice
+from untilt.networks.batches import Batch, Sampler
+from untilt.networks.jax_layers import Layers, start_layers, to_network
+from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, Network, normalisation, normalised
+from untilt.networks.ranking_losses import scores_function, slopes_function
+from untilt.networks.training import Stopping, compiled_value
+from untilt.rankers.base import Ranker
+from untilt.rankers.learning_data import TrainingLists
+from untilt.rankers.linear.model import check_positive, check_rounds
+from untilt.rankers.trees.boosting import Watch
+
+_SCORED_ROWS = 8192  # at a time, so that one compilation serves any number of rows
+_ROWS_FOR_SLOPES = 4096
+
+
+class NetworkRanker(Ranker):
+    """Base of the rankers whose score is the output of a network.
+
+    Fitted: `network_` (arrays; scores without JAX), `losses_` (mean loss by epoch), `watched_`,
+    `importances_`, `summary_`.
+    """
+
+    network_: Network
+    losses_: FloatArray
+    watched_: tuple[float, ...]
+    importances_: FloatArray
+    widths: tuple[int, ...]
+    activation: str
+    transform: str
+    dropout: float
+    l2: float
+    epochs: int
+    batch_size: int
+    early_stopping: int | None
+    seed: int
+
+    @property
+    def feature_importances_(self) -> dict[str, float]:
+        """Share of each feature in the squared slopes of the score, by standardised features."""
+        self._check_fitted()
+        return dict(zip(self.feature_names_, self.importances_.tolist(), strict=True))
+
+    def _scores(self, features: FloatArray) -> FloatArray:
+        check_not_infinite(features, self.feature_names_)
+        return self.network_.forward(features)[:, 0]
+
+    def _check_network(self) -> None:
+        check_choice("activation", self.activation, ACTIVATIONS)
+        check_choice("transform", self.transform, TRANSFORMS)
+        check_positive("l2", self.l2, or_zero=True)
+        for name in ("epochs", "batch_size"):
+            check_rounds(name, getattr(self, name))
+        if self.early_stopping is not None:
+            check_rounds("early_stopping", self.early_stopping)
+        for width in self.widths:
+            check_rounds("every width", width)
+        if not 0 <= self.dropout < 1:
+            raise OptionError(f"dropout must lie from 0 to below 1. Got {self.dropout} instead.")
+
+    def _keep_network(self, layers: Layers, inputs: "Inputs") -> None:
+        self.network_ = to_network(
+            layers,
+            self.activation,
+            mean=inputs.mean,
+            scale=inputs.scale,
+            transform=self.transform,
+        )
+        self.importances_ = importances(layers, inputs.features, self.activation)
+        self.feature_names_ = inputs.names
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """Normalised features of all training rows, and how they were normalised."""
+
+    features: FloatArray
+    mean: FloatArray
+    scale: FloatArray
+    names: tuple[str, ...]
+
+    def start(self, ranker: NetworkRanker) -> Layers:
+        """Random layers for a ranker's widths."""
+        widths = (len(self.mean), *ranker.widths, 1)
+        seed = child_generator(ranker.seed, 0)
+        return start_layers(seed, widths, activation=ranker.activation)
+
+
+def inputs_of(lists: TrainingLists, transform: str) -> Inputs:
+    """The features as a network wants them; mean and spread are over distinct documents."""
+    check_not_infinite(lists.features, lists.feature_names)
+    mean, scale = normalisation(lists.features, transform=transform)
+    if not scale.any():
+        raise OptionError(
+            f"all {len(lists.feature_names)} features are constant over the {lists.n_rows} shown "
+            "documents, so there is nothing to learn from. Give read_log other feature columns."
+        )
+    features = normalised(lists.features, mean, scale, transform)
+    return Inputs(features, mean, scale, lists.feature_names)
+
+
+def check_not_infinite(features: FloatArray, names: tuple[str, ...]) -> None:
+    """Raise where a feature is infinite; a missing one (NaN) counts as the mean."""
+    if not np.isinf(features).any():
+        return
+    row, column = np.argwhere(np.isinf(features))[0]
+    raise ShapeError(
+        f"a network needs finite features. Got {features[row, column]} for feature "
+        f"{names[column]!r} in row {row}. Replace it by a number, or by NaN for the mean."
+    )
+
+
+def network_scores(layers: Layers, features: FloatArray, activation: str) -> FloatArray:
+    """Scores of normalised features by the device that trains."""
+    score = compiled_value(scores_function(activation))
+    parts = [score(layers, {"features": rows}, {}) for rows in _padded(features, _SCORED_ROWS)]
+    scores = np.concatenate([np.asarray(part) for part in parts])
+    return scores[: len(features)].astype(np.float64)
+
+
+def importances(layers: Layers, features: FloatArray, activation: str) -> FloatArray:
+    """Mean square of d score / d feature over up to 4096 rows, as shares of 1.
+
+    A feature that never varies has a slope but no effect; its column is 0.
+    """
+    rows = features[:: max(1, -(-len(features) // _ROWS_FOR_SLOPES))]
+    slopes = np.asarray(
+        compiled_value(slopes_function(activation))(layers, {"features": rows}, {}), dtype=float
+    )
+    square = np.where(np.any(features != 0, axis=0), np.mean(slopes**2, axis=0), 0.0)
+    return square / max(float(square.sum()), 1e-300)
+
+
+def stopping_for(
+    watch: Watch | None, inputs: Inputs, transform: str, activation: str, part: str | None = None
+) -> Stopping | None:
+    """Early stopping by a watch; `part` names the layers inside the parameters."""
+    if watch is None:
+        return None
+    check_not_infinite(watch.features, inputs.names)
+    if watch.features.shape[1] != len(inputs.mean):
+        raise ShapeError(
+            f"the held-out data must have the {len(inputs.mean)} features that are trained on. "
+            f"Got {watch.features.shape[1]} instead."
+        )
+    held_out = normalised(watch.features, inputs.mean, inputs.scale, transform)
+
+    def value(params: Any) -> float:
+        layers = params if part is None else params[part]
+        return watch.value(network_scores(layers, held_out, activation))
+
+    return Stopping(value, watch.rounds, watch.higher_is_better)
+
+
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """Batches with a seed each, "noise", for dropout."""
+
+    batches: Sampler
+    seed: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one epoch."""
+        return self.batches.steps_per_epoch
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of one epoch, in order."""
+        draw = child_generator(self.seed, 2, epoch)
+        for batch in self.batches.epoch(epoch):
+            yield {**batch, "noise": np.asarray(draw.integers(2**31), np.uint32)}
+
+
+def fingerprint(ranker: Ranker, *arrays: AnyArray) -> str:
+    """What is trained on what; the path of the checkpoint and the number of epochs may change."""
+    digest = hashlib.blake2b(digest_size=16)
+    told = {k: v for k, v in ranker.get_params().items() if k not in ("checkpoint", "epochs")}
+    digest.update(f"{type(ranker).__name__} {sorted(told.items())!r}".encode())
+    for array in arrays:
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _padded(features: FloatArray, size: int) -> Iterator[FloatArray]:
+    """Blocks of the same number of rows; few rows are one block of a power of two."""
+    size = min(size, 1 << max(0, len(features) - 1).bit_length())
+    for begin in range(0, len(features), size):
+        block = features[begin : begin + size]
+        if len(block) < size:
+            block = np.concatenate([block, np.zeros((size - len(block), features.shape[1]), "f4")])
+        yield block

@@ -1,0 +1,361 @@
+"""A network as ranker: pairwise, listwise or pointwise, on collapsed slates in mini-batches."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from untilt._core.arrays import AnyArray, FloatArray
+from untilt.bias.curve import PositionBias
+from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
+from untilt.errors import OptionError, check_choice
+from untilt.networks.batches import Sampler
+from untilt.networks.jax_layers import Layers, Optimiser
+from untilt.networks.ranking_losses import listwise_loss, pairwise_loss, pointwise_loss
+from untilt.networks.training import Loss, train
+from untilt.objectives.pairs import PairObjective
+from untilt.objectives.pbm import PbmCells, PbmLikelihood
+from untilt.rankers.held_out import watch_for
+from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, pair_units, training_lists
+from untilt.rankers.linear.model import (
+    check_positive,
+    pair_gain,
+    row_table,
+    row_units,
+    training_summary,
+    weighting_for,
+)
+from untilt.rankers.networks.model import (
+    Inputs,
+    NetworkRanker,
+    Noisy,
+    fingerprint,
+    inputs_of,
+    network_scores,
+    stopping_for,
+)
+from untilt.rankers.networks.neural_batches import PairBatches, cell_batches, list_batches
+from untilt.rankers.trees.objectives import affine_curves, click_cells, resolved_gain
+from untilt.weighting.base import JointWeighting, Weighting
+
+# What each loss of `NeuralRanker` learns from: a loss, its batches, and where it starts.
+
+LOSSES = ("pairwise", "listwise", "pointwise")
+
+
+class JointTable:
+    """A joint weighting beside a network: after each epoch S[k, l] makes the next table."""
+
+    def __init__(
+        self,
+        weighting: JointWeighting,
+        batches: PairBatches,
+        features: FloatArray,
+        activation: str,
+    ) -> None:
+        self.weighting = weighting
+        self.batches = batches
+        self.features = features
+        self.activation = activation
+        self.history: list[Any] = []
+        self._losses: list[FloatArray] = []
+
+    def after_epoch(self, epoch: int, params: Any) -> None:  # noqa: ARG002
+        """The next table from the losses of the network as it is now."""
+        scores = network_scores(params, self.features, self.activation)
+        self._go_on(self.batches.objective.losses_by_place(scores))
+
+    def state(self) -> dict[str, AnyArray]:
+        """S of every epoch: all that the states follow from."""
+        return {"S": np.array(self._losses)}
+
+    def restore(self, state: Mapping[str, AnyArray]) -> None:
+        """Go through the epochs again."""
+        for S in state["S"]:
+            self._go_on(S)
+
+    def _go_on(self, S: FloatArray) -> None:
+        self._losses.append(S)
+        self.history.append(self.weighting.update(S, self.history[-1] if self.history else None))
+        self.batches.set_table(self.weighting.table_of(self.history[-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A loss with everything it needs; `joint` changes the table between epochs."""
+
+    loss: Loss
+    batches: Sampler
+    start: Layers
+    constants: dict[str, AnyArray] = field(default_factory=dict)
+    joint: JointTable | None = None
+
+
+def task_of(
+    ranker: "NeuralRanker", lists: TrainingLists, weighting: Weighting, inputs: Inputs
+) -> Task:
+    """The task of a ranker's loss on these lists."""
+    if ranker.loss == "pairwise":
+        return _pairwise(ranker, lists, weighting, inputs)
+    if ranker.loss == "listwise":
+        return _listwise(ranker, lists, weighting, inputs)
+    return _pointwise(ranker, lists, inputs)
+
+
+def _pairwise(
+    ranker: "NeuralRanker", lists: TrainingLists, weighting: Weighting, inputs: Inputs
+) -> Task:
+    units = pair_units(
+        lists,
+        weighting,
+        metric="none",
+        gain=pair_gain(ranker.gain, lists),
+        query_weight=ranker.query_weight,
+    )
+    objective, depth = PairObjective(units, metric="none", sigma=ranker.sigma), max(1, lists.depth)
+    table, offset = weighting.table(depth), weighting.offset(depth)
+    if offset is not None:
+        # An offset needs every pair of a slate, so all units are packed and can hold the table.
+        objective, table = objective.baked(table, offset), np.ones_like(table)
+    batches = PairBatches(objective, table, batch_size=ranker.batch_size, seed=ranker.seed)
+    joint = None
+    if isinstance(weighting, JointWeighting):
+        joint = JointTable(weighting, batches, inputs.features, ranker.activation)
+    loss = pairwise_loss(
+        ranker.activation,
+        sigma=ranker.sigma,
+        dropout=ranker.dropout,
+        plain=units.plain,
+        against_all=units.against_all,
+    )
+    return Task(loss, batches, inputs.start(ranker), joint=joint)
+
+
+def _listwise(
+    ranker: "NeuralRanker", lists: TrainingLists, weighting: Weighting, inputs: Inputs
+) -> Task:
+    depth = max(1, lists.depth)
+    W = None if isinstance(weighting, JointWeighting) else row_table(weighting.table(depth))
+    if W is None or weighting.offset(depth) is not None:
+        raise OptionError(
+            "loss='listwise' weighs each click by its own position. The weights of "
+            f"{type(weighting).__name__} depend on the other document too, or can be negative. "
+            "Use ut.IPS(bias), or loss='pairwise'."
+        )
+    gain = resolved_gain(ranker.gain, lists)
+    units = row_units(lists, W, gain=gain, query_weight=ranker.query_weight)
+    batches, scale = list_batches(units, batch_size=ranker.batch_size, seed=ranker.seed)
+    loss = listwise_loss(ranker.activation, dropout=ranker.dropout)
+    return Task(loss, batches, inputs.start(ranker), {"scale": np.asarray(scale, np.float32)})
+
+
+def _pointwise(ranker: "NeuralRanker", lists: TrainingLists, inputs: Inputs) -> Task:
+    alpha, beta = np.ones(max(1, lists.depth)), np.zeros(max(1, lists.depth))
+    if ranker.bias is not None and not lists.judged:
+        alpha, beta = affine_curves(ranker.bias, lists.depth)
+    cells = _cells(ranker, lists)
+    likelihood = PbmLikelihood(cells, alpha, beta)
+    # As many documents per step as the slates of the other losses show.
+    per_step = ranker.batch_size * -(-len(lists.row) // len(lists.query))
+    batches, scale = cell_batches(cells, rows_per_step=per_step, seed=ranker.seed)
+    start = inputs.start(ranker)
+    start["biases"][-1][:] = likelihood.base_score()
+    constants = {"scale": scale, "alpha": alpha, "beta": beta}
+    return Task(
+        pointwise_loss(ranker.activation, dropout=ranker.dropout),
+        batches,
+        start,
+        {name: np.asarray(value, np.float32) for name, value in constants.items()},
+    )
+
+
+def _cells(ranker: "NeuralRanker", lists: TrainingLists) -> PbmCells:
+    """Clicks by document and position; a grade y of a judged document is (2^y - 1)/(2^max - 1)."""
+    if not lists.label.any():
+        raise nothing_to_learn()
+    if not lists.judged:
+        if not np.all((lists.label == 0) | (lists.label == 1)):
+            raise OptionError(
+                "loss='pointwise' models clicks, but the log's label is not 0/1. Use another loss, "
+                "or log.with_label(...) with a click column."
+            )
+        cells: PbmCells = click_cells(lists, ranker.query_weight)
+        return cells
+    grade = np.exp2(lists.label) - 1
+    row = np.arange(lists.n_rows)
+    ones = np.ones(lists.n_rows)
+    return PbmCells(row, np.zeros_like(row), ones, grade / grade.max(), lists.n_rows)
+
+
+class NeuralRanker(NetworkRanker):
+    r"""A fully connected network, trained by mini-batches with JAX; on a GPU where there is one.
+
+        "pairwise"   sum w_ij log(1 + exp(-sigma (s_i - s_j))),  w_ij = W[k_i, k_j] (i over j)
+        "listwise"   - sum a_i log softmax(s)_i,                 a_i = W[k_i] (clicks on i)
+        "pointwise"  - sum c log p + (n - c) log(1 - p),         p = alpha_k sigmoid(s) + beta_k
+
+    each over the sum of its weights, plus l2/2 |weights|^2. Pairs as in [burges2005ranknet]_ with
+    the table of any weighting; softmax with inverse propensities as in [ai2018dla]_, for weightings
+    that depend on the clicked position alone; "pointwise" is the position-based likelihood of the
+    clicks, or plain cross-entropy where no `bias` is given (alpha = 1, beta = 0).
+
+    Sessions of one slate are collapsed first: counts and repeated sessions give the same ranker.
+    The same seed gives the same ranker on the same device. Features are standardised inside; a
+    missing value (NaN) counts as the mean.
+
+    Parameters
+    ----------
+    weighting : a table of pair weights such as `PRS(bias)`; None takes clicks as they are. A joint
+        one (`PairwiseDebiasing`) is refreshed after every epoch
+    bias : the position bias, for loss="pointwise" and for judging held-out clicks
+    widths, activation : hidden layers ([512, 256, 128] and ELU as in [ren2021pairwise]_)
+    transform : "none", or "log1p" for features with heavy tails, before they are standardised
+    gain : how labels weigh: "plain", "linear", "exponential", or "auto"
+    query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
+    sigma : steepness of the pair loss
+    batch_size : slates per step ("pointwise": as many documents as they show on average)
+    optimiser, learning_rate, schedule : see `untilt.networks.jax_layers.Optimiser`
+    early_stopping : epochs without improvement on `fit(..., valid=...)` before training stops
+    checkpoint : file to write after every epoch and to go on from where it exists
+
+    Fitted: see `NetworkRanker`; `bias_` and `bias_history_` (joint weightings).
+    """
+
+    bias_: PositionBias | None
+    bias_history_: list[Any]
+
+    def __init__(
+        self,
+        weighting: Weighting | None = None,
+        *,
+        loss: str = "pairwise",
+        bias: Any = None,
+        widths: tuple[int, ...] = (512, 256, 128),
+        activation: str = "elu",
+        transform: str = "none",
+        gain: str = "auto",
+        query_weight: str = "sessions",
+        sigma: float = 1.0,
+        epochs: int = 20,
+        batch_size: int = 256,
+        optimiser: str = "adam",
+        learning_rate: float = 1e-3,
+        schedule: str = "constant",
+        l2: float = 0.0,
+        dropout: float = 0.0,
+        clip_norm: float | None = None,
+        early_stopping: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.weighting = weighting
+        self.loss = loss
+        self.bias = bias
+        self.widths = widths
+        self.activation = activation
+        self.transform = transform
+        self.gain = gain
+        self.query_weight = query_weight
+        self.sigma = sigma
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimiser = optimiser
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.l2 = l2
+        self.dropout = dropout
+        self.clip_norm = clip_norm
+        self.early_stopping = early_stopping
+        self.checkpoint = checkpoint
+        self.seed = seed
+
+    def fit(
+        self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
+    ) -> Self:
+        """Learn from clicks or labels; with `early_stopping`, `valid` decides when to stop."""
+        self._check()
+        lists = training_lists(data)
+        weighting = weighting_for(self.weighting, lists)
+        self._check_bias(lists)
+        inputs = inputs_of(lists, self.transform)
+        task = task_of(self, lists, weighting, inputs)
+        self._train(task, inputs, valid)
+        self.summary_ = {**training_summary(lists, self.weighting), **self.summary_}
+        return self
+
+    def _train(self, task: Task, inputs: Inputs, valid: ClickLog | JudgedLists | None) -> None:
+        watch = watch_for(valid, self._watch_bias(), self.early_stopping)
+        trained = train(
+            task.loss,
+            task.start,
+            Noisy(task.batches, self.seed) if self.dropout > 0 else task.batches,
+            optimiser=self._optimiser(),
+            epochs=self.epochs,
+            constants={
+                "features": inputs.features,
+                "l2": np.asarray(self.l2, np.float32),
+                **task.constants,
+            },
+            stopping=stopping_for(watch, inputs, self.transform, self.activation),
+            companion=task.joint,
+            checkpoint=self.checkpoint,
+            fingerprint="" if self.checkpoint is None else self._fingerprint(task, inputs),
+            what="training a ranking network",
+        )
+        self._keep_network(trained.params, inputs)
+        self.losses_, self.watched_ = np.array(trained.losses), trained.watched
+        self._keep_bias(task.joint, trained.best_epoch)
+        self.summary_ = {
+            "loss": self.loss,
+            "epochs": trained.epochs,
+            "steps": trained.steps,
+            "status": trained.status,
+        }
+
+    def _fingerprint(self, task: Task, inputs: Inputs) -> str:
+        first = next(iter(task.batches.epoch(0)))
+        return fingerprint(self, inputs.features, *(first[name] for name in sorted(first)))
+
+    def _optimiser(self) -> Optimiser:
+        return Optimiser(
+            name=self.optimiser,
+            learning_rate=self.learning_rate,
+            schedule=self.schedule,
+            clip_norm=self.clip_norm,
+        )
+
+    def _keep_bias(self, joint: JointTable | None, epochs: int) -> None:
+        self.bias_, self.bias_history_ = None, []
+        if joint is not None:
+            # The parameters of the best epoch go with the ratios estimated up to it.
+            self.bias_history_ = joint.history[:epochs]
+            learned = joint.weighting.bias_of(self.bias_history_[-1], self.bias_history_)
+            self.bias_ = replace(learned, status=f"after {epochs} epochs")
+
+    def _watch_bias(self) -> Any:
+        if self.bias is not None:
+            return self.bias
+        return self.weighting.position_bias if isinstance(self.weighting, Weighting) else None
+
+    def _check(self) -> None:
+        check_choice("loss", self.loss, LOSSES)
+        self._check_network()
+        self._optimiser().check()
+        check_positive("sigma", self.sigma)
+        if self.loss == "pointwise" and self.weighting is not None:
+            raise OptionError(
+                "loss='pointwise' takes the bias itself (bias=...), not a table of pair weights. "
+                "Leave weighting out, or use loss='pairwise' or 'listwise'."
+            )
+
+    def _check_bias(self, lists: TrainingLists) -> None:
+        unused = self.loss != "pointwise" and self.weighting is None and self.bias is not None
+        if unused and not lists.judged:
+            raise OptionError(
+                "bias=... alone corrects nothing: raw clicks are learned from. Give "
+                "weighting=ut.PRS(bias), or loss='pointwise'; weighting=ut.Naive() says that raw "
+                "clicks are meant."
+            )

@@ -1,0 +1,228 @@
+"""From collapsed slates to the padded batches of each loss of `NeuralRanker`.
+
+Slates are put in an order of their own contents first: batches are drawn by place, and the order in
+which a log was read must not matter.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt.networks.batches import Batch, PaddedLists, PaddedRows, bucket_lengths
+from untilt.objectives.pair_terms import label_weights
+from untilt.objectives.pairs import PairObjective
+from untilt.objectives.pbm import PbmCells
+from untilt.objectives.units import PairUnits, RowUnits
+from untilt.rankers.learning_data import nothing_to_learn
+
+
+class PairBatches:
+    """Slates with a weight for each of their pairs. `table` may be exchanged between epochs.
+
+    Where every unit keeps its labels (judged lists, or slates shown once) batches hold these and
+    the pairs are made on the device; else they hold the collapsed pairs.
+    """
+
+    def __init__(
+        self, objective: PairObjective, table: FloatArray, *, batch_size: int, seed: int
+    ) -> None:
+        self.objective = objective
+        self.units = objective.units
+        self.order = _useful_units(self.units)
+        if len(self.order) == 0:
+            raise nothing_to_learn()
+        columns: dict[str, AnyArray] = {"row": self.units.row, "place": self.units.place}
+        options: dict[str, Any] = {"more": self._pairs}
+        if np.all(self.units.start < 0):
+            columns["gain"] = self.units.gain.astype(np.float32)
+            options = {"per_list": {"weight": self.units.scale.astype(np.float32)}}
+        self.lists = _padded(
+            self.units.indptr, self.order, columns, batch_size=batch_size, seed=seed, **options
+        )
+        self.set_table(table)
+
+    def set_table(self, table: FloatArray) -> None:
+        """W from now on; losses are means under it."""
+        self.table = np.asarray(table, np.float32)
+        total = total_weight(self.objective, table)
+        if not total > 0:
+            raise nothing_to_learn()
+        self.scale = np.float32(_mean_factor(self.lists, total))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one epoch."""
+        return self.lists.steps_per_epoch
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of one epoch, in order."""
+        for batch in self.lists.epoch(epoch):
+            yield {**batch, "table": self.table, "scale": np.asarray(self.scale)}
+
+    def _pairs(self, lists: IntArray, length: int) -> Batch:
+        units = self.units
+        pairs = np.zeros((len(lists), length, length), np.float32)
+        _fill_pairs(
+            np.where(lists >= 0, self.order[lists], -1),
+            units.indptr, units.start, units.above, units.below, units.gain, units.scale,
+            units.plain, units.against_all, pairs,
+        )  # fmt: skip
+        return {"pairs": pairs}
+
+
+def list_batches(units: RowUnits, *, batch_size: int, seed: int) -> tuple[PaddedLists, float]:
+    """Slates with a weight per row, and the scale that makes the loss a mean over all weights."""
+    total = float(units.weight.sum())
+    if not total > 0:
+        raise nothing_to_learn()
+    query = np.repeat(np.arange(len(units.query_ptr) - 1), np.diff(units.query_ptr))
+    # Weights only settle ties: their last bits depend on the order of summation.
+    weight = ragged.sums_by_list(units.indptr, units.weight)
+    order = np.lexsort((weight, content_hash(units.indptr, units.row), query))
+    columns = {"row": units.row, "weight": units.weight.astype(np.float32)}
+    lists = _padded(units.indptr, order, columns, batch_size=batch_size, seed=seed)
+    return lists, _mean_factor(lists, total)
+
+
+def cell_batches(cells: PbmCells, *, rows_per_step: int, seed: int) -> tuple[PaddedRows, float]:
+    """Cells (row, position), and the scale that makes the loss a mean over impressions."""
+    columns = {
+        "row": cells.row,
+        "place": cells.place,
+        "shown": cells.shown.astype(np.float32),
+        "clicks": cells.clicks.astype(np.float32),
+    }
+    batches = PaddedRows(columns, min(rows_per_step, len(cells.row)), seed)
+    per_batch = len(cells.row) / batches.batch_size
+    return batches, per_batch / float(cells.shown.sum())
+
+
+def total_weight(objective: PairObjective, table: FloatArray) -> float:
+    """Sum of w_ij over all pairs: with all scores equal every pair costs log 2."""
+    at_zero = objective.evaluate(np.zeros(objective.units.n_rows), table, want_loss=True)
+    return at_zero.loss / float(np.log(2.0))
+
+
+def content_hash(indptr: IntArray, *columns: AnyArray) -> AnyArray:
+    """(lists,) a number that depends on the rows of a list alone, whatever stands around it."""
+    words = np.zeros(int(indptr[-1]), np.uint64)
+    for column in columns:
+        bits = np.ascontiguousarray(column, np.float64).view(np.uint64)
+        words = _mixed(words ^ bits)
+    words = _mixed(words + ragged.place_in_list(indptr).astype(np.uint64))
+    sums = np.zeros(len(indptr) - 1, np.uint64)
+    filled = ragged.lengths(indptr) > 0
+    if filled.any():
+        sums[filled] = np.add.reduceat(words, indptr[:-1][filled])
+    return sums
+
+
+def _mixed(words: AnyArray) -> AnyArray:
+    """The finaliser of splitmix64: each bit of the result depends on every bit."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def _padded(
+    indptr: IntArray,
+    order: IntArray,
+    columns: dict[str, AnyArray],
+    *,
+    batch_size: int,
+    seed: int,
+    per_list: dict[str, AnyArray] | None = None,
+    more: Any = None,
+) -> PaddedLists:
+    lengths = ragged.lengths(indptr)[order]
+    rows = ragged.rows_of_lists(indptr, order)
+    return PaddedLists(
+        indptr=ragged.indptr_of(lengths),
+        row_columns={name: column[rows] for name, column in columns.items()},
+        list_columns={name: column[order] for name, column in (per_list or {}).items()},
+        batch_size=min(batch_size, len(order)),
+        lengths=bucket_lengths(lengths),
+        seed=seed,
+        more=more,
+    )
+
+
+def _mean_factor(lists: PaddedLists, total: float) -> float:
+    """What makes a batch's sum an estimate of the mean over `total`."""
+    return (len(lists.indptr) - 1) / (lists.batch_size * total)
+
+
+def _useful_units(units: PairUnits) -> IntArray:
+    """Units with a pair that weighs something, by query and contents."""
+    weight = _unit_weights(
+        units.indptr, units.start, units.above, units.below, units.gain, units.scale,
+        units.plain, units.against_all,
+    )  # fmt: skip
+    query = np.repeat(np.arange(len(units.query_ptr) - 1), np.diff(units.query_ptr))
+    # A packed unit's gain is that of whichever list came first.
+    own_labels = np.repeat(units.start < 0, np.diff(units.indptr))
+    gain = np.where(own_labels, units.gain, 0.0)
+    keys = content_hash(units.indptr, units.row, units.place, gain)
+    order = np.lexsort((units.scale, keys, query))
+    return order[weight[order] > 0]
+
+
+@nb.njit(cache=True)
+def _unit_weights(
+    indptr: IntArray,
+    start: IntArray,
+    above: FloatArray,
+    below: FloatArray,
+    gain: FloatArray,
+    scale: FloatArray,
+    plain: bool,
+    against_all: bool,
+) -> FloatArray:
+    weight = np.zeros(len(start))
+    for u in range(len(start)):
+        begin, length = indptr[u], indptr[u + 1] - indptr[u]
+        for i in range(length):
+            for j in range(i):
+                if start[u] >= 0:
+                    at = start[u] + i * (i - 1) // 2 + j
+                    weight[u] += above[at] + below[at]
+                else:
+                    w_ij, w_ji = label_weights(
+                        gain[begin + i], gain[begin + j], scale[u], plain, against_all
+                    )
+                    weight[u] += w_ij + w_ji
+    return weight
+
+
+@nb.njit(cache=True)
+def _fill_pairs(
+    chosen: IntArray,
+    indptr: IntArray,
+    start: IntArray,
+    above: FloatArray,
+    below: FloatArray,
+    gain: FloatArray,
+    scale: FloatArray,
+    plain: bool,
+    against_all: bool,
+    pairs: FloatArray,
+) -> None:
+    """pairs[b, i, j] = weight of "i above j" in unit chosen[b]; -1 stays empty."""
+    for b in range(len(chosen)):
+        u = chosen[b]
+        if u < 0:
+            continue
+        begin, length = indptr[u], indptr[u + 1] - indptr[u]
+        for i in range(length):
+            for j in range(i):
+                if start[u] >= 0:
+                    at = start[u] + i * (i - 1) // 2 + j
+                    pairs[b, i, j], pairs[b, j, i] = above[at], below[at]
+                else:
+                    pairs[b, i, j], pairs[b, j, i] = label_weights(
+                        gain[begin + i], gain[begin + j], scale[u], plain, against_all
+                    )

@@ -1,0 +1,418 @@
+r"""Pointwise networks with a shallow tower for position: the baselines of recommender systems.
+
+    combine="sum"       z = f(x) + b_k    ([zhao2019video]_): the tower's output is added
+    combine="product"   p = sigmoid(f(x)) sigmoid(b_k)    (PAL, [guo2019pal]_): examined times liked
+    combine="none"      z = f(x)    no correction
+
+with cross-entropy on p = sigmoid(z) for labels of 0 and 1 (and shares between them), and squared
+error on z for numbers. The tower sees the position alone and is thrown away at ranking.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.random import child_generator
+from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
+from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
+from untilt.networks.batches import PaddedRows
+from untilt.networks.jax_layers import (
+    Layers,
+    Optimiser,
+    apply_layers,
+    jax_modules,
+    start_layers,
+    sum_of_squares,
+    to_network,
+)
+from untilt.networks.mlp import Network
+from untilt.networks.training import train
+from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
+from untilt.rankers.linear.model import training_summary
+from untilt.rankers.networks.model import (
+    Inputs,
+    NetworkRanker,
+    check_not_infinite,
+    importances,
+    inputs_of,
+)
+
+COMBINE = ("sum", "product", "none")
+TARGETS = ("auto", "probability", "number")
+
+
+class TowerRanker(NetworkRanker):
+    r"""A network f(x) for relevance beside a shallow tower b_k for position, fitted together.
+
+    Simple, and wrong where relevance and position go together: then any part of one can be told by
+    the other, and nothing in the loss says which (the document's reason for pairwise debiasing).
+    Sessions of equal (document, position) sum up exactly.
+
+    Parameters
+    ----------
+    combine : "sum", "product" (PAL; probabilities only) or "none"
+    target : "probability" (cross-entropy), "number" (squared error), or "auto": by the labels
+    widths, activation, transform : of the network f
+    epochs, batch_size, optimiser, learning_rate, schedule, l2 : of training; a batch is of rows,
+        one for each distinct (document, position)
+
+    Fitted: `tower_` (b_1..b_K; 0 at position 1 with "sum"), `target_`, and what `NetworkRanker`
+    has. `predict` gives f(x), `predict_feedback` the expected label without the tower.
+    """
+
+    def __init__(
+        self,
+        combine: str = "sum",
+        *,
+        target: str = "auto",
+        widths: tuple[int, ...] = (512, 256, 128),
+        activation: str = "elu",
+        transform: str = "none",
+        epochs: int = 50,
+        batch_size: int = 256,
+        optimiser: str = "adam",
+        learning_rate: float = 1e-3,
+        schedule: str = "constant",
+        l2: float = 2e-4,
+        seed: int = 0,
+    ) -> None:
+        self.combine = combine
+        self.target = target
+        self.widths = widths
+        self.activation = activation
+        self.transform = transform
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimiser = optimiser
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.l2 = l2
+        self.seed = seed
+
+    dropout = 0.0
+    early_stopping = None
+
+    def fit(self, data: ClickLog | JudgedLists) -> Self:
+        """Learn from feedback, or from labels where `data` is judged (the skyline)."""
+        self._check()
+        lists = training_lists(data)
+        inputs = inputs_of(lists, self.transform)
+        fitted = fit_tower(lists, inputs, self.combine, self.target, TowerShape.of(self))
+        self._keep_network(fitted.layers, inputs)
+        self.tower_, self.target_ = fitted.tower, fitted.target
+        self.losses_, self.watched_ = fitted.losses, ()
+        self.summary_ = tower_summary(lists, fitted.status)
+        return self
+
+    def predict_feedback(self, features: FloatArray) -> FloatArray:
+        """The expected label at a position that does nothing: sigmoid(f(x)), or f(x)."""
+        return feedback(self.predict(features), self.target_)
+
+    def _check(self) -> None:
+        check_choice("combine", self.combine, COMBINE)
+        check_choice("target", self.target, TARGETS)
+        self._check_network()
+        TowerShape.of(self).optimiser.check()
+
+
+class TowerShape(NamedTuple):
+    """Everything about a tower but what it learns."""
+
+    widths: tuple[int, ...]
+    activation: str
+    epochs: int
+    batch_size: int
+    optimiser: Optimiser
+    l2: float
+    seed: int
+
+    @classmethod
+    def of(cls, ranker: Any) -> "TowerShape":
+        """The options of a ranker that has them all."""
+        return cls(
+            tuple(ranker.widths),
+            ranker.activation,
+            ranker.epochs,
+            ranker.batch_size,
+            Optimiser(ranker.optimiser, ranker.learning_rate, ranker.schedule),
+            ranker.l2,
+            ranker.seed,
+        )
+
+
+class FittedTower(NamedTuple):
+    """Trained layers, their tower, and how it went."""
+
+    layers: Layers
+    tower: FloatArray
+    target: str
+    losses: FloatArray
+    status: str
+
+
+def fit_tower(
+    lists: TrainingLists, inputs: Inputs, combine: str, target: str, shape: TowerShape
+) -> FittedTower:
+    """Fit a network and a tower to the labels of the lists."""
+    label = lists.label
+    target = _target(label, combine, target, judged=lists.judged)
+    cells = tower_cells(lists, label)
+    weight, mean = cells.shown / cells.shown.mean(), cells.total / cells.shown
+    shift, unit = (0.0, 1.0) if target == "probability" else _scale(mean, weight)
+    params = {
+        "f": start_layers(
+            child_generator(shape.seed, 0),
+            (inputs.features.shape[1], *shape.widths, 1),
+            activation=shape.activation,
+        ),
+        "b": np.zeros(max(1, lists.depth), np.float32),
+    }
+    batches = PaddedRows(
+        {
+            "row": cells.row.astype(np.int32),
+            "place": cells.place.astype(np.int32),
+            "weight": weight.astype(np.float32),
+            "mean": ((mean - shift) / unit).astype(np.float32),
+        },
+        min(shape.batch_size, len(cells.row)),
+        seed=int(child_generator(shape.seed, 1).integers(2**31)),
+    )
+    trained = train(
+        tower_loss(combine, target, shape.activation, shape.l2),
+        params,
+        batches,
+        optimiser=shape.optimiser,
+        epochs=shape.epochs,
+        constants={"features": inputs.features},
+        what="training a tower",
+    )
+    tower = np.asarray(trained.params["b"], dtype=np.float64) * unit
+    if combine == "sum":
+        # A constant may stand on either side; the tower of position 1 is 0.
+        shift, tower = shift + tower[0], tower - tower[0]
+    layers = _scaled_output(trained.params["f"], unit, shift)
+    return FittedTower(layers, tower, target, np.array(trained.losses), trained.status)
+
+
+class TowerCells(NamedTuple):
+    """Distinct (document, position): sessions, and the sum of their labels."""
+
+    row: IntArray
+    place: IntArray
+    shown: FloatArray
+    total: FloatArray
+
+
+def tower_cells(lists: TrainingLists, label: FloatArray) -> TowerCells:
+    """Sum up the sessions of every (document, position), sorted by both."""
+    sessions = np.repeat(lists.count, np.diff(lists.indptr))
+    depth = max(1, lists.depth)
+    key, cell = np.unique(lists.row * depth + lists.place, return_inverse=True)
+    shown = np.bincount(cell, weights=sessions)
+    total = np.bincount(cell, weights=sessions * label)
+    return TowerCells(key // depth, key % depth, shown, total)
+
+
+@lru_cache(maxsize=32)
+def tower_loss(combine: str, target: str, activation: str, l2: float) -> Callable[[Any, Any], Any]:
+    """loss(params, batch): per session, with the L2 penalty on the network alone."""
+    jax, jnp, _ = jax_modules()
+
+    def loss(params: Any, batch: Any) -> Any:
+        f = apply_layers(params["f"], batch["features"][batch["row"]], activation)[:, 0]
+        b = params["b"][batch["place"]]
+        y, weight = batch["mean"], batch["weight"] * batch["mask"]
+        if target == "number":
+            each = (y - f - (b if combine == "sum" else 0.0)) ** 2
+        elif combine == "product":
+            log_p = jax.nn.log_sigmoid(f) + jax.nn.log_sigmoid(b)
+            each = -y * log_p - (1 - y) * jnp.log1p(-jnp.exp(jnp.minimum(log_p, -1e-6)))
+        else:
+            z = f + b if combine == "sum" else f
+            each = y * jax.nn.softplus(-z) + (1 - y) * jax.nn.softplus(z)
+        return jnp.sum(weight * each) / len(batch["mask"]) + l2 / 2 * sum_of_squares(params["f"])
+
+    return loss
+
+
+def feedback(score: FloatArray, target: str) -> FloatArray:
+    """The expected label of a network's output."""
+    return 1 / (1 + np.exp(-np.clip(score, -500, 500))) if target == "probability" else score
+
+
+def tower_summary(lists: TrainingLists, status: str) -> dict[str, Any]:
+    """What a tower was trained on, and how it went."""
+    summary = training_summary(lists, None)
+    del summary["weighting"]
+    return {**summary, "status": status}
+
+
+def _target(label: FloatArray, combine: str, target: str, *, judged: bool) -> str:
+    if len(label) == 0 or not np.any(label != label[0]):
+        raise nothing_to_learn()
+    shares = bool(label.max() <= 1)
+    chosen = target if target != "auto" else ("probability" if shares else "number")
+    if chosen == "probability" and not shares:
+        raise OptionError(
+            f"a probability must lie between 0 and 1. Got a label of {label.max():g}. Use "
+            "target='number', or a log of clicks."
+        )
+    if chosen == "number" and combine == "product" and not judged:
+        raise OptionError(
+            "combine='product' takes a label apart into examined and liked, so it needs clicks. "
+            f"Got labels up to {label.max():g}; use combine='sum'."
+        )
+    return chosen
+
+
+def _scale(mean: FloatArray, weight: FloatArray) -> tuple[float, float]:
+    """Mean and spread of the labels by (document, position).
+
+    A fresh network's outputs have a spread of about 1. Labels of 0.03 would drown in what is left
+    of that after some epochs, and the L2 penalty in labels of 1000.
+    """
+    middle = float(np.average(mean, weights=weight))
+    spread = float(np.sqrt(np.average((mean - middle) ** 2, weights=weight)))
+    return middle, max(spread, 1e-12)
+
+
+def _scaled_output(layers: Layers, unit: float, shift: float) -> Layers:
+    """The same network with the output z unit + shift in place of z."""
+    weights, biases = list(layers["weights"]), list(layers["biases"])
+    weights[-1], biases[-1] = weights[-1] * unit, biases[-1] * unit + shift
+    return {"weights": weights, "biases": biases}
+
+
+# Several kinds of feedback, one model each, summed at ranking.
+
+# The baselines of [ren2021pairwise]_; V1 is TowerRanker("sum") on the synthesised label.
+BASELINES: dict[str, dict[str, str]] = {
+    "V2": {"click": "sum", "dwell": "none"},
+    "V3": {"click": "product", "dwell": "none"},
+    "V4": {"click": "product", "dwell": "sum"},
+}
+
+
+class FeedbackTowers(NetworkRanker):
+    r"""One network with a tower for each feedback column; the predictions are summed.
+
+    score = sum over columns of w_c E[feedback c | x], each expected at a position that does nothing
+    (`TowerRanker`). Clicks and other shares are fitted by cross-entropy, other numbers by squared
+    error. The document's baselines are `FeedbackTowers(BASELINES["V2"])`, "V3" and "V4".
+
+    Parameters
+    ----------
+    towers : label column -> "sum", "product" or "none"; the default is baseline V3
+    weights : label column -> its weight in the sum; 1 each where not given
+    widths, activation, transform, epochs, batch_size, optimiser, learning_rate, schedule, l2 :
+        as in `TowerRanker`, for every column alike
+
+    Fitted: `networks_`, `tower_` (column -> b_1..b_K), `targets_`, `feature_importances_`.
+    """
+
+    def __init__(
+        self,
+        towers: Mapping[str, str] | None = None,
+        *,
+        weights: Mapping[str, float] | None = None,
+        widths: tuple[int, ...] = (512, 256, 128),
+        activation: str = "elu",
+        transform: str = "none",
+        epochs: int = 50,
+        batch_size: int = 256,
+        optimiser: str = "adam",
+        learning_rate: float = 1e-3,
+        schedule: str = "constant",
+        l2: float = 2e-4,
+        seed: int = 0,
+    ) -> None:
+        self.towers = towers
+        self.weights = weights
+        self.widths = widths
+        self.activation = activation
+        self.transform = transform
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimiser = optimiser
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.l2 = l2
+        self.seed = seed
+
+    dropout = 0.0
+    early_stopping = None
+    networks_: dict[str, Network]
+
+    def fit(self, data: ClickLog | JudgedLists) -> Self:
+        """Learn each column, or the labels where `data` is judged (the skyline)."""
+        towers = self._check()
+        lists = training_lists(data)
+        inputs = inputs_of(lists, self.transform)
+        self.networks_, self.tower_, self.targets_ = {}, {}, {}
+        told, shares = [], []
+        for column, combine in {"label": "none"}.items() if lists.judged else towers.items():
+            if isinstance(data, ClickLog):
+                lists = training_lists(_with_column(data, column))
+            fitted = fit_tower(lists, inputs, combine, "auto", TowerShape.of(self))
+            self.networks_[column] = to_network(
+                fitted.layers,
+                self.activation,
+                mean=inputs.mean,
+                scale=inputs.scale,
+                transform=self.transform,
+            )
+            self.tower_[column], self.targets_[column] = fitted.tower, fitted.target
+            told.append(f"{column}: {fitted.status}")
+            shares.append(importances(fitted.layers, inputs.features, self.activation))
+        self.importances_ = np.mean(shares, axis=0)
+        self.feature_names_ = lists.feature_names
+        self.summary_ = tower_summary(lists, "; ".join(told))
+        return self
+
+    def _scores(self, features: FloatArray) -> FloatArray:
+        check_not_infinite(features, self.feature_names_)
+        weights = self.weights or {}
+        return np.sum(
+            [
+                weights.get(column, 1.0)
+                * feedback(network.forward(features)[:, 0], self.targets_[column])
+                for column, network in self.networks_.items()
+            ],
+            axis=0,
+        )
+
+    def _check(self) -> dict[str, str]:
+        towers = BASELINES["V3"] if self.towers is None else self.towers
+        if not isinstance(towers, Mapping) or not towers:
+            raise OptionError(
+                "towers must say how each label column is corrected, such as {'click': 'product', "
+                f"'dwell': 'none'}}. Got {towers!r} instead."
+            )
+        for column, combine in towers.items():
+            check_choice(f"the tower of {column!r}", combine, COMBINE)
+        for column in self.weights or {}:
+            if column not in towers:
+                raise OptionError(
+                    f"there is a weight for {column!r}, which has no tower. "
+                    f"Towers: {', '.join(towers)}."
+                )
+        self._check_network()
+        TowerShape.of(self).optimiser.check()
+        return dict(towers)
+
+
+def _with_column(log: ClickLog, column: str) -> ClickLog:
+    if column == log.label_name:
+        return log
+    if column not in log.extra_labels:
+        have = [log.label_name, *log.extra_labels]
+        raise ColumnError(
+            f"there is no label column {column!r}. This log has: {', '.join(have)}."
+            f"{did_you_mean(column, have)} Read it with read_log(..., labels=[...]), or say "
+            "towers={...} for the columns that are there."
+        )
+    return log.with_label(column)

@@ -1,0 +1,1 @@
+"""Pairwise debiasing with trust bias."""

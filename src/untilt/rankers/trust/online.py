@@ -1,0 +1,372 @@
+"""The mini-batch form of the pairwise trust ranker: tables and three networks, epoch by epoch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt._core.progress import progress
+from untilt._core.random import Seed, child_generator
+from untilt.errors import OptionError
+from untilt.networks.batches import PaddedLists, bucket_lengths
+from untilt.networks.jax_layers import (
+    Layers,
+    Optimiser,
+    apply_layers,
+    jax_modules,
+    start_layers,
+    sum_of_squares,
+)
+from untilt.rankers.trust import model
+from untilt.rankers.trust.em import TrustStart
+from untilt.rankers.trust.model import (
+    PairTrust,
+    TrustEpoch,
+    logistic_loss,
+    pair_weights,
+    rank_change,
+)
+from untilt.rankers.trust.slates import TrustSlates
+
+# Mini-batch EM and the ranker's loss in one compiled step ([ren2021pairwise]_, equation 20).
+#
+# Three networks share a batch of slates: gamma_ij = sigmoid(g(x_i) - g(x_j) - tie), beta_i =
+# sigmoid(b(x_i)), and the ranker s(x_i). The E step takes them and the tables as they are; g and b
+# are fitted to the posteriors (their expectation, or a draw from them), the tables move towards the
+# batch's own estimates, eps <- (1 - rate) eps + rate eps^, and the ranker goes down its loss.
+
+# Single precision: probabilities this near to 0 or 1 still leave 1 - p with three digits.
+_FLOOR = 1e-4
+
+
+class TrustTables(NamedTuple):
+    """theta and theta- by place, (K,), eps+ and eps- by pair of places, (K, K)."""
+
+    theta: Any
+    theta_minus: Any
+    eps_plus: Any
+    eps_minus: Any
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """What a compiled step depends on, beside shapes."""
+
+    loss: str
+    activation: str
+    sampled: bool
+    known_theta: bool
+    first: float | None
+    clip: float
+    l2: float
+
+    @property
+    def known_eps(self) -> bool:
+        """IPW is the model without trust bias: eps+ = 1, eps- = 0."""
+        return self.loss == "ipw"
+
+
+class _Seen(NamedTuple):
+    """A batch in the model's symbols; counts are sessions."""
+
+    positive: Any
+    zero: Any
+    above: Any
+    below: Any
+    place: Any
+    theta_i: Any
+    theta_j: Any
+    theta_minus_j: Any
+    eps_plus: Any
+    eps_minus: Any
+
+
+@lru_cache(maxsize=64)
+def compiled_em_step(settings: StepSettings, optimiser: Optimiser) -> Callable[..., Any]:
+    """(params, state, tables, rate, em_rate, key, batch, constants) -> (the first three, told)."""
+    jax = jax_modules().jax
+    direction = optimiser.direction()
+
+    def step(
+        params: Any,
+        state: Any,
+        tables: TrustTables,
+        rate: Any,
+        em_rate: Any,
+        key: Any,
+        batch: dict[str, Any],
+        constants: dict[str, Any],
+    ) -> tuple[Any, Any, TrustTables, Any]:
+        whole = {**constants, **batch}
+        (_, (moved, told)), gradient = jax.value_and_grad(em_loss, argnums=1, has_aux=True)(
+            settings, params, tables, whole, key, em_rate
+        )
+        update, state = direction.update(gradient, state, params)
+        return jax.tree.map(lambda p, u: p - rate * u, params, update), state, moved, told
+
+    return jax.jit(step)
+
+
+def em_loss(
+    settings: StepSettings, params: Any, tables: TrustTables, batch: Any, key: Any, em_rate: Any
+) -> tuple[Any, tuple[TrustTables, Any]]:
+    """The sum of the three networks' losses per session, with the moved tables and what to tell."""
+    jax, jnp, _ = jax_modules()
+    x = batch["features"][batch["row"]]
+    g, b, s = (
+        apply_layers(params[part], x, settings.activation)[..., 0]
+        for part in ("gamma", "beta", "ranker")
+    )
+    d = g[:, :, None] - g[:, None, :] - params["tie"]
+    seen = _seen(batch, tables)
+    stop = jax.lax.stop_gradient
+    gamma, beta = (stop(jnp.clip(jax.nn.sigmoid(z), _FLOOR, 1 - _FLOOR)) for z in (d, b))
+    given = (seen.theta_i, seen.theta_j, seen.eps_plus, seen.eps_minus, gamma, beta[:, :, None])
+    yes, no = model.posterior_above(*given), model.posterior_not_above(*given)
+    item = model.posterior_zero(tables.theta[seen.place], beta)
+    keys = jax.random.split(key, 3)
+    draw = _draw if settings.sampled else _expect
+    preferred = draw(keys[0], seen.above, model.preference(yes, gamma))
+    preferred += draw(keys[1], seen.below, model.preference(no, gamma))
+    relevant = seen.positive + draw(keys[2], seen.zero, item.relevant)
+    pair_loss = _cross_entropy(d, preferred, seen.above + seen.below)
+    item_loss = _cross_entropy(b, relevant, seen.positive + seen.zero)
+    weight = _pair_weight(settings, seen, gamma, beta[:, :, None], batch, stop(s))
+    rank_loss = jnp.sum(weight * logistic_loss(s[:, :, None] - s[:, None, :], jnp))
+    sessions = batch["scale"] * batch["sessions"].shape[0]
+    penalty = settings.l2 / 2 * sum(sum_of_squares(params[p]) for p in ("gamma", "beta", "ranker"))
+    moved = _moved(settings, tables, seen, yes, no, item, em_rate)
+    told = _told(seen, given, tables.theta[seen.place] * beta, rank_loss)
+    return (pair_loss + item_loss + rank_loss) / sessions + penalty, (moved, told)
+
+
+def _seen(batch: Any, tables: TrustTables) -> _Seen:
+    jnp = jax_modules().numpy
+    mask, place, n = batch["mask"], batch["place"], batch["sessions"][:, None]
+    positive = batch["positive"] * mask
+    pair = mask[:, :, None] * mask[:, None, :] * (1 - jnp.eye(mask.shape[1]))
+    above = batch["above_positive"] + batch["above_zero"]
+    i, j = place[:, :, None], place[:, None, :]
+    return _Seen(
+        positive=positive,
+        zero=n * mask - positive,
+        above=above,
+        below=pair * n[:, :, None] - above,
+        place=place,
+        theta_i=tables.theta[i],
+        theta_j=tables.theta[j],
+        theta_minus_j=tables.theta_minus[j],
+        eps_plus=tables.eps_plus[i, j],
+        eps_minus=tables.eps_minus[i, j],
+    )
+
+
+def _pair_weight(
+    settings: StepSettings, seen: _Seen, gamma: Any, beta_i: Any, batch: Any, scores: Any
+) -> Any:
+    """w_ij of the loss, summed over the sessions of the slate."""
+    jnp = jax_modules().numpy
+    positive, zero = pair_weights(
+        seen.theta_i, seen.theta_j, seen.theta_minus_j, seen.eps_plus, seen.eps_minus,
+        gamma, beta_i, clip=settings.clip,
+    )  # fmt: skip
+    if settings.loss != "opt":
+        return positive * batch["above_positive"] + zero * batch["above_zero"]
+    gain = positive * batch["gain_positive"] + zero * batch["gain_zero"]
+    return gain * rank_change(scores, batch["mask"] > 0, jnp)
+
+
+def _moved(
+    settings: StepSettings,
+    tables: TrustTables,
+    seen: _Seen,
+    yes: model.PairPosterior,
+    no: model.PairPosterior,
+    item: model.ItemPosterior,
+    em_rate: Any,
+) -> TrustTables:
+    """Equation 20 for every table; an entry that the batch says nothing of stays."""
+    jnp = jax_modules().numpy
+    k = seen.place
+
+    def by_place(values: Any) -> Any:
+        return jnp.zeros_like(tables.theta).at[k].add(values)
+
+    def by_pair(values: Any) -> Any:
+        return jnp.zeros_like(tables.eps_plus).at[k[:, :, None], k[:, None, :]].add(values)
+
+    def towards(old: Any, part: Any, whole: Any) -> Any:
+        found = jnp.clip(part / jnp.maximum(whole, 1e-12), _FLOOR, 1 - _FLOOR)
+        return jnp.where(whole > 0, (1 - em_rate) * old + em_rate * found, old)
+
+    zero, positive = by_place(seen.zero), by_place(seen.positive)
+    examined = by_place(seen.zero * item.examined)
+    moved = tables._replace(theta_minus=towards(tables.theta_minus, examined, zero))
+    if not settings.known_theta:
+        theta = towards(tables.theta, positive + examined, positive + zero)
+        held = theta if settings.first is None else theta.at[0].set(settings.first)
+        moved = moved._replace(theta=held)
+    if settings.known_eps:
+        return moved
+    plus, minus = by_pair(seen.above * yes.preferred), by_pair(seen.above * yes.not_preferred)
+    eps_plus = towards(tables.eps_plus, plus, plus + by_pair(seen.below * no.preferred))
+    eps_minus = towards(tables.eps_minus, minus, minus + by_pair(seen.below * no.not_preferred))
+    crossed, middle = eps_minus > eps_plus, (eps_plus + eps_minus) / 2
+    return moved._replace(
+        eps_plus=jnp.where(crossed, middle, eps_plus),
+        eps_minus=jnp.where(crossed, middle, eps_minus),
+    )
+
+
+def _told(seen: _Seen, given: Any, chance: Any, rank_loss: Any) -> Any:
+    """(log-likelihood of documents, of pairs, the ranker's loss), summed over the batch."""
+    jnp = jax_modules().numpy
+    p = jnp.clip(model.above(*given), 1e-7, 1 - 1e-7)
+    chance = jnp.clip(chance, 1e-7, 1 - 1e-7)
+    items = jnp.sum(seen.positive * jnp.log(chance) + seen.zero * jnp.log1p(-chance))
+    pairs = jnp.sum(seen.above * jnp.log(p) + seen.below * jnp.log1p(-p))
+    return jnp.stack([items, pairs, rank_loss])
+
+
+def _cross_entropy(z: Any, successes: Any, trials: Any) -> Any:
+    jnp = jax_modules().numpy
+    return jnp.sum(
+        successes * logistic_loss(z, jnp) + (trials - successes) * logistic_loss(-z, jnp)
+    )
+
+
+def _expect(_: Any, n: Any, p: Any) -> Any:
+    return n * p
+
+
+def _draw(key: Any, n: Any, p: Any) -> Any:
+    """One coin per session: a binomial of the sessions that are alike."""
+    return jax_modules().jax.random.binomial(key, n, p)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long, and how fast: the tables' rate at step t is em_rate (1 + t)^-em_decay."""
+
+    epochs: int
+    batch_size: int
+    em_rate: float
+    em_decay: float
+
+
+@dataclass(frozen=True, eq=False)
+class OnlineFit:
+    """Where mini-batch EM ended: the ranker's layers, the tables, and the way there."""
+
+    layers: Layers
+    trust: PairTrust
+    history: tuple[TrustEpoch, ...]
+
+
+def fit_online(
+    slates: TrustSlates,
+    features: FloatArray,
+    widths: tuple[int, ...],
+    settings: StepSettings,
+    optimiser: Optimiser,
+    schedule: Schedule,
+    *,
+    theta: FloatArray | None,
+    start: TrustStart,
+    seed: Seed,
+) -> OnlineFit:
+    """Run mini-batch EM. `features` are normalised rows; `theta` is a known curve or None."""
+    jax = jax_modules().jax
+    step = compiled_em_step(settings, optimiser)
+    constants = jax.device_put({"features": features, "scale": np.float32(_per_slate(slates))})
+    params = jax.device_put(_start_params(seed, (features.shape[1], *widths, 1), settings))
+    state = optimiser.direction().init(params)
+    tables = jax.device_put(start_tables(slates.depth, start, theta, known_eps=settings.known_eps))
+    batches = slate_batches(slates, schedule.batch_size, seed)
+    total = schedule.epochs * batches.steps_per_epoch
+    key = jax.random.key(int(child_generator(seed, 3).integers(2**31)))
+    history, t = [], 0
+    with progress("pairwise trust by mini-batches", total=total) as advance:
+        for epoch in range(schedule.epochs):
+            told = []
+            for batch in batches.epoch(epoch):
+                em_rate = np.float32(schedule.em_rate * (1 + t) ** -schedule.em_decay)
+                rate = np.float32(optimiser.rate(t, total))
+                draw = jax.random.fold_in(key, t)
+                params, state, tables, sums = step(
+                    params, state, tables, rate, em_rate, draw, batch, constants
+                )
+                told.append(sums)
+                t += 1
+                advance()
+            history.append(_epoch(told, float(slates.sessions.sum()), optimiser))
+    found = jax.tree.map(np.asarray, jax.device_get((params["ranker"], tables)))
+    status = f"{schedule.epochs} epochs of mini-batch EM, {t} steps"
+    tables = found[1]
+    trust = PairTrust(
+        tables.theta, tables.theta_minus, tables.eps_plus, tables.eps_minus, status=status
+    )
+    return OnlineFit(found[0], trust, tuple(history))
+
+
+def slate_batches(
+    slates: TrustSlates, batch_size: int, seed: Seed, **more: FloatArray
+) -> PaddedLists:
+    """Batches of slates with their pair counts; `more` are further columns by pair, flat."""
+
+    def pairs(chosen: Any, length: int) -> dict[str, FloatArray]:
+        return slates.padded(chosen, length, **more)
+
+    size = np.diff(slates.indptr)
+    return PaddedLists(
+        indptr=slates.indptr,
+        row_columns={
+            "row": slates.row.astype(np.int32),
+            "place": slates.place.astype(np.int32),
+            "positive": slates.positive.astype(np.float32),
+        },
+        list_columns={"sessions": slates.sessions.astype(np.float32)},
+        batch_size=min(batch_size, slates.n_slates),
+        lengths=bucket_lengths(size, most=3),
+        seed=int(child_generator(seed, 2).integers(2**31)),
+        more=pairs,
+    )
+
+
+def start_tables(
+    depth: int, start: TrustStart, theta: FloatArray | None, *, known_eps: bool
+) -> TrustTables:
+    """The tables before the first step."""
+    plus, minus = (1.0, 0.0) if known_eps else (start.eps_plus, start.eps_minus)
+    curve = np.full(depth, start.theta) if theta is None else theta[:depth]
+    return TrustTables(
+        theta=curve.astype(np.float32),
+        theta_minus=(0.9 * curve).astype(np.float32),
+        eps_plus=np.full((depth, depth), plus, np.float32),
+        eps_minus=np.full((depth, depth), minus, np.float32),
+    )
+
+
+def _per_slate(slates: TrustSlates) -> float:
+    return float(slates.sessions.mean())
+
+
+def _start_params(seed: Seed, widths: tuple[int, ...], settings: StepSettings) -> dict[str, Any]:
+    parts: dict[str, Any] = {
+        name: start_layers(child_generator(seed, 0, at), widths, activation=settings.activation)
+        for at, name in enumerate(("gamma", "beta", "ranker"))
+    }
+    return {**parts, "tie": np.zeros((), np.float32)}
+
+
+def _epoch(told: list[Any], sessions: float, optimiser: Optimiser) -> TrustEpoch:
+    items, pairs, loss = np.sum(jax_modules().jax.device_get(told), axis=0) / sessions
+    if not np.isfinite(items + pairs + loss):
+        raise OptionError(
+            f"the ranking loss became {loss}. Lower learning_rate (now "
+            f"{optimiser.learning_rate:g}) or raise clip."
+        )
+    return TrustEpoch(float(items), float(pairs), float(loss))

@@ -1,0 +1,311 @@
+"""Pairwise debiasing with trust bias, for clicks and for feedback that is a number."""
+
+from typing import Any, Self
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt._core.em import EMResult
+from untilt.bias.curve import PositionBias
+from untilt.bias.given import as_examination
+from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
+from untilt.errors import OptionError, check_choice
+from untilt.networks.jax_layers import Optimiser
+from untilt.objectives.units import gains_of, list_norms
+from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
+from untilt.rankers.linear.model import check_positive, check_rounds, training_summary
+from untilt.rankers.networks.model import NetworkRanker, inputs_of
+from untilt.rankers.trust.em import TrustStart
+from untilt.rankers.trust.model import LOSSES, PairTrust, TrustEpoch
+from untilt.rankers.trust.online import Schedule, StepSettings, fit_online
+from untilt.rankers.trust.slates import TrustSlates, trust_slates
+from untilt.rankers.trust.whole import (
+    RELEVANCE,
+    WholeFit,
+    fit_whole,
+    regressions_for,
+    train_on_weights,
+    weights_of_pairs,
+)
+
+LABELS = ("categorical", "continuous")
+FORMS = ("mini-batch", "full-batch")
+POSTERIORS = ("expected", "sampled")
+
+
+class PairwiseTrustRanker(NetworkRanker):
+    r"""Learn from pairs with c_i > c_j under pairwise trust bias ([ren2021pairwise]_).
+
+    Labels may be clicks or any number >= 0 (dwell time, a synthesised label): the model asks only
+    which of two is larger and which are 0. It estimates, by regression EM, examination theta_k,
+    trust bias eps+_kl and eps-_kl by pair of positions, preference gamma(x_i, x_j) and relevance
+    beta(x_i) (`untilt.rankers.trust.model`), and trains a network on
+
+    .. math:: \sum_{c_i > c_j} \frac{m_{ij} h_{ij}^{[c_j = 0]} |\Delta Z_{ij}|}{\theta_i \theta_j}
+        \log(1 + e^{-(s_i - s_j)})
+
+    with m_ij = P(i preferred | c_i > c_j, both examined), h_ij = P(e_j = 1 | c_i > c_j, c_j = 0).
+
+    Right where labels above 0 follow the position-based model and the features tell relevance from
+    position. What is not identified: a constant factor between theta and beta, and the two ends of
+    gamma (docs/recommender.md); the order of documents depends on neither.
+
+    Parameters
+    ----------
+    loss : "opt" (equation 18), "bayes-ipw" (16: without |dZ|), "ipw" (11: eps+ = 1, eps- = 0), or
+        "naive": every pair weighs 1, no model of bias (the document's lower bound)
+    labels : "categorical": clicks or grades, gain 2^y - 1 in dZ; "continuous": gain y
+    em : "mini-batch": tables move by equation 20 while the networks learn; "full-batch": EM over
+        the whole log first, whose likelihoods never fall, then the ranker
+    relevance : who gives gamma and beta: "network", and with em="full-batch" also "linear"
+        (logistic in the features) or "table" (one value per document and per pair of documents)
+    bias : a known examination curve in place of an estimated one
+    first_examination : theta_1 is held at this value; labels alone tell theta_k beta, so where beta
+        is free a constant may move between the two
+    posteriors : gamma and beta are fitted to "expected" posteriors, or to draws from them
+        ("sampled", as the document has it: the same on average, with more noise)
+    widths, activation, transform : of the networks; transform="log1p" for features of heavy tails
+    epochs, batch_size, optimiser, learning_rate, schedule, l2 : of training; a batch is of slates
+    em_rate, em_decay : the tables' rate at step t is em_rate (1 + t)^-em_decay
+    clip : smallest theta_i theta_j that is divided by
+    tolerance, max_steps : of the full-batch EM
+
+    Fitted: `pair_trust_` (tables), `bias_` (examination relative to position 1), `network_`,
+    `history_` (one `TrustEpoch` per epoch; mini-batch), `item_likelihood_` and `pair_likelihood_`
+    (one value per step; full-batch), and what `NetworkRanker` has.
+    """
+
+    def __init__(
+        self,
+        loss: str = "opt",
+        *,
+        labels: str = "categorical",
+        em: str = "mini-batch",
+        relevance: str = "network",
+        bias: Any = None,
+        first_examination: float | None = None,
+        posteriors: str = "expected",
+        widths: tuple[int, ...] = (512, 256, 128),
+        activation: str = "elu",
+        transform: str = "none",
+        epochs: int = 50,
+        batch_size: int = 32,
+        optimiser: str = "adam",
+        learning_rate: float = 1e-3,
+        schedule: str = "constant",
+        l2: float = 2e-3,
+        em_rate: float = 0.5,
+        em_decay: float = 0.1,
+        clip: float = 0.01,
+        tolerance: float = 1e-3,
+        max_steps: int = 500,
+        seed: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.labels = labels
+        self.em = em
+        self.relevance = relevance
+        self.bias = bias
+        self.first_examination = first_examination
+        self.posteriors = posteriors
+        self.widths = widths
+        self.activation = activation
+        self.transform = transform
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimiser = optimiser
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.l2 = l2
+        self.em_rate = em_rate
+        self.em_decay = em_decay
+        self.clip = clip
+        self.tolerance = tolerance
+        self.max_steps = max_steps
+        self.seed = seed
+
+    dropout = 0.0
+    early_stopping = None
+    pair_trust_: PairTrust | None
+    bias_: PositionBias | None
+    history_: tuple[TrustEpoch, ...]
+    item_likelihood_: FloatArray
+    pair_likelihood_: FloatArray
+
+    def fit(self, data: ClickLog | JudgedLists) -> Self:
+        """Learn from feedback, or from labels where `data` is judged (the skyline)."""
+        self._check()
+        lists = training_lists(data)
+        slates = self._slates(lists)
+        inputs = inputs_of(lists, self.transform)
+        features = inputs.features
+        self.pair_trust_, self.bias_, self.history_ = None, None, ()
+        self.item_likelihood_, self.pair_likelihood_ = np.zeros(0), np.zeros(0)
+        if lists.judged or self.loss == "naive":
+            layers, status = self._fit_as_they_are(slates, features)
+        elif self.em == "mini-batch":
+            layers, status = self._fit_online(slates, features)
+        else:
+            layers, status = self._fit_whole(slates, features)
+        self._keep_network(layers, inputs)
+        self.watched_ = ()
+        summary = training_summary(lists, None)
+        del summary["weighting"]
+        self.summary_ = {**summary, "loss": self.loss, "em": self.em, "status": status}
+        return self
+
+    # ---- three ways to a ranker
+
+    def _fit_online(self, slates: TrustSlates, features: FloatArray) -> tuple[Any, str]:
+        found = fit_online(
+            slates,
+            features,
+            tuple(self.widths),
+            StepSettings(
+                loss=self.loss,
+                activation=self.activation,
+                sampled=self.posteriors == "sampled",
+                known_theta=self.bias is not None,
+                first=self.first_examination,
+                clip=self.clip,
+                l2=self.l2,
+            ),
+            self._optimiser(),
+            Schedule(self.epochs, self.batch_size, self.em_rate, self.em_decay),
+            theta=self._known_theta(slates.depth),
+            start=TrustStart(),
+            seed=self.seed,
+        )
+        self._keep(found.trust)
+        self.history_ = found.history
+        self.losses_ = np.array([epoch.ranking_loss for epoch in found.history])
+        return found.layers, found.trust.status
+
+    def _fit_whole(self, slates: TrustSlates, features: FloatArray) -> tuple[Any, str]:
+        ipw = self.loss == "ipw"
+        fit = fit_whole(
+            slates,
+            regressions_for(
+                self.relevance,
+                slates,
+                features,
+                widths=tuple(self.widths),
+                activation=self.activation,
+                seed=self.seed,
+            ),
+            theta=self._known_theta(slates.depth),
+            first=self.first_examination,
+            start=TrustStart(eps_plus=1 - 1e-6, eps_minus=1e-6) if ipw else TrustStart(),
+            fixed_trust=ipw,
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
+        )
+        self.item_likelihood_ = fit.examination.history
+        self.pair_likelihood_ = fit.trust.history
+        self._keep(_tables(fit))
+        weight = weights_of_pairs(slates, fit, self.loss, self.clip)
+        return self._train(slates, weight, features), _status(fit)
+
+    def _fit_as_they_are(self, slates: TrustSlates, features: FloatArray) -> tuple[Any, str]:
+        """Judged labels have no bias to correct, and the naive loss corrects none."""
+        kind = "gain" if self.loss == "opt" else "above"
+        weight = getattr(slates, f"{kind}_positive") + getattr(slates, f"{kind}_zero")
+        return self._train(slates, weight, features), f"labels as they are, {self.epochs} epochs"
+
+    def _train(self, slates: TrustSlates, weight: FloatArray, features: FloatArray) -> Any:
+        trained = train_on_weights(
+            slates,
+            weight,
+            features,
+            tuple(self.widths),
+            activation=self.activation,
+            rank_changes=self.loss == "opt",
+            l2=self.l2,
+            optimiser=self._optimiser(),
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            seed=self.seed,
+        )
+        self.losses_ = np.array(trained.losses)
+        return trained.params
+
+    # ---- inside
+
+    def _keep(self, trust: PairTrust) -> None:
+        self.pair_trust_ = trust
+        self.bias_ = trust.to_bias()
+
+    def _slates(self, lists: TrainingLists) -> TrustSlates:
+        if self.labels == "categorical":
+            _check_grades(lists.label)
+        gain = gains_of(lists.label, "exponential" if self.labels == "categorical" else "linear")
+        slates = trust_slates(
+            lists.indptr,
+            lists.row,
+            lists.place,
+            lists.label,
+            gain,
+            lists.count.astype(float),
+            list_norms(lists.indptr, gain, "ndcg"),
+            lists.query,
+            lists.slate_of_list,
+        )
+        if not (slates.above_positive.any() or slates.above_zero.any()):
+            raise nothing_to_learn()
+        return slates
+
+    def _known_theta(self, depth: int) -> FloatArray | None:
+        if self.bias is None:
+            return None
+        theta = np.asarray(as_examination(self.bias).at(np.arange(1, depth + 1)), dtype=float)
+        # Only ratios matter, but examination is a probability in this model.
+        return theta / max(1.0, theta.max())
+
+    def _optimiser(self) -> Optimiser:
+        return Optimiser(self.optimiser, self.learning_rate, self.schedule)
+
+    def _check(self) -> None:
+        check_choice("loss", self.loss, LOSSES)
+        check_choice("labels", self.labels, LABELS)
+        check_choice("em", self.em, FORMS)
+        check_choice("relevance", self.relevance, RELEVANCE)
+        check_choice("posteriors", self.posteriors, POSTERIORS)
+        if self.em == "mini-batch" and self.relevance != "network":
+            raise OptionError(
+                f"mini-batches need relevance='network'. Got {self.relevance!r} instead; "
+                "em='full-batch' takes it, and widths=() makes a network a linear model."
+            )
+        self._check_network()
+        check_rounds("max_steps", self.max_steps)
+        for name in ("em_rate", "tolerance"):
+            check_positive(name, getattr(self, name))
+        for name in ("clip", "em_decay"):
+            check_positive(name, getattr(self, name), or_zero=True)
+        first = self.first_examination
+        if first is not None and not 0 < first <= 1:
+            raise OptionError(f"first_examination must lie above 0, up to 1. Got {first} instead.")
+        if self.em_rate > 1:
+            raise OptionError(f"em_rate must be at most 1. Got {self.em_rate} instead.")
+        self._optimiser().check()
+
+
+def _check_grades(label: FloatArray) -> None:
+    odd = (label != np.round(label)) | (label > 30)
+    if odd.any():
+        raise OptionError(
+            "labels='categorical' takes clicks or grades, whole numbers up to 30. Got a label of "
+            f"{label[odd][0]:g}; use labels='continuous' for feedback such as dwell time."
+        )
+
+
+def _tables(fit: WholeFit) -> PairTrust:
+    e, t = fit.examination.state, fit.trust.state
+    return PairTrust(e.theta, e.theta_minus, t.eps_plus, t.eps_minus, _status(fit))
+
+
+def _status(fit: WholeFit) -> str:
+    def told(name: str, em: EMResult[Any]) -> str:
+        return f"{name}: {em.status}"
+
+    return f"{told('examination', fit.examination)}; {told('trust bias', fit.trust)}"

@@ -1,0 +1,261 @@
+"""The full-batch form: EM over the whole log, then a ranker trained on fixed pair weights."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.em import EMResult
+from untilt._core.random import Seed, child_generator
+from untilt.networks.jax_layers import (
+    Optimiser,
+    apply_layers,
+    jax_modules,
+    start_layers,
+    sum_of_squares,
+    to_network,
+)
+from untilt.networks.training import Trained, train
+from untilt.rankers.trust.em import (
+    Examination,
+    Items,
+    LogisticRegression,
+    Pairs,
+    Regression,
+    TableRegression,
+    Trust,
+    TrustStart,
+    expected_likelihood,
+    fit_examination,
+    fit_trust,
+)
+from untilt.rankers.trust.model import logistic_loss, pair_weights, rank_change
+from untilt.rankers.trust.online import slate_batches
+from untilt.rankers.trust.slates import TrustSlates
+
+# A network as the regression of an EM step: gradient steps, kept where they climb.
+
+_FLOOR = 1e-6
+_RATE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkRegression:
+    """p = sigmoid(f(x_i)), or sigmoid(f(x_i) - f(x_j) - tie) for pairs, f a network.
+
+    A refit is `steps` Adam steps on the whole data, taken only if Q in double precision is not
+    lower than before: EM then never falls, though single precision cannot promise it.
+
+    Parameters
+    ----------
+    features : (rows, d) normalised, single precision
+    i, j : (cells,) rows of a cell; j is None for single documents
+    """
+
+    features: FloatArray
+    i: IntArray
+    j: IntArray | None
+    widths: tuple[int, ...]
+    activation: str
+    seed: Seed
+    steps: int = 20
+    _start: dict[str, Any] = field(default_factory=dict)
+
+    def start(self) -> dict[str, Any]:
+        """Random layers, the same at every call."""
+        if not self._start:
+            widths = (self.features.shape[1], *self.widths, 1)
+            layers = start_layers(self.seed, widths, activation=self.activation)
+            self._start.update({"layers": layers, "tie": np.zeros((), np.float32)})
+        return dict(self._start)
+
+    def values(self, state: dict[str, Any]) -> FloatArray:
+        """Probabilities by NumPy in double precision."""
+        width = self.features.shape[1]
+        network = to_network(
+            state["layers"], self.activation, mean=np.zeros(width), scale=np.ones(width)
+        )
+        f = network.forward(self.features)[:, 0]
+        z = f[self.i] if self.j is None else f[self.i] - f[self.j] - float(state["tie"])
+        return np.clip(1 / (1 + np.exp(-np.clip(z, -30, 30))), _FLOOR, 1 - _FLOOR)
+
+    def refit(self, state: Any, successes: FloatArray, trials: FloatArray) -> dict[str, Any]:
+        """A few steps uphill; where they led down, shorter ones."""
+        jax = jax_modules().jax
+        before = expected_likelihood(self.values(state), successes, trials)
+        climb = _compiled_climb(self.activation, self.steps, self.j is not None)
+        data = {
+            "features": self.features,
+            "i": self.i,
+            "j": self.i if self.j is None else self.j,
+            "successes": (successes / trials.sum()).astype(np.float32),
+            "trials": (trials / trials.sum()).astype(np.float32),
+        }
+        for rate in (_RATE, _RATE / 4, _RATE / 16):
+            moved = jax.tree.map(np.asarray, jax.device_get(climb(state, data, np.float32(rate))))
+            if expected_likelihood(self.values(moved), successes, trials) >= before:
+                return dict(moved)
+        return dict(state)
+
+
+@lru_cache(maxsize=16)
+def _compiled_climb(activation: str, steps: int, paired: bool) -> Callable[..., Any]:
+    jax, jnp, optax = jax_modules()
+    direction = optax.scale_by_adam()
+
+    def loss(state: Any, data: Any) -> Any:
+        f = apply_layers(state["layers"], data["features"], activation)[:, 0]
+        z = f[data["i"]] - f[data["j"]] - state["tie"] if paired else f[data["i"]]
+        fail = data["trials"] - data["successes"]
+        return jnp.sum(data["successes"] * jax.nn.softplus(-z) + fail * jax.nn.softplus(z))
+
+    def climb(state: Any, data: Any, rate: Any) -> Any:
+        def one(carry: Any, _: Any) -> Any:
+            at, memory = carry
+            update, memory = direction.update(jax.grad(loss)(at, data), memory)
+            return (jax.tree.map(lambda p, u: p - rate * u, at, update), memory), None
+
+        return jax.lax.scan(one, (state, direction.init(state)), None, length=steps)[0][0]
+
+    return jax.jit(climb)
+
+
+RELEVANCE = ("network", "linear", "table")
+
+
+class WholeFit(NamedTuple):
+    """Both EMs, and the values of beta (per item cell) and gamma (per pair cell) at their end."""
+
+    examination: EMResult[Examination]
+    trust: EMResult[Trust]
+    beta: FloatArray
+    gamma: FloatArray
+    pair: FloatArray
+
+
+def cells_of_slates(slates: TrustSlates) -> tuple[Items, Pairs, FloatArray]:
+    """Items, pairs of two different rows, and which of the slates' pairs these are."""
+    slate, i, j = slates.pairs()
+    apart = i != j
+    above = slates.above_positive + slates.above_zero
+    items = Items(slates.place, slates.shown, slates.positive)
+    pairs = Pairs(i[apart], j[apart], slates.sessions[slate[apart]], above[apart])
+    return items, pairs, np.flatnonzero(apart)
+
+
+def fit_whole(
+    slates: TrustSlates,
+    regressions: tuple[Regression, Regression],
+    *,
+    theta: FloatArray | None,
+    first: float | None,
+    start: TrustStart,
+    fixed_trust: bool,
+    tolerance: float,
+    max_steps: int,
+) -> WholeFit:
+    """Examination and beta from documents, then trust bias and gamma from pairs."""
+    items, pairs, pair = cells_of_slates(slates)
+    of_beta, of_gamma = regressions
+    options = {"start": start, "tolerance": tolerance, "max_steps": max_steps}
+    examination = fit_examination(items, of_beta, theta=theta, first=first, **options)  # type: ignore[arg-type]
+    beta = of_beta.values(examination.state.beta)
+    trust = fit_trust(
+        items,
+        pairs,
+        examination.state,
+        beta,
+        of_gamma,
+        fixed=fixed_trust,
+        **options,  # type: ignore[arg-type]
+    )
+    return WholeFit(examination, trust, beta, of_gamma.values(trust.state.gamma), pair)
+
+
+def regressions_for(
+    relevance: str,
+    slates: TrustSlates,
+    features: FloatArray,
+    *,
+    widths: tuple[int, ...],
+    activation: str,
+    seed: Seed,
+) -> tuple[Regression, Regression]:
+    """Who gives beta and gamma; `features` are normalised, one row per document."""
+    _, pairs, _ = cells_of_slates(slates)
+    row_i, row_j = slates.row[pairs.i], slates.row[pairs.j]
+    if relevance == "table":
+        pair = np.unique(row_i * (row_j.max(initial=0) + 1) + row_j, return_inverse=True)[1]
+        return TableRegression(slates.row), TableRegression(pair)
+    if relevance == "linear":
+        x = features.astype(np.float64)
+        return LogisticRegression(x[slates.row]), LogisticRegression(x[row_i] - x[row_j])
+
+    def network(i: IntArray, j: IntArray | None, path: int) -> NetworkRegression:
+        return NetworkRegression(features, i, j, widths, activation, child_generator(seed, path))
+
+    return network(slates.row, None, 4), network(row_i, row_j, 5)
+
+
+def weights_of_pairs(slates: TrustSlates, fit: WholeFit, loss: str, clip: float) -> FloatArray:
+    """(pairs,) w_ij summed over sessions, without the change of discounts that `opt` adds."""
+    items, pairs, _ = cells_of_slates(slates)
+    e, t = fit.examination.state, fit.trust.state
+    k_i, k_j = items.place[pairs.i], items.place[pairs.j]
+    positive, zero = pair_weights(
+        e.theta[k_i], e.theta[k_j], e.theta_minus[k_j], t.eps_plus[k_i, k_j],
+        t.eps_minus[k_i, k_j], fit.gamma, fit.beta[pairs.i], clip=clip,
+    )  # fmt: skip
+    weight = np.zeros(slates.pair_ptr[-1])
+    kind = "gain" if loss == "opt" else "above"
+    many, none = getattr(slates, f"{kind}_positive"), getattr(slates, f"{kind}_zero")
+    weight[fit.pair] = positive * many[fit.pair] + zero * none[fit.pair]
+    return weight
+
+
+def train_on_weights(
+    slates: TrustSlates,
+    weight: FloatArray,
+    features: FloatArray,
+    widths: tuple[int, ...],
+    *,
+    activation: str,
+    rank_changes: bool,
+    l2: float,
+    optimiser: Optimiser,
+    epochs: int,
+    batch_size: int,
+    seed: Seed,
+) -> Trained:
+    """A network on sum w_ij log(1 + exp(-(s_i - s_j))), times |dZ| with `rank_changes`."""
+    # On the scale of one session's pairs, so that weights do not change what l2 means.
+    total = weight.sum()
+    batches = slate_batches(slates, batch_size, seed, weight=weight * (slates.n_slates / total))
+    layers = start_layers(
+        child_generator(seed, 0, 2), (features.shape[1], *widths, 1), activation=activation
+    )
+    loss = weighted_loss(activation, rank_changes, l2)
+    constants = {"features": features}
+    what = "training the ranker"
+    return train(
+        loss, layers, batches, optimiser=optimiser, epochs=epochs, constants=constants, what=what
+    )
+
+
+@lru_cache(maxsize=32)
+def weighted_loss(activation: str, rank_changes: bool, l2: float) -> Callable[[Any, Any], Any]:
+    """loss(layers, batch) for fixed pair weights."""
+    jax, jnp, _ = jax_modules()
+
+    def loss(layers: Any, batch: Any) -> Any:
+        s = apply_layers(layers, batch["features"][batch["row"]], activation)[..., 0]
+        weight = batch["weight"]
+        if rank_changes:
+            weight = weight * rank_change(jax.lax.stop_gradient(s), batch["mask"] > 0, jnp)
+        pair = weight * logistic_loss(s[:, :, None] - s[:, None, :], jnp)
+        return jnp.sum(pair) / batch["sessions"].shape[0] + l2 / 2 * sum_of_squares(layers)
+
+    return loss

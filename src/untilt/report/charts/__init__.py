@@ -1,0 +1,1 @@
+"""Charts for the command line, the documentation and the papers."""

@@ -1,0 +1,221 @@
+"""Choosing rankers and their parameters without labels."""
+
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from untilt.data.clicklog import ClickLog
+from untilt.errors import OptionError
+from untilt.evaluation.estimate import estimate
+from untilt.evaluation.evaluators import Method, bias_for
+from untilt.evaluation.judged import as_table
+from untilt.evaluation.pool import Among
+from untilt.evaluation.rank_metric import as_rank_metric
+from untilt.evaluation.results import Estimates, SystemComparison
+from untilt.selection.fitting import Fitted, fit_all
+
+# Candidates for a search: every combination of some parameters, or one parameter doubled.
+
+LONGEST = 40
+
+
+def grid(estimator: Any, /, **values: Sequence[Any]) -> dict[str, Any]:
+    """Copies of an estimator, one for each combination of parameter values, by a telling name.
+
+    >>> from sklearn.linear_model import Ridge
+    >>> list(grid(Ridge(), alpha=[1, 2], fit_intercept=[True]))
+    ['alpha=1, fit_intercept=True', 'alpha=2, fit_intercept=True']
+    """
+    from sklearn.base import clone
+
+    for name, options in values.items():
+        if isinstance(options, str) or len(options) == 0:
+            raise OptionError(f"grid needs a list of values for {name!r}. Got {options!r} instead.")
+    found: dict[str, Any] = {}
+    for combination in itertools.product(*values.values()):
+        chosen = dict(zip(values, combination, strict=True))
+        _check_names(estimator, chosen)
+        name = ", ".join(f"{key}={_short(value)}" for key, value in chosen.items())
+        found[_fresh(name or type(estimator).__name__, found)] = clone(estimator).set_params(
+            **chosen
+        )
+    return found
+
+
+def doubling(estimator: Any, parameter: str, *, start: float, times: int = 8) -> dict[str, Any]:
+    """One parameter from `start`, doubled `times` times: how the arXiv study chose its C.
+
+    ([mao_arxivlogs]_ section 5.2, with `metric="arp"`.)
+    """
+    if not (start > 0 and times >= 1):
+        raise OptionError(
+            f"doubling needs start above 0 and times of at least 1. Got {start} and {times}."
+        )
+    return grid(estimator, **{parameter: [start * 2.0**step for step in range(times + 1)]})
+
+
+def named_candidates(candidates: Any) -> dict[str, Any]:
+    """Candidates by name; those of a plain sequence are named after their kind."""
+    if isinstance(candidates, Mapping):
+        named = {str(name): candidate for name, candidate in candidates.items()}
+    else:
+        named = {}
+        for candidate in candidates:
+            named[_fresh(_short(candidate), named)] = candidate
+    if not named:
+        raise OptionError("no candidate to choose from. Give at least one, such as a LambdaMART.")
+    for name, candidate in named.items():
+        if not (hasattr(candidate, "fit") and hasattr(candidate, "predict")):
+            raise OptionError(
+                f"candidate {name!r} must have fit(log) and predict(features). "
+                f"Got {type(candidate).__name__} instead."
+            )
+    return named
+
+
+def _check_names(estimator: Any, chosen: Mapping[str, Any]) -> None:
+    known = estimator.get_params()
+    for name in chosen:
+        if name not in known:
+            raise OptionError(
+                f"{type(estimator).__name__} has no parameter {name!r}. It has: {', '.join(known)}."
+            )
+
+
+def _short(value: Any) -> str:
+    text = f"{value:g}" if isinstance(value, float) else repr(value).strip("'")
+    return text if len(text) <= LONGEST and "\n" not in text else type(value).__name__
+
+
+def _fresh(name: str, taken: Mapping[str, Any]) -> str:
+    """The name, numbered where it is taken."""
+    if name not in taken:
+        return name
+    return next(f"{name} ({n})" for n in itertools.count(2) if f"{name} ({n})" not in taken)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Selection:
+    """The candidates of a search, estimated on held-out clicks.
+
+    `best` is the name of the one with the best estimate, `ranker` the fitted ranker itself;
+    `within_noise` names those that held-out clicks cannot tell from it.
+    """
+
+    estimates: Estimates
+    fitted: dict[str, Fitted]
+    load: Callable[[Path], Any] | None
+
+    @property
+    def best(self) -> str:
+        """Name of the candidate with the best estimate."""
+        return self.estimates.best.system
+
+    @property
+    def ranker(self) -> Any:
+        """The best candidate, fitted."""
+        chosen = self.fitted[self.best]
+        if chosen.ranker is not None:
+            return chosen.ranker
+        if chosen.path is None:
+            raise OptionError(
+                f"{self.best!r} was fitted by an earlier run, and its kind cannot be saved. "
+                "Fit it again on the training log, or run the search without folder."
+            )
+        if self.load is None:
+            raise OptionError(
+                f"the best candidate lies in {chosen.path}. Read it with ut.load(path), or give "
+                "select(..., load=ut.load)."
+            )
+        return self.load(chosen.path)
+
+    @property
+    def comparison(self) -> SystemComparison | None:
+        """All others against the best; None for a single candidate."""
+        return self.estimates.compare(self.best) if len(self.estimates) > 1 else None
+
+    @property
+    def within_noise(self) -> tuple[str, ...]:
+        """Candidates whose difference to the best is not decided."""
+        return tuple(e.system for e in self.comparison or () if not e.decided)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Cells of a table, best first: candidate, value, interval, behind the best, seconds."""
+        gaps = {entry.system: entry for entry in self.comparison or ()}
+        return [
+            (
+                name,
+                f"{self.estimates[name].value:.4f}",
+                f"[{self.estimates[name].interval.low:.4f}, "
+                f"{self.estimates[name].interval.high:.4f}]",
+                "" if name not in gaps else f"{gaps[name].value:+.4f}",
+                "" if name not in gaps else f"{gaps[name].corrected_p:.2g}",
+                f"{self.fitted[name].seconds:.1f}" + (" *" if self.fitted[name].resumed else ""),
+            )
+            for name in self.estimates.order
+        ]
+
+    def __repr__(self) -> str:
+        header = ("candidate", str(self.estimates.metric), "interval", "to best", "p", "seconds")
+        near = ", ".join(self.within_noise) or "none"
+        return (
+            f"Selection by {self.estimates.method} on {self.estimates.entries[0].n_sessions:,} "
+            f"held-out sessions: {self.best}\nwithin noise of it: {near}\n"
+            + as_table(header, self.rows())
+        )
+
+
+def select(
+    candidates: Any,
+    *,
+    train: Any,
+    valid: ClickLog,
+    bias: Any,
+    metric: Any = "dcg@10",
+    method: Method = "policy-aware",
+    tau: float | Literal["auto"] | None = None,
+    among: Among = "shown",
+    level: float = 0.95,
+    folder: str | os.PathLike[str] | None = None,
+    n_jobs: int = 1,
+    load: Callable[[Path], Any] | None = None,
+) -> Selection:
+    """Fit every candidate on `train` and choose by its counterfactual value on `valid`.
+
+    Clicks as labels would choose the candidate that agrees best with the old order; the estimate
+    takes the position bias out first. `train` and `valid` should share no query
+    (`log.split(0.8, by="query")`), else a candidate that remembers queries wins.
+
+    Parameters
+    ----------
+    candidates : name -> estimator, or a list of them; see `untilt.grid` and `untilt.doubling`.
+        Anything with `fit(train)`, `predict(features)` and scikit-learn's `get_params`; each is
+        cloned. One with `early_stopping` is stopped on `valid` too, by its own rule: that makes
+        its value a little too good
+    bias, metric, method, tau, among, level : as in `untilt.estimate`
+    folder : keep each finished candidate there; a second call trains only what is missing. Results
+        belong to parameters and data, not to names
+    n_jobs : candidates fitted at once, in processes of their own; -1 for one per core. Give the
+        candidates n_threads=1 then
+    load : how saved rankers are read again, `untilt.load`; needed for `Selection.ranker` where a
+        folder is used
+    """
+    named = named_candidates(candidates)
+    if not isinstance(valid, ClickLog) or valid.features is None:
+        raise OptionError(
+            "valid must be a ClickLog with features: candidates are judged by its clicks. "
+            "log.split(0.8, by='query') gives a part to train on and one to judge by."
+        )
+    if n_jobs == 0 or n_jobs < -1:
+        raise OptionError(f"n_jobs must be -1 or at least 1. Got {n_jobs} instead.")
+    as_rank_metric(metric), bias_for(bias, method, valid.depth)  # wrong options before long work
+    where = None if folder is None else Path(folder)
+    fitted = fit_all(named, train, valid, folder=where, n_jobs=n_jobs)
+    scores = {name: each.scores for name, each in fitted.items()}
+    found = estimate(
+        valid, scores, bias, metric=metric, method=method, tau=tau, among=among, level=level
+    )
+    return Selection(found, fitted, load)

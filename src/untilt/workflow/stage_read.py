@@ -1,0 +1,209 @@
+"""Step 1: read the log, merge equal sessions, and keep the result for a run that goes on."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from untilt._core.arrays import IntArray
+from untilt._core.random import child_generator
+from untilt.data.clicklog import ClickLog
+from untilt.data.transform import restrict_queries
+from untilt.errors import OptionError
+from untilt.selection.fitting import key_of
+from untilt.workflow.folder import FileDigests, RunFolder
+from untilt.workflow.options import RunOptions
+from untilt.workflow.steps import Done, Steps
+
+# The log of a run and its parts, read when a step first needs them.
+
+# Below this a fifth of the queries is too few to judge by, and sessions are split instead.
+FEWEST_QUERIES = 25
+PARTS = ("train", "valid", "test")
+
+
+@dataclass
+class Data:
+    """`log` is read at first use: where every step is done, nothing is read at all."""
+
+    load: Callable[[], ClickLog]
+    options: RunOptions
+
+    @cached_property
+    def log(self) -> ClickLog:
+        """The whole log."""
+        return self.load()
+
+    @cached_property
+    def clicks(self) -> ClickLog:
+        """The whole log with clicks, 0 or 1, as its label."""
+        return as_clicks(self.log)
+
+    @cached_property
+    def by(self) -> str:
+        """What is held out: "query", or "session" where that was asked for or must be."""
+        return split_by(self.log, self.options)
+
+    @cached_property
+    def parts(self) -> dict[str, ClickLog]:
+        """train, valid and test, by name."""
+        if self.by == "session":
+            return _by_session(self.log, self.options)
+        queries = query_parts(self.log, self.options)
+        return {name: restrict_queries(self.log, chosen) for name, chosen in queries.items()}
+
+    def not_test(self) -> ClickLog:
+        """Everything that nothing is judged by: training and validation. Not kept in memory."""
+        if self.by == "session":
+            return _by_session(self.log, self.options)["learn"]
+        queries = query_parts(self.log, self.options)
+        return restrict_queries(self.log, np.sort(np.concatenate([queries[n] for n in PARTS[:2]])))
+
+    def cut(self, name: str, depth: int) -> ClickLog:
+        """A part, cut to the positions that the bias knows."""
+        part = self.parts[name]
+        return part if part.depth <= depth else part.top(depth)
+
+
+def split_by(log: ClickLog, options: RunOptions) -> str:
+    """Queries where there are enough of them and features to learn across them."""
+    asked = len(np.unique(log.query))
+    return options.split if log.features is not None and asked >= FEWEST_QUERIES else "session"
+
+
+def query_parts(log: ClickLog, options: RunOptions) -> dict[str, IntArray]:
+    """Which queries belong to which part; those without a session belong to none."""
+    asked = np.unique(log.query)
+    order = child_generator(options.seed, 1).permutation(asked)
+    tested = max(1, round(options.test_share * len(order)))
+    chosen_by = max(1, round(options.valid_share * len(order)))
+    cuts = np.split(order, [len(order) - tested - chosen_by, len(order) - tested])
+    return {name: np.sort(part) for name, part in zip(PARTS, cuts, strict=True)}
+
+
+def _by_session(log: ClickLog, options: RunOptions) -> dict[str, ClickLog]:
+    learn, test = log.split(1 - options.test_share, by="session", seed=options.seed)
+    share = options.valid_share / (1 - options.test_share)
+    train, valid = learn.split(1 - share, by="session", seed=options.seed + 1)
+    return {"train": train, "valid": valid, "test": test, "learn": learn}
+
+
+def as_clicks(log: ClickLog) -> ClickLog:
+    """The log with clicks as its label: any feedback above 0 is one."""
+    return log if log.is_binary else log.with_label((log.label > 0).astype(np.float64))
+
+
+def part_of_queries(data: Data) -> dict[str, Any]:
+    """Sizes of the parts, and what is to be said of how they were made."""
+    unwished = data.by == "session" and data.options.split == "query"
+    few = (
+        f"Only {len(np.unique(data.log.query))} queries have sessions, so that single sessions are "
+        "held out in place of whole queries: the figures are about these queries, not new ones."
+    )
+    return {
+        "by": data.by,
+        "sessions": {name: data.parts[name].n_sessions for name in PARTS},
+        "queries": {name: len(np.unique(data.parts[name].query)) for name in PARTS},
+        "warnings": [few] if unwished and data.log.features is not None else [],
+        "notes": [
+            f"Held out to judge by: {data.options.test_share:.0%} of the "
+            f"{'queries' if data.by == 'query' else 'sessions'}."
+        ],
+    }
+
+
+READING = ("documents", "columns", "label", "features", "missing", "on_bad")
+
+
+def read_step(
+    source: Any, folder: RunFolder, options: RunOptions, steps: Steps
+) -> tuple[Done, Data]:
+    """The facts of the reading, and the log itself, which is loaded when first asked for."""
+    files = FileDigests(folder.work / "inputs.json")
+    given = None if isinstance(source, ClickLog) else files.of(source)
+    documents = None if options.documents is None else files.of(options.documents)
+    in_memory = given is None or (options.documents is not None and documents is None)
+    if in_memory:
+        return _from_memory(source, options, steps)
+    held: dict[str, ClickLog] = {}
+
+    def compute() -> dict[str, Any]:
+        held["log"], facts = _read(source, options)
+        _keep(held["log"], folder)
+        return facts
+
+    done = steps.run(
+        "read",
+        compute,
+        options.pick("columns", "label", "missing", "on_bad"),
+        _plain_features(options.features),
+        given,
+        documents,
+        what="reading the log",
+        files=lambda _: (folder.log, folder.documents),
+    )
+    load = _loader(held, folder, options)
+    return done, Data(load, options)
+
+
+def _from_memory(source: Any, options: RunOptions, steps: Steps) -> tuple[Done, Data]:
+    """What is handed over in memory is there at every start; nothing is kept of it."""
+    if isinstance(source, ClickLog):
+        log, facts = source.collapse(), _facts("memory", source.n_impressions, {})
+    else:
+        log, facts = _read(source, options)
+    done = steps.run("read", lambda: facts, key_of(log), what="reading the log")
+    return done, Data(lambda: log, options)
+
+
+def _read(source: Any, options: RunOptions) -> tuple[ClickLog, dict[str, Any]]:
+    from untilt.data.read.read_log import read_log_report
+
+    log, report = read_log_report(source, **options.pick(*READING), threads=options.threads)
+    if log.n_lists == 0:
+        raise OptionError(f"{report.source} holds no session: there is nothing to learn from.")
+    dropped = {f"{bad.table}: {bad.what}": bad.n_rows for bad in report.bad}
+    return log, _facts(report.source, report.n_rows, dropped)
+
+
+def _facts(source: str, n_rows: int, dropped: dict[str, int]) -> dict[str, Any]:
+    return {"source": source, "rows": n_rows, "dropped": dropped}
+
+
+def _keep(log: ClickLog, folder: RunFolder) -> None:
+    from untilt.data.write import write_log
+
+    write_log(log, folder.log, documents=folder.documents)
+
+
+def _loader(
+    held: dict[str, ClickLog], folder: RunFolder, options: RunOptions
+) -> Callable[[], ClickLog]:
+    def load() -> ClickLog:
+        if "log" in held:
+            return held.pop("log")
+        from untilt.data.read.read_log import read_log
+
+        return read_log(
+            folder.log,
+            documents=folder.documents,
+            label=options.label,
+            threads=options.threads,
+        )
+
+    return load
+
+
+def _plain_features(features: Any) -> Any:
+    """Names or a pattern; a function of the name is told by its own."""
+    if callable(features):
+        return f"{features.__module__}.{features.__qualname__}"
+    return features if features is None or isinstance(features, str) else list(features)
+
+
+def log_path(source: Any) -> str | None:
+    """The path of a log that is a file, for the record."""
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else None

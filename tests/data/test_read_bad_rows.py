@@ -1,0 +1,259 @@
+"""Every bad row is named with its fix, and can be dropped and counted."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from untilt.data.read import assemble as lists
+from untilt.data.read.read_log import DroppedRowsWarning, read_log, read_log_report
+from untilt.errors import BadRowsError, ColumnError
+
+GOOD = {
+    "query_id": [1, 1, 1, 1],
+    "session_id": [10, 10, 11, 11],
+    "doc_id": [5, 6, 5, 6],
+    "position": [1, 2, 1, 2],
+    "click": [1.0, 0.0, 1.0, 0.0],
+    "ranker": ["a", "a", "a", "a"],
+    "count": [2, 2, 1, 1],
+    "timestamp": [100, 100, 200, 200],
+}
+
+
+def broken(column, row, value, **more):
+    """The good log with one value exchanged."""
+    table = {**{name: list(values) for name, values in GOOD.items()}, **more}
+    table[column][row] = value
+    return table
+
+
+# column, its values, what the message says, rows that "drop" drops
+BAD_VALUES = {
+    "query missing": (broken("query_id", 1, None), "query_id is missing", "query NULL", 1),
+    "session missing": (broken("session_id", 1, None), "session_id is missing", "session NULL", 1),
+    "document missing": (broken("doc_id", 1, None), "doc_id is missing", "document NULL", 1),
+    "position missing": (broken("position", 1, None), "position is no whole", "position = NULL", 1),
+    "position 0": (broken("position", 1, 0), "position is no whole number", "position = 0", 1),
+    "position negative": (broken("position", 1, -3), "position is no whole", "position = -3", 1),
+    "position broken": (broken("position", 1, 1.5), "position is no whole", "position = 1.5", 1),
+    "position infinite": (broken("position", 1, np.inf), "no whole number", "position = inf", 1),
+    "position huge": (broken("position", 1, 2**31), "no whole number", "position = 2147483648", 1),
+    "click missing": (broken("click", 1, None), "click is missing, no number", "click = NULL", 1),
+    "click NaN": (broken("click", 1, np.nan), "click is missing, no number", "click = nan", 1),
+    "click negative": (broken("click", 1, -1.0), "infinite or negative", "click = -1.0", 1),
+    "click infinite": (broken("click", 1, np.inf), "infinite or negative", "click = inf", 1),
+    "ranker missing": (broken("ranker", 1, None), "ranker is missing", "session 10", 1),
+    "count 0": (broken("count", 1, 0), "count is no whole number from 1", "count = 0", 1),
+    "position twice": (
+        broken("position", 1, 1),
+        "a position stands twice",
+        "session 10, query 1: position 1 shows 5 and 6",
+        2,
+    ),
+    "two rankers": (
+        broken("ranker", 1, "b"),
+        "rows differ in ranker",
+        "session 10, query 1: ranker a and b",
+        2,
+    ),
+    "two counts": (
+        broken("count", 1, 7),
+        "rows differ in count",
+        "session 10, query 1: count 2 and 7",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_bad_rows_are_refused_and_named(name):
+    columns, what, example, _ = BAD_VALUES[name]
+    with pytest.raises(BadRowsError) as caught:
+        read_log(pa.table(columns))
+    message = str(caught.value)
+    assert what in message
+    assert example in message
+    assert "Fix: " in message
+    assert 'on_bad="drop"' in message
+
+
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_bad_rows_are_dropped_and_counted(name, contents, checked):
+    columns, what, _, n_dropped = BAD_VALUES[name]
+    log, report = read_log_report(pa.table(columns), on_bad="drop")
+    assert (report.n_rows, report.n_dropped) == (4, n_dropped)
+    assert [bad.n_rows for bad in report.bad] == [n_dropped]
+    assert what in report.bad[0].what
+    kept = pa.table({k: v[:1] + v[2:] if n_dropped == 1 else v[2:] for k, v in columns.items()})
+    assert contents(checked(log)) == contents(read_log(kept))
+
+
+def test_dropping_warns_with_the_counts():
+    columns, *_ = BAD_VALUES["click NaN"]
+    with pytest.warns(DroppedRowsWarning, match="4 rows, 1 dropped\n  1 row of the log: click is"):
+        read_log(pa.table(columns), on_bad="drop")
+
+
+def test_clean_logs_are_silent():
+    _, report = read_log_report(pa.table(GOOD), on_bad="drop")
+    assert (report.n_dropped, report.bad) == (0, ())
+    assert str(report) == "the Arrow Table: 4 rows, 0 dropped"
+
+
+def test_all_kinds_are_told_at_once_and_a_row_counts_once():
+    columns = broken("position", 3, 1)  # session 11: position 1 twice
+    columns["click"][0] = np.nan
+    columns["position"][0] = 0  # this row breaks two rules, the first one counts
+    log, report = read_log_report(pa.table(columns), on_bad="drop")
+    assert [bad.n_rows for bad in report.bad] == [1, 2]
+    assert report.n_dropped == 3
+    assert log.n_impressions == 2  # what is left: one row that stands for two sessions
+    with pytest.raises(BadRowsError, match=r"(?s)position is no whole.*a position stands twice"):
+        read_log(pa.table(columns))
+
+
+def test_at_most_five_examples():
+    table = {name: values * 5 for name, values in GOOD.items()}
+    table["session_id"] = list(range(20))
+    table["position"] = [0] * 20
+    with pytest.raises(BadRowsError) as caught:
+        read_log(pa.table(table))
+    message = str(caught.value)
+    assert "20 rows of the log" in message
+    assert [f"session {i}," in message for i in range(6)] == [True] * 5 + [False]
+
+
+def test_a_bad_list_among_many_batches(monkeypatch):
+    """The fast path stops in the midst of its result, and the connection is used again."""
+    monkeypatch.setattr(lists, "_BATCH_ROWS", 4)
+    n = 200
+    table = {
+        "query_id": list(range(n)) * 2,
+        "session_id": list(range(n)) * 2,
+        "doc_id": [1] * n + [2] * n,
+        "position": [1] * n + [2] * (n // 2) + [1] + [2] * (n - n // 2 - 1),
+        "click": [0] * 2 * n,
+    }
+    log, report = read_log_report(pa.table(table), on_bad="drop")
+    assert (report.n_dropped, log.n_sessions) == (2, n - 1)
+    with pytest.raises(BadRowsError, match=f"session {n // 2}, query {n // 2}: position 1"):
+        read_log(pa.table(table))
+
+
+def test_a_bad_time_matters_only_where_time_is_kept():
+    table = pa.table(broken("timestamp", 1, None))
+    assert read_log(table).n_sessions == 3
+    with pytest.raises(BadRowsError, match="timestamp is missing or no time"):
+        read_log(table, collapse=False)
+    assert read_log(table, collapse=False, columns={"timestamp": None}).time is None
+
+
+def test_text_labels_name_the_values_that_are_no_numbers():
+    table = pa.table({**GOOD, "click": ["1", "true", "yes?", "0.5"]})
+    with pytest.raises(BadRowsError, match=r"1 row of the log: click.*\n.*click = yes\?"):
+        read_log(table)
+    log, _ = read_log_report(table, on_bad="drop")
+    np.testing.assert_array_equal(np.sort(log.label), [0.5, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["none", "one", "none", "two"],
+        np.array(["2024-01-01"] * 4, "datetime64[us]"),
+        [[1], [0], [1], [0]],
+    ],
+    ids=["text", "dates", "lists"],
+)
+def test_a_column_that_cannot_be_a_label(values):
+    with pytest.raises(ColumnError, match="numbers or true/false"):
+        read_log(pa.table({**GOOD, "click": values}))
+
+
+def test_a_column_that_cannot_be_an_id():
+    with pytest.raises(ColumnError, match="doc_id must be a column of whole numbers or text"):
+        read_log(pa.table({**GOOD, "doc_id": [[1], [2], [3], [4]]}))
+
+
+def test_everything_dropped_is_an_empty_log():
+    table = pa.table({**GOOD, "position": [0, 0, 0, 0]})
+    log, report = read_log_report(table, on_bad="drop")
+    assert (log.n_lists, log.n_documents, report.n_dropped) == (0, 0, 4)
+
+
+# ---- documents
+
+DOCUMENTS = {"query_id": [1, 1, 1], "doc_id": [5, 6, 7], "f": [0.5, 1.5, 2.5], "g": [1, 2, 3]}
+
+
+def test_a_document_without_features():
+    documents = pa.table({name: values[:1] for name, values in DOCUMENTS.items()})
+    with pytest.raises(BadRowsError) as caught:
+        read_log(pa.table(GOOD), documents=documents)
+    message = str(caught.value)
+    assert "2 rows of the log: a document without features" in message
+    assert "session 10, query 1, document 6, position 2" in message
+    log, report = read_log_report(pa.table(GOOD), documents=documents, on_bad="drop")
+    assert report.n_dropped == 2
+    assert (log.n_documents, log.n_impressions) == (1, 3)
+
+
+@pytest.mark.parametrize("value", [None, np.nan, np.inf, 1e300])
+def test_a_bad_feature(value):
+    documents = pa.table({**DOCUMENTS, "f": [0.5, value, 2.5]})
+    with pytest.raises(BadRowsError) as caught:
+        read_log(pa.table(GOOD), documents=documents)
+    message = str(caught.value)
+    assert "1 row of the documents table: a feature is missing, no number, or not" in message
+    assert "query 1, document 6: f = " in message
+    _, report = read_log_report(pa.table(GOOD), documents=documents, on_bad="drop")
+    # The document goes, and with it the two impressions that show it.
+    assert report.n_dropped == 2
+    assert [(bad.table, bad.n_rows) for bad in report.bad] == [("documents table", 1), ("log", 2)]
+
+
+def test_a_missing_feature_can_be_given_a_value():
+    documents = pa.table({**DOCUMENTS, "f": [None, np.nan, 2.5]})
+    log = read_log(pa.table(GOOD), documents=documents, missing=-1.0)
+    np.testing.assert_array_equal(log.features, [[-1, 1], [-1, 2], [2.5, 3]])
+    with pytest.raises(BadRowsError, match="f = inf"):
+        read_log(
+            pa.table(GOOD), documents=pa.table({**DOCUMENTS, "f": [0, np.inf, 1]}), missing=0.0
+        )
+
+
+def test_a_document_with_two_sets_of_features():
+    rows = {name: [*values, values[0]] for name, values in DOCUMENTS.items()}
+    same = read_log(pa.table(GOOD), documents=pa.table(rows))
+    assert same.n_documents == 3  # the same row twice does no harm
+    rows["g"] = [1, 2, 3, 9]
+    with pytest.raises(BadRowsError, match="query 1, document 5: g = 1 and 9"):
+        read_log(pa.table(GOOD), documents=pa.table(rows))
+    log, report = read_log_report(pa.table(GOOD), documents=pa.table(rows), on_bad="drop")
+    assert log.doc_id.tolist() == [6, 7]
+    assert [(bad.table, bad.n_rows) for bad in report.bad] == [("documents table", 2), ("log", 2)]
+
+
+def test_a_document_row_without_an_id():
+    documents = pa.table({**DOCUMENTS, "doc_id": [5, 6, None]})
+    with pytest.raises(BadRowsError, match="1 row of the documents table: doc_id is missing"):
+        read_log(pa.table(GOOD), documents=documents)
+    log, report = read_log_report(pa.table(GOOD), documents=documents, on_bad="drop")
+    assert (log.n_documents, report.n_dropped) == (2, 0)
+
+
+def test_features_in_the_log_that_differ_between_impressions():
+    table = pa.table({**GOOD, "f": [1.0, 2.0, 1.0, 3.0]})
+    with pytest.raises(BadRowsError, match="query 1, document 6: f = 2 and 3"):
+        read_log(table, features=["f"])
+    log, report = read_log_report(table, features=["f"], on_bad="drop")
+    assert (report.n_dropped, log.doc_id.tolist(), log.features.tolist()) == (2, [5], [[1.0]])
+
+
+def test_a_bad_feature_in_the_log():
+    table = pa.table({**GOOD, "f": [1.0, 2.0, 1.0, np.nan]})
+    with pytest.raises(BadRowsError, match="1 row of the log: a feature is missing"):
+        read_log(table, features=["f"])
+    log, report = read_log_report(table, features=["f"], on_bad="drop")
+    assert (report.n_dropped, log.doc_id.tolist()) == (1, [5, 6])
+    assert log.n_impressions == 5

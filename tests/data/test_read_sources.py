@@ -1,0 +1,360 @@
+"""The same log from every kind of source."""
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+
+from untilt.data.read import assemble as assembly
+from untilt.data.read import packing
+from untilt.data.read.read_log import read_log
+from untilt.errors import ColumnError, FileFormatError, OptionError
+
+TABLE = pa.table(
+    {
+        "query_id": [1, 1, 1, 1, 2],
+        "session_id": [1, 1, 2, 2, 3],
+        "doc_id": ["a", "b", "a", "b", "a"],
+        "position": [1, 2, 1, 2, 1],
+        "click": [True, False, True, False, False],
+        "ranker": ["new", "new", "new", "new", "old"],
+    }
+)
+
+
+@pytest.fixture
+def expected(contents):
+    return contents(read_log(TABLE))
+
+
+def test_by_hand(contents):
+    sessions, documents = contents(read_log(TABLE))
+    assert sessions == {
+        (1, "new", None, ((1, "a", 1.0), (2, "b", 0.0))): 2,
+        (2, "old", None, ((1, "a", 0.0),)): 1,
+    }
+    assert documents == {(1, "a"): None, (1, "b"): None, (2, "a"): None}
+
+
+def parquet(folder):
+    pq.write_table(TABLE, folder / "log.parquet")
+    return folder / "log.parquet"
+
+
+def csv(folder):
+    pa.csv.write_csv(TABLE, folder / "log.csv")
+    return str(folder / "log.csv")
+
+
+def csv_gz(folder):
+    text = Path(csv(folder)).read_bytes()
+    (folder / "log.csv.gz").write_bytes(gzip.compress(text))
+    return folder / "log.csv.gz"
+
+
+def semicolons(folder):
+    text = Path(csv(folder)).read_text().replace(",", ";")
+    (folder / "log.tsv").write_text(text)
+    return folder / "log.tsv"
+
+
+def folder_of_parquet(folder):
+    (folder / "log" / "day=1").mkdir(parents=True)
+    pq.write_table(TABLE[:2], folder / "log" / "day=1" / "a.parquet")
+    # Another order of columns, a narrower type: columns go by name.
+    other = TABLE[2:].select(TABLE.column_names[::-1])
+    other = other.set_column(2, "position", other["position"].cast(pa.int8()))
+    pq.write_table(other, folder / "log" / "b.parquet")
+    (folder / "log" / "_SUCCESS").write_text("")
+    (folder / "log" / ".b.parquet-half").write_text("half a file")
+    return folder / "log"
+
+
+def pattern(folder):
+    return str(folder_of_parquet(folder)) + "/**/*.parquet"
+
+
+def several_files(folder):
+    pq.write_table(TABLE[:3], folder / "a.parquet")
+    pq.write_table(TABLE[3:], folder / "b.parquet")
+    return [folder / "a.parquet", folder / "b.parquet"]
+
+
+def odd_name(folder):
+    pq.write_table(TABLE, folder / "lo'g [1]*.parquet")
+    return folder / "lo'g [1]*.parquet"
+
+
+def no_ending(folder):
+    pq.write_table(TABLE, folder / "part-00000")
+    return folder / "part-00000"
+
+
+def database(folder):
+    with duckdb.connect(str(folder / "log.duckdb")) as connection:
+        connection.register("arrow", TABLE)
+        connection.execute("CREATE TABLE clicks AS SELECT * FROM arrow")
+    return folder / "log.duckdb"
+
+
+def database_table(folder):
+    path = database(folder)
+    with duckdb.connect(str(path)) as connection:
+        connection.execute('CREATE SCHEMA web; CREATE TABLE web."the clicks" AS FROM clicks')
+        connection.execute("DROP TABLE clicks; CREATE TABLE other (x INTEGER)")
+    return (path, "web.the clicks")
+
+
+def polars_lazy(folder):
+    pq.write_table(TABLE, folder / "log.parquet")
+    return pl.scan_parquet(folder / "log.parquet").filter(pl.col("position") > 0)
+
+
+def pandas_floats(folder):
+    frame = TABLE.to_pandas()
+    frame["query_id"] = frame["query_id"].astype(float)
+    frame["position"] = frame["position"].astype(float)
+    return frame.set_index(pd.Index(range(5, 10)))
+
+
+def pandas_objects(folder):
+    frame = TABLE.to_pandas().astype(object)
+    frame["junk"] = [object(), 1, "x", None, {}]
+    return frame
+
+
+class Stream:
+    """Any library's table, as long as it speaks Arrow."""
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return TABLE.__arrow_c_stream__(requested_schema)
+
+
+SOURCES = {
+    "parquet": parquet,
+    "csv": csv,
+    "csv.gz": csv_gz,
+    "semicolons": semicolons,
+    "folder": folder_of_parquet,
+    "pattern": pattern,
+    "several files": several_files,
+    "odd name": odd_name,
+    "no ending": no_ending,
+    "database": database,
+    "database table": database_table,
+    "arrow table": lambda _: TABLE,
+    "arrow batch": lambda _: TABLE.combine_chunks().to_batches()[0],
+    "arrow reader": lambda _: TABLE.to_reader(),
+    "arrow dataset": lambda folder: pa.dataset.dataset(parquet(folder)),
+    "duckdb relation": lambda folder: duckdb.from_parquet(str(parquet(folder))),
+    "polars": lambda _: pl.from_arrow(TABLE),
+    "polars categories": lambda _: pl.from_arrow(TABLE).with_columns(
+        pl.col("doc_id").cast(pl.Categorical)
+    ),
+    "polars lazy": polars_lazy,
+    "pandas": lambda _: TABLE.to_pandas(),
+    "pandas floats": pandas_floats,
+    "pandas objects": pandas_objects,
+    "stream": lambda _: Stream(),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_gives_the_same_log(tmp_path, expected, contents, checked, name):
+    log = checked(read_log(SOURCES[name](tmp_path)))
+    assert contents(log) == expected
+    assert log.query_id.dtype == np.int64
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_can_hold_the_documents(tmp_path, name):
+    shown = {"query_id": [1], "session_id": [1], "doc_id": ["b"], "position": [1], "click": [1]}
+    log = read_log(pa.table(shown), documents=SOURCES[name](tmp_path), features=["position"])
+    assert log.n_documents == 3  # two of them are shown by no list
+    np.testing.assert_array_equal(log.features, [[1], [2], [1]])
+
+
+def test_nothing_is_left_behind(tmp_path):
+    read_log(TABLE, temp_directory=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_relation_of_an_open_database(tmp_path, expected, contents):
+    path = database(tmp_path)
+    with duckdb.connect(str(path)) as connection:
+        assert contents(read_log(connection.table("clicks"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "text"),
+    [
+        ("nowhere.parquet", FileFormatError, "no such file"),
+        ("nowhere/*.parquet", FileFormatError, "No file fits"),
+        ("zero\0.parquet", OptionError, "zero character"),
+        (("nowhere.duckdb", "t"), FileFormatError, "no such file"),
+        (("a", "b", "c"), OptionError, "path, table name"),
+        (17, OptionError, "Got int instead"),
+        ([], OptionError, "Got list instead"),
+        (pa.array([1]), OptionError, "is no table"),
+    ],
+)
+def test_sources_that_are_none(source, error, text):
+    with pytest.raises(error, match=text):
+        read_log(source)
+
+
+def test_a_folder_without_data(tmp_path):
+    with pytest.raises(FileFormatError, match="holds no Parquet and no CSV"):
+        read_log(tmp_path)
+
+
+def test_a_file_of_an_unknown_kind(tmp_path):
+    (tmp_path / "log.txt").write_text("hello")
+    with pytest.raises(FileFormatError, match="Known endings are"):
+        read_log(tmp_path / "log.txt")
+
+
+def test_files_of_two_kinds(tmp_path):
+    with pytest.raises(OptionError, match="several kinds"):
+        read_log([parquet(tmp_path), csv(tmp_path)])
+
+
+def test_a_database_with_several_tables_asks_which(tmp_path):
+    path, _ = database_table(tmp_path)
+    with pytest.raises(OptionError, match=r"it holds: other, web.the clicks"):
+        read_log(path)
+    with pytest.raises(OptionError, match="Did you mean 'other'"):
+        read_log((path, "othr"))
+
+
+def test_a_file_that_is_not_what_its_name_says(tmp_path):
+    for name in ("log.parquet", "log.duckdb", "log.csv.gz"):
+        (tmp_path / name).write_bytes(b"this is neither of them, but long enough to be looked at")
+        with pytest.raises(FileFormatError, match="cannot be read"):
+            read_log(tmp_path / name)
+
+
+def test_a_lazy_frame_that_fails():
+    with pytest.raises(FileFormatError, match="LazyFrame cannot be read"):
+        read_log(pl.LazyFrame({"a": [1]}).select("b"))
+
+
+def test_pandas_with_two_columns_of_one_name():
+    frame = TABLE.to_pandas()
+    frame.columns = ["query_id", "session_id", "doc_id", "position", "click", "click"]
+    with pytest.raises(ColumnError, match="same name"):
+        read_log(frame)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"memory_limit": "plenty"}, "memory_limit must be"),
+        ({"threads": 0}, "threads must be"),
+        ({"temp_directory": "/nowhere/at/all"}, "temp_directory must be"),
+        ({"on_bad": "error"}, "on_bad must be"),
+        ({"missing": float("nan")}, "missing must be"),
+        ({"labels": "click"}, "labels must be a list"),
+        ({"columns": {"query": "q"}}, "Got the key 'query' instead. Did you mean 'query_id'"),
+        ({"columns": {"query_id": None}}, "must be a column's name"),
+        ({"label": "position"}, "are taken"),
+        ({"labels": ["click"]}, "a name of its own"),
+    ],
+)
+def test_options_that_make_no_sense(options, text):
+    with pytest.raises(OptionError, match=text):
+        read_log(TABLE, **options)
+
+
+def test_more_data_than_memory(tmp_path, rng, monkeypatch):
+    """Groups that do not fit into the limit go to disk and come back whole."""
+    n_files = []
+
+    def pack_and_look(bench, *arguments, **options):
+        packed = packing.pack(bench, *arguments, **options)
+        n_files.append(bench.row("SELECT count(*) FROM duckdb_temporary_files()")[0])
+        return packed
+
+    monkeypatch.setattr(assembly, "pack", pack_and_look)
+    n_sessions = 300_000
+    session = np.repeat(np.arange(n_sessions), 5)
+    place = np.tile(np.arange(5), n_sessions)
+    query = rng.integers(1000, size=n_sessions)[session]
+    table = pa.table(
+        {
+            "query_id": query,
+            "session_id": session * 7919,
+            "doc_id": query * 10 + place,
+            "position": place + 1,
+            "click": rng.random(len(place)) < 0.3,
+        }
+    ).take(pa.array(rng.permutation(len(place))))
+    pq.write_table(table, tmp_path / "log.parquet", row_group_size=50_000)
+    small = read_log(
+        tmp_path / "log.parquet", memory_limit="40MB", temp_directory=tmp_path, threads=1
+    )
+    large = read_log(table)
+    assert n_files[0] > 0 == n_files[1]
+    assert small.n_sessions == n_sessions
+    np.testing.assert_array_equal(small.document, large.document)
+    np.testing.assert_array_equal(small.label, large.label)
+    np.testing.assert_array_equal(small.count, large.count)
+
+
+# In a process of its own: a real interrupt would also reach the test runner.
+PRESSED = """
+import os, signal, sys, threading
+import pyarrow as pa
+from untilt.data.read import assemble as assembly
+from untilt.data.read.read_log import read_log
+
+over = threading.Event()
+
+def press():
+    while not over.wait(0.5):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def pack_for_ages(bench, *arguments, **options):
+    threading.Thread(target=press).start()
+    try:
+        bench.rows("SELECT max(hash(range)) FROM range(1000000000000000)")
+    finally:
+        over.set()
+
+assembly.pack = pack_for_ages
+names = ["query_id", "session_id", "doc_id", "position", "click"]
+try:
+    read_log(pa.table({name: [1] for name in names}), temp_directory=sys.argv[1])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_is_ctrl_c_and_leaves_nothing(tmp_path):
+    """Also in the midst of a statement that would take a year."""
+    command = [sys.executable, "-c", PRESSED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "interrupted\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_little_memory_is_our_error(tmp_path, rng):
+    pq.write_table(
+        pa.table({n: rng.integers(9, size=10**6) for n in "abcde"}), tmp_path / "l.parquet"
+    )
+    with pytest.raises(OptionError, match="Raise memory_limit"):
+        read_log(
+            tmp_path / "l.parquet",
+            columns=dict(zip(TABLE.column_names[:5], "abcde", strict=True)),
+            memory_limit="1MB",
+        )

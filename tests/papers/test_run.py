@@ -1,0 +1,290 @@
+"""Running: cells, resuming, and that the same cell gives the same numbers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from untilt.errors import FileFormatError, OptionError
+from untilt.papers.datasets import Source
+from untilt.papers.measures import row_at
+from untilt.papers.methods import known, weighting_of
+from untilt.papers.run import Cell, Result, ResultsFile, plan, points_of, run
+from untilt.papers.schema import Size, parse
+from untilt.papers.setting import Setting, at_value
+
+TEXT = """
+name = "tiny"
+title = "t"
+document = "000"
+reference = "wang2020prs"
+source = "Figure 9"
+question = "?"
+form = "lines"
+[full]
+queries = 15
+test_queries = 10
+sessions_per_query = 20
+seeds = 2
+features = 6
+[quick]
+queries = 12
+test_queries = 8
+sessions_per_query = 10
+seeds = 1
+features = 6
+points = 1
+[[panel]]
+name = "p"
+metrics = ["ndcg@10"]
+[panel.sweep]
+parameter = "protocol.theta"
+values = [0, 1, 2]
+title = "theta"
+[[row]]
+name = "clicks"
+title = "Clicks"
+ranker = "linear"
+[[row]]
+name = "labels"
+title = "Labels"
+ranker = "linear"
+train_on = "labels"
+fixed = true
+"""
+TINY = parse(tomllib.loads(TEXT), where="tiny.toml")
+
+
+def values(results):
+    return {(c.row, c.x, c.seed): r.values["ndcg@10"] for c, r in results.items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return run(plan(TINY, Source(), tmp_path_factory.mktemp("whole")))
+
+
+def test_every_combination_is_one_cell(undisturbed):
+    expected = {("clicks", x, seed) for x in (0.0, 1.0, 2.0) for seed in (0, 1)}
+    expected |= {("labels", None, seed) for seed in (0, 1)}  # it does not depend on theta
+    assert set(values(undisturbed)) == expected
+
+
+def test_the_same_cell_gives_the_same_numbers(undisturbed, tmp_path):
+    again = run(plan(TINY, Source(), tmp_path), n_threads=2)
+    assert values(again) == values(undisturbed)
+
+
+def test_no_bias_makes_theta_one_and_zero_differ(undisturbed):
+    by_cell = values(undisturbed)
+    assert by_cell["clicks", 0.0, 0] != by_cell["clicks", 2.0, 0]
+    assert by_cell["labels", None, 0] != by_cell["labels", None, 1]
+
+
+def test_a_stopped_run_goes_on_where_it_was(undisturbed, tmp_path):
+    what, seen = plan(TINY, Source(), tmp_path), []
+
+    def stop_after_three(result):
+        seen.append(result.cell)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(what, told=stop_after_three)
+    assert list(what.finished()) == seen
+    after = []
+    whole = run(what, told=lambda result: after.append(result.cell))
+    assert not set(after) & set(seen)
+    assert values(whole) == values(undisturbed)
+    assert run(what, told=lambda _: pytest.fail("all was finished")) == whole
+
+
+def test_a_line_that_a_kill_cut_is_run_again(undisturbed, tmp_path):
+    what = plan(TINY, Source(), tmp_path)
+    run(what)
+    text = what.results.path.read_text()
+    what.results.path.write_text(text[: len(text) - 40])
+    assert len(what.finished()) == len(undisturbed) - 1
+    assert values(run(what)) == values(undisturbed)
+    broken, last = what.results.path.read_text().splitlines()[-2:]
+    assert not broken.endswith("}")  # the rest of the cut line stays, closed off
+    assert json.loads(last)["values"]
+
+
+def test_killed_outright_and_started_again(undisturbed, tmp_path):
+    (tmp_path / "tiny.toml").write_text(TEXT)
+    code = (
+        "from untilt.papers.schema import load\n"
+        "from untilt.papers.run import plan, run\n"
+        "from untilt.papers.datasets import Source\n"
+        "import time\n"
+        "run(plan(load('tiny.toml'), Source(), 'out'), told=lambda r: time.sleep(0.3))\n"
+    )
+    running = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=os.environ.copy())
+    path = tmp_path / "out" / "results" / "tiny-made.jsonl"
+    limit = time.monotonic() + 60
+    while not (path.exists() and path.stat().st_size) and time.monotonic() < limit:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    what = plan(TINY, Source(), tmp_path / "out")
+    assert 0 < len(what.finished()) < len(undisturbed)
+    assert values(run(what)) == values(undisturbed)
+
+
+def test_a_foreign_line_is_an_error(tmp_path):
+    what = plan(TINY, Source(), tmp_path)
+    what.results.path.parent.mkdir()
+    what.results.path.write_text('{"something": "else"}\n')
+    with pytest.raises(FileFormatError, match=r"line 1 of .* is no finished cell"):
+        what.finished()
+
+
+def test_a_changed_method_is_another_cell(tmp_path):
+    """Results of an older file are kept but not taken for the new one's."""
+    run(plan(TINY, Source(), tmp_path))
+    for change, left in (
+        (('title = "Clicks"', 'title = "Raw clicks"'), 8),  # words change nothing
+        (("queries = 15", "queries = 16"), 0),
+        (('title = "Labels"\nranker = "linear"', 'title = "Labels"\nranker = "rank-svm"'), 6),
+        (("seeds = 2", "seeds = 3"), 8),
+    ):
+        changed = parse(tomllib.loads(TEXT.replace(*change)), where="tiny.toml")
+        assert len(plan(changed, Source(), tmp_path).finished()) == left
+
+
+def test_quick_has_a_file_and_points_of_its_own(tmp_path):
+    what = plan(TINY, Source(), tmp_path, quick=True)
+    assert what.results.path.name == "tiny-made-quick.jsonl"
+    assert [(c.row, c.x) for c in what.cells] == [("labels", None), ("clicks", 0.0)]
+
+
+def test_points_are_spread_over_the_axis():
+    sweep = TINY.panels[0].sweep
+    assert points_of(TINY.panels[0], Size(points=2)) == (sweep.values[0], sweep.values[-1])
+    assert points_of(TINY.panels[0], Size(points=9)) == sweep.values
+
+
+def test_sizes_are_checked(tmp_path):
+    with pytest.raises(OptionError, match="seeds must be at least 1"):
+        plan(TINY, Source(), tmp_path, changes={"seeds": 0})
+    with pytest.raises(OptionError, match=r"has no 'seed'. Did you mean 'seeds'\?"):
+        plan(TINY, Source(), tmp_path, changes={"seed": 0})
+
+
+def test_appending_is_whole_lines(tmp_path):
+    file = ResultsFile(tmp_path / "deep" / "cells.jsonl")
+    cells = [Cell("made", "p", "r", x, 0, 1, "abc") for x in (None, 0.5, "slight")]
+    for cell in cells:
+        file.append(Result(cell, {"m": 1.5, "list": [1.0, 2.0]}, 0.1))
+    assert list(file.read()) == cells
+    assert file.read()[cells[1]].values == {"m": 1.5, "list": [1.0, 2.0]}
+
+
+# ---- settings
+
+
+def setting(panel=None, **sizes):
+    size = Size(**{"queries": 30, "test_queries": 12, "sessions_per_query": 20, "features": 6,
+                   **sizes})  # fmt: skip
+    train, test = Source().parts(seed=0, fold=1, size=size, most_queries=None)
+    return Setting(train, test, panel or TINY.panels[0], size, seed=0)
+
+
+def test_the_value_of_the_axis_reaches_the_protocol_or_the_size():
+    panel, size = at_value(TINY.panels[0], Size(), 0.25)
+    assert (panel.parameters, size) == ({"theta": 0.25}, Size())
+    clicks = parse(tomllib.loads(TEXT.replace("protocol.theta", "size.clicks")), where="t").panels[
+        0
+    ]
+    assert at_value(clicks, Size(), 300.0)[1].clicks == 300
+    assert at_value(TINY.panels[0], Size(), None) == (TINY.panels[0], Size())
+
+
+def test_the_value_of_the_axis_reaches_the_row():
+    def swept(parameter, x):
+        text = TEXT.replace("protocol.theta", parameter)
+        experiment = parse(tomllib.loads(text), where="t")
+        return row_at(experiment.panels[0], experiment.rows[0], x)
+
+    assert swept("weighting.clip", 0.1).weighting_options == {"clip": 0.1}
+    assert swept("bias.eta", 2.0).bias_options == {"eta": 2.0}
+    assert swept("option.tau", 0.5).options == {"tau": 0.5}
+    assert swept("bias", "slight").bias == "slight"
+
+
+def test_a_share_of_the_queries():
+    assert setting(share=0.5).train.n_queries == 15
+
+
+def test_the_interventions_show_the_same_lists_to_others():
+    made = setting()
+    assert made.shuffled.log.n_sessions == made.log.n_sessions
+    assert "shuffle" in made.shuffled.log.ranker_names
+    assert any(name.startswith("swap:") for name in made.swapped.log.ranker_names)
+    trained = made.sim.truth.training_queries
+    assert made.shuffled.truth.training_queries.tolist() == trained.tolist()
+
+
+def test_repeats_differ_in_clicks_alone():
+    made = setting(repeats=2)
+    first, second = (repeat.log for repeat in made.repeats)
+    assert first.n_sessions == second.n_sessions
+    assert first.query_id.tolist() == second.query_id.tolist()
+    clicks = [np.dot(log.label, log.row_count) for log in (first, second)]
+    assert clicks[0] != clicks[1]
+
+
+def test_only_relevant_documents_without_click_are_taken_out():
+    text = TEXT.replace('name = "p"', 'name = "p"\nprotocol = "prs"\nparameters = {noise = 0.0}')
+    panel = parse(tomllib.loads(text.replace("protocol.theta", "protocol.eta")), where="t").panels[
+        0
+    ]
+    made = setting(panel)
+    cut, log = made.irrelevant_only(), made.log
+    relevant = made.sim.truth.relevance > 0
+    # Without noise only relevant documents are clicked, so the cut log shows each session's
+    # clicks and its irrelevant documents.
+    assert np.array_equal(cut.label > 0, relevant[cut.document])
+    assert np.dot(cut.label, cut.row_count) == np.dot(log.label, log.row_count)
+    kept = (log.label > 0) | ~relevant[log.document]
+    assert cut.position.tolist() == log.position[kept].tolist()
+
+
+def test_labels_of_shown_documents_are_those_of_the_log():
+    made = setting()
+    judged = made.shown_labels()
+    assert len(judged) == len(np.unique(made.log.document))
+    assert judged.n_queries == made.log.n_queries
+
+
+def test_binary_labels_are_the_two_highest_grades():
+    made = setting()
+    top = made.max_label
+    assert top == 4
+    assert np.array_equal(made.binary(made.train).labels > 0, made.train.labels >= top - 1)
+
+
+def test_unknown_names_get_the_nearest():
+    made = setting()
+    row = TINY.rows[0]
+    with pytest.raises(OptionError, match="needs a bias"):
+        weighting_of(made, type(row)(name="r", title="r", weighting="ips"))
+    with pytest.raises(
+        OptionError, match=r"no weighting 'isp' for experiments. Did you mean 'ips'"
+    ):
+        known({"ips": 1, "prs": 2}, "isp", "weighting")
+
+
+def test_nothing_is_written_beside_the_results(tmp_path):
+    run(plan(TINY, Source(), tmp_path, quick=True))
+    assert sorted(str(p.relative_to(tmp_path)) for p in Path(tmp_path).rglob("*.*")) == [
+        "results/tiny-made-quick.jsonl"
+    ]

@@ -1,0 +1,150 @@
+"""Experiment files: what they may say, and what a wrong one is told."""
+
+import tomllib
+from copy import deepcopy
+
+import pytest
+
+from untilt.errors import FileFormatError, OptionError
+from untilt.metrics import parse_metric
+from untilt.papers.measures import MEASURES
+from untilt.papers.methods import CURVES, RANKERS, TRAINING, WEIGHTINGS
+from untilt.papers.schema import load, names, parse
+from untilt.papers.setting import protocol_of
+
+SMALL = """
+title = "t"
+document = "000"
+reference = "wang2020prs"
+source = "Table 9"
+question = "?"
+form = "lines"
+name = "small"
+[full]
+queries = 100
+[quick]
+queries = 20
+[[panel]]
+name = "p"
+metrics = ["ndcg@10", "map"]
+[panel.sweep]
+parameter = "protocol.theta"
+values = [0, 1]
+title = "theta"
+[[row]]
+name = "clicks"
+title = "Clicks"
+[[claim]]
+text = "It falls."
+source = "section 1"
+kind = "falls"
+rows = ["clicks"]
+"""
+
+
+@pytest.fixture
+def table():
+    return tomllib.loads(SMALL)
+
+
+def changed(table, path, value):
+    table = deepcopy(table)
+    place = table
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return table
+
+
+def test_a_file_becomes_values(table):
+    experiment = parse(table, where="small.toml")
+    assert experiment.panels[0].sweep.values == (0.0, 1.0)
+    assert experiment.panels[0].metrics == ("ndcg@10", "map")
+    assert experiment.full.queries == 100
+    assert experiment.rows_of(experiment.panels[0]) == experiment.rows
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("titel",), "x", "small.toml: 'titel' is no key here. Did you mean 'title'?"),
+        (("row", 0, "wieghting"), "ips", "row 1: 'wieghting' is no key here. Did you mean 'weight"),
+        (("full", "querys"), 5, "full: 'querys' is no key here. Did you mean 'queries'?"),
+        (("panel", 0, "sweep", "value"), [], "sweep: 'value' is no key here. Did you mean 'val"),
+        (("full", "queries"), "many", "full: queries must be int. Got 'many' instead."),
+        (("full", "queries"), 1.5, "full: queries must be int. Got 1.5 instead."),
+        (("panel", 0, "binary"), 1, "panel 1: binary must be bool. Got 1 instead."),
+        (("form",), "pie", "form must be one of 'table', 'lines', 'bars'. Got 'pie'"),
+        (("claim", 0, "rows"), ["click"], "speaks of the row 'click', which is not there. Did yo"),
+        (("claim", 0, "metric"), "ndcg@1", "the metric 'ndcg@1', which is not there. Did you m"),
+        (("claim", 0, "panel"), "q", "speaks of the panel 'q', which is not there"),
+        (("claim", 0, "kind"), "fals", "kind must be one of"),
+        (("panel", 0, "rows"), ["labels"], "a panel speaks of the row 'labels'"),
+        (("panel", 0, "sweep", "parameter"), "theta", "the part in sweep.parameter must be one of"),
+        (("row",), [], "needs at least one [[panel]] and one [[row]]"),
+        (("row",), {"name": "x"}, "row must be tables, each under [[row]]"),
+    ],
+)
+def test_a_wrong_file_is_told_where_and_how(table, path, value, message):
+    with pytest.raises(OptionError) as error:
+        parse(changed(table, path, value), where="small.toml")
+    assert message in str(error.value)
+
+
+def test_what_must_be_given(table):
+    del table["row"][0]["title"]
+    with pytest.raises(OptionError, match=r"row 1: title must be given"):
+        parse(table, where="small.toml")
+
+
+def test_two_rows_of_one_name(table):
+    table["row"].append(dict(table["row"][0]))
+    with pytest.raises(OptionError, match="two rows have one name"):
+        parse(table, where="small.toml")
+
+
+def test_a_file_of_ones_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(SMALL.replace('name = "small"\n', ""))
+    assert load(str(path)).name == "mine"
+    path.write_text("title = ")
+    with pytest.raises(FileFormatError, match="is not TOML"):
+        load(str(path))
+
+
+def test_an_unknown_experiment():
+    with pytest.raises(OptionError, match=r"Did you mean '003-table-2'\?"):
+        load("003-tabel-2")
+
+
+def test_the_catalogue_is_complete():
+    wanted = [f"003-figure-{n}" for n in range(1, 6)] + [f"000-figure-{n}" for n in range(2, 7)]
+    wanted += ["003-table-2", "000-table-1", "002-figure-1", "002-figure-4", "002-figure-5"]
+    wanted += ["001-table-2", "004-clipping", "004-noise"]
+    assert set(wanted) <= set(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_name_in_the_catalogue_is_known(name):
+    experiment = load(name)
+    assert experiment.name == name
+    for panel in experiment.panels:
+        assert panel.measure in MEASURES
+        protocol_of(panel.protocol, panel.parameters)
+        if panel.measure == "judged":
+            [parse_metric(metric) for metric in panel.metrics]
+        assert not panel.test_bias or panel.test_bias in CURVES
+    for row in experiment.rows:
+        assert row.ranker in RANKERS
+        assert row.weighting in WEIGHTINGS
+        assert row.train_on in TRAINING
+        assert not row.bias or row.bias in CURVES
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_claim_names_values_of_its_axis(name):
+    experiment = load(name)
+    for claim in experiment.claims:
+        panels = [p for p in experiment.panels if claim.panel in ("", p.name)]
+        known = {value for p in panels if p.sweep for value in p.sweep.values}
+        assert {x if isinstance(x, str) else float(x) for x in claim.at} <= known

@@ -1,0 +1,307 @@
+"""Means, shares of the gap, claims, tables, charts and the page, from results written by hand."""
+
+import json
+import tomllib
+
+import numpy as np
+import pytest
+
+from untilt.papers.chart import Table, chart_of, tables_of
+from untilt.papers.claims import FAILS, HOLDS, OPEN, Summary, verdicts
+from untilt.papers.datasets import Source
+from untilt.papers.page import as_text, markdown, page, publish
+from untilt.papers.run import Cell, Result, plan
+from untilt.papers.schema import load, names, parse
+
+HEAD = """
+name = "hand"
+title = "By hand"
+document = "003"
+reference = "hu2019unbiased"
+source = "Table 9"
+question = "?"
+form = "{form}"
+[full]
+[quick]
+"""
+TABLE = (
+    HEAD.format(form="table")
+    + """
+[[panel]]
+name = "p"
+metrics = ["ndcg@10", "map"]
+[[row]]
+name = "low"
+title = "Clicks"
+role = "lower"
+[[row]]
+name = "mid"
+title = "Method"
+[[row]]
+name = "high"
+title = "Labels"
+role = "upper"
+[[reported]]
+row = "low"
+source = "Yahoo"
+values = { "ndcg@10" = 0.5 }
+[[reported]]
+row = "mid"
+source = "Yahoo"
+values = { "ndcg@10" = 0.7 }
+[[reported]]
+row = "high"
+source = "Yahoo"
+values = { "ndcg@10" = 0.9 }
+"""
+)
+LINES = (
+    HEAD.format(form="lines")
+    + """
+[[panel]]
+name = "p"
+metrics = ["ndcg@10"]
+[panel.sweep]
+parameter = "protocol.theta"
+values = [0, 1, 2]
+title = "theta"
+[[row]]
+name = "a"
+title = "A"
+[[row]]
+name = "b"
+title = "B"
+[[row]]
+name = "f"
+title = "Fixed"
+fixed = true
+"""
+)
+
+
+def experiment(text, claims=""):
+    return parse(tomllib.loads(text + claims), where="hand.toml")
+
+
+def results(values):
+    """(row, x, seed) -> value, or values by metric."""
+    found = {}
+    for (row, x, seed), value in values.items():
+        cell = Cell("made", "p", row, x, seed, 1, "of")
+        by_metric = value if isinstance(value, dict) else {"ndcg@10": value}
+        found[cell] = Result(cell, by_metric, 1.0)
+    return found
+
+
+@pytest.fixture
+def by_hand():
+    runs = {"low": [0.4, 0.5, 0.6], "mid": [0.5, 0.6, 0.7], "high": [0.6, 0.8, 1.0]}
+    values = {(row, None, seed): v for row, column in runs.items() for seed, v in enumerate(column)}
+    return Summary(experiment(TABLE), results(values))
+
+
+def test_mean_and_interval_over_runs(by_hand):
+    point = by_hand.point("p", "low", "ndcg@10")
+    assert point.value == pytest.approx(0.5)
+    # s = 0.1, n = 3, and Student's t at 97.5% with two degrees of freedom is 4.3027
+    assert point.interval.high - 0.5 == pytest.approx(4.302653 * 0.1 / np.sqrt(3), rel=1e-6)
+
+
+def test_share_of_the_gap_is_a_ratio_of_means(by_hand):
+    panel, row = by_hand.experiment.panels[0], by_hand.experiment.row("mid")
+    share = by_hand.share(panel, row, "ndcg@10")
+    assert share.value == pytest.approx((0.6 - 0.5) / (0.8 - 0.5))
+    without = [0.1 / 0.35, 0.1 / 0.3, 0.1 / 0.25]  # leaving out each run in turn
+    error = np.sqrt(2 / 3 * np.sum((np.array(without) - np.mean(without)) ** 2))
+    assert share.half == pytest.approx(4.302653 * error, rel=1e-6)
+    assert by_hand.reported_share(panel, row, "ndcg@10") == pytest.approx(0.2 / 0.4)
+
+
+def test_no_share_where_there_is_no_gap():
+    values = {(row, None, s): 0.5 for row in ("low", "mid", "high") for s in range(3)}
+    summary = Summary(experiment(TABLE), results(values))
+    panel = summary.experiment.panels[0]
+    assert summary.share(panel, summary.experiment.row("mid"), "ndcg@10") is None
+
+
+def test_the_table_has_the_document_beside_it(by_hand):
+    (table,) = tables_of(by_hand)
+    assert table.columns == (
+        "method",
+        "ndcg@10",
+        "ndcg@10 in 003",
+        "share of the gap",
+        "share in 003",
+    )
+    assert table.rows[1][0] == "Method"
+    assert table.rows[1][1].startswith("0.6000 ±")
+    assert table.rows[1][2] == "0.7000"
+    assert table.rows[1][3].startswith("0.33 ±")
+    assert table.rows[1][4] == "0.50"
+
+
+def test_markdown_and_text_show_the_same_cells():
+    table = Table("t", ("method", "a|b"), (("x", "1.0"), ("longer", "22.0")))
+    assert markdown(table) == [
+        "| method | a\\|b |",
+        "|---|---:|",
+        "| x | 1.0 |",
+        "| longer | 22.0 |",
+    ]
+    assert as_text(table).splitlines() == ["  method   a|b", "  x        1.0", "  longer  22.0"]
+
+
+# ---- claims
+
+CLAIM = """
+[[claim]]
+text = "t"
+source = "s"
+kind = "{kind}"
+rows = {rows}
+"""
+
+
+def sweep_results(noise=0.001):
+    """A falls from 0.9 by 0.1 a step, B from 0.8 by 0.2; F stays at 0.7. Runs differ a little."""
+    values = {}
+    for seed in range(4):
+        shift = noise * seed
+        for step, x in enumerate((0.0, 1.0, 2.0)):
+            values["a", x, seed] = 0.9 - 0.1 * step + shift
+            values["b", x, seed] = 0.8 - 0.2 * step + 2 * shift
+        values["f", None, seed] = 0.7 + shift
+    return results(values)
+
+
+def decided(kind, rows, more="", noise=0.001):
+    text = CLAIM.format(kind=kind, rows=json.dumps(rows)) + more
+    (verdict,) = verdicts(Summary(experiment(LINES, text), sweep_results(noise)))
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "more", "value", "verdict"),
+    [
+        ("above", ["a", "b"], "", (0.1 + 0.2 + 0.3) / 3, HOLDS),
+        ("above", ["b", "a"], "", -(0.1 + 0.2 + 0.3) / 3, FAILS),
+        ("below", ["b", "a"], "", (0.1 + 0.2 + 0.3) / 3, HOLDS),
+        ("above", ["a", "f"], "at = [0]", 0.2, HOLDS),  # a fixed row has its value everywhere
+        ("falls", ["a"], "", 0.2, HOLDS),
+        ("rises", ["a"], "", -0.2, FAILS),
+        ("falls", ["b"], "at = [0, 1]", 0.2, HOLDS),
+        ("rises", ["b"], "at = [2, 0]", 0.4, HOLDS),  # in the order of `at`
+        ("gains-more", ["a", "b"], "", 0.2, HOLDS),
+        ("similar", ["a", "b"], "at = [0]\nmargin = 0.15", 0.1, HOLDS),
+        ("similar", ["a", "b"], "at = [0]\nmargin = 0.05", 0.1, FAILS),
+        ("similar", ["a", "b"], "at = [0]\nmargin = 0.1", 0.1, OPEN),
+        ("similar", ["a"], "at = [1]\nvalue = 0.75\nmargin = 0.1", 0.05, HOLDS),
+        ("similar", ["a"], "at = [1]\nmargin = 0.1", 0.8, FAILS),  # without a value: 0
+        ("closer", ["b", "a"], 'target = "f"', (0.2 + 0.1 + 0.0 - 0.1 - 0.1 - 0.3) / 3, FAILS),
+    ],
+)
+def test_claims_by_hand(kind, rows, more, value, verdict):
+    found = decided(kind, rows, more)
+    assert found.value == pytest.approx(value, abs=0.004)
+    assert found.verdict == verdict
+    assert found.n_runs == 4
+
+
+def test_better_than_all_is_decided_by_the_nearest():
+    found = decided("above", ["a", "b", "f"], "at = [0]")
+    assert found.against == "b"
+    assert "against b" in found.sentence
+
+
+def test_a_noisy_difference_stays_open():
+    assert decided("above", ["a", "b"], "at = [0]", noise=0.1).verdict == OPEN
+
+
+def test_one_gap_is_larger_than_another():
+    found = decided("larger-gap", ["a", "b", "f", "b"], "at = [1]")
+    # at 1: a - b = 0.8 - 0.6, f - b = 0.7 - 0.6
+    assert found.value == pytest.approx(0.1, abs=0.004)
+    assert (found.verdict, found.against) == (HOLDS, "")
+
+
+def test_one_run_decides_nothing():
+    one = {cell: r for cell, r in sweep_results().items() if cell.seed == 0}
+    text = CLAIM.format(kind="falls", rows='["a"]')
+    (verdict,) = verdicts(Summary(experiment(LINES, text), one))
+    assert (verdict.verdict, verdict.interval) == (OPEN, None)
+    assert "in one run" in verdict.sentence
+
+
+def test_two_metrics_of_one_row_are_compared():
+    text = LINES.replace('["ndcg@10"]', '["t+", "t-"]').replace("[panel.sweep]", "[unused]")
+    text = text.split("[unused]")[0] + text[text.index("[[row]]") :]
+    curves = {("a", None, s): {"t+": [1.0, 0.5 + s / 100], "t-": [1.0, 0.9]} for s in range(3)}
+    claim = CLAIM.format(kind="gains-more", rows='["a:t-", "a:t+"]')
+    (verdict,) = verdicts(Summary(experiment(text, claim), results(curves)))
+    assert verdict.value == pytest.approx(-0.1 - (-0.49))
+    assert verdict.verdict == HOLDS
+
+
+# ---- charts and pages
+
+
+@pytest.mark.parametrize("form", ["table", "lines", "bars"])
+def test_charts_hold_every_mean(form):
+    text = (TABLE if form == "table" else LINES).replace('form = "lines"', f'form = "{form}"')
+    if form == "table":
+        values = {(row, None, s): v for row, v in (("low", 0.1), ("mid", 0.2), ("high", 0.3))
+                  for s in range(2)}  # fmt: skip
+        found = results(values)
+    else:
+        found = sweep_results()
+    summary = Summary(experiment(text), found)
+    spec = chart_of(summary, data="make_judged").to_dict()
+    drawn = json.dumps(spec)
+    for point in summary.points.values():
+        assert str(point.value) in drawn
+
+
+def test_the_page_says_what_the_tables_say(by_hand, tmp_path):
+    text = (
+        TABLE
+        + CLAIM.format(kind="above", rows='["mid", "low"]')
+        + 'because = { made = "Reasons." }\n'
+    )
+    text += (
+        CLAIM.format(kind="above", rows='["low", "mid"]')
+        + 'because = { made = "It must be so.", mq2008 = "Elsewhere." }\n'
+    )
+    hand = experiment(text)
+    what = plan(hand, Source(), tmp_path)
+    cells = {cell: cell for cell in what.cells}
+    for cell, result in _as_planned(by_hand, cells).items():
+        what.results.append(Result(cell, result, 1.0))
+    files = publish(what, tmp_path)
+    assert [f.name for f in files] == ["hand-made.svg", "hand.md"]
+    written = (tmp_path / "hand.md").read_text()
+    (table,) = tables_of(Summary(hand, what.finished()))
+    for line in markdown(table):
+        assert line in written
+    assert "untilt reproduce hand" in written
+    assert "![By hand](hand-made.svg)" in written
+    assert "It must be so." in written
+    assert "Elsewhere." not in written
+    assert "Reasons." not in written  # only where a claim does not hold
+    assert written.index("**Holds**") < written.index("**Does not hold**")
+    again = page(hand, [])
+    assert again.startswith("# hand: By hand")
+
+
+def _as_planned(summary, cells):
+    values = {}
+    for cell in cells:
+        point = summary.point("p", cell.row, "ndcg@10")
+        shift = {"low": 0.0, "mid": 0.001, "high": 0.002}[cell.row] * cell.seed
+        values[cell] = {"ndcg@10": point.value + shift}
+    return values
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_experiment_has_a_claim_or_figures_of_its_document(name):
+    known = load(name)
+    assert known.claims or known.reported

@@ -1,0 +1,201 @@
+"""Choosing by held-out clicks: what is chosen, what is kept, what is not done twice."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+
+from untilt.bias.given import EyeTracking, KnownBias
+from untilt.errors import OptionError, ShapeError
+from untilt.evaluation.estimate import estimate
+from untilt.rankers.linear.linear import LinearRanker
+from untilt.rankers.persist import load
+from untilt.rankers.trees.lambdamart import LambdaMART
+from untilt.selection.fitting import key_of
+from untilt.selection.select import doubling, grid, select
+from untilt.simulation.simulate import simulate
+from untilt.simulation.synthetic import make_judged
+from untilt.weighting import IPS, PRS
+
+BIAS = EyeTracking()
+SMALL = {"n_trees": 8, "n_leaves": 5, "min_data_in_leaf": 5, "n_threads": 1}
+FITS = []
+
+
+class OneFeature(BaseEstimator):
+    """Scores by one feature; counts its fits."""
+
+    def __init__(self, feature=0, sign=1.0, early_stopping=None):
+        self.feature, self.sign, self.early_stopping = feature, sign, early_stopping
+
+    def fit(self, log, valid=None):
+        FITS.append((self.feature, self.sign))
+        self.stopped_on_ = valid
+        return self
+
+    def predict(self, features):
+        return self.sign * features[:, self.feature]
+
+
+@pytest.fixture(scope="module")
+def parts():
+    judged = make_judged(120, 6, seed=2, mean_docs=8)
+    return simulate(judged, "dla", sessions_per_query=30, seed=0, n_threads=1).log.split(0.6)
+
+
+@pytest.fixture(autouse=True)
+def _no_fits():
+    FITS.clear()
+
+
+def test_the_best_estimate_wins_in_the_direction_of_the_metric(parts):
+    train, valid = parts
+    candidates = grid(OneFeature(), feature=[0, 1, 2, 3, 4, 5], sign=[1.0, -1.0])
+    for metric, better in (("dcg@5", max), ("arp", min)):
+        found = select(candidates, train=train, valid=valid, bias=BIAS, metric=metric)
+        values = {
+            name: estimate(valid, c.fit(train), BIAS, metric=metric).best.value
+            for name, c in candidates.items()
+        }
+        assert found.best == better(values, key=values.get)
+        assert found.estimates[found.best].value == pytest.approx(values[found.best])
+        assert found.ranker.feature == candidates[found.best].feature
+        assert found.best in repr(found)
+    # Opposite orders of a telling feature are told apart, equal orders are not.
+    assert len(found.within_noise) < len(candidates) - 1
+
+
+def test_candidates_are_cloned_and_lists_are_named_by_what_they_are(parts):
+    mine = OneFeature(1)
+    found = select([mine, OneFeature(2), OneFeature(2)], train=parts[0], valid=parts[1], bias=BIAS)
+    assert not hasattr(mine, "stopped_on_")
+    assert list(found.fitted) == [
+        "OneFeature(feature=1)", "OneFeature(feature=2)", "OneFeature(feature=2) (2)",
+    ]  # fmt: skip
+    assert "OneFeature(feature=2)" in found.within_noise or found.best == "OneFeature(feature=2)"
+
+
+def test_a_second_call_trains_only_what_is_missing(parts, tmp_path):
+    train, valid = parts
+    run = {"train": train, "valid": valid, "bias": BIAS, "folder": tmp_path / "runs"}
+    first = select(grid(OneFeature(), feature=[0, 1]), **run)
+    assert len(FITS) == 2
+    again = select(grid(OneFeature(), feature=[0, 1, 2]), **run)
+    assert FITS[2:] == [(2, 1.0)]
+    assert [each.resumed for each in again.fitted.values()] == [True, True, False]
+    for name in first.fitted:
+        assert again.estimates[name].value == first.estimates[name].value
+    # Another name is the same work; other data is not.
+    select({"renamed": OneFeature(1)}, **run)
+    assert len(FITS) == 3
+    select({"renamed": OneFeature(1)}, **{**run, "train": train.take(np.arange(10))})
+    assert len(FITS) == 4
+
+
+@pytest.mark.parametrize("damage", ["json", "npy", "cut"])
+def test_damaged_results_are_made_again(parts, tmp_path, damage):
+    run = {"train": parts[0], "valid": parts[1], "bias": BIAS, "folder": tmp_path}
+    select({"a": OneFeature(1)}, **run)
+    (path,) = tmp_path.glob("*.npy" if damage != "json" else "*.json")
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-8])
+    else:
+        path.write_text("{")
+    found = select({"a": OneFeature(1)}, **run)
+    assert len(FITS) == 2
+    assert not found.fitted["a"].resumed
+    facts = json.loads(next(tmp_path.glob("*.json")).read_text())
+    assert facts["name"] == "a"
+    assert facts["parameters"]["feature"] == "1"
+
+
+def test_real_rankers_are_saved_and_loaded(parts, tmp_path):
+    train, valid = parts
+    candidates = {
+        "prs": LambdaMART(PRS(BIAS), **SMALL),
+        "linear": LinearRanker(IPS(BIAS)),
+        "stopped": LambdaMART(IPS(BIAS), **SMALL, early_stopping=3),
+    }
+    run = {"train": train, "valid": valid, "bias": BIAS, "folder": tmp_path, "load": load}
+    found = select(candidates, **run)
+    again = select(candidates, **run)
+    assert all(each.resumed for each in again.fitted.values())
+    scores = again.ranker.predict(valid.features)
+    assert np.array_equal(scores, found.fitted[found.best].scores)
+    with pytest.raises(OptionError, match=r"Read it with ut\.load"):
+        _ = select(candidates, **{**run, "load": None}).ranker
+
+
+def test_early_stopping_sees_the_held_out_log(parts):
+    train, valid = parts
+    found = select(
+        {"plain": OneFeature(0), "stops": OneFeature(1, early_stopping=5)},
+        train=train, valid=valid, bias=BIAS,
+    )  # fmt: skip
+    assert found.fitted["plain"].ranker.stopped_on_ is None
+    assert found.fitted["stops"].ranker.stopped_on_ is valid
+
+
+def test_processes_give_the_same_as_one(parts):
+    train, valid = parts
+    candidates = {"a": LinearRanker(IPS(BIAS)), "b": LinearRanker(PRS(BIAS))}
+    one = select(candidates, train=train, valid=valid, bias=BIAS)
+    two = select(candidates, train=train, valid=valid, bias=BIAS, n_jobs=2)
+    assert list(two.fitted) == ["a", "b"]
+    for name in candidates:
+        assert np.array_equal(one.fitted[name].scores, two.fitted[name].scores)
+
+
+def test_keys_tell_any_two_values_apart():
+    theta = np.array([1.0, 0.5, 0.25])
+    things = [
+        1, 1.0, "1", True, None, [1], (1,), {"a": 1}, {"b": 1}, theta, theta.astype(np.float32),
+        KnownBias(theta), KnownBias(np.nextafter(theta, 2)), PRS(theta), IPS(theta),
+        PRS(theta, clip=2.0), OneFeature(1), OneFeature(2), LambdaMART(PRS(theta)), OneFeature,
+    ]  # fmt: skip
+    keys = [key_of(thing) for thing in things]
+    assert len(set(keys)) == len(keys)
+    assert key_of(PRS(theta.copy())) == key_of(PRS(theta))
+    for vague in (object(), lambda x: x):
+        with pytest.raises(OptionError, match="cannot be told from another"):
+            key_of(vague)
+
+
+def test_doubling_and_grid():
+    found = doubling(OneFeature(), "sign", start=0.5, times=3)
+    assert [c.sign for c in found.values()] == [0.5, 1.0, 2.0, 4.0]
+    assert list(found) == ["sign=0.5", "sign=1", "sign=2", "sign=4"]
+    with pytest.raises(OptionError, match="no parameter 'sing'"):
+        grid(OneFeature(), sing=[1])
+    with pytest.raises(OptionError, match="list of values"):
+        grid(OneFeature(), sign="high")
+    with pytest.raises(OptionError, match="start above 0"):
+        doubling(OneFeature(), "sign", start=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"candidates": {}}, "no candidate"),
+        ({"candidates": {"a": 3}}, r"fit\(log\)"),
+        ({"valid": None}, "ClickLog with features"),
+        ({"n_jobs": 0}, "n_jobs"),
+        ({"metric": "ndcg@10"}, "Did you mean 'dcg@10'"),
+        ({"bias": None}, "needs the position bias"),
+    ],
+)
+def test_wrong_options_are_told_before_anything_is_fitted(parts, change, message):
+    given = {"candidates": {"a": OneFeature()}, "train": parts[0], "valid": parts[1], "bias": BIAS}
+    with pytest.raises(OptionError, match=message):
+        select(**{**given, **change})
+    assert FITS == []
+
+
+def test_scores_of_a_wrong_length_name_the_candidate(parts):
+    class Half(OneFeature):
+        def predict(self, features):
+            return features[::2, 0]
+
+    with pytest.raises(ShapeError, match="candidate 'half'"):
+        select({"half": Half()}, train=parts[0], valid=parts[1], bias=BIAS)
