@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-slow check docs pictures bench clean
+.PHONY: demo test test-slow test-lowest coverage check docs pictures bench release clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -27,6 +27,19 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	$(PYTEST) -m slow
 
+# The tests with the oldest versions that pyproject.toml allows, in an environment of their own.
+LOWEST := build/lowest
+test-lowest:
+	@rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
+	@$(LOWEST)/bin/pip install --quiet --quiet --disable-pip-version-check uv
+	@$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
+	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile
+
+# Share of lines and branches that the tests run. Compiled kernels count as not run: their slow
+# twins in the tests check them, line by line coverage cannot see inside.
+coverage: $(STAMP)
+	$(PYTEST) --cov=untilt --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
+
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -44,6 +57,19 @@ pictures: $(STAMP)
 
 bench: $(STAMP)
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# sdist and wheel in dist/, and the wheel tried in an environment that has never seen the source:
+# the tests run from a folder without src, and the demo goes from a log to its report.
+RELEASE := build/release
+release: $(STAMP)
+	@rm -rf dist $(RELEASE) && $(BIN)/pip install --quiet --quiet --disable-pip-version-check build
+	$(BIN)/python -m build --outdir dist .
+	@$(PYTHON) -m venv $(RELEASE)/env && mkdir -p $(RELEASE)/work
+	@$(RELEASE)/env/bin/pip install --quiet --quiet --disable-pip-version-check "$$(ls $(CURDIR)/dist/untilt-*.whl)[dev]"
+	@cp -r tests docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md Makefile pyproject.toml $(RELEASE)/work
+	cd $(RELEASE)/work && ../env/bin/python -m pytest -n 2 --dist loadfile tests/test_import.py tests/test_public_names.py tests/cli tests/workflow tests/report
+	cd $(RELEASE)/work && ../env/bin/untilt demo
+	@ls -l dist
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist docs/reference
