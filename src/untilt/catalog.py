@@ -16,14 +16,11 @@ A package of your own joins by an entry point in the group `untilt.methods` that
 with records: see CONTRIBUTING.md.
 """
 
-import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -38,7 +35,12 @@ RestsOn = Literal["", "experiment", "repeated positions", "relevance model", "gi
 
 GROUP = "untilt.methods"
 # Where records may stand; a new folder of methods needs no line here if it lies in one of these.
-_PACKAGES = ("bias", "clickmodels", "evaluation", "metrics", "rankers", "simulation", "weighting")
+_PACKAGES = (
+    "_core", "bias", "clickmodels", "evaluation", "metrics", "networks", "rankers", "simulation",
+    "weighting",
+)  # fmt: skip
+# Methods that a saved ranker may hold; other classes say so by @storable.
+_STORED = ("ranker", "weighting", "curve")
 _MARKED = re.compile(r"^@(?:method\(|storable$).*?^(?:class|def) \w+", re.MULTILINE | re.DOTALL)
 
 
@@ -53,10 +55,13 @@ class Method:
     note : one line for help texts and the report
     reference : key in docs/references.bib
     needs : what must be given: "bias", "trust" (a bias with eps+ and eps-), "features",
-        "relevance", "ranker" (lists that name who made them), "jax"
+        "relevance", "ranker" (lists that name who made them), "context", "feedback" (several
+        label columns), "jax"
     takes : options that the command line may pass on, such as "clip"
+    aliases : other names that are understood
     rests_on : of a bias estimator or curve: what its claim rests on
     cost : of training, in trainings of one LambdaMART
+    drop : where time is short a run gives up dear candidates first, then those of a small number
     choose : where it may be chosen: "train", "select", "run"; "usual" is tried without being asked
     order : rank in lists; equal ranks are sorted by name
     default : whether it is taken where none of its kind is named
@@ -72,8 +77,10 @@ class Method:
     reference: str = ""
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
     rests_on: RestsOn = ""
     cost: float = 1.0
+    drop: int = 15
     choose: tuple[str, ...] = ()
     order: int = 50
     default: bool = False
@@ -119,12 +126,12 @@ def names(kind: Kind, *, choose: str | None = None) -> tuple[str, ...]:
     return tuple(record.name for record in methods(kind, choose=choose))
 
 
-def find(kind: Kind, name: str, *, what: str | None = None) -> Method:
-    """The record of this name; an error lists the names there are. `what` begins the message."""
-    for record in methods(kind):
-        if record.name == name:
+def find(kind: Kind, name: str, *, what: str | None = None, choose: str | None = None) -> Method:
+    """The record of this name or alias; an error lists the names. `what` begins the message."""
+    for record in methods(kind, choose=choose):
+        if name == record.name or name in record.aliases:
             return record
-    known = names(kind)
+    known = names(kind, choose=choose)
     raise OptionError(
         f"{what or kind} must be one of {', '.join(map(repr, known))}. Got {name!r} instead."
         f"{did_you_mean(str(name), known)}"
@@ -136,59 +143,75 @@ def default(kind: Kind) -> Method:
     return next(record for record in methods(kind) if record.default)
 
 
-def record_of(target: Any) -> Method:
-    """The first record of a class, function or object."""
+def record_of(target: Any, kind: Kind | None = None) -> Method:
+    """The first record of a class, function or object; of this kind, where it has several."""
     owner = target if hasattr(target, "__qualname__") else type(target)
-    for record in methods():
+    for record in methods(kind):
         if (record.home, record.target) == (owner.__module__, owner.__qualname__):
             return record
     raise OptionError(f"{owner.__qualname__} carries no record: decorate it with @method(...).")
 
 
-def homes(*, public: bool = True) -> dict[str, str]:
+def homes() -> dict[str, str]:
     """Class or function -> module, of the records that `untilt` exports."""
-    return {each.target: each.home for each in methods() if each.public or not public}
+    return {each.target: each.home for each in methods() if each.public}
 
 
 def storable_homes() -> dict[str, str]:
     """Name -> module of every class that a saved ranker may hold, methods included."""
-    return {**dict(_catalog()[1]), **homes(public=False)}
+    held = {each.target: each.home for each in methods() if each.kind in _STORED}
+    return {**dict(_catalog()[1]), **held}
 
 
 @cache
 def _catalog() -> tuple[tuple[Method, ...], tuple[tuple[str, str], ...]]:
     """All records in order, and the storable classes with their modules."""
-    here = Path(__file__).parent
-    sources = [
-        ("untilt." + ".".join(path.relative_to(here).with_suffix("").parts), path)
-        for package in _PACKAGES
-        for path in sorted((here / package).rglob("*.py"))
-    ]
-    sources += [(point.value, _source_of(point.value)) for point in entry_points(group=GROUP)]
     records: list[Method] = []
     stored: list[tuple[str, str]] = []
-    for module, path in sources:
-        for target, found, is_stored in _declared(path.read_text(encoding="utf8"), module):
-            records += found
+    for module, path in _sources():
+        for target, declared, is_stored in _declared(path.read_text(encoding="utf8"), module):
+            records += declared
             if is_stored:
                 stored.append((target, module))
     return tuple(sorted(records, key=lambda each: (each.order, each.name))), tuple(stored)
 
 
-def _source_of(module: str) -> Path:
-    spec = find_spec(module)
+def _sources() -> Iterator[tuple[str, Path]]:
+    """Modules that may hold records, of this package and of those that join by an entry point."""
+    from importlib.metadata import entry_points  # not at the top: it takes 40 ms to import
+
+    here = Path(__file__).parent
+    for package in _PACKAGES:
+        yield from _modules_below(f"untilt.{package}", here / package)
+    for point in entry_points(group=GROUP):
+        yield from _modules_of(point.value)
+
+
+def _modules_of(name: str) -> Iterator[tuple[str, Path]]:
+    """A module with its source; a package with all modules below it."""
+    from importlib.util import find_spec
+
+    spec = find_spec(name)
     if spec is None or spec.origin is None:
         raise OptionError(
-            f"the entry point {module!r} of the group {GROUP!r} names no module with source."
+            f"the entry point {name!r} of the group {GROUP!r} names no module with source."
         )
-    return Path(spec.origin)
+    yield name, Path(spec.origin)
+    for folder in spec.submodule_search_locations or ():
+        yield from _modules_below(name, Path(folder))
+
+
+def _modules_below(package: str, folder: Path) -> Iterator[tuple[str, Path]]:
+    for path in sorted(folder.rglob("*.py")):
+        if path.name != "__init__.py":
+            yield ".".join([package, *path.relative_to(folder).with_suffix("").parts]), path
 
 
 def _declared(text: str, module: str) -> list[tuple[str, list[Method], bool]]:
     """(class or function, its records, whether it is storable) for each marked one in a source."""
+    import ast
+
     declared = []
-    if "\n@method(" not in text and "\n@storable\n" not in text:
-        return []
     for match in _MARKED.finditer(text):
         node = ast.parse(match.group() + ("():" if "\ndef " in match.group() else ":") + " ...")
         definition = node.body[0]

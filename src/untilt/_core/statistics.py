@@ -7,9 +7,11 @@ from scipy import special  # not scipy.stats: that is half a second more at ever
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.random import Seed, generator
+from untilt.catalog import storable
 from untilt.errors import OptionError
 
 
+@storable
 @dataclass(frozen=True)
 class Interval:
     """A confidence interval at a stated level."""
@@ -68,6 +70,7 @@ def wilson_interval(
     return np.where(n > 0, low, 0.0), np.where(n > 0, high, 1.0)
 
 
+@storable
 @dataclass(frozen=True)
 class MeanEstimate:
     """A weighted mean over independent units, with its standard error."""

@@ -13,6 +13,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray, IntArray, frozen
 from untilt._core.files import replacing
 from untilt._core.statistics import Interval, normal_quantile
+from untilt.catalog import storable
 from untilt.errors import DepthError, FileFormatError, OptionError, ShapeError, UntiltError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from untilt.bias.curve_tools import BiasComparison
 
 
+@storable
 @dataclass(frozen=True, eq=False, repr=False)
 class PositionBias:
     """Examination probability by position, with standard errors and where they come from.

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.bias.curve import PositionBias
+from untilt.catalog import method
 from untilt.errors import DepthError, OptionError
 
 # Share of examined results by rank [joachims2005eye]_, as used by [hu2019unbiased]_.
@@ -47,6 +48,11 @@ class GivenCurve:
         return PositionBias(theta, method=repr(self), assumes=("the curve is right",))
 
 
+@method(
+    "curve", "power-law", title="Power law", order=10, rests_on="given", takes=("eta",),
+    default=True, reference="wang2020prs",
+    note="theta_k = (1/k)^eta",
+)  # fmt: skip
 @dataclass(frozen=True)
 class PowerLaw(GivenCurve):
     """theta_k = (1/k)^eta; eta 0 is no bias, 1 is usual ([wang2020prs]_ section 5.2)."""
@@ -57,6 +63,11 @@ class PowerLaw(GivenCurve):
         return position ** (-float(self.eta))
 
 
+@method(
+    "curve", "eye-tracking", title="Eye tracking", order=20, rests_on="given", takes=("theta",),
+    reference="joachims2005eye",
+    note="what an eye-tracking study measured at ten positions, to the power theta",
+)  # fmt: skip
 @dataclass(frozen=True)
 class EyeTracking(GivenCurve):
     """theta_k = rho_k^theta with rho measured by eye tracking ([joachims2005eye]_).
@@ -71,6 +82,11 @@ class EyeTracking(GivenCurve):
         return rho[np.minimum(position.astype(np.int64), len(rho)) - 1] ** float(self.theta)
 
 
+@method(
+    "curve", "page-steps", title="Steps by page", order=30, rests_on="given",
+    reference="mao_arxivlogs",
+    note="one value for each page of ten",
+)  # fmt: skip
 @dataclass(frozen=True)
 class PageSteps(GivenCurve):
     """A constant per page of ten: the rough guesses of the arXiv search study.
@@ -103,6 +119,11 @@ class PageSteps(GivenCurve):
         return np.select(steps, [self.first, self.second], default=self.deeper)
 
 
+@method(
+    "curve", "click-count", title="Click counts", order=40, rests_on="given",
+    reference="mao_arxivlogs",
+    note="1 / (clicks at k + 1), a rough guess that is usually wrong",
+)  # fmt: skip
 @dataclass(frozen=True)
 class ClickCountGuess(GivenCurve):
     """theta_k = 1 / (clicks at k + 1): the arXiv study's second rough guess.
@@ -117,6 +138,10 @@ class ClickCountGuess(GivenCurve):
         return 1 / (counts[np.minimum(position.astype(np.int64), len(counts)) - 1] + 1)
 
 
+@method(
+    "curve", "known", title="A known curve", order=50, rests_on="given",
+    note="a table of your own, with eps+ and eps- where they are known",
+)  # fmt: skip
 def KnownBias(  # noqa: N802  reads as a type: what it makes is one
     examination: npt.ArrayLike,
     *,

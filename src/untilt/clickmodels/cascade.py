@@ -4,11 +4,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from untilt.catalog import method
 from untilt.clickmodels.base import Lists, clicks_before, smoothed_rates, sums_by_document
 from untilt.clickmodels.chain import ChainModel, Steps
 from untilt.data.clicklog import ClickLog
 
 
+@method(
+    "click model", "cm", title="Cascade model", order=14, reference="craswell2008",
+    note="people read down to the first click and leave",
+)  # fmt: skip
 class CM(ChainModel):
     """The cascade model: read on until the first click, and leave ([craswell2008]_).
 

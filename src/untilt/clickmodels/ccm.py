@@ -6,6 +6,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
+from untilt.catalog import method
 from untilt.clickmodels.base import Lists, Smoothing, fraction, smoothed_rates
 from untilt.clickmodels.chain import ChainCounts, ChainModel, Steps, chain_counts, expect, fit_chain
 from untilt.data.clicklog import ClickLog
@@ -18,6 +19,10 @@ class CCMState(NamedTuple):
     tau: FloatArray
 
 
+@method(
+    "click model", "ccm", title="Click chain model", order=18, reference="guo2009ccm",
+    note="going on depends on the click and on the relevance of what was clicked",
+)  # fmt: skip
 class CCM(ChainModel):
     r"""The click chain model ([guo2009ccm]_, in the form of [chuklin2015click]_).
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
+from untilt.catalog import method
 from untilt.clickmodels.base import Lists, Smoothing, fraction, smoothed_rates, with_unknown
 from untilt.clickmodels.chain import ChainCounts, ChainModel, Steps, chain_counts, expect, fit_chain
 from untilt.clickmodels.dcm import METHODS
@@ -48,6 +49,10 @@ class _Satisfaction(ChainModel):
         self.prior_mean_ = alpha_mean * sigma_mean
 
 
+@method(
+    "click model", "dbn", title="Dynamic Bayesian network", order=17, reference="chapelle2009dbn",
+    note="people leave when a click satisfies them, and may give up before",
+)  # fmt: skip
 class DBN(_Satisfaction):
     r"""The dynamic Bayesian network model ([chapelle2009dbn]_).
 
@@ -90,6 +95,10 @@ class DBN(_Satisfaction):
         self.perseverance_ = float(self.em_.state.gamma[0])
 
 
+@method(
+    "click model", "sdbn", title="Simplified DBN", order=16, reference="chapelle2009dbn",
+    note="people go on until a click satisfies them",
+)  # fmt: skip
 class SDBN(_Satisfaction):
     r"""`DBN` with gamma = 1: only a satisfied reader leaves ([chapelle2009dbn]_).
 

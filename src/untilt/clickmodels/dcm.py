@@ -6,6 +6,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
+from untilt.catalog import method
 from untilt.clickmodels.base import Lists, Smoothing, smoothed_rates
 from untilt.clickmodels.chain import ChainCounts, ChainModel, Steps, chain_counts, expect, fit_chain
 from untilt.data.clicklog import ClickLog
@@ -21,6 +22,10 @@ class DCMState(NamedTuple):
     lam: FloatArray
 
 
+@method(
+    "click model", "dcm", title="Dependent click model", order=15, reference="guo2009dcm",
+    note="after a click people go on with a probability of the position",
+)  # fmt: skip
 class DCM(ChainModel):
     r"""The dependent click model: after a click at k go on with probability lambda_k.
 

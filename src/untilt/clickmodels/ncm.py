@@ -9,6 +9,7 @@ from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over
 from untilt._core.grouping import group_equal_lists
 from untilt._core.ragged import rows_of_lists
 from untilt._core.random import child_generator
+from untilt.catalog import method
 from untilt.clickmodels.base import ClickModel, Lists
 from untilt.clickmodels.recurrent import Pages, Reader, conditional, draw, marginal
 from untilt.clickmodels.recurrent_training import ReaderOptions, fit_reader
@@ -35,6 +36,11 @@ class DescribedLists(Lists):
         return Pages(self.indptr, self.position, self.document, self.vectors)
 
 
+@method(
+    "click model", "ncm", title="Neural click model", order=20, needs=("jax",),
+    reference="borisov2016neural",
+    note="a recurrent network reads the list from the top",
+)  # fmt: skip
 class NCM(ClickModel):
     r"""The neural click model: P(c_k = 1 | clicks above) from a recurrent state.
 

@@ -8,6 +8,7 @@ from untilt._core.arrays import FloatArray, handed_over
 from untilt.bias.curve import PositionBias
 from untilt.bias.curve_tools import from_log_ratios
 from untilt.bias.position_graph import position_graph
+from untilt.catalog import method
 from untilt.clickmodels.base import HIGH, IndependentModel, Lists, with_unknown
 from untilt.clickmodels.examination_em import PlaceFit, PlaceModel, doubt_of_places
 from untilt.data.clicklog import ClickLog
@@ -15,6 +16,10 @@ from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError
 
 
+@method(
+    "click model", "pbm", title="Position-based model", order=13, reference="craswell2008",
+    note="each position is examined by itself: P(click) = theta_k gamma",
+)  # fmt: skip
 class PBM(PlaceModel, IndependentModel):
     r"""The position-based model: P(c = 1) = theta_k gamma_d ([craswell2008]_, [chuklin2015click]_).
 

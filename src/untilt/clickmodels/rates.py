@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
+from untilt.catalog import method
 from untilt.clickmodels.base import (
     IndependentModel,
     Lists,
@@ -16,6 +17,10 @@ from untilt.clickmodels.base import (
 from untilt.data.clicklog import ClickLog
 
 
+@method(
+    "click model", "gctr", title="Global click rate", order=10, reference="chuklin2015click",
+    note="one click rate for everything",
+)  # fmt: skip
 class GCTR(IndependentModel):
     """One click rate for everything: P(c = 1) = rho ([chuklin2015click]_).
 
@@ -35,6 +40,10 @@ class GCTR(IndependentModel):
         return np.full(len(lists.position), self.rate_)
 
 
+@method(
+    "click model", "rctr", title="Click rate by rank", order=11, reference="craswell2008",
+    note="a click rate for each position",
+)  # fmt: skip
 class RCTR(IndependentModel):
     """A click rate for each position: P(c = 1) = rho_k ([craswell2008]_, [chuklin2015click]_).
 
@@ -58,6 +67,10 @@ class RCTR(IndependentModel):
         return self.rate_[lists.position - 1]
 
 
+@method(
+    "click model", "dctr", title="Click rate by document", order=12, reference="craswell2008",
+    note="a click rate for each document of a query",
+)  # fmt: skip
 class DCTR(IndependentModel):
     """A click rate for each (query, document): P(c = 1) = rho_d ([craswell2008]_).
 

@@ -8,6 +8,7 @@ import numpy as np
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over
 from untilt.bias.curve import PositionBias
 from untilt.bias.curve_tools import from_log_ratios
+from untilt.catalog import method
 from untilt.clickmodels.base import HIGH, Lists, with_unknown
 from untilt.clickmodels.examination_em import PlaceFit, PlaceModel, doubt_of_places, joined_to_first
 from untilt.data.clicklog import ClickLog
@@ -15,6 +16,10 @@ from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError
 
 
+@method(
+    "click model", "ubm", title="User browsing model", order=19, reference="dupret2008ubm",
+    note="examination depends on the position and on the last click above",
+)  # fmt: skip
 class UBM(PlaceModel):
     r"""The user browsing model: P(c_k = 1 | clicks above) = theta_{k, k'} gamma_d.
 

@@ -6,10 +6,16 @@ from typing import ClassVar
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt.catalog import method
 from untilt.metrics import kernel
 from untilt.metrics.base import Empty, Formula, Metric
 
 
+@method(
+    "metric", "arp", title="Average relevance position", order=12,
+    reference="joachims2017unbiased",
+    note="the mean rank of a relevant document; lower is better",
+)  # fmt: skip
 @dataclass(frozen=True)
 class ARP(Metric):
     r"""ARP = sum_i rank_i y_i / sum_i y_i: the mean rank of a relevant document. Lower is better.

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt.catalog import method
 from untilt.metrics import kernel
 from untilt.metrics.base import Formula, Metric, checked_cut, checked_relevant_from
 
@@ -35,6 +36,10 @@ class _CutMetric(_BinaryMetric):
         super().__post_init__()
 
 
+@method(
+    "metric", "precision", title="Precision", order=14, aliases=("p", "prec"),
+    note="the share of relevant documents among the first k",
+)  # fmt: skip
 @dataclass(frozen=True)
 class Precision(_CutMetric):
     r"""P@k = (relevant documents among the first k) / k, also where the list is shorter than k.
@@ -55,6 +60,10 @@ class Precision(_CutMetric):
         return self._formula(kernel.EACH_GAIN, kernel.ONE)
 
 
+@method(
+    "metric", "recall", title="Recall", order=15, aliases=("r",),
+    note="the share of the relevant documents that are among the first k",
+)  # fmt: skip
 @dataclass(frozen=True)
 class Recall(_CutMetric):
     r"""R@k = (relevant documents among the first k) / (relevant documents of the list).
@@ -74,6 +83,10 @@ class Recall(_CutMetric):
         return self._formula(kernel.EACH_GAIN, kernel.TOTAL_GAIN)
 
 
+@method(
+    "metric", "map", title="Mean average precision", order=13, aliases=("ap",),
+    note="precision at each relevant document, averaged",
+)  # fmt: skip
 @dataclass(frozen=True)
 class MAP(_BinaryMetric):
     r"""Average precision, AP@k = 1/R sum over relevant ranks r <= k of P@r, and its mean.
@@ -96,6 +109,10 @@ class MAP(_BinaryMetric):
         return self._formula(kernel.PRECISION_AT_GAIN, kernel.TOTAL_GAIN)
 
 
+@method(
+    "metric", "mrr", title="Mean reciprocal rank", order=16, aliases=("rr",),
+    note="1 / rank of the first relevant document",
+)  # fmt: skip
 @dataclass(frozen=True)
 class MRR(_BinaryMetric):
     r"""Reciprocal rank, RR@k = 1 / (rank of the first relevant document), 0 below k; its mean.

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt.catalog import method
 from untilt.errors import check_choice
 from untilt.metrics import kernel
 from untilt.metrics.base import GAINS, Empty, Formula, Gain, Metric, checked_cut
@@ -28,6 +29,10 @@ class _GainMetric(Metric):
         return 1 / np.log2(np.arange(2, depth + 2))
 
 
+@method(
+    "metric", "dcg", title="Discounted cumulative gain", order=11, reference="jarvelin2002",
+    note="the sum of gains, discounted by 1 / log2(1 + rank)",
+)  # fmt: skip
 @dataclass(frozen=True)
 class DCG(_GainMetric):
     r"""DCG@k = sum_{r <= k} gain(y_r) / log2(1 + r), y_r the label at rank r [jarvelin2002]_.
@@ -50,6 +55,10 @@ class DCG(_GainMetric):
         return float("nan") if empty == "skip" else 0.0
 
 
+@method(
+    "metric", "ndcg", title="Normalised DCG", order=10, reference="jarvelin2002", default=True,
+    note="DCG as a share of the best possible",
+)  # fmt: skip
 @dataclass(frozen=True)
 class NDCG(_GainMetric):
     r"""NDCG@k = DCG@k / ideal DCG@k, the ideal being the list sorted by label [jarvelin2002]_.

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from untilt._core.arrays import AnyArray, FloatArray, frozen
+from untilt.catalog import storable
 from untilt.errors import ShapeError, check_choice
 
 ACTIVATIONS = ("elu", "relu", "tanh", "gelu", "identity")
@@ -19,6 +20,7 @@ TRANSFORMS = ("none", "log1p")
 _CHUNK_ROWS = 4096  # 512 wide in double precision: 16 MB a layer
 
 
+@storable
 @dataclass(frozen=True, eq=False)
 class Network:
     """Normalise, then layers x -> a(x W + b); the last layer has no activation.

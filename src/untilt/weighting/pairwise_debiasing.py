@@ -7,11 +7,12 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.catalog import method
+from untilt.catalog import method, storable
 from untilt.errors import OptionError
 from untilt.weighting.base import JointWeighting
 
 
+@storable
 class Ratios(NamedTuple):
     """t+ (bias at click positions) and t- (bias at no-click positions), both 1 at position 1."""
 
@@ -21,8 +22,9 @@ class Ratios(NamedTuple):
 
 @method(
     "weighting", "pairwise-debiasing", title="Pairwise debiasing", order=40,
-    choose=("train", "select", "run", "usual"), reference="hu2019unbiased",
-    note="learns the bias of clicks and no-clicks along with the ranker, and is given no curve",
+    choose=("train", "select", "run", "usual"), reference="hu2019unbiased", drop=10,
+    rests_on="relevance model",
+    note="clicks; learns the bias of clicks and no-clicks along with the ranker, without a curve",
 )  # fmt: skip
 @dataclass(frozen=True)
 class PairwiseDebiasing(JointWeighting):

@@ -15,7 +15,7 @@ from untilt.weighting.base import Against, Weighting, theta_up_to
 
 @method(
     "weighting", "clicks", title="Raw clicks", order=10, choose=("train", "select", "run", "usual"),
-    note="clicks as they are, the position bias left in",
+    note="clicks as they are, the position bias left in", aliases=("naive",), default=True,
 )  # fmt: skip
 @dataclass(frozen=True)
 class Naive(Weighting):
@@ -38,7 +38,7 @@ class _FromBias(Weighting):
 
 @method(
     "weighting", "ips", title="Inverse propensity scoring", order=50, needs=("bias",),
-    takes=("clip",), choose=("train", "select", "run"), reference="joachims2017unbiased",
+    takes=("clip",), choose=("train", "select", "run"), reference="joachims2017unbiased", drop=20,
     note="clicks with inverse propensities",
 )  # fmt: skip
 @method(
@@ -77,7 +77,7 @@ class IPS(_FromBias):
 @method(
     "weighting", "pns", title="Propensity of the negative", order=52, needs=("bias",),
     choose=("train", "select", "run"), reference="wang2020prs",
-    note="unclicked documents count as far as they were examined",
+    note="clicks as they are; unclicked documents count as far as they were examined",
 )  # fmt: skip
 @dataclass(frozen=True)
 class PNS(_FromBias):
@@ -94,7 +94,7 @@ class PNS(_FromBias):
 
 @method(
     "weighting", "prs", title="Propensity ratio scoring", order=30, needs=("bias",),
-    takes=("clip",), choose=("train", "select", "run", "usual"), reference="wang2020prs",
+    takes=("clip",), choose=("train", "select", "run", "usual"), reference="wang2020prs", drop=90,
     note="clicks with propensity ratios",
 )  # fmt: skip
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class PRS(_FromBias):
 @method(
     "weighting", "bayes-ips", title="Bayes-IPS", order=53, needs=("bias", "trust"),
     takes=("clip",), choose=("train", "select", "run"), reference="agarwal2019trust",
-    note="inverse propensities times the chance that a click means relevance",
+    note="clicks with inverse propensities, times the chance that a click means relevance",
 )  # fmt: skip
 @dataclass(frozen=True)
 class BayesIPS(_FromBias):
@@ -185,8 +185,8 @@ class _Affine(_FromBias):
 
 @method(
     "weighting", "balanced", title="Balanced pairs", order=20, needs=("bias",),
-    choose=("train", "select", "run", "usual"),
-    note="pairs weighted by min(theta_k, theta_l) / theta_k",
+    choose=("train", "select", "run", "usual"), drop=95,
+    note="clicks, pairs weighted by min(theta_k, theta_l) / theta_k",
 )  # fmt: skip
 @dataclass(frozen=True)
 class Balanced(_Affine):
@@ -207,7 +207,7 @@ class Balanced(_Affine):
 @method(
     "weighting", "affine-ips", title="Affine IPS", order=54, needs=("bias",), takes=("clip",),
     choose=("train", "select", "run"), reference="vardasbi2020affine",
-    note="inverse propensities with the affine correction of trust bias",
+    note="clicks with inverse propensities and the affine correction of trust bias",
 )  # fmt: skip
 @dataclass(frozen=True)
 class AffineIPS(_Affine):

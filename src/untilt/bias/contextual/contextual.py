@@ -29,6 +29,7 @@ from untilt.bias.contextual.evidence import (
 from untilt.bias.curve import PositionBias
 from untilt.bias.estimator import check_clicks
 from untilt.bias.position_graph import position_graph
+from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
 from untilt.networks.batches import PaddedRows
@@ -179,6 +180,11 @@ ASSUMES = (
 )
 
 
+@method(
+    "bias", "contextual", title="Contextual position bias", order=40,
+    rests_on="repeated positions", needs=("context",), reference="fang2019contextual",
+    note="a curve for each context, such as device or kind of query",
+)  # fmt: skip
 class ContextualBias(BaseEstimator):
     r"""Examination that depends on position and context ([fang2019contextual]_).
 

@@ -22,6 +22,7 @@ from untilt.bias.em.lines import Lines, doubt_of_lines
 from untilt.bias.em.strata import StratifiedFit, doubt_of_strata, widened
 from untilt.bias.harvesting.pairs import Doubt
 from untilt.bias.position_graph import position_graph
+from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
 
@@ -32,6 +33,11 @@ FEW_IMPRESSIONS = 30
 CLICKS_THAT_WOULD_SHOW = 3.0
 
 
+@method(
+    "bias", "regression-em", title="Regression EM", order=30, rests_on="relevance model",
+    takes=("relevance", "seed"), reference="wang2018regression",
+    note="examination and relevance by EM, relevance modelled by the features",
+)  # fmt: skip
 class RegressionEM(EMEstimator):
     r"""EM for P(click) = theta_k gamma, with gamma from features or from counts.
 

@@ -22,6 +22,7 @@ from untilt.bias.em.strata import StratifiedFit, doubt_of_strata, widened
 from untilt.bias.given import as_position_bias
 from untilt.bias.harvesting.pairs import Doubt
 from untilt.bias.position_graph import position_graph
+from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
@@ -196,6 +197,11 @@ EVEN_PLUS = "a convention: eps+ is the same at all positions"
 LEAST_RELEVANT, MOST_RELEVANT = 0.01, 0.99
 
 
+@method(
+    "bias", "trust-em", title="Trust-bias EM", order=31, rests_on="relevance model",
+    takes=("relevance", "seed"), reference="agarwal2019trust",
+    note="examination with the click noise eps+ and eps- of each position, by EM",
+)  # fmt: skip
 class TrustEM(EMEstimator):
     r"""EM for P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma)) = alpha_k gamma + beta_k.
 

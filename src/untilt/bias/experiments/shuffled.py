@@ -10,6 +10,7 @@ from untilt.bias.estimator import BiasEstimator
 from untilt.bias.experiments.recognise import Shuffled, shuffled_lists
 from untilt.bias.harvesting.harvesting import FEW_CLICKS, POSITION_BASED
 from untilt.bias.harvesting.pairs import Doubt, larger
+from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.errors import DepthError, IdentifiabilityError
@@ -19,6 +20,11 @@ from untilt.errors import DepthError, IdentifiabilityError
 ENOUGH_REPEATS = 30
 
 
+@method(
+    "bias", "shuffled-top", title="Shuffled lists", order=10, rests_on="experiment",
+    needs=("ranker",), reference="oosterhuis2020tutorial",
+    note="click rates by position in lists that were shown in random order",
+)  # fmt: skip
 class ShuffledTop(BiasEstimator):
     r"""Click rate by position in shuffled lists (RandTop-n, [oosterhuis2020tutorial]_).
 

@@ -21,6 +21,7 @@ from untilt.bias.harvesting.harvesting import (
     tree_flows,
 )
 from untilt.bias.harvesting.pairs import Doubt, Flows, larger, pair_sums, sandwich
+from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows, position_counts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
@@ -290,6 +291,11 @@ class SwapEstimator(BiasEstimator):
         return tree_bias(cells, edges, "session", method=method, level=self.level, assumes=assumes)
 
 
+@method(
+    "bias", "pivot-swap", title="Swaps with a pivot", order=11, rests_on="experiment",
+    needs=("ranker",), takes=("pivot", "within"), reference="joachims2017unbiased",
+    note="documents swapped with the one at a pivot position",
+)  # fmt: skip
 class PivotSwap(SwapEstimator):
     r"""The document at a pivot changes places with one at k (RandPair, [joachims2017unbiased]_).
 
@@ -354,6 +360,11 @@ class PivotSwap(SwapEstimator):
             raise DepthError(f"depth must be at least 1. Got {self.depth} instead.")
 
 
+@method(
+    "bias", "adjacent-swap", title="Swaps of neighbours", order=12, rests_on="experiment",
+    needs=("ranker",), takes=("within",), reference="wang2020prs",
+    note="neighbouring documents swapped; their ratios are multiplied",
+)  # fmt: skip
 class AdjacentSwap(SwapEstimator):
     r"""Neighbours change places; the ratios are multiplied up ([wang2020prs]_ section 4.4).
 

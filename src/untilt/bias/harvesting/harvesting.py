@@ -23,6 +23,7 @@ from untilt.bias.harvesting.pairs import (
     potentials,
 )
 from untilt.bias.position_graph import position_graph
+from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
@@ -171,6 +172,11 @@ SAME_RELEVANCE = "a document is as relevant at one position as at another"
 FEW_CLICKS = 10
 
 
+@method(
+    "bias", "adjacent-chain", title="Chain of neighbours", order=20,
+    rests_on="repeated positions", takes=("depth",), reference="agarwal2019estimating",
+    note="documents seen at neighbouring positions; their ratios are multiplied",
+)  # fmt: skip
 class AdjacentChain(BiasEstimator):
     r"""Ratios of neighbouring positions, multiplied up.
 
@@ -200,6 +206,11 @@ class AdjacentChain(BiasEstimator):
         return tree_bias(cells, edges, self.weight, method="AdjacentChain", level=self.level)
 
 
+@method(
+    "bias", "pivot", title="Pivot position", order=21, rests_on="repeated positions",
+    takes=("pivot", "depth"), reference="agarwal2019estimating",
+    note="documents seen both at a position and at the pivot",
+)  # fmt: skip
 class Pivot(BiasEstimator):
     r"""Every position against one pivot.
 
@@ -232,6 +243,11 @@ class Pivot(BiasEstimator):
         return tree_bias(cells, edges, self.weight, method="Pivot", level=self.level)
 
 
+@method(
+    "bias", "all-pairs", title="All pairs of positions", order=22, rests_on="repeated positions",
+    takes=("depth",), reference="agarwal2019estimating",
+    note="maximum likelihood over the documents seen at two positions or more",
+)  # fmt: skip
 class AllPairs(BiasEstimator):
     r"""Maximum likelihood over all pairs of positions ([agarwal2019estimating]_).
 

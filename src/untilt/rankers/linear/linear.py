@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
@@ -33,6 +34,11 @@ LOSSES = ("logistic", "dcg-bound")
 Loss = Callable[[FloatArray], tuple[float, FloatArray]]
 
 
+@method(
+    "ranker", "linear", title="Linear ranker", order=36, drop=30, takes=("weighting",),
+    choose=("train", "select", "run", "usual"), reference="burges2005ranknet",
+    note="a linear score on the same pairs as 'balanced'",
+)  # fmt: skip
 class LinearRanker(LinearModel):
     r"""A linear score, fitted by L-BFGS with an L2 penalty.
 

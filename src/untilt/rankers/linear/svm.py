@@ -9,6 +9,7 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray
 from untilt._core.progress import progress
 from untilt._core.random import Seed
+from untilt.catalog import method, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
@@ -41,6 +42,7 @@ _LEAST_GAIN = 1e-4
 _MOST_DOUBLINGS = 30
 
 
+@storable
 @dataclass(frozen=True)
 class Trial:
     """One C of the search: the average rank of validation positives, and the fit's duality gap."""
@@ -148,6 +150,11 @@ def validation_weight(problem: SvmProblem, valid: TrainingLists) -> FloatArray:
     return np.ones(depth) if bias is None else 1 / theta_up_to(bias, depth)
 
 
+@method(
+    "ranker", "svm", title="Ranking SVM", aliases=("rank-svm",), order=70, takes=("weighting",),
+    choose=("train", "select", "run"), reference="joachims2017unbiased",
+    note="a linear score by the propensity-weighted ranking SVM",
+)  # fmt: skip
 class RankSVM(LinearModel):
     r"""A linear score by the propensity-weighted ranking SVM ([joachims2017unbiased]_).
 

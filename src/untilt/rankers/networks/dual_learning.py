@@ -13,6 +13,7 @@ from untilt.bias.curve_tools import from_log_ratios
 from untilt.bias.em.em_estimator import FEATURES_EXPLAIN, require_shown
 from untilt.bias.estimator import check_clicks
 from untilt.bias.harvesting.pairs import Doubt
+from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.judged import JudgedLists
@@ -46,6 +47,16 @@ _SHARED = (
 )  # fmt: skip
 
 
+@method(
+    "bias", "dual-learning", title="Dual learning", order=32, rests_on="relevance model",
+    needs=("features", "jax"), reference="ai2018dla",
+    note="a ranker and the curve, each learned with the other as given",
+)  # fmt: skip
+@method(
+    "ranker", "dual-learning", title="Dual learning", order=72, takes=("seed",), needs=("jax",),
+    cost=10.0, choose=("train", "select", "run"), reference="ai2018dla",
+    note="a network and the position bias, each learned with the other as given",
+)  # fmt: skip
 class DualLearning(NetworkRanker):
     r"""The dual learning algorithm (DLA) of [ai2018dla]_: two losses, each weighted by the other.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from untilt._core.arrays import AnyArray, FloatArray
 from untilt.bias.curve import PositionBias
+from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
@@ -190,6 +191,11 @@ def _cells(ranker: "NeuralRanker", lists: TrainingLists) -> PbmCells:
     return PbmCells(row, np.zeros_like(row), ones, grade / grade.max(), lists.n_rows)
 
 
+@method(
+    "ranker", "neural", title="Neural ranker", order=71, takes=("weighting", "seed"),
+    needs=("jax",), cost=10.0, choose=("train", "select", "run"), reference="burges2005ranknet",
+    note="a fully connected network on pairs",
+)  # fmt: skip
 class NeuralRanker(NetworkRanker):
     r"""A fully connected network, trained by mini-batches with JAX; on a GPU where there is one.
 

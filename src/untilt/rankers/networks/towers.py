@@ -16,6 +16,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.random import child_generator
+from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
@@ -45,6 +46,16 @@ COMBINE = ("sum", "product", "none")
 TARGETS = ("auto", "probability", "number")
 
 
+@method(
+    "ranker", "tower", title="Position tower", order=74, takes=("seed",), needs=("jax",),
+    cost=10.0, choose=("train", "select", "run"),
+    note="a network for relevance beside a shallow tower for position, added up",
+)  # fmt: skip
+@method(
+    "ranker", "pal", title="PAL", order=75, takes=("seed",), needs=("jax",), cost=10.0,
+    choose=("train", "select", "run"), options={"combine": "product"},
+    note="a network for relevance times a shallow tower for position",
+)  # fmt: skip
 class TowerRanker(NetworkRanker):
     r"""A network f(x) for relevance beside a shallow tower b_k for position, fitted together.
 
@@ -297,6 +308,12 @@ BASELINES: dict[str, dict[str, str]] = {
 }
 
 
+@method(
+    "ranker", "feedback-towers", title="Towers for several kinds of feedback", order=76,
+    takes=("seed",), needs=("jax", "feedback"), cost=20.0, choose=("train", "select", "run"),
+    reference="ren2021pairwise",
+    note="a network and a position tower for each kind of feedback, summed",
+)  # fmt: skip
 class FeedbackTowers(NetworkRanker):
     r"""One network with a tower for each feedback column; the predictions are summed.
 

@@ -15,6 +15,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt._core.progress import track
 from untilt._core.statistics import MeanEstimate, weighted_mean
+from untilt.catalog import method, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
@@ -38,6 +39,7 @@ CANDIDATES = ("pbm-likelihood", "posterior-label", "balanced")
 HOLD_OUT = 0.2
 
 
+@storable
 @dataclass(frozen=True)
 class AutoChoice:
     """What "auto" picked and why. `estimates` are held-out DCG@10 per session, by candidate."""
@@ -52,6 +54,11 @@ class AutoChoice:
         return "\n".join([f"picked {self.picked}: {self.reason}", *rows])
 
 
+@method(
+    "objective", "auto", title="Chosen by held-out clicks", order=35, cost=11.0, needs=("bias",),
+    choose=("train", "select", "run", "usual"), public=False,
+    note="LambdaMART whose objective held-out clicks of the training queries chose",
+)  # fmt: skip
 def fit_auto(
     ranker: "LambdaMART", data: ClickLog | JudgedLists, valid: ClickLog | JudgedLists | None
 ) -> "LambdaMART":

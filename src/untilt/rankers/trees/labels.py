@@ -20,6 +20,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt._core.random import child_generator
+from untilt.catalog import method
 from untilt.errors import OptionError
 from untilt.objectives.pbm import PbmCells, PbmLikelihood, sigmoid
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, restrict_rows
@@ -66,6 +67,11 @@ def relevance_counts(cells: PbmCells, alpha: FloatArray, beta: FloatArray) -> Re
     return RelevanceCounts(corrected / exposure, exposure, (constant, linear, quadratic))
 
 
+@method(
+    "objective", "ips-label", title="IPS label", order=62, needs=("bias",),
+    choose=("train", "select", "run"), public=False,
+    note="LambdaMART on relevance as clicks over expected examinations",
+)  # fmt: skip
 def ips_labels(counts: RelevanceCounts) -> FloatArray:
     """r, kept in [0, 1]: relevance is a probability."""
     return np.clip(counts.estimate, 0.0, 1.0)
@@ -98,6 +104,11 @@ def residual_variance(counts: RelevanceCounts, prior: FloatArray, noise: FloatAr
 # Posterior labels: a cross-fitted likelihood model and the counts, each where it knows more.
 
 
+@method(
+    "objective", "posterior-label", title="Posterior label", order=61, cost=5.0, needs=("bias",),
+    choose=("train", "select", "run"), public=False,
+    note="LambdaMART on relevance as the position-based model sees it after the clicks",
+)  # fmt: skip
 def posterior_objective(ranker: "LambdaMART", lists: TrainingLists) -> PairTreeObjective:
     """Lambdas on posterior labels (see `untilt.rankers.trees.labels`)."""
     curves = affine_curves(ranker.bias, lists.depth)

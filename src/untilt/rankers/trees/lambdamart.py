@@ -5,6 +5,7 @@ from typing import Any, Self
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
@@ -78,6 +79,12 @@ def merged_params(own: dict[str, Any], given: dict[str, Any] | None) -> dict[str
 OBJECTIVES = ("lambda", "pbm-likelihood", "ips-label", "posterior-label")
 
 
+@method(
+    "ranker", "lambdamart", title="LambdaMART", order=5, default=True,
+    takes=("weighting", "objective", "trees", "threads", "seed"), choose=("train", "select"),
+    reference="burges2010lambdamart",
+    note="boosted trees on pairs",
+)  # fmt: skip
 class LambdaMART(Ranker):
     r"""Boosted trees on lambdas, each pair weighted by W[position of clicked, position of other].
 

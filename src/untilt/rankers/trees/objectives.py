@@ -10,6 +10,7 @@ from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.random import child_generator
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import as_position_bias
+from untilt.catalog import method
 from untilt.errors import OptionError, check_choice
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmLikelihood, pbm_cells
@@ -192,6 +193,11 @@ def _settled_order(lists: TrainingLists) -> IntArray:
     return np.lexsort((projection, lists.mean_place, lists.row_query))
 
 
+@method(
+    "objective", "pbm-likelihood", title="Position-based likelihood", order=60, drop=40,
+    needs=("bias",), choose=("train", "select", "run"), public=False,
+    note="boosted trees on the likelihood of clicks under the position-based model",
+)  # fmt: skip
 def pbm_objective(
     lists: TrainingLists, bias: Any, query_weight: str = "sessions"
 ) -> PbmTreeObjective:

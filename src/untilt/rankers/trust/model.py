@@ -24,6 +24,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, frozen
 from untilt.bias.curve import PositionBias
+from untilt.catalog import storable
 
 Values = Any  # a number or an array, of NumPy or of JAX
 
@@ -217,6 +218,7 @@ def rank_change(scores: Values, mask: Values, xp: Values = np) -> Values:
 # What the pairwise trust model knows of positions: tables, and how they were found.
 
 
+@storable
 @dataclass(frozen=True, eq=False, repr=False)
 class PairTrust:
     """Examination and trust bias by position ([ren2021pairwise]_); row and column k - 1 is k.
@@ -272,6 +274,7 @@ class PairTrust:
         return "\n".join(lines)
 
 
+@storable
 @dataclass(frozen=True)
 class TrustEpoch:
     """One pass over the log: log-likelihoods and ranking loss, per session."""

@@ -8,6 +8,7 @@ from untilt._core.arrays import FloatArray
 from untilt._core.em import EMResult
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import as_examination
+from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
@@ -34,6 +35,11 @@ FORMS = ("mini-batch", "full-batch")
 POSTERIORS = ("expected", "sampled")
 
 
+@method(
+    "ranker", "pairwise-trust", title="Pairwise trust ranker", order=73, takes=("bias", "seed"),
+    needs=("jax",), cost=20.0, choose=("train", "select", "run"), reference="ren2021pairwise",
+    note="a network on pairs, with trust bias by pair of positions",
+)  # fmt: skip
 class PairwiseTrustRanker(NetworkRanker):
     r"""Learn from pairs with c_i > c_j under pairwise trust bias ([ren2021pairwise]_).
 

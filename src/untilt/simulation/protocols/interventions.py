@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt.catalog import method
 from untilt.errors import OptionError
 from untilt.simulation.behaviour import Behaviour, Display, Page
 from untilt.simulation.protocols.base import Protocol, check_share
@@ -45,6 +46,10 @@ class Intervention(Protocol):
         return self.clicks.feedback
 
 
+@method(
+    "protocol", "swap", title="Swaps", order=15, public=False,
+    note="two positions change places in a share of the sessions",
+)  # fmt: skip
 @dataclass(frozen=True)
 class Swap(Intervention):
     """Two documents change places in a share of the sessions.
@@ -101,6 +106,10 @@ class Swap(Intervention):
         return [(min(self.pivot, j), max(self.pivot, j)) for j in others]
 
 
+@method(
+    "protocol", "shuffle", title="Shuffled lists", order=16, public=False,
+    note="the first positions are shuffled in a share of the sessions",
+)  # fmt: skip
 @dataclass(frozen=True)
 class Shuffle(Intervention):
     """The top n documents in random order, all orders alike (RandTop-n, [oosterhuis2020tutorial]_).
@@ -130,6 +139,10 @@ class Shuffle(Intervention):
         return Display.of_shuffle(top, self.share)
 
 
+@method(
+    "protocol", "harvest", title="Several rankers", order=17, public=False,
+    note="several production rankers share the traffic",
+)  # fmt: skip
 @dataclass(frozen=True)
 class Harvest(Intervention):
     """Several production rankers share the traffic ([agarwal2019estimating]_).

@@ -8,6 +8,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt.bias.given import EyeTracking, PowerLaw
+from untilt.catalog import method
 from untilt.errors import DepthError, OptionError
 from untilt.simulation.behaviour import Behaviour, DwellTimes, Stopping
 from untilt.simulation.protocols.base import (
@@ -20,6 +21,10 @@ from untilt.simulation.protocols.base import (
 )
 
 
+@method(
+    "protocol", "prs", title="Power-law examination", order=10, public=False,
+    note="examination (1/k)^eta, click noise, one production ranker",
+)  # fmt: skip
 @dataclass(frozen=True)
 class PRS(Protocol):
     r"""Binary relevance, a power law and click noise ([wang2020prs]_ section 5.2).
@@ -59,6 +64,10 @@ class PRS(Protocol):
         )
 
 
+@method(
+    "protocol", "dla", title="Eye-tracking examination", order=11, public=False,
+    note="examination by eye tracking and graded relevance",
+)  # fmt: skip
 @dataclass(frozen=True)
 class DLA(Protocol):
     r"""Graded relevance and the eye-tracking curve ([ai2018dla]_, [hu2019unbiased]_ 5.1.1).
@@ -90,6 +99,10 @@ class DLA(Protocol):
         )
 
 
+@method(
+    "protocol", "trust", title="Trust bias", order=13, public=False,
+    note="readers click on what is not relevant more often near the top",
+)  # fmt: skip
 @dataclass(frozen=True)
 class Trust(Protocol):
     r"""Users trust the top: click noise by position ([agarwal2019trust]_, [vardasbi2020affine]_).
@@ -152,6 +165,10 @@ def _by_position(given: Sequence[float] | None, formula: FloatArray, what: str) 
 # The cascade: readers go from the top down and stop.
 
 
+@method(
+    "protocol", "cascade", title="Cascade", order=12, public=False,
+    note="readers go down the list and stop after a click",
+)  # fmt: skip
 @dataclass(frozen=True)
 class Cascade(Protocol):
     r"""A reader from the top down ([hu2019unbiased]_ 5.2.2, after [chapelle2009dbn]_).
@@ -194,6 +211,10 @@ class Cascade(Protocol):
 # Dwell time: feedback that is a number, not a click.
 
 
+@method(
+    "protocol", "dwell", title="Dwell time", order=14, public=False,
+    note="clicks with the time spent on the document",
+)  # fmt: skip
 @dataclass(frozen=True)
 class Dwell(Protocol):
     r"""Dwell time d = c delta_k omega, where c is the click of `DLA` ([ren2021pairwise]_).
