@@ -1,6 +1,7 @@
 """Fixtures for all tests."""
 
 import os
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 # Before OpenMP is loaded: its threads should sleep while they wait, not take turns with the other
 # worker's on the same cores (five times the CPU time of the work itself on a busy machine).
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from untilt.data.clicklog import ClickLog
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,3 +28,77 @@ def data_dir() -> Path:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+def build_log(sessions, *, n_queries=None, **more):
+    """A log from (query, documents from the top down, clicked documents, count, ranker).
+
+    Documents are numbers within their query; None leaves a position empty.
+    """
+    sessions = [(*session, *(1, "base")[len(session) - 3 :]) for session in sessions]
+    n_queries = n_queries or 1 + max(q for q, *_ in sessions)
+    keys = sorted({(q, d) for q, docs, *_ in sessions for d in docs if d is not None})
+    index = {key: i for i, key in enumerate(keys)}
+    names = sorted({r for *_, r in sessions})
+    rows = [
+        [(index[q, d], k, float(d in c)) for k, d in enumerate(docs, 1) if d is not None]
+        for q, docs, c, *_ in sessions
+    ]
+    flat = np.array([row for listed in rows for row in listed])
+    return ClickLog(
+        query_id=np.arange(n_queries),
+        doc_id=np.array([d for _, d in keys]),
+        doc_query=np.array([q for q, _ in keys]),
+        indptr=np.concatenate([[0], np.cumsum([len(listed) for listed in rows])]),
+        query=np.array([q for q, *_ in sessions]),
+        document=flat[:, 0].astype(int),
+        position=flat[:, 1].astype(int),
+        label=flat[:, 2],
+        count=np.array([n for _, _, _, n, _ in sessions]),
+        ranker=np.array([names.index(r) for *_, r in sessions]),
+        ranker_names=tuple(names),
+        **more,
+    )
+
+
+def random_sessions(rng, *, n_sessions=400, n_queries=6, n_documents=5, depth=4, ranker=None):
+    """Sessions of queries with random relevance, lists in random order, theta_k = 1/k."""
+    relevance = rng.uniform(0.2, 0.9, size=(n_queries, n_documents))
+    made = []
+    for _ in range(n_sessions):
+        q = int(rng.integers(n_queries))
+        docs = rng.permutation(n_documents)[:depth].tolist()
+        clicked = [d for k, d in enumerate(docs, 1) if rng.random() < relevance[q, d] / k]
+        made.append((q, docs, clicked, int(rng.integers(1, 4)), ranker or "shuffle"))
+    return made
+
+
+def plain_cells(log):
+    """{(query, document): {position: [impressions, clicks]}}, row by row."""
+    cells = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
+    for i in range(log.n_lists):
+        for row in range(log.indptr[i], log.indptr[i + 1]):
+            cell = cells[int(log.query[i]), int(log.document[row])][int(log.position[row])]
+            cell[0] += float(log.sessions[i])
+            cell[1] += float(log.sessions[i] * log.label[row])
+    return cells
+
+
+@pytest.fixture
+def make_log():
+    return build_log
+
+
+@pytest.fixture
+def shuffled_log(rng):
+    return build_log(random_sessions(rng))
+
+
+@pytest.fixture
+def make_sessions():
+    return random_sessions
+
+
+@pytest.fixture
+def cells_by_hand():
+    return plain_cells

@@ -16,7 +16,6 @@ from untilt.bias.em.boosted import CrossFittedTrees, TreeOptions, fold_of_docume
 from untilt.bias.em.documents import (
     FLOOR,
     _position_based_step,
-    documents_where,
     position_based_em,
     several_positions,
 )
@@ -151,7 +150,7 @@ def test_documents_at_one_position_and_never_clicked_ones_say_nothing(rng):
     clicks = np.add.reduceat(cells.clicks, cells.indptr[:-1])
     assert len(kept.document) == np.sum((np.diff(cells.indptr) > 1) & (clicks > 0))
     assert np.all(np.diff(kept.indptr) > 1)
-    none = documents_where(cells, np.zeros(len(cells.document), dtype=bool))
+    none = cells.where(np.zeros(len(cells.document), dtype=bool))
     assert none.n_cells == 0
     assert none.indptr.tolist() == [0]
 

@@ -12,8 +12,6 @@ from untilt.bias.em.strata import (
     StratifiedFit,
     doubt_of_strata,
     lines_of_strata,
-    mean_position,
-    pooled,
     predicted_position,
     strata_of,
     widened,
@@ -103,20 +101,6 @@ def test_strata_grow_finer_with_the_documents(rng):
     assert strata_of(*noise, trust=False, position_classes=4).max() + 1 == 5 * 20
 
 
-def test_pooling_adds_up(rng):
-    position = rng.integers(1, 5, size=60)
-    cells = single_cells(position, rng.integers(0, 100, size=60))
-    number = rng.integers(3, size=60)
-    together = pooled(cells, number)
-    for k in range(1, 5):
-        for stratum in range(3):
-            own = (position == k) & (number == stratum)
-            at = slice(*together.indptr[stratum : stratum + 2])
-            cell = np.flatnonzero(together.position[at] == k)
-            assert together.clicks[at][cell].sum() == pytest.approx(cells.clicks[own].sum())
-            assert together.impressions[at][cell].sum() == 100 * own.sum()
-
-
 def test_features_that_tell_the_position_itself_are_refused():
     position = np.tile([1, 2, 3, 4], 100)
     cells = single_cells(position, np.full(400, 20))
@@ -159,19 +143,6 @@ def test_missing_features_count_as_the_mean(rng):
         cells, features, np.arange(400) % 5, TreeOptions(n_threads=1, min_data_in_leaf=5)
     )
     assert np.all(np.isfinite(found))
-
-
-def test_mean_position_weighs_impressions():
-    cells = PositionCounts(
-        indptr=frozen(np.array([0, 2])),
-        query=frozen(np.array([0])),
-        document=frozen(np.array([0])),
-        position=frozen(np.array([1, 4], dtype=np.int32)),
-        impressions=frozen(np.array([30.0, 10.0])),
-        clicks=frozen(np.zeros(2)),
-        depth=4,
-    )
-    assert mean_position(cells) == pytest.approx([(30 * 1 + 10 * 4) / 40])
 
 
 # ---- errors

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import position_counts
+from untilt.data.counts import counts_from_rows, position_counts
 
 
 def as_dict(cells):
@@ -83,3 +83,77 @@ def test_sums_by_position(shuffled_log):
     cells, rates = position_counts(shuffled_log), shuffled_log.ctr_by_position()
     assert cells.by_position(cells.impressions) == pytest.approx(rates.impressions)
     assert cells.by_position(cells.clicks) == pytest.approx(rates.clicks)
+
+
+@pytest.fixture
+def two_documents():
+    """Document 0 at positions 1 and 3, document 2 at position 3; document 1 was not shown."""
+    return counts_from_rows(
+        np.array([0, 0, 0, 2]),
+        np.array([1, 3, 3, 3]),
+        np.array([30, 5, 5, 7]),
+        np.array([0.5, 1, 0, 1]),
+        n_documents=3,
+        depth=3,
+    )
+
+
+def test_rows_become_cells(two_documents):
+    assert two_documents.document.tolist() == [0, 2]
+    assert two_documents.document_index.tolist() == [0, 0, 1]
+    assert two_documents.position_index.tolist() == [0, 2, 2]
+    assert two_documents.impressions.tolist() == [30, 10, 7]
+    assert two_documents.clicks.tolist() == [15, 5, 7]
+
+
+def test_documents_without_rows_may_stay():
+    rows = np.array([0, 2]), np.array([1, 1]), np.array([2.0, 3.0]), np.array([1.0, 0.0])
+    counts = counts_from_rows(*rows, n_documents=4, depth=1, keep_unshown=True)
+    assert counts.n_documents == 4
+    assert counts.n_cells == 2
+    assert counts.by_document(counts.impressions).tolist() == [2, 0, 3, 0]
+
+
+def test_mean_position_weighs_impressions(two_documents):
+    assert two_documents.mean_position == pytest.approx([(30 * 1 + 10 * 3) / 40, 3])
+
+
+def test_corrected_sums_give_back_the_relevance(two_documents):
+    alpha, beta = np.array([0.8, 0.5, 0.2]), np.array([0.1, 0.05, 0.02])
+    clicks, exposure = two_documents.corrected_sums(alpha, beta)
+    assert clicks == pytest.approx([15 - 30 * 0.1 + 5 - 10 * 0.02, 7 - 7 * 0.02])
+    assert exposure == pytest.approx([30 * 0.8 + 10 * 0.2, 7 * 0.2])
+
+
+def test_subsets_of_documents_and_positions(two_documents):
+    second = two_documents.where(np.array([False, True]))
+    assert second.document.tolist() == [2]
+    assert second.clicks.tolist() == [7]
+    deep = two_documents.at_positions(np.array([False, True, True]))
+    assert deep.depth == 2
+    assert deep.position.tolist() == [2, 2]
+    assert deep.impressions.tolist() == [10, 7]
+    top = two_documents.at_positions(np.array([True, False, False]))
+    assert top.indptr.tolist() == [0, 1, 1]
+
+
+def test_documents_drawn_again(two_documents):
+    drawn = two_documents.repeated(np.array([3, 0]))
+    assert drawn.document.tolist() == [0]
+    assert drawn.impressions.tolist() == [90, 30]
+    assert drawn.clicks.tolist() == [45, 15]
+
+
+def test_groups_add_up(shuffled_log, rng):
+    cells = position_counts(shuffled_log)
+    group = rng.integers(3, size=cells.n_documents)
+    together = cells.grouped(group)
+    assert together.n_documents == 3
+    for values in ("impressions", "clicks"):
+        table = np.zeros((3, cells.depth))
+        np.add.at(
+            table, (group[cells.document_index], cells.position_index), getattr(cells, values)
+        )
+        sums = np.zeros((3, cells.depth))
+        sums[together.document_index, together.position_index] = getattr(together, values)
+        assert sums == pytest.approx(table)

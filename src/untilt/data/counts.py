@@ -6,22 +6,24 @@ sum is a sufficient statistic. Ten million sessions become as many cells as ther
 """
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray, handed_over
+from untilt._core import ragged
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
 from untilt.data.clicklog import ClickLog
 
 
 @dataclass(frozen=True, eq=False)
 class PositionCounts:
-    """Shown documents, sorted by query, each with one cell per position where it was shown.
+    """Documents, sorted by query, each with one cell per position where it was shown.
 
     Parameters
     ----------
-    indptr : (shown documents + 1,) document i owns cells indptr[i]:indptr[i + 1]
-    query, document : (shown documents,) indices into the log's tables
+    indptr : (documents + 1,) document i owns cells indptr[i]:indptr[i + 1]
+    query, document : (documents,) indices into the log's tables
     position : (cells,) 1-based, rising within a document
     impressions : (cells,) sessions that showed the document there
     clicks : (cells,) sum of the label over them
@@ -42,45 +44,161 @@ class PositionCounts:
         return len(self.position)
 
     @property
+    def n_documents(self) -> int:
+        """Number of documents, those without cells included."""
+        return len(self.indptr) - 1
+
+    @property
+    def document_index(self) -> IntArray:
+        """(cells,) index into `document` of the one that owns each cell."""
+        return ragged.list_of_row(self.indptr)
+
+    @property
+    def position_index(self) -> IntArray:
+        """(cells,) position - 1."""
+        return self.position - 1
+
+    @property
     def rate(self) -> FloatArray:
         """(cells,) clicks per impression."""
         return self.clicks / self.impressions
 
+    @property
+    def mean_position(self) -> FloatArray:
+        """(documents,) mean over the impressions of each; every document must have been shown."""
+        n = self.impressions
+        return self.by_document(n * self.position) / self.by_document(n)
+
     def by_position(self, values: FloatArray) -> FloatArray:
         """(K,) sum of values (one per cell) at each position."""
-        return np.bincount(self.position - 1, weights=values, minlength=self.depth)
+        return np.bincount(self.position_index, weights=values, minlength=self.depth)
+
+    def by_document(self, values: FloatArray) -> FloatArray:
+        """(documents,) sum of values (one per cell) over each document; 0 without cells."""
+        return ragged.sums_by_list(self.indptr, np.asarray(values, dtype=float))
+
+    def corrected_sums(self, alpha: FloatArray, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(documents,) corrected clicks and exposure, for curves of at least `depth` positions.
+
+            sum_k (c_k - n_k beta_k),   sum_k n_k alpha_k
+
+        with E[click at k] = alpha_k gamma + beta_k. Their ratio is unbiased for the relevance gamma
+        of a document ([vardasbi2020affine]_); without trust bias it is clicks per examination.
+        """
+        k, n = self.position_index, self.impressions
+        return self.by_document(self.clicks - n * beta[k]), self.by_document(n * alpha[k])
+
+    def where(self, keep: BoolArray) -> Self:
+        """Only the documents where `keep` (documents,) is true."""
+        cells = np.repeat(keep, ragged.lengths(self.indptr))
+        return replace(
+            self,
+            indptr=handed_over(ragged.indptr_of(ragged.lengths(self.indptr)[keep])),
+            **{name: handed_over(getattr(self, name)[keep]) for name in ("query", "document")},
+            **{name: handed_over(getattr(self, name)[cells]) for name in _CELLS},
+        )
+
+    def at_positions(self, keep: BoolArray) -> Self:
+        """Only the positions where `keep` (K,) is true, numbered anew from 1.
+
+        Documents that were shown nowhere else stay, without cells.
+        """
+        cells = keep[self.position_index]
+        number = np.cumsum(keep).astype(self.position.dtype)
+        return replace(
+            self,
+            indptr=handed_over(ragged.keep_rows(self.indptr, cells)),
+            position=handed_over(number[self.position_index[cells]]),
+            impressions=handed_over(self.impressions[cells]),
+            clicks=handed_over(self.clicks[cells]),
+            depth=int(keep.sum()),
+        )
+
+    def repeated(self, times: IntArray) -> Self:
+        """Each document as often as `times` (documents,) says; those with 0 are left out."""
+        kept = self.where(times > 0)
+        factor = np.repeat(times[times > 0], ragged.lengths(kept.indptr)).astype(float)
+        return replace(
+            kept,
+            impressions=handed_over(kept.impressions * factor),
+            clicks=handed_over(kept.clicks * factor),
+        )
+
+    def grouped(self, group: IntArray) -> Self:
+        """The sums over groups of documents, each as if it were one document.
+
+        `group` (documents,) holds 0..groups - 1; `query` and `document` become the group's number.
+        """
+        n_groups = int(group.max()) + 1
+        cell = group[self.document_index] * self.depth + self.position_index
+        impressions, clicks = (
+            np.bincount(cell, values, n_groups * self.depth)
+            for values in (self.impressions, self.clicks)
+        )
+        used = np.flatnonzero(impressions)
+        number = handed_over(np.arange(n_groups))
+        return replace(
+            self,
+            indptr=handed_over(
+                ragged.indptr_of(np.bincount(used // self.depth, minlength=n_groups))
+            ),
+            query=number,
+            document=number,
+            position=handed_over((used % self.depth + 1).astype(np.int32)),
+            impressions=handed_over(impressions[used]),
+            clicks=handed_over(clicks[used]),
+        )
 
 
-def position_counts(log: ClickLog) -> PositionCounts:
-    """The cells of a log. Counted lists give the same cells as repeated sessions."""
+_CELLS = ("position", "impressions", "clicks")
+
+
+def position_counts(
+    log: ClickLog, *, position: IntArray | None = None, depth: int | None = None
+) -> PositionCounts:
+    """The counts of a log's shown documents. Counted lists give the same as repeated sessions.
+
+    `position` (rows,) takes the place of the log's own positions, with `depth` their number: for
+    models whose examination depends on more than the position.
+    """
     by_query = np.argsort(log.doc_query, kind="stable")
-    place = np.empty(log.n_documents, dtype=np.int64)
-    place[by_query] = np.arange(log.n_documents)
-    found = counts_from_rows(
-        place[log.document], log.position, log.row_count, log.label, log.n_documents, log.depth
+    rank = np.empty(log.n_documents, dtype=np.int64)
+    rank[by_query] = np.arange(log.n_documents)
+    counts = counts_from_rows(
+        rank[log.document],
+        log.position if position is None else position,
+        log.row_count,
+        log.label,
+        log.n_documents,
+        log.depth if depth is None else depth,
     )
-    document = by_query[found.document]
+    document = by_query[counts.document]
     return replace(
-        found, query=handed_over(log.doc_query[document]), document=handed_over(document)
+        counts, query=handed_over(log.doc_query[document]), document=handed_over(document)
     )
 
 
 def counts_from_rows(
     document: IntArray,
     position: IntArray,
-    count: IntArray,
+    count: IntArray | FloatArray,
     label: FloatArray,
     n_documents: int,
     depth: int,
+    *,
+    keep_unshown: bool = False,
 ) -> PositionCounts:
-    """The cells of rows: document 0..n_documents - 1, all of one query 0."""
+    """The counts of rows: document 0..n_documents - 1, all of one query 0.
+
+    `count` may hold any weights. With `keep_unshown` documents without rows stay, without cells.
+    """
     order, start = _rows_by_document(document, n_documents)
     n_cells, cell_position, impressions, clicks = _fill(order, start, position, count, label, depth)
-    shown = np.flatnonzero(n_cells)
+    kept = np.arange(n_documents) if keep_unshown else np.flatnonzero(n_cells)
     return PositionCounts(
-        indptr=handed_over(np.concatenate([[0], np.cumsum(n_cells[shown])])),
-        query=handed_over(np.zeros(len(shown), dtype=np.int32)),
-        document=handed_over(shown),
+        indptr=handed_over(ragged.indptr_of(n_cells[kept])),
+        query=handed_over(np.zeros(len(kept), dtype=np.int32)),
+        document=handed_over(kept),
         position=handed_over(cell_position),
         impressions=handed_over(impressions),
         clicks=handed_over(clicks),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray, handed_over
+from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.em import EMResult, run_em
 from untilt.data.counts import PositionCounts
 
@@ -35,23 +35,8 @@ def several_positions(cells: PositionCounts, *, clicked: bool) -> PositionCounts
     """
     keep = np.diff(cells.indptr) > 1
     if clicked:
-        keep &= np.add.reduceat(cells.clicks, cells.indptr[:-1]) > 0
-    return documents_where(cells, keep)
-
-
-def documents_where(cells: PositionCounts, keep: FloatArray) -> PositionCounts:
-    """Only these shown documents."""
-    lengths = np.diff(cells.indptr)
-    rows = np.repeat(keep, lengths)
-    return PositionCounts(
-        indptr=handed_over(np.concatenate([[0], np.cumsum(lengths[keep])])),
-        query=handed_over(cells.query[keep]),
-        document=handed_over(cells.document[keep]),
-        position=handed_over(cells.position[rows]),
-        impressions=handed_over(cells.impressions[rows]),
-        clicks=handed_over(cells.clicks[rows]),
-        depth=cells.depth,
-    )
+        keep &= cells.by_document(cells.clicks) > 0
+    return cells.where(keep)
 
 
 def position_based_em(
@@ -95,10 +80,8 @@ def start_theta(cells: PositionCounts) -> FloatArray:
 
 def start_gamma(cells: PositionCounts, theta: FloatArray) -> FloatArray:
     """Clicks over what theta alone would have brought."""
-    begin = cells.indptr[:-1]
-    clicks = np.add.reduceat(cells.clicks, begin)
-    expected = np.add.reduceat(cells.impressions * theta[cells.position - 1], begin)
-    return np.clip(clicks / expected, 0.01, 0.95)
+    clicks, examined = cells.corrected_sums(theta, np.zeros(cells.depth))
+    return np.clip(clicks / examined, 0.01, 0.95)
 
 
 @nb.njit(cache=True)

@@ -1,7 +1,6 @@
 """What the two EM estimators share: where relevance comes from, and errors by resampling."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +9,6 @@ from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights
 from untilt.bias.em.boosted import TreeOptions, boosted_em
-from untilt.bias.em.documents import documents_where
 from untilt.bias.em.strata import Learned, StratifiedFit, stratified
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.harvesting.pairs import Doubt
@@ -111,8 +109,7 @@ class EMEstimator(BiasEstimator):
         queries, query = np.unique(cells.query, return_inverse=True)
         draws = bootstrap_weights(len(queries), self.n_bootstrap, self.seed)
         curves = [
-            curve(_weighted(cells, weights[query]))
-            for weights in track(draws, "resampling queries")
+            curve(cells.repeated(weights[query])) for weights in track(draws, "resampling queries")
         ]
         covariance = np.cov(np.array(curves), rowvar=False)
         rule = f"errors from {self.n_bootstrap} resamples of {len(queries):,} queries"
@@ -159,14 +156,3 @@ def require_clicks_joined(graph: PositionGraph, method: str) -> None:
             f"sessions; or ask for fewer positions: log.top({lost[0] - 1}); or learn relevance "
             f"from features: {method}(relevance='features')."
         )
-
-
-def _weighted(cells: PositionCounts, weight: FloatArray) -> PositionCounts:
-    """Each document as often as its query was drawn; those not drawn go."""
-    drawn = documents_where(cells, weight > 0)
-    factor = np.repeat(weight[weight > 0], np.diff(drawn.indptr)).astype(float)
-    return replace(
-        drawn,
-        impressions=handed_over(drawn.impressions * factor),
-        clicks=handed_over(drawn.clicks * factor),
-    )

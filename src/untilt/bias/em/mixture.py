@@ -109,16 +109,14 @@ def start_values(cells: PositionCounts) -> FloatArray:
     with the fewest. Twice as many changed no curve by more than 1%. Away from 0 and 1, where EM
     would hold them.
     """
-    shown = np.add.reduceat(cells.impressions, cells.indptr[:-1])
+    shown = cells.by_document(cells.impressions)
     wanted = 1 + np.ceil(np.sqrt(np.quantile(shown, 0.9)))
     return np.linspace(0.01, 0.99, int(np.clip(wanted, *N_VALUES)))
 
 
 def groups_by_position(cells: PositionCounts) -> IntArray:
     """(documents,) group by mean position: equally many documents each, at least 100."""
-    begin = cells.indptr[:-1]
-    shown = np.add.reduceat(cells.impressions, begin)
-    mean = np.add.reduceat(cells.impressions * cells.position, begin) / shown
+    mean = cells.mean_position
     n_groups = int(np.clip(len(mean) // DOCUMENTS_PER_GROUP, 1, MOST_GROUPS))
     limits = np.quantile(mean, np.arange(1, n_groups) / n_groups)
     # Limits may coincide where many documents have one mean: groups without any are dropped.

@@ -41,20 +41,13 @@ def predicted_position(
     cells: PositionCounts, features: FloatArray, fold: IntArray, options: TreeOptions
 ) -> FloatArray:
     """(documents,) predicted mean position, by models that have not seen the document's fold."""
-    mean = mean_position(cells)
+    mean = cells.mean_position
     straight = _by_least_squares(features, mean, fold)
     rest = mean - straight
     trees = _by_trees(features, rest, fold, options)
     # Where there is nothing left to learn, trees are noise: as much of them as held-out folds like.
     share = np.dot(trees, rest) / max(float(np.dot(trees, trees)), 1e-300)
     return straight + np.clip(share, 0, 1) * trees
-
-
-def mean_position(cells: PositionCounts) -> FloatArray:
-    """(documents,) mean over the impressions of each."""
-    begin = cells.indptr[:-1]
-    shown = np.add.reduceat(cells.impressions, begin)
-    return np.add.reduceat(cells.impressions * cells.position, begin) / shown
 
 
 def _by_least_squares(features: FloatArray, target: FloatArray, fold: IntArray) -> FloatArray:
@@ -184,32 +177,13 @@ def strata_of(
 
 def lines_of_strata(cells: PositionCounts, number: IntArray, *, trust: bool) -> Lines:
     """The curves of maximum likelihood where each stratum has one relevance."""
-    together = pooled(cells, number)
+    together = cells.grouped(number)
     _require_mixed(together)
     if trust:
         plus, minus, gamma = class_em(together)
         return Lines(plus - minus, minus, handed_over(gamma[number]))
     theta, gamma = position_based_em(together, tolerance=1e-6, max_steps=20_000).state
     return Lines(theta, np.zeros(cells.depth), handed_over(gamma[number]))
-
-
-def pooled(cells: PositionCounts, number: IntArray) -> PositionCounts:
-    """The cells of each stratum as if it were one document."""
-    n_strata, depth = int(number.max()) + 1, cells.depth
-    key = np.repeat(number, np.diff(cells.indptr)) * depth + cells.position - 1
-    impressions = np.bincount(key, cells.impressions, n_strata * depth)
-    clicks = np.bincount(key, cells.clicks, n_strata * depth)
-    used = np.flatnonzero(impressions)
-    per_stratum = np.bincount(used // depth, minlength=n_strata)
-    return PositionCounts(
-        indptr=handed_over(np.concatenate([[0], np.cumsum(per_stratum)])),
-        query=handed_over(np.arange(n_strata)),
-        document=handed_over(np.arange(n_strata)),
-        position=handed_over((used % depth + 1).astype(np.int32)),
-        impressions=handed_over(impressions[used]),
-        clicks=handed_over(clicks[used]),
-        depth=depth,
-    )
 
 
 def _class_of(score: FloatArray, n_classes: int) -> IntArray:
@@ -249,7 +223,7 @@ def doubt_of_strata(
     """(m, m) covariance of m numbers that follow from the curves; see `doubt_of_lines`."""
     gamma = np.empty(int(fit.number.max()) + 1)
     gamma[fit.number] = fit.lines.gamma
-    together, lines = pooled(cells, fit.number), Lines(fit.lines.alpha, fit.lines.beta, gamma)
+    together, lines = cells.grouped(fit.number), Lines(fit.lines.alpha, fit.lines.beta, gamma)
     J, _ = information(together, lines, np.zeros(len(gamma), dtype=np.int64))
     inverse = inverse_information(J[np.ix_(free, free)])
     to_numbers = np.zeros(jacobian.T.shape)
@@ -285,7 +259,7 @@ def _influence_of_a_click(
 ) -> FloatArray:
     """(strata, K, m) what a unit of score of a stratum at k adds to the numbers."""
     depth, alpha, gamma = together.depth, lines.alpha, lines.gamma
-    owner, k = np.repeat(together.document, np.diff(together.indptr)), together.position - 1
+    owner, k = together.document_index, together.position_index
     p = np.clip(alpha[k] * gamma[owner] + lines.beta[k], EDGE, 1 - EDGE)
     w = together.impressions / (p * (1 - p))
     taken = np.zeros((len(gamma), 2 * depth))
