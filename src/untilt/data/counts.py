@@ -90,12 +90,16 @@ class PositionCounts:
 
     def where(self, keep: BoolArray) -> Self:
         """Only the documents where `keep` (documents,) is true."""
-        cells = np.repeat(keep, ragged.lengths(self.indptr))
+        lengths = ragged.lengths(self.indptr)
+        cells = np.repeat(keep, lengths)
         return replace(
             self,
-            indptr=handed_over(ragged.indptr_of(ragged.lengths(self.indptr)[keep])),
-            **{name: handed_over(getattr(self, name)[keep]) for name in ("query", "document")},
-            **{name: handed_over(getattr(self, name)[cells]) for name in _CELLS},
+            indptr=handed_over(ragged.indptr_of(lengths[keep])),
+            query=handed_over(self.query[keep]),
+            document=handed_over(self.document[keep]),
+            position=handed_over(self.position[cells]),
+            impressions=handed_over(self.impressions[cells]),
+            clicks=handed_over(self.clicks[cells]),
         )
 
     def at_positions(self, keep: BoolArray) -> Self:
@@ -148,9 +152,6 @@ class PositionCounts:
             impressions=handed_over(impressions[used]),
             clicks=handed_over(clicks[used]),
         )
-
-
-_CELLS = ("position", "impressions", "clicks")
 
 
 def position_counts(
