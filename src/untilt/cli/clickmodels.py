@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,10 +21,11 @@ from untilt.cli.arguments import (
 )
 from untilt.cli.console import Output, speaking
 from untilt.errors import check_choice
+from untilt.facts import codes
 
 if TYPE_CHECKING:
-    from untilt.clickmodels.compare import Advice, ModelComparison, ModelQuality
-    from untilt.clickmodels.quality import ByPosition, Measured
+    from untilt.clickmodels.compare import ModelComparison, ModelQuality
+    from untilt.clickmodels.quality import Measured
     from untilt.data.clicklog import ClickLog
 
 
@@ -92,7 +93,17 @@ def clickmodels(
         check_share("--train", train)
         check_plots(plot)
         _check_models(model)
-        read = _read(out, log, split, column, label, on_bad)
+        read = read_click_log(
+            out,
+            log,
+            documents=None,
+            columns=column,
+            label=label,
+            features=None,
+            missing=None,
+            on_bad=on_bad,
+            collapse=split is SplitBy.SESSION,  # merged sessions have no time
+        )
         comparison = _compare(
             out, read, model, train, split, by=intervals.value, n_draws=draws, seed=seed
         )
@@ -107,27 +118,6 @@ def _check_models(names: list[str] | None) -> None:
     known = tuple(model.name for model in ALL_CLICK_MODELS)
     for name in names or ():
         check_choice("--model", name, known)
-
-
-def _read(
-    out: Output,
-    path: Path,
-    split: SplitBy,
-    columns: list[str] | None,
-    label: str,
-    on_bad: OnBad,
-) -> "ClickLog":
-    return read_click_log(
-        out,
-        path,
-        documents=None,
-        columns=columns,
-        label=label,
-        features=None,
-        missing=None,
-        on_bad=on_bad,
-        collapse=split is SplitBy.SESSION,  # merged sessions have no time
-    )
 
 
 def _compare(
@@ -164,33 +154,35 @@ def _report(out: Output, comparison: "ModelComparison") -> None:
         intervals={"level": comparison.level, "by": comparison.unit, "n": comparison.n_units},
         left_out=comparison.left_out,
         best=comparison.best.name,
-        advice=None if advice is None else _advice_record(advice),
+        advice=None
+        if advice is None
+        else {
+            "pbm_is_enough": advice.enough,
+            "share_of_excess_perplexity": advice.share,
+            "sentences": advice.sentences,
+            "codes": codes(advice.sentences),
+        },
     )
     out.heading(f"held-out sessions, best first ({comparison.level:.0%} intervals)")
     out.table(
-        ("model", "log-likelihood", "perplexity", "conditional", "minus pbm"), _rows(comparison)
+        ("model", "log-likelihood", "perplexity", "conditional", "minus pbm"),
+        [_row(entry) for entry in comparison.ranked],
     )
-    notes = [] if advice is None else list(advice.sentences)
-    notes += [_ruled_out(entry) for entry in comparison if entry.ruled_out > 0]
-    notes += [f"{name.upper()} was left out: {why}" for name, why in comparison.left_out.items()]
+    notes = [
+        *(() if advice is None else advice.sentences),
+        *comparison.ruled_out,
+        *comparison.left_out.values(),
+    ]
     if notes:
         out.heading("what this means")
         out.points(notes)
 
 
-def _rows(comparison: "ModelComparison") -> list[tuple[str, ...]]:
+def _row(entry: "ModelQuality") -> tuple[str, ...]:
     """The value, and half the width of its interval: whole intervals do not fit a terminal."""
-    ranked = sorted(comparison, key=lambda entry: -entry.log_likelihood.value)
-    return [
-        (
-            entry.name,
-            _short(entry.log_likelihood),
-            _short(entry.perplexity),
-            _short(entry.conditional_perplexity),
-            "" if entry.gain is None else _short(entry.gain, sign="+"),
-        )
-        for entry in ranked
-    ]
+    figures = (entry.log_likelihood, entry.perplexity, entry.conditional_perplexity)
+    gain = "" if entry.gain is None else _short(entry.gain, sign="+")
+    return entry.name, *map(_short, figures), gain
 
 
 def _short(figure: "Measured", *, sign: str = "") -> str:
@@ -198,45 +190,26 @@ def _short(figure: "Measured", *, sign: str = "") -> str:
     return f"{figure.value:{sign}.3f} ± {half:.3f}"
 
 
-def _ruled_out(entry: "ModelQuality") -> str:
-    return (
-        f"{entry.name.upper()} took {entry.ruled_out:.2%} of what happened for impossible; its "
-        "likelihood and conditional perplexity tell how low the floor is, not how good it is."
-    )
-
-
-def _entry_record(entry: "ModelQuality") -> dict[str, Any]:
+def _entry_record(entry: "ModelQuality") -> dict[str, object]:
+    figures = {
+        "log_likelihood": entry.log_likelihood,
+        "perplexity": entry.perplexity,
+        "conditional_perplexity": entry.conditional_perplexity,
+        "gain_over_pbm": entry.gain,
+    }
     return {
-        "log_likelihood": _measured_record(entry.log_likelihood),
-        "perplexity": _measured_record(entry.perplexity),
-        "conditional_perplexity": _measured_record(entry.conditional_perplexity),
-        "gain_over_pbm": None if entry.gain is None else _measured_record(entry.gain),
-        "perplexity_at": _curve_record(entry.perplexity_at),
-        "conditional_perplexity_at": _curve_record(entry.conditional_perplexity_at),
+        **{name: _measured_record(figure) for name, figure in figures.items()},
+        "perplexity_at": vars(entry.perplexity_at),
+        "conditional_perplexity_at": vars(entry.conditional_perplexity_at),
         "ruled_out": entry.ruled_out,
         "seconds": entry.seconds,
     }
 
 
-def _measured_record(figure: "Measured") -> dict[str, float]:
+def _measured_record(figure: "Measured | None") -> dict[str, float] | None:
+    if figure is None:
+        return None
     return {"value": figure.value, "low": figure.interval.low, "high": figure.interval.high}
-
-
-def _curve_record(curve: "ByPosition") -> dict[str, Any]:
-    return {
-        "position": curve.position,
-        "value": curve.value,
-        "low": curve.low,
-        "high": curve.high,
-    }
-
-
-def _advice_record(advice: "Advice") -> dict[str, Any]:
-    return {
-        "pbm_is_enough": advice.enough,
-        "share_of_excess_perplexity": advice.share,
-        "sentences": advice.sentences,
-    }
 
 
 def _draw(out: Output, comparison: "ModelComparison", path: Path) -> None:

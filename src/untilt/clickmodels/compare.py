@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -12,27 +11,16 @@ from sklearn.base import clone
 from untilt._core.arrays import FloatArray
 from untilt._core.progress import track
 from untilt._core.random import Seed
+from untilt.clickmodels import quality
 from untilt.clickmodels.base import ClickModel
-from untilt.clickmodels.quality import (
-    ByPosition,
-    Losses,
-    Measured,
-    Units,
-    by_position,
-    check_options,
-    draws,
-    losses,
-    mean_perplexity,
-    measured,
-    perplexities,
-    relevance_correlation,
-    units_of,
-)
+from untilt.clickmodels.quality import ByPosition, Measured
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.facts import Fact
 
 REFERENCE = "pbm"
+Models = str | Sequence[str | ClickModel] | Mapping[str, ClickModel]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,7 +69,7 @@ class ModelComparison:
     n_units: int
     n_sessions: int
     level: float
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, Fact] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> ModelQuality:
         for entry in self.entries:
@@ -104,20 +92,31 @@ class ModelComparison:
         """The highest held-out likelihood."""
         return max(self.entries, key=lambda entry: entry.log_likelihood.value)
 
-    def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Header and rows of the table, best model first."""
-        judged = any(entry.relevance_correlation is not None for entry in self.entries)
-        header = ("model", "log-likelihood", "perplexity", "conditional", f"minus {self.reference}")
-        ranked = sorted(self.entries, key=lambda entry: -entry.log_likelihood.value)
-        rows = [_row(entry, judged=judged) for entry in ranked]
-        return (*header, "relevance") if judged else header, rows
+    @property
+    def ranked(self) -> list[ModelQuality]:
+        """Best model first."""
+        return sorted(self.entries, key=lambda entry: -entry.log_likelihood.value)
+
+    @property
+    def ruled_out(self) -> tuple[Fact, ...]:
+        """The models that took something for impossible that happened."""
+        return tuple(
+            Fact("clickmodels.ruled-out", model=entry.name, share=entry.ruled_out)
+            for entry in self.entries
+            if entry.ruled_out > 0
+        )
 
     def __repr__(self) -> str:
-        header, rows = self.rows()
-        widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+        judged = any(entry.relevance_correlation is not None for entry in self.entries)
+        header = ("model", "log-likelihood", "perplexity", "conditional", f"minus {self.reference}")
+        rows = [
+            (*header, "relevance") if judged else header,
+            *(_row(entry, judged=judged) for entry in self.ranked),
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
-            for row in (header, *rows)
+            for row in rows
         ]
         return (
             f"ModelComparison on {self.n_sessions:,} held-out sessions, {self.level:.0%} intervals "
@@ -125,11 +124,22 @@ class ModelComparison:
         )
 
 
+def _row(entry: ModelQuality, *, judged: bool) -> tuple[str, ...]:
+    figures = [entry.log_likelihood, entry.perplexity, entry.conditional_perplexity]
+    more = [entry.relevance_correlation] if judged else []
+    return (
+        entry.name,
+        *map(repr, figures),
+        "" if entry.gain is None else f"{entry.gain:+}",
+        *("" if each is None else repr(each) for each in more),
+    )
+
+
 def compare_click_models(
     train: ClickLog,
     test: ClickLog,
     *,
-    models: Sequence[Any] | Mapping[str, Any] | None = None,
+    models: Models | None = None,
     judged: JudgedLists | None = None,
     reference: str = REFERENCE,
     by: str = "auto",
@@ -154,27 +164,36 @@ def compare_click_models(
     n_draws, level : of the bootstrap
     floor : probabilities are kept off 0 and 1 by so much, see `untilt.clickmodels.quality`
     """
-    check_options(n_draws, level, floor)
-    train, test = train.collapse(), _at_most(test.collapse(), train.depth)
+    quality.check_options(n_draws, level, floor)
+    train, test = train.collapse(), test.collapse()
+    if test.depth > train.depth:
+        test = test.top(train.depth)
     left_out = _left_out(train.n_lists + test.n_lists) if models is None else {}
+    units = quality.units_of(test, by)
+    fitted: dict[str, ClickModel] = {}
+    losses, seconds = {}, {}
     named = _named(models, left_out)
-    units = units_of(test, by)
-    fitted, found, seconds = {}, {}, {}
     for name, model in track(named.items(), "fitting click models", total=len(named)):
         start = time.perf_counter()
         fitted[name] = clone(model).fit(train)
         seconds[name] = time.perf_counter() - start
-        found[name] = losses(fitted[name], test, units, floor)
-    drawn = _Drawn.of(units, found, n_draws, seed)
+        losses[name] = quality.losses(fitted[name], test, units, floor)
+    drawn = _Draws.of(units, losses, n_draws, seed, level)
     entries = tuple(
         ModelQuality(
             name=name,
             model=model,
-            **drawn.figures(name, level),
-            gain=drawn.gain(name, reference, level),
-            conditional_difference_at=drawn.difference_at(name, reference, level),
-            ruled_out=found[name].ruled_out,
-            relevance_correlation=relevance_correlation(model, judged, n_draws, level, seed),
+            log_likelihood=drawn.measured(drawn.log_likelihoods[name]),
+            perplexity=drawn.measured(np.nanmean(drawn.marginal[name], axis=1)),
+            conditional_perplexity=drawn.measured(np.nanmean(drawn.conditional[name], axis=1)),
+            perplexity_at=drawn.by_position(drawn.marginal[name]),
+            conditional_perplexity_at=drawn.by_position(drawn.conditional[name]),
+            gain=drawn.gain(name, reference),
+            conditional_difference_at=drawn.difference_at(name, reference),
+            ruled_out=losses[name].ruled_out,
+            relevance_correlation=quality.relevance_correlation(
+                model, judged, n_draws, level, seed
+            ),
             seconds=seconds[name],
         )
         for name, model in fitted.items()
@@ -186,66 +205,63 @@ def compare_click_models(
 
 
 @dataclass(frozen=True, eq=False)
-class _Drawn:
-    """Sums of every draw: sessions (draws,), shown (draws, K), bits by model (draws, 2 K)."""
+class _Draws:
+    """Figures of every draw of the bootstrap; the first is the log itself.
 
-    sessions: FloatArray
-    shown: FloatArray
-    bits: Mapping[str, FloatArray]
+    log_likelihoods : by model, (draws,) per session, in nats
+    marginal, conditional : by model, (draws, K) perplexities
+    """
+
+    log_likelihoods: Mapping[str, FloatArray]
+    marginal: Mapping[str, FloatArray]
+    conditional: Mapping[str, FloatArray]
+    level: float
 
     @classmethod
-    def of(cls, units: Units, found: Mapping[str, Losses], n_draws: int, seed: Seed) -> "_Drawn":
-        depth = units.shown.shape[1]
+    def of(
+        cls,
+        units: quality.Units,
+        losses: Mapping[str, quality.Losses],
+        n_draws: int,
+        seed: Seed,
+        level: float,
+    ) -> "_Draws":
         parts = [units.sessions[:, None], units.shown]
-        for each in found.values():
+        for each in losses.values():
             parts += [each.marginal, each.conditional]
-        sums = draws(units, np.concatenate(parts, axis=1), n_draws, seed)
-        start = 1 + depth
-        bits = {
-            name: sums[:, start + 2 * depth * i : start + 2 * depth * (i + 1)]
-            for i, name in enumerate(found)
-        }
-        return cls(sums[:, 0], sums[:, 1:start], bits)
+        sums = quality.draws(units, np.concatenate(parts, axis=1), n_draws, seed)
+        ends = np.cumsum([part.shape[1] for part in parts])[:-1]
+        sessions, shown, *bits = np.split(sums, ends, axis=1)
+        marginal = dict(zip(losses, bits[::2], strict=True))
+        conditional = dict(zip(losses, bits[1::2], strict=True))
+        return cls(
+            {name: -np.log(2) * each.sum(axis=1) / sessions[:, 0]
+             for name, each in conditional.items()},
+            {name: quality.perplexities(each, shown) for name, each in marginal.items()},
+            {name: quality.perplexities(each, shown) for name, each in conditional.items()},
+            level,
+        )  # fmt: skip
 
-    def log_likelihood(self, name: str) -> FloatArray:
-        """(draws,) per session, in nats."""
-        conditional = self.bits[name][:, self.shown.shape[1] :]
-        return -np.log(2) * conditional.sum(axis=1) / self.sessions
+    def measured(self, values: FloatArray) -> Measured:
+        return quality.measured(values, self.level)
 
-    def conditional(self, name: str) -> FloatArray:
-        """(draws, K) conditional perplexity."""
-        return perplexities(self.bits[name][:, self.shown.shape[1] :], self.shown)
+    def by_position(self, values: FloatArray) -> ByPosition:
+        return quality.by_position(values, self.level)
 
-    def figures(self, name: str, level: float) -> dict[str, Any]:
-        marginal = perplexities(self.bits[name][:, : self.shown.shape[1]], self.shown)
-        conditional = self.conditional(name)
-        return {
-            "log_likelihood": measured(self.log_likelihood(name), level),
-            "perplexity": measured(mean_perplexity(marginal), level),
-            "conditional_perplexity": measured(mean_perplexity(conditional), level),
-            "perplexity_at": by_position(marginal, level),
-            "conditional_perplexity_at": by_position(conditional, level),
-        }
-
-    def gain(self, name: str, reference: str, level: float) -> Measured | None:
-        if reference not in self.bits or name == reference:
+    def gain(self, name: str, reference: str) -> Measured | None:
+        """Log-likelihood over that of the reference, both on the same draws."""
+        if reference not in self.log_likelihoods or name == reference:
             return None
-        return measured(self.log_likelihood(name) - self.log_likelihood(reference), level)
+        return self.measured(self.log_likelihoods[name] - self.log_likelihoods[reference])
 
-    def difference_at(self, name: str, reference: str, level: float) -> ByPosition | None:
-        if reference not in self.bits or name == reference:
+    def difference_at(self, name: str, reference: str) -> ByPosition | None:
+        """Conditional perplexity less that of the reference, likewise."""
+        if reference not in self.conditional or name == reference:
             return None
-        return by_position(self.conditional(name) - self.conditional(reference), level)
+        return self.by_position(self.conditional[name] - self.conditional[reference])
 
 
-def _at_most(test: ClickLog, depth: int) -> ClickLog:
-    """Positions that the models know."""
-    return test if test.depth <= depth else test.top(depth)
-
-
-def _named(
-    models: Sequence[Any] | Mapping[str, Any] | None, left_out: Mapping[str, str]
-) -> dict[str, ClickModel]:
+def _named(models: Models | None, left_out: Mapping[str, Fact]) -> dict[str, ClickModel]:
     from untilt.clickmodels import ALL_CLICK_MODELS
 
     known = {model.name: model for model in ALL_CLICK_MODELS}
@@ -255,7 +271,15 @@ def _named(
         return {str(name): model for name, model in models.items()}
     named: dict[str, ClickModel] = {}
     for given in [models] if isinstance(models, str) else models:
-        model = _model(given, known)
+        if isinstance(given, str):
+            check_choice("models", given, tuple(known))
+            model = known[given]()
+        elif isinstance(given, ClickModel):
+            model = given
+        else:
+            raise OptionError(
+                f"models must be names or click models such as UBM(). Got {given!r} instead."
+            )
         if model.name in named:
             raise OptionError(
                 f"models has {model.name!r} twice. Name them: models={{'first': ..., ...}}."
@@ -264,20 +288,17 @@ def _named(
     return named
 
 
-def _left_out(n_lists: int) -> dict[str, str]:
+def _left_out(n_lists: int) -> dict[str, Fact]:
     """The models that cannot be fitted here, or not in reasonable time, and why."""
     from untilt.clickmodels import ALL_CLICK_MODELS
 
-    found = {}
+    left_out = {}
     for model in ALL_CLICK_MODELS:
         if not all(_is_installed(package) for package in model.requires):
-            found[model.name] = "it needs JAX. Install it: pip install 'untilt[neural]'"
+            left_out[model.name] = Fact("clickmodels.not-installed", model=model.name)
         elif n_lists > model.quick_up_to:
-            found[model.name] = (
-                f"it would take many minutes on {n_lists:,} distinct lists. Ask for it by name to "
-                "fit it all the same"
-            )
-    return found
+            left_out[model.name] = Fact("clickmodels.too-slow", model=model.name, n_lists=n_lists)
+    return left_out
 
 
 def _is_installed(package: str) -> bool:
@@ -287,67 +308,17 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def _model(given: Any, known: Mapping[str, type[ClickModel]]) -> ClickModel:
-    if isinstance(given, str):
-        check_choice("models", given, tuple(known))
-        return known[given]()
-    if not isinstance(given, ClickModel):
-        raise OptionError(
-            f"models must be names or click models such as UBM(). Got {given!r} instead."
-        )
-    return given
-
-
-def _row(entry: ModelQuality, *, judged: bool) -> tuple[str, ...]:
-    figures = [
-        entry.name,
-        _text(entry.log_likelihood),
-        _text(entry.perplexity),
-        _text(entry.conditional_perplexity),
-        "" if entry.gain is None else _text(entry.gain, sign="+"),
-    ]
-    if judged:
-        found = entry.relevance_correlation
-        figures.append("" if found is None else _text(found))
-    return tuple(figures)
-
-
-def _text(figure: Measured, *, sign: str = "") -> str:
-    interval = figure.interval
-    return f"{figure.value:{sign}.4f} [{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
-
-
-# What the best click model means for the choice of a bias model.
-
 # Of PBM's perplexity above 1. Where readers are position-based, the best of eight models took at
 # most 0.1% of it by chance (40 logs of 2,000 to 50,000 sessions); where they stop or browse on,
 # 1% to 10%: docs/click-models.md, "Is PBM enough?", and clickmodels/test_advice_threshold.py.
 SMALL_GAIN = 0.01
 
+# What the best model says about a curve over positions, by the model's family.
 _MEANING = {
-    "browsing": (
-        "Whether people look at a position depends on where they clicked last. One curve over "
-        "positions is the average over that: UBM().fit(log).bias_ gives it. It serves rankers "
-        "as long as people click about as often as now."
-    ),
-    "chain": (
-        "People read from the top and stop, and what stands above decides who gets further. A "
-        "curve over positions is right only on average over lists like those logged: measure "
-        "it again after the ranking has changed, rather by swaps than from this log, and try the "
-        'ranker on simulate(protocol="cascade") before relying on it.'
-    ),
-    "network": (
-        "What people look at depends on the clicks and documents above in ways that a network "
-        "finds and UBM and DBN do not. A curve over positions is the average over that: "
-        "UBM().fit(log).bias_ gives one. It serves rankers as long as people click about as often "
-        "as now."
-    ),
-    "position": "A curve over positions describes how people look at these pages.",
-    "rates": (
-        "A plain click rate predicts best: the log hardly shows the same document at different "
-        "positions, so bias and relevance cannot be told apart. `untilt audit` says which swaps "
-        "would help."
-    ),
+    "browsing": "clickmodels.last-click-matters",
+    "chain": "clickmodels.readers-stop",
+    "network": "clickmodels.network-is-better",
+    "rates": "clickmodels.rates-are-best",
 }
 
 
@@ -358,13 +329,14 @@ class Advice:
     best : name of the best model; enough : whether PBM is as good or nearly so
     gain : its log-likelihood per session over that of PBM
     share : of PBM's conditional perplexity above 1, how much the best model takes away
+    sentences : the answer, and what it means for a curve over positions
     """
 
     best: str
     enough: bool
     gain: Measured | None
     share: float
-    sentences: tuple[str, ...]
+    sentences: tuple[Fact, Fact]
 
     def __repr__(self) -> str:
         return " ".join(self.sentences)
@@ -375,25 +347,18 @@ def advise(comparison: ModelComparison) -> Advice | None:
     if REFERENCE not in [entry.name for entry in comparison]:
         return None
     best, pbm = comparison.best, comparison[REFERENCE]
-    family = best.model.family
+    curve = Fact("clickmodels.curve-is-right")
     if best.name == REFERENCE:
-        first = "PBM predicts held-out clicks best: it is enough here."
-        return Advice(best.name, True, None, 0.0, (first, _MEANING["position"]))
+        return Advice(best.name, True, None, 0.0, (Fact("clickmodels.pbm-best"), curve))
     ours, theirs = pbm.conditional_perplexity.value, best.conditional_perplexity.value
     share = (ours - theirs) / (ours - 1)
     gain = best.gain if comparison.reference == REFERENCE else None
-    by_chance = gain is not None and gain.interval.low <= 0
-    enough = by_chance or share < SMALL_GAIN
-    return Advice(best.name, enough, gain, share, _sentences(best.name, family, by_chance, share))
-
-
-def _sentences(name: str, family: str, by_chance: bool, share: float) -> tuple[str, ...]:
-    if by_chance:
-        first = f"{name.upper()} is ahead of PBM by no more than chance allows: PBM is enough here."
-        return first, _MEANING["position"]
-    takes = f"takes away {share:.1%} of PBM's conditional perplexity above 1"
-    if share < SMALL_GAIN:
-        first = f"{name.upper()} predicts best but {takes}: PBM is nearly enough here."
-        return first, _MEANING["position"]
-    first = f"{name.upper()} predicts best and {takes}: PBM is not the whole truth here."
-    return first, _MEANING.get(family, _MEANING["browsing"])
+    if gain is not None and gain.interval.low <= 0:
+        answer = Fact("clickmodels.ahead-by-chance", model=best.name)
+    elif share < SMALL_GAIN:
+        answer = Fact("clickmodels.ahead-by-little", model=best.name, share=share)
+    else:
+        answer = Fact("clickmodels.ahead", model=best.name, share=share)
+        meaning = Fact(_MEANING.get(best.model.family, _MEANING["browsing"]))
+        return Advice(best.name, False, gain, share, (answer, meaning))
+    return Advice(best.name, True, gain, share, (answer, curve))

@@ -36,7 +36,12 @@ class Measured:
     interval: Interval
 
     def __repr__(self) -> str:
-        return f"{self.value:.4f} {self.interval}"
+        return f"{self}"
+
+    def __format__(self, sign: str) -> str:
+        """The value and its interval, with the sign "+" where it is asked for."""
+        low, high = self.interval.low, self.interval.high
+        return f"{self.value:{sign}.4f} [{low:{sign}.4f}, {high:{sign}.4f}]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,11 +161,6 @@ def perplexities(bits: FloatArray, shown: FloatArray) -> FloatArray:
     """(draws, K) 2^(bits / impressions); NaN where a draw shows nothing."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.exp2(bits / shown)
-
-
-def mean_perplexity(at: FloatArray) -> FloatArray:
-    """(draws,) mean over the positions that were shown."""
-    return np.nanmean(at, axis=1)
 
 
 def check_options(n_draws: int, level: float, floor: float) -> None:
