@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from untilt.errors import ShapeError
 
-# The names tell the reader what an array holds. The element type stays open for the type checker:
-# NumPy's own signatures widen it at nearly every operation, and casts would drown the formulas.
-FloatArray = npt.NDArray[Any]
-IntArray = npt.NDArray[Any]
-BoolArray = npt.NDArray[Any]
+FloatArray = npt.NDArray[np.float64]
+# float32 where a log or judged lists hold them.
+FeatureArray = npt.NDArray[np.floating[Any]]
+# int64, and int32 in the columns of a log: positions and indices of 100 million rows.
+IntArray = npt.NDArray[np.signedinteger[Any]]
+BoolArray = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[Any]
 
 
@@ -76,6 +77,15 @@ def whole_numbers(values: npt.ArrayLike, dtype: npt.DTypeLike, *, what: str) -> 
             f"Got {given[wrong].flat[0]} instead."
         )
     return handed_over(array)
+
+
+def sum_by(index: npt.ArrayLike, values: npt.ArrayLike, size: int = 0) -> FloatArray:
+    """Sum of the values per index: out[i] = sum of values[j] where index[j] = i, at least `size`.
+
+    `np.bincount` with weights; its type says that it returns whole numbers.
+    """
+    sums: Any = np.bincount(index, weights=values, minlength=size)
+    return sums
 
 
 def _as_text(member: object) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special  # not scipy.stats: that is half a second more at every import
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
 from untilt.catalog import storable
 from untilt.errors import OptionError
@@ -116,7 +116,7 @@ def weighted_mean(
     residual: FloatArray = w * (x - mean)
     if units is not None:
         unit = np.unique(np.asarray(units)[used], return_inverse=True)[1]
-        residual = np.bincount(unit, weights=residual)
+        residual = sum_by(unit, residual)
     n = len(residual)
     if n == 1:
         return MeanEstimate(mean, float("nan"), 1)

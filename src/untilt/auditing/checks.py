@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from untilt._core.arrays import AnyArray, BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt.bias.curve import PositionBias
 from untilt.bias.curve_tools import log_ratios
 from untilt.data.clicklog import ClickLog
@@ -109,7 +109,7 @@ def sessions_by_ranker(log: ClickLog) -> Mapping[str, int]:
     """Name -> sessions, most first; rankers without a session are left out."""
     if log.ranker is None:
         return MappingProxyType({})
-    sessions = np.bincount(log.ranker, weights=log.sessions, minlength=len(log.ranker_names))
+    sessions = sum_by(log.ranker, log.sessions, len(log.ranker_names))
     order = np.argsort(-sessions, kind="stable")
     found = {log.ranker_names[i]: int(sessions[i]) for i in order if sessions[i] > 0}
     return MappingProxyType(found)
@@ -163,7 +163,7 @@ def _named(log: ClickLog, which: BoolArray) -> tuple[str, ...]:
     return tuple(name for name, is_one in zip(log.feature_names, which, strict=True) if is_one)
 
 
-def _median(values: IntArray) -> float:
+def _median(values: IntArray | FloatArray) -> float:
     return float(np.median(values))
 
 
@@ -267,26 +267,25 @@ class _Documents:
         document = np.repeat(np.arange(len(cells.query)), np.diff(cells.indptr))[near]
         kept, owner = np.unique(document, return_inverse=True)
         query = np.unique(cells.query[kept], return_inverse=True)[1]
-        columns = (cells.position, cells.impressions, cells.clicks)
-        return cls(owner, query, *(column[near] for column in columns))
+        return cls(owner, query, cells.position[near], cells.impressions[near], cells.clicks[near])
 
     def sums(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
         """A, B and C of `by_curve` by query, and what B may be by chance where it is 0."""
         k, n_k, query = self.position, self.impressions, self.query
-        n, c = np.bincount(self.owner, weights=n_k), np.bincount(self.owner, weights=self.clicks)
+        n, c = sum_by(self.owner, n_k), sum_by(self.owner, self.clicks)
         at = theta[k - 1]
-        seen = np.bincount(self.owner, weights=n_k * at)
+        seen = sum_by(self.owner, n_k * at)
         gamma = c / seen
         # (c^2 - c) / seen^2 stands for gamma^2: the square of gamma itself is too large by noise.
-        square = np.bincount(self.owner, weights=n_k * at**2) * (c**2 - c) / seen**2
+        square = sum_by(self.owner, n_k * at**2) * (c**2 - c) / seen**2
         noise = np.maximum(c - square, 0) / seen**2
-        noise *= n * (1 - n / np.bincount(query, weights=n)[query])
+        noise *= n * (1 - n / sum_by(query, n)[query])
         g = _centred(gamma, n, query)
-        m = _centred(np.bincount(self.owner, weights=n_k * k) / n, n, query)
+        m = _centred(sum_by(self.owner, n_k * k) / n, n, query)
         spread = _centred(k.astype(np.float64), n_k, query[self.owner])
-        A = np.bincount(query, weights=n * g * m)
-        B = np.bincount(query, weights=n * g * g - noise)
-        C = np.bincount(query[self.owner], weights=n_k * spread**2)
+        A = sum_by(query, n * g * m)
+        B = sum_by(query, n * g * g - noise)
+        C = sum_by(query[self.owner], n_k * spread**2)
         return A, B, C, float(np.sqrt(2 * np.sum(noise**2)))
 
 
@@ -330,7 +329,7 @@ def _cross_fitted(
 class _Standard:
     """Features less their mean, over their spread; missing, infinite and constant ones are 0."""
 
-    features: FloatArray
+    features: FeatureArray
     mean: FloatArray
     spread: FloatArray
 
@@ -372,8 +371,8 @@ def _ridge(
         gram += x.T @ (n[:, None] * x)
         moment += x.T @ cells.clicks[part]
         sums += csr_array((n, (place, np.arange(len(part)))), shape=(K, len(part))) @ x
-        clicks += np.bincount(place, weights=cells.clicks[part], minlength=K)
-        shown += np.bincount(place, weights=n, minlength=K)
+        clicks += sum_by(place, cells.clicks[part], K)
+        shown += sum_by(place, n, K)
     # sum n (x - mean_k)(x - mean_k)' = sum n x x' - sum_k s_k s_k' / n_k, and so for the clicks.
     mean = sums / np.maximum(shown, 1)[:, None]
     gram -= sums.T @ mean
@@ -383,13 +382,13 @@ def _ridge(
 
 def _centred(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArray:
     """Values less the weighted mean of their group."""
-    total = np.bincount(group, weights=weights)
-    mean = np.bincount(group, weights=weights * values) / np.where(total > 0, total, 1)
+    total = sum_by(group, weights)
+    mean = sum_by(group, weights * values) / np.where(total > 0, total, 1)
     return values - mean[group]
 
 
 def _by_query(values: FloatArray, query: AnyArray) -> FloatArray:
-    return np.bincount(np.unique(query, return_inverse=True)[1], weights=values)
+    return sum_by(np.unique(query, return_inverse=True)[1], values)
 
 
 def _ratio(a: FloatArray, b: FloatArray, c: FloatArray, *, method: str) -> RelevanceProxy:

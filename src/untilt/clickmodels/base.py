@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.random import Seed, generator
 from untilt.bias.estimator import check_clicks
 from untilt.data.clicklog import ClickLog
@@ -244,9 +244,9 @@ def with_unknown(values: FloatArray, unknown: float) -> FloatArray:
     return np.append(values, unknown)
 
 
-def sums_by_document(log: ClickLog, weight: FloatArray) -> FloatArray:
+def sums_by_document(log: ClickLog, weight: FloatArray | IntArray) -> FloatArray:
     """(documents,) sum of a number per row."""
-    return np.bincount(log.document, weights=weight, minlength=log.n_documents)
+    return sum_by(log.document, weight, log.n_documents)
 
 
 def clicks_before(indptr: IntArray, click: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.em import EMResult, Step, run_em
 from untilt._core.grouping import group_equal_lists
 from untilt.clickmodels.base import HIGH, LOW, ClickModel, Lists, with_unknown
@@ -198,13 +198,13 @@ class ChainCounts:
     def examined_if_gone(self) -> FloatArray:
         """(documents,) impressions looked at, if every reader left with the last click."""
         rows = np.repeat(np.where(self.key < 0, self.count, 0.0), ragged.lengths(self.indptr))
-        return self.examined + np.bincount(self.document, rows, len(self.clicks))
+        return self.examined + sum_by(self.document, rows, len(self.clicks))
 
     @property
     def shown(self) -> FloatArray:
         """(documents,) impressions for which an examination can be expected."""
         rows = np.repeat(self.count, ragged.lengths(self.indptr))
-        return self.examined + np.bincount(self.document, rows, len(self.clicks))
+        return self.examined + sum_by(self.document, rows, len(self.clicks))
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,10 +236,10 @@ def chain_counts(log: ClickLog, key: IntArray, n_keys: int) -> ChainCounts:
     above, known = row < last[lists], row <= last[lists]
     indptr, document, tail_key, sessions = _tails(log, last, final, key)
     return ChainCounts(
-        clicks=np.bincount(log.document, log.label * count, log.n_documents),
-        examined=np.bincount(log.document, known * count, log.n_documents),
-        stepped=np.bincount(key[steps], count[steps], n_keys),
-        went_on=np.bincount(key[clicked & above], count[clicked & above], n_keys),
+        clicks=sum_by(log.document, log.label * count, log.n_documents),
+        examined=sum_by(log.document, known * count, log.n_documents),
+        stepped=sum_by(key[steps], count[steps], n_keys),
+        went_on=sum_by(key[clicked & above], count[clicked & above], n_keys),
         skips=float(count[~clicked & above].sum()),
         indptr=indptr,
         document=document,
@@ -260,7 +260,7 @@ def _tails(
     rows = np.repeat(last[chosen] + 1, lengths) + ragged.place_in_list(indptr)
     document = log.document[rows].astype(np.int64)
     groups = group_equal_lists(indptr, [document], [head])
-    count = np.bincount(groups.group_of_list, log.sessions[chosen], groups.n_groups)
+    count = sum_by(groups.group_of_list, log.sessions[chosen], groups.n_groups)
     picked = ragged.rows_of_lists(indptr, groups.first)
     return ragged.indptr_of(lengths[groups.first]), document[picked], head[groups.first], count
 
@@ -294,9 +294,9 @@ def expect(
     )
     entered, skipped, skipped_on, log_tail = per_tail
     return Expected(
-        examined=counts.examined + np.bincount(counts.document, per_row, len(attraction)),
+        examined=counts.examined + sum_by(counts.document, per_row, len(attraction)),
         # Key -1 counts in front, and is cut off: nothing was clicked there.
-        went_on=counts.went_on + np.bincount(counts.key + 1, entered, len(on_click) + 1)[1:],
+        went_on=counts.went_on + sum_by(counts.key + 1, entered, len(on_click) + 1)[1:],
         skipped=counts.skips + float(skipped.sum()),
         skipped_on=counts.skips + float(skipped_on.sum()),
         log_likelihood=float(log_tail.sum()) + _certain(counts, attraction, on_click, on_skip),

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray, handed_over
 from untilt._core.grouping import group_equal_lists
 from untilt._core.ragged import rows_of_lists
 from untilt._core.random import child_generator
@@ -183,7 +183,7 @@ class NCM(ClickModel):
         x = normalised(given, self._mean, self._scale, dtype=np.float64)
         return own + x @ self._by_feature
 
-    def _given_features(self, log: ClickLog) -> FloatArray:
+    def _given_features(self, log: ClickLog) -> FeatureArray:
         if self.documents == "ids" or log.features is None:
             return np.zeros((log.n_documents, 0), dtype=np.float32)
         return log.features

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, IntArray
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import Interval, bootstrap_weights, check_level
 from untilt.clickmodels.base import ClickModel
@@ -92,7 +92,7 @@ def units_of(log: ClickLog, by: str) -> Units:
         name, n = "query", len(queries)
         if n < 2:
             raise OptionError('intervals by="query" need at least two queries. Use by="session".')
-    sessions = np.bincount(of_list, weights=log.sessions, minlength=n)
+    sessions = sum_by(of_list, log.sessions, n)
     shown = sums_by_unit(log, of_list, n, np.ones(len(log.position)))
     return Units(name, of_list, sessions, shown)
 
@@ -101,7 +101,7 @@ def sums_by_unit(log: ClickLog, of_list: IntArray, n: int, value: FloatArray) ->
     """(units, K) sums of a number per row over sessions."""
     unit = np.repeat(of_list, ragged.lengths(log.indptr))
     cell = unit * log.depth + (log.position - 1)
-    flat = np.bincount(cell, weights=value * log.row_count, minlength=n * log.depth)
+    flat = sum_by(cell, value * log.row_count, n * log.depth)
     return flat.reshape(n, log.depth)
 
 

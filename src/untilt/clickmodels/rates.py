@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, handed_over
+from untilt._core.arrays import FloatArray, handed_over, sum_by
 from untilt.catalog import method
 from untilt.clickmodels.base import (
     IndependentModel,
@@ -56,8 +56,8 @@ class RCTR(IndependentModel):
 
     def _learn(self, log: ClickLog) -> None:
         count = log.row_count
-        clicks = np.bincount(log.position - 1, weights=log.label * count)
-        shown = np.bincount(log.position - 1, weights=count)
+        clicks = sum_by(log.position - 1, log.label * count)
+        shown = sum_by(log.position - 1, count)
         overall = float(clicks.sum() / shown.sum())
         self.rate_ = handed_over(Smoothing(0.0, overall).rate(clicks, shown))
         self.prior_mean_ = overall

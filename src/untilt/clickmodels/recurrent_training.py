@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import logit
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.random import child_generator
 from untilt.clickmodels.base import Smoothing, smoothed_rates, sums_by_document
 from untilt.clickmodels.recurrent import Pages, Reader, conditional
@@ -40,7 +40,7 @@ class ReaderOptions:
 
 
 def fit_reader(
-    log: ClickLog, features: FloatArray, *, by_id: bool, options: ReaderOptions
+    log: ClickLog, features: FeatureArray, *, by_id: bool, options: ReaderOptions
 ) -> Trained:
     """Trained parameters; `features` (documents, d) are normalised, d may be 0.
 
@@ -100,7 +100,7 @@ def _split(log: ClickLog, options: ReaderOptions) -> tuple[ClickLog, ClickLog | 
 
 
 def _stopping(
-    held_out: ClickLog | None, features: FloatArray, *, by_id: bool, options: ReaderOptions
+    held_out: ClickLog | None, features: FeatureArray, *, by_id: bool, options: ReaderOptions
 ) -> Stopping | None:
     """By the log-likelihood of the sessions held out."""
     if held_out is None:
@@ -118,7 +118,7 @@ def _stopping(
 
 
 def document_vectors(
-    params: Mapping[str, AnyArray], features: FloatArray, *, by_id: bool
+    params: Mapping[str, AnyArray], features: FeatureArray, *, by_id: bool
 ) -> FloatArray:
     """(documents, m) F x + e."""
     vectors: FloatArray = features.astype(np.float64) @ params["by_feature"]
@@ -145,7 +145,7 @@ def _mixed(word: IntArray) -> IntArray:
 
 
 def start_params(
-    log: ClickLog, features: FloatArray, *, by_id: bool, options: ReaderOptions
+    log: ClickLog, features: FeatureArray, *, by_id: bool, options: ReaderOptions
 ) -> dict[str, AnyArray]:
     """Where training starts: click rates by position and document, and random gates.
 
@@ -222,7 +222,7 @@ def _log_odds_by_document(log: ClickLog, strength: float) -> FloatArray:
 
 
 def _log_odds_by_position(log: ClickLog) -> FloatArray:
-    clicks = np.bincount(log.position - 1, weights=log.label * log.row_count)
-    shown = np.bincount(log.position - 1, weights=log.row_count)
+    clicks = sum_by(log.position - 1, log.label * log.row_count)
+    shown = sum_by(log.position - 1, log.row_count)
     prior = Smoothing(1.0, float(clicks.sum() / shown.sum()))
     return logit(prior.rate(clicks, shown))

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import (
     AnyArray,
     BoolArray,
+    FeatureArray,
     FloatArray,
     IntArray,
     frozen,
@@ -150,7 +152,7 @@ class ClickLog:
     position: IntArray
     label: FloatArray
     count: IntArray | None = None
-    features: FloatArray | None = None
+    features: FeatureArray | None = None
     feature_names: tuple[str, ...] = ()
     ranker: IntArray | None = None
     ranker_names: tuple[str, ...] = ()
@@ -262,7 +264,7 @@ class ClickLog:
 
     # ---- new logs from this one
 
-    def take(self, lists: IntArray, *, count: IntArray | None = None) -> "ClickLog":
+    def take(self, lists: npt.ArrayLike, *, count: IntArray | None = None) -> "ClickLog":
         """The lists with these indices, or where this mask is true; documents stay as they are.
 
         With `count`, one number of sessions for each list taken, in place of the old ones.

@@ -12,7 +12,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, sum_by
 from untilt.data.clicklog import ClickLog
 
 
@@ -71,7 +71,7 @@ class PositionCounts:
 
     def by_position(self, values: FloatArray) -> FloatArray:
         """(K,) sum of values (one per cell) at each position."""
-        return np.bincount(self.position_index, weights=values, minlength=self.depth)
+        return sum_by(self.position_index, values, self.depth)
 
     def by_document(self, values: FloatArray) -> FloatArray:
         """(documents,) sum of values (one per cell) over each document; 0 without cells."""
@@ -136,7 +136,7 @@ class PositionCounts:
         n_groups = int(group.max()) + 1
         cell = group[self.document_index] * self.depth + self.position_index
         impressions, clicks = (
-            np.bincount(cell, values, n_groups * self.depth)
+            sum_by(cell, values, n_groups * self.depth)
             for values in (self.impressions, self.clicks)
         )
         used = np.flatnonzero(impressions)

@@ -3,9 +3,18 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray, frozen, identifiers, whole_numbers
+from untilt._core.arrays import (
+    AnyArray,
+    FeatureArray,
+    FloatArray,
+    IntArray,
+    frozen,
+    identifiers,
+    whole_numbers,
+)
 from untilt._core.random import Seed, generator
 from untilt.errors import OptionError, ShapeError
 
@@ -25,7 +34,7 @@ class JudgedLists:
     doc_id : (n,) whole numbers or text; the place in the query where none is given
     """
 
-    features: FloatArray
+    features: FeatureArray
     labels: FloatArray
     indptr: IntArray
     query_id: AnyArray
@@ -60,7 +69,7 @@ class JudgedLists:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, queries: IntArray) -> "JudgedLists":
+    def take(self, queries: npt.ArrayLike) -> "JudgedLists":
         """The queries with these indices, in this order, or where this mask is true."""
         chosen = ragged.chosen_lists(queries, self.n_queries, what="queries")
         rows = ragged.rows_of_lists(self.indptr, chosen)
@@ -95,7 +104,7 @@ class JudgedLists:
 
 def _check_lengths(
     labels: FloatArray,
-    features: FloatArray,
+    features: FeatureArray,
     query_id: AnyArray,
     indptr: IntArray,
     doc_id: AnyArray,

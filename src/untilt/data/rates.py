@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray, handed_over
+from untilt._core.arrays import FloatArray, IntArray, handed_over, sum_by
 from untilt._core.statistics import normal_quantile, wilson_interval
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def click_rates(log: "ClickLog", *, level: float = 0.95) -> ClickRates:
     """
     depth, count = log.depth, log.row_count
     place = log.position - 1
-    impressions = np.bincount(place, weights=count, minlength=depth)
-    clicks = np.bincount(place, weights=count * log.label, minlength=depth)
+    impressions = sum_by(place, count, depth)
+    clicks = sum_by(place, count * log.label, depth)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = clicks / impressions
     std_error = _clustered(log, count, rate, impressions)
@@ -76,14 +76,14 @@ def _clustered(
     place = log.position - 1
     row_query = np.repeat(log.query, np.diff(log.indptr)).astype(np.int64)
     cells, cell_of_row = np.unique(row_query * log.depth + place, return_inverse=True)
-    residual = np.bincount(cell_of_row, weights=count * (log.label - rate[place]))
+    residual = sum_by(cell_of_row, count * (log.label - rate[place]))
     cell_place = cells % max(1, log.depth)
-    squared = np.bincount(cell_place, weights=residual**2, minlength=log.depth)
+    squared = sum_by(cell_place, residual**2, log.depth)
     n_queries = np.bincount(cell_place, minlength=log.depth)
     with np.errstate(invalid="ignore", divide="ignore"):
         correction = np.where(n_queries > 1, n_queries / (n_queries - 1), np.nan)
         clustered = np.sqrt(squared * correction) / impressions
         # One query alone: its sessions are all there is; for clicks this is rate (1 - rate) / N.
-        spread = np.bincount(place, weights=count * (log.label - rate[place]) ** 2)
+        spread = sum_by(place, count * (log.label - rate[place]) ** 2)
         single_query = np.sqrt(spread) / impressions
     return np.where(n_queries > 1, clustered, single_query)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt._core.files import replacing
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
@@ -221,7 +221,7 @@ def _documents(log: ClickLog) -> "tuple[pa.Schema, Iterator[pa.RecordBatch]]":
     return piece(slice(0, 0)).schema, pieces
 
 
-def _feature_columns(log: ClickLog, features: FloatArray) -> "dict[str, pa.Array]":
+def _feature_columns(log: ClickLog, features: FeatureArray) -> "dict[str, pa.Array]":
     import pyarrow as pa
 
     return {

@@ -7,7 +7,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.errors import OptionError
@@ -88,7 +88,7 @@ def pool_of(log: ClickLog, among: Among) -> Pool:
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to estimate from. Check what was read or cut.")
     cells = position_counts(log)
-    sessions = np.bincount(log.query, weights=log.sessions, minlength=log.n_queries)
+    sessions = sum_by(log.query, log.sessions, log.n_queries)
     query = np.flatnonzero(sessions)
     place = np.full(log.n_queries, -1)
     place[query] = np.arange(len(query))

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FloatArray, sum_by
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, ShapeError
@@ -110,7 +110,7 @@ def sums_of_systems(
     norm, norm_slope = pool.sessions, np.zeros(pool.depth, dtype=float)
     if credit.norm is not None and credit.norm_slope is not None:
         norm = pool.by_query(pool.by_document(credit.norm))
-        norm_slope[:] = np.bincount(pool.position - 1, credit.norm_slope, pool.depth)
+        norm_slope[:] = sum_by(pool.position - 1, credit.norm_slope, pool.depth)
     share = pool.sessions @ unshown / pool.n_sessions
     return Sums(total, norm, slope, norm_slope, covariance), share
 
@@ -147,7 +147,7 @@ def _shown_sums(
     if credit.document is not None:
         mean = _mean_discounts(pool, weights)
         documents = documents + mean * credit.document * pool.sessions[pool.query_of_document]
-    return pool.by_query(documents), np.bincount(pool.position - 1, credit.slope * at, pool.depth)
+    return pool.by_query(documents), sum_by(pool.position - 1, credit.slope * at, pool.depth)
 
 
 def shown_discounts(pool: Pool, weights: FloatArray, method: str) -> FloatArray:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from untilt._core.arrays import AnyArray, FloatArray, frozen
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, frozen
 from untilt.catalog import storable
 from untilt.errors import ShapeError, check_choice
 
@@ -56,7 +56,7 @@ class Network:
         """Inputs, hidden layers, outputs."""
         return (len(self.mean), *(len(bias) for bias in self.biases))
 
-    def forward(self, features: FloatArray, *, dtype: type = np.float64) -> FloatArray:
+    def forward(self, features: FeatureArray, *, dtype: type = np.float64) -> FloatArray:
         """(n, outputs), a few thousand rows at a time; `dtype` is the precision of the pass.
 
         In double precision a row's output does not depend on its neighbours beyond 1e-12.
@@ -81,7 +81,7 @@ class Network:
 
 
 def normalisation(
-    features: FloatArray, *, transform: str = "none"
+    features: FeatureArray, *, transform: str = "none"
 ) -> tuple[FloatArray, FloatArray]:
     """(mean, scale) of each column: mean and standard deviation of the values that are there.
 
@@ -108,7 +108,7 @@ def normalisation(
 
 
 def normalised(
-    features: FloatArray,
+    features: FeatureArray,
     mean: FloatArray,
     scale: FloatArray,
     transform: str = "none",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray, IntArray, sum_by
 
 # p is kept this far from 0 and 1, so that one impossible click cannot make the loss infinite.
 _EDGE = 1e-9
@@ -31,7 +31,7 @@ class PbmCells:
 
     def sums(self, values: FloatArray) -> FloatArray:
         """Sum of a value per cell over each training row."""
-        return np.bincount(self.row, weights=values, minlength=self.n_rows)
+        return sum_by(self.row, values, self.n_rows)
 
 
 def pbm_cells(
@@ -43,8 +43,8 @@ def pbm_cells(
     return PbmCells(
         row=keys // depth,
         place=keys % depth,
-        shown=np.bincount(cell, weights=weight),
-        clicks=np.bincount(cell, weights=weight * label),
+        shown=sum_by(cell, weight),
+        clicks=sum_by(cell, weight * label),
         n_rows=n_rows,
     )
 

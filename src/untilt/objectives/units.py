@@ -16,7 +16,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.arrays import AnyArray, FloatArray, IntArray, sum_by
 from untilt.errors import OptionError
 
 # Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
@@ -267,7 +267,7 @@ def build_row_units(
     _, first, unit_of_list = np.unique(slate_of_list, return_index=True, return_inverse=True)
     slates = ragged.indptr_of(ragged.lengths(indptr)[first])
     at = slates[unit_of_list][ragged.list_of_row(indptr)] + ragged.place_in_list(indptr)
-    weight = np.bincount(at, weights=value, minlength=int(slates[-1]))
+    weight = sum_by(at, value, int(slates[-1]))
     useful = ragged.sums_by_list(slates, (weight != 0).astype(float)) > 0
     useful &= ragged.lengths(slates) > 1
     chosen = np.flatnonzero(useful)

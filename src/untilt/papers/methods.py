@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FloatArray, sum_by
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.experiments.shuffled import ShuffledTop
@@ -148,7 +148,7 @@ def _counterfactual(_: Setting) -> PageSteps:
 
 def _clicks_by_position(log: ClickLog) -> FloatArray:
     weights = log.label * log.row_count
-    return np.bincount(log.position - 1, weights=weights, minlength=log.depth)
+    return sum_by(log.position - 1, weights, log.depth)
 
 
 # Networks as methods of an experiment. JAX is loaded when one of them is fitted.

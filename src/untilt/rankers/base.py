@@ -4,9 +4,10 @@ from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import NotFittedError, ShapeError
@@ -26,10 +27,10 @@ class Ranker(BaseEstimator):
         """Learn from clicks, or from labels where `data` is judged (the skyline)."""
 
     @abstractmethod
-    def _scores(self, features: FloatArray) -> FloatArray:
+    def _scores(self, features: FeatureArray) -> FloatArray:
         """Scores of checked features."""
 
-    def predict(self, features: FloatArray) -> FloatArray:
+    def predict(self, features: npt.ArrayLike) -> FloatArray:
         """Scores, one per row of features; a higher score ranks higher."""
         self._check_fitted()
         rows = np.ascontiguousarray(features, dtype=np.float32)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
 from untilt.bias.given import as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -70,7 +70,7 @@ class HeldOutClicks:
     ([oosterhuis2020policy]_).
     """
 
-    features: FloatArray
+    features: FeatureArray
     credit: FloatArray
     indptr: IntArray
     sessions: FloatArray
@@ -91,9 +91,9 @@ def held_out_clicks(log: ClickLog, bias: Any) -> HeldOutClicks:
     if bias is not None:
         alpha, beta = as_position_bias(bias, log.depth).affine()
     place, count = log.position - 1, log.row_count
-    found = np.bincount(log.document, weights=count * (log.label - beta[place]))
-    looked = np.bincount(log.document, weights=count * alpha[place])
-    could = np.bincount(log.query, weights=log.sessions, minlength=log.n_queries)
+    found = sum_by(log.document, count * (log.label - beta[place]))
+    looked = sum_by(log.document, count * alpha[place])
+    could = sum_by(log.query, log.sessions, log.n_queries)
     could = could[log.doc_query[: len(found)]]
     # A document that hardly any session shows would weigh without bounds.
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -106,7 +106,7 @@ def held_out_clicks(log: ClickLog, bias: Any) -> HeldOutClicks:
         # A negative credit (affine correction of few clicks) has no place in a gain.
         credit=np.maximum(corrected[shown], 0.0),
         indptr=ragged.indptr_of(per_query),
-        sessions=np.bincount(log.query, weights=log.sessions)[queries],
+        sessions=sum_by(log.query, log.sessions)[queries],
     )
 
 

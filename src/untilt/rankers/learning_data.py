@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, IntArray
+from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
@@ -19,7 +19,7 @@ QUERY_WEIGHTS = ("sessions", "sqrt", "equal")
 class TrainingLists:
     """Lists over training rows. Each document that was shown is one row, however often shown."""
 
-    features: FloatArray
+    features: FeatureArray
     feature_names: tuple[str, ...]
     indptr: IntArray
     query: IntArray
@@ -44,14 +44,14 @@ class TrainingLists:
     @property
     def sessions_per_query(self) -> FloatArray:
         """(queries,) sessions of each query index, 0 where a query was not shown."""
-        return np.bincount(self.query, weights=self.count)
+        return sum_by(self.query, self.count)
 
     @property
     def mean_place(self) -> FloatArray:
         """(rows,) where each document was shown, on average over sessions."""
         sessions = np.repeat(self.count, ragged.lengths(self.indptr))
-        shown = np.bincount(self.row, weights=sessions, minlength=self.n_rows)
-        return np.bincount(self.row, weights=sessions * self.place, minlength=self.n_rows) / shown
+        shown = sum_by(self.row, sessions, self.n_rows)
+        return sum_by(self.row, sessions * self.place, self.n_rows) / shown
 
     def list_weights(self, query_weight: str) -> FloatArray:
         """Sessions of each list on a scale where an average query weighs 1.
@@ -66,7 +66,7 @@ class TrainingLists:
         traffic = self.sessions_per_query
         power = {"sessions": 0.0, "sqrt": 0.5, "equal": 1.0}[query_weight]
         share = self.count / traffic[self.query] ** power
-        total = np.bincount(self.query, weights=share, minlength=len(traffic))
+        total = sum_by(self.query, share, len(traffic))
         return share / total[traffic > 0].mean()
 
 

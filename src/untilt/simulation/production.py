@@ -9,7 +9,14 @@ import numpy as np
 from scipy.optimize import minimize
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, identifiers
+from untilt._core.arrays import (
+    AnyArray,
+    FeatureArray,
+    FloatArray,
+    IntArray,
+    handed_over,
+    identifiers,
+)
 from untilt._core.random import Seed, child_generator
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
@@ -22,7 +29,7 @@ from untilt.simulation.protocols import Harvest, Protocol
 
 
 def fit_linear(
-    features: FloatArray, labels: FloatArray, indptr: IntArray, *, hinge: bool, l2: float
+    features: FeatureArray, labels: FloatArray, indptr: IntArray, *, hinge: bool, l2: float
 ) -> FloatArray:
     r"""Weights that minimise mean_pairs loss(s_i - s_j) + l2/2 |w|^2 over pairs with y_i > y_j.
 
@@ -96,7 +103,7 @@ class ProductionRanker:
     kind: str = "linear"
     name: str = "production"
 
-    def predict(self, features: FloatArray) -> FloatArray:
+    def predict(self, features: FeatureArray) -> FloatArray:
         """(n,) scores: features . weights, in double precision."""
         x = np.asarray(features)
         if x.ndim != 2 or x.shape[1] != len(self.weights):

@@ -270,7 +270,7 @@ def _log(setting: Setting, made: Sessions, count: IntArray, time: IntArray | Non
         query=none,
         document=none,
         position=none,
-        label=none,
+        label=np.empty(0),
         features=judged.features,
         feature_names=judged.feature_names,
         label_name=setting.protocol.feedback,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FeatureArray, FloatArray, IntArray
 from untilt._core.random import Seed, child_generator
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
@@ -62,7 +62,7 @@ def make_judged(
     hidden = _Hidden.draw(rng, indptr)
     return JudgedLists(
         features=_show(rng, hidden, rules),
-        labels=np.searchsorted(rules.limits, _judged_utility(rng, hidden, noise)),
+        labels=np.searchsorted(rules.limits, _judged_utility(rng, hidden, noise)).astype(float),
         indptr=indptr,
         query_id=np.arange(n_queries),
     )
@@ -72,15 +72,15 @@ def make_judged(
 class _Hidden:
     """Factors z (n, N_FACTORS); the query's intents t (n, N_INTENTS) and level (n), row by row."""
 
-    z: FloatArray
-    t: FloatArray
-    level: FloatArray
+    z: FeatureArray
+    t: FeatureArray
+    level: FeatureArray
 
     @classmethod
     def draw(cls, rng: np.random.Generator, indptr: IntArray) -> "_Hidden":
         n_queries, n = len(indptr) - 1, int(indptr[-1])
         owner = ragged.list_of_row(indptr)
-        z: FloatArray = rng.standard_normal((n, N_FACTORS), dtype=np.float32)
+        z: FeatureArray = rng.standard_normal((n, N_FACTORS), dtype=np.float32)
         # Candidates of one query are alike: a first stage has chosen them by these very factors.
         z = 0.9 * z + np.float32(0.44) * rng.standard_normal((n_queries, N_FACTORS))[owner]
         t = rng.random((n_queries, N_INTENTS), dtype=np.float32)[owner]
@@ -129,7 +129,7 @@ def _judged_utility(rng: np.random.Generator, hidden: _Hidden, noise: float) -> 
     )
 
 
-Shape = Callable[[np.random.Generator, FloatArray], FloatArray]
+Shape = Callable[[np.random.Generator, FeatureArray], FeatureArray | IntArray]
 
 # x is a noisy view of one factor with mean 0 and standard deviation about 1.
 _SHAPES: tuple[Shape, ...] = (
@@ -166,10 +166,10 @@ class _Column:
         scale = 10 ** rng.uniform(-1, 2) if rng.random() < 0.5 else 1.0
         return cls(int(source), float(clarity), int(rng.integers(n_shapes)), float(scale))
 
-    def values(self, rng: np.random.Generator, hidden: _Hidden) -> FloatArray:
-        own: FloatArray = rng.standard_normal(len(hidden.z), dtype=np.float32)
+    def values(self, rng: np.random.Generator, hidden: _Hidden) -> FeatureArray:
+        own = rng.standard_normal(len(hidden.z), dtype=np.float32)
         if self.source < 0:
-            shown: FloatArray = own
+            shown: FeatureArray = own
         elif self.source >= N_FACTORS:
             shown = 3.0 * (hidden.t[:, self.source - N_FACTORS] - 0.5)  # no noise: query-wide
         else:
@@ -178,7 +178,7 @@ class _Column:
         return self.scale * _SHAPES[self.shape](rng, shown)
 
 
-def _show(rng: np.random.Generator, hidden: _Hidden, rules: _World) -> FloatArray:
+def _show(rng: np.random.Generator, hidden: _Hidden, rules: _World) -> FeatureArray:
     features = np.empty((len(hidden.z), len(rules.columns)), dtype=np.float32)
     for j, column in enumerate(rules.columns):
         features[:, j] = column.values(rng, hidden)
@@ -236,7 +236,7 @@ def make_explained(n_queries: int, *, n_features: int = 20, seed: int = 0) -> Ju
     )
     return JudgedLists(
         features=z.astype(np.float32),
-        labels=np.searchsorted(np.quantile(utility, SHARES), utility),
+        labels=np.searchsorted(np.quantile(utility, SHARES), utility).astype(float),
         indptr=indptr,
         query_id=np.arange(n_queries),
     )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.progress import track
 from untilt._core.statistics import student_quantile
 from untilt.bias.curve import PositionBias
@@ -38,7 +38,7 @@ def mean_ranks(indptr: IntArray, scores: FloatArray) -> FloatArray:
     first[1:] = (np.diff(owner) != 0) | (np.diff(sorted_scores) != 0)
     tie = np.cumsum(first) - 1
     place = ragged.place_in_list(indptr) + 1.0
-    mean = np.bincount(tie, place) / np.bincount(tie)
+    mean = sum_by(tie, place) / np.bincount(tie)
     ranks = np.empty(len(order))
     ranks[order] = mean[tie]
     return ranks
@@ -52,9 +52,9 @@ def moved(log: ClickLog, scores: FloatArray, *, level: float) -> dict[str, Any]:
     """
     ranks, weight = mean_ranks(log.indptr, scores[log.document]), log.row_count
     place, depth = log.position - 1, log.depth
-    shown = np.bincount(place, weight, depth)
+    shown = sum_by(place, weight, depth)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.bincount(place, weight * ranks, depth) / shown
+        mean = sum_by(place, weight * ranks, depth) / shown
         error = _clustered(log, weight * (ranks - mean[place]), place) / shown
     queries = len(np.unique(log.query))
     half = student_quantile(level, queries - 1) * error if queries > 1 else np.full(depth, np.nan)
@@ -70,8 +70,8 @@ def _clustered(log: ClickLog, residual: FloatArray, place: IntArray) -> FloatArr
     """(K,) root of the summed squares of each query's summed residuals, times Q / (Q - 1)."""
     query = np.repeat(log.query, ragged.lengths(log.indptr)).astype(np.int64)
     cells, owner = np.unique(query * log.depth + place, return_inverse=True)
-    by_query = np.bincount(owner, residual)
-    squares = np.bincount(cells % log.depth, by_query**2, log.depth)
+    by_query = sum_by(owner, residual)
+    squares = sum_by(cells % log.depth, by_query**2, log.depth)
     n = np.bincount(cells % log.depth, minlength=log.depth)
     return np.sqrt(squares * n / np.maximum(n - 1, 1))
 
@@ -90,7 +90,7 @@ def changed_queries(log: ClickLog, scores: FloatArray) -> list[dict[str, Any]]:
     new = mean_ranks(indptr, scores[shown])
     step = np.abs(1 / np.log2(1 + old) - 1 / np.log2(1 + new))
     change = np.add.reduceat(step, indptr[:-1])
-    sessions = np.bincount(log.query, log.sessions, log.n_queries)[queries]
+    sessions = sum_by(log.query, log.sessions, log.n_queries)[queries]
     enough = sessions >= np.median(sessions)
     order = np.lexsort((queries, -np.where(enough, change, -1.0)))[:EXAMPLES]
     found = []
@@ -125,12 +125,12 @@ def changed_queries(log: ClickLog, scores: FloatArray) -> list[dict[str, Any]]:
 def _totals(log: ClickLog, shown: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Impressions, clicks and mean position of these documents."""
     weight, n = log.row_count, log.n_documents
-    impressions = np.bincount(log.document, weight, n)[shown]
-    clicks = np.bincount(log.document, weight * log.label, n)[shown]
+    impressions = sum_by(log.document, weight, n)[shown]
+    clicks = sum_by(log.document, weight * log.label, n)[shown]
     return (
         impressions,
         clicks,
-        np.bincount(log.document, weight * log.position, n)[shown] / (impressions),
+        sum_by(log.document, weight * log.position, n)[shown] / (impressions),
     )
 
 

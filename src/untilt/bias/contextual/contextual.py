@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FloatArray, sum_by
 from untilt._core.random import child_generator
 from untilt._core.statistics import check_level
 from untilt.bias.contextual.curves import ContextualCurve, LinearCurves, NetworkCurves, design_of
@@ -363,7 +363,7 @@ def _to_depth(log: ClickLog, contexts: Contexts, depth: int | None) -> tuple[Cli
     kept_rows = ragged.keep_rows(log.indptr, log.position <= depth)
     left = np.flatnonzero(ragged.lengths(kept_rows) > 0)  # as log.top leaves them
     cut, of_list = log.top(depth), contexts.of_list[left]
-    sessions = np.bincount(of_list, weights=cut.sessions, minlength=len(contexts.values))
+    sessions = sum_by(of_list, cut.sessions, len(contexts.values))
     return cut, Contexts(contexts.values, of_list, sessions)
 
 

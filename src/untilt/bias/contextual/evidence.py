@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray, handed_over
+from untilt._core.arrays import FloatArray, IntArray, handed_over, sum_by
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.errors import OptionError, ShapeError, check_choice
@@ -64,7 +64,7 @@ def contexts_of(log: ClickLog, context: Any, *, per: str) -> Contexts:
     of_row = np.zeros(len(given), dtype=np.int64)
     of_row[used] = of_used.ravel()
     of_list = of_row[row_of_list]
-    sessions = np.bincount(of_list, weights=log.sessions, minlength=len(values))
+    sessions = sum_by(of_list, log.sessions, len(values))
     return Contexts(handed_over(values), handed_over(of_list), handed_over(sessions))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
 from untilt.bias.em.documents import FLOOR, HIGHEST_START
@@ -72,7 +72,7 @@ class BoostedFit:
 
 
 def boosted_em(
-    cells: PositionCounts, features: FloatArray, *, trust: bool, options: TreeOptions
+    cells: PositionCounts, features: FeatureArray, *, trust: bool, options: TreeOptions
 ) -> BoostedFit:
     """Learn relevance and the curves together. `features` has a row per document of the cells."""
     trees = CrossFittedTrees(cells, features, options)
@@ -105,7 +105,7 @@ def boosted_em(
 class CrossFittedTrees:
     """One booster per fold of queries, on one binned dataset; each is blind to its own fold."""
 
-    def __init__(self, cells: PositionCounts, features: FloatArray, options: TreeOptions) -> None:
+    def __init__(self, cells: PositionCounts, features: FeatureArray, options: TreeOptions) -> None:
         import lightgbm
 
         options.check()
@@ -232,7 +232,7 @@ def tree_params(options: TreeOptions) -> dict[str, Any]:
     return params
 
 
-def _check_features(features: FloatArray) -> None:
+def _check_features(features: FeatureArray) -> None:
     if not len(features) or not np.any(features != features[0]):
         raise OptionError(
             f"all {features.shape[1]} features are constant over the {len(features)} shown "

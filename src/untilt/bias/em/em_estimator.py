@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, handed_over
+from untilt._core.arrays import FeatureArray, FloatArray, handed_over
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights
 from untilt.bias.em.boosted import TreeOptions, boosted_em
@@ -68,7 +68,7 @@ class EMEstimator(BiasEstimator):
                 "instead; 100 is usual."
             )
 
-    def _features(self, log: ClickLog) -> FloatArray | None:
+    def _features(self, log: ClickLog) -> FeatureArray | None:
         """The features to learn relevance from, or None where counts are to be used."""
         if self.relevance in ("features", "network") and log.features is None:
             raise OptionError(
@@ -88,7 +88,7 @@ class EMEstimator(BiasEstimator):
         return position_counts(log.top(self.depth))
 
     def _by_features(
-        self, cells: PositionCounts, features: FloatArray, *, trust: bool
+        self, cells: PositionCounts, features: FeatureArray, *, trust: bool
     ) -> StratifiedFit:
         """Curves and relevance from the features of the log's documents."""
         own, options = features[cells.document], self._tree_options()

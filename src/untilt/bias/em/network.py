@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray, handed_over
+from untilt._core.arrays import FeatureArray, FloatArray, IntArray, handed_over
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
 from untilt.bias.em.boosted import TreeOptions, _finish, _logit, _start_lines, fold_of_documents
@@ -108,7 +108,7 @@ class _State(NamedTuple):
 
 
 def network_em(
-    cells: PositionCounts, features: FloatArray, *, options: NetworkOptions, trees: TreeOptions
+    cells: PositionCounts, features: FeatureArray, *, options: NetworkOptions, trees: TreeOptions
 ) -> NetworkFit:
     """Learn relevance and the curve together; folds, patience and seed are those of `trees`."""
     fold = fold_of_documents(cells, trees)

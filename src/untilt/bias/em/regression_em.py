@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from untilt._core.arrays import BoolArray, FloatArray, handed_over
+from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, handed_over
 from untilt.bias.curve import PositionBias
 from untilt.bias.curve_tools import from_log_ratios
 from untilt.bias.em.documents import FLOOR, position_based_em, several_positions
@@ -133,7 +133,7 @@ class RegressionEM(EMEstimator):
         curve = self._curve(fit, doubt, by_features=features is not None)
         return _with_dead_positions(curve, dead, cells, self.relevance_)
 
-    def _fit(self, cells: PositionCounts, features: FloatArray | None) -> StratifiedFit:
+    def _fit(self, cells: PositionCounts, features: FeatureArray | None) -> StratifiedFit:
         if features is not None:
             return self._by_features(cells, features, trust=False)
         em = position_based_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
@@ -145,7 +145,7 @@ class RegressionEM(EMEstimator):
     def _doubt(
         self,
         cells: PositionCounts,
-        features: FloatArray | None,
+        features: FeatureArray | None,
         fit: StratifiedFit,
         dead: BoolArray,
     ) -> Doubt:

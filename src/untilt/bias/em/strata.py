@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
 from untilt.bias.em.boosted import TreeOptions, fold_of_documents, tree_params
 from untilt.bias.em.documents import class_em, position_based_em
 from untilt.bias.em.lines import EDGE_CURVE_ERRORS as EDGE
@@ -38,7 +38,7 @@ RIDGE = 1e-6
 
 
 def predicted_position(
-    cells: PositionCounts, features: FloatArray, fold: IntArray, options: TreeOptions
+    cells: PositionCounts, features: FeatureArray, fold: IntArray, options: TreeOptions
 ) -> FloatArray:
     """(documents,) predicted mean position, by models that have not seen the document's fold."""
     mean = cells.mean_position
@@ -50,7 +50,7 @@ def predicted_position(
     return straight + np.clip(share, 0, 1) * trees
 
 
-def _by_least_squares(features: FloatArray, target: FloatArray, fold: IntArray) -> FloatArray:
+def _by_least_squares(features: FeatureArray, target: FloatArray, fold: IntArray) -> FloatArray:
     """Each fold by the squares of the others: those of all less its own."""
     X = _standardised(features)
     own = [X[fold == f] for f in range(int(fold.max()) + 1)]
@@ -64,7 +64,7 @@ def _by_least_squares(features: FloatArray, target: FloatArray, fold: IntArray) 
     return found
 
 
-def _standardised(features: FloatArray) -> FloatArray:
+def _standardised(features: FeatureArray) -> FloatArray:
     """Mean 0 and spread 1, a first column of ones; what is missing counts as the mean."""
     X = np.array(features, dtype=np.float64)
     known = np.isfinite(X)
@@ -77,7 +77,7 @@ def _standardised(features: FloatArray) -> FloatArray:
 
 
 def _by_trees(
-    features: FloatArray, target: FloatArray, fold: IntArray, options: TreeOptions
+    features: FeatureArray, target: FloatArray, fold: IntArray, options: TreeOptions
 ) -> FloatArray:
     import lightgbm
 
@@ -142,7 +142,12 @@ class StratifiedFit:
 
 
 def stratified(
-    cells: PositionCounts, features: FloatArray, fit: Learned, *, trust: bool, options: TreeOptions
+    cells: PositionCounts,
+    features: FeatureArray,
+    fit: Learned,
+    *,
+    trust: bool,
+    options: TreeOptions,
 ) -> StratifiedFit:
     """The curves of a learned relevance, by strata. `features` has a row per document."""
     position = predicted_position(cells, features, fold_of_documents(cells, options), options)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, frozen
+from untilt._core.arrays import FeatureArray, FloatArray, frozen
 from untilt._core.statistics import normal_quantile
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.documents import FLOOR, several_positions
@@ -299,7 +299,7 @@ class TrustEM(EMEstimator):
         return self._bias(f"{fit.status}; {doubt.rule}", by_features=features is not None)
 
     def _fit(
-        self, cells: PositionCounts, features: FloatArray | None
+        self, cells: PositionCounts, features: FeatureArray | None
     ) -> MixtureFit | StratifiedFit:
         if features is None:
             return mixture_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
@@ -308,7 +308,7 @@ class TrustEM(EMEstimator):
     def _doubt(
         self,
         cells: PositionCounts,
-        features: FloatArray | None,
+        features: FeatureArray | None,
         fit: MixtureFit | StratifiedFit,
         anchor: TrustAnchor,
     ) -> Doubt:
@@ -332,7 +332,7 @@ class TrustEM(EMEstimator):
         return doubt_of_mixture(cells, fit, told, jacobian)
 
     def _curve(
-        self, cells: PositionCounts, features: FloatArray | None, anchor: TrustAnchor
+        self, cells: PositionCounts, features: FeatureArray | None, anchor: TrustAnchor
     ) -> FloatArray:
         lines = self._fit(cells, features).lines
         return np.concatenate(re_anchored(lines.alpha, lines.beta, anchor))

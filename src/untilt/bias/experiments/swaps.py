@@ -171,7 +171,7 @@ class _Fit:
     @classmethod
     def of(cls, X: FloatArray, y: FloatArray, V: FloatArray) -> "_Fit":
         root = whitening(V)
-        spread = np.linalg.pinv(root @ X)
+        spread: FloatArray = np.linalg.pinv(root @ X).astype(np.float64, copy=False)
         b = spread @ (root @ y)
         return cls(b, spread, root @ (y - X @ b))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import AnyArray, FeatureArray, IntArray, handed_over
 from untilt.data.judged import JudgedLists
 from untilt.data.letor import parse as codes
 from untilt.data.letor.parse import (
@@ -98,8 +98,8 @@ class Collector:
         self._most_columns = n_features or MOST_COLUMNS
         self._first_id = first_id
         self._width = n_features or 0
-        self._features: list[FloatArray] = []
-        self._labels: list[FloatArray] = []
+        self._features: list[FeatureArray] = []
+        self._labels: list[FeatureArray] = []
         self._query_id: list[str] = []
         self._first_row: list[IntArray] = []
         self._doc_id: list[list[str]] = []
@@ -230,7 +230,7 @@ class Collector:
         return _identifiers(ids)
 
 
-def _stacked(blocks: list[FloatArray], n_columns: int) -> FloatArray:
+def _stacked(blocks: list[FeatureArray], n_columns: int) -> FeatureArray:
     """All blocks in one table. Each is let go once copied, so the table alone stays in memory."""
     if len(blocks) == 1 and blocks[0].shape[1] == n_columns:
         return blocks.pop()

@@ -19,7 +19,7 @@ from typing import BinaryIO
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt.data.letor.numbers import read_number, to_double, to_float32
 from untilt.errors import FileFormatError
 
@@ -49,7 +49,7 @@ class Block:
     fewer columns, values beyond them were left out.
     """
 
-    features: FloatArray
+    features: FeatureArray
     labels: FloatArray
     spans: IntArray
     line: IntArray
@@ -222,7 +222,7 @@ def _parse(
     first_line: IntArray,
     first_id: int,
     most_columns: int,
-    features: FloatArray,
+    features: FeatureArray,
     labels: FloatArray,
     spans: IntArray,
     line_of_row: IntArray,

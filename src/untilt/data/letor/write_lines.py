@@ -11,7 +11,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.arrays import AnyArray, FeatureArray, IntArray
 from untilt._core.files import replacing
 from untilt.data.judged import JudgedLists
 from untilt.data.letor.numbers import MOST_VALUE_BYTES, write_value, write_whole
@@ -116,7 +116,7 @@ def _opened(path: Path, packed: bool) -> Iterator[BinaryIO | gzip.GzipFile]:
 
 
 def _formatted(
-    features: FloatArray, heads: list[bytes], tails: list[bytes]
+    features: FeatureArray, heads: list[bytes], tails: list[bytes]
 ) -> Iterator[memoryview]:
     """The text, in pieces; never more than about 32 MB of it at a time."""
     n_rows, n_columns = features.shape
@@ -154,7 +154,7 @@ def _format(
     buffer: AnyArray,
     row_bytes: int,
     start: IntArray,
-    features: FloatArray,
+    features: FeatureArray,
     heads: AnyArray,
     head_start: IntArray,
     tails: AnyArray,

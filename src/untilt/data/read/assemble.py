@@ -257,7 +257,7 @@ def _click_log(
         query=nothing,
         document=nothing,
         position=nothing,
-        label=nothing,
+        label=np.empty(0),
         label_name=wanted.label_names[0],
     )
     return empty._with(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt._core.progress import progress
 from untilt.data.read.bad_rows import all_present
 from untilt.data.read.columns import Field, Summary
@@ -28,7 +28,7 @@ class Documents:
     query_id: AnyArray
     doc_id: AnyArray
     first: IntArray
-    features: FloatArray | None
+    features: FeatureArray | None
 
     @property
     def per_query(self) -> IntArray:

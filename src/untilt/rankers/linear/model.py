@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.errors import OptionError, ShapeError
 from untilt.objectives.units import RowUnits, build_row_units, gains_of
@@ -36,7 +36,7 @@ class Scaling:
     scale: FloatArray
 
     @classmethod
-    def of(cls, features: FloatArray) -> "Scaling":
+    def of(cls, features: FeatureArray) -> "Scaling":
         """Mean and standard deviation of each feature."""
         n, d = features.shape
         mean = np.zeros(d)
@@ -50,7 +50,7 @@ class Scaling:
         return cls(mean, np.where(varies, np.sqrt(square), 0.0))
 
     @classmethod
-    def none(cls, features: FloatArray) -> "Scaling":
+    def none(cls, features: FeatureArray) -> "Scaling":
         """Features as they are."""
         d = features.shape[1]
         return cls(np.zeros(d), np.ones(d))
@@ -64,7 +64,7 @@ class Scaling:
 class ScaledFeatures:
     """The linear map from weights v of scaled features to scores, and back."""
 
-    features: FloatArray
+    features: FeatureArray
     scaling: Scaling
 
     @property
@@ -85,14 +85,14 @@ class ScaledFeatures:
         return self.scaling.to_raw(raw - gradient.sum() * self.scaling.mean)
 
 
-def centred_scores(features: FloatArray, raw: FloatArray, mean: FloatArray) -> FloatArray:
+def centred_scores(features: FeatureArray, raw: FloatArray, mean: FloatArray) -> FloatArray:
     """(x - mean) . raw for each row, in double precision."""
     if len(features) == 0:
         return np.zeros(0)
     return np.concatenate([block @ raw for block in _blocks(features)]) - mean @ raw
 
 
-def check_finite(features: FloatArray, names: tuple[str, ...]) -> None:
+def check_finite(features: FeatureArray, names: tuple[str, ...]) -> None:
     """Raise where a feature is missing or infinite: a linear score would be too."""
     if np.isfinite(features).all():
         return
@@ -103,7 +103,7 @@ def check_finite(features: FloatArray, names: tuple[str, ...]) -> None:
     )
 
 
-def _blocks(features: FloatArray) -> Iterator[FloatArray]:
+def _blocks(features: FeatureArray) -> Iterator[FloatArray]:
     for start in range(0, len(features), _BLOCK_ROWS):
         yield features[start : start + _BLOCK_ROWS].astype(np.float64)
 
@@ -137,7 +137,7 @@ class LinearModel(Ranker):
         self.mean_, self.scale_ = scaling.mean, scaling.scale
         self.feature_names_ = names
 
-    def _scores(self, features: FloatArray) -> FloatArray:
+    def _scores(self, features: FeatureArray) -> FloatArray:
         check_finite(features, self.feature_names_)
         return centred_scores(features, self.weights_, self.mean_)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, IntArray
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt.bias.harvesting.pairs import Doubt, larger
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -59,7 +59,7 @@ def clicked_slates(lists: TrainingLists) -> ClickedSlates:
     indptr = ragged.indptr_of(ragged.lengths(lists.indptr)[first])
     at = indptr[of_list][ragged.list_of_row(lists.indptr)] + ragged.place_in_list(lists.indptr)
     sessions = np.repeat(lists.count, ragged.lengths(lists.indptr))
-    clicks = np.bincount(at, weights=sessions * lists.label, minlength=int(indptr[-1]))
+    clicks = sum_by(at, sessions * lists.label, int(indptr[-1]))
     rows = ragged.rows_of_lists(lists.indptr, first)
     row, place = lists.row[rows], lists.place[rows]
     useful = (ragged.sums_by_list(indptr, clicks) > 0) & (ragged.lengths(indptr) > 1)
@@ -91,7 +91,7 @@ def fit_propensities(
     """The minimum of the propensity loss with the ranker held fixed, and its doubt."""
     weighted = slates.clicks * relevance_ratio(slates, scores, largest_weight)
     theta = _softmax_regression(slates, weighted)
-    dead = np.bincount(slates.place, weights=slates.clicks, minlength=slates.depth) == 0
+    dead = sum_by(slates.place, slates.clicks, slates.depth) == 0
     theta = np.where(dead, FLOOR, theta)
     return Propensities(np.log(theta / theta[0]), _doubt(slates, weighted, theta, dead), dead)
 
@@ -110,13 +110,13 @@ def _softmax_regression(slates: ClickedSlates, weighted: FloatArray) -> FloatArr
     positions in all slates the first step is the minimum.
     """
     depth, which = slates.depth, ragged.list_of_row(slates.indptr)
-    clicks = np.bincount(slates.place, weights=weighted, minlength=depth)
+    clicks = sum_by(slates.place, weighted, depth)
     per_slate = ragged.sums_by_list(slates.indptr, weighted)
     theta = np.ones(depth)
     for _ in range(1000):
         Z = ragged.sums_by_list(slates.indptr, theta[slates.place])
         share = (per_slate / Z)[which]
-        chance = np.bincount(slates.place, weights=share, minlength=depth)
+        chance = sum_by(slates.place, share, depth)
         new = np.maximum(clicks / np.maximum(chance, 1e-300), FLOOR)
         new /= new[0]
         settled = np.max(np.abs(np.log(new / theta))) < 1e-12

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from untilt._core.arrays import AnyArray, FloatArray
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray
 from untilt._core.random import child_generator
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.networks.batches import Batch, Sampler
@@ -51,7 +51,7 @@ class NetworkRanker(Ranker):
         self._check_fitted()
         return dict(zip(self.feature_names_, self.importances_.tolist(), strict=True))
 
-    def _scores(self, features: FloatArray) -> FloatArray:
+    def _scores(self, features: FeatureArray) -> FloatArray:
         check_not_infinite(features, self.feature_names_)
         return self.network_.forward(features)[:, 0]
 
@@ -84,7 +84,7 @@ class NetworkRanker(Ranker):
 class Inputs:
     """Normalised features of all training rows, and how they were normalised."""
 
-    features: FloatArray
+    features: FeatureArray
     mean: FloatArray
     scale: FloatArray
     names: tuple[str, ...]
@@ -109,7 +109,7 @@ def inputs_of(lists: TrainingLists, transform: str) -> Inputs:
     return Inputs(features, mean, scale, lists.feature_names)
 
 
-def check_not_infinite(features: FloatArray, names: tuple[str, ...]) -> None:
+def check_not_infinite(features: FeatureArray, names: tuple[str, ...]) -> None:
     """Raise where a feature is infinite; a missing one (NaN) counts as the mean."""
     if not np.isinf(features).any():
         return
@@ -120,7 +120,7 @@ def check_not_infinite(features: FloatArray, names: tuple[str, ...]) -> None:
     )
 
 
-def network_scores(layers: Layers, features: FloatArray, activation: str) -> FloatArray:
+def network_scores(layers: Layers, features: FeatureArray, activation: str) -> FloatArray:
     """Scores of normalised features by the device that trains."""
     score = compiled_value(scores_function(activation))
     parts = [score(layers, {"features": rows}, {}) for rows in _padded(features, _SCORED_ROWS)]
@@ -128,7 +128,7 @@ def network_scores(layers: Layers, features: FloatArray, activation: str) -> Flo
     return scores[: len(features)].astype(np.float64)
 
 
-def importances(layers: Layers, features: FloatArray, activation: str) -> FloatArray:
+def importances(layers: Layers, features: FeatureArray, activation: str) -> FloatArray:
     """Mean square of d score / d feature over up to 4096 rows, as shares of 1.
 
     A feature that never varies has a slope but no effect; its column is 0.
@@ -192,7 +192,7 @@ def fingerprint(ranker: Ranker, *arrays: AnyArray) -> str:
     return digest.hexdigest()
 
 
-def _padded(features: FloatArray, size: int) -> Iterator[FloatArray]:
+def _padded(features: FeatureArray, size: int) -> Iterator[FeatureArray]:
     """Blocks of the same number of rows; few rows are one block of a power of two."""
     size = min(size, 1 << max(0, len(features) - 1).bit_length())
     for begin in range(0, len(features), size):

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from untilt._core.arrays import AnyArray, FloatArray
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
@@ -54,7 +54,7 @@ class JointTable:
         self,
         weighting: JointWeighting,
         batches: PairBatches,
-        features: FloatArray,
+        features: FeatureArray,
         activation: str,
     ) -> None:
         self.weighting = weighting

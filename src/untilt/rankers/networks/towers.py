@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.random import child_generator
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
@@ -119,7 +119,7 @@ class TowerRanker(NetworkRanker):
         self.summary_ = tower_summary(lists, fitted.status)
         return self
 
-    def predict_feedback(self, features: FloatArray) -> FloatArray:
+    def predict_feedback(self, features: FeatureArray) -> FloatArray:
         """The expected label at a position that does nothing: sigmoid(f(x)), or f(x)."""
         return feedback(self.predict(features), self.target_)
 
@@ -223,8 +223,8 @@ def tower_cells(lists: TrainingLists, label: FloatArray) -> TowerCells:
     sessions = np.repeat(lists.count, np.diff(lists.indptr))
     depth = max(1, lists.depth)
     key, cell = np.unique(lists.row * depth + lists.place, return_inverse=True)
-    shown = np.bincount(cell, weights=sessions)
-    total = np.bincount(cell, weights=sessions * label)
+    shown = sum_by(cell, sessions)
+    total = sum_by(cell, sessions * label)
     return TowerCells(key // depth, key % depth, shown, total)
 
 
@@ -390,7 +390,7 @@ class FeedbackTowers(NetworkRanker):
         self.summary_ = tower_summary(lists, "; ".join(told))
         return self
 
-    def _scores(self, features: FloatArray) -> FloatArray:
+    def _scores(self, features: FeatureArray) -> FloatArray:
         check_not_infinite(features, self.feature_names_)
         weights = self.weights or {}
         return np.sum(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FeatureArray, FloatArray
 from untilt._core.progress import track
 from untilt._core.statistics import MeanEstimate, weighted_mean
 from untilt.catalog import method, storable
@@ -173,7 +173,7 @@ class _OnItsOwn(LikeAFunction):
         return self._objective(own, dataset)
 
 
-def _predict(ranker: "LambdaMART", boosted: Boosted, features: FloatArray) -> FloatArray:
+def _predict(ranker: "LambdaMART", boosted: Boosted, features: FeatureArray) -> FloatArray:
     return np.asarray(boosted.booster.predict(features, num_threads=ranker.n_threads or 0))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FeatureArray, FloatArray
 from untilt._core.progress import progress
 from untilt.errors import OptionError, ShapeError
 from untilt.rankers.trees.objectives import TreeObjective
@@ -36,7 +36,7 @@ class Watch:
     Training stops when the value has not improved for `rounds`, or never where it is None.
     """
 
-    features: FloatArray
+    features: FeatureArray
     value: Callable[[FloatArray], float]
     name: str
     higher_is_better: bool

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -255,7 +255,7 @@ class LambdaMART(Ranker):
             return self.bias
         return self.weighting.position_bias if isinstance(self.weighting, Weighting) else None
 
-    def _scores(self, features: FloatArray) -> FloatArray:
+    def _scores(self, features: FeatureArray) -> FloatArray:
         scores = self.booster_.predict(
             features, num_iteration=self.n_trees_, num_threads=self.n_threads or 0
         )

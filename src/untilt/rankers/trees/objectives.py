@@ -6,7 +6,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import child_generator
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import as_position_bias
@@ -160,7 +160,7 @@ def label_objective(
     queries, per_query = np.unique(lists.row_query, return_counts=True)
     indptr = ragged.indptr_of(per_query)
     gain = labels[order]
-    traffic = np.bincount(lists.query, weights=lists.list_weights(options.query_weight))[queries]
+    traffic = sum_by(lists.query, lists.list_weights(options.query_weight))[queries]
     units = build_units(
         indptr=indptr,
         query=queries,

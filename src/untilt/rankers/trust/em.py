@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.em import EMResult, run_em
 from untilt.rankers.trust import model
 
@@ -71,8 +71,8 @@ class TableRegression:
 
     def refit(self, state: FloatArray, successes: FloatArray, trials: FloatArray) -> FloatArray:
         """Successes over trials, the exact maximum; an entity without trials stays."""
-        n = np.bincount(self.entity, weights=trials, minlength=len(state))
-        s = np.bincount(self.entity, weights=successes, minlength=len(state))
+        n = sum_by(self.entity, trials, len(state))
+        s = sum_by(self.entity, successes, len(state))
         rate = np.divide(s, n, out=state.copy(), where=n > 0)
         return np.clip(rate, _FLOOR_TRUST_REGRESSIONS, 1 - _FLOOR_TRUST_REGRESSIONS)
 
@@ -206,9 +206,9 @@ def examination_step(
     likelihood = np.dot(items.positive, np.log(theta * b)) + np.dot(zero, np.log1p(-theta * b))
     relevant = items.positive + zero * hidden.relevant
     examination = updated_examination(
-        np.bincount(items.place, weights=zero * hidden.examined, minlength=len(state.theta)),
-        np.bincount(items.place, weights=zero, minlength=len(state.theta)),
-        np.bincount(items.place, weights=items.positive, minlength=len(state.theta)),
+        sum_by(items.place, zero * hidden.examined, len(state.theta)),
+        sum_by(items.place, zero, len(state.theta)),
+        sum_by(items.place, items.positive, len(state.theta)),
         before=state,
     )
     following = examination._replace(beta=beta.refit(state.beta, relevant, items.shown))
@@ -271,7 +271,7 @@ def trust_step(
     depth = len(examination.theta)
 
     def by_pair(values: FloatArray) -> FloatArray:
-        sums = np.bincount(k_i * depth + k_j, weights=values, minlength=depth**2)
+        sums = sum_by(k_i * depth + k_j, values, depth**2)
         return sums.reshape(depth, depth)
 
     preferred = pairs.above * model.preference(yes, g) + below * model.preference(no, g)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FeatureArray, FloatArray, IntArray
 from untilt._core.progress import progress
 from untilt._core.random import Seed, child_generator
 from untilt.errors import OptionError
@@ -268,7 +268,7 @@ class OnlineFit:
 
 def fit_online(
     slates: TrustSlates,
-    features: FloatArray,
+    features: FeatureArray,
     widths: tuple[int, ...],
     settings: StepSettings,
     optimiser: Optimiser,
@@ -317,7 +317,7 @@ def slate_batches(
 ) -> PaddedLists:
     """Batches of slates with their pair counts; `more` are further columns by pair, flat."""
 
-    def pairs(chosen: Any, length: int) -> dict[str, FloatArray]:
+    def pairs(chosen: IntArray, length: int) -> dict[str, FeatureArray]:
         return slates.padded(chosen, length, **more)
 
     size = np.diff(slates.indptr)

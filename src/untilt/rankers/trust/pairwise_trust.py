@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FeatureArray, FloatArray
 from untilt._core.em import EMResult
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import as_examination
@@ -163,7 +163,7 @@ class PairwiseTrustRanker(NetworkRanker):
 
     # ---- three ways to a ranker
 
-    def _fit_online(self, slates: TrustSlates, features: FloatArray) -> tuple[Any, str]:
+    def _fit_online(self, slates: TrustSlates, features: FeatureArray) -> tuple[Any, str]:
         found = fit_online(
             slates,
             features,
@@ -188,7 +188,7 @@ class PairwiseTrustRanker(NetworkRanker):
         self.losses_ = np.array([epoch.ranking_loss for epoch in found.history])
         return found.layers, found.trust.status
 
-    def _fit_whole(self, slates: TrustSlates, features: FloatArray) -> tuple[Any, str]:
+    def _fit_whole(self, slates: TrustSlates, features: FeatureArray) -> tuple[Any, str]:
         ipw = self.loss == "ipw"
         fit = fit_whole(
             slates,
@@ -213,13 +213,13 @@ class PairwiseTrustRanker(NetworkRanker):
         weight = weights_of_pairs(slates, fit, self.loss, self.clip)
         return self._train(slates, weight, features), _status(fit)
 
-    def _fit_as_they_are(self, slates: TrustSlates, features: FloatArray) -> tuple[Any, str]:
+    def _fit_as_they_are(self, slates: TrustSlates, features: FeatureArray) -> tuple[Any, str]:
         """Judged labels have no bias to correct, and the naive loss corrects none."""
         kind = "gain" if self.loss == "opt" else "above"
         weight = getattr(slates, f"{kind}_positive") + getattr(slates, f"{kind}_zero")
         return self._train(slates, weight, features), f"labels as they are, {self.epochs} epochs"
 
-    def _train(self, slates: TrustSlates, weight: FloatArray, features: FloatArray) -> Any:
+    def _train(self, slates: TrustSlates, weight: FloatArray, features: FeatureArray) -> Any:
         trained = train_on_weights(
             slates,
             weight,

@@ -11,7 +11,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class TrustSlates:
         at = np.arange(self.pair_ptr[-1]) - self.pair_ptr[slate]
         return slate, self.indptr[slate] + at // size[slate], self.indptr[slate] + at % size[slate]
 
-    def padded(self, slates: IntArray, length: int, **more: FloatArray) -> dict[str, FloatArray]:
+    def padded(self, slates: IntArray, length: int, **more: FloatArray) -> dict[str, FeatureArray]:
         """The pair counts of these slates (-1 is an empty one), each (slates, length, length).
 
         `more` are further columns by pair, as flat as the counts.
@@ -113,7 +113,7 @@ def trust_slates(
         indptr=slate_ptr,
         row=row[rows],
         place=place[rows],
-        sessions=np.bincount(slate, weights=count, minlength=len(first)),
+        sessions=sum_by(slate, count, len(first)),
         positive=positive,
         pair_ptr=pair_ptr,
         **dict(zip(PAIR_COLUMNS, columns, strict=True)),

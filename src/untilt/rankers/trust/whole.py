@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FeatureArray, FloatArray, IntArray
 from untilt._core.em import EMResult
 from untilt._core.random import Seed, child_generator
 from untilt.networks.jax_layers import (
@@ -55,7 +55,7 @@ class NetworkRegression:
     i, j : (cells,) rows of a cell; j is None for single documents
     """
 
-    features: FloatArray
+    features: FeatureArray
     i: IntArray
     j: IntArray | None
     widths: tuple[int, ...]
@@ -133,10 +133,10 @@ class WholeFit(NamedTuple):
     trust: EMResult[Trust]
     beta: FloatArray
     gamma: FloatArray
-    pair: FloatArray
+    pair: IntArray
 
 
-def cells_of_slates(slates: TrustSlates) -> tuple[Items, Pairs, FloatArray]:
+def cells_of_slates(slates: TrustSlates) -> tuple[Items, Pairs, IntArray]:
     """Items, pairs of two different rows, and which of the slates' pairs these are."""
     slate, i, j = slates.pairs()
     apart = i != j
@@ -178,7 +178,7 @@ def fit_whole(
 def regressions_for(
     relevance: str,
     slates: TrustSlates,
-    features: FloatArray,
+    features: FeatureArray,
     *,
     widths: tuple[int, ...],
     activation: str,
@@ -219,7 +219,7 @@ def weights_of_pairs(slates: TrustSlates, fit: WholeFit, loss: str, clip: float)
 def train_on_weights(
     slates: TrustSlates,
     weight: FloatArray,
-    features: FloatArray,
+    features: FeatureArray,
     widths: tuple[int, ...],
     *,
     activation: str,
