@@ -173,7 +173,8 @@ def _read_mapping(parts: tuple[Any, Any], plain: Any, where: str) -> dict[Any, A
     if key is str or not isinstance(plain, list):
         # A mapping without entries has no key that could tell the two forms apart.
         return {} if plain in ([], {}) else _raise(_refusal(where, "an object", plain))
-    return dict(_read(tuple[key, value], pair, f"{where}[{i}]") for i, pair in enumerate(plain))
+    pairs = enumerate(plain)
+    return dict(_read_tuple((key, value), pair, f"{where}[{i}]") for i, pair in pairs)
 
 
 def _read_scalar(hint: Any, plain: Any, where: str) -> Any:
