@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from untilt._core.arrays import frozen, frozen_mapping, handed_over, identifiers, whole_numbers
+from untilt._core.arrays import frozen, handed_over, identifiers, whole_numbers
 from untilt.errors import ShapeError
 
 
@@ -57,14 +57,6 @@ def test_handed_over_freezes_the_very_array() -> None:
     array = np.arange(3)
     assert handed_over(array) is array
     assert not array.flags.writeable
-
-
-def test_frozen_mapping_cannot_be_changed() -> None:
-    mapping = frozen_mapping({"dwell": [1, 2]}, np.float64)
-    with pytest.raises(TypeError):
-        mapping["dwell"] = np.zeros(2)  # type: ignore[index]
-    with pytest.raises(ValueError, match="read-only"):
-        mapping["dwell"][0] = 3
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Array types, and arrays that cannot be written to."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -49,11 +47,6 @@ def identifiers(values: npt.ArrayLike) -> AnyArray:
     text = np.empty(array.shape, dtype=object)
     text[:] = [_as_text(member) for member in members]
     return handed_over(text)
-
-
-def frozen_mapping(columns: Mapping[str, npt.ArrayLike], dtype: npt.DTypeLike) -> Mapping[str, Any]:
-    """A mapping of names to read-only arrays that itself cannot be changed."""
-    return MappingProxyType({name: frozen(column, dtype) for name, column in columns.items()})
 
 
 def whole_numbers(values: npt.ArrayLike, dtype: npt.DTypeLike, *, what: str) -> AnyArray:

@@ -1,7 +1,8 @@
 """The click log: which lists were shown for which query, and what people did with them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from untilt._core.arrays import (
     FloatArray,
     IntArray,
     frozen,
-    frozen_mapping,
     handed_over,
     identifiers,
     whole_numbers,
@@ -25,106 +25,13 @@ from untilt._core.random import Seed
 from untilt.data.rates import ClickRates, click_rates
 from untilt.errors import BadRowsError, OptionError, ShapeError
 
-# The rules of a click log, checked once where a log is made.
 
-
-def check_log(log: "ClickLog") -> None:
-    """Raise unless the arrays fit together and every row keeps the rules."""
-    _check_shapes(log)
-    _check_references(log)
-    _check_rows(log)
-
-
-def _check_shapes(log: "ClickLog") -> None:
-    n_rows, n_lists, n_documents = len(log.document), len(log.query), len(log.doc_id)
-    ragged.check_indptr(log.indptr, n_rows, what="ClickLog")
-    sized = [
-        ("indptr", log.indptr, n_lists + 1),
-        ("doc_query", log.doc_query, n_documents),
-        ("position", log.position, n_rows),
-        ("label", log.label, n_rows),
-        ("count", log.count, n_lists),
-        ("features", log.features, n_documents),
-        ("ranker", log.ranker, n_lists),
-        ("time", log.time, n_lists),
-        *((f"extra_labels[{name!r}]", column, n_rows) for name, column in log.extra_labels.items()),
-    ]
-    for what, array, wanted in sized:
-        if array is not None and len(array) != wanted:
-            raise ShapeError(f"{what} must have {wanted} entries. Got {len(array)} instead.")
-        if array is not None and array.ndim != 1 and what != "features":
-            raise ShapeError(f"{what} must be a flat array. Got shape {array.shape} instead.")
-    if log.features is not None and log.features.shape != (n_documents, len(log.feature_names)):
-        raise ShapeError(
-            f"features must have shape ({n_documents}, {len(log.feature_names)}): one row per "
-            f"document, one column per feature name. Got {log.features.shape} instead."
-        )
-
-
-def _check_references(log: "ClickLog") -> None:
-    for what, index, size in (
-        ("doc_query", log.doc_query, log.n_queries),
-        ("query", log.query, log.n_queries),
-        ("document", log.document, log.n_documents),
-        ("ranker", log.ranker, len(log.ranker_names)),
-    ):
-        if index is not None and len(index) and (index.min() < 0 or index.max() >= size):
-            raise ShapeError(
-                f"{what} must hold indices from 0 to {size - 1}. "
-                f"Got {index.min()} to {index.max()} instead."
-            )
-    if len(log.document):
-        owner = log.query[ragged.list_of_row(log.indptr)]
-        _refuse(
-            log,
-            log.doc_query[log.document] != owner,
-            "a list shows a document of another query",
-            "each (query, document) pair needs its own entry in the documents",
-        )
-
-
-def _check_rows(log: "ClickLog") -> None:
-    check_count(log.sessions, log.n_lists)
-    _refuse(log, log.position < 1, "a position below 1", "positions start at 1")
-    for name, column in (("label", log.label), *log.extra_labels.items()):
-        bad = ~(np.isfinite(column) & (column >= 0))
-        _refuse(log, bad, f"{name} is missing, infinite or negative", "feedback is a number >= 0")
-    order = ragged.order_within_lists(log.indptr, log.position)
-    owner, sorted_position = ragged.list_of_row(log.indptr)[order], log.position[order]
-    twice = np.zeros(len(order), dtype=bool)
-    twice[order[1:]] = (owner[1:] == owner[:-1]) & (sorted_position[1:] == sorted_position[:-1])
-    _refuse(log, twice, "a position stands twice in a session", "each place shows one document")
-
-
-def check_count(count: IntArray, n_lists: int) -> None:
-    """Raise unless each list stands for at least one session."""
-    if len(count) != n_lists:
-        raise ShapeError(f"count must have {n_lists} entries. Got {len(count)} instead.")
-    if np.any(count < 1):
-        first = int(np.argmax(count < 1))
-        raise BadRowsError(
-            f"count must be at least 1. List {first} has {int(count[first])}. "
-            f"Leave out lists that nobody saw."
-        )
-
-
-def _refuse(log: "ClickLog", bad: BoolArray, what: str, fix: str) -> None:
-    if not bad.any():
-        return
-    rows = np.flatnonzero(bad)
-    owner = int(np.searchsorted(log.indptr, rows[0], side="right") - 1)
-    raise BadRowsError(
-        f"{what}: {len(rows):,} rows, first in list {owner} (query "
-        f"{log.query_id[log.query[owner]]!r}) at position {int(log.position[rows[0]])}. Fix: {fix}."
-    )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class ClickLog:
     """A click log. A list stands for `count` sessions that were alike in everything.
 
     Three tables share this object. *Documents* stand once per (query, document), shown or not.
-    *Lists* are what a session showed. *Rows* are the places of the lists, sorted by position.
+    *Lists* are what a session showed. *Rows* are the positions of the lists, in order.
     All arrays are read-only; methods return new logs that share memory with this one.
 
     Parameters
@@ -134,13 +41,15 @@ class ClickLog:
     indptr : (lists + 1,) list i owns rows indptr[i]:indptr[i + 1]
     query : (lists,) index of the query
     document : (rows,) index into the documents
-    position : (rows,) 1-based place on the page, explicit: never the order of the rows
+    position : (rows,) 1-based, explicit: never the order of the rows
     label : (rows,) click 0/1, or any feedback >= 0
     count : (lists,) sessions that the list stands for; 1 each where not given
     features : (documents, d) float32, or None
     ranker : (lists,) index into `ranker_names` of the system that made the list, or None
     time : (lists,) when it was shown, any increasing number, or None
     extra_labels : further feedback columns, name -> (rows,)
+    context : what is known of the sessions of a list (device, hour), name -> (lists,) numbers or
+        text; sessions of different contexts are different lists
     """
 
     query_id: AnyArray
@@ -151,46 +60,74 @@ class ClickLog:
     document: IntArray
     position: IntArray
     label: FloatArray
-    count: IntArray | None = None
-    features: FeatureArray | None = None
-    feature_names: tuple[str, ...] = ()
-    ranker: IntArray | None = None
-    ranker_names: tuple[str, ...] = ()
-    time: AnyArray | None = None
-    label_name: str = "click"
-    extra_labels: Mapping[str, FloatArray] = field(default_factory=dict)
+    count: IntArray
+    features: FeatureArray | None
+    feature_names: tuple[str, ...]
+    ranker: IntArray | None
+    ranker_names: tuple[str, ...]
+    time: AnyArray | None
+    label_name: str
+    extra_labels: Mapping[str, FloatArray]
+    context: Mapping[str, AnyArray]
 
-    def __post_init__(self) -> None:
-        ones = np.ones(len(self.query), dtype=np.int64)
-        store: dict[str, Any] = {
-            "query_id": identifiers(self.query_id),
-            "doc_id": identifiers(self.doc_id),
-            "doc_query": whole_numbers(self.doc_query, np.int32, what="doc_query"),
-            "indptr": whole_numbers(self.indptr, np.int64, what="indptr"),
-            "query": whole_numbers(self.query, np.int32, what="query"),
-            "document": whole_numbers(self.document, np.int32, what="document"),
-            "position": whole_numbers(self.position, np.int32, what="position"),
-            "label": frozen(self.label, np.float64),
-            "count": whole_numbers(
-                ones if self.count is None else self.count, np.int64, what="count"
+    def __init__(
+        self,
+        query_id: npt.ArrayLike,
+        doc_id: npt.ArrayLike,
+        doc_query: npt.ArrayLike,
+        indptr: npt.ArrayLike,
+        query: npt.ArrayLike,
+        document: npt.ArrayLike,
+        position: npt.ArrayLike,
+        label: npt.ArrayLike,
+        count: npt.ArrayLike | None = None,
+        features: npt.ArrayLike | None = None,
+        feature_names: Sequence[str] = (),
+        ranker: npt.ArrayLike | None = None,
+        ranker_names: Sequence[object] = (),
+        time: npt.ArrayLike | None = None,
+        label_name: str = "click",
+        extra_labels: Mapping[str, npt.ArrayLike] = MappingProxyType({}),
+        context: Mapping[str, npt.ArrayLike] = MappingProxyType({}),
+    ) -> None:
+        lists = whole_numbers(query, np.int32, what="query")
+        table = None if features is None else frozen(features, np.float32)
+        made_by = None if ranker is None else whole_numbers(ranker, np.int32, what="ranker")
+        if table is not None and table.ndim == 2 and not feature_names:
+            feature_names = [f"f{j + 1}" for j in range(table.shape[1])]
+        if made_by is not None and len(made_by) and not ranker_names:
+            ranker_names = range(int(made_by.max()) + 1)
+        self._store(
+            query_id=identifiers(query_id),
+            doc_id=identifiers(doc_id),
+            doc_query=whole_numbers(doc_query, np.int32, what="doc_query"),
+            indptr=whole_numbers(indptr, np.int64, what="indptr"),
+            query=lists,
+            document=whole_numbers(document, np.int32, what="document"),
+            position=whole_numbers(position, np.int32, what="position"),
+            label=frozen(label, np.float64),
+            count=whole_numbers(
+                np.ones(len(lists), dtype=np.int64) if count is None else count,
+                np.int64,
+                what="count",
             ),
-            "features": None if self.features is None else frozen(self.features, np.float32),
-            "feature_names": tuple(self.feature_names),
-            "ranker": (
-                None if self.ranker is None else whole_numbers(self.ranker, np.int32, what="ranker")
-            ),
-            "ranker_names": tuple(str(name) for name in self.ranker_names),
-            "time": None if self.time is None else frozen(self.time),
-            "extra_labels": frozen_mapping(self.extra_labels, np.float64),
-        }
-        if store["features"] is not None and not store["feature_names"]:
-            store["feature_names"] = tuple(f"f{j + 1}" for j in range(store["features"].shape[1]))
-        if store["ranker"] is not None and not store["ranker_names"] and len(store["ranker"]):
-            store["ranker_names"] = tuple(str(j) for j in range(int(store["ranker"].max()) + 1))
-        for name, value in store.items():
-            object.__setattr__(self, name, value)
+            features=table,
+            feature_names=tuple(feature_names),
+            ranker=made_by,
+            ranker_names=tuple(str(name) for name in ranker_names),
+            time=None if time is None else frozen(time),
+            label_name=label_name,
+            extra_labels={name: frozen(each, np.float64) for name, each in extra_labels.items()},
+            context={name: _categories_or_numbers(column) for name, column in context.items()},
+        )
         check_log(self)
         self._sort_rows()
+
+    def _store(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(
+                self, name, MappingProxyType(value) if isinstance(value, dict) else value
+            )
 
     def _sort_rows(self) -> None:
         """Rows by position inside each list, so that equal lists have equal rows."""
@@ -201,10 +138,7 @@ class ClickLog:
         if np.all(steps[inside] > 0):
             return
         order = ragged.order_within_lists(self.indptr, self.position)
-        for name in ("document", "position", "label"):
-            object.__setattr__(self, name, handed_over(getattr(self, name)[order]))
-        extra = {name: column[order] for name, column in self.extra_labels.items()}
-        object.__setattr__(self, "extra_labels", frozen_mapping(extra, np.float64))
+        self._store(**self._handed_over(self._rows(order)))
 
     # ---- size and shape
 
@@ -230,8 +164,7 @@ class ClickLog:
 
     @property
     def sessions(self) -> IntArray:
-        """(lists,) sessions per list: `count`, never None."""
-        assert self.count is not None
+        """(lists,) the same as `count`."""
         return self.count
 
     @property
@@ -281,6 +214,7 @@ class ClickLog:
             count=sessions,
             ranker=None if self.ranker is None else self.ranker[chosen],
             time=None if self.time is None else self.time[chosen],
+            context={name: column[chosen] for name, column in self.context.items()},
             **self._rows(rows),
         )
 
@@ -295,14 +229,21 @@ class ClickLog:
         return cut.take(np.flatnonzero(~empty)) if empty.any() else cut
 
     def collapse(self) -> "ClickLog":
-        """Merge sessions with the same query, shown list, ranker and labels into one list each.
+        """Merge sessions with the same query, shown list, ranker, context and labels into one list.
 
         Exact: every statistic of the result equals that of the log. Collapsing twice changes
         nothing. The time of a session is lost; split by time first.
         """
-        from untilt.data.transform import collapse
-
-        return collapse(self)
+        list_keys = [self.query, *([] if self.ranker is None else [self.ranker])]
+        list_keys += [np.unique(each, return_inverse=True)[1] for each in self.context.values()]
+        row_keys = [self.document, self.position, self.label, *self.extra_labels.values()]
+        groups = group_equal_lists(self.indptr, row_keys, list_keys)
+        timeless = self._with(time=None)
+        if groups.n_groups == self.n_lists:  # nothing to merge, so nothing to copy
+            return timeless
+        count = np.zeros(groups.n_groups, dtype=np.int64)
+        np.add.at(count, groups.group_of_list, self.count)
+        return timeless.take(groups.first, count=count)
 
     def split(self, share: float, by: str = "query", seed: Seed = 0) -> "tuple[ClickLog, ClickLog]":
         """Two parts; the first holds `share` of the queries, of the sessions, or of the time.
@@ -337,7 +278,8 @@ class ClickLog:
 
     def ctr_by_position(self, level: float = 0.95) -> ClickRates:
         """Click rate at each position with an interval clustered by query."""
-        return click_rates(self, level=level)
+        query = np.repeat(self.query, ragged.lengths(self.indptr))
+        return click_rates(query, self.position, self.label, self.row_count, level=level)
 
     def slates(self) -> Groups:
         """Lists grouped by what was shown: same query, same documents at the same positions."""
@@ -357,15 +299,22 @@ class ClickLog:
     def _with(self, **changes: Any) -> "ClickLog":
         """A log with some arrays exchanged for ones known to be right: not checked again."""
         new = object.__new__(ClickLog)
-        for name in self.__dataclass_fields__:
-            value = changes.get(name, getattr(self, name))
-            if name == "extra_labels":
-                value = frozen_mapping(value, np.float64)
-            elif isinstance(value, np.ndarray):
-                dtype = getattr(getattr(self, name), "dtype", None)
-                value = handed_over(value, None if dtype is np.dtype(object) else dtype)
-            object.__setattr__(new, name, value)
+        kept = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        new._store(**kept | self._handed_over(changes))
         return new
+
+    def _handed_over(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """The same values, read-only and in the types that the log has them in."""
+
+        def ready(name: str, value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {each: handed_over(column) for each, column in value.items()}
+            if not isinstance(value, np.ndarray):
+                return value
+            dtype = getattr(getattr(self, name), "dtype", None)
+            return handed_over(value, None if dtype is np.dtype(object) else dtype)
+
+        return {name: ready(name, value) for name, value in changes.items()}
 
     def __repr__(self) -> str:
         lists = "" if self.n_lists == self.n_sessions else f" in {self.n_lists:,} distinct lists"
@@ -378,3 +327,109 @@ class ClickLog:
             f"{self.n_documents:,} documents, positions 1..{self.depth}, {features}, "
             f"{what} {mean:.4f})"
         )
+
+
+def check_log(log: ClickLog) -> None:
+    """Raise unless the arrays fit together and every row keeps the rules."""
+    _check_shapes(log)
+    _check_references(log)
+    _check_rows(log)
+    for name, column in log.context.items():
+        if column.dtype == np.float64 and not np.all(np.isfinite(column)):
+            raise BadRowsError(
+                f"context[{name!r}] must be finite numbers or text. List "
+                f"{int(np.argmin(np.isfinite(column)))} has none. Fill the gaps with a value."
+            )
+
+
+def _check_shapes(log: ClickLog) -> None:
+    n_rows, n_lists, n_documents = len(log.document), len(log.query), len(log.doc_id)
+    ragged.check_indptr(log.indptr, n_rows, what="ClickLog")
+    sized = [
+        ("indptr", log.indptr, n_lists + 1),
+        ("doc_query", log.doc_query, n_documents),
+        ("position", log.position, n_rows),
+        ("label", log.label, n_rows),
+        ("count", log.count, n_lists),
+        ("features", log.features, n_documents),
+        ("ranker", log.ranker, n_lists),
+        ("time", log.time, n_lists),
+        *((f"extra_labels[{name!r}]", column, n_rows) for name, column in log.extra_labels.items()),
+        *((f"context[{name!r}]", column, n_lists) for name, column in log.context.items()),
+    ]
+    for what, array, wanted in sized:
+        if array is not None and len(array) != wanted:
+            raise ShapeError(f"{what} must have {wanted} entries. Got {len(array)} instead.")
+        if array is not None and array.ndim != 1 and what != "features":
+            raise ShapeError(f"{what} must be a flat array. Got shape {array.shape} instead.")
+    if log.features is not None and log.features.shape != (n_documents, len(log.feature_names)):
+        raise ShapeError(
+            f"features must have shape ({n_documents}, {len(log.feature_names)}): one row per "
+            f"document, one column per feature name. Got {log.features.shape} instead."
+        )
+
+
+def _check_references(log: ClickLog) -> None:
+    for what, index, size in (
+        ("doc_query", log.doc_query, log.n_queries),
+        ("query", log.query, log.n_queries),
+        ("document", log.document, log.n_documents),
+        ("ranker", log.ranker, len(log.ranker_names)),
+    ):
+        if index is not None and len(index) and (index.min() < 0 or index.max() >= size):
+            raise ShapeError(
+                f"{what} must hold indices from 0 to {size - 1}. "
+                f"Got {index.min()} to {index.max()} instead."
+            )
+    if len(log.document):
+        owner = log.query[ragged.list_of_row(log.indptr)]
+        _refuse(
+            log,
+            log.doc_query[log.document] != owner,
+            "a list shows a document of another query",
+            "each (query, document) pair needs its own entry in the documents",
+        )
+
+
+def _check_rows(log: ClickLog) -> None:
+    check_count(log.count, log.n_lists)
+    _refuse(log, log.position < 1, "a position below 1", "positions start at 1")
+    for name, column in (("label", log.label), *log.extra_labels.items()):
+        bad = ~(np.isfinite(column) & (column >= 0))
+        _refuse(log, bad, f"{name} is missing, infinite or negative", "feedback is a number >= 0")
+    order = ragged.order_within_lists(log.indptr, log.position)
+    owner, sorted_position = ragged.list_of_row(log.indptr)[order], log.position[order]
+    twice = np.zeros(len(order), dtype=bool)
+    twice[order[1:]] = (owner[1:] == owner[:-1]) & (sorted_position[1:] == sorted_position[:-1])
+    _refuse(log, twice, "a position stands twice in a session", "each position shows one document")
+
+
+def check_count(count: IntArray, n_lists: int) -> None:
+    """Raise unless each list stands for at least one session."""
+    if len(count) != n_lists:
+        raise ShapeError(f"count must have {n_lists} entries. Got {len(count)} instead.")
+    if np.any(count < 1):
+        first = int(np.argmax(count < 1))
+        raise BadRowsError(
+            f"count must be at least 1. List {first} has {int(count[first])}. "
+            f"Leave out lists that nobody saw."
+        )
+
+
+def _refuse(log: ClickLog, bad: BoolArray, what: str, fix: str) -> None:
+    if not bad.any():
+        return
+    rows = np.flatnonzero(bad)
+    owner = int(np.searchsorted(log.indptr, rows[0], side="right") - 1)
+    raise BadRowsError(
+        f"{what}: {len(rows):,} rows, first in list {owner} (query "
+        f"{log.query_id[log.query[owner]]!r}) at position {int(log.position[rows[0]])}. Fix: {fix}."
+    )
+
+
+def _categories_or_numbers(values: npt.ArrayLike) -> AnyArray:
+    """A column of context: int64 or float64 where it holds numbers or truth values, else text."""
+    array = np.asarray(values)
+    if array.dtype.kind == "b":
+        return handed_over(array.astype(np.int64))
+    return frozen(array, np.float64) if array.dtype.kind == "f" else identifiers(values)

@@ -1,15 +1,11 @@
 """Click rate by position: what the log shows before any bias is taken out."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray, handed_over, sum_by
 from untilt._core.statistics import normal_quantile, wilson_interval
-
-if TYPE_CHECKING:
-    from untilt.data.clicklog import ClickLog
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,21 +34,38 @@ class ClickRates:
         return "\n".join(lines)
 
 
-def click_rates(log: "ClickLog", *, level: float = 0.95) -> ClickRates:
+def click_rates(
+    query: IntArray,
+    position: IntArray,
+    label: FloatArray,
+    count: IntArray,
+    *,
+    level: float = 0.95,
+) -> ClickRates:
     """Mean label per position; se^2 = sum_q (C_qk - rate_k N_qk)^2 / N_k^2 * Q/(Q-1).
 
     C_qk and N_qk are clicks and impressions of query q at position k, Q the queries seen there.
+    All arrays have one entry per row of the log; `count` is the sessions behind it.
     """
-    depth, count = log.depth, log.row_count
-    place = log.position - 1
-    impressions = sum_by(place, count, depth)
-    clicks = sum_by(place, count * log.label, depth)
+    depth, k = int(position.max(initial=0)), position - 1
+    impressions = sum_by(k, count, depth)
+    clicks = sum_by(k, count * label, depth)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = clicks / impressions
-    std_error = _clustered(log, count, rate, impressions)
+    residual = count * (label - rate[k])
+    cells, cell_of_row = np.unique(query.astype(np.int64) * depth + k, return_inverse=True)
+    of_cell = cells % max(1, depth)
+    squares = sum_by(of_cell, sum_by(cell_of_row, residual) ** 2, depth)
+    n_queries = np.bincount(of_cell, minlength=depth)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correction = np.where(n_queries > 1, n_queries / (n_queries - 1), np.nan)
+        clustered = np.sqrt(squares * correction) / impressions
+        # One query alone: its sessions are all there is; for clicks this is rate (1 - rate) / N.
+        single_query = np.sqrt(sum_by(k, count * (label - rate[k]) ** 2)) / impressions
+    std_error = np.where(n_queries > 1, clustered, single_query)
     half = normal_quantile(level) * std_error
     low, high = rate - half, rate + half
-    if log.is_binary:
+    if np.all((label == 0) | (label == 1)):
         # A position without a click has no spread to estimate an error from; Wilson's interval
         # still knows how many tries that was.
         wilson_low, wilson_high = wilson_interval(clicks, impressions, level)
@@ -68,22 +81,3 @@ def click_rates(log: "ClickLog", *, level: float = 0.95) -> ClickRates:
         high=handed_over(high),
         level=level,
     )
-
-
-def _clustered(
-    log: "ClickLog", count: IntArray, rate: FloatArray, impressions: FloatArray
-) -> FloatArray:
-    place = log.position - 1
-    row_query = np.repeat(log.query, np.diff(log.indptr)).astype(np.int64)
-    cells, cell_of_row = np.unique(row_query * log.depth + place, return_inverse=True)
-    residual = sum_by(cell_of_row, count * (log.label - rate[place]))
-    cell_place = cells % max(1, log.depth)
-    squared = sum_by(cell_place, residual**2, log.depth)
-    n_queries = np.bincount(cell_place, minlength=log.depth)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        correction = np.where(n_queries > 1, n_queries / (n_queries - 1), np.nan)
-        clustered = np.sqrt(squared * correction) / impressions
-        # One query alone: its sessions are all there is; for clicks this is rate (1 - rate) / N.
-        spread = sum_by(place, count * (log.label - rate[place]) ** 2)
-        single_query = np.sqrt(spread) / impressions
-    return np.where(n_queries > 1, clustered, single_query)

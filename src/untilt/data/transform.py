@@ -1,4 +1,4 @@
-"""Splitting a log into two parts."""
+"""New logs from old ones: two parts of one, and one label out of several kinds of feedback."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
-from untilt._core.grouping import group_equal_lists
 from untilt._core.random import Seed, generator
 from untilt.data.clicklog import ClickLog
 from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
@@ -83,23 +82,6 @@ def _by_time(log: ClickLog, share: float) -> tuple[ClickLog, ClickLog]:
     cut = int(np.searchsorted(before, round(share * log.n_sessions), side="right"))
     return log.take(np.sort(order[:cut])), log.take(np.sort(order[cut:]))
 
-
-# Merging sessions that are alike: exact, and training cost then grows with distinct lists.
-
-
-def collapse(log: ClickLog) -> ClickLog:
-    """See `ClickLog.collapse`."""
-    list_keys = [log.query] if log.ranker is None else [log.query, log.ranker]
-    row_keys = [log.document, log.position, log.label, *log.extra_labels.values()]
-    groups = group_equal_lists(log.indptr, row_keys, list_keys)
-    count = np.zeros(groups.n_groups, dtype=np.int64)
-    np.add.at(count, groups.group_of_list, log.sessions)
-    if groups.n_groups == log.n_lists:  # nothing to merge, so nothing to copy
-        return log._with(time=None)
-    return log._with(time=None).take(groups.first, count=count)
-
-
-# One label out of several kinds of feedback.
 
 COMBINATIONS = ("sum", "product")
 

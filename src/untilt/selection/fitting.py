@@ -182,7 +182,7 @@ def _sendable(data: Any) -> Any:
     if not isinstance(data, ClickLog):
         return data
     values = {field.name: getattr(data, field.name) for field in fields(data)}
-    return {**values, "extra_labels": dict(data.extra_labels)}
+    return values | {"extra_labels": dict(data.extra_labels), "context": dict(data.context)}
 
 
 def _fit_sent(
