@@ -93,9 +93,10 @@ def write_log(
     per (query, document) pair; only there can documents stand that no list shows. Files appear
     whole or not at all, and are written piece by piece.
 
-    `read_log` with the same label names gives an equal log: Parquet exactly, CSV but for ids that
-    are text and look like whole numbers (pass text_ids=True) and times finer than a microsecond.
-    The names of rankers that made no list are not kept, nor are queries without any document.
+    `read_log` with the same names of labels and context gives an equal log: Parquet exactly, CSV
+    but for text that looks like numbers (ids: pass text_ids=True) and times finer than a
+    microsecond. The names of rankers that made no list are not kept, nor are queries without any
+    document.
 
     Parameters
     ----------
@@ -125,7 +126,7 @@ def _check(
     log: ClickLog, path: PathLike, documents: PathLike | None, *, drop_unshown: bool
 ) -> None:
     check_ending(path)
-    labels = [log.label_name, *log.extra_labels]
+    labels = [log.label_name, *log.extra_labels, *log.context]
     features = [] if documents is None else list(log.feature_names)
     if documents is None:
         labels += log.feature_names
@@ -172,6 +173,7 @@ def _impressions(
     whole = {name for name, column in labels.items() if _is_whole(column)}
     query_id, doc_id = _as_arrow(log.query_id), _as_arrow(log.doc_id)
     rankers = pa.array(log.ranker_names, pa.string())
+    contexts = {name: _as_arrow(column) for name, column in log.context.items()}
 
     def piece(lists: slice) -> "pa.RecordBatch":
         rows = slice(int(log.indptr[lists.start]), int(log.indptr[lists.stop]))
@@ -188,6 +190,8 @@ def _impressions(
             columns[name] = pa.array(
                 column[rows].astype(np.int64) if name in whole else column[rows]
             )
+        for name, column in contexts.items():
+            columns[name] = column.take(pa.array(owner))
         if log.ranker is not None:
             columns["ranker"] = rankers.take(pa.array(log.ranker[owner]))
         if log.time is not None:
@@ -248,7 +252,7 @@ def _as_arrow(ids: AnyArray) -> "pa.Array":
     import pyarrow as pa
 
     try:
-        return pa.array(ids, pa.large_string() if ids.dtype == object else pa.int64())
+        return pa.array(ids, pa.large_string() if ids.dtype == object else None)
     except UnicodeEncodeError as error:
         raise BadRowsError(
             f"an id is no valid text: {error.object!r} holds half of a character pair. Rename it."

@@ -52,6 +52,7 @@ class Lists:
     query: IntArray
     count: IntArray
     ranker: IntArray
+    context: IntArray
     time: list[AnyArray]
     document: IntArray
     position: IntArray
@@ -106,17 +107,28 @@ class Decoder:
         return self.documents.doc_id, self.code.least
 
 
-def fetch_lists(
-    bench: Bench, decoder: Decoder, *, n_labels: int, ranker: bool, time: bool, collapsed: bool
-) -> Lists:
+@dataclass(frozen=True)
+class Wanted:
+    """What is to become of a log: its fields, those of its documents, and whether to collapse."""
+
+    log: Impressions
+    document_fields: tuple[Field, ...]
+    label_names: tuple[str, ...]
+    context: tuple[str, ...]
+    collapse: bool
+
+
+def fetch_lists(bench: Bench, decoder: Decoder, wanted: Wanted) -> Lists:
     """The lists in an order that depends on their content alone."""
-    words = decoder.unpack.outer.words
-    columns, order = ["q", "n", "sessions", *words], ["q", *words]
-    if ranker:
-        columns, order = [*columns, "r_low"], ["q", "r_low", *words]
-    if not collapsed:
+    words, n_labels = decoder.unpack.outer.words, len(wanted.label_names)
+    known = [
+        *(["r_low"] if wanted.log.has("ranker") else []),
+        *(["x_low"] if wanted.context else []),
+    ]
+    columns, order = ["q", "n", "sessions", *words, *known], ["q", *known, *words]
+    if not wanted.collapse:
         order = ["session_id", "q"]
-    if time:
+    if wanted.log.has("timestamp"):
         columns, order = [*columns, "t"], ["t", *order]
     n_lists, n_rows = bench.row("SELECT count(*), coalesce(sum(n), 0) FROM lists")
     lists = _empty(n_lists, int(n_rows), n_labels)
@@ -140,6 +152,7 @@ def _empty(n_lists: int, n_rows: int, n_labels: int) -> Lists:
         query=np.empty(n_lists, dtype=np.int32),
         count=np.empty(n_lists, dtype=np.int64),
         ranker=np.zeros(n_lists, dtype=np.int32),
+        context=np.zeros(n_lists, dtype=np.int64),
         time=[],
         document=np.empty(n_rows, dtype=np.int32),
         position=np.empty(n_rows, dtype=np.int32),
@@ -157,20 +170,12 @@ def _write(batch: "pa.RecordBatch", first_list: int, lists: Lists, decoder: Deco
     lists.count[into] = column["sessions"]
     if "r_low" in column:
         lists.ranker[into] = column["r_low"]
+    if "x_low" in column:
+        lists.context[into] = column["x_low"]
     if "t" in column:
         lists.time.append(column["t"])
     words = np.column_stack([column[word] for word in decoder.unpack.outer.words])
     decoder.rows(words, lists.query[into], column["n"], first_row, lists)
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is to become of a log: its fields, those of its documents, and whether to collapse."""
-
-    log: Impressions
-    document_fields: tuple[Field, ...]
-    label_names: tuple[str, ...]
-    collapse: bool
 
 
 def assemble(
@@ -185,18 +190,16 @@ def assemble(
     labels = label_code(bench, view, summary.largest_labels)
     code = document_code(summary, numbered, label_bits=labels.bits)
     rankers = _number_rankers(bench, view) if wanted.log.has("ranker") else ()
+    contexts = _number_contexts(bench, view, wanted)
     packed = _pack(bench, wanted, view, code, labels, summary.depth)
     _check_lists(bench, wanted, summary.n_rows)
     with progress("unpacking the lists"):
         lists = fetch_lists(
             bench,
             Decoder(unpacker(bench, packed), numbered, code, labels),
-            n_labels=len(wanted.label_names),
-            ranker=wanted.log.has("ranker"),
-            time=wanted.log.has("timestamp"),
-            collapsed=wanted.collapse,
+            wanted,
         )
-    return _click_log(wanted, numbered, lists, rankers), summary
+    return _click_log(wanted, numbered, lists, rankers, contexts), summary
 
 
 def _number_rankers(bench: Bench, view: str) -> tuple[str, ...]:
@@ -209,6 +212,19 @@ def _number_rankers(bench: Bench, view: str) -> tuple[str, ...]:
     return tuple(name for (name,) in bench.rows("SELECT ranker FROM rankers ORDER BY r"))
 
 
+def _number_contexts(bench: Bench, view: str, wanted: Wanted) -> dict[str, AnyArray]:
+    """The columns of the distinct contexts; the table `contexts` maps them to row numbers x."""
+    names = ", ".join(field.alias for field in wanted.log.context)
+    if not names:
+        return {}
+    bench.run(
+        f"CREATE OR REPLACE TEMP TABLE contexts AS SELECT *, row_number() OVER (ORDER BY {names}) "
+        f"- 1 AS x FROM (SELECT DISTINCT {names} FROM {view})"
+    )
+    columns = bench.arrays(f"SELECT {names} FROM contexts ORDER BY x")
+    return dict(zip(wanted.context, columns.values(), strict=True))
+
+
 def _pack(
     bench: Bench, wanted: Wanted, view: str, code: DocumentCode, labels: LabelCode, depth: int
 ) -> Packed:
@@ -219,6 +235,10 @@ def _pack(
         columns.append("r")
         carried += [Carried("r_low", "min", "r"), Carried("r_high", "max", "r")]
         joins += " JOIN rankers USING (ranker)"
+    if wanted.context:
+        columns.append("x")
+        carried += [Carried("x_low", "min", "x"), Carried("x_high", "max", "x")]
+        joins += f" JOIN contexts USING ({', '.join(field.alias for field in wanted.log.context)})"
     if wanted.log.has("count"):
         columns.append("count AS c")
         carried += [Carried("c_low", "min", "c"), Carried("c_high", "max", "c")]
@@ -235,16 +255,22 @@ def _check_lists(bench: Bench, wanted: Wanted, n_rows: int) -> None:
 
     What is left, a position that stands twice, is noticed when the lists are unpacked.
     """
-    unequal = "count(*) FILTER (r_low <> r_high)" if wanted.log.has("ranker") else "0"
-    packed, spread, rankers = bench.row(
-        f"SELECT coalesce(sum(n * copies), 0), coalesce(max(spread), 0), {unequal} FROM lists"
+    differ = ["r_low <> r_high"] if wanted.log.has("ranker") else []
+    differ += ["x_low <> x_high"] if wanted.context else []
+    packed, spread, unequal = bench.row(
+        f"SELECT coalesce(sum(n * copies), 0), coalesce(max(spread), 0), "
+        f"count(*) FILTER ({' OR '.join(differ) or 'false'}) FROM lists"
     )
-    if packed != n_rows or spread > 0 or rankers > 0:
+    if packed != n_rows or spread > 0 or unequal > 0:
         raise SuspectError
 
 
 def _click_log(
-    wanted: Wanted, documents: Documents, lists: Lists, rankers: tuple[str, ...]
+    wanted: Wanted,
+    documents: Documents,
+    lists: Lists,
+    rankers: tuple[str, ...],
+    contexts: dict[str, AnyArray],
 ) -> ClickLog:
     """The log. Its rules hold by construction, so the arrays are handed over as they are."""
     query_id, doc_id = identifiers(documents.query_id), identifiers(documents.doc_id)
@@ -276,6 +302,7 @@ def _click_log(
         position=lists.position,
         label=lists.labels[0],
         extra_labels=dict(zip(wanted.label_names[1:], lists.labels[1:], strict=True)),
+        context={name: column[lists.context] for name, column in contexts.items()},
     )
 
 

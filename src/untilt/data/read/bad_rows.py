@@ -307,16 +307,16 @@ def _rules_for(log: Impressions) -> list[SessionRule]:
             "through over all pages, and write each impression once",
         )
     ]
-    for alias in ("ranker", "count"):
-        if log.has(alias):
-            rules.append(
-                SessionRule(
-                    "session_id, query_id",
-                    f"min({alias}) <> max({alias})",
-                    f"'{alias} ' || min({alias}) || ' and ' || max({alias})",
-                    f"in a session whose rows differ in {alias}",
-                    f"a session is one list with one {alias}; an interleaved list needs a name of "
-                    f"its own",
-                )
+    shared = [(alias, alias) for alias in ("ranker", "count") if log.has(alias)]
+    for alias, name in [*shared, *((field.alias, field.column.name) for field in log.context)]:
+        rules.append(
+            SessionRule(
+                "session_id, query_id",
+                f"min({alias}) <> max({alias})",
+                f"{literal(name + ' ')} || min({alias}) || ' and ' || max({alias})",
+                f"in a session whose rows differ in {name}",
+                f"a session is one list with one {name}"
+                + ("; an interleaved list needs a name of its own" * (alias == "ranker")),
             )
+        )
     return rules

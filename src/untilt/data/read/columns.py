@@ -11,6 +11,7 @@ from untilt.data.read.types import (
     MOST_COUNT,
     MOST_POSITION,
     Column,
+    context_sql,
     feature_sql,
     id_sql,
     label_sql,
@@ -36,16 +37,18 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Their column for each of our roles, for each label, and the columns that are features."""
+    """Their column for each role, label and context, and the columns that are features."""
 
     roles: Mapping[str, str]
     labels: Mapping[str, str]
     features: tuple[str, ...]
+    context: Mapping[str, str]
 
     @property
     def names(self) -> list[str]:
         """Every column that is needed, once."""
-        return list(dict.fromkeys([*self.roles.values(), *self.labels.values(), *self.features]))
+        named = (*self.roles.values(), *self.labels.values(), *self.context.values())
+        return list(dict.fromkeys([*named, *self.features]))
 
     @property
     def ids(self) -> frozenset[str]:
@@ -59,12 +62,13 @@ def log_layout(
     *,
     columns: Mapping[str, str | None],
     labels: Sequence[str],
+    context: Sequence[str],
     features: Features,
     with_time: bool,
 ) -> Layout:
     """The layout of an impressions table."""
-    _check_mapping(columns, labels)
-    wanted = [*REQUIRED, *labels]
+    _check_mapping(columns, labels, context)
+    wanted = [*REQUIRED, *labels, *context]
     roles = {role: columns.get(role) or role for role in wanted}
     for role in OPTIONAL:
         theirs = columns.get(role, role)
@@ -76,7 +80,8 @@ def log_layout(
         roles.pop("timestamp", None)
     used = {*roles.values(), columns.get("timestamp") or "timestamp"}
     chosen = {label: roles.pop(label) for label in labels}
-    return Layout(roles, chosen, choose_features(source, features, used))
+    known = {name: roles.pop(name) for name in context}
+    return Layout(roles, chosen, choose_features(source, features, used), known)
 
 
 def documents_layout(
@@ -89,7 +94,7 @@ def documents_layout(
         roles[role] = theirs if source.has(theirs) else role
     _refuse_missing(source, roles)
     chosen = choose_features(source, "*" if features is None else features, set(roles.values()))
-    return Layout(roles, {}, chosen)
+    return Layout(roles, {}, chosen, {})
 
 
 def choose_features(source: Source, features: Features, used: set[str]) -> tuple[str, ...]:
@@ -117,11 +122,14 @@ def is_pattern(features: Features) -> bool:
     )
 
 
-def _check_mapping(columns: Mapping[str, str | None], labels: Sequence[str]) -> None:
-    known = (*REQUIRED, *OPTIONAL, *labels)
+def _check_mapping(
+    columns: Mapping[str, str | None], labels: Sequence[str], context: Sequence[str]
+) -> None:
+    known = (*REQUIRED, *OPTIONAL, *labels, *context)
     if len(set(known)) < len(known):
+        given = f"{list(labels)}" + (f" and context={list(context)}" if context else "")
         raise OptionError(
-            f"a label must have a name of its own. Got {list(labels)}; the names "
+            f"a label must have a name of its own. Got {given}; the names "
             f"{', '.join((*REQUIRED, *OPTIONAL))} are taken. Map a label that is called so: "
             f"label='click', columns={{'click': 'count'}}."
         )
@@ -196,6 +204,11 @@ class Impressions:
         return [field for field in self.fields if field.alias.startswith("label_")]
 
     @property
+    def context(self) -> list[Field]:
+        """The fields of the context."""
+        return [field for field in self.fields if field.alias.startswith("context_")]
+
+    @property
     def has_number_ids(self) -> bool:
         """Whether queries and documents have ids of a type of whole numbers."""
         return all(field.sql == field.column.raw for field in self.fields[:2])
@@ -253,6 +266,8 @@ def log_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> tuple[
     )
     for index, (name, theirs) in enumerate(layout.labels.items()):
         fields.append(_label_field(index, name, types[theirs]))
+    for index, (name, theirs) in enumerate(layout.context.items()):
+        fields.append(_context_field(index, name, types[theirs]))
     return (*fields, *_optional_fields(layout, types))
 
 
@@ -265,6 +280,16 @@ def _label_field(index: int, name: str, column: Column) -> Field:
         "feedback is a number of at least 0; write 0 where nothing was done, and leave out rows "
         "that nobody could see",
         is_number=True,
+    )
+
+
+def _context_field(index: int, name: str, column: Column) -> Field:
+    return Field(
+        f"context_{index}",
+        column,
+        context_sql(column, name),
+        f"{column.name} is missing or not finite",
+        "context is a number or text: write a value of its own, such as 'unknown', into the gaps",
     )
 
 

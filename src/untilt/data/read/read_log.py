@@ -4,7 +4,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, Unpack
 
 from untilt._core.progress import progress
@@ -43,6 +43,7 @@ class Request:
     columns: Mapping[str, str | None] | None = None
     label: str = "click"
     labels: Sequence[str] = ()
+    context: Sequence[str] = ()
     features: Features = None
     missing: float | None = None
     text_ids: bool = False
@@ -60,8 +61,9 @@ class Request:
     def check(self) -> None:
         """Raise where an option makes no sense."""
         check_choice("on_bad", self.on_bad, ("raise", "drop"))
-        if isinstance(self.labels, str):
-            raise OptionError(f"labels must be a list of names. Got {self.labels!r} instead.")
+        for option, names in (("labels", self.labels), ("context", self.context)):
+            if isinstance(names, str):
+                raise OptionError(f"{option} must be a list of names. Got {names!r} instead.")
         if self.missing is not None and not math.isfinite(self.missing):
             raise OptionError(
                 f"missing must be a finite number or None. Got {self.missing!r} instead."
@@ -100,6 +102,7 @@ def _tables(bench: Bench, request: Request) -> tuple[Table, Table | None]:
         source,
         columns=columns,
         labels=request.label_names,
+        context=request.context,
         features=None if request.documents is not None else request.features,
         with_time=not request.collapse,
     )
@@ -120,7 +123,7 @@ def _load(bench: Bench, source: Source, layout: Layout, features: Features) -> T
         return Table(name, source, layout, types)
     kept = tuple(name for name in layout.features if types[name].is_numeric)
     ignored = tuple(name for name in layout.features if not types[name].is_numeric)
-    return Table(name, source, Layout(layout.roles, layout.labels, kept), types, ignored)
+    return Table(name, source, replace(layout, features=kept), types, ignored)
 
 
 def _text_ids(bench: Bench, tables: Sequence[Table], request: Request) -> frozenset[str]:
@@ -152,7 +155,8 @@ def _read(
     view = None
     if documents is not None:
         create_view(bench, view := "document_rows", documents.name, fields)
-    wanted = Wanted(impressions, fields, request.label_names, request.collapse)
+    names = request.label_names, tuple(request.context)
+    wanted = Wanted(impressions, fields, *names, request.collapse)
     ignored = tuple(name for table in tables for name in table.ignored)
     try:
         clicks, summary = assemble(bench, wanted, "impressions", view)
@@ -203,6 +207,7 @@ class ReadOptions(TypedDict, total=False):
     columns: Mapping[str, str | None] | None
     label: str
     labels: Sequence[str]
+    context: Sequence[str]
     features: Features
     missing: float | None
     text_ids: bool
@@ -220,6 +225,7 @@ def read_log(
     columns: Mapping[str, str | None] | None = None,
     label: str = "click",
     labels: Sequence[str] = (),
+    context: Sequence[str] = (),
     features: Features = None,
     missing: float | None = None,
     text_ids: bool = False,
@@ -251,6 +257,9 @@ def read_log(
         place of a name leaves out an optional column
     label, labels : the feedback column that becomes `log.label`, and further ones that become
         `log.extra_labels`; numbers >= 0 or true/false
+    context : columns that say in which circumstances a list was seen (device, hour), numbers or
+        text, for `ContextualBias`; they become `log.context`, and sessions of different contexts
+        stay apart
     features : columns that are features: names, a pattern such as "f_*", or a function of the name;
         in `documents` if given (there all by default), else in the log itself (there none)
     missing : the value for features that are NULL or NaN; without it they are bad rows
@@ -272,6 +281,7 @@ def read_log(
         columns=columns,
         label=label,
         labels=labels,
+        context=context,
         features=features,
         missing=missing,
         text_ids=text_ids,

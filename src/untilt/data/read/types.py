@@ -136,6 +136,18 @@ def id_is_text_sql(column: Column, role: str) -> str:
     return "true"
 
 
+def context_sql(column: Column, role: str) -> str:
+    """A number (true is 1) or a category; NULL where it is missing or not finite."""
+    if column.kind in ("whole", "boolean"):
+        return f"CAST({column.raw} AS BIGINT)"
+    if column.kind == "text":
+        return f"CAST({column.raw} AS VARCHAR)"
+    if not column.is_numeric:
+        raise column.refused(role, "numbers, true/false or text")
+    value = f"CAST({column.raw} AS DOUBLE)"
+    return f"CASE WHEN isfinite({value}) THEN {value} + 0.0 END"
+
+
 def time_sql(column: Column) -> str:
     """A time: a timestamp or any number; NULL for anything else."""
     if column.kind == "whole":
