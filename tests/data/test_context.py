@@ -106,7 +106,7 @@ def test_what_cannot_be_a_context():
         ut.read_log(table(day=days), context=["day"])
     with pytest.raises(ColumnError, match="lacks the columns devise"):
         ut.read_log(table(), context=["devise"])
-    with pytest.raises(OptionError, match="context must be a list of names. Got 'device'"):
+    with pytest.raises(OptionError, match=r"context must be a list of names. Got 'device'"):
         ut.read_log(table(), context="device")
     with pytest.raises(OptionError, match="a name of its own"):
         ut.read_log(table(), context=["position"])
