@@ -87,7 +87,7 @@ def decide(path: Path, folder: Path, **options: Any) -> tuple[ut.RunResult, Any]
     usual, by_chance = shown_in(log, "usual order"), shown_in(log, "random order")
     found = ut.run(usual, folder, bias=bias, title="Hotel searches", **options)
     systems = {"any order": np.zeros(by_chance.n_documents), **found.candidates}
-    return found, ut.estimate(by_chance, systems, metric="dcg@10", method="naive")
+    return found, ut.estimate(by_chance, systems, metric="dcg@10", evaluator="naive")
 
 
 if __name__ == "__main__":

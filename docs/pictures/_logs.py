@@ -44,7 +44,7 @@ def gain(log, new, bias=None, **options):
 
 def true_gain(made, new, *, per_document: bool = False, **options) -> float:
     """The same difference by the true relevance; `per_document` as snips counts it."""
-    truth = {"method": "direct", "relevance": made.truth.relevance}
+    truth = {"evaluator": "direct", "relevance": made.truth.relevance}
     value, *_ = gain(made.log, new, **truth, **options)
     if per_document:
         value /= ut.estimate(made.log, {"all": ut.shown}, metric=FLAT, **truth)["all"].value

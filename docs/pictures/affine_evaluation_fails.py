@@ -20,7 +20,7 @@ def draw():
         logs = list(made_logs(protocol))
         truths = [true_gain(made, new) for made in logs]
         found[case] = {
-            method: bar([gain(made.log, new, bias, method=method) for made in logs], truths)
+            method: bar([gain(made.log, new, bias, evaluator=method) for made in logs], truths)
             for method in METHODS
         }
     return panels(

@@ -35,6 +35,6 @@ def told_and_true(power, seed):
     ranker = trees("auto", bias=bias, folds=2, n_trees=40).fit(train.log, valid=valid.log)
     choice = ranker.choice_
     true = ut.estimate(
-        valid.log, {"picked": ranker}, method="direct", relevance=valid.truth.relevance
+        valid.log, {"picked": ranker}, evaluator="direct", relevance=valid.truth.relevance
     )
     return choice.estimates[choice.picked].value, true["picked"].value

@@ -7,9 +7,9 @@ from _panels import panels
 import untilt as ut
 
 METHODS = {
-    "direct": {"method": "direct"},
-    "doubly robust, no clip": {"method": "doubly-robust", "tau": 0.0},
-    "doubly robust, clip 0.3": {"method": "doubly-robust", "tau": 0.3},
+    "direct": {"evaluator": "direct"},
+    "doubly robust, no clip": {"evaluator": "doubly-robust"},
+    "doubly robust, clip 0.3": {"evaluator": "doubly-robust", "clip": 0.3},
 }
 CASES = {
     "model and curve right": (True, ut.EyeTracking()),

@@ -18,8 +18,8 @@ def draw():
     clicks = Harvest(clicks=DLA(examination=ut.PowerLaw(1.0)))
     made = ut.simulate(judged, clicks, n_sessions=200_000, seed=1)
     log, rankers = made.log, {"shown": _shown(made.log), "labels": made.truth.judged.labels}
-    gains = [_gain(ut.estimate(log, rankers, ut.PowerLaw(eta), method="ips")) for eta in GUESSES]
-    true = ut.estimate(log, rankers, method="direct", relevance=made.truth.relevance)
+    gains = [_gain(ut.estimate(log, rankers, ut.PowerLaw(eta), evaluator="ips")) for eta in GUESSES]
+    true = ut.estimate(log, rankers, evaluator="direct", relevance=made.truth.relevance)
     gain, error = 100 * np.transpose(gains)
     half = normal_quantile(0.95) * error
     return lines(

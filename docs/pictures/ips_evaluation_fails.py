@@ -6,10 +6,10 @@ from _panels import panels
 import untilt as ut
 
 METHODS = {
-    "naive": {"method": "naive"},
-    "ips": {"method": "ips"},
-    "clipped, tau 0.3": {"method": "clipped", "tau": 0.3},
-    "snips": {"method": "snips"},
+    "naive": {"evaluator": "naive"},
+    "ips": {"evaluator": "ips"},
+    "clipped, tau 0.3": {"evaluator": "clipped", "clip": 0.3},
+    "snips": {"evaluator": "snips"},
 }
 CASES = {
     "curve right": ("dla", ut.EyeTracking()),

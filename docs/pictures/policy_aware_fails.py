@@ -22,7 +22,7 @@ def draw():
         truths = [true_gain(made, new, among=among) for made in logs]
         found[case] = {
             method: bar(
-                [gain(made.log, new, bias, method=method, among=among) for made in logs], truths
+                [gain(made.log, new, bias, evaluator=method, among=among) for made in logs], truths
             )
             for method in ("ips", "policy-aware")
         }

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from untilt import DCM, PBM, SDBN, UBM
+from untilt.clickmodels.dbn import SDBN
+from untilt.clickmodels.dcm import DCM
+from untilt.clickmodels.pbm import PBM
+from untilt.clickmodels.ubm import UBM
 
 REPEATS = 10
 SESSIONS = 40

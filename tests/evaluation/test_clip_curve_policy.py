@@ -14,17 +14,19 @@ def log():
 @pytest.mark.parametrize("system", [ut.shown, "scores"])
 def test_each_point_is_the_estimate_at_that_clip(log, system):
     given = np.random.default_rng(0).random(log.n_documents) if system == "scores" else system
-    curve = ut.clip_curve(log, given, ut.PowerLaw(1.0), method="policy-aware", tau=[0.05, 0.3])
-    for tau, value, error in zip(curve.tau, curve.value, curve.std_error, strict=True):
-        found = ut.estimate(log, given, ut.PowerLaw(1.0), method="policy-aware", tau=tau).entries[0]
+    curve = ut.clip_curve(log, given, ut.PowerLaw(1.0), evaluator="policy-aware", clip=[0.05, 0.3])
+    for clip, value, error in zip(curve.clip, curve.value, curve.std_error, strict=True):
+        found = ut.estimate(
+            log, given, ut.PowerLaw(1.0), evaluator="policy-aware", clip=clip
+        ).entries[0]
         assert value == pytest.approx(found.value)
         assert error == pytest.approx(found.std_error)
 
 
 def test_the_first_point_clips_nothing(log):
     scores = np.random.default_rng(0).random(log.n_documents)
-    curve = ut.clip_curve(log, scores, ut.PowerLaw(1.0), method="policy-aware")
-    plain = ut.estimate(log, scores, ut.PowerLaw(1.0), method="policy-aware").entries[0]
+    curve = ut.clip_curve(log, scores, ut.PowerLaw(1.0), evaluator="policy-aware")
+    plain = ut.estimate(log, scores, ut.PowerLaw(1.0), evaluator="policy-aware").entries[0]
     assert curve.clipped_share[0] == 0
     assert curve.value[0] == pytest.approx(plain.value)
     assert np.all(np.diff(curve.clipped_share) >= 0)
@@ -35,7 +37,7 @@ def test_where_all_sessions_show_one_list_both_curves_are_one():
     log = ut.simulate(ut.make_judged(150, 6, seed=4), "dla", n_sessions=3000, seed=4).log
     scores = np.random.default_rng(1).random(log.n_documents)
     clips = [0.2, 0.5, 1.0]
-    one = ut.clip_curve(log, scores, ut.PowerLaw(1.0), tau=clips)
-    two = ut.clip_curve(log, scores, ut.PowerLaw(1.0), tau=clips, method="policy-aware")
+    one = ut.clip_curve(log, scores, ut.PowerLaw(1.0), clip=clips)
+    two = ut.clip_curve(log, scores, ut.PowerLaw(1.0), clip=clips, evaluator="policy-aware")
     assert two.value == pytest.approx(one.value)
     assert two.clipped_share == pytest.approx(one.clipped_share)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from untilt import catalog
 from untilt._core.statistics import weighted_mean
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import KnownBias, PowerLaw
@@ -12,11 +13,13 @@ from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.clip_curve import clip_curve
 from untilt.evaluation.estimate import estimate
-from untilt.evaluation.evaluators import METHODS
 from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.results import corrected_p_values
 from untilt.evaluation.systems import shown
+from untilt.facts import codes
 
+EVALUATORS = catalog.names("evaluator")
+NEED_BIAS = [each.name for each in catalog.methods("evaluator") if "bias" in each.needs]
 DEPTH = 4
 THETA = np.array([1.0, 0.6, 0.35, 0.2])
 TRUST = {"eps_plus": np.array([0.95, 0.9, 0.9, 0.85]), "eps_minus": np.array([0.3, 0.2, 0.1, 0.05])}
@@ -52,10 +55,15 @@ def systems_of(log, seed=0):
     return {"shown": shown, "plain": rng.normal(size=log.n_documents), "tied": tied}
 
 
+def fields(facts, code):
+    """The fields of the fact with this code."""
+    return dict(next(fact.fields for fact in facts if fact.code == code))
+
+
 # ---- a slow twin
 
 
-def twin(log, system, bias, *, method, lam, tau=0.0, relevance=None, among="shown"):
+def twin(log, system, bias, *, evaluator, lam, clip=0.0, relevance=None, among="shown"):
     """Value of one system, session by session and document by document."""
     alpha, beta = bias.affine()
     theta, plus, minus = bias.examination, bias.eps_plus, bias.eps_minus
@@ -82,7 +90,7 @@ def twin(log, system, bias, *, method, lam, tau=0.0, relevance=None, among="show
     def discount(d, k):
         if system is not shown:
             return np.mean([lam(r) for r in ranks[d]])
-        return mean_lam[d] if method in ("policy-aware", "doubly-robust", "direct") else lam(k)
+        return mean_lam[d] if evaluator in ("policy-aware", "doubly-robust", "direct") else lam(k)
 
     total = norm = 0.0
     for i in range(log.n_lists):
@@ -92,20 +100,20 @@ def twin(log, system, bias, *, method, lam, tau=0.0, relevance=None, among="show
             credit = {
                 "naive": c,
                 "ips": c / theta[k],
-                "clipped": c / max(tau, theta[k]),
-                "snips": c / max(tau, theta[k]),
+                "clipped": c / max(clip, theta[k]),
+                "snips": c / max(clip, theta[k]),
                 "bayes-ips": plus[k] / (plus[k] + minus[k]) * c / theta[k],
                 "affine": (c - beta[k]) / alpha[k],
-                "policy-aware": (c - beta[k]) / max(tau, rho[d]),
+                "policy-aware": (c - beta[k]) / max(clip, rho[d]),
                 "direct": 0.0,
-                "doubly-robust": (c - beta[k] - alpha[k] * g) / max(tau, rho[d]),
-            }[method]
+                "doubly-robust": (c - beta[k] - alpha[k] * g) / max(clip, rho[d]),
+            }[evaluator]
             total += n * credit * discount(d, k + 1)
-            norm += n * credit if method == "snips" else 0
+            norm += n * credit if evaluator == "snips" else 0
     if relevance is not None:
         for d in ranks if system is not shown else sorted(ever):
             total += n_of[d] * relevance[d] * discount(d, None)
-    return total / (norm if method == "snips" else sessions.sum())
+    return total / (norm if evaluator == "snips" else sessions.sum())
 
 
 LAMBDAS = {
@@ -116,13 +124,13 @@ LAMBDAS = {
 
 @pytest.mark.parametrize("among", ["shown", "candidates"])
 @pytest.mark.parametrize("metric", LAMBDAS)
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_equals_its_slow_twin(method, metric, among):
+@pytest.mark.parametrize("evaluator", EVALUATORS)
+def test_every_method_equals_its_slow_twin(evaluator, metric, among):
     log = random_log(3, long=True)
-    options = {"method": method, "among": among}
-    if method in ("clipped", "snips", "policy-aware", "doubly-robust"):
-        options["tau"] = 0.3
-    if method in ("direct", "doubly-robust"):
+    options = {"evaluator": evaluator, "among": among}
+    if evaluator in ("clipped", "snips", "policy-aware", "doubly-robust"):
+        options["clip"] = 0.3
+    if evaluator in ("direct", "doubly-robust"):
         options["relevance"] = np.random.default_rng(1).random(log.n_documents)
     found = estimate(log, systems_of(log), BIAS, metric=metric, **options)
     for name, system in systems_of(log).items():
@@ -130,15 +138,15 @@ def test_every_method_equals_its_slow_twin(method, metric, among):
         assert found[name].value == pytest.approx(expected, rel=1e-12), name
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_counts_equal_repeats_and_the_order_of_lists_does_not_matter(method):
+@pytest.mark.parametrize("evaluator", EVALUATORS)
+def test_counts_equal_repeats_and_the_order_of_lists_does_not_matter(evaluator):
     log = random_log(4)
     repeated = log.take(np.repeat(np.arange(log.n_lists), log.sessions))
     repeated = replace(repeated, count=np.ones(repeated.n_lists, dtype=int))
     shuffled = log.take(np.random.default_rng(0).permutation(log.n_lists))
     for other in (repeated, shuffled, log.collapse()):
-        a = estimate(log, systems_of(log), DOUBT, method=method)
-        b = estimate(other, systems_of(log), DOUBT, method=method)
+        a = estimate(log, systems_of(log), DOUBT, evaluator=evaluator)
+        b = estimate(other, systems_of(log), DOUBT, evaluator=evaluator)
         for name in a.systems:
             assert a[name].value == pytest.approx(b[name].value, rel=1e-12)
             assert a[name].std_error == pytest.approx(b[name].std_error, rel=1e-12)
@@ -174,13 +182,13 @@ def test_the_sampling_error_is_that_of_the_clustered_mean():
     assert found.interval.low == pytest.approx(mean.interval().low)
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("naive", "direct")])
-def test_the_bias_error_is_the_delta_method_by_finite_differences(method):
+@pytest.mark.parametrize("evaluator", NEED_BIAS)
+def test_the_bias_error_is_the_delta_method_by_finite_differences(evaluator):
     log, step = random_log(7), 1e-6
-    options = {"method": method}
-    if method in ("clipped", "policy-aware", "doubly-robust"):
-        options["tau"] = 0.25
-    if method == "doubly-robust":
+    options = {"evaluator": evaluator}
+    if evaluator in ("clipped", "policy-aware", "doubly-robust"):
+        options["clip"] = 0.25
+    if evaluator == "doubly-robust":
         options["relevance"] = np.full(log.n_documents, 0.3)
     found = estimate(log, systems_of(log), DOUBT, **options)
     for name in found.systems:
@@ -206,13 +214,13 @@ def test_weights_by_hand():
         document=[0, 1, 2, 0, 1, 2], position=[1, 2, 4, 1, 2, 4], label=[1, 0, 0, 0, 1, 1],
         count=[2, 1],
     )  # fmt: skip
-    clipped = estimate(log, shown, [1.0, 0.5, 0.4, 0.1], method="clipped", tau=0.25).best
+    clipped = estimate(log, shown, [1.0, 0.5, 0.4, 0.1], evaluator="clipped", clip=0.25).best
     assert clipped.largest_weight == 1 / 0.25
     assert clipped.clipped_share == 1 / 4
     assert clipped.effective_n == pytest.approx((1 + 1 + 2 + 4) ** 2 / (1 + 1 + 4 + 16))
     short = estimate(log, shown, [1.0, 0.5])
     assert short.best.unsupported_share == 1 / 4
-    assert any("25.0% of the clicks are at positions" in w for w in short.warnings)
+    assert fields(short.warnings, "estimate.clicks-unsupported") == {"share": 1 / 4}
     lam = 1 / np.log2([2, 3])
     assert short.best.value == pytest.approx((2 * lam[0] + 2 * lam[1]) / 3)
 
@@ -273,18 +281,18 @@ def test_corrections_by_hand():
 def test_the_clip_curve_is_the_clipped_estimate_at_every_clip():
     log = random_log(11, n_queries=80, n_lists=400)
     scores = systems_of(log)["tied"]
-    curve = clip_curve(log, scores, DOUBT, tau=[0.3, 0.5, 1.0])
-    assert curve.tau.tolist() == [0.2, 0.3, 0.5, 1.0]  # 0.2 is the smallest theta: no clip
-    for i, tau in enumerate(curve.tau):
-        one = estimate(log, scores, DOUBT, method="clipped", tau=tau).best
+    curve = clip_curve(log, scores, DOUBT, clip=[0.3, 0.5, 1.0])
+    assert curve.clip.tolist() == [0.2, 0.3, 0.5, 1.0]  # 0.2 is the smallest theta: no clip
+    for i, clip in enumerate(curve.clip):
+        one = estimate(log, scores, DOUBT, evaluator="clipped", clip=clip).best
         assert curve.value[i] == pytest.approx(one.value)
         assert curve.std_error[i] == pytest.approx(one.std_error)
         assert curve.low[i] == pytest.approx(one.interval.low)
         assert curve.clipped_share[i] == pytest.approx(one.clipped_share)
-    assert curve.value[0] == pytest.approx(estimate(log, scores, DOUBT, method="ips").best.value)
+    assert curve.value[0] == pytest.approx(estimate(log, scores, DOUBT, evaluator="ips").best.value)
     assert curve.bias == pytest.approx(curve.value - curve.value[0])
     assert curve.mse[0] == pytest.approx(curve.std_error[0] ** 2)
-    assert "tau" in curve.plot().to_json()
+    assert "clip" in curve.plot().to_json()
 
 
 def test_the_automatic_clip_has_the_least_estimated_error_and_is_the_default():
@@ -294,15 +302,15 @@ def test_the_automatic_clip_has_the_least_estimated_error_and_is_the_default():
     log = log.with_label((np.random.default_rng(0).random(len(chance)) < chance).astype(float))
     scores = systems_of(log)["plain"]
     curve = clip_curve(log, scores, steep)
-    assert curve.mse.min() == curve.mse[curve.tau == curve.best].item()
+    assert curve.mse.min() == curve.mse[curve.clip == curve.best].item()
     # One click at position 4 counts 250, and there are hardly any: clipping must win.
     assert 0 < log.label[log.position == 4].sum() < 10
     assert curve.best > 0.004
-    auto = estimate(log, scores, steep, method="clipped")
-    assert auto.tau == curve.best
-    both = estimate(log, {"a": scores, "b": -scores}, steep, method="clipped")
+    auto = estimate(log, scores, steep, evaluator="clipped")
+    assert auto.clip == curve.best
+    both = estimate(log, {"a": scores, "b": -scores}, steep, evaluator="clipped")
     summed = clip_curve(log, -scores, steep).mse + curve.mse
-    assert both.tau == curve.tau[np.argmin(summed)]
+    assert both.clip == curve.clip[np.argmin(summed)]
 
 
 # ---- warnings and options
@@ -334,7 +342,9 @@ def test_a_curve_that_does_not_fit_the_log_is_named():
     assert right.check.n_documents == 600
     wrong = estimate(log, shown, KnownBias([0.9, 0.3]))
     assert not wrong.check.fits
-    assert any("does not fit this log" in warning for warning in wrong.warnings)
+    misfit = fields(wrong.warnings, "estimate.curve-misfit")
+    assert misfit == {**wrong.check.fact.fields, "instead": "affine"}
+    assert misfit["position"] in (1, 2)
     # Position 2 has about 1.25 of 300 x 200 x ...: the pooled relevance takes half of the error.
     worst = wrong.check.observed / wrong.check.expected
     assert worst[0] < 0.95
@@ -346,7 +356,8 @@ def test_a_log_without_moves_cannot_check_the_curve_and_says_so():
     fixed = log.take([0])
     found = estimate(fixed, shown, KnownBias(THETA))
     assert not found.check.possible
-    assert any("cannot check the curve" in warning for warning in found.warnings)
+    assert found.check.fact.code == "estimate.curve-check-impossible"
+    assert "estimate.curve-unchecked" in codes(found.warnings)
 
 
 def test_unshown_candidates_are_counted_and_warned_of():
@@ -357,37 +368,57 @@ def test_unshown_candidates_are_counted_and_warned_of():
     scores = np.array([1.0, 2.0, 3.0, 3.0, 2.0, 1.0])  # the unshown document first, and last
     found = estimate(log, scores, [1.0, 0.5], among="candidates", metric="dcg@2").best
     assert found.unshown_share == pytest.approx((1 / 2 + 0) / 2)
-    assert any("nobody was shown" in warning for warning in found.warnings)
+    share = fields(found.warnings, "estimate.unshown-documents")["share"]
+    assert share == found.unshown_share
     # Document 0 is third of three, so below the cut; document 4 is second.
     assert found.value == pytest.approx(2 / np.log2(3) / 2)
     among_shown = estimate(log, scores, [1.0, 0.5], metric="dcg@2").best
     assert among_shown.value == pytest.approx((1 / np.log2(3) + 2 / np.log2(3)) / 2)
 
 
-def test_what_should_not_be_trusted_is_said_in_words():
+def test_what_should_not_be_trusted_is_said():
     log = random_log(15)
     heavy = replace(log, count=np.where(log.query == log.query[0], 5000, 1))
-    said = estimate(heavy, shown, KnownBias(THETA)).best.warnings
-    assert any("one query makes up" in warning for warning in said)
+    assert (
+        fields(estimate(heavy, shown, KnownBias(THETA)).best.warnings, "estimate.one-query")[
+            "share"
+        ]
+        > 0.1
+    )
     vague = PositionBias(THETA, std_error=np.full(DEPTH, 0.15))
-    said = estimate(log, shown, vague).best.warnings
-    assert any("most of the doubt comes from the bias" in warning for warning in said)
-    trust = " ".join(estimate(log, shown, BIAS, method="ips").warnings)
-    assert "use method='affine'" in trust
-    assert "only 11 queries" in trust
-    assert "intervals take it as exact" in trust
-    assert "use method='affine'" not in " ".join(
-        estimate(log, shown, BIAS, method="affine").warnings
-    )
+    assert "estimate.bias-dominates" in codes(estimate(log, shown, vague).best.warnings)
+    ips = estimate(log, shown, BIAS, evaluator="ips").warnings
+    assert fields(ips, "estimate.trust-ignored") == {"evaluator": "ips", "instead": "affine"}
+    assert fields(ips, "estimate.few-queries") == {"n_queries": 11}
+    assert "estimate.bias-without-errors" in codes(ips)
+    affine = estimate(log, shown, BIAS, evaluator="affine").warnings
+    assert "estimate.trust-ignored" not in codes(affine)
     steep = KnownBias([1.0, 0.5, 0.1, 0.001])
-    assert "of equal weight (largest weight 1e+03)" in " ".join(
-        estimate(log, shown, steep, method="ips").warnings
+    few = fields(
+        estimate(log, shown, steep, evaluator="ips").warnings, "estimate.few-effective-clicks"
     )
-    clipped = estimate(log, shown, steep, method="clipped", tau=0.5).warnings
-    assert any("are clipped" in warning for warning in clipped)
-    assert any(
-        "shown on top look better" in w for w in estimate(log, shown, method="naive").warnings
-    )
+    assert few["largest_weight"] == 1 / 0.001
+    clipped = estimate(log, shown, steep, evaluator="clipped", clip=0.5)
+    share = fields(clipped.warnings, "estimate.clicks-clipped")["share"]
+    assert share == clipped.best.clipped_share
+    naive = estimate(log, shown, evaluator="naive")
+    assert "estimate.clicks-as-they-are" in codes(naive.warnings)
+
+
+def test_each_evaluator_says_what_its_values_are_multiples_of():
+    log, relative = random_log(15), PositionBias(THETA, relative=True)
+    scale = {
+        name: estimate(log, shown, relative, evaluator=name, clip=clip).scale.code
+        for name, clip in (("ips", None), ("clipped", 0.5), ("snips", None), ("naive", None),
+                           ("direct", None), ("policy-aware", None))
+    }  # fmt: skip
+    assert scale == {
+        "ips": "estimate.scale-relative", "clipped": "estimate.scale-relative",
+        "snips": "estimate.scale-per-relevant", "naive": "estimate.scale-clicks",
+        "direct": "estimate.scale-absolute", "policy-aware": "estimate.scale-relative",
+    }  # fmt: skip
+    absolute = PositionBias(THETA, relative=False)
+    assert estimate(log, shown, absolute).scale.code == "estimate.scale-absolute"
 
 
 def half_shown(n=4000, seed=0):
@@ -414,10 +445,12 @@ def test_documents_that_only_some_sessions_show_need_the_policy_aware_method():
     right = estimate(log, systems, curve)
     assert right["new"].value == pytest.approx(0.9 + 0.2 / np.log2(3) + 0.1, rel=0.05)
     assert right["shown"].value == pytest.approx(0.2 + 0.55 / np.log2(3), rel=0.05)
-    assert not any("different documents" in warning for warning in right.warnings)
-    wrong = estimate(log, systems, curve, method="ips")
+    assert "estimate.documents-absent" not in codes(right.warnings)
+    wrong = estimate(log, systems, curve, evaluator="ips")
     assert wrong["new"].value == pytest.approx(0.45 + 0.2 / np.log2(3) + 0.05, rel=0.05)
-    assert any("missing from 33%" in warning for warning in wrong.warnings)
+    absent = fields(wrong.warnings, "estimate.documents-absent")
+    assert absent["share"] == pytest.approx(1 / 3)
+    assert (absent["evaluator"], absent["instead"]) == ("ips", "policy-aware")
 
 
 def test_the_doubt_of_the_curve_enters_its_check():
@@ -462,13 +495,14 @@ def test_rankers_are_scored_and_results_can_be_read():
         ({"metric": "mrr"}, "Did you mean 'reciprocal'"),
         ({"metric": "reciprocal@x"}, "whole number"),
         ({"metric": RankMetric("bad", lambda r: 1 / (r - 1 + 1e-400))}, "one finite number"),
-        ({"method": "isp"}, "Did you mean 'ips'"),
+        ({"evaluator": "isp"}, "Did you mean 'ips'"),
+        ({"evaluator": "clipped:clp=1"}, "Did you mean 'clip'"),
         ({"bias": None}, "needs the position bias"),
-        ({"method": "ips", "tau": 0.1}, "is not clipped"),
-        ({"method": "clipped", "tau": -1}, "at least 0"),
-        ({"method": "snips", "tau": "auto"}, "with method='clipped'"),
+        ({"evaluator": "ips", "clip": 0.1}, "is not clipped"),
+        ({"evaluator": "clipped", "clip": -1}, "at least 0"),
+        ({"evaluator": "snips", "clip": "auto"}, "clip must be a number"),
         ({"relevance": np.ones(3)}, "relevance is for"),
-        ({"method": "direct", "relevance": np.full(80, 2.0)}, "must be probabilities|must give"),
+        ({"evaluator": "direct", "relevance": np.full(80, 2.0)}, "must be probabilities|must give"),
         ({"among": "all"}, "among must be"),
         ({"interval": "exact"}, "interval must be"),
         ({"level": 95}, "level must lie"),

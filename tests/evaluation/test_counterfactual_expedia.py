@@ -67,10 +67,10 @@ def orders(folder, metric="dcg@10"):
     (ordinary, ours), (random, theirs) = searches(folder)
     bias, eta = curve_of(random)
     value = {
-        "random order": estimate(random, theirs, method="naive", metric=metric),
-        "ips": estimate(ordinary, ours, bias, method="ips", metric=metric),
-        "clipped": estimate(ordinary, ours, bias, method="clipped", metric=metric),
-        "naive": estimate(ordinary, ours, method="naive", metric=metric),
+        "random order": estimate(random, theirs, evaluator="naive", metric=metric),
+        "ips": estimate(ordinary, ours, bias, evaluator="ips", metric=metric),
+        "clipped": estimate(ordinary, ours, bias, evaluator="clipped", metric=metric),
+        "naive": estimate(ordinary, ours, evaluator="naive", metric=metric),
     }
     return value, eta, ordinary, random
 
@@ -97,7 +97,7 @@ def test_the_corrected_order_agrees_with_that_on_searches_in_random_order(data_d
     assert 0.1 < eta < 1.5
     assert agreement(value)["ips"][0] > 0.5
     # The order that was shown beats every single property by plain clicks: it stands on top.
-    plain = estimate(ordinary, {"shown": shown}, method="naive").best.value
+    plain = estimate(ordinary, {"shown": shown}, evaluator="naive").best.value
     assert plain > max(each.value for each in value["naive"])
     assert ordinary.n_sessions + random.n_sessions == 1000
 

@@ -238,13 +238,13 @@ def test_resealing_nothing_changes_nothing(saved, tmp_path, made):
         ),
         (
             setter("state", "bias_", value={"$type": "PositionBias", "fields": {}}),
-            "its position bias is no PositionBias .* Missing: examination",
+            "must have the field 'examination'",
         ),
         (
             setter(
                 "state", "bias_", value={"$type": "PositionBias", "fields": {"examination": [0]}}
             ),
-            "its position bias is no PositionBias: examination must be above 0",
+            "this is no position bias: examination must be above 0",
         ),
         (
             setter("parameters", "weighting", "fields", "clip", value=7),

@@ -65,12 +65,12 @@ def truth_of(protocol):
         judged, plain, sessions_per_query=1, ranker=production, seed=0, n_threads=1, max_label=4
     )
     assert len(part) == sim.log.n_queries
-    found = estimate(sim.log, systems_of(judged), method="direct", relevance=sim.truth.relevance)
+    found = estimate(sim.log, systems_of(judged), evaluator="direct", relevance=sim.truth.relevance)
     values = {entry.system: entry.value for entry in found}
     return {**values, "good - poor": values["good"] - values["poor"]}
 
 
-def coverage(protocol, bias_of, *, method="ips", interval="normal", repeats=REPEATS):
+def coverage(protocol, bias_of, *, evaluator="ips", interval="normal", repeats=REPEATS):
     """Share of intervals that hold the truth, mean error, share of runs that warn of the curve."""
     truth, judged = truth_of(protocol), population()
     hits = dict.fromkeys(truth, 0)
@@ -81,7 +81,7 @@ def coverage(protocol, bias_of, *, method="ips", interval="normal", repeats=REPE
         sim, systems = run(protocol, seed, judged, queries)
         bias = bias_of(sim)
         scale = sim.truth.examination[0] if bias.relative else 1.0
-        found = estimate(sim.log, systems, bias, method=method, interval=interval)
+        found = estimate(sim.log, systems, bias, evaluator=evaluator, interval=interval)
         gap = found.compare("poor")["good"]
         for name, each in {
             "good": found["good"],
@@ -112,10 +112,10 @@ def wrong(sim):
 CASES = {
     "true bias, normal": (DLA(), true_bias, {}),
     "true bias, bootstrap": (DLA(), true_bias, {"interval": "bootstrap"}),
-    "true bias, clipped auto": (DLA(), true_bias, {"method": "clipped"}),
+    "true bias, clipped auto": (DLA(), true_bias, {"evaluator": "clipped"}),
     "estimated on the same log": (SWAPS, estimated, {}),
-    "trust bias, affine": (Trust(), true_bias, {"method": "affine"}),
-    "trust bias, policy-aware": (TRUST_SWAPS, true_bias, {"method": "policy-aware"}),
+    "trust bias, affine": (Trust(), true_bias, {"evaluator": "affine"}),
+    "trust bias, policy-aware": (TRUST_SWAPS, true_bias, {"evaluator": "policy-aware"}),
 }
 BROKEN = {
     "wrong curve (power law 0.5)": (SWAPS, wrong, {}),
@@ -143,7 +143,7 @@ def clip_errors(eta, sessions, repeats=150):
     """Root mean squared error of the good system's value, 60 queries, with and without a clip."""
     protocol = DLA(examination=PowerLaw(eta))
     truth, judged = truth_of(protocol)["good"], population()
-    ways = {"ips": {}, "auto": {"method": "clipped"}, "0.05": {"method": "clipped", "tau": 0.05}}
+    ways = {"ips": {}, "auto": {"evaluator": "clipped"}, "0.05": {"evaluator": "clipped:clip=0.05"}}
     error = {name: [] for name in ways}
     for seed in range(repeats):
         queries = np.sort(np.random.default_rng((9, seed)).permutation(3_000)[:60])

@@ -69,7 +69,7 @@ def values(protocol, seed):
     """Of each ranker: two truths, and three ways to guess them from clicks."""
     sim, _, valid, relevance, judged = case(protocol, seed)
     scores = {name: r.predict(valid.features) for name, r in rankers(protocol, seed).items()}
-    truth = estimate(valid, scores, method="direct", relevance=relevance)
+    truth = estimate(valid, scores, evaluator="direct", relevance=relevance)
     return {
         name: {
             "true dcg@10": truth[name].value,
@@ -80,8 +80,8 @@ def values(protocol, seed):
         }
         for (name, s), corrected, naive in zip(
             scores.items(),
-            estimate(valid, scores, sim.truth.bias, method="affine"),
-            estimate(valid, scores, method="naive"),
+            estimate(valid, scores, sim.truth.bias, evaluator="affine"),
+            estimate(valid, scores, evaluator="naive"),
             strict=True,
         )
     }
@@ -126,7 +126,7 @@ def selection_case(protocol, seed):
         name: {
             "true ndcg@10": evaluate(test, each.ranker, ["ndcg@10"])["ndcg@10"].value,
             "counterfactual": found.estimates[name].value,
-            "naive": estimate(valid, each.scores, method="naive").best.value,
+            "naive": estimate(valid, each.scores, evaluator="naive").best.value,
             "ndcg on clicks": ndcg_on_clicks(valid, each.scores),
         }
         for name, each in found.fitted.items()

@@ -196,7 +196,7 @@ def test_evaluation_with_the_estimated_curves(trusting):
     log, labels = sim.log, sim.truth.judged.labels
     scores = labels + np.random.default_rng(0).normal(scale=0.5, size=len(labels))
     truth = true_dcg(sim, scores)
-    affine = estimate(log, {"new": scores}, bias, metric="dcg@10", method="affine")["new"]
+    affine = estimate(log, {"new": scores}, bias, metric="dcg@10", evaluator="affine")["new"]
     assert abs(affine.value - truth) < 4 * affine.std_error
     assert affine.std_error < 0.1 * truth
     # The others miss it even with the true curves.
@@ -205,7 +205,7 @@ def test_evaluation_with_the_estimated_curves(trusting):
         known.examination, eps_plus=known.eps_plus, eps_minus=known.eps_minus, absolute=True
     )
     for method in ("ips", "bayes-ips", "naive"):
-        other = estimate(log, {"new": scores}, curves, metric="dcg@10", method=method)["new"]
+        other = estimate(log, {"new": scores}, curves, metric="dcg@10", evaluator=method)["new"]
         assert abs(other.value - truth) > 4 * other.std_error
 
 

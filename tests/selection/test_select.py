@@ -10,7 +10,6 @@ from untilt.bias.given import EyeTracking, KnownBias
 from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.estimate import estimate
 from untilt.rankers.linear.linear import LinearRanker
-from untilt.rankers.persist import load
 from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.selection.fitting import key_of
 from untilt.selection.select import doubling, grid, select
@@ -117,14 +116,14 @@ def test_real_rankers_are_saved_and_loaded(parts, tmp_path):
         "linear": LinearRanker(IPS(BIAS)),
         "stopped": LambdaMART(IPS(BIAS), **SMALL, early_stopping=3),
     }
-    run = {"train": train, "valid": valid, "bias": BIAS, "folder": tmp_path, "load": load}
+    run = {"train": train, "valid": valid, "bias": BIAS, "folder": tmp_path}
     found = select(candidates, **run)
     again = select(candidates, **run)
     assert all(each.resumed for each in again.fitted.values())
     scores = again.ranker.predict(valid.features)
     assert np.array_equal(scores, found.fitted[found.best].scores)
-    with pytest.raises(OptionError, match=r"Read it with ut\.load"):
-        _ = select(candidates, **{**run, "load": None}).ranker
+    with pytest.warns(DeprecationWarning, match="load"):
+        assert select(candidates, **run, load=None).best == found.best
 
 
 def test_early_stopping_sees_the_held_out_log(parts):

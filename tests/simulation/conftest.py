@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from untilt import JudgedLists, make_judged
+from untilt.data.judged import JudgedLists
+from untilt.simulation.synthetic import make_judged
 
 
 @pytest.fixture(scope="session")

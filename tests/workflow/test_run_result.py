@@ -52,8 +52,8 @@ def test_figures_can_be_had_again_with_the_library(finished, made):
         test,
         {"shown": ut.shown, "new": finished.ranker},
         finished.bias,
-        method="policy-aware",
-        tau=finished.decision.clip_curve.chosen,
+        evaluator="policy-aware",
+        clip=finished.decision.clip_curve.chosen,
     )
     difference = found.compare("shown")["new"]
     assert answer.difference.value == pytest.approx(difference.value)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from untilt.catalog import find
 from untilt.cli.arguments import (
     AsJson,
     Columns,
@@ -21,6 +20,7 @@ from untilt.cli.arguments import (
     read_click_log,
 )
 from untilt.cli.console import Output, speaking
+from untilt.errors import check_choice
 from untilt.facts import codes
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def clickmodels(
     with speaking(as_json=as_json, verbose=verbose) as out:
         check_share("--train", train)
         check_plots(plot)
-        for name in model or ():
-            find("click model", name, what="--model")
+        _check_models(model)
         read = read_click_log(
             out,
             log,
@@ -111,6 +110,14 @@ def clickmodels(
         _report(out, comparison)
         if plot is not None:
             _draw(out, comparison, plot)
+
+
+def _check_models(names: list[str] | None) -> None:
+    from untilt.clickmodels import ALL_CLICK_MODELS
+
+    known = tuple(model.name for model in ALL_CLICK_MODELS)
+    for name in names or ():
+        check_choice("--model", name, known)
 
 
 def _compare(

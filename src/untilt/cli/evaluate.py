@@ -28,20 +28,6 @@ from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
 
 
-class EstimateMethod(StrEnum):
-    """How clicks become relevance."""
-
-    NAIVE = "naive"
-    IPS = "ips"
-    CLIPPED = "clipped"
-    SNIPS = "snips"
-    BAYES_IPS = "bayes-ips"
-    AFFINE = "affine"
-    POLICY_AWARE = "policy-aware"
-    DIRECT = "direct"
-    DOUBLY_ROBUST = "doubly-robust"
-
-
 class Documents(StrEnum):
     """Which documents a system ranks."""
 
@@ -59,15 +45,17 @@ class IntervalKind(StrEnum):
 MetricOption = Annotated[
     str, typer.Option(help="dcg@k, precision@k, arp or reciprocal@k; with --letor any metric.")
 ]
-MethodOption = Annotated[
-    EstimateMethod,
-    typer.Option("--method", "--evaluator", help="How position bias is taken out."),
+EvaluatorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--evaluator",
+        "--method",
+        metavar="NAME",
+        help="How position bias is taken out ({default evaluator} where not given): {evaluator}.",
+    ),
 ]
 AmongOption = Annotated[
     Documents, typer.Option(help="Rank the documents the log shows, or all candidates of a query.")
-]
-TauOption = Annotated[
-    float | None, typer.Option(min=0, help="The clip; chosen by the data where not given.")
 ]
 
 
@@ -81,8 +69,16 @@ def evaluate(
     ] = None,
     bias: BiasOption = None,
     metric: MetricOption = "dcg@10",
-    method: MethodOption = EstimateMethod.POLICY_AWARE,
-    tau: TauOption = None,
+    evaluator: EvaluatorOption = None,
+    clip: Annotated[
+        float | None,
+        typer.Option(
+            "--clip",
+            "--tau",
+            min=0,
+            help="Least propensity that a click is divided by; the evaluator's own if not given.",
+        ),
+    ] = None,
     among: AmongOption = Documents.SHOWN,
     baseline: Annotated[
         str, typer.Option(help="The system that the others are compared with.")
@@ -98,7 +94,7 @@ def evaluate(
             "--clip-plot",
             "--clip-chart",
             metavar="FILE",
-            help="Draw the first ranker's value over the clip tau.",
+            help="Draw the first ranker's value over the clip.",
         ),
     ] = None,
     letor: Annotated[
@@ -139,7 +135,7 @@ def evaluate(
         )  # fmt: skip
         named = {"shown": shown, **systems}
         found = estimate(
-            log, named, curve, metric=wanted, method=method.value, tau=tau, among=among.value,
+            log, named, curve, metric=wanted, evaluator=evaluator, clip=clip, among=among.value,
             interval=interval.value, level=level, seed=seed,
         )  # fmt: skip
         report_estimates(output, found)
@@ -172,8 +168,8 @@ def report_estimates(out: Output, found: Any) -> None:
     """Values with intervals, and what to beware of."""
     out.record(**found.to_dict())
     better = "higher" if found.metric.higher_is_better else "lower"
-    clip = f", clip {found.tau:.3g}" if found.tau > 0 else ""
-    out.heading(f"{found.metric} per session by {found.method}{clip} ({better} is better)")
+    clip = f", clip {found.clip:.3g}" if found.clip > 0 else ""
+    out.heading(f"{found.metric} per session by {found.evaluator}{clip} ({better} is better)")
     out.table(
         ("system", "value", "std error", f"{found.level:.0%} interval", "from bias"),
         [
@@ -237,7 +233,7 @@ def _draw(out: Output, found: Any, path: Path) -> None:
     drawn = interval_chart(
         {each.system: (each.value, each.interval.low, each.interval.high) for each in found},
         title=f"{found.metric} as if each had been deployed",
-        subtitle=f"by {found.method}; {found.level:.0%} intervals, clustered by query",
+        subtitle=f"by {found.evaluator}; {found.level:.0%} intervals, clustered by query",
         value_title=f"{found.metric} per session",
     )
     out.record(plot=save_chart(drawn, path))

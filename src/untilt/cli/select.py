@@ -25,7 +25,6 @@ from untilt.cli.arguments import (
     read_click_log,
 )
 from untilt.cli.console import Output, speaking
-from untilt.cli.evaluate import EstimateMethod
 from untilt.cli.train import Kind, Method, make_ranker
 from untilt.errors import OptionError
 
@@ -63,12 +62,16 @@ def select(
     metric: Annotated[
         str, typer.Option(help="dcg@k, precision@k, arp or reciprocal@k.")
     ] = "dcg@10",
-    by: Annotated[
-        EstimateMethod,
+    evaluator: Annotated[
+        str | None,
         typer.Option(
-            "--evaluator", "--by", help="How held-out clicks are corrected for the choice."
+            "--evaluator",
+            "--by",
+            metavar="NAME",
+            help="How held-out clicks are corrected for the choice ({default evaluator} where not "
+            "given): {evaluator}.",
         ),
-    ] = EstimateMethod.POLICY_AWARE,
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep finished candidates here; run again to go on."),
@@ -95,7 +98,6 @@ def select(
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
         from untilt.evaluation.rank_metric import as_rank_metric
-        from untilt.rankers.persist import load
         from untilt.selection.select import select as choose
 
         check_out(out)
@@ -113,8 +115,8 @@ def select(
         else:
             held = read_click_log(output, valid, **reading)
         found = choose(
-            candidates, train=train, valid=held, bias=curve, metric=wanted, method=by.value,
-            folder=folder, n_jobs=jobs, load=load,
+            candidates, train=train, valid=held, bias=curve, metric=wanted, evaluator=evaluator,
+            folder=folder, n_jobs=jobs,
         )  # fmt: skip
         found.ranker.save(out)
         _report(output, found, out)
@@ -171,7 +173,7 @@ def _draw(out: Output, found: Any, path: Path) -> None:
     drawn = interval_chart(
         {name: (e.value, e.interval.low, e.interval.high) for name, e in values.items()},
         title="Candidates on held-out clicks",
-        subtitle=f"by {found.method}; {found.level:.0%} intervals, clustered by query",
+        subtitle=f"by {found.evaluator}; {found.level:.0%} intervals, clustered by query",
         value_title=f"{found.metric} per session",
     )
     out.record(plot=save_chart(drawn, path))

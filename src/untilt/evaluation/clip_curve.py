@@ -8,14 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core.arrays import FloatArray
+from untilt._core.deprecation import renamed_arguments, renamed_attribute
 from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
-from untilt.errors import OptionError, check_choice
-from untilt.evaluation.evaluators import bias_for, credit_of
-from untilt.evaluation.pool import Among, Pool, discounts, pool_of
-from untilt.evaluation.rank_metric import RankMetric, as_rank_metric
-from untilt.evaluation.systems import Shown, named_systems, scores_of, shown_discounts
+from untilt.errors import OptionError
+from untilt.evaluation.credit import Evaluator, bias_for, parse_evaluator, with_clip
+from untilt.evaluation.evaluators import ClippedEvaluator, PolicyAwareEvaluator
+from untilt.evaluation.pool import Among, Pool, pool_of, scores_of
+from untilt.evaluation.rank_metric import MetricLike, RankMetric, as_rank_metric
+from untilt.evaluation.systems import Shown, System, discounts, named_systems, shown_discounts
 from untilt.evaluation.uncertainty import (
     Sums,
     bias_error,
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     import altair as alt
 
 STEPS = 20
-CURVES = ("clipped", "policy-aware")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,11 +41,11 @@ class ClipCurve:
 
         mse(tau) = max(0, D^2 - Var(D)) + Var(V(tau))
 
-    with all variances clustered by query. `best` is the tau with the least; of equals the smallest.
-    `low` and `high` are intervals around V(tau), which do not know about D.
+    with all variances clustered by query. `best` is the clip with the least; of equals the
+    smallest. `low` and `high` are intervals around V(tau), which do not cover D.
     """
 
-    tau: FloatArray
+    clip: FloatArray
     value: FloatArray
     std_error: FloatArray
     low: FloatArray
@@ -54,39 +55,53 @@ class ClipCurve:
     clipped_share: FloatArray
     metric: str
     level: float
-    method: str = "clipped"
+    evaluator: str
+    tau = renamed_attribute("tau", "clip")
+    method = renamed_attribute("method", "evaluator")
 
     @property
     def best(self) -> float:
         """The clip with the least estimated mean squared error."""
-        return float(self.tau[int(np.argmin(self.mse))])
+        return float(self.clip[int(np.argmin(self.mse))])
 
     def plot(self, *, title: str | None = None) -> "alt.LayerChart":
-        """An Altair chart of value and interval over tau, the chosen clip marked."""
-
+        """An Altair chart of value and interval over the clip, the best one marked."""
         return plot(self, title=title)
 
     def __repr__(self) -> str:
-        lines = [f"{self.metric} by clip, chosen {self.best:.3g}"]
-        lines += [
-            f"  {t:8.4f}  {v:.4f} +- {s:.4f}  bias {b:+.4f}  root mse {np.sqrt(m):.4f}  "
-            f"{c:.0%} of clicks clipped"
-            for t, v, s, b, m, c in zip(
-                self.tau, self.value, self.std_error, self.bias, self.mse, self.clipped_share,
-                strict=True,
-            )
-        ]  # fmt: skip
-        return "\n".join(lines)
+        rows = zip(
+            self.clip, self.value, self.std_error, self.bias, self.mse, self.clipped_share,
+            strict=True,
+        )  # fmt: skip
+        return "\n".join(
+            [f"{self.metric} by clip, chosen {self.best:.3g}"]
+            + [
+                f"  {clip:8.4f}  {value:.4f} +- {error:.4f}  bias {bias:+.4f}  "
+                f"root mse {np.sqrt(mse):.4f}  {clipped:.0%} of clicks clipped"
+                for clip, value, error, bias, mse, clipped in rows
+            ]
+        )
 
 
+def clip_curve_evaluator(evaluator: str | Evaluator) -> Evaluator:
+    """The evaluator whose clip curve shows what clipping does to this one.
+
+    Policy-aware where weights belong to documents, else clipped IPS: a relevance model or a
+    self-normalised sum is left out of the curve.
+    """
+    pools = parse_evaluator(evaluator).pools_documents
+    return PolicyAwareEvaluator() if pools else ClippedEvaluator()
+
+
+@renamed_arguments(method="evaluator", tau="clip")
 def clip_curve(
     log: ClickLog,
-    system: Any,
+    system: System,
     bias: Any,
     *,
-    metric: Any = "dcg@10",
-    method: str = "clipped",
-    tau: npt.ArrayLike | None = None,
+    metric: MetricLike = "dcg@10",
+    evaluator: str | Evaluator | None = None,
+    clip: npt.ArrayLike | None = None,
     among: Among = "shown",
     level: float = 0.95,
 ) -> ClipCurve:
@@ -96,27 +111,29 @@ def clip_curve(
     ----------
     system : a ranker, an array of scores, or `untilt.shown`
     bias, metric, among, level : as in `untilt.estimate`
-    method : "clipped" (IPS) or "policy-aware", which is right also where sessions of a query show
-        different documents
-    tau : clips to try, above 0; the log's own propensities and steps between where not given
+    evaluator : `ClippedEvaluator` (clipped IPS, the default) or `PolicyAwareEvaluator`, which is
+        right also where sessions of a query show different documents; or their names
+    clip : clips to try, above 0; the log's own propensities and steps between where not given
     """
     check_level(level)
-    check_choice("method", method, CURVES)
-    check_choice("among", among, ("shown", "candidates"))
-    name, only = next(iter(named_systems(system).items()))
+    chosen = ClippedEvaluator() if evaluator is None else parse_evaluator(evaluator)
+    if not isinstance(chosen, ClippedEvaluator | PolicyAwareEvaluator):
+        names = ", ".join(each.name for each in (ClippedEvaluator(), PolicyAwareEvaluator()))
+        raise OptionError(f"a clip curve has one of the evaluators {names}. Got {chosen} instead.")
     pool = pool_of(log, among)
-    curve = bias_for(bias, method, pool.depth)
+    curve = bias_for(chosen, bias, pool.depth)
     rank_metric = as_rank_metric(metric)
-    clips = _clips(tau, pool, curve, method)
-    at = _discount_at_cells(log, pool, only, name, rank_metric, method)
-    sums, clipped = _sums(pool, curve, at, clips, method)
+    clips = _clips(clip, pool, curve, chosen)
+    name, only = next(iter(named_systems(system).items()))
+    at = _discount_at_cells(pool, only, name, rank_metric, chosen)
+    sums, clipped = _sums(pool, curve, at, clips, chosen)
     error, gap, mse = _errors(sums)
     ends = [
         student_interval(float(v), float(s), pool.n_queries, level)
         for v, s in zip(sums.value, error, strict=True)
     ]
     return ClipCurve(
-        tau=clips,
+        clip=clips,
         value=sums.value,
         std_error=error,
         low=np.array([end.low for end in ends]),
@@ -126,67 +143,74 @@ def clip_curve(
         clipped_share=clipped,
         metric=str(rank_metric),
         level=level,
-        method=method,
+        evaluator=chosen.name,
     )
 
 
 def best_clip(
-    log: ClickLog, pool: Pool, systems: Mapping[str, Any], bias: PositionBias, metric: RankMetric
+    pool: Pool,
+    systems: Mapping[str, System],
+    bias: PositionBias,
+    metric: RankMetric,
+    evaluator: Evaluator,
 ) -> float:
     """One clip for all systems: the least estimated mean squared error, summed over them."""
-    clips = _clips(None, pool, bias, "clipped")
+    clips = _clips(None, pool, bias, evaluator)
     total = np.zeros(len(clips))
     for name, system in systems.items():
-        at = _discount_at_cells(log, pool, system, name, metric, "clipped")
-        total += _errors(_sums(pool, bias, at, clips, "clipped")[0])[2]
+        at = _discount_at_cells(pool, system, name, metric, evaluator)
+        total += _errors(_sums(pool, bias, at, clips, evaluator)[0])[2]
     return float(clips[int(np.argmin(total))])
 
 
-def _clips(tau: npt.ArrayLike | None, pool: Pool, bias: PositionBias, method: str) -> FloatArray:
+def _clips(
+    clip: npt.ArrayLike | None, pool: Pool, bias: PositionBias, evaluator: Evaluator
+) -> FloatArray:
     """Rising clips; the first is the smallest propensity, which clips nothing."""
-    propensity = _propensities(pool, bias, method)
+    propensity = _propensities(pool, bias, evaluator)
     lowest, highest = float(propensity.min()), max(1.0, float(propensity.max()))
-    if tau is None:
+    if clip is None:
         between = np.geomspace(lowest, highest, STEPS)
-        own = propensity if method == "clipped" else np.empty(0)
+        # There are few positions, and as many propensities of documents as there are documents.
+        own = np.empty(0) if evaluator.pools_documents else propensity
         return np.unique(np.concatenate([own, between, [lowest, highest]]))
-    given = np.asarray(tau, dtype=float).ravel()
+    given = np.asarray(clip, dtype=float).ravel()
     if len(given) == 0 or not np.all(np.isfinite(given) & (given > 0)):
-        raise OptionError(f"clips must be numbers above 0. Got {tau!r} instead.")
+        raise OptionError(f"clips must be numbers above 0. Got {clip!r} instead.")
     return np.unique(np.concatenate([[min(lowest, given.min())], given]))
 
 
-def _propensities(pool: Pool, bias: PositionBias, method: str) -> FloatArray:
+def _propensities(pool: Pool, bias: PositionBias, evaluator: Evaluator) -> FloatArray:
     """theta by position; of the policy-aware estimate rho_d by document, 1 over its weight."""
-    if method == "clipped":
+    if not evaluator.pools_documents:
         return bias.examination[: pool.depth]
-    weight = credit_of(method, pool, bias, 0.0, None).weight
+    weight = with_clip(evaluator, 0.0).credit(pool, bias).weight
     return 1 / weight[weight > 0] if np.any(weight > 0) else np.ones(1)
 
 
 def _discount_at_cells(
-    log: ClickLog, pool: Pool, system: Any, name: str, metric: RankMetric, method: str
+    pool: Pool, system: System, name: str, metric: RankMetric, evaluator: Evaluator
 ) -> FloatArray:
-    weights = metric.weights(max(int(np.diff(pool.indptr).max()), pool.depth))
+    weights = metric.weights(pool.longest)
     if isinstance(system, Shown):
-        return shown_discounts(pool, weights, method)
+        return shown_discounts(pool, weights, evaluator)
     cumulative = np.concatenate([[0.0], np.cumsum(weights)])
-    of_document = discounts(scores_of(system, log, pool, name), pool.indptr, cumulative)
-    return of_document[pool.document_of_cell]
+    of_document = discounts(scores_of(system, pool, name), pool.query_indptr, cumulative)
+    return of_document[pool.document_index]
 
 
 def _sums(
-    pool: Pool, bias: PositionBias, at: FloatArray, clips: FloatArray, method: str
+    pool: Pool, bias: PositionBias, at: FloatArray, clips: FloatArray, evaluator: Evaluator
 ) -> tuple[Sums, FloatArray]:
     total = np.empty((pool.n_queries, len(clips)))
     slope = np.empty((len(clips), pool.depth))
     clipped = np.empty(len(clips))
     clicks = max(float(pool.clicks.sum()), 1e-300)
-    for t, tau in enumerate(clips):
-        credit = credit_of(method, pool, bias, float(tau), None)
-        total[:, t] = pool.by_query(pool.by_document(credit.cell * at))
-        slope[t] = np.bincount(pool.position - 1, credit.slope * at, pool.depth)
-        clipped[t] = pool.clicks[credit.clipped & credit.supported].sum() / clicks
+    for i, clip in enumerate(clips):
+        credit = with_clip(evaluator, float(clip)).credit(pool, bias)
+        total[:, i] = pool.by_query(pool.by_document(credit.cell * at))
+        slope[i] = pool.by_position(credit.slope * at)
+        clipped[i] = pool.clicks[credit.clipped & credit.supported].sum() / clicks
     covariance = covariance_of(bias, pool.depth)
     return Sums(total, pool.sessions, slope, np.zeros(pool.depth), covariance), clipped
 
@@ -213,17 +237,17 @@ def plot(curve: "ClipCurve", *, title: str | None = None) -> "alt.LayerChart":
     import altair as alt
 
     rows = [
-        {"tau": float(t), "value": float(v), "low": float(a), "high": float(b), "mse": float(m)}
+        {"clip": float(t), "value": float(v), "low": float(a), "high": float(b), "mse": float(m)}
         for t, v, a, b, m in zip(
-            curve.tau, curve.value, curve.low, curve.high, curve.mse, strict=True
+            curve.clip, curve.value, curve.low, curve.high, curve.mse, strict=True
         )
         if np.isfinite(v)
     ]
-    x = alt.X("tau:Q", title="clip tau", scale=alt.Scale(type="log", nice=False))
+    x = alt.X("clip:Q", title="clip", scale=alt.Scale(type="log", nice=False))
     y = alt.Y("value:Q", title=curve.metric, scale=alt.Scale(zero=False))
     base = alt.Chart(alt.Data(values=rows)).encode(x=x)
-    tip = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("tau", "value", "low", "high")]
-    chosen = alt.Chart(alt.Data(values=[{"tau": curve.best}])).encode(x=x)
+    tip = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("clip", "value", "low", "high")]
+    chosen = alt.Chart(alt.Data(values=[{"clip": curve.best}])).encode(x=x)
     layers = alt.layer(
         base.mark_area(opacity=0.2, color=BLUE).encode(
             y=alt.Y("low:Q", title=curve.metric), y2="high:Q"

@@ -1,125 +1,253 @@
-"""Estimators of relevance from clicks: what each (document, position) adds to a query's value."""
+r"""Evaluators: how clicks become relevance, so that rankings can be valued that nobody was shown.
 
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+For an additive metric the value of a ranker on one session is sum_i lambda(rank_i) gamma_i over the
+documents i. An evaluator puts an estimate from clicks in place of the relevance gamma
+([oosterhuis2020tutorial]_). In the formulas c is the click, k the position shown, theta_k its
+examination, alpha_k = theta_k (eps+_k - eps-_k), beta_k = theta_k eps-_k, n_dk the impressions of
+document d at position k and N_q the sessions of its query.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.bias.given import GivenCurve, as_examination
+from untilt.catalog import method
 from untilt.errors import OptionError
-from untilt.evaluation.pool import Pool
+from untilt.evaluation.credit import Credit, Evaluator
+from untilt.evaluation.pool import Pool, scores_of
+from untilt.facts import Fact
 
-Method = Literal[
-    "naive", "ips", "clipped", "snips", "bayes-ips", "affine", "policy-aware", "direct",
-    "doubly-robust",
-]  # fmt: skip
-METHODS: tuple[str, ...] = get_args(Method)
-CLIPS = ("clipped", "snips", "policy-aware", "doubly-robust")
-NEEDS_RELEVANCE = ("direct", "doubly-robust")
-# Weights that belong to a document, not to a session: its clicks are pooled over positions.
-POOLS_DOCUMENTS = ("policy-aware", "direct", "doubly-robust")
+# Evaluators that give each session the credit of its own clicks alone.
 
 
-@dataclass(frozen=True, eq=False)
-class Credit:
-    r"""A method, applied to a pool. The value of a query is, over its documents d,
+@method(
+    "evaluator", "naive", title="Raw clicks", order=10, choose=("evaluate", "select"),
+    note="clicks as they are, the position bias left in",
+)  # fmt: skip
+@dataclass(frozen=True)
+class NaiveEvaluator(Evaluator):
+    """c: clicks as they are. Biased: a document counts theta_k gamma, so the shown order wins."""
 
-        sum_d lambda(rank_d) (sum of `cell` over the cells of d + N_q `document`_d)
+    needs_bias = False
 
-    Parameters
-    ----------
-    cell, slope : (cells,) credit summed over sessions, and its derivative by theta at the cell's
-        position
-    weight : (cells,) what one click there counts
-    clipped, supported : (cells,) propensity below the clip; position known to the bias
-    document : (documents,) credit per session from a relevance model, or None
-    norm, norm_slope : (cells,) for self-normalisation: its sum takes the place of the sessions
+    def credit(self, pool: Pool, bias: PositionBias) -> Credit:  # noqa: ARG002
+        """Each click counts 1."""
+        zero, one = np.zeros(len(pool.clicks)), np.ones(len(pool.clicks))
+        return Credit(pool.clicks * one, zero, one, zero > 0, one > 0)
+
+    def scale(self, bias: PositionBias) -> Fact:  # noqa: ARG002
+        """Clicks."""
+        return Fact("estimate.scale-clicks")
+
+    def warnings(self) -> tuple[Fact, ...]:
+        """That the bias is left in."""
+        return (Fact("estimate.clicks-as-they-are", evaluator=self.name),)
+
+
+@method(
+    "evaluator", "ips", title="Inverse propensity scoring", order=20, needs=("bias",),
+    choose=("evaluate", "select", "run"), reference="joachims2017unbiased",
+    note="clicks divided by the examination of their position",
+)  # fmt: skip
+@dataclass(frozen=True)
+class IPSEvaluator(Evaluator):
+    """c / theta_k. Unbiased under the position-based model ([joachims2017unbiased]_).
+
+    High variance where theta is small. A document that a session did not show counts as irrelevant
+    in it.
     """
 
-    cell: FloatArray
-    slope: FloatArray
-    weight: FloatArray
-    clipped: BoolArray
-    supported: BoolArray
-    document: FloatArray | None = None
-    norm: FloatArray | None = None
-    norm_slope: FloatArray | None = None
+    def credit(self, pool: Pool, bias: PositionBias) -> Credit:
+        """Each click counts 1 / theta_k."""
+        at = _bias_at_cells(pool, bias)
+        return _weighted_clicks(pool, at, 1 / at.theta)
 
 
-def bias_for(bias: Any, method: str, depth: int) -> PositionBias:
-    """The bias of an evaluation; it may end above the log's lowest position."""
-    if bias is None and method in ("naive", "direct"):
-        return PositionBias(np.ones(depth), method="none")
-    if bias is None:
-        raise OptionError(
-            f"method={method!r} needs the position bias: give bias=..., an estimate such as "
-            "ut.AllPairs().fit(log).bias_ or a curve such as ut.PowerLaw(1.0). Without any, only "
-            "method='naive' is possible."
-        )
-    curve = as_examination(bias)
-    if isinstance(curve, PositionBias):
-        return curve
-    if isinstance(curve, GivenCurve):
-        return curve.to_bias(depth)
-    return PositionBias(curve.at(np.arange(1, depth + 1)), method=type(curve).__name__)
+@dataclass(frozen=True)
+class _Clips(Evaluator):
+    """Base of the evaluators with a clip, the least propensity that a click is divided by."""
+
+    clip: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_clip(self.clip, f"a number of at least 0 for {type(self).__name__}")
 
 
-def credit_of(
-    method: str, pool: Pool, bias: PositionBias, tau: float, relevance: FloatArray | None
-) -> Credit:
-    """The credit of every cell under one method; formulas in `untilt.evaluation.estimate`."""
-    at = _at_cells(pool, bias)
-    y, n, theta = pool.clicks, pool.impressions, at.theta
-    none = np.zeros(len(y), dtype=bool)
-    if method in ("naive", "direct"):
-        weight = np.ones(len(y)) if method == "naive" else np.zeros(len(y))
-        full = np.ones(len(y), dtype=bool)
-        return Credit(y * weight, np.zeros(len(y)), weight, none, full, document=relevance)
-    if method in POOLS_DOCUMENTS:
-        return _pooled(pool, at, tau, relevance)
-    if method == "bayes-ips":
-        weight = at.plus / (at.plus + at.minus) / theta
-    elif method == "affine":
-        weight = 1 / (theta * at.lift)
-    else:
-        weight = 1 / np.maximum(tau, theta)
-    weight = np.where(at.supported, weight, 0.0)
-    clipped = theta < tau
-    cell = weight * (y - n * theta * at.minus) if method == "affine" else weight * y
-    # The affine part n beta/alpha = n eps-/(eps+ - eps-) does not depend on theta.
-    slope = np.where(clipped, 0.0, -weight * y / theta)
-    norm = (cell, slope) if method == "snips" else (None, None)
-    return Credit(cell, slope, weight, clipped, at.supported, norm=norm[0], norm_slope=norm[1])
+@method(
+    "evaluator", "clipped", title="Clipped IPS", order=30, needs=("bias",), takes=("clip",),
+    choose=("evaluate", "select", "run"), reference="joachims2017unbiased",
+    note="clicks divided by their examination, which is raised to the clip at least",
+)  # fmt: skip
+@dataclass(frozen=True)
+class ClippedEvaluator(Evaluator):
+    """c / max(clip, theta_k). Less variance, some bias: gamma min(1, theta_k / clip); 1 is naive.
+
+    "auto" chooses the clip with the least estimated mean squared error; see `untilt.clip_curve`.
+    """
+
+    clip: float | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.clip != "auto":
+            _check_clip(self.clip, "'auto' or a number of at least 0")
+
+    def credit(self, pool: Pool, bias: PositionBias) -> Credit:
+        """Each click counts 1 / max(clip, theta_k)."""
+        assert self.clip != "auto", "estimate chooses the clip first"
+        at = _bias_at_cells(pool, bias)
+        return _weighted_clicks(pool, at, 1 / np.maximum(self.clip, at.theta), clip=self.clip)
 
 
-def _pooled(pool: Pool, at: "_AtCells", tau: float, relevance: FloatArray | None) -> Credit:
-    """rho_d = sum_k n_dk alpha_k / N_q; each click counts 1/max(tau, rho_d), wherever it was."""
-    y, n = pool.clicks, np.where(at.supported, pool.impressions, 0.0)
-    alpha = at.theta * at.lift
-    owner, sessions = pool.document_of_cell, pool.sessions[pool.query_of_document]
-    rho = pool.by_document(n * alpha) / sessions
-    with np.errstate(divide="ignore"):
-        inverse = np.where(rho > 0, 1 / np.maximum(tau, rho), 0.0)
-    expected_rate = at.minus if relevance is None else at.minus + at.lift * relevance[owner]
-    residual = np.where(at.supported, y, 0.0) - n * at.theta * expected_rate
-    low = rho < tau
-    by_rho = np.where(low, 0.0, pool.by_document(residual) * inverse**2 / sessions)
-    slope = -n * expected_rate * inverse[owner] - by_rho[owner] * n * at.lift
-    return Credit(
-        cell=residual * inverse[owner],
-        slope=slope,
-        weight=np.where(at.supported, inverse[owner], 0.0),
-        clipped=low[owner],
-        supported=at.supported,
-        document=relevance,
-    )
+@method(
+    "evaluator", "snips", title="Self-normalised IPS", order=40, needs=("bias",), takes=("clip",),
+    choose=("evaluate", "select", "run"), reference="swaminathan2015selfnormalized",
+    note="inverse propensities divided by their sum: the metric per relevant document",
+)  # fmt: skip
+@dataclass(frozen=True)
+class SNIPSEvaluator(_Clips):
+    """The sum of c / max(clip, theta_k) times lambda over that without lambda.
+
+    That is the metric *per relevant document*: the scale of theta cancels, and so does much of the
+    noise ([swaminathan2015selfnormalized]_). Unbiased in the limit of many sessions.
+    """
+
+    def credit(self, pool: Pool, bias: PositionBias) -> Credit:
+        """Each click counts 1 / max(clip, theta_k), divided by the sum of these."""
+        at = _bias_at_cells(pool, bias)
+        weight = 1 / np.maximum(self.clip, at.theta)
+        return _weighted_clicks(pool, at, weight, clip=self.clip, self_normalised=True)
+
+    def scale(self, bias: PositionBias) -> Fact:  # noqa: ARG002
+        """Per relevant document."""
+        return Fact("estimate.scale-per-relevant")
+
+
+@method(
+    "evaluator", "bayes-ips", title="Bayes-IPS", order=50, needs=("bias",),
+    choose=("evaluate", "select"), reference="agarwal2019trust",
+    note="inverse propensities times the chance that a click means relevance",
+)  # fmt: skip
+@dataclass(frozen=True)
+class BayesIPSEvaluator(Evaluator):
+    """eps+/(eps+ + eps-) c / theta_k ([agarwal2019trust]_). Not unbiased under trust bias."""
+
+    def credit(self, pool: Pool, bias: PositionBias) -> Credit:
+        """Each click counts P(relevant | click) / theta_k."""
+        at = _bias_at_cells(pool, bias)
+        return _weighted_clicks(pool, at, at.plus / (at.plus + at.minus) / at.theta)
+
+
+@method(
+    "evaluator", "affine", title="Affine correction", order=60, needs=("bias",),
+    choose=("evaluate", "select", "run"), reference="vardasbi2020affine",
+    note="inverse propensities with the affine correction of trust bias",
+)  # fmt: skip
+@dataclass(frozen=True)
+class AffineEvaluator(Evaluator):
+    """(c - beta_k) / alpha_k, unbiased under trust bias; IPS without it [vardasbi2020affine]_."""
+
+    corrects_trust = True
+
+    def credit(self, pool: Pool, bias: PositionBias) -> Credit:
+        """Each click counts 1 / alpha_k, each impression -beta_k / alpha_k."""
+        at = _bias_at_cells(pool, bias)
+        # beta/alpha = eps-/(eps+ - eps-) does not depend on theta, so the slope has no such term.
+        expected = pool.impressions * at.theta * at.minus
+        return _weighted_clicks(pool, at, 1 / (at.theta * at.lift), without_relevance=expected)
+
+
+# Evaluators whose weights belong to a document: its clicks are pooled over positions.
+
+
+@method(
+    "evaluator", "policy-aware", title="Policy-aware", order=70, needs=("bias",), takes=("clip",),
+    choose=("evaluate", "select", "run"), default=True, reference="oosterhuis2020policy",
+    note="clicks divided by a document's mean propensity over all sessions of its query",
+)  # fmt: skip
+@dataclass(frozen=True)
+class PolicyAwareEvaluator(_Clips):
+    r"""sum (c - beta_k) / (N_q max(clip, rho_d)) with rho_d = sum_k n_dk alpha_k / N_q.
+
+    rho_d is the mean propensity over the query's sessions, 0 in those that did not show the
+    document ([oosterhuis2020policy]_): right for documents that only some sessions showed, which
+    evaluators by session count as irrelevant in the others. The same as affine (and so as IPS)
+    where all sessions showed one list. The default for this reason.
+    """
+
+    pools_documents = True
+    corrects_trust = True
+
+    def credit(self, pool: Pool, bias: PositionBias) -> Credit:
+        """Each click of a document counts 1 / max(clip, rho_d), wherever it was."""
+        return _pooled(pool, bias, self.clip, None)
+
+
+@method(
+    "evaluator", "direct", title="Relevance model", order=80, takes=("relevance",),
+    choose=("evaluate", "select"), reference="oosterhuis2023doubly",
+    note="a relevance model in place of clicks",
+)  # fmt: skip
+@dataclass(frozen=True)
+class DirectEvaluator(Evaluator):
+    """g_d, a relevance model. No variance from clicks, all of the model's error.
+
+    `relevance` : (documents of the log,) probabilities or a model whose `predict(features)` gives
+    them; each document's own shrunken clicks where not given (`shrunken_relevance`).
+    """
+
+    relevance: Any = field(default=None, hash=False)
+    needs_bias = False
+    pools_documents = True
+    corrects_trust = True
+
+    def credit(self, pool: Pool, bias: PositionBias) -> Credit:
+        """Clicks count nothing, each document its relevance."""
+        zero = np.zeros(len(pool.clicks))
+        model = _probabilities(self.relevance, pool, bias)
+        return Credit(pool.clicks * zero, zero, zero, zero > 0, zero == 0, document=model)
+
+    def scale(self, bias: PositionBias) -> Fact:  # noqa: ARG002
+        """That of the model."""
+        return Fact("estimate.scale-absolute")
+
+    def warnings(self) -> tuple[Fact, ...]:
+        """That the model's error is not known."""
+        return (Fact("estimate.model-only", evaluator=self.name),)
+
+
+@method(
+    "evaluator", "doubly-robust", title="Doubly robust", order=90, needs=("bias",),
+    takes=("clip", "relevance"), choose=("evaluate", "select", "run"),
+    reference="oosterhuis2023doubly",
+    note="a relevance model, corrected by the clicks that it does not explain",
+)  # fmt: skip
+@dataclass(frozen=True)
+class DoublyRobustEvaluator(_Clips):
+    """g_d + sum (c - beta_k - alpha_k g_d) / (N_q max(clip, rho_d)), g_d a relevance model.
+
+    Documents that nobody was shown get the model, and clipping only costs where the model is wrong
+    ([oosterhuis2023doubly]_). The curve theta must be right all the same. `relevance` : as of
+    `DirectEvaluator`.
+    """
+
+    relevance: Any = field(default=None, hash=False)
+    pools_documents = True
+    corrects_trust = True
+
+    def credit(self, pool: Pool, bias: PositionBias) -> Credit:
+        """The model, and 1 / max(clip, rho_d) times what clicks exceed it by."""
+        return _pooled(pool, bias, self.clip, _probabilities(self.relevance, pool, bias))
+
+
+# What the formulas share.
 
 
 @dataclass(frozen=True, eq=False)
-class _AtCells:
-    """The bias at each cell: theta, eps+, eps-, lift = eps+ - eps-; 1, 1, 0, 1 where unknown."""
+class _BiasAtCells:
+    """The bias at each cell: theta, eps+, eps-, lift = eps+ - eps-; lift 1 where not supported."""
 
     theta: FloatArray
     plus: FloatArray
@@ -128,20 +256,80 @@ class _AtCells:
     supported: BoolArray
 
 
-def _at_cells(pool: Pool, bias: PositionBias) -> _AtCells:
-    place = np.minimum(pool.position, bias.depth) - 1
+def _bias_at_cells(pool: Pool, bias: PositionBias) -> _BiasAtCells:
+    index = np.minimum(pool.position, bias.depth) - 1
     plus, minus = np.ones(bias.depth), np.zeros(bias.depth)
     if bias.eps_plus is not None and bias.eps_minus is not None:
         plus, minus = bias.eps_plus, bias.eps_minus
     # Where eps+ <= eps- a click says nothing about relevance: no support, as beyond the curve.
-    supported = (pool.position <= bias.depth) & (plus > minus)[place]
-    return _AtCells(
-        theta=bias.examination[place],
-        plus=plus[place],
-        minus=minus[place],
-        lift=np.where(supported, (plus - minus)[place], 1.0),
+    supported = (pool.position <= bias.depth) & (plus > minus)[index]
+    return _BiasAtCells(
+        theta=bias.examination[index],
+        plus=plus[index],
+        minus=minus[index],
+        lift=np.where(supported, (plus - minus)[index], 1.0),
         supported=supported,
     )
+
+
+def _weighted_clicks(
+    pool: Pool,
+    at: _BiasAtCells,
+    weight: FloatArray,
+    *,
+    clip: float = 0.0,
+    without_relevance: FloatArray | float = 0.0,
+    self_normalised: bool = False,
+) -> Credit:
+    """Each click counts `weight`, less the clicks that are expected without relevance."""
+    weight = np.where(at.supported, weight, 0.0)
+    clipped = at.theta < clip
+    return Credit(
+        cell=weight * (pool.clicks - without_relevance),
+        slope=np.where(clipped, 0.0, -weight * pool.clicks / at.theta),
+        weight=weight,
+        clipped=clipped,
+        supported=at.supported,
+        self_normalised=self_normalised,
+    )
+
+
+def _pooled(
+    pool: Pool, bias: PositionBias, clip: float, relevance: FloatArray | None
+) -> Credit:  # fmt: skip
+    """rho_d = sum_k n_dk alpha_k / N_q; each click counts 1/max(clip, rho_d), wherever it was."""
+    at = _bias_at_cells(pool, bias)
+    y, n = pool.clicks, np.where(at.supported, pool.impressions, 0.0)
+    alpha = at.theta * at.lift
+    owner, sessions = pool.document_index, pool.sessions[pool.query_index]
+    rho = pool.by_document(n * alpha) / sessions
+    with np.errstate(divide="ignore"):
+        inverse = np.where(rho > 0, 1 / np.maximum(clip, rho), 0.0)
+    expected_rate = at.minus if relevance is None else at.minus + at.lift * relevance[owner]
+    residual = np.where(at.supported, y, 0.0) - n * at.theta * expected_rate
+    low = rho < clip
+    by_rho = np.where(low, 0.0, pool.by_document(residual) * inverse**2 / sessions)
+    return Credit(
+        cell=residual * inverse[owner],
+        slope=-n * expected_rate * inverse[owner] - by_rho[owner] * n * at.lift,
+        weight=np.where(at.supported, inverse[owner], 0.0),
+        clipped=low[owner],
+        supported=at.supported,
+        document=relevance,
+    )
+
+
+def _probabilities(relevance: Any, pool: Pool, bias: PositionBias) -> FloatArray:
+    """(documents,) of a relevance model on the documents of the pool."""
+    if relevance is None:
+        return shrunken_relevance(pool, bias)
+    g = scores_of(relevance, pool, "relevance")
+    if g.min(initial=0) < 0 or (pool.log.is_binary and g.max(initial=0) > 1):
+        raise OptionError(
+            f"relevance must be probabilities. Got values from {g.min():.3g} to {g.max():.3g}: "
+            "scores of a ranker are none. Turn them into probabilities, or leave relevance out."
+        )
+    return g
 
 
 def shrunken_relevance(pool: Pool, bias: PositionBias) -> FloatArray:
@@ -152,9 +340,12 @@ def shrunken_relevance(pool: Pool, bias: PositionBias) -> FloatArray:
     with g the pooled relevance and m = 1 examined impression. A model of last resort: it knows
     nothing of features, and a document that nobody was shown gets g.
     """
-    at = _at_cells(pool, bias)
-    n = np.where(at.supported, pool.impressions, 0.0)
-    gained = pool.by_document(np.where(at.supported, pool.clicks, 0.0) - n * at.theta * at.minus)
-    tried = pool.by_document(n * at.theta * at.lift)
-    g = float(np.clip(gained.sum() / max(tried.sum(), 1e-300), 0, 1))
-    return np.clip((gained + g) / (tried + 1), 0, 1)
+    supported, alpha, beta = pool.under(bias)
+    clicks, exposure = supported.corrected_sums(alpha, beta)
+    g = float(np.clip(clicks.sum() / max(exposure.sum(), 1e-300), 0, 1))
+    return np.clip((clicks + g) / (exposure + 1), 0, 1)
+
+
+def _check_clip(clip: object, rule: str) -> None:
+    if not (isinstance(clip, int | float | np.number) and np.isfinite(clip) and clip >= 0):
+        raise OptionError(f"clip must be {rule}. Got {clip!r} instead; 0 is no clipping.")

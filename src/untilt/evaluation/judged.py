@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -170,6 +170,7 @@ def _check_same_queries(first: "Evaluation", second: "Evaluation") -> None:
         )
 
 
+@runtime_checkable
 class Predicts(Protocol):
     """Anything that turns features into scores."""
 
@@ -278,7 +279,7 @@ def evaluate(
     """
     check_level(level)
     chosen = parse_metrics(metrics)
-    s: Any = scores.predict(judged.features) if hasattr(scores, "predict") else scores
+    s = scores.predict(judged.features) if isinstance(scores, Predicts) else scores
     values = values_per_list(chosen, s, judged.labels, judged.indptr, ties=ties, empty=empty)
     w = checked_weights(weights, judged.n_queries)
     entries = tuple(

@@ -1,51 +1,43 @@
 """What an evaluation needs of a log: for each query the documents to rank, each with its clicks."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
-import numba as nb
 import numpy as np
+import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import position_counts
-from untilt.errors import OptionError
+from untilt.data.counts import PositionCounts, position_counts
+from untilt.errors import OptionError, ShapeError, check_choice
+from untilt.evaluation.judged import Predicts
 
 Among = Literal["shown", "candidates"]
-# Below this many documents counting who is ahead beats sorting (no allocation, no branches).
-COUNT_UP_TO = 48
-SMALL = 20_000  # scores
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
-    """Queries with sessions, the documents that systems rank for them, and their clicks.
+class Pool(PositionCounts):
+    """The queries with sessions, the documents that systems rank for them, and their counts.
+
+    Documents that nobody was shown have no cells.
 
     Parameters
     ----------
-    query, sessions : (queries,) index into the log's queries; sessions N_q
-    indptr : (queries + 1,) query i owns pool documents indptr[i]:indptr[i + 1]
-    document : (documents,) index into the log's documents
-    cell_indptr : (documents + 1,) document i owns cells; none where it was never shown
-    position, impressions, clicks : (cells,) one cell per (document, position)
-    depth : the lowest position shown
+    query_indptr : (queries + 1,) query i owns documents query_indptr[i]:query_indptr[i + 1]
+    sessions : (queries,) N_q
+    log : where all this was counted
     """
 
-    query: IntArray
+    query_indptr: IntArray
     sessions: FloatArray
-    indptr: IntArray
-    document: IntArray
-    cell_indptr: IntArray
-    position: IntArray
-    impressions: FloatArray
-    clicks: FloatArray
-    depth: int
+    log: ClickLog
 
     @property
     def n_queries(self) -> int:
         """Queries with at least one session."""
-        return len(self.query)
+        return len(self.sessions)
 
     @property
     def n_sessions(self) -> float:
@@ -53,177 +45,106 @@ class Pool:
         return float(self.sessions.sum())
 
     @property
-    def query_of_document(self) -> IntArray:
+    def longest(self) -> int:
+        """The lowest rank that a document can have, ranked anew or as it was shown."""
+        return max(int(ragged.lengths(self.query_indptr).max()), self.depth)
+
+    @property
+    def query_index(self) -> IntArray:
         """(documents,) which query of the pool."""
-        return ragged.list_of_row(self.indptr)
-
-    @property
-    def document_of_cell(self) -> IntArray:
-        """(cells,) which document of the pool."""
-        return ragged.list_of_row(self.cell_indptr)
-
-    @property
-    def query_of_cell(self) -> IntArray:
-        """(cells,) which query of the pool."""
-        return self.query_of_document[self.document_of_cell]
+        return ragged.list_of_row(self.query_indptr)
 
     @property
     def absent_share(self) -> float:
         """Mean share of its query's sessions that a shown document is missing from."""
         shown = self.by_document(self.impressions)
-        could = self.sessions[self.query_of_document][shown > 0].sum()
-        return 1 - float(shown.sum()) / could if could > 0 else 0.0
-
-    def by_document(self, values: FloatArray) -> FloatArray:
-        """(documents,) sum of values (one per cell)."""
-        return ragged.sums_by_list(self.cell_indptr, np.asarray(values, dtype=float))
+        possible = self.sessions[self.query_index][shown > 0].sum()
+        return 1 - float(shown.sum()) / possible if possible > 0 else 0.0
 
     def by_query(self, values: FloatArray) -> FloatArray:
         """(queries,) sum of values (one per document)."""
-        return ragged.sums_by_list(self.indptr, np.asarray(values, dtype=float))
+        return ragged.sums_by_list(self.query_indptr, np.asarray(values, dtype=float))
+
+    def under(self, bias: PositionBias) -> tuple[Self, FloatArray, FloatArray]:
+        """The pool, alpha and beta (K,), with counts 0 where clicks say nothing about relevance.
+
+        That is below the end of the curve, and where eps+ is not above eps-.
+        """
+        inside = min(self.depth, bias.depth)
+        alpha, beta = np.zeros(self.depth), np.zeros(self.depth)
+        alpha[:inside], beta[:inside] = (curve[:inside] for curve in bias.affine())
+        supported = alpha[self.position_index] > 0
+        return (
+            replace(
+                self,
+                impressions=np.where(supported, self.impressions, 0.0),
+                clicks=np.where(supported, self.clicks, 0.0),
+            ),
+            alpha,
+            beta,
+        )
 
 
 def pool_of(log: ClickLog, among: Among) -> Pool:
     """Sum the log once. Counted lists give the same pool as repeated sessions."""
+    check_choice("among", among, ("shown", "candidates"))
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to estimate from. Check what was read or cut.")
-    cells = position_counts(log)
+    counts = position_counts(log)
     sessions = sum_by(log.query, log.sessions, log.n_queries)
-    query = np.flatnonzero(sessions)
-    place = np.full(log.n_queries, -1)
-    place[query] = np.arange(len(query))
     n_cells = np.zeros(log.n_documents, dtype=np.int64)
-    n_cells[cells.document] = ragged.lengths(cells.indptr)
-    wanted = n_cells > 0 if among == "shown" else sessions[log.doc_query] > 0
+    n_cells[counts.document] = ragged.lengths(counts.indptr)
+    ranked = n_cells > 0 if among == "shown" else sessions[log.doc_query] > 0
     # position_counts sorts shown documents the same way: by query, then as they stand in the log.
-    document = np.flatnonzero(wanted)
+    document = np.flatnonzero(ranked)
     document = document[np.argsort(log.doc_query[document], kind="stable")]
-    per_query = np.bincount(place[log.doc_query[document]], minlength=len(query))
+    query = log.doc_query[document]
+    per_query = np.bincount(query, minlength=log.n_queries)[sessions > 0]
     return Pool(
+        indptr=ragged.indptr_of(n_cells[document]),
         query=query,
-        sessions=sessions[query],
-        indptr=ragged.indptr_of(per_query),
         document=document,
-        cell_indptr=ragged.indptr_of(n_cells[document]),
-        position=cells.position,
-        impressions=cells.impressions,
-        clicks=cells.clicks,
-        depth=cells.depth,
+        position=counts.position,
+        impressions=counts.impressions,
+        clicks=counts.clicks,
+        depth=counts.depth,
+        query_indptr=ragged.indptr_of(per_query),
+        sessions=sessions[sessions > 0],
+        log=log,
     )
 
 
-@nb.njit(cache=True)
-def _places(row: FloatArray, ahead: IntArray, same: IntArray) -> None:
-    """How many documents have a larger score than each, and how many the same, itself included."""
-    m = len(row)
-    if m <= COUNT_UP_TO:
-        for i in range(m):
-            above, equal = 0, 0
-            for j in range(m):
-                above += row[j] > row[i]
-                equal += row[j] == row[i]
-            ahead[i], same[i] = above, equal
-        return
-    order = np.argsort(-row)
-    first = 0
-    while first < m:
-        last = first + 1
-        while last < m and row[order[last]] == row[order[first]]:
-            last += 1
-        for r in range(first, last):
-            ahead[order[r]], same[order[r]] = first, last - first
-        first = last
-
-
-@nb.njit(cache=True)
-def discounts(scores: FloatArray, indptr: IntArray, cumulative: FloatArray) -> FloatArray:
-    """(documents,) lambda at the rank of each document; equal scores share theirs."""
-    found = np.empty(len(scores))
-    for q in range(len(indptr) - 1):
-        a, b = indptr[q], indptr[q + 1]
-        ahead, same = np.empty(b - a, dtype=np.int64), np.empty(b - a, dtype=np.int64)
-        _places(scores[a:b], ahead, same)
-        for i in range(b - a):
-            g, e = ahead[i], same[i]
-            found[a + i] = (cumulative[g + e] - cumulative[g]) / e
-    return found
-
-
-def _system_sums(
-    scores: FloatArray,
-    indptr: IntArray,
-    cell_indptr: IntArray,
-    position: IntArray,
-    total: FloatArray,
-    slope: FloatArray,
-    cumulative: FloatArray,
-    depth: int,
-    top: int,
-    n_chunks: int,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Sums of lambda(rank) times credit, for all systems while a query's documents are at hand.
-
-    Equal scores share their ranks: each gets the mean of lambda over the ranks that they fill, the
-    expectation over all their orders. `cumulative[r]` is lambda(1) + ... + lambda(r).
-
-    Returns
-    -------
-    value : (queries, systems) sum over documents of lambda * total
-    slopes : (systems, depth) sum over cells of lambda * slope, by position
-    unshown : (queries, systems) share of the first `top` places that go to documents without cells
-    """
-    n_systems, n_queries = scores.shape[0], len(indptr) - 1
-    value = np.zeros((n_queries, n_systems))
-    unshown = np.zeros((n_queries, n_systems))
-    slopes = np.zeros((n_chunks, n_systems, depth))
-    with_slopes = len(slope) > 0
-    for chunk in nb.prange(n_chunks):
-        begin, end = n_queries * chunk // n_chunks, n_queries * (chunk + 1) // n_chunks
-        for q in range(begin, end):
-            a, b = indptr[q], indptr[q + 1]
-            m = b - a
-            places = min(top, m)
-            ahead, same = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64)
-            for s in range(n_systems):
-                _places(scores[s, a:b], ahead, same)
-                for i in range(m):
-                    d = a + i
-                    g, e = ahead[i], same[i]
-                    weight = (cumulative[g + e] - cumulative[g]) / e
-                    value[q, s] += weight * total[d]
-                    if cell_indptr[d] == cell_indptr[d + 1]:
-                        share = (min(g + e, places) - min(g, places)) / e
-                        unshown[q, s] += share / places
-                    elif with_slopes and weight != 0.0:
-                        for cell in range(cell_indptr[d], cell_indptr[d + 1]):
-                            slopes[chunk, s, position[cell] - 1] += weight * slope[cell]
-    summed = np.zeros((n_systems, depth))
-    for chunk in range(n_chunks):
-        summed += slopes[chunk]
-    return value, summed, unshown
-
-
-_sums_in_parallel = nb.njit(_system_sums, parallel=True, cache=True)
-_sums_in_line = nb.njit(_system_sums, cache=True)
-
-
-def system_sums(
-    scores: FloatArray, pool: Pool, total: FloatArray, slope: FloatArray, weights: FloatArray,
-    top: int,
-) -> tuple[FloatArray, FloatArray, FloatArray]:  # fmt: skip
-    """See `_system_sums`. Small work stays on this thread: waking others costs more."""
-    cumulative = np.concatenate([[0.0], np.cumsum(weights)])
-    few = scores.size <= SMALL
-    kernel = _sums_in_line if few else _sums_in_parallel
-    return kernel(
-        scores,
-        pool.indptr,
-        pool.cell_indptr,
-        pool.position,
-        total,
-        slope,
-        cumulative,
-        pool.depth,
-        top,
-        1 if few else 4 * nb.get_num_threads(),
-    )
+def scores_of(system: Predicts | npt.ArrayLike, pool: Pool, name: str) -> FloatArray:
+    """(pool documents,) scores of a ranker, or of an array with one score per log document."""
+    log = pool.log
+    if isinstance(system, Predicts):
+        if log.features is None:
+            raise OptionError(
+                f"system {name!r} scores features, and this log has none. Read it with its "
+                "documents table, or give an array with one score per document of the log."
+            )
+        scores = np.asarray(system.predict(log.features[pool.document]), dtype=float)
+        expected = len(pool.document)
+    else:
+        try:
+            scores = np.asarray(system, dtype=float)
+        except (TypeError, ValueError):
+            scores = np.empty(())
+        expected = log.n_documents
+        if scores.ndim != 1:
+            raise OptionError(
+                f"system {name!r} must be a ranker with predict(features), an array with one score "
+                f"per document of the log, or ut.shown. Got {type(system).__name__} instead."
+            )
+    if scores.shape != (expected,):
+        raise ShapeError(
+            f"system {name!r} must give {expected:,} scores, one per document of the log. "
+            f"Got shape {scores.shape} instead."
+        )
+    scores = scores if isinstance(system, Predicts) else scores[pool.document]
+    if np.isnan(scores).any():
+        raise OptionError(
+            f"system {name!r} gives NaN for {int(np.isnan(scores).sum()):,} documents. Use -inf "
+            "for a document that should come last."
+        )
+    return scores

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from untilt._core.arrays import FloatArray
 from untilt.errors import OptionError, did_you_mean
@@ -34,7 +34,7 @@ class RankMetric:
     """
 
     name: str
-    discount: Callable[[FloatArray], Any]
+    discount: Callable[[FloatArray], npt.ArrayLike]
     cut: int | None = None
     higher_is_better: bool = True
 
@@ -53,7 +53,10 @@ class RankMetric:
         return self.name
 
 
-def as_rank_metric(metric: Any) -> RankMetric:
+MetricLike = str | Metric | RankMetric | Callable[[FloatArray], npt.ArrayLike]
+
+
+def as_rank_metric(metric: MetricLike) -> RankMetric:
     """A metric by name, a `Metric` that is additive, a `RankMetric`, or a function of rank.
 
     "dcg@k" and "dcg", "precision@k", "arp" and "reciprocal@k" (lambda = 1/r) have names. The label

@@ -8,19 +8,21 @@ import numpy as np
 from scipy import special
 
 from untilt._core.arrays import FloatArray
+from untilt._core.deprecation import renamed_attribute
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, check_level, normal_quantile, student_p_value
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.judged import as_table
 from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.uncertainty import (
+    ClickWeights,
     CurveCheck,
     Sums,
-    Weights,
     bias_error,
     sampling_error,
     student_interval,
 )
+from untilt.facts import Fact
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Estimate:
 
     system: str
     metric: str
-    method: str
+    evaluator: str
     value: float
     std_error: float
     interval: Interval
@@ -46,12 +48,13 @@ class Estimate:
     unshown_share: float
     n_sessions: int
     n_queries: int
-    warnings: tuple[str, ...]
+    warnings: tuple[Fact, ...]
+    method = renamed_attribute("method", "evaluator")
 
     def __repr__(self) -> str:
         return (
             f"{self.system}: {self.metric} {self.value:.4f} +- {self.std_error:.4f} by "
-            f"{self.method}, {self.interval.level:.0%} interval {self.interval} over "
+            f"{self.evaluator}, {self.interval.level:.0%} interval {self.interval} over "
             f"{self.n_queries:,} queries, {self.n_sessions:,} sessions"
         )
 
@@ -66,15 +69,17 @@ class Estimates:
 
     entries: tuple[Estimate, ...]
     metric: RankMetric
-    method: str
-    tau: float
+    evaluator: str
+    clip: float
     among: str
     level: float
-    scale: str
-    weights: Weights
+    scale: Fact
+    weights: ClickWeights
     check: CurveCheck
-    warnings: tuple[str, ...]
+    warnings: tuple[Fact, ...]
     sums: Sums
+    method = renamed_attribute("method", "evaluator")
+    tau = renamed_attribute("tau", "clip")
 
     @property
     def systems(self) -> tuple[str, ...]:
@@ -133,8 +138,8 @@ class Estimates:
         """Plain numbers for JSON."""
         return {
             "metric": str(self.metric),
-            "method": self.method,
-            "tau": self.tau,
+            "evaluator": self.evaluator,
+            "clip": self.clip,
             "among": self.among,
             "scale": self.scale,
             "level": self.level,
@@ -145,9 +150,9 @@ class Estimates:
     def __repr__(self) -> str:
         first = self.entries[0]
         better = "higher" if self.metric.higher_is_better else "lower"
-        clip = f", clip {self.tau:.3g}" if self.tau > 0 else ""
+        clip = f", clip {self.clip:.3g}" if self.clip > 0 else ""
         title = (
-            f"{self.metric} per session by {self.method}{clip} ({better} is better), "
+            f"{self.metric} per session by {self.evaluator}{clip} ({better} is better), "
             f"{first.n_sessions:,} sessions of {first.n_queries:,} queries\n{self.scale}"
         )
         if self.weights.largest > 0:

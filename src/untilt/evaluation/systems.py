@@ -1,21 +1,26 @@
-"""The systems of an evaluation: rankers, score arrays, or the order that was shown."""
+"""The systems of an evaluation (rankers, score arrays, the shown order) and their sums."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
+import numba as nb
 import numpy as np
+import numpy.typing as npt
 
-from untilt._core.arrays import FloatArray, sum_by
+from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.progress import progress
-from untilt.data.clicklog import ClickLog
-from untilt.errors import OptionError, ShapeError
-from untilt.evaluation.evaluators import POOLS_DOCUMENTS, Credit
-from untilt.evaluation.pool import Pool, system_sums
+from untilt.errors import OptionError
+from untilt.evaluation.credit import Credit, Evaluator
+from untilt.evaluation.judged import Predicts
+from untilt.evaluation.pool import Pool, scores_of
 from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.uncertainty import Sums
 
-AT_A_TIME = 32  # systems whose scores are held at once
-TOP = 10  # places looked at for documents that nobody was shown, where the metric has no cut
+SYSTEMS_AT_ONCE = 32  # whose scores are held at the same time
+TOP = 10  # positions looked at for documents that nobody was shown, where the metric has no cut
+# Up to this many documents counting those with larger scores beats sorting: no allocation.
+COUNT_UP_TO = 48
+FEW_SCORES = 20_000  # for which waking other threads costs more than it saves
 
 
 class Shown:
@@ -29,9 +34,11 @@ class Shown:
 
 
 shown: Final = Shown()
+System = Shown | Predicts | npt.ArrayLike
+Systems = System | Mapping[str, System]
 
 
-def named_systems(systems: Any) -> dict[str, Any]:
+def named_systems(systems: Systems) -> dict[str, System]:
     """Systems by name; one alone is called "system", or "shown"."""
     if isinstance(systems, Mapping):
         named = {str(name): system for name, system in systems.items()}
@@ -42,125 +49,184 @@ def named_systems(systems: Any) -> dict[str, Any]:
     return named
 
 
-def scores_of(system: Any, log: ClickLog, pool: Pool, name: str) -> FloatArray:
-    """(pool documents,) scores of a ranker, or of an array with one score per log document."""
-    if hasattr(system, "predict"):
-        if log.features is None:
-            raise OptionError(
-                f"system {name!r} scores features, and this log has none. Read it with its "
-                "documents table, or give an array with one score per document of the log."
-            )
-        scores = np.asarray(system.predict(log.features[pool.document]), dtype=float)
-        expected = len(pool.document)
-    else:
-        try:
-            given = np.asarray(system, dtype=float)
-        except (TypeError, ValueError):
-            raise OptionError(_no_system(system, name)) from None
-        if given.ndim != 1:
-            raise OptionError(_no_system(system, name))
-        expected, scores = log.n_documents, given
-    if scores.shape != (expected,):
-        raise ShapeError(
-            f"system {name!r} must give {expected:,} scores, one per document of the log. "
-            f"Got shape {scores.shape} instead."
-        )
-    scores = scores if hasattr(system, "predict") else scores[pool.document]
-    if np.isnan(scores).any():
-        raise OptionError(
-            f"system {name!r} gives NaN for {int(np.isnan(scores).sum()):,} documents. Use -inf "
-            "for a document that should come last."
-        )
-    return scores
-
-
-def _no_system(system: Any, name: str) -> str:
-    return (
-        f"system {name!r} must be a ranker with predict(features), an array with one score per "
-        f"document of the log, or ut.shown. Got {type(system).__name__} instead."
-    )
-
-
 def sums_of_systems(
-    log: ClickLog,
     pool: Pool,
-    systems: Mapping[str, Any],
+    systems: Mapping[str, System],
     credit: Credit,
     metric: RankMetric,
-    method: str,
+    evaluator: Evaluator,
     covariance: FloatArray | None,
 ) -> tuple[Sums, FloatArray]:
-    """Totals of all systems, and the share of top places that each gives to unshown documents."""
-    weights = metric.weights(max(int(np.diff(pool.indptr).max()), pool.depth))
+    """Totals of all systems, and the share of top ranks that each gives to unshown documents."""
+    weights = metric.weights(pool.longest)
     total = np.zeros((pool.n_queries, len(systems)))
     unshown = np.zeros((pool.n_queries, len(systems)))
     slope = np.zeros((len(systems), pool.depth))
-    for index, part in _ranked(log, pool, systems):
-        total[:, index], slope[index], unshown[:, index] = system_sums(
-            part,
-            pool,
-            _credit_by_document(pool, credit),
+    by_document = pool.by_document(credit.cell)
+    if credit.document is not None:
+        by_document = by_document + credit.document * pool.sessions[pool.query_index]
+    cumulative = np.concatenate([[0.0], np.cumsum(weights)])
+    for index, scores in _scored(pool, systems):
+        few = scores.size <= FEW_SCORES
+        kernel = _sums_on_one_thread if few else _sums_in_parallel
+        total[:, index], slope[index], unshown[:, index] = kernel(
+            scores,
+            pool.query_indptr,
+            pool.indptr,
+            pool.position,
+            by_document,
             np.empty(0) if covariance is None else credit.slope,
-            weights,
+            cumulative,
+            pool.depth,
             TOP if metric.cut is None else metric.cut,
+            1 if few else 4 * nb.get_num_threads(),
         )
-    for place, system in enumerate(systems.values()):
+    for i, system in enumerate(systems.values()):
         if isinstance(system, Shown):
-            total[:, place], slope[place] = _shown_sums(pool, credit, weights, method)
-    norm, norm_slope = pool.sessions, np.zeros(pool.depth, dtype=float)
-    if credit.norm is not None and credit.norm_slope is not None:
-        norm = pool.by_query(pool.by_document(credit.norm))
-        norm_slope[:] = sum_by(pool.position - 1, credit.norm_slope, pool.depth)
+            total[:, i], slope[i] = _shown_sums(pool, credit, weights, evaluator)
+    norm, norm_slope = pool.sessions, np.zeros(pool.depth)
+    if credit.self_normalised:
+        norm = pool.by_query(pool.by_document(credit.cell))
+        norm_slope = pool.by_position(credit.slope)
     share = pool.sessions @ unshown / pool.n_sessions
     return Sums(total, norm, slope, norm_slope, covariance), share
 
 
-def _ranked(
-    log: ClickLog, pool: Pool, systems: Mapping[str, Any]
-) -> Iterator[tuple[list[int], FloatArray]]:
-    """Systems with scores, some at a time: their places among all, and (systems, documents)."""
-    scored = [i for i, system in enumerate(systems.values()) if not isinstance(system, Shown)]
-    names, every = list(systems), list(systems.values())
+def _scored(pool: Pool, systems: Mapping[str, System]) -> Iterator[tuple[list[int], FloatArray]]:
+    """Systems with scores, some at a time: their indices, and (systems, documents)."""
+    scored = [
+        (i, name, system)
+        for i, (name, system) in enumerate(systems.items())
+        if not isinstance(system, Shown)
+    ]
     with progress("ranking", total=len(scored)) as advance:
-        for begin in range(0, len(scored), AT_A_TIME):
-            index = scored[begin : begin + AT_A_TIME]
-            part = np.empty((len(index), len(pool.document)))
-            for row, i in enumerate(index):
-                part[row] = scores_of(every[i], log, pool, names[i])
-            yield index, part
-            advance(len(index))
-
-
-def _credit_by_document(pool: Pool, credit: Credit) -> FloatArray:
-    total = pool.by_document(credit.cell)
-    if credit.document is None:
-        return total
-    return total + credit.document * pool.sessions[pool.query_of_document]
+        for begin in range(0, len(scored), SYSTEMS_AT_ONCE):
+            part = scored[begin : begin + SYSTEMS_AT_ONCE]
+            scores = np.empty((len(part), len(pool.document)))
+            for row, (_, name, system) in enumerate(part):
+                scores[row] = scores_of(system, pool, name)
+            yield [i for i, _, _ in part], scores
+            advance(len(part))
 
 
 def _shown_sums(
-    pool: Pool, credit: Credit, weights: FloatArray, method: str
+    pool: Pool, credit: Credit, weights: FloatArray, evaluator: Evaluator
 ) -> tuple[FloatArray, FloatArray]:
     """The logged order: each session's own positions are the ranks."""
-    at = shown_discounts(pool, weights, method)
+    at = shown_discounts(pool, weights, evaluator)
     documents = pool.by_document(credit.cell * at)
     if credit.document is not None:
         mean = _mean_discounts(pool, weights)
-        documents = documents + mean * credit.document * pool.sessions[pool.query_of_document]
-    return pool.by_query(documents), sum_by(pool.position - 1, credit.slope * at, pool.depth)
+        documents = documents + mean * credit.document * pool.sessions[pool.query_index]
+    return pool.by_query(documents), pool.by_position(credit.slope * at)
 
 
-def shown_discounts(pool: Pool, weights: FloatArray, method: str) -> FloatArray:
+def shown_discounts(pool: Pool, weights: FloatArray, evaluator: Evaluator) -> FloatArray:
     """(cells,) the discount of the logged order: that of the position.
 
-    Where a method pools a document's clicks over positions, its discount is the mean over the
+    Where an evaluator pools a document's clicks over positions, its discount is the mean over the
     query's sessions, sum_k n_dk lambda(k) / N_q.
     """
-    if method not in POOLS_DOCUMENTS:
-        return weights[pool.position - 1]
-    return _mean_discounts(pool, weights)[pool.document_of_cell]
+    if not evaluator.pools_documents:
+        return weights[pool.position_index]
+    return _mean_discounts(pool, weights)[pool.document_index]
 
 
 def _mean_discounts(pool: Pool, weights: FloatArray) -> FloatArray:
-    at = pool.impressions * weights[pool.position - 1]
-    return pool.by_document(at) / pool.sessions[pool.query_of_document]
+    at = pool.impressions * weights[pool.position_index]
+    return pool.by_document(at) / pool.sessions[pool.query_index]
+
+
+@nb.njit(cache=True)
+def _ranks(row: FloatArray, ahead: IntArray, same: IntArray) -> None:
+    """How many documents have a larger score than each, and how many the same, itself included."""
+    m = len(row)
+    if m <= COUNT_UP_TO:
+        for i in range(m):
+            above, equal = 0, 0
+            for j in range(m):
+                above += row[j] > row[i]
+                equal += row[j] == row[i]
+            ahead[i], same[i] = above, equal
+        return
+    order = np.argsort(-row)
+    first = 0
+    while first < m:
+        last = first + 1
+        while last < m and row[order[last]] == row[order[first]]:
+            last += 1
+        for r in range(first, last):
+            ahead[order[r]], same[order[r]] = first, last - first
+        first = last
+
+
+@nb.njit(cache=True)
+def discounts(scores: FloatArray, query_indptr: IntArray, cumulative: FloatArray) -> FloatArray:
+    """(documents,) lambda at the rank of each document; equal scores share theirs."""
+    discount = np.empty(len(scores))
+    for q in range(len(query_indptr) - 1):
+        a, b = query_indptr[q], query_indptr[q + 1]
+        ahead, same = np.empty(b - a, dtype=np.int64), np.empty(b - a, dtype=np.int64)
+        _ranks(scores[a:b], ahead, same)
+        for i in range(b - a):
+            g, e = ahead[i], same[i]
+            discount[a + i] = (cumulative[g + e] - cumulative[g]) / e
+    return discount
+
+
+def _system_sums(
+    scores: FloatArray,
+    query_indptr: IntArray,
+    indptr: IntArray,
+    position: IntArray,
+    total: FloatArray,
+    slope: FloatArray,
+    cumulative: FloatArray,
+    depth: int,
+    top: int,
+    n_chunks: int,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sums of lambda(rank) times credit, for all systems while a query's documents are at hand.
+
+    Equal scores share their ranks: each gets the mean of lambda over the ranks that they fill, the
+    expectation over all their orders. `cumulative[r]` is lambda(1) + ... + lambda(r).
+
+    Returns
+    -------
+    value : (queries, systems) sum over documents of lambda * total
+    slopes : (systems, depth) sum over cells of lambda * slope, by position
+    unshown : (queries, systems) share of the first `top` ranks that go to documents without cells
+    """
+    n_systems, n_queries = scores.shape[0], len(query_indptr) - 1
+    value = np.zeros((n_queries, n_systems))
+    unshown = np.zeros((n_queries, n_systems))
+    slopes = np.zeros((n_chunks, n_systems, depth))
+    with_slopes = len(slope) > 0
+    for chunk in nb.prange(n_chunks):
+        begin, end = n_queries * chunk // n_chunks, n_queries * (chunk + 1) // n_chunks
+        for q in range(begin, end):
+            a, b = query_indptr[q], query_indptr[q + 1]
+            m = b - a
+            last = min(top, m)
+            ahead, same = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64)
+            for s in range(n_systems):
+                _ranks(scores[s, a:b], ahead, same)
+                for i in range(m):
+                    d = a + i
+                    g, e = ahead[i], same[i]
+                    weight = (cumulative[g + e] - cumulative[g]) / e
+                    value[q, s] += weight * total[d]
+                    if indptr[d] == indptr[d + 1]:
+                        share = (min(g + e, last) - min(g, last)) / e
+                        unshown[q, s] += share / last
+                    elif with_slopes and weight != 0.0:
+                        for cell in range(indptr[d], indptr[d + 1]):
+                            slopes[chunk, s, position[cell] - 1] += weight * slope[cell]
+    summed = np.zeros((n_systems, depth))
+    for chunk in range(n_chunks):
+        summed += slopes[chunk]
+    return value, summed, unshown
+
+
+_sums_in_parallel = nb.njit(_system_sums, parallel=True, cache=True)
+_sums_on_one_thread = nb.njit(_system_sums, cache=True)

@@ -1,16 +1,17 @@
 """How far an estimate can be trusted: spread over queries, the bias's own doubt, weights."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, child_generator
 from untilt._core.statistics import Interval, student_quantile
 from untilt.bias.curve import PositionBias
-from untilt.evaluation.evaluators import Credit
+from untilt.evaluation.credit import Credit
 from untilt.evaluation.pool import Pool
+from untilt.facts import Fact
 
 DRAWS_AT_A_TIME = 32
 
@@ -106,7 +107,7 @@ def bootstrap_intervals(sums: Sums, level: float, n_draws: int, seed: Seed) -> l
 
 
 @dataclass(frozen=True)
-class Weights:
+class ClickWeights:
     """How even the weights of the clicks are, and how many clicks say nothing.
 
     effective_n = (sum w)^2 / sum w^2 over clicks: as many clicks of equal weight would do.
@@ -121,14 +122,14 @@ class Weights:
     unsupported_share: float
 
 
-def weights_of(pool: Pool, credit: Credit) -> Weights:
-    """Of one method on one log; the same for all systems."""
+def click_weights(pool: Pool, credit: Credit) -> ClickWeights:
+    """Of one evaluator on one log; the same for all systems."""
     y, w = pool.clicks, credit.weight
     clicks = float(y.sum())
     used = (y > 0) & (w > 0)
     square = float(np.sum(y[used] * w[used] ** 2))
     share = max(clicks, 1e-300)
-    return Weights(
+    return ClickWeights(
         n_clicks=clicks,
         effective_n=float(np.sum(y[used] * w[used])) ** 2 / square if square > 0 else 0.0,
         largest=float(w[used].max(initial=0.0)),
@@ -184,37 +185,54 @@ class CurveCheck:
         """Whether nothing speaks against the curve."""
         return self.p_value >= SURE
 
-    def __str__(self) -> str:
+    @property
+    def fact(self) -> Fact:
+        """The position that fits worst, with its ratio of observed to expected clicks."""
         if not self.possible:
-            return "no document was shown at two positions: this log cannot check the curve"
+            return Fact("estimate.curve-check-impossible")
         worst = int(np.argmax(np.abs(self.z)))
-        ratio = self.observed[worst] / max(self.expected[worst], 1e-300)
-        return (
-            f"position {self.position[worst]} has {ratio:.2f} times the clicks that the curve "
-            f"expects (z {self.z[worst]:+.1f}, p {self.p_value:.2g}; {self.n_documents:,} "
-            "documents shown at several positions)"
+        return Fact(
+            "estimate.curve-check",
+            position=int(self.position[worst]),
+            ratio=float(self.observed[worst] / max(self.expected[worst], 1e-300)),
+            z=float(self.z[worst]),
+            p_value=self.p_value,
+            n_documents=self.n_documents,
         )
+
+    def __str__(self) -> str:
+        return str(self.fact)
 
 
 def check_curve(pool: Pool, bias: PositionBias) -> CurveCheck:
     """Compare clicks with the curve on documents that were shown at several positions."""
-    alpha, beta = bias.affine()
-    known = pool.position <= bias.depth
-    place = np.minimum(pool.position, bias.depth) - 1
-    n = np.where(known & (alpha[place] > 0), pool.impressions, 0.0)
-    several = pool.by_document((n > 0).astype(float)) > 1
-    n = np.where(several[pool.document_of_cell], n, 0.0)
-    y = np.where(n > 0, pool.clicks, 0.0)
-    tried = pool.by_document(n * alpha[place])
-    gained = pool.by_document(y - n * beta[place])
-    g = gained / np.where(tried > 0, tried, 1.0)
-    expected = n * (alpha[place] * g[pool.document_of_cell] + beta[place])
-    doubt = _doubt_of_curve(pool, bias, n * alpha[place], n * beta[place], g, tried)
-    return _by_position(pool, y, expected, doubt, int(several.sum()))
+    counts, alpha, beta = pool.under(bias)
+    owner, k = pool.document_index, pool.position_index
+    several = pool.by_document((counts.impressions > 0).astype(float)) > 1
+    n = np.where(several[owner], counts.impressions, 0.0)
+    observed = np.where(n > 0, counts.clicks, 0.0)
+    gained, exposure = replace(counts, impressions=n, clicks=observed).corrected_sums(alpha, beta)
+    exposure = np.where(exposure > 0, exposure, 1.0)
+    g = gained / exposure
+    expected = n * (alpha[k] * g[owner] + beta[k])
+    gap = sum_by(
+        pool.query_index[owner] * pool.depth + k, observed - expected, pool.n_queries * pool.depth
+    ).reshape(pool.n_queries, pool.depth)
+    of_curve = _variance_from_curve(pool, bias, n * alpha[k], n * beta[k], g, exposure)
+    error = np.sqrt(np.sum(gap**2, axis=0) + of_curve)
+    clicks, hoped = pool.by_position(observed), pool.by_position(expected)
+    kept = (np.maximum(clicks, hoped) >= LEAST_CLICKS) & (error > 0)
+    return CurveCheck(
+        position=np.flatnonzero(kept) + 1,
+        observed=clicks[kept],
+        expected=hoped[kept],
+        z=gap.sum(axis=0)[kept] / error[kept],
+        n_documents=int(several.sum()),
+    )
 
 
-def _doubt_of_curve(
-    pool: Pool, bias: PositionBias, a: FloatArray, b: FloatArray, g: FloatArray, tried: FloatArray
+def _variance_from_curve(
+    pool: Pool, bias: PositionBias, a: FloatArray, b: FloatArray, g: FloatArray, total: FloatArray
 ) -> FloatArray:
     r"""(K,) variance that theta's own errors give to the expected clicks E_k.
 
@@ -226,32 +244,12 @@ def _doubt_of_curve(
         return np.zeros(pool.depth)
     from scipy import sparse
 
-    place, shape = pool.position - 1, (len(g), pool.depth)
-    rows = a * g[pool.document_of_cell] + b
-    share = a / np.where(tried > 0, tried, 1.0)[pool.document_of_cell]
-    left = sparse.csr_matrix((share, place, pool.cell_indptr), shape)
-    right = sparse.csr_matrix((rows, place, pool.cell_indptr), shape)
-    slope = np.diag(np.bincount(place, rows, pool.depth)) - (left.T @ right).toarray()
+    owner, k, shape = pool.document_index, pool.position_index, (len(g), pool.depth)
+    rows = a * g[owner] + b
+    left = sparse.csr_matrix((a / total[owner], k, pool.indptr), shape)
+    right = sparse.csr_matrix((rows, k, pool.indptr), shape)
+    slope = np.diag(pool.by_position(rows)) - (left.T @ right).toarray()
     theta = np.ones(pool.depth)
     inside = min(pool.depth, bias.depth)
     theta[:inside] = bias.examination[:inside]
     return np.einsum("kj,jl,kl->k", slope, covariance / np.outer(theta, theta), slope)
-
-
-def _by_position(
-    pool: Pool, observed: FloatArray, expected: FloatArray, doubt: FloatArray, n_documents: int
-) -> CurveCheck:
-    size = (pool.n_queries, pool.depth)
-    cell = pool.query_of_cell * pool.depth + pool.position - 1
-    gap = np.bincount(cell, observed - expected, size[0] * size[1]).reshape(size)
-    seen = np.bincount(pool.position - 1, observed, pool.depth)
-    hoped = np.bincount(pool.position - 1, expected, pool.depth)
-    error = np.sqrt(np.sum(gap**2, axis=0) + doubt)
-    kept = (np.maximum(seen, hoped) >= LEAST_CLICKS) & (error > 0)
-    return CurveCheck(
-        position=np.flatnonzero(kept) + 1,
-        observed=seen[kept],
-        expected=hoped[kept],
-        z=(gap.sum(axis=0)[kept]) / error[kept],
-        n_documents=n_documents,
-    )

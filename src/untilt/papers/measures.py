@@ -9,6 +9,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt.errors import OptionError, did_you_mean
 from untilt.evaluation.estimate import estimate
+from untilt.evaluation.evaluators import DirectEvaluator, IPSEvaluator, SNIPSEvaluator
 from untilt.evaluation.judged import evaluate
 from untilt.evaluation.systems import shown
 from untilt.papers.methods import LabelOrder, curve_of, fitted, known, ranker_of
@@ -115,7 +116,9 @@ def _average_rank(setting: Setting, row: Row) -> Values:
     curves = {"average rank": curve_of(setting, name, options),
               "true average rank": curve_of(setting, "true", {})}  # fmt: skip
     values: Values = {
-        metric: estimate(test, {"it": ranker}, curve, metric="arp", method="snips")["it"].value
+        metric: estimate(test, {"it": ranker}, curve, metric="arp", evaluator=SNIPSEvaluator())[
+            "it"
+        ].value
         for metric, curve in curves.items()
     }
     found = evaluate(setting.test, ranker.predict(setting.test.features), ["ndcg@10"])
@@ -152,7 +155,10 @@ def _estimates(setting: Setting, row: Row) -> tuple[dict[str, float], dict[str, 
 
     `new` is a linear ranker trained on the labels; `shown` the production ranker's order.
     """
-    options = {"method": "ips", **row.options}
+    # The files of experiments call the evaluator "method" and its clip "tau".
+    words = {"method": "evaluator", "tau": "clip"}
+    options = {words.get(name, name): value for name, value in row.options.items()}
+    options = {"evaluator": IPSEvaluator(), **options}
     bias = curve_of(setting, row.bias, row.bias_options) if row.bias else None
     if "better ranker" not in setting.kept:
         setting.kept["better ranker"] = LinearRanker().fit(setting.labels())
@@ -160,7 +166,7 @@ def _estimates(setting: Setting, row: Row) -> tuple[dict[str, float], dict[str, 
     systems = {"new": new, "shown": shown}
     first = setting.repeats[0]
     relevance = first.truth.relevance
-    exact = estimate(first.log, systems, metric="dcg@10", method="direct", relevance=relevance)
+    exact = estimate(first.log, systems, metric="dcg@10", evaluator=DirectEvaluator(relevance))
     found: dict[str, list[float]] = {name: [] for name in systems}
     for repeat in setting.repeats:
         made = estimate(repeat.log, systems, bias, metric="dcg@10", **options)

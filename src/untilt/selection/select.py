@@ -2,19 +2,21 @@
 
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from untilt._core.deprecation import renamed_arguments
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
+from untilt.evaluation.credit import Evaluator, bias_for, parse_evaluator
 from untilt.evaluation.estimate import estimate
-from untilt.evaluation.evaluators import Method, bias_for
 from untilt.evaluation.judged import as_table
 from untilt.evaluation.pool import Among
-from untilt.evaluation.rank_metric import as_rank_metric
+from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimates, SystemComparison
+from untilt.rankers.persist import load
 from untilt.selection.fitting import Fitted, fit_all
 
 # Candidates for a search: every combination of some parameters, or one parameter doubled.
@@ -107,7 +109,6 @@ class Selection:
 
     estimates: Estimates
     fitted: dict[str, Fitted]
-    load: Callable[[Path], Any] | None
 
     @property
     def best(self) -> str:
@@ -125,12 +126,7 @@ class Selection:
                 f"{self.best!r} was fitted by an earlier run, and its kind cannot be saved. "
                 "Fit it again on the training log, or run the search without folder."
             )
-        if self.load is None:
-            raise OptionError(
-                f"the best candidate lies in {chosen.path}. Read it with ut.load(path), or give "
-                "select(..., load=ut.load)."
-            )
-        return self.load(chosen.path)
+        return load(chosen.path)
 
     @property
     def comparison(self) -> SystemComparison | None:
@@ -162,26 +158,26 @@ class Selection:
         header = ("candidate", str(self.estimates.metric), "interval", "to best", "p", "seconds")
         near = ", ".join(self.within_noise) or "none"
         return (
-            f"Selection by {self.estimates.method} on {self.estimates.entries[0].n_sessions:,} "
+            f"Selection by {self.estimates.evaluator} on {self.estimates.entries[0].n_sessions:,} "
             f"held-out sessions: {self.best}\nwithin noise of it: {near}\n"
             + as_table(header, self.rows())
         )
 
 
+@renamed_arguments(method="evaluator", tau="clip", load=None)
 def select(
     candidates: Any,
     *,
     train: Any,
     valid: ClickLog,
     bias: Any,
-    metric: Any = "dcg@10",
-    method: Method = "policy-aware",
-    tau: float | Literal["auto"] | None = None,
+    metric: MetricLike = "dcg@10",
+    evaluator: str | Evaluator | None = None,
+    clip: float | Literal["auto"] | None = None,
     among: Among = "shown",
     level: float = 0.95,
     folder: str | os.PathLike[str] | None = None,
     n_jobs: int = 1,
-    load: Callable[[Path], Any] | None = None,
 ) -> Selection:
     """Fit every candidate on `train` and choose by its counterfactual value on `valid`.
 
@@ -195,13 +191,11 @@ def select(
         Anything with `fit(train)`, `predict(features)` and scikit-learn's `get_params`; each is
         cloned. One with `early_stopping` is stopped on `valid` too, by its own rule: that makes
         its value a little too good
-    bias, metric, method, tau, among, level : as in `untilt.estimate`
+    bias, metric, evaluator, clip, among, level : as in `untilt.estimate`
     folder : keep each finished candidate there; a second call trains only what is missing. Results
         belong to parameters and data, not to names
     n_jobs : candidates fitted at once, in processes of their own; -1 for one per core. Give the
         candidates n_threads=1 then
-    load : how saved rankers are read again, `untilt.load`; needed for `Selection.ranker` where a
-        folder is used
     """
     named = named_candidates(candidates)
     if not isinstance(valid, ClickLog) or valid.features is None:
@@ -211,11 +205,12 @@ def select(
         )
     if n_jobs == 0 or n_jobs < -1:
         raise OptionError(f"n_jobs must be -1 or at least 1. Got {n_jobs} instead.")
-    as_rank_metric(metric), bias_for(bias, method, valid.depth)  # wrong options before long work
+    # Wrong options are an error before the long work.
+    as_rank_metric(metric), bias_for(parse_evaluator(evaluator), bias, valid.depth)
     where = None if folder is None else Path(folder)
     fitted = fit_all(named, train, valid, folder=where, n_jobs=n_jobs)
     scores = {name: each.scores for name, each in fitted.items()}
-    found = estimate(
-        valid, scores, bias, metric=metric, method=method, tau=tau, among=among, level=level
+    estimates = estimate(
+        valid, scores, bias, metric=metric, evaluator=evaluator, clip=clip, among=among, level=level
     )
-    return Selection(found, fitted, load)
+    return Selection(estimates, fitted)

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from untilt._core import codec
 from untilt._version import __version__
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import from_fields
 from untilt.report import decision as d
 from untilt.report.decision import HowComputed, Step
 from untilt.workflow.candidates import SHOWN
@@ -174,7 +173,7 @@ def _click_rates(audit: dict[str, Any]) -> d.PositionCurve:
 
 def _examination(facts: Facts) -> d.Examination:
     found, evidence = facts["bias"], facts["audit"]["identifiability"]["evidence"]
-    bias = codec.from_plain(PositionBias, found["bias"], where="bias")
+    bias = from_fields(found["bias"])
     curves = [_bias_curve(bias, _sentence(bias.status))]
     if evidence is not None and evidence["method"] != bias.method:
         curves.append(
@@ -249,7 +248,7 @@ def _rankers(
         metric=estimates["metric"],
         baseline=SHOWN,
         entries=tuple(entries),
-        method=estimates["method"],
+        method=estimates["evaluator"],
         higher_is_better=judged["higher_is_better"],
         level=options.level,
     )
@@ -260,7 +259,7 @@ def _clip_curve(judged: dict[str, Any], options: RunOptions) -> d.ClipCurve:
     return d.ClipCurve(
         system=judged["chosen"],
         metric=judged["estimates"]["metric"],
-        tau=tuple(curve["tau"]),
+        tau=tuple(curve["clip"]),
         value=tuple(curve["value"]),
         low=tuple(curve["low"]),
         high=tuple(curve["high"]),

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from untilt._core.statistics import check_level
+from untilt.catalog import default, names
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
-from untilt.evaluation.evaluators import Method
 
 # Lengths of time as people write them.
 
@@ -67,7 +67,6 @@ METHODS = (
     "posterior-label",
 )
 USUAL = METHODS[:6]
-EVALUATORS = ("policy-aware", "affine", "ips", "clipped", "snips", "doubly-robust")
 
 
 class Options(TypedDict, total=False):
@@ -109,7 +108,7 @@ class RunOptions:
     fallback : the curve that is assumed, loudly, where the log cannot tell its bias
     method : corrections to train and choose from, as in `untilt train`; "usual" for all usual ones.
         Raw clicks are always trained too, to compare with
-    metric, evaluator, among, level : as in `untilt.estimate` (`evaluator` is its method).
+    metric, evaluator, among, level : as in `untilt.estimate`; the evaluator by its name.
         "policy-aware" is right also where sessions of a query show different documents; the others
         then take a document that a session did not show for irrelevant in it
     clip : least propensity that a click is divided by, 0 for none; "auto" takes the clip with the
@@ -132,7 +131,7 @@ class RunOptions:
     fallback: str = "power-law:1"
     method: tuple[str, ...] = USUAL
     metric: str = "dcg@10"
-    evaluator: Method = "policy-aware"
+    evaluator: str = default("evaluator").name
     clip: float | Literal["auto"] = "auto"
     among: Literal["shown", "candidates"] = "shown"
     level: float = 0.95
@@ -196,7 +195,7 @@ def check_options(options: RunOptions) -> None:
     from untilt.evaluation.rank_metric import as_rank_metric
 
     check_choice("on_bad", options.on_bad, ("raise", "drop"))
-    check_choice("evaluator", options.evaluator, EVALUATORS)
+    check_choice("evaluator", options.evaluator, names("evaluator", choose="run"))
     check_choice("among", options.among, ("shown", "candidates"))
     check_choice("split", options.split, ("query", "session"))
     check_level(options.level)

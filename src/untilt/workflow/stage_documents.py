@@ -40,7 +40,7 @@ def reorder(data: Data, bias: PositionBias, options: RunOptions) -> dict[str, An
     before = scores(train)
     clip = chosen_clip(valid, before[RAW], bias, options)
     best = estimate(
-        valid, before, bias, metric=options.metric, method=options.evaluator, tau=clip,
+        valid, before, bias, metric=options.metric, evaluator=options.evaluator, clip=clip,
         among=options.among,
     ).best.system  # fmt: skip
     return judged(test, scores(learn), bias, options, chosen=best, clip=clip)

@@ -11,9 +11,9 @@ from untilt._core.progress import track
 from untilt._core.statistics import student_quantile
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
-from untilt.evaluation.clip_curve import clip_curve
+from untilt.evaluation.clip_curve import clip_curve, clip_curve_evaluator
+from untilt.evaluation.credit import parse_evaluator
 from untilt.evaluation.estimate import estimate
-from untilt.evaluation.evaluators import CLIPS, POOLS_DOCUMENTS
 from untilt.evaluation.results import Estimates
 from untilt.evaluation.systems import shown
 from untilt.workflow.candidates import RAW, SHOWN, system_name
@@ -169,8 +169,8 @@ def judged(
 ) -> dict[str, Any]:
     """The part that needs scores alone."""
     found = estimate(
-        test, {SHOWN: shown, **scores}, bias, metric=options.metric, method=options.evaluator,
-        tau=clip, among=options.among, level=options.level, seed=options.seed,
+        test, {SHOWN: shown, **scores}, bias, metric=options.metric, evaluator=options.evaluator,
+        clip=clip, among=options.among, level=options.level, seed=options.seed,
     )  # fmt: skip
     return {
         "chosen": chosen,
@@ -211,12 +211,11 @@ def clips(
     part: ClickLog, scores: FloatArray, bias: PositionBias, options: RunOptions
 ) -> dict[str, Any]:
     """The estimate of one system by clip; `best` has the least estimated squared error."""
-    method = "policy-aware" if options.evaluator in POOLS_DOCUMENTS else "clipped"
     curve = clip_curve(
-        part, scores, bias, metric=options.metric, method=method, among=options.among,
-        level=options.level,
+        part, scores, bias, metric=options.metric, among=options.among, level=options.level,
+        evaluator=clip_curve_evaluator(options.evaluator),
     )  # fmt: skip
-    names = ("tau", "value", "low", "high", "clipped_share", "mse", "best")
+    names = ("clip", "value", "low", "high", "clipped_share", "mse", "best")
     return {name: getattr(curve, name) for name in names}
 
 
@@ -228,20 +227,20 @@ def chosen_clip(
     The least estimated squared error, raised until the clicks count like a tenth of them of equal
     weight: with few queries the error cannot see that single clicks carry the value.
     """
-    if options.evaluator not in CLIPS:
+    if not parse_evaluator(options.evaluator).takes("clip"):
         return None
     if options.clip != "auto":
         return float(options.clip)
     found = clips(valid, scores, bias, options)
-    rising = [float(tau) for tau in found["tau"] if tau >= found["best"]]
-    return next((tau for tau in rising if _even(valid, scores, bias, options, tau)), rising[-1])
+    rising = [float(clip) for clip in found["clip"] if clip >= found["best"]]
+    return next((clip for clip in rising if _even(valid, scores, bias, options, clip)), rising[-1])
 
 
 def _even(
-    valid: ClickLog, scores: FloatArray, bias: PositionBias, options: RunOptions, tau: float
+    valid: ClickLog, scores: FloatArray, bias: PositionBias, options: RunOptions, clip: float
 ) -> bool:
     weights = estimate(
-        valid, scores, bias, metric=options.metric, method=options.evaluator, tau=tau,
+        valid, scores, bias, metric=options.metric, evaluator=options.evaluator, clip=clip,
         among=options.among,
     ).weights  # fmt: skip
     return weights.effective_n >= LEAST_EFFECTIVE * weights.n_clicks

@@ -56,7 +56,7 @@ def _chosen(
     scores = {name: each.scores for name, each in fitted.items()}
     clip = chosen_clip(valid, next(iter(scores.values())), bias, options)
     found = estimate(
-        valid, scores, bias, metric=options.metric, method=options.evaluator, tau=clip,
+        valid, scores, bias, metric=options.metric, evaluator=options.evaluator, clip=clip,
         among=options.among, level=options.level,
     )  # fmt: skip
     best = found.best.system

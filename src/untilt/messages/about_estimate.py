@@ -1,0 +1,90 @@
+"""What counterfactual estimates say: their scale, and when not to trust them."""
+
+from untilt.facts import Message
+
+_CURVE = (
+    "position {position} has {ratio:.2f} times the clicks that the curve expects (z {z:+.1f}, "
+    "p {p_value:.2g}; {n_documents:,} documents shown at several positions)"
+)
+_UNCHECKED = "no document was shown at two positions: this log cannot check the curve"
+
+MESSAGES = {
+    # Of the values: what they are multiples of.
+    "estimate.scale-absolute": Message("note", "absolute"),
+    "estimate.scale-relative": Message(
+        "note", "relative: relevance counts as the click rate at position 1"
+    ),
+    "estimate.scale-clicks": Message("note", "in clicks"),
+    "estimate.scale-per-relevant": Message(
+        "note", "per relevant document, whatever the scale of the bias"
+    ),
+    # Of the evaluator.
+    "estimate.clicks-as-they-are": Message(
+        "serious",
+        "{evaluator}: clicks are counted as they are, so documents that were shown on top look "
+        "better, and so do systems that keep them there",
+    ),
+    "estimate.model-only": Message(
+        "warning",
+        "{evaluator}: the value is the relevance model's; the model's own error is not included",
+    ),
+    # Of the log.
+    "estimate.few-queries": Message(
+        "warning", "only {n_queries} queries: intervals rest on few independent units"
+    ),
+    "estimate.documents-absent": Message(
+        "serious",
+        "sessions of one query show different documents (a document is missing from {share:.0%} "
+        "of its query's sessions), and {evaluator} counts what a session did not show as "
+        "irrelevant: systems that move such documents up look worse than they are, even worse "
+        "than the shown order. Use evaluator={instead!r}",
+    ),
+    "estimate.few-effective-clicks": Message(
+        "warning",
+        "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
+        "{largest_weight:.3g}): clip (evaluator={instead!r}) or collect more sessions",
+    ),
+    "estimate.clicks-unsupported": Message(
+        "warning",
+        "{share:.1%} of the clicks are at positions that the bias does not know; they were left "
+        "out, so relevance found only there is missing",
+    ),
+    "estimate.clicks-clipped": Message(
+        "warning",
+        "{share:.1%} of the clicks are clipped: values lean towards those of raw clicks; the "
+        "interval does not cover this (see ut.clip_curve)",
+    ),
+    # Of the bias.
+    "estimate.curve-check": Message("note", _CURVE),
+    "estimate.curve-check-impossible": Message("note", _UNCHECKED),
+    "estimate.curve-misfit": Message(
+        "serious",
+        f"the bias does not fit this log: {_CURVE}. Values and differences are off by as much; "
+        "estimate the bias from this log, or use one with trust bias and evaluator={instead!r}",
+    ),
+    "estimate.curve-unchecked": Message(
+        "warning", f"{_UNCHECKED}; the estimate is as right as the curve is"
+    ),
+    "estimate.bias-without-errors": Message(
+        "note", "the bias was given without standard errors; intervals take it as exact"
+    ),
+    "estimate.trust-ignored": Message(
+        "serious",
+        "the bias includes trust bias, which {evaluator} does not correct: use "
+        "evaluator={instead!r}",
+    ),
+    # Of one system.
+    "estimate.one-query": Message(
+        "warning", "one query makes up {share:.0%} of the estimate's variance"
+    ),
+    "estimate.unshown-documents": Message(
+        "warning",
+        "{share:.1%} of its top positions go to documents that nobody was shown: they count as "
+        "irrelevant, so the value is a lower bound",
+    ),
+    "estimate.bias-dominates": Message(
+        "warning",
+        "most of the uncertainty comes from the bias estimate: more sessions of this kind will "
+        "not help, more interventions will",
+    ),
+}
