@@ -5,11 +5,9 @@ import subprocess
 import sys
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from untilt.cli.audit import audit
-from untilt.cli.main import Commands
+from untilt.cli.main import app
 
 # Three sessions of two queries, two of them alike; position 3 is never clicked, 4 is the deepest
 # and position 3 of query b is missing.
@@ -45,9 +43,6 @@ def folder(tmp_path):
 
 
 def run(*arguments):
-    app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
-    app.callback()(lambda: None)
-    app.command()(audit)
     return CliRunner().invoke(app, ["audit", *map(str, arguments)])
 
 

@@ -1,10 +1,13 @@
 """Options that several commands share."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -86,71 +89,97 @@ LogPath = Annotated[
         metavar="LOG", help="The click log: a Parquet file or folder, a CSV, a DuckDB database."
     ),
 ]
-DocumentsPath = Annotated[
-    Path | None,
-    typer.Option(
-        "--documents",
-        metavar="TABLE",
-        help="A table with the features of each document: query_id, doc_id, then numbers.",
-    ),
-]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        metavar="NAME=COLUMN",
-        help="Where a column has another name, as in query_id=srch_id. May be repeated.",
-    ),
-]
-Label = Annotated[
-    str, typer.Option(metavar="NAME", help="The feedback to look at, such as a dwell time.")
-]
-Features = Annotated[
-    str | None,
-    typer.Option(metavar="PATTERN", help="Feature columns inside the log, as in 'f_*'."),
-]
-Missing = Annotated[
-    float | None,
-    typer.Option(metavar="VALUE", help="What a missing feature counts as; else it is a bad row."),
-]
-OnBadRows = Annotated[
-    OnBad, typer.Option("--on-bad", help="Refuse a log with bad rows, or drop and count them.")
-]
 
 
-def read_click_log(
-    out: Output,
-    path: Path,
-    *,
-    documents: Path | None,
-    columns: Sequence[str] | None,
-    label: str,
-    features: str | None,
-    missing: float | None,
-    on_bad: OnBad,
-    collapse: bool = True,
-    to_rank: bool = False,
-) -> "ClickLog":
-    """Read the log; say what was dropped. `to_rank`: a ranker will need its features."""
-    from untilt.data.read.read_log import read_log_report
+@dataclass(frozen=True)
+class ColumnOptions:
+    """Options of commands that read clicks alone: where columns are, which label, bad rows."""
 
-    mapping = parse_columns(columns)
-    with hints_for_commands(), progress(f"reading {path.name}"):
-        log, report = read_log_report(
-            path,
-            documents=documents,
-            columns=mapping,
-            label=label,
-            features=features,
-            missing=missing,
-            on_bad=on_bad.value,
-            collapse=collapse,
-        )
-    _check_content(log, path, to_rank=to_rank)
-    out.detail(f"read {log!r}")
-    out.record(log=path, rows=report.n_rows, rows_dropped=report.n_dropped)
-    out.say(str(report) if report.bad else str(path))
-    return log
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=COLUMN",
+            help="Where a column has another name, as in query_id=srch_id. May be repeated.",
+        ),
+    ] = None
+    label: Annotated[
+        str, typer.Option(metavar="NAME", help="The feedback to look at, such as a dwell time.")
+    ] = "click"
+    on_bad: Annotated[
+        OnBad, typer.Option(help="Refuse a log with bad rows, or drop and count them.")
+    ] = OnBad.RAISE
+
+    def read(
+        self, out: Output, path: Path, *, collapse: bool = True, to_rank: bool = False
+    ) -> "ClickLog":
+        """Read the log; say what was dropped. `to_rank`: a ranker will need its features."""
+        from untilt.data.read.read_log import read_log_report
+
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        mapping = parse_columns(options.pop("column"))
+        with hints_for_commands(), progress(f"reading {path.name}"):
+            log, report = read_log_report(path, columns=mapping, collapse=collapse, **options)
+        _check_content(log, path, to_rank=to_rank)
+        out.detail(f"read {log!r}")
+        out.record(log=path, rows=report.n_rows, rows_dropped=report.n_dropped)
+        out.say(str(report) if report.bad else str(path))
+        return log
+
+
+@dataclass(frozen=True)
+class LogOptions(ColumnOptions):
+    """Options of commands that read clicks and features."""
+
+    documents: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TABLE",
+            help="A table with the features of each document: query_id, doc_id, then numbers.",
+        ),
+    ] = None
+    features: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="Feature columns inside the log, as in 'f_*'."),
+    ] = None
+    missing: Annotated[
+        float | None,
+        typer.Option(
+            metavar="VALUE", help="What a missing feature counts as; else it is a bad row."
+        ),
+    ] = None
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with one option per field in place of each parameter that is a dataclass.
+
+    `reading: LogOptions` is written once, and Typer sees --documents, --column, --label and the
+    others. They come after the command's own options, before --json and --verbose.
+    """
+    own: list[Parameter] = []
+    shared: list[Parameter] = []
+    groups: dict[str, type] = {}
+    for parameter in signature(command).parameters.values():
+        group = parameter.annotation
+        if not (is_dataclass(group) and isinstance(group, type)):
+            own.append(parameter)
+            continue
+        groups[parameter.name] = group
+        hints = get_type_hints(group, include_extras=True)
+        shared += [
+            parameter.replace(name=f.name, default=f.default, annotation=hints[f.name])
+            for f in fields(group)
+        ]
+    parameters = [*own[:-2], *shared, *own[-2:]]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
+        command(**given)
+
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
 
 
 def _check_content(log: "ClickLog", path: Path, *, to_rank: bool) -> None:

@@ -9,17 +9,10 @@ import typer
 from untilt._core.progress import progress
 from untilt.cli.arguments import (
     AsJson,
-    Columns,
-    DocumentsPath,
-    Features,
-    Label,
+    LogOptions,
     LogPath,
-    Missing,
-    OnBad,
-    OnBadRows,
     Verbose,
     check_plots,
-    read_click_log,
 )
 from untilt.cli.console import Output, rates_table, speaking
 
@@ -30,13 +23,8 @@ MOST_ROWS = 40
 
 
 def audit(
+    reading: LogOptions,
     log: LogPath,
-    documents: DocumentsPath = None,
-    column: Columns = None,
-    label: Label = "click",
-    features: Features = None,
-    missing: Missing = None,
-    on_bad: OnBadRows = OnBad.RAISE,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -61,16 +49,7 @@ def audit(
 
     with speaking(as_json=as_json, verbose=verbose) as out:
         check_plots(plot)
-        read = read_click_log(
-            out,
-            log,
-            documents=documents,
-            columns=column,
-            label=label,
-            features=features,
-            missing=missing,
-            on_bad=on_bad,
-        )
+        read = reading.read(out, log)
         with progress("looking at the log"):
             found = audit_log(read)
         out.record(**found.to_dict())

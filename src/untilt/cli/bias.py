@@ -9,19 +9,12 @@ import typer
 from untilt._core.progress import progress
 from untilt.cli.arguments import (
     AsJson,
-    Columns,
-    DocumentsPath,
-    Features,
-    Label,
+    LogOptions,
     LogPath,
-    Missing,
-    OnBad,
-    OnBadRows,
     Verbose,
     check_out,
     check_plots,
     check_share,
-    read_click_log,
 )
 from untilt.cli.console import Output, bar, speaking
 from untilt.errors import IdentifiabilityError, OptionError, did_you_mean
@@ -54,17 +47,12 @@ class Shape(StrEnum):
 
 
 def bias(
+    reading: LogOptions,
     log: LogPath,
     method: Annotated[
         str,
         typer.Option(metavar="NAME", help=f"auto (what the audit advises), {', '.join(METHODS)}."),
     ] = "auto",
-    documents: DocumentsPath = None,
-    column: Columns = None,
-    label: Label = "click",
-    features: Features = None,
-    missing: Missing = None,
-    on_bad: OnBadRows = OnBad.RAISE,
     pivot: Annotated[
         int | None, typer.Option(min=1, help="Position that others are compared with.")
     ] = None,
@@ -118,16 +106,7 @@ def bias(
         check_plots(plot)
         check_share("--level", level)
         chosen = None if method == "auto" else _named(method)
-        clicks = read_click_log(
-            output,
-            log,
-            documents=documents,
-            columns=column,
-            label=label,
-            features=features,
-            missing=missing,
-            on_bad=on_bad,
-        )
+        clicks = reading.read(output, log)
         if chosen is None:
             chosen, options = _advised(output, clicks, options)
         estimator = _made(chosen, {**options, "level": level})

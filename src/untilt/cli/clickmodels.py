@@ -8,16 +8,12 @@ import typer
 
 from untilt.cli.arguments import (
     AsJson,
-    Columns,
-    Label,
+    ColumnOptions,
     LogPath,
-    OnBad,
-    OnBadRows,
     Seed,
     Verbose,
     check_plots,
     check_share,
-    read_click_log,
 )
 from untilt.cli.console import Output, speaking
 from untilt.errors import check_choice
@@ -68,6 +64,7 @@ Plot = Annotated[
 
 
 def clickmodels(
+    reading: ColumnOptions,
     log: LogPath,
     model: Models = None,
     train: Train = 0.75,
@@ -76,9 +73,6 @@ def clickmodels(
     draws: Draws = 300,
     plot: Plot = None,
     seed: Seed = 0,
-    column: Columns = None,
-    label: Label = "click",
-    on_bad: OnBadRows = OnBad.RAISE,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -93,17 +87,8 @@ def clickmodels(
         check_share("--train", train)
         check_plots(plot)
         _check_models(model)
-        read = read_click_log(
-            out,
-            log,
-            documents=None,
-            columns=column,
-            label=label,
-            features=None,
-            missing=None,
-            on_bad=on_bad,
-            collapse=split is SplitBy.SESSION,  # merged sessions have no time
-        )
+        # Merged sessions have no time.
+        read = reading.read(out, log, collapse=split is SplitBy.SESSION)
         comparison = _compare(
             out, read, model, train, split, by=intervals.value, n_draws=draws, seed=seed
         )

@@ -9,20 +9,13 @@ import typer
 from untilt.cli.arguments import (
     AsJson,
     BiasOption,
-    Columns,
-    DocumentsPath,
-    Features,
-    Label,
-    Missing,
-    OnBad,
-    OnBadRows,
+    LogOptions,
     PlotIntervals,
     Seed,
     Verbose,
     check_plots,
     check_share,
     parse_bias,
-    read_click_log,
 )
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
@@ -60,6 +53,7 @@ AmongOption = Annotated[
 
 
 def evaluate(
+    reading: LogOptions,
     data: Annotated[
         Path, typer.Argument(metavar="LOG", help="A click log; or a LETOR file, with --letor.")
     ],
@@ -100,12 +94,6 @@ def evaluate(
     letor: Annotated[
         bool, typer.Option("--letor", help="LOG is a LETOR file: judge by its labels.")
     ] = False,
-    documents: DocumentsPath = None,
-    column: Columns = None,
-    label: Label = "click",
-    features: Features = None,
-    missing: Missing = None,
-    on_bad: OnBadRows = OnBad.RAISE,
     seed: Seed = 0,
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -129,10 +117,7 @@ def evaluate(
         from untilt.evaluation.systems import shown
 
         curve, wanted = parse_bias(bias), as_rank_metric(metric)
-        log = read_click_log(
-            output, data, documents=documents, columns=column, label=label, features=features,
-            missing=missing, on_bad=on_bad, to_rank=bool(systems),
-        )  # fmt: skip
+        log = reading.read(output, data, to_rank=bool(systems))
         named = {"shown": shown, **systems}
         found = estimate(
             log, named, curve, metric=wanted, evaluator=evaluator, clip=clip, among=among.value,

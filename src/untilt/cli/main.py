@@ -12,6 +12,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from untilt._version import __version__
+from untilt.cli.arguments import expanded
 from untilt.cli.audit import audit
 from untilt.cli.bias import bias
 from untilt.cli.clickmodels import clickmodels
@@ -134,7 +135,7 @@ for command in (
     reproduce,
     export,
 ):
-    app.command()(command)
+    app.command()(expanded(command))
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,14 +8,10 @@ import typer
 
 from untilt.cli.arguments import (
     AsJson,
-    Columns,
-    Label,
-    OnBad,
-    OnBadRows,
+    ColumnOptions,
     Verbose,
     check_share,
     parse_bias,
-    read_click_log,
 )
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
@@ -39,6 +35,7 @@ class Within(StrEnum):
 
 
 def plan(
+    reading: ColumnOptions,
     log: Annotated[
         Path | None,
         typer.Argument(metavar="[LOG]", help="A click log of the traffic; or give --rates."),
@@ -76,9 +73,6 @@ def plan(
         Within,
         typer.Option(help="Compare the same documents (queries come back), or lists of a length."),
     ] = Within.DOCUMENT,
-    column: Columns = None,
-    label: Label = "click",
-    on_bad: OnBadRows = OnBad.RAISE,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -95,7 +89,7 @@ def plan(
     with speaking(as_json=as_json, verbose=verbose) as out:
         check_share("--level", level)
         found = plan_swaps(
-            _clicks(out, log, rates, column, label, on_bad),
+            _clicks(out, log, rates, reading),
             sessions_per_day=sessions_per_day,
             width=width,
             level=level,
@@ -110,30 +104,14 @@ def plan(
         _report(out, found)
 
 
-def _clicks(
-    out: Output,
-    log: Path | None,
-    rates: str | None,
-    columns: list[str] | None,
-    label: str,
-    on_bad: OnBad,
-) -> Any:
+def _clicks(out: Output, log: Path | None, rates: str | None, reading: ColumnOptions) -> Any:
     if (log is None) == (rates is None):
         raise OptionError(
             "a plan starts from a log or from click rates. Give either: untilt plan LOG, or "
             "untilt plan --rates 0.3,0.2,0.1."
         )
     if log is not None:
-        return read_click_log(
-            out,
-            log,
-            documents=None,
-            columns=columns,
-            label=label,
-            features=None,
-            missing=None,
-            on_bad=on_bad,
-        )
+        return reading.read(out, log)
     assert rates is not None
     try:
         return [float(rate) for rate in rates.split(",")]

@@ -8,13 +8,7 @@ import typer
 from untilt.cli.arguments import (
     AsJson,
     BiasOption,
-    Columns,
-    DocumentsPath,
-    Features,
-    Label,
-    Missing,
-    OnBad,
-    OnBadRows,
+    LogOptions,
     PlotIntervals,
     Seed,
     Verbose,
@@ -22,7 +16,6 @@ from untilt.cli.arguments import (
     check_plots,
     check_share,
     parse_bias,
-    read_click_log,
 )
 from untilt.cli.console import Output, speaking
 from untilt.cli.train import Kind, Method, make_ranker
@@ -32,6 +25,7 @@ USUAL = ("clicks", "ips", "prs", "balanced")
 
 
 def select(
+    reading: LogOptions,
     data: Annotated[Path, typer.Argument(metavar="LOG", help="A click log to train on.")],
     out: Annotated[
         Path,
@@ -81,12 +75,6 @@ def select(
         int | None, typer.Option(min=1, help="Threads of one candidate; all where not given.")
     ] = None,
     plot: PlotIntervals = None,
-    documents: DocumentsPath = None,
-    column: Columns = None,
-    label: Label = "click",
-    features: Features = None,
-    missing: Missing = None,
-    on_bad: OnBadRows = OnBad.RAISE,
     seed: Seed = 0,
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -105,15 +93,11 @@ def select(
         check_share("--hold-out", hold_out)
         curve, wanted = parse_bias(bias), as_rank_metric(metric)
         candidates = _candidates(curve, method, ranker, trees, clip, threads, seed)
-        reading: dict[str, Any] = {
-            "documents": documents, "columns": column, "label": label, "features": features,
-            "missing": missing, "on_bad": on_bad, "to_rank": True,
-        }  # fmt: skip
-        train = read_click_log(output, data, **reading)
+        train = reading.read(output, data, to_rank=True)
         if valid is None:
             train, held = train.split(1 - hold_out, by="query", seed=seed)
         else:
-            held = read_click_log(output, valid, **reading)
+            held = reading.read(output, valid, to_rank=True)
         found = choose(
             candidates, train=train, valid=held, bias=curve, metric=wanted, evaluator=evaluator,
             folder=folder, n_jobs=jobs,

@@ -9,18 +9,11 @@ import typer
 from untilt.cli.arguments import (
     AsJson,
     BiasOption,
-    Columns,
-    DocumentsPath,
-    Features,
-    Label,
-    Missing,
-    OnBad,
-    OnBadRows,
+    LogOptions,
     Seed,
     Verbose,
     check_out,
     parse_bias,
-    read_click_log,
 )
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
@@ -52,6 +45,7 @@ class Kind(StrEnum):
 
 
 def train(
+    reading: LogOptions,
     data: Annotated[
         Path,
         typer.Argument(metavar="LOG", help="A click log; or a LETOR file, with --letor."),
@@ -75,12 +69,6 @@ def train(
     letor: Annotated[
         bool, typer.Option("--letor", help="LOG is a LETOR file with labels.")
     ] = False,
-    documents: DocumentsPath = None,
-    column: Columns = None,
-    label: Label = "click",
-    features: Features = None,
-    missing: Missing = None,
-    on_bad: OnBadRows = OnBad.RAISE,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads; all where not given.")
     ] = None,
@@ -103,17 +91,7 @@ def train(
 
             given: Any = read_letor(data)
         else:
-            given = read_click_log(
-                output,
-                data,
-                documents=documents,
-                columns=column,
-                label=label,
-                features=features,
-                missing=missing,
-                on_bad=on_bad,
-                to_rank=True,
-            )
+            given = reading.read(output, data, to_rank=True)
         model.fit(given)
         model.save(out)
         _report(output, model, out)
