@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from untilt.data.clicklog import ClickLog
+from untilt.objectives.pair_slates import LEAST_GAIN
 
 
 def _ranks(s):
@@ -56,7 +57,7 @@ def _norm(metric, gain, truncation):
         ideal = gain.sum()
     else:
         return 1.0
-    return 1 / ideal if ideal > 0 else 0.0
+    return 1 / ideal if ideal >= LEAST_GAIN else 0.0
 
 
 def _preferences(metric, gain, against, kind):

@@ -8,26 +8,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from untilt.bias.given import KnownBias
+from untilt.data.slates import Slates
 from untilt.errors import OptionError
 from untilt.objectives.map_lambdas import MapObjective
-from untilt.objectives.units import build_units
+from untilt.objectives.pair_slates import sum_pairs
 from untilt.weighting import Balanced
 
 
-def list_units(gains, weight=None, *, collapse_pairs=False):
+def with_labels(gains, weight=None):
     """Lists of these gains, one query each, shown in order."""
     lengths = np.array([len(gain) for gain in gains])
-    return build_units(
+    lists = Slates(
         indptr=np.concatenate([[0], np.cumsum(lengths)]),
         query=np.arange(len(gains)),
-        row=np.arange(lengths.sum()),
-        place=np.concatenate([np.arange(n) for n in lengths]),
-        gain=np.concatenate(gains).astype(float),
-        weight=np.ones(len(gains)) if weight is None else np.asarray(weight, dtype=float),
-        slate_of_list=np.arange(len(gains)),
-        n_rows=int(lengths.sum()),
-        collapse_pairs=collapse_pairs,
+        count=np.ones(len(gains)) if weight is None else np.asarray(weight, dtype=float),
+        document=np.arange(lengths.sum()),
+        position_index=np.concatenate([np.arange(n) for n in lengths]),
+        n_documents=int(lengths.sum()),
     )
+    gain = np.concatenate(gains).astype(float)
+    return sum_pairs(lists, lists.query, gain=gain, weight=lists.count, collapse=False)
 
 
 def average_precision(relevance_by_rank):
@@ -45,7 +45,7 @@ def swap(relevance_by_rank, a, b):
 def deltas(relevance_by_rank):
     """|dAP| of all pairs, read off S: inside the margin of the hinge loss phi is 1 - x."""
     n = len(relevance_by_rank)
-    objective = MapObjective(list_units([relevance_by_rank]), loss="hinge")
+    objective = MapObjective(with_labels([relevance_by_rank]), loss="hinge")
     scores = np.linspace(0.2, 0.1, n)  # ranked as shown
     S = objective.evaluate(scores, want_S=True).S
     return S / (1 - (scores[:, None] - scores[None, :]))
@@ -82,15 +82,15 @@ def test_one_list_by_hand():
 
 def test_relevant_means_a_gain_above_zero_however_large():
     scores = np.array([0.3, 0.1, 0.2, -0.4])
-    graded = MapObjective(list_units([[3.0, 0.0, 0.5, 0.0]])).evaluate(scores, want_loss=True)
-    binary = MapObjective(list_units([[1.0, 0.0, 1.0, 0.0]])).evaluate(scores, want_loss=True)
+    graded = MapObjective(with_labels([[3.0, 0.0, 0.5, 0.0]])).evaluate(scores, want_loss=True)
+    binary = MapObjective(with_labels([[1.0, 0.0, 1.0, 0.0]])).evaluate(scores, want_loss=True)
     assert np.array_equal(graded.gradient, binary.gradient)
     assert graded.loss == binary.loss
 
 
 def test_lists_where_nothing_can_swap_give_nothing():
-    units = list_units([[0, 0], [1, 1, 1], [1], [0]])
-    found = MapObjective(units).evaluate(np.arange(7.0), want_loss=True, want_S=True)
+    slates = with_labels([[0, 0], [1, 1, 1], [1], [0]])
+    found = MapObjective(slates).evaluate(np.arange(7.0), want_loss=True, want_S=True)
     assert not found.gradient.any()
     assert not found.hessian.any()
     assert found.loss == 0
@@ -99,53 +99,60 @@ def test_lists_where_nothing_can_swap_give_nothing():
 
 def test_a_list_counts_as_often_as_it_was_shown():
     gains, scores = [[0, 1, 0], [1, 0, 1]], np.array([0.2, 0.1, 0.5, 0.3, 0.9, 0.4])
-    thrice = MapObjective(list_units(gains, weight=[3, 1])).evaluate(scores)
-    once = MapObjective(list_units(gains)).evaluate(scores)
+    thrice = MapObjective(with_labels(gains, weight=[3, 1])).evaluate(scores)
+    once = MapObjective(with_labels(gains)).evaluate(scores)
     assert thrice.gradient[:3] == pytest.approx(3 * once.gradient[:3])
     assert thrice.gradient[3:] == pytest.approx(once.gradient[3:])
 
 
 def test_lambdas_push_relevant_up_and_sum_to_nothing():
     gains, scores = [[0, 1, 0, 1, 0]], np.array([0.5, 0.1, 0.4, 0.2, 0.3])
-    gradient = MapObjective(list_units(gains)).evaluate(scores).gradient
+    gradient = MapObjective(with_labels(gains)).evaluate(scores).gradient
     assert np.all(gradient[[1, 3]] < 0)
     assert np.all(gradient[[0, 2, 4]] > 0)
     assert gradient.sum() == pytest.approx(0, abs=1e-15)
 
 
 def test_sessions_of_one_slate_keep_their_own_labels():
-    """Two different sessions of one slate are two units; summed pairs are refused."""
-    same = {
-        "indptr": np.array([0, 3, 6]), "query": np.zeros(2, dtype=np.int64),
-        "row": np.tile(np.arange(3), 2), "place": np.tile(np.arange(3), 2),
-        "gain": np.array([1.0, 0, 0, 0, 1, 0]), "weight": np.ones(2),
-        "slate_of_list": np.zeros(2, dtype=np.int64), "n_rows": 3,
-    }  # fmt: skip
-    assert build_units(**same, collapse_pairs=False).n_units == 2
-    with pytest.raises(OptionError, match=r"needs the labels of every list.*collapse_pairs=False"):
-        MapObjective(build_units(**same))
+    """Two different sessions of one slate are two lists; summed pairs are refused."""
+    lists = Slates(
+        indptr=np.array([0, 3, 6]),
+        query=np.zeros(2, dtype=np.int64),
+        count=np.ones(2),
+        document=np.tile(np.arange(3), 2),
+        position_index=np.tile(np.arange(3), 2),
+        n_documents=3,
+    )
+    same = np.zeros(2, dtype=np.int64)
+    data = {"gain": np.array([1.0, 0, 0, 0, 1, 0]), "weight": np.ones(2)}
+    assert sum_pairs(lists, same, **data, collapse=False).n_slates == 2
+    with pytest.raises(OptionError, match=r"needs the labels of every list.*collapse=False"):
+        MapObjective(sum_pairs(lists, same, **data))
 
 
-def test_there_is_nothing_to_bake():
-    objective = MapObjective(list_units([[1, 0]]))
-    assert objective.baked(np.ones((2, 2))) is objective
+def test_a_fixed_table_is_used_in_every_pass():
+    objective, table = MapObjective(with_labels([[1, 0]])), np.array([[1.0, 3.0], [1.0, 1.0]])
+    scores = np.array([0.0, 1.0])
+    fixed, given_each_time = objective.with_table(table), objective.evaluate(scores, table)
+    assert fixed.slates is objective.slates
+    assert np.array_equal(fixed.evaluate(scores).gradient, given_each_time.gradient)
 
 
 def test_an_affine_correction_is_refused():
     bias = KnownBias([1.0, 0.5], eps_plus=[0.9, 0.8], eps_minus=[0.2, 0.1])
     weighting = Balanced(bias)
     with pytest.raises(OptionError, match=r"metric='map' cannot take an affine correction.*'dcg'"):
-        MapObjective(list_units([[1, 0]])).baked(weighting.table(2), weighting.offset(2))
+        MapObjective(with_labels([[1, 0]])).with_table(weighting.table(2), weighting.offset(2))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": "square"}, r"loss must be one of logistic, hinge\. Got 'square'"),
+        ({"loss": "square"}, r"loss must be one of 'logistic', 'hinge'\. Got 'square'"),
         ({"sigma": -1.0}, r"sigma must be above 0\. Got -1\.0 instead"),
         ({"truncation": -2}, r"truncation must be at least 1\. Got -2 instead"),
     ],
 )
 def test_options_that_make_no_sense(options, message):
     with pytest.raises(OptionError, match=message):
-        MapObjective(list_units([[1, 0]]), **options)
+        MapObjective(with_labels([[1, 0]]), **options)

@@ -3,16 +3,17 @@
 import numba as nb
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from untilt.bias.given import KnownBias
+from untilt.data.slates import Slates
 from untilt.errors import OptionError
 from untilt.objectives.map_lambdas import MapObjective
+from untilt.objectives.pair_slates import sum_pairs
 from untilt.objectives.pairs import PairObjective
-from untilt.objectives.units import build_units
-from untilt.rankers.learning_data import pair_units, training_lists
+from untilt.rankers.learning_data import pair_slates, training_lists
 from untilt.weighting import ALL_WEIGHTINGS, IPS, PRS, Balanced, Naive
 
 METRICS = ("none", "dcg", "ndcg", "arp", "map")
@@ -57,18 +58,17 @@ def make_scores(rng, n=DOCUMENTS):
 
 def objective_of(log, weighting, *, metric, gain="linear", query_weight="sessions", **options):
     """(objective, rows): as rankers build it; rows are the documents behind the training rows."""
-    units = pair_units(
+    slates = pair_slates(
         training_lists(log),
         weighting,
         metric=metric,
         gain=gain,
         query_weight=query_weight,
         truncation=options.get("truncation"),
-        collapse_pairs=metric != "map",
     )
     if metric == "map":
-        return MapObjective(units, **options), np.unique(log.document)
-    return PairObjective(units, metric=metric, **options), np.unique(log.document)
+        return MapObjective(slates, **options), np.unique(log.document)
+    return PairObjective(slates, metric=metric, **options), np.unique(log.document)
 
 
 def session_weight(log):
@@ -91,7 +91,7 @@ def with_and_without_loss(objective, scores, W):
     alone = objective.evaluate(scores, W)
     assert_allclose(alone.gradient, found.gradient, **TOLERANCE)
     assert_allclose(alone.hessian, found.hessian, **TOLERANCE)
-    assert_allclose(objective.losses_by_place(scores), found.S, **TOLERANCE)
+    assert_allclose(objective.losses_by_position(scores), found.S, **TOLERANCE)
     return found
 
 
@@ -118,19 +118,19 @@ def test_collapsed_equals_the_sum_over_sessions(rng, slow_twin, as_log, make, me
     )  # fmt: skip
     found = with_and_without_loss(objective, scores[rows], W)
     assert_same(found, expected, rows)
-    baked = objective.baked(W).evaluate(scores[rows], W, want_loss=True, packed_weighted=True)
-    assert_same(baked, expected, rows, S=False)
+    fixed = objective.with_table(W).evaluate(scores[rows], want_loss=True)
+    assert_same(fixed, expected, rows, S=False)
 
 
 def test_the_log_has_summed_pairs_and_labels_side_by_side(rng, as_log):
     """Or the tests of this file would say nothing about one of the two."""
     log = as_log(make_sessions(rng), DOCUMENTS, QUERIES, rng)
     objective, _ = objective_of(log, Naive(), metric="none")
-    packed = objective.units.start >= 0
+    packed = objective.slates.start >= 0
     assert packed.sum() >= 4
     assert (~packed).sum() >= 4
-    assert log.n_lists > objective.units.n_units
-    assert 1 in np.diff(objective.units.indptr)
+    assert log.n_lists > objective.slates.n_slates
+    assert 1 in np.diff(objective.slates.indptr)
 
 
 @pytest.mark.parametrize("gain", ["linear", "exponential", "plain"])
@@ -181,9 +181,8 @@ def test_an_affine_correction_equals_the_sum_over_sessions(
     W, offset = weighting.table(DEPTH), weighting.offset(DEPTH)
     assert offset is not None
     objective, rows = objective_of(log, weighting, metric=metric, loss=loss)
-    assert np.all(objective.units.start >= 0), "an offset reaches summed pairs only"
-    baked = objective.baked(W, offset)
-    found = baked.evaluate(scores[rows], W, want_loss=True, packed_weighted=True)
+    assert np.all(objective.slates.start >= 0), "an offset reaches summed pairs only"
+    found = objective.with_table(W, offset).evaluate(scores[rows], want_loss=True)
     expected = slow_twin(
         sessions, scores, W, metric=metric, loss=loss, offset=offset,
         session_weight=session_weight(log), **twin_options(weighting),
@@ -206,7 +205,7 @@ def test_long_lists_with_ties(rng, slow_twin, as_log, metric, loss, times):
     weighting = PRS(a_bias(300))
     W = weighting.table(300)
     objective, rows = objective_of(log, weighting, metric=metric, loss=loss)
-    assert np.all(objective.units.start >= 0) == (times == 30)
+    assert np.all(objective.slates.start >= 0) == (times == 30)
     found = with_and_without_loss(objective, scores[rows], W)
     expected = slow_twin(sessions, scores, W, metric=metric, loss=loss, session_weight=1 / times)
     assert_same(found, expected, rows)
@@ -303,8 +302,7 @@ def test_the_number_of_threads_makes_no_difference_at_all(rng, as_log, metric):
         for threads in (1, 2):
             nb.set_num_threads(threads)
             passes.append(objective.evaluate(scores, W, want_loss=True, want_S=True))
-            baked = objective.baked(W)
-            passes.append(baked.evaluate(scores, W, want_loss=True, packed_weighted=True))
+            passes.append(objective.with_table(W).evaluate(scores, want_loss=True))
     finally:
         nb.set_num_threads(before)
     for one, two in zip(passes[:2], passes[2:], strict=True):
@@ -315,19 +313,18 @@ def test_the_number_of_threads_makes_no_difference_at_all(rng, as_log, metric):
 
 
 def one_list(gain, **options):
-    """Units of one list of these gains, shown in order."""
+    """The pairs of one list of these gains, shown in order."""
     n = len(gain)
-    return build_units(
+    shown = Slates(
         indptr=np.array([0, n]),
         query=np.array([0]),
-        row=np.arange(n),
-        place=np.arange(n),
-        gain=np.asarray(gain, dtype=float),
-        weight=np.ones(1),
-        slate_of_list=np.array([0]),
-        n_rows=n,
-        **options,
+        count=np.ones(1),
+        document=np.arange(n),
+        position_index=np.arange(n),
+        n_documents=n,
     )
+    gain = np.asarray(gain, dtype=float)
+    return sum_pairs(shown, np.array([0]), gain=gain, weight=np.ones(1), **options)
 
 
 def test_one_pair_by_hand():
@@ -348,7 +345,7 @@ def test_one_pair_by_hand():
 def test_one_far_score_leaves_the_other_pairs_alone(metric, dense):
     """exp of the scores would overflow; a pair's own difference does not."""
     if metric == "map":
-        objective = MapObjective(one_list([1, 0, 1, 0], collapse_pairs=False))
+        objective = MapObjective(one_list([1, 0, 1, 0], collapse=False))
     else:
         objective = PairObjective(one_list([1, 0, 1, 0], dense=dense), metric=metric)
     near = objective.evaluate(np.array([50.0, 1.0, 3.0, 2.0]), want_loss=True)
@@ -378,11 +375,12 @@ def test_lists_without_a_pair_give_nothing(metric):
 
 def test_no_lists_at_all():
     empty = np.zeros(0, dtype=np.int64)
-    units = build_units(
-        indptr=np.zeros(1, dtype=np.int64), query=empty, row=empty, place=empty,
-        gain=np.zeros(0), weight=np.zeros(0), slate_of_list=empty, n_rows=3,
+    shown = Slates(
+        indptr=np.zeros(1, dtype=np.int64), query=empty, count=empty, document=empty,
+        position_index=empty, n_documents=3,
     )  # fmt: skip
-    for objective in (PairObjective(units), MapObjective(units)):
+    slates = sum_pairs(shown, empty, gain=np.zeros(0), weight=np.zeros(0))
+    for objective in (PairObjective(slates), MapObjective(slates)):
         found = objective.evaluate(np.zeros(3), want_loss=True, want_S=True)
         assert found.gradient.tolist() == [0, 0, 0]
         assert found.loss == 0
@@ -392,10 +390,10 @@ def test_scores_and_table_are_not_written_to(rng, as_log):
     log = as_log(make_sessions(rng), DOCUMENTS, QUERIES, rng)
     objective, rows = objective_of(log, PRS(a_bias()), metric="ndcg")
     scores, W = rng.normal(size=len(rows)), PRS(a_bias()).table(DEPTH)
-    above, copies = objective.units.above.copy(), (scores.copy(), W.copy())
-    objective.baked(W).evaluate(scores, W, packed_weighted=True)
+    above, copies = objective.slates.above.copy(), (scores.copy(), W.copy())
+    objective.with_table(W).evaluate(scores)
     objective.evaluate(scores, W, want_S=True)
-    assert np.array_equal(objective.units.above, above)
+    assert np.array_equal(objective.slates.above, above)
     assert np.array_equal(scores, copies[0])
     assert np.array_equal(W, copies[1])
 
@@ -403,8 +401,8 @@ def test_scores_and_table_are_not_written_to(rng, as_log):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metric": "mrr"}, r"metric must be one of none, dcg, ndcg, arp\. Got 'mrr'"),
-        ({"loss": "square"}, r"loss must be one of logistic, hinge\. Got 'square'"),
+        ({"metric": "mrr"}, r"metric must be one of 'none', 'dcg', 'ndcg', 'arp'\. Got 'mrr'"),
+        ({"loss": "square"}, r"loss must be one of 'logistic', 'hinge'\. Got 'square'"),
         ({"sigma": 0.0}, r"sigma must be above 0\. Got 0\.0 instead"),
         ({"truncation": 0}, r"truncation must be at least 1\. Got 0 instead; None takes all pairs"),
     ],
@@ -440,6 +438,15 @@ def random_sessions(draw):
     loss=st.sampled_from(["logistic", "hinge"]),
     pair_norm=st.booleans(),
     truncation=st.sampled_from([None, 1, 2]),
+)
+@example(  # a gain so small that 1/gain overflows
+    sessions=[(np.array([0, 2]), np.array([0, 1]), np.array([5e-324, 0.0]))],
+    scores=[0] * 10,
+    make=IPS,
+    metric="ndcg",
+    loss="logistic",
+    pair_norm=False,
+    truncation=None,
 )
 def test_random_logs(
     slow_twin, as_log, sessions, scores, make, metric, loss, pair_norm, truncation

@@ -13,13 +13,11 @@ from untilt.errors import FileFormatError, OptionError, ShapeError
 from untilt.networks.training import compiled_value
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmLikelihood
-from untilt.rankers.learning_data import pair_units, training_lists
-from untilt.rankers.linear.model import row_units
+from untilt.rankers.learning_data import click_counts, pair_slates, row_slates, training_lists
 from untilt.rankers.networks.model import inputs_of, network_scores
 from untilt.rankers.networks.neural import NeuralRanker, task_of
 from untilt.rankers.networks.neural_batches import content_hash
 from untilt.rankers.persist import load
-from untilt.rankers.trees.objectives import click_cells
 from untilt.weighting import IPS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing
 
 THETA = 1 / np.arange(1.0, 6)
@@ -60,13 +58,12 @@ def test_pairwise_is_the_compiled_pair_objective(made, name):
     weighting = WEIGHTINGS[name]
     ranker = whole_batch(NeuralRanker(weighting, sigma=1.5, **SMALL))
     (loss,), scores, lists = mean_loss_of(ranker, made.log, weighting)
-    units = pair_units(lists, weighting, metric="none", gain="linear")
-    objective = PairObjective(units, metric="none", sigma=1.5)
+    slates = pair_slates(lists, weighting, metric="none", gain="linear")
+    objective = PairObjective(slates, metric="none", sigma=1.5)
     table, offset = weighting.table(5), weighting.offset(5)
-    baked = objective.baked(table, offset)
+    fixed = objective.with_table(table, offset)
     at, at_zero = (
-        baked.evaluate(s, table, want_loss=True, packed_weighted=True).loss
-        for s in (scores, np.zeros(lists.n_rows))
+        fixed.evaluate(s, want_loss=True).loss for s in (scores, np.zeros(lists.n_documents))
     )
     assert loss == pytest.approx(at / (at_zero / np.log(2)), rel=1e-5)
 
@@ -84,9 +81,9 @@ def test_pairwise_on_grades_is_the_compiled_pair_objective(rng, gain):
     )
     ranker = whole_batch(NeuralRanker(gain=gain, **SMALL))
     losses, scores, lists = mean_loss_of(ranker, judged, Naive())
-    units = pair_units(lists, Naive(), metric="none", gain=gain)
-    assert np.all(units.start < 0)
-    objective = PairObjective(units, metric="none")
+    slates = pair_slates(lists, Naive(), metric="none", gain=gain)
+    assert np.all(slates.start < 0)
+    objective = PairObjective(slates, metric="none")
     at, at_zero = (objective.evaluate(s, want_loss=True).loss for s in (scores, 0 * scores))
     # One batch per padded length, each scaled as if it were all five lists.
     assert sum(losses) == pytest.approx(at / (at_zero / np.log(2)), rel=1e-5)
@@ -131,7 +128,7 @@ def test_pointwise_is_the_position_based_likelihood(made, bias):
     alpha, beta = np.ones(5), np.zeros(5)
     if bias is not None:
         alpha, beta = (bias if bias is TRUST else KnownBias(bias)).affine()
-    likelihood = PbmLikelihood(click_cells(lists), alpha, beta)
+    likelihood = PbmLikelihood(click_counts(lists), alpha, beta)
     impressions = made.log.n_impressions
     assert loss == pytest.approx(likelihood.loss(scores) / impressions, rel=1e-5)
 
@@ -144,15 +141,17 @@ def test_batches_add_up_to_the_whole(made, loss):
     assert len(parts) > 2
     # Every batch is scaled as a full one; the last may hold fewer lists.
     lists = training_lists(made.log)
-    cells = len(click_cells(lists).row)
-    units = {
-        "pairwise": len(pair_units(lists, Naive(), metric="none", gain="linear").start),
-        "listwise": len(row_units(lists, np.ones(5), gain="linear", query_weight="sessions").indptr)
+    cells = len(click_counts(lists).row)
+    slates = {
+        "pairwise": len(pair_slates(lists, Naive(), metric="none", gain="linear").start),
+        "listwise": len(
+            row_slates(lists, np.ones(5), gain="linear", query_weight="sessions").indptr
+        )
         - 1,
         "pointwise": cells,
     }[loss]
     per_batch = {"pointwise": 8 * 5}.get(loss, 8)
-    assert sum(parts) * per_batch / units == pytest.approx(whole, rel=0.03)
+    assert sum(parts) * per_batch / slates == pytest.approx(whole, rel=0.03)
 
 
 def test_grades_are_learned_from_in_every_loss(rng):
@@ -211,8 +210,10 @@ def test_a_joint_weighting_is_refreshed_after_every_epoch(made):
     assert ranker.losses_[1] != pytest.approx(plain.losses_[1], rel=1e-6)
     scores = NeuralRanker(**{**SMALL, "epochs": 1}).fit(made.log).predict(made.log.features)
     lists = training_lists(made.log)
-    units = pair_units(lists, PairwiseDebiasing(), metric="none", gain="linear")
-    S = PairObjective(units, metric="none").losses_by_place(scores[np.unique(made.log.document)])
+    slates = pair_slates(lists, PairwiseDebiasing(), metric="none", gain="linear")
+    S = PairObjective(slates, metric="none").losses_by_position(
+        scores[np.unique(made.log.document)]
+    )
     expected = PairwiseDebiasing(p=1).update(S, None)
     assert ranker.bias_history_[0].plus == pytest.approx(expected.plus, rel=1e-4)
     assert ranker.bias_history_[0].minus == pytest.approx(expected.minus, rel=1e-4)

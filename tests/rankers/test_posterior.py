@@ -7,7 +7,7 @@ import pytest
 
 from untilt.errors import OptionError
 from untilt.objectives.pbm import PbmCells
-from untilt.rankers.learning_data import training_lists
+from untilt.rankers.learning_data import affine_curves, click_counts, training_lists
 from untilt.rankers.trees.labels import (
     cross_fitted_relevance,
     ips_labels,
@@ -18,8 +18,6 @@ from untilt.rankers.trees.labels import (
 from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.rankers.trees.objectives import (
     LambdaOptions,
-    affine_curves,
-    click_cells,
     label_objective,
 )
 
@@ -164,12 +162,12 @@ def test_a_perfect_prior_is_kept(rng):
 def test_label_objective_by_hand(made, rng, two_sided, truncation):
     """One list per query over its shown documents; pairs and ideal DCG cut at the same rank."""
     lists = training_lists(made.log)
-    labels, scores = rng.random(lists.n_rows), rng.normal(size=lists.n_rows)
+    labels, scores = rng.random(lists.n_documents), rng.normal(size=lists.n_documents)
     options = LambdaOptions(sigma=1.5, pair_norm=False, truncation=truncation)
     gradient, hessian = label_objective(lists, labels, options, two_sided=two_sided)(scores)
-    expected, curve = np.zeros(lists.n_rows), np.zeros(lists.n_rows)
+    expected, curve = np.zeros(lists.n_documents), np.zeros(lists.n_documents)
     for q in range(12):
-        rows = np.flatnonzero(lists.row_query == q)
+        rows = np.flatnonzero(lists.doc_query == q)
         rank = {row: r for r, row in enumerate(sorted(rows, key=lambda row: -scores[row]), 1)}
         best = np.sort(labels[rows])[::-1][:truncation]
         norm = 1 if two_sided else 1 / np.sum(best / np.log2(1 + np.arange(1, len(best) + 1)))
@@ -189,10 +187,10 @@ def test_label_objective_by_hand(made, rng, two_sided, truncation):
 def test_two_sided_pairs_rest_at_the_log_of_the_labels(made, rng):
     """Both directions balance where exp(sigma (s_i - s_j)) = label_i / label_j."""
     lists = training_lists(made.log)
-    labels = rng.uniform(0.1, 0.9, lists.n_rows)
+    labels = rng.uniform(0.1, 0.9, lists.n_documents)
     objective = label_objective(lists, labels, LambdaOptions(sigma=2.0), two_sided=True)
     gradient, hessian = objective(np.log(labels) / 2.0)
-    assert gradient == pytest.approx(np.zeros(lists.n_rows), abs=1e-9)
+    assert gradient == pytest.approx(np.zeros(lists.n_documents), abs=1e-9)
     assert hessian.min() > 0
 
 
@@ -220,17 +218,17 @@ def test_a_prior_never_sees_the_clicks_of_its_own_query(made, poisoned):
     clicked = log.with_label(np.where(row_query == poisoned, 1.0, log.label))
     lists, before = relevance_by_cross_fitting(log, **SMALL)
     _, after = relevance_by_cross_fitting(clicked, **SMALL)
-    own = lists.row_query == poisoned
+    own = lists.doc_query == poisoned
     assert np.array_equal(after[own], before[own])
     # Queries of the same fold do not see them either; all others do.
-    moved = {int(q) for q in np.unique(lists.row_query[after != before])}
+    moved = {int(q) for q in np.unique(lists.doc_query[after != before])}
     assert len(moved) == 8  # of 12 queries in 3 folds, the 4 of the poisoned fold stay
     assert poisoned not in moved
 
 
 def test_every_row_gets_a_probability(made):
     lists, relevance = relevance_by_cross_fitting(made.log, **SMALL)
-    assert relevance.shape == (lists.n_rows,)
+    assert relevance.shape == (lists.n_documents,)
     assert np.all((relevance > 0) & (relevance < 1))
     assert np.corrcoef(relevance, made.relevance[np.unique(made.log.document)])[0, 1] > 0.3
 
@@ -264,7 +262,7 @@ def test_few_sessions_follow_the_likelihood_and_many_the_counts(pbm_log):
     for made, closer_to_counts in ((few, False), (many, True)):
         lists = training_lists(made.log)
         curves = affine_curves(made.theta, lists.depth)
-        counts = relevance_counts(click_cells(lists), *curves)
+        counts = relevance_counts(click_counts(lists), *curves)
         ranker = LambdaMART(objective="posterior-label", bias=made.theta, **SMALL)
         prior = cross_fitted_relevance(ranker, lists, curves)
         mu, _ = posterior_labels(counts, prior)

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from untilt.bias.given import KnownBias, PowerLaw
 from untilt.data.judged import JudgedLists
 from untilt.errors import DepthError, OptionError, ShapeError
-from untilt.objectives.hinge import PairHinge, SortedHinge
+from untilt.objectives.linear_losses import PairHinge, SortedHinge
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.linear.svm import RankSVM
 from untilt.weighting import IPS, PNS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing

@@ -69,7 +69,7 @@ def test_cells_are_sums_over_sessions(log):
     sessions = np.repeat(lists.count, np.diff(lists.indptr))
     assert cells.shown.sum() == sessions.sum()
     at = 5
-    same = (lists.row == cells.row[at]) & (lists.place == cells.place[at])
+    same = (lists.document == cells.row[at]) & (lists.position_index == cells.place[at])
     assert cells.shown[at] == sessions[same].sum()
     assert cells.total[at] == pytest.approx((sessions * lists.label)[same].sum())
 

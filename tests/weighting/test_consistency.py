@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from untilt.bias.given import EyeTracking, KnownBias, PowerLaw
+from untilt.data.slates import Slates
 from untilt.errors import OptionError, ShapeError
+from untilt.objectives.pair_slates import sum_pairs
 from untilt.objectives.pairs import PairObjective
-from untilt.objectives.units import build_units
 from untilt.weighting import (
     ALL_WEIGHTINGS,
     IPS,
@@ -218,37 +219,37 @@ def test_against_and_relevance_are_checked():
         is_consistent(np.ones((2, 2)), PowerLaw(1.0), relevance=0)
 
 
-def session_units(clicks, probability):
+def session_slates(clicks, probability):
     """The sessions of one slate, each weighing its probability, as the objective sees them."""
     lists, n = clicks.shape
-    return build_units(
+    shown = Slates(
         indptr=np.arange(lists + 1) * n,
         query=np.zeros(lists, dtype=np.int64),
-        row=np.tile(np.arange(n), lists),
-        place=np.tile(np.arange(n), lists),
-        gain=clicks.ravel().astype(float),
-        weight=probability,
-        slate_of_list=np.zeros(lists, dtype=np.int64),
-        n_rows=n,
-        against_all=True,
-        dense=True,
+        count=probability,
+        document=np.tile(np.arange(n), lists),
+        position_index=np.tile(np.arange(n), lists),
+        n_documents=n,
+    )
+    gain = clicks.ravel().astype(float)
+    return sum_pairs(
+        shown, shown.query, gain=gain, weight=probability, against_all=True, dense=True
     )
 
 
 @pytest.mark.parametrize("kind", [Balanced, AffineIPS])
-def test_baked_pairs_hold_the_affine_expectation(kind):
+def test_weighted_pairs_hold_the_affine_expectation(kind):
     """Over all clicks of three documents, the stored weights are W alpha_k g_i."""
     bias, g = trusting(), np.array([0.2, 0.9, 0.5])
     alpha, beta = (curve[:3] for curve in bias.affine())
     p = alpha * g + beta
     clicks = np.array(list(itertools.product([0, 1], repeat=3)))
-    units = session_units(clicks, np.prod(np.where(clicks == 1, p, 1 - p), axis=1))
+    slates = session_slates(clicks, np.prod(np.where(clicks == 1, p, 1 - p), axis=1))
     weighting = kind(bias)
     W = weighting.table(3)
-    baked = PairObjective(units, metric="none").baked(W, weighting.offset(3)).units
+    weighted = PairObjective(slates, metric="none").with_table(W, weighting.offset(3)).slates
     i, j = np.tril_indices(3, -1)
-    assert baked.above == pytest.approx(W[i, j] * alpha[i] * g[i])
-    assert baked.below == pytest.approx(W[j, i] * alpha[j] * g[j])
+    assert weighted.above == pytest.approx(W[i, j] * alpha[i] * g[i])
+    assert weighted.below == pytest.approx(W[j, i] * alpha[j] * g[j])
 
 
 @pytest.mark.parametrize("clicks", list(itertools.product([0, 1], repeat=3)))
@@ -258,10 +259,10 @@ def test_moving_negative_weights_keeps_the_net_preference(clicks):
     weighting = Balanced(bias)
     W, offset = weighting.table(3), weighting.offset(3)
     _, beta = bias.affine()
-    units = session_units(c[None, :], np.ones(1))
-    baked = PairObjective(units, metric="none").baked(W, offset).units
+    slates = session_slates(c[None, :], np.ones(1))
+    weighted = PairObjective(slates, metric="none").with_table(W, offset).slates
     i, j = np.tril_indices(3, -1)
     net = W[i, j] * (c - beta[:3])[i] - W[j, i] * (c - beta[:3])[j]
-    assert baked.above - baked.below == pytest.approx(net)
-    assert np.all(baked.above >= 0)
-    assert np.all(baked.below >= 0)
+    assert weighted.above - weighted.below == pytest.approx(net)
+    assert np.all(weighted.above >= 0)
+    assert np.all(weighted.below >= 0)

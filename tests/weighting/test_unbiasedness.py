@@ -10,8 +10,9 @@ import itertools
 import numpy as np
 import pytest
 
+from untilt.data.slates import Slates
+from untilt.objectives.pair_slates import sum_pairs
 from untilt.objectives.pairs import PairObjective
-from untilt.objectives.units import build_units
 from untilt.weighting import IPS, PNS, PRS, Naive
 
 THETA = {3: np.array([0.9, 0.5, 0.25]), 4: np.array([1.0, 0.6, 0.35, 0.1])}
@@ -36,18 +37,22 @@ def expectation(weighting, theta, relevance, scores):
     seen, probability = zip(*outcomes(theta), strict=True)
     clicks = np.array(seen) * relevance
     lists = len(clicks)
-    units = build_units(
+    shown = Slates(
         indptr=np.arange(lists + 1) * n,
         query=np.zeros(lists, dtype=np.int64),
-        row=np.tile(np.arange(n), lists),
-        place=np.tile(np.arange(n), lists),
+        count=np.array(probability),
+        document=np.tile(np.arange(n), lists),
+        position_index=np.tile(np.arange(n), lists),
+        n_documents=n,
+    )
+    slates = sum_pairs(
+        shown,
+        shown.query,
         gain=clicks.ravel().astype(float),
-        weight=np.array(probability),
-        slate_of_list=np.zeros(lists, dtype=np.int64),
-        n_rows=n,
+        weight=shown.count,
         against_all=weighting.against == "all",
     )
-    return PairObjective(units, metric="none").evaluate(
+    return PairObjective(slates, metric="none").evaluate(
         scores, weighting.table(n), want_loss=True
     ).loss  # fmt: skip
 

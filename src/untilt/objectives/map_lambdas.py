@@ -11,27 +11,20 @@ swapping a relevant document at rank a with an irrelevant one at rank b changes 
     |dAP| = (p(b) - p(a))/R    where b < a: the other way round
 
 so a pair costs one subtraction ([burges2010lambdamart]_). Because cnt takes in every label of the
-list, sessions with different clicks on one slate do not add up before the ranking is known: units
-are distinct lists here, and only equal lists are counted together.
+list, sessions with different clicks on one slate do not add up before the ranking is known: every
+distinct list is kept with its labels, and only equal lists are counted together.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numba as nb
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.errors import OptionError
-from untilt.objectives.pair_terms import (
-    FASTMATH,
-    exponentials,
-    pair_exponentials,
-    pair_phi,
-    pair_slope,
-    ranks_of,
-)
-from untilt.objectives.pairs import LOSSES, PairPass, PassSums, check_shape, weights_of
-from untilt.objectives.units import PairUnits
+from untilt.objectives import pair_kernels as kernels
+from untilt.objectives.pair_slates import PairSlates
+from untilt.objectives.pairs import LOSSES, PairPass, PassSums, check_pass, weights_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,35 +37,34 @@ class MapObjective:
 
     Parameters
     ----------
-    units : built with ``collapse_pairs=False``
-    loss, sigma, pair_norm, truncation : as in `PairObjective`
+    slates : made with ``collapse=False``
+    loss, sigma, pair_norm, truncation, table : as in `PairObjective`
     """
 
-    units: PairUnits
+    slates: PairSlates
     loss: str = "logistic"
     sigma: float = 1.0
     pair_norm: bool = False
     truncation: int | None = None
+    table: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        if self.loss not in LOSSES:
-            raise OptionError(f"loss must be one of {', '.join(LOSSES)}. Got {self.loss!r}.")
-        check_shape(self.sigma, self.truncation)
-        if np.any(self.units.start >= 0):
+        check_pass(self.loss, self.sigma, self.truncation)
+        if np.any(self.slates.start >= 0):
             raise OptionError(
-                "average precision needs the labels of every list, but these units hold summed "
-                "pairs. Build them with collapse_pairs=False."
+                "average precision needs the labels of every list, but these slates hold summed "
+                "pairs. Make them with collapse=False."
             )
 
-    def baked(self, table: FloatArray, offset: FloatArray | None = None) -> "MapObjective":  # noqa: ARG002
-        """The same objective: lists keep their labels, so there is nothing to multiply into."""
+    def with_table(self, table: FloatArray, offset: FloatArray | None = None) -> "MapObjective":
+        """The same objective with weights that will not change; lists keep their labels."""
         if offset is not None:
             raise OptionError(
                 "metric='map' cannot take an affine correction: swapping two documents of the same "
                 "label changes nothing, so the correction would reach only some of the pairs. Use "
                 "metric='dcg' with this weighting, or a bias without eps_plus and eps_minus."
             )
-        return self
+        return replace(self, table=table)
 
     def evaluate(
         self,
@@ -81,19 +73,20 @@ class MapObjective:
         *,
         want_loss: bool = False,
         want_S: bool = False,
-        packed_weighted: bool = False,  # noqa: ARG002  no pairs are packed here
     ) -> PairPass:
-        """One pass at these scores (one per training row)."""
-        units, sums = self.units, PassSums.zeros(self.units, want_S=want_S)
-        _pass(
-            np.ascontiguousarray(scores, dtype=np.float64), units.blocks, units.indptr, units.row,
-            units.place, units.gain, units.scale, weights_of(table, units), float(self.sigma),
-            LOSSES[self.loss], self.pair_norm, self.truncation or np.iinfo(np.int64).max,
-            want_loss, want_S, sums.gradient, sums.hessian, sums.S, sums.losses,
+        """One pass at these scores (one per document)."""
+        slates, sums = self.slates, PassSums.zeros(self.slates, want_S=want_S)
+        table = table if self.table is None else self.table
+        _sum_slopes(
+            np.ascontiguousarray(scores, dtype=np.float64), slates.pair_blocks, slates.indptr,
+            slates.document, slates.position_index, slates.gain, slates.scale,
+            weights_of(table, slates), float(self.sigma), LOSSES[self.loss], self.pair_norm,
+            self.truncation or np.iinfo(np.int64).max, want_loss, want_S, sums.gradient,
+            sums.hessian, sums.S, sums.losses,
         )  # fmt: skip
         return sums.result(want_loss=want_loss, want_S=want_S)
 
-    def losses_by_place(self, scores: FloatArray) -> FloatArray:
+    def losses_by_position(self, scores: FloatArray) -> FloatArray:
         """S[k, l] alone."""
         S = self.evaluate(scores, want_S=True).S
         assert S is not None
@@ -122,12 +115,12 @@ def _swap_terms(
     return count
 
 
-@nb.njit(parallel=True, cache=True, fastmath=FASTMATH, error_model="numpy")
-def _pass(
-    scores: FloatArray, bounds: IntArray, indptr: IntArray, row: IntArray, place: IntArray,
-    gain: FloatArray, scale: FloatArray, table: FloatArray, sigma: float, loss_kind: int,
-    pair_norm: bool, truncation: int, want_loss: bool, want_S: bool, gradient: FloatArray,
-    hessian: FloatArray, S: FloatArray, losses: FloatArray,
+@nb.njit(parallel=True, cache=True, fastmath=kernels.FASTMATH, error_model="numpy")
+def _sum_slopes(
+    scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
+    position_index: IntArray, gain: FloatArray, scale: FloatArray, table: FloatArray,
+    sigma: float, loss_kind: int, pair_norm: bool, truncation: int, want_loss: bool, want_S: bool,
+    gradient: FloatArray, hessian: FloatArray, S: FloatArray, losses: FloatArray,
 ) -> None:  # fmt: skip
     for block in nb.prange(len(bounds) - 1):
         for u in range(bounds[block], bounds[block + 1]):
@@ -137,29 +130,29 @@ def _pass(
             m, p = np.empty(length), np.empty(length)
             g, h = np.zeros(length), np.zeros(length)
             for i in range(length):
-                s[i] = scores[row[begin + i]]
+                s[i] = scores[document[begin + i]]
                 relevant[i] = 1.0 if gain[begin + i] > 0.0 else 0.0
-            ranks_of(s, rank)
+            kernels.ranks_of(s, rank)
             R = _swap_terms(rank, relevant, at_rank, m, p)
             if R < 1 or length <= R:
                 continue
-            wide = exponentials(s, sigma, e)
+            wide = kernels.exponentials(s, sigma, e)
             for i in range(length):
                 if relevant[i] == 0.0:
                     continue
-                k = place[begin + i]
+                k = position_index[begin + i]
                 for j in range(length):
                     if relevant[j] > 0.0 or (rank[i] >= truncation and rank[j] >= truncation):
                         continue
-                    l = place[begin + j]  # noqa: E741  the formula's symbol
+                    l = position_index[begin + j]  # noqa: E741  the formula's symbol
                     delta = (m[i] - m[j] if rank[i] < rank[j] else p[j] - p[i]) / R
                     w_ij = scale[u] * table[k, l]
                     x, e_i, e_j = s[i] - s[j], e[i], e[j]
                     if wide:
-                        e_i, e_j = pair_exponentials(sigma * x)
-                    slope, curve = pair_slope(loss_kind, sigma, x, e_i, e_j, w_ij, 0.0)
+                        e_i, e_j = kernels.pair_exponentials(sigma * x)
+                    slope, curve = kernels.pair_slope(loss_kind, sigma, x, e_i, e_j, w_ij, 0.0)
                     if want_loss or want_S:
-                        phi, _ = pair_phi(loss_kind, sigma, x, e_i, e_j)
+                        phi, _ = kernels.pair_phi(loss_kind, sigma, x, e_i, e_j)
                         losses[block] += delta * w_ij * phi
                         if want_S:
                             S[block, k, l] += delta * scale[u] * phi
@@ -170,5 +163,5 @@ def _pass(
                     g[j] -= slope * delta
                     h[j] += curve * delta
             for i in range(length):
-                gradient[row[begin + i]] += g[i]
-                hessian[row[begin + i]] += h[i]
+                gradient[document[begin + i]] += g[i]
+                hessian[document[begin + i]] += h[i]

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import NotFittedError, ShapeError
+from untilt.errors import NotFittedError, OptionError, ShapeError
 
 
 class Ranker(BaseEstimator):
@@ -65,3 +65,23 @@ class Ranker(BaseEstimator):
         """Set what `_state` gave."""
         for name, value in state.items():
             setattr(self, name, value)
+
+
+def check_positive(what: str, value: object, *, or_zero: bool = False) -> None:
+    """Raise unless an option is a finite number above 0 (or 0)."""
+    if (
+        isinstance(value, (int, float, np.number))
+        and not isinstance(value, bool)
+        and np.isfinite(value)
+        and (value > 0 or (or_zero and value == 0))
+    ):
+        return
+    least = "at least 0" if or_zero else "above 0"
+    raise OptionError(f"{what} must be a number {least}. Got {value!r} instead.")
+
+
+def check_rounds(what: str, value: object) -> None:
+    """Raise unless an option is a whole number of at least 1."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1:
+        return
+    raise OptionError(f"{what} must be a whole number of at least 1. Got {value!r} instead.")

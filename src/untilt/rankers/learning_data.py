@@ -1,57 +1,57 @@
-"""From a log or judged lists to what learners need: feature rows, lists, and pair units."""
+"""From a log or judged lists to what learners need: features, lists, sums over sessions."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, sum_by
+from untilt.bias.given import as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError
-from untilt.objectives.units import PairUnits, build_units, gains_of, list_norms
+from untilt.data.slates import Slates
+from untilt.errors import OptionError, check_choice
+from untilt.objectives.pair_slates import (
+    PairSlates,
+    RowSlates,
+    gains_of,
+    list_norms,
+    sum_pairs,
+    sum_rows,
+)
+from untilt.objectives.pbm import PbmCells, pbm_cells
 from untilt.weighting.base import Weighting
+from untilt.weighting.tables import Naive
 
-QUERY_WEIGHTS = ("sessions", "sqrt", "equal")
+# A query's sessions are divided by its traffic to this power.
+QUERY_WEIGHTS = {"sessions": 0.0, "sqrt": 0.5, "equal": 1.0}
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingLists:
-    """Lists over training rows. Each document that was shown is one row, however often shown."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainingLists(Slates):
+    """Distinct lists with their labels, over the documents that were shown.
+
+    Parameters
+    ----------
+    features, feature_names, doc_query : one row per document that was shown, and its query
+    label : (rows,) of the lists
+    slate_of_list : (lists,) lists of the same number show the same documents at the same positions
+    judged : labels are judgements, so that there is no position: all have position index 0
+    """
 
     features: FeatureArray
     feature_names: tuple[str, ...]
-    indptr: IntArray
-    query: IntArray
-    row: IntArray
-    place: IntArray
+    doc_query: IntArray
     label: FloatArray
-    count: IntArray
     slate_of_list: IntArray
-    row_query: IntArray
     judged: bool
 
     @property
-    def n_rows(self) -> int:
-        """Training rows: distinct shown documents."""
-        return len(self.features)
-
-    @property
-    def depth(self) -> int:
-        """Lowest position."""
-        return int(self.place.max()) + 1 if len(self.place) else 0
-
-    @property
-    def sessions_per_query(self) -> FloatArray:
-        """(queries,) sessions of each query index, 0 where a query was not shown."""
-        return sum_by(self.query, self.count)
-
-    @property
-    def mean_place(self) -> FloatArray:
-        """(rows,) where each document was shown, on average over sessions."""
-        sessions = np.repeat(self.count, ragged.lengths(self.indptr))
-        shown = sum_by(self.row, sessions, self.n_rows)
-        return sum_by(self.row, sessions * self.place, self.n_rows) / shown
+    def mean_position_index(self) -> FloatArray:
+        """(documents,) where each document was shown, on average over sessions."""
+        shown = sum_by(self.document, self.row_count, self.n_documents)
+        return sum_by(self.document, self.row_count * self.position_index) / shown
 
     def list_weights(self, query_weight: str) -> FloatArray:
         """Sessions of each list on a scale where an average query weighs 1.
@@ -59,15 +59,42 @@ class TrainingLists:
         "sessions": a query weighs as its traffic; "equal": all queries weigh the same; "sqrt":
         between the two, so that a few head queries do not crowd out the rest.
         """
-        if query_weight not in QUERY_WEIGHTS:
-            raise OptionError(
-                f"query_weight must be one of {', '.join(QUERY_WEIGHTS)}. Got {query_weight!r}."
-            )
-        traffic = self.sessions_per_query
-        power = {"sessions": 0.0, "sqrt": 0.5, "equal": 1.0}[query_weight]
-        share = self.count / traffic[self.query] ** power
+        check_choice("query_weight", query_weight, tuple(QUERY_WEIGHTS))
+        traffic = sum_by(self.query, self.count)
+        share = self.count / traffic[self.query] ** QUERY_WEIGHTS[query_weight]
         total = sum_by(self.query, share, len(traffic))
         return share / total[traffic > 0].mean()
+
+    def of_documents(self, keep: BoolArray) -> "TrainingLists":
+        """The lists of the queries whose documents are kept: a query's stay or go together."""
+        kept_query = np.zeros(int(self.doc_query.max()) + 1, dtype=bool)
+        kept_query[self.doc_query[keep]] = True
+        chosen = np.flatnonzero(kept_query[self.query])
+        part = Slates.of(self).take(chosen)
+        return replace(
+            self,
+            indptr=part.indptr,
+            query=part.query,
+            count=part.count,
+            document=(np.cumsum(keep) - 1)[part.document],
+            position_index=part.position_index,
+            n_documents=int(keep.sum()),
+            features=self.features[keep],
+            doc_query=self.doc_query[keep],
+            label=self.label[ragged.rows_of_lists(self.indptr, chosen)],
+            slate_of_list=self.slate_of_list[chosen],
+        )
+
+    def summary(self, weighting: Weighting | str | None) -> dict[str, Any]:
+        """What a ranker was trained on."""
+        return {
+            "trained_on": "judged lists" if self.judged else "clicks",
+            "weighting": repr(weighting),
+            "queries": len(np.unique(self.query)),
+            "documents": self.n_documents,
+            "sessions": int(self.count.sum()),
+            "distinct_lists": len(self.query),
+        }
 
 
 def training_lists(data: ClickLog | JudgedLists) -> TrainingLists:
@@ -93,42 +120,70 @@ def _from_log(log: ClickLog) -> TrainingLists:
     features, log = log.features, log.collapse()
     # Counting, not sorting: a log has far more rows than documents.
     is_shown = np.bincount(log.document, minlength=log.n_documents) > 0
-    shown, row_of_document = np.flatnonzero(is_shown), np.cumsum(is_shown, dtype=np.int32) - 1
+    shown, new_index = np.flatnonzero(is_shown), np.cumsum(is_shown, dtype=np.int32) - 1
     return TrainingLists(
-        features=features[shown],
-        feature_names=log.feature_names,
         indptr=log.indptr,
         query=log.query,
-        row=row_of_document[log.document],
-        place=log.position - 1,
-        label=log.label,
         count=log.sessions,
+        document=new_index[log.document],
+        position_index=log.position - 1,
+        n_documents=len(shown),
+        features=features[shown],
+        feature_names=log.feature_names,
+        doc_query=log.doc_query[shown].astype(np.int64),
+        label=log.label,
         slate_of_list=log.slates().group_of_list,
-        row_query=log.doc_query[shown].astype(np.int64),
         judged=False,
     )
 
 
 def _from_judged(judged: JudgedLists) -> TrainingLists:
-    lengths = np.diff(judged.indptr)
-    queries = np.arange(judged.n_queries)
+    queries, n = np.arange(judged.n_queries), len(judged)
     return TrainingLists(
-        features=judged.features,
-        feature_names=judged.feature_names,
         indptr=judged.indptr,
         query=queries,
-        row=np.arange(len(judged)),
-        # Judged lists have no position; one shared place keeps every table at W[0, 0].
-        place=np.zeros(len(judged), dtype=np.int64),
-        label=judged.labels,
         count=np.ones(judged.n_queries, dtype=np.int64),
+        document=np.arange(n),
+        # Judged lists have no position; a shared one keeps every table at W[0, 0].
+        position_index=np.zeros(n, dtype=np.int64),
+        n_documents=n,
+        features=judged.features,
+        feature_names=judged.feature_names,
+        doc_query=np.repeat(queries, np.diff(judged.indptr)),
+        label=judged.labels,
         slate_of_list=queries,
-        row_query=np.repeat(queries, lengths),
         judged=True,
     )
 
 
-def pair_units(
+def weighting_for(weighting: Weighting | None, lists: TrainingLists) -> Weighting:
+    """The weighting to train with: labels have no position bias, clicks count as they are."""
+    if weighting is None or lists.judged:
+        return Naive()
+    if not isinstance(weighting, Weighting):
+        raise OptionError(
+            "weighting must be a table of pair weights such as ut.IPS(bias), or None for clicks "
+            f"as they are. Got {weighting!r} instead."
+        )
+    return weighting
+
+
+def metric_gain(gain: str, lists: TrainingLists) -> str:
+    """ "auto": 2^y - 1 for graded judgements, the label itself for clicks and measured feedback."""
+    if gain != "auto":
+        return gain
+    whole = np.all(lists.label == np.round(lists.label)) and lists.label.max(initial=0) <= 30
+    return "exponential" if whole and lists.judged else "linear"
+
+
+def pair_gain(gain: str, lists: TrainingLists) -> str:
+    """ "auto": pairs of grades all weigh the same; clicks and measured feedback by difference."""
+    if gain != "auto":
+        return gain
+    return "plain" if lists.judged else "linear"
+
+
+def pair_slates(
     lists: TrainingLists,
     weighting: Weighting,
     *,
@@ -136,28 +191,74 @@ def pair_units(
     gain: str,
     query_weight: str = "sessions",
     truncation: int | None = None,
-    collapse_pairs: bool = True,
-) -> PairUnits:
-    """The pair statistics of these lists for a weighting and a metric."""
+) -> PairSlates:
+    """The summed pairs of these lists for a weighting and a metric."""
     gains = gains_of(lists.label, gain)
-    offset = weighting.offset(max(1, lists.depth))
     norms = list_norms(lists.indptr, gains, metric, truncation)
     if not weighting.per_session_norm:
         norms = np.ones_like(norms)
-    return build_units(
-        indptr=lists.indptr,
-        query=lists.query,
-        row=lists.row,
-        place=lists.place,
+    return sum_pairs(
+        lists,
+        lists.slate_of_list,
         gain=gains,
         weight=lists.list_weights(query_weight) * norms,
-        slate_of_list=lists.slate_of_list,
-        n_rows=lists.n_rows,
         plain=gain == "plain",
         against_all=weighting.against == "all",
-        dense=offset is not None,
-        collapse_pairs=collapse_pairs,
+        dense=weighting.offset(max(1, lists.depth)) is not None,
+        collapse=metric != "map",
     )
+
+
+def row_slates(
+    lists: TrainingLists,
+    row_weight: FloatArray,
+    *,
+    gain: str,
+    query_weight: str,
+    row_offset: FloatArray | None = None,
+) -> RowSlates:
+    """Each document's clicks in each slate, times W[k], plus the offset of an affine weighting."""
+    gains = gains_of(lists.label, gain)
+    if gain == "plain":
+        gains = (gains > 0).astype(float)
+    worth = gains * row_weight[lists.position_index]
+    if row_offset is not None:
+        worth = worth + row_offset[lists.position_index]
+    weight = np.repeat(lists.list_weights(query_weight), ragged.lengths(lists.indptr))
+    return sum_rows(lists, lists.slate_of_list, weight * worth)
+
+
+def row_table(table: FloatArray) -> FloatArray | None:
+    """W[k] of a table whose weights depend on the clicked position alone, else None."""
+    return table[:, 0] if np.all(table == table[:, :1]) else None
+
+
+def click_counts(lists: TrainingLists, query_weight: str | None = None) -> PbmCells:
+    """Clicks and impressions by (document, position); in sessions, or in weighted ones."""
+    if not np.all((lists.label == 0) | (lists.label == 1)):
+        raise OptionError(
+            "this objective models clicks, but the log's label is not 0/1. "
+            "Use objective='lambda', or log.with_label(...) with a click column."
+        )
+    weight = lists.count if query_weight is None else lists.list_weights(query_weight)
+    return pbm_cells(
+        row=lists.document,
+        place=lists.position_index,
+        label=lists.label,
+        weight=np.repeat(weight, np.diff(lists.indptr)).astype(float),
+        n_rows=lists.n_documents,
+    )
+
+
+def affine_curves(bias: Any, depth: int) -> tuple[FloatArray, FloatArray]:
+    """(alpha, beta) of a bias at positions 1..depth."""
+    if bias is None:
+        raise OptionError(
+            "this objective needs the position bias: give bias=..., for instance an estimate "
+            "(ut.AllPairs().fit(log).bias_) or a curve (ut.PowerLaw(1.0))."
+        )
+    alpha, beta = as_position_bias(bias, depth).affine()
+    return alpha[:depth], beta[:depth]
 
 
 def nothing_to_learn() -> OptionError:
@@ -165,25 +266,4 @@ def nothing_to_learn() -> OptionError:
     return OptionError(
         "there is nothing to learn from: no list holds two documents with different labels. "
         "Check that the log has clicks (log.ctr_by_position()) and lists of two or more."
-    )
-
-
-def restrict_rows(lists: TrainingLists, keep: BoolArray) -> TrainingLists:
-    """Only the lists of the queries whose rows are kept; a query's rows stay or go together."""
-    kept_query = np.zeros(int(lists.row_query.max()) + 1, dtype=bool)
-    kept_query[lists.row_query[keep]] = True
-    chosen = np.flatnonzero(kept_query[lists.query])
-    rows = ragged.rows_of_lists(lists.indptr, chosen)
-    new_row = np.cumsum(keep) - 1
-    return replace(
-        lists,
-        features=lists.features[keep],
-        indptr=ragged.indptr_of(ragged.lengths(lists.indptr)[chosen]),
-        query=lists.query[chosen],
-        row=new_row[lists.row[rows]],
-        place=lists.place[rows],
-        label=lists.label[rows],
-        count=lists.count[chosen],
-        slate_of_list=lists.slate_of_list[chosen],
-        row_query=lists.row_query[keep],
     )

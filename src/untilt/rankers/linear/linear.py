@@ -11,22 +11,26 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
-from untilt.objectives.dcg_bound import DcgBound
+from untilt.objectives.linear_losses import DcgBound
 from untilt.objectives.pairs import PairObjective
-from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, pair_units, training_lists
+from untilt.rankers.base import check_positive, check_rounds
+from untilt.rankers.learning_data import (
+    TrainingLists,
+    metric_gain,
+    nothing_to_learn,
+    pair_gain,
+    pair_slates,
+    row_slates,
+    row_table,
+    training_lists,
+    weighting_for,
+)
 from untilt.rankers.linear.alternating import alternate
 from untilt.rankers.linear.model import (
     LinearModel,
     ScaledFeatures,
     Scaling,
     check_finite,
-    check_positive,
-    check_rounds,
-    pair_gain,
-    row_table,
-    row_units,
-    training_summary,
-    weighting_for,
 )
 from untilt.weighting.base import JointWeighting, Weighting
 
@@ -114,7 +118,7 @@ class LinearRanker(LinearModel):
             fitted, extra = self._descend(X, self._loss(lists, weighting)), {}
         self._keep_weights(fitted.v, X.scaling, lists.feature_names)
         self.summary_ = {
-            **training_summary(lists, weighting),
+            **lists.summary(weighting),
             "loss": self.loss,
             "objective": fitted.objective,
             "iterations": fitted.iterations,
@@ -131,17 +135,17 @@ class LinearRanker(LinearModel):
         objective = self._pair_objective(lists, weighting)
         depth = max(1, lists.depth)
         table = weighting.table(depth)
-        return _pair_loss(objective.baked(table, weighting.offset(depth)), table, baked=True)
+        return _pair_loss(objective.with_table(table, weighting.offset(depth)))
 
     def _pair_objective(self, lists: TrainingLists, weighting: Weighting) -> PairObjective:
-        units = pair_units(
+        slates = pair_slates(
             lists,
             weighting,
             metric="none",
             gain=pair_gain(self.gain, lists),
             query_weight=self.query_weight,
         )
-        return PairObjective(units, metric="none")
+        return PairObjective(slates, metric="none")
 
     def _fit_joint(
         self, X: ScaledFeatures, lists: TrainingLists, weighting: JointWeighting
@@ -152,10 +156,10 @@ class LinearRanker(LinearModel):
 
         def learn(table: FloatArray, before: _Fitted | None) -> _Fitted:
             start = None if before is None else before.v
-            return self._descend(X, _pair_loss(objective, table, baked=False), start)
+            return self._descend(X, _pair_loss(objective, table), start)
 
         def losses(fitted: _Fitted) -> FloatArray:
-            return objective.losses_by_place(X.scores(fitted.v))
+            return objective.losses_by_position(X.scores(fitted.v))
 
         depth = max(1, lists.depth)
         result = alternate(weighting, depth, learn=learn, losses=losses, max_rounds=self.max_rounds)
@@ -205,13 +209,13 @@ class _Fitted:
     status: str
 
 
-def _pair_loss(objective: PairObjective, table: FloatArray, *, baked: bool) -> Loss:
+def _pair_loss(objective: PairObjective, table: FloatArray | None = None) -> Loss:
     def at(scores: FloatArray) -> tuple[float, FloatArray]:
-        result = objective.evaluate(scores, table, want_loss=True, packed_weighted=baked)
+        result = objective.evaluate(scores, table, want_loss=True)
         return result.loss, result.gradient
 
     # With all scores equal every pair costs log 2, so the loss there counts the pairs' weight.
-    total = at(np.zeros(objective.units.n_rows))[0] / np.log(2.0)
+    total = at(np.zeros(objective.slates.n_documents))[0] / np.log(2.0)
     if not total > 0:
         raise nothing_to_learn()
     return _divided(at, total)
@@ -224,17 +228,14 @@ def _dcg_loss(
     W, offset = row_table(weighting.table(depth)), weighting.offset(depth)
     if W is None:
         raise _needs_rows(weighting)
-    whole = np.all(lists.label == np.round(lists.label)) and lists.label.max(initial=0) <= 30
-    if gain == "auto":
-        gain = "exponential" if lists.judged and whole else "linear"
-    units = row_units(
+    slates = row_slates(
         lists,
         W,
-        gain=gain,
+        gain=metric_gain(gain, lists),
         query_weight=query_weight,
         row_offset=None if offset is None else offset[:, 0],
     )
-    bound = DcgBound(units, sigma=sigma)
+    bound = DcgBound(slates, sigma=sigma)
     if not bound.best > 0:
         raise nothing_to_learn()
     return _divided(bound.evaluate, -bound.best)

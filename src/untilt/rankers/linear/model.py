@@ -1,4 +1,4 @@
-"""What linear rankers share: scaled features, weights in both units, how rows and pairs weigh."""
+"""What linear rankers share: scaled features, weights in both slates, how rows and pairs weigh."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,15 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from untilt._core import ragged
 from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.errors import OptionError, ShapeError
-from untilt.objectives.units import RowUnits, build_row_units, gains_of
+from untilt.errors import ShapeError
 from untilt.rankers.base import Ranker
-from untilt.rankers.learning_data import TrainingLists
-from untilt.weighting.base import Weighting
-from untilt.weighting.tables import Naive
 
 # Features on one scale, without a scaled copy of them.
 #
@@ -109,9 +104,9 @@ def _blocks(features: FeatureArray) -> Iterator[FloatArray]:
 
 
 class LinearModel(Ranker):
-    """score = sum_j weight_j (x_j - mean_j), in the features' own units.
+    """score = sum_j weight_j (x_j - mean_j), in the features' own slates.
 
-    Fitted: `weights_` (raw units), `standardised_weights_` (what one standard deviation of a
+    Fitted: `weights_` (raw slates), `standardised_weights_` (what one standard deviation of a
     feature adds to the score; comparable between features), `mean_`, `scale_` (0 for a feature that
     never varied in training: its weight is 0), `bias_` and `bias_history_` (joint weightings).
     """
@@ -140,81 +135,3 @@ class LinearModel(Ranker):
     def _scores(self, features: FeatureArray) -> FloatArray:
         check_finite(features, self.feature_names_)
         return centred_scores(features, self.weights_, self.mean_)
-
-
-def weighting_for(weighting: Weighting | None, lists: TrainingLists) -> Weighting:
-    """The weighting to train with: labels have no position bias, clicks count as they are."""
-    if weighting is None or lists.judged:
-        return Naive()
-    if not isinstance(weighting, Weighting):
-        raise OptionError(
-            "weighting must be a table of pair weights such as ut.IPS(bias), or None for clicks "
-            f"as they are. Got {weighting!r} instead."
-        )
-    return weighting
-
-
-def pair_gain(gain: str, lists: TrainingLists) -> str:
-    """ "auto": pairs of grades all weigh the same; clicks and measured feedback by difference."""
-    if gain != "auto":
-        return gain
-    return "plain" if lists.judged else "linear"
-
-
-def row_table(table: FloatArray) -> FloatArray | None:
-    """W[k] of a table whose weights depend on the clicked position alone, else None."""
-    return table[:, 0] if np.all(table == table[:, :1]) else None
-
-
-def row_units(
-    lists: TrainingLists,
-    row_weight: FloatArray,
-    *,
-    gain: str,
-    query_weight: str,
-    row_offset: FloatArray | None = None,
-) -> RowUnits:
-    """Each document's clicks in each slate, times W[k], plus an affine weighting's W_offset[k]."""
-    gains = gains_of(lists.label, gain)
-    if gain == "plain":
-        gains = (gains > 0).astype(float)
-    worth = gains * row_weight[lists.place]
-    if row_offset is not None:
-        worth = worth + row_offset[lists.place]
-    weight = np.repeat(lists.list_weights(query_weight), ragged.lengths(lists.indptr))
-    return build_row_units(
-        indptr=lists.indptr,
-        query=lists.query,
-        row=lists.row,
-        value=weight * worth,
-        slate_of_list=lists.slate_of_list,
-        n_rows=lists.n_rows,
-    )
-
-
-def training_summary(lists: TrainingLists, weighting: Weighting | None) -> dict[str, Any]:
-    """What a ranker was trained on."""
-    return {
-        "trained_on": "judged lists" if lists.judged else "clicks",
-        "weighting": repr(weighting),
-        "queries": len(np.unique(lists.query)),
-        "documents": lists.n_rows,
-        "sessions": int(lists.count.sum()),
-        "distinct_lists": len(lists.query),
-    }
-
-
-def check_positive(what: str, found: Any, *, or_zero: bool = False) -> None:
-    """Raise unless an option is a finite number above 0 (or 0)."""
-    number = isinstance(found, (int, float, np.number)) and not isinstance(found, bool)
-    if number and np.isfinite(found) and (found > 0 or (or_zero and found == 0)):
-        return
-    least = "at least 0" if or_zero else "above 0"
-    raise OptionError(f"{what} must be a number {least}. Got {found!r} instead.")
-
-
-def check_rounds(what: str, found: Any) -> None:
-    """Raise unless an option is a whole number of at least 1."""
-    if isinstance(found, (int, np.integer)) and not isinstance(found, bool) and found >= 1:
-        return
-    raise OptionError(f"{what} must be a whole number of at least 1. Got {found!r} instead.")

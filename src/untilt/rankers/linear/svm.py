@@ -14,7 +14,15 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.metrics.arp import ARP
-from untilt.rankers.learning_data import TrainingLists, training_lists
+from untilt.rankers.base import check_positive, check_rounds
+from untilt.rankers.learning_data import (
+    TrainingLists,
+    pair_gain,
+    row_slates,
+    row_table,
+    training_lists,
+    weighting_for,
+)
 from untilt.rankers.linear.cutting_plane import Solution
 from untilt.rankers.linear.model import (
     LinearModel,
@@ -22,13 +30,6 @@ from untilt.rankers.linear.model import (
     Scaling,
     centred_scores,
     check_finite,
-    check_positive,
-    check_rounds,
-    pair_gain,
-    row_table,
-    row_units,
-    training_summary,
-    weighting_for,
 )
 from untilt.rankers.linear.svm_problem import SvmProblem, set_against
 from untilt.weighting.base import Weighting, theta_up_to
@@ -114,24 +115,26 @@ class _Judge:
                 f"training data. Got {valid.features.shape[1]} instead."
             )
         self._scaling, self._features = problem.X.scaling, valid.features
-        self._units = row_units(
+        self._slates = row_slates(
             valid,
             validation_weight(problem, valid),
             gain="plain" if valid.judged else "linear",
             query_weight="sessions",
         )
-        if len(self._units.row) == 0:
+        if len(self._slates.document) == 0:
             raise OptionError(
                 "C='search' found no click in a list of two or more documents of the validation "
                 "data. Give fit(log, valid=...) more of it, or a number for C."
             )
 
     def average_rank(self, weights: FloatArray) -> float:
-        units = self._units
+        slates = self._slates
         raw = self._scaling.to_raw(weights)
         scores = centred_scores(self._features, raw, self._scaling.mean)
-        total = ragged.sums_by_list(units.indptr, units.weight)
-        return ARP().mean(scores[units.row], units.weight, units.indptr, weights=total).value
+        total = ragged.sums_by_list(slates.indptr, slates.weight)
+        return (
+            ARP().mean(scores[slates.document], slates.weight, slates.indptr, weights=total).value
+        )
 
 
 def validation_weight(problem: SvmProblem, valid: TrainingLists) -> FloatArray:
@@ -233,7 +236,7 @@ class RankSVM(LinearModel):
         self._keep_weights(fit.solution.weights, problem.X.scaling, lists.feature_names)
         self.bias_, self.bias_history_ = fit.bias, fit.history
         self.summary_ = {
-            **training_summary(lists, problem.weighting),
+            **lists.summary(problem.weighting),
             "against": problem.weighting.against,
             "C": self.C_,
             **_how_it_went(fit.solution),

@@ -10,19 +10,24 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.objectives.hinge import (
+from untilt.objectives.linear_losses import (
     PairHinge,
     SortedHinge,
     hinge_against_all,
     hinge_by_labels,
-    split_units,
 )
+from untilt.objectives.pair_slates import PairSlates
 from untilt.objectives.pairs import PairObjective
-from untilt.objectives.units import PairUnits
-from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, pair_units
+from untilt.rankers.learning_data import (
+    TrainingLists,
+    nothing_to_learn,
+    pair_slates,
+    row_slates,
+    row_table,
+)
 from untilt.rankers.linear.alternating import alternate
 from untilt.rankers.linear.cutting_plane import Planes, Solution, minimise
-from untilt.rankers.linear.model import ScaledFeatures, row_table, row_units
+from untilt.rankers.linear.model import ScaledFeatures
 from untilt.weighting.base import JointWeighting, Weighting
 
 
@@ -95,7 +100,7 @@ class SvmProblem:
     def first_slope(self) -> FloatArray:
         """The slope of the risk at w = 0 (of the first table, where the weighting is joint)."""
         risk = self.risk
-        return risk.pull(risk.at(np.zeros(self.lists.n_rows))[1])
+        return risk.pull(risk.at(np.zeros(self.lists.n_documents))[1])
 
     @cached_property
     def risk(self) -> HingeRisk:
@@ -104,15 +109,18 @@ class SvmProblem:
         table, offset = self.weighting.table(depth), self.weighting.offset(depth)
         row_weight = None if offset is not None else row_table(table)
         if row_weight is None:
-            return self._risk(PairHinge.of(self._units, table, offset))
+            return self._risk(PairHinge.of(self._slates, table, offset))
         if self.weighting.against == "all":
-            rows = row_units(self.lists, row_weight, gain=self.gain, query_weight=self.query_weight)
+            rows = row_slates(
+                self.lists, row_weight, gain=self.gain, query_weight=self.query_weight
+            )
             return self._risk(hinge_against_all(rows))
-        packed, labelled = split_units(self._units)
+        packed = self._slates.start >= 0
         parts: list[SortedHinge | PairHinge] = []
-        if packed.n_units:
-            parts.append(PairHinge.of(packed, table, None))
-        if labelled.n_units:
+        if packed.any():
+            parts.append(PairHinge.of(self._slates.take(np.flatnonzero(packed)), table, None))
+        if not packed.all():
+            labelled = self._slates.take(np.flatnonzero(~packed))
             parts.append(hinge_by_labels(labelled, row_weight))
         return self._risk(*parts)
 
@@ -121,8 +129,8 @@ class SvmProblem:
         return Planes.none(self.X.n_features)
 
     @cached_property
-    def _units(self) -> PairUnits:
-        return pair_units(
+    def _slates(self) -> PairSlates:
+        return pair_slates(
             self.lists,
             self.weighting,
             metric="none",
@@ -135,7 +143,7 @@ class SvmProblem:
             raise nothing_to_learn()
         risk = HingeRisk(self.X, parts, self.positives)
         # With all scores equal every pair costs 1, so the risk there is the pairs' weight.
-        if not risk.at(np.zeros(self.lists.n_rows))[0] > 0:
+        if not risk.at(np.zeros(self.lists.n_documents))[0] > 0:
             raise nothing_to_learn()
         return risk
 
@@ -147,14 +155,14 @@ class SvmProblem:
         )
 
     def _solve_joint(self, C: float, joint: JointWeighting) -> SvmFit:
-        plain = PairObjective(self._units, metric="none", loss="hinge")
+        plain = PairObjective(self._slates, metric="none", loss="hinge")
 
         def learn(table: FloatArray, before: Solution | None) -> Solution:
-            risk = self._risk(PairHinge.of(self._units, table, None))
+            risk = self._risk(PairHinge.of(self._slates, table, None))
             return self._minimise(risk, C, None, None if before is None else before.weights)
 
         def losses(solution: Solution) -> FloatArray:
-            return plain.losses_by_place(self.X.scores(solution.weights))
+            return plain.losses_by_position(self.X.scores(solution.weights))
 
         depth = max(1, self.lists.depth)
         result = alternate(joint, depth, learn=learn, losses=losses, max_rounds=self.max_rounds)

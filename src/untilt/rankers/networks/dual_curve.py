@@ -61,7 +61,7 @@ def clicked_slates(lists: TrainingLists) -> ClickedSlates:
     sessions = np.repeat(lists.count, ragged.lengths(lists.indptr))
     clicks = sum_by(at, sessions * lists.label, int(indptr[-1]))
     rows = ragged.rows_of_lists(lists.indptr, first)
-    row, place = lists.row[rows], lists.place[rows]
+    row, place = lists.document[rows], lists.position_index[rows]
     useful = (ragged.sums_by_list(indptr, clicks) > 0) & (ragged.lengths(indptr) > 1)
     order = np.lexsort((content_hash(indptr, row, place), lists.query[first]))
     order = order[useful[order]]

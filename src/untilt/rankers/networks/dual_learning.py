@@ -22,8 +22,8 @@ from untilt.networks.batches import PaddedLists, bucket_lengths
 from untilt.networks.jax_layers import Optimiser
 from untilt.networks.ranking_losses import dual_loss
 from untilt.networks.training import Stopping, Trained, train
+from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import nothing_to_learn, training_lists
-from untilt.rankers.linear.model import check_positive, training_summary
 from untilt.rankers.networks.dual_curve import (
     ClickedSlates,
     clicked_slates,
@@ -151,7 +151,7 @@ class DualLearning(NetworkRanker):
         self._keep_network(trained.params["ranker"], inputs)
         self.bias_ = self._bias(trained, inputs, slates)
         self._keep_history(trained)
-        self.summary_ = {**training_summary(lists, None), **self.summary_}
+        self.summary_ = {**lists.summary(None), **self.summary_}
         del self.summary_["weighting"]
         return self
 

@@ -15,9 +15,8 @@ from untilt.networks.jax_layers import Layers, start_layers, to_network
 from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, Network, normalisation, normalised
 from untilt.networks.ranking_losses import scores_function, slopes_function
 from untilt.networks.training import Stopping, compiled_value
-from untilt.rankers.base import Ranker
+from untilt.rankers.base import Ranker, check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
-from untilt.rankers.linear.model import check_positive, check_rounds
 from untilt.rankers.trees.boosting import Watch
 
 _SCORED_ROWS = 8192  # at a time, so that one compilation serves any number of rows
@@ -102,8 +101,9 @@ def inputs_of(lists: TrainingLists, transform: str) -> Inputs:
     mean, scale = normalisation(lists.features, transform=transform)
     if not scale.any():
         raise OptionError(
-            f"all {len(lists.feature_names)} features are constant over the {lists.n_rows} shown "
-            "documents, so there is nothing to learn from. Give read_log other feature columns."
+            f"all {len(lists.feature_names)} features are constant over the {lists.n_documents} "
+            "shown documents, so there is nothing to learn from. Give read_log other feature "
+            "columns."
         )
     features = normalised(lists.features, mean, scale, transform)
     return Inputs(features, mean, scale, lists.feature_names)

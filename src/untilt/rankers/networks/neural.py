@@ -19,16 +19,10 @@ from untilt.networks.ranking_losses import listwise_loss, pairwise_loss, pointwi
 from untilt.networks.training import Loss, train
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmCells, PbmLikelihood
+from untilt.rankers import learning_data
+from untilt.rankers.base import check_positive
 from untilt.rankers.held_out import watch_for
-from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, pair_units, training_lists
-from untilt.rankers.linear.model import (
-    check_positive,
-    pair_gain,
-    row_table,
-    row_units,
-    training_summary,
-    weighting_for,
-)
+from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.networks.model import (
     Inputs,
     NetworkRanker,
@@ -39,7 +33,6 @@ from untilt.rankers.networks.model import (
     stopping_for,
 )
 from untilt.rankers.networks.neural_batches import PairBatches, cell_batches, list_batches
-from untilt.rankers.trees.objectives import affine_curves, click_cells, resolved_gain
 from untilt.weighting.base import JointWeighting, Weighting
 
 # What each loss of `NeuralRanker` learns from: a loss, its batches, and where it starts.
@@ -67,7 +60,7 @@ class JointTable:
     def after_epoch(self, epoch: int, params: Any) -> None:  # noqa: ARG002
         """The next table from the losses of the network as it is now."""
         scores = network_scores(params, self.features, self.activation)
-        self._go_on(self.batches.objective.losses_by_place(scores))
+        self._go_on(self.batches.objective.losses_by_position(scores))
 
     def state(self) -> dict[str, AnyArray]:
         """S of every epoch: all that the states follow from."""
@@ -109,18 +102,18 @@ def task_of(
 def _pairwise(
     ranker: "NeuralRanker", lists: TrainingLists, weighting: Weighting, inputs: Inputs
 ) -> Task:
-    units = pair_units(
+    slates = learning_data.pair_slates(
         lists,
         weighting,
         metric="none",
-        gain=pair_gain(ranker.gain, lists),
+        gain=learning_data.pair_gain(ranker.gain, lists),
         query_weight=ranker.query_weight,
     )
-    objective, depth = PairObjective(units, metric="none", sigma=ranker.sigma), max(1, lists.depth)
+    objective, depth = PairObjective(slates, metric="none", sigma=ranker.sigma), max(1, lists.depth)
     table, offset = weighting.table(depth), weighting.offset(depth)
     if offset is not None:
-        # An offset needs every pair of a slate, so all units are packed and can hold the table.
-        objective, table = objective.baked(table, offset), np.ones_like(table)
+        # An offset needs every pair of a slate, so all slates are packed and can hold the table.
+        objective, table = objective.with_table(table, offset), np.ones_like(table)
     batches = PairBatches(objective, table, batch_size=ranker.batch_size, seed=ranker.seed)
     joint = None
     if isinstance(weighting, JointWeighting):
@@ -129,8 +122,8 @@ def _pairwise(
         ranker.activation,
         sigma=ranker.sigma,
         dropout=ranker.dropout,
-        plain=units.plain,
-        against_all=units.against_all,
+        plain=slates.plain,
+        against_all=slates.against_all,
     )
     return Task(loss, batches, inputs.start(ranker), joint=joint)
 
@@ -139,16 +132,20 @@ def _listwise(
     ranker: "NeuralRanker", lists: TrainingLists, weighting: Weighting, inputs: Inputs
 ) -> Task:
     depth = max(1, lists.depth)
-    W = None if isinstance(weighting, JointWeighting) else row_table(weighting.table(depth))
+    W = (
+        None
+        if isinstance(weighting, JointWeighting)
+        else learning_data.row_table(weighting.table(depth))
+    )
     if W is None or weighting.offset(depth) is not None:
         raise OptionError(
             "loss='listwise' weighs each click by its own position. The weights of "
             f"{type(weighting).__name__} depend on the other document too, or can be negative. "
             "Use ut.IPS(bias), or loss='pairwise'."
         )
-    gain = resolved_gain(ranker.gain, lists)
-    units = row_units(lists, W, gain=gain, query_weight=ranker.query_weight)
-    batches, scale = list_batches(units, batch_size=ranker.batch_size, seed=ranker.seed)
+    gain = learning_data.metric_gain(ranker.gain, lists)
+    slates = learning_data.row_slates(lists, W, gain=gain, query_weight=ranker.query_weight)
+    batches, scale = list_batches(slates, batch_size=ranker.batch_size, seed=ranker.seed)
     loss = listwise_loss(ranker.activation, dropout=ranker.dropout)
     return Task(loss, batches, inputs.start(ranker), {"scale": np.asarray(scale, np.float32)})
 
@@ -156,11 +153,11 @@ def _listwise(
 def _pointwise(ranker: "NeuralRanker", lists: TrainingLists, inputs: Inputs) -> Task:
     alpha, beta = np.ones(max(1, lists.depth)), np.zeros(max(1, lists.depth))
     if ranker.bias is not None and not lists.judged:
-        alpha, beta = affine_curves(ranker.bias, lists.depth)
+        alpha, beta = learning_data.affine_curves(ranker.bias, lists.depth)
     cells = _cells(ranker, lists)
     likelihood = PbmLikelihood(cells, alpha, beta)
     # As many documents per step as the slates of the other losses show.
-    per_step = ranker.batch_size * -(-len(lists.row) // len(lists.query))
+    per_step = ranker.batch_size * -(-len(lists.document) // len(lists.query))
     batches, scale = cell_batches(cells, rows_per_step=per_step, seed=ranker.seed)
     start = inputs.start(ranker)
     start["biases"][-1][:] = likelihood.base_score()
@@ -176,19 +173,18 @@ def _pointwise(ranker: "NeuralRanker", lists: TrainingLists, inputs: Inputs) -> 
 def _cells(ranker: "NeuralRanker", lists: TrainingLists) -> PbmCells:
     """Clicks by document and position; a grade y of a judged document is (2^y - 1)/(2^max - 1)."""
     if not lists.label.any():
-        raise nothing_to_learn()
+        raise learning_data.nothing_to_learn()
     if not lists.judged:
         if not np.all((lists.label == 0) | (lists.label == 1)):
             raise OptionError(
                 "loss='pointwise' models clicks, but the log's label is not 0/1. Use another loss, "
                 "or log.with_label(...) with a click column."
             )
-        cells: PbmCells = click_cells(lists, ranker.query_weight)
-        return cells
+        return learning_data.click_counts(lists, ranker.query_weight)
     grade = np.exp2(lists.label) - 1
-    row = np.arange(lists.n_rows)
-    ones = np.ones(lists.n_rows)
-    return PbmCells(row, np.zeros_like(row), ones, grade / grade.max(), lists.n_rows)
+    row = np.arange(lists.n_documents)
+    ones = np.ones(lists.n_documents)
+    return PbmCells(row, np.zeros_like(row), ones, grade / grade.max(), lists.n_documents)
 
 
 @method(
@@ -283,13 +279,13 @@ class NeuralRanker(NetworkRanker):
     ) -> Self:
         """Learn from clicks or labels; with `early_stopping`, `valid` decides when to stop."""
         self._check()
-        lists = training_lists(data)
-        weighting = weighting_for(self.weighting, lists)
+        lists = learning_data.training_lists(data)
+        weighting = learning_data.weighting_for(self.weighting, lists)
         self._check_bias(lists)
         inputs = inputs_of(lists, self.transform)
         task = task_of(self, lists, weighting, inputs)
         self._train(task, inputs, valid)
-        self.summary_ = {**training_summary(lists, self.weighting), **self.summary_}
+        self.summary_ = {**lists.summary(self.weighting), **self.summary_}
         return self
 
     def _train(self, task: Task, inputs: Inputs, valid: ClickLog | JudgedLists | None) -> None:

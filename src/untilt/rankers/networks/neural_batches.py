@@ -13,17 +13,17 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt.networks.batches import Batch, PaddedLists, PaddedRows, bucket_lengths
-from untilt.objectives.pair_terms import label_weights
+from untilt.objectives.pair_kernels import pair_weights
+from untilt.objectives.pair_slates import PairSlates, RowSlates
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmCells
-from untilt.objectives.units import PairUnits, RowUnits
 from untilt.rankers.learning_data import nothing_to_learn
 
 
 class PairBatches:
     """Slates with a weight for each of their pairs. `table` may be exchanged between epochs.
 
-    Where every unit keeps its labels (judged lists, or slates shown once) batches hold these and
+    Where every slate keeps its labels (judged lists, or slates shown once) batches hold these and
     the pairs are made on the device; else they hold the collapsed pairs.
     """
 
@@ -31,17 +31,20 @@ class PairBatches:
         self, objective: PairObjective, table: FloatArray, *, batch_size: int, seed: int
     ) -> None:
         self.objective = objective
-        self.units = objective.units
-        self.order = _useful_units(self.units)
+        self.slates = objective.slates
+        self.order = _useful_slates(self.slates)
         if len(self.order) == 0:
             raise nothing_to_learn()
-        columns: dict[str, AnyArray] = {"row": self.units.row, "place": self.units.place}
+        columns: dict[str, AnyArray] = {
+            "row": self.slates.document,
+            "place": self.slates.position_index,
+        }
         options: dict[str, Any] = {"more": self._pairs}
-        if np.all(self.units.start < 0):
-            columns["gain"] = self.units.gain.astype(np.float32)
-            options = {"per_list": {"weight": self.units.scale.astype(np.float32)}}
+        if np.all(self.slates.start < 0):
+            columns["gain"] = self.slates.gain.astype(np.float32)
+            options = {"per_list": {"weight": self.slates.scale.astype(np.float32)}}
         self.lists = _padded(
-            self.units.indptr, self.order, columns, batch_size=batch_size, seed=seed, **options
+            self.slates.indptr, self.order, columns, batch_size=batch_size, seed=seed, **options
         )
         self.set_table(table)
 
@@ -64,27 +67,27 @@ class PairBatches:
             yield {**batch, "table": self.table, "scale": np.asarray(self.scale)}
 
     def _pairs(self, lists: IntArray, length: int) -> Batch:
-        units = self.units
+        slates = self.slates
         pairs = np.zeros((len(lists), length, length), np.float32)
         _fill_pairs(
             np.where(lists >= 0, self.order[lists], -1),
-            units.indptr, units.start, units.above, units.below, units.gain, units.scale,
-            units.plain, units.against_all, pairs,
+            slates.indptr, slates.start, slates.above, slates.below, slates.gain, slates.scale,
+            slates.plain, slates.against_all, pairs,
         )  # fmt: skip
         return {"pairs": pairs}
 
 
-def list_batches(units: RowUnits, *, batch_size: int, seed: int) -> tuple[PaddedLists, float]:
+def list_batches(slates: RowSlates, *, batch_size: int, seed: int) -> tuple[PaddedLists, float]:
     """Slates with a weight per row, and the scale that makes the loss a mean over all weights."""
-    total = float(units.weight.sum())
+    total = float(slates.weight.sum())
     if not total > 0:
         raise nothing_to_learn()
-    query = np.repeat(np.arange(len(units.query_ptr) - 1), np.diff(units.query_ptr))
+    query = np.repeat(np.arange(len(slates.query_ptr) - 1), np.diff(slates.query_ptr))
     # Weights only settle ties: their last bits depend on the order of summation.
-    weight = ragged.sums_by_list(units.indptr, units.weight)
-    order = np.lexsort((weight, content_hash(units.indptr, units.row), query))
-    columns = {"row": units.row, "weight": units.weight.astype(np.float32)}
-    lists = _padded(units.indptr, order, columns, batch_size=batch_size, seed=seed)
+    weight = ragged.sums_by_list(slates.indptr, slates.weight)
+    order = np.lexsort((weight, content_hash(slates.indptr, slates.document), query))
+    columns = {"row": slates.document, "weight": slates.weight.astype(np.float32)}
+    lists = _padded(slates.indptr, order, columns, batch_size=batch_size, seed=seed)
     return lists, _mean_factor(lists, total)
 
 
@@ -103,7 +106,7 @@ def cell_batches(cells: PbmCells, *, rows_per_step: int, seed: int) -> tuple[Pad
 
 def total_weight(objective: PairObjective, table: FloatArray) -> float:
     """Sum of w_ij over all pairs: with all scores equal every pair costs log 2."""
-    at_zero = objective.evaluate(np.zeros(objective.units.n_rows), table, want_loss=True)
+    at_zero = objective.evaluate(np.zeros(objective.slates.n_documents), table, want_loss=True)
     return at_zero.loss / float(np.log(2.0))
 
 
@@ -156,23 +159,23 @@ def _mean_factor(lists: PaddedLists, total: float) -> float:
     return (len(lists.indptr) - 1) / (lists.batch_size * total)
 
 
-def _useful_units(units: PairUnits) -> IntArray:
-    """Units with a pair that weighs something, by query and contents."""
-    weight = _unit_weights(
-        units.indptr, units.start, units.above, units.below, units.gain, units.scale,
-        units.plain, units.against_all,
+def _useful_slates(slates: PairSlates) -> IntArray:
+    """Slates with a pair that weighs something, by query and contents."""
+    weight = _slate_weights(
+        slates.indptr, slates.start, slates.above, slates.below, slates.gain, slates.scale,
+        slates.plain, slates.against_all,
     )  # fmt: skip
-    query = np.repeat(np.arange(len(units.query_ptr) - 1), np.diff(units.query_ptr))
-    # A packed unit's gain is that of whichever list came first.
-    own_labels = np.repeat(units.start < 0, np.diff(units.indptr))
-    gain = np.where(own_labels, units.gain, 0.0)
-    keys = content_hash(units.indptr, units.row, units.place, gain)
-    order = np.lexsort((units.scale, keys, query))
+    query = np.repeat(np.arange(len(slates.query_ptr) - 1), np.diff(slates.query_ptr))
+    # A packed slate's gain is that of whichever list came first.
+    own_labels = np.repeat(slates.start < 0, np.diff(slates.indptr))
+    gain = np.where(own_labels, slates.gain, 0.0)
+    keys = content_hash(slates.indptr, slates.document, slates.position_index, gain)
+    order = np.lexsort((slates.scale, keys, query))
     return order[weight[order] > 0]
 
 
 @nb.njit(cache=True)
-def _unit_weights(
+def _slate_weights(
     indptr: IntArray,
     start: IntArray,
     above: FloatArray,
@@ -184,17 +187,12 @@ def _unit_weights(
 ) -> FloatArray:
     weight = np.zeros(len(start))
     for u in range(len(start)):
-        begin, length = indptr[u], indptr[u + 1] - indptr[u]
-        for i in range(length):
+        for i in range(indptr[u + 1] - indptr[u]):
             for j in range(i):
-                if start[u] >= 0:
-                    at = start[u] + i * (i - 1) // 2 + j
-                    weight[u] += above[at] + below[at]
-                else:
-                    w_ij, w_ji = label_weights(
-                        gain[begin + i], gain[begin + j], scale[u], plain, against_all
-                    )
-                    weight[u] += w_ij + w_ji
+                w_ij, w_ji = pair_weights(
+                    u, i, j, indptr, start, above, below, gain, scale, plain, against_all
+                )
+                weight[u] += w_ij + w_ji
     return weight
 
 
@@ -211,18 +209,13 @@ def _fill_pairs(
     against_all: bool,
     pairs: FloatArray,
 ) -> None:
-    """pairs[b, i, j] = weight of "i above j" in unit chosen[b]; -1 stays empty."""
+    """pairs[b, i, j] = weight of "i above j" in slate chosen[b]; -1 stays empty."""
     for b in range(len(chosen)):
         u = chosen[b]
         if u < 0:
             continue
-        begin, length = indptr[u], indptr[u + 1] - indptr[u]
-        for i in range(length):
+        for i in range(indptr[u + 1] - indptr[u]):
             for j in range(i):
-                if start[u] >= 0:
-                    at = start[u] + i * (i - 1) // 2 + j
-                    pairs[b, i, j], pairs[b, j, i] = above[at], below[at]
-                else:
-                    pairs[b, i, j], pairs[b, j, i] = label_weights(
-                        gain[begin + i], gain[begin + j], scale[u], plain, against_all
-                    )
+                pairs[b, i, j], pairs[b, j, i] = pair_weights(
+                    u, i, j, indptr, start, above, below, gain, scale, plain, against_all
+                )

@@ -33,7 +33,6 @@ from untilt.networks.jax_layers import (
 from untilt.networks.mlp import Network
 from untilt.networks.training import train
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
-from untilt.rankers.linear.model import training_summary
 from untilt.rankers.networks.model import (
     Inputs,
     NetworkRanker,
@@ -222,7 +221,7 @@ def tower_cells(lists: TrainingLists, label: FloatArray) -> TowerCells:
     """Sum up the sessions of every (document, position), sorted by both."""
     sessions = np.repeat(lists.count, np.diff(lists.indptr))
     depth = max(1, lists.depth)
-    key, cell = np.unique(lists.row * depth + lists.place, return_inverse=True)
+    key, cell = np.unique(lists.document * depth + lists.position_index, return_inverse=True)
     shown = sum_by(cell, sessions)
     total = sum_by(cell, sessions * label)
     return TowerCells(key // depth, key % depth, shown, total)
@@ -257,7 +256,7 @@ def feedback(score: FloatArray, target: str) -> FloatArray:
 
 def tower_summary(lists: TrainingLists, status: str) -> dict[str, Any]:
     """What a tower was trained on, and how it went."""
-    summary = training_summary(lists, None)
+    summary = lists.summary(None)
     del summary["weighting"]
     return {**summary, "status": status}
 

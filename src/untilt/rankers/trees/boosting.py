@@ -58,7 +58,7 @@ def dataset_of(lists: "TrainingLists", params: dict[str, Any] | None = None) -> 
 
     return lightgbm.Dataset(
         lists.features,
-        label=np.zeros(lists.n_rows, dtype=np.float32),
+        label=np.zeros(lists.n_documents, dtype=np.float32),
         feature_name=_plain_names(lists.feature_names),
         params={**QUIET, **(params or {})},
         free_raw_data=True,
@@ -115,8 +115,9 @@ def boost(
 def _check_features(lists: "TrainingLists") -> None:
     if not np.any(lists.features != lists.features[0]):
         raise OptionError(
-            f"all {len(lists.feature_names)} features are constant over the {lists.n_rows} shown "
-            "documents, so there is nothing to learn from. Give read_log other feature columns."
+            f"all {len(lists.feature_names)} features are constant over the {lists.n_documents} "
+            "shown documents, so there is nothing to learn from. Give read_log other feature "
+            "columns."
         )
 
 

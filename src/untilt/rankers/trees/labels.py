@@ -23,13 +23,16 @@ from untilt._core.random import child_generator
 from untilt.catalog import method
 from untilt.errors import OptionError
 from untilt.objectives.pbm import PbmCells, PbmLikelihood, sigmoid
-from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, restrict_rows
+from untilt.rankers.learning_data import (
+    TrainingLists,
+    affine_curves,
+    click_counts,
+    nothing_to_learn,
+)
 from untilt.rankers.trees.boosting import boost
 from untilt.rankers.trees.objectives import (
     PairTreeObjective,
     PbmTreeObjective,
-    affine_curves,
-    click_cells,
     label_objective,
 )
 
@@ -115,7 +118,7 @@ def posterior_objective(ranker: "LambdaMART", lists: TrainingLists) -> PairTreeO
     if not lists.label.any():
         raise nothing_to_learn()
     prior = cross_fitted_relevance(ranker, lists, curves)
-    labels, _ = posterior_labels(relevance_counts(click_cells(lists), *curves), prior)
+    labels, _ = posterior_labels(relevance_counts(click_counts(lists), *curves), prior)
     return label_objective(lists, labels, ranker.options(), two_sided=True)
 
 
@@ -126,7 +129,7 @@ def cross_fitted_relevance(
 
     A prior fitted on the same clicks would agree with their noise and shrink nothing.
     """
-    queries = np.unique(lists.row_query)
+    queries = np.unique(lists.doc_query)
     if ranker.folds < 2 or len(queries) < 2:
         raise OptionError(
             f"posterior labels are cross-fitted: they need at least 2 folds and 2 queries. Got "
@@ -137,8 +140,8 @@ def cross_fitted_relevance(
     shuffled = child_generator(ranker.seed, 17).permutation(queries)
     n_folds = min(ranker.folds, len(queries))
     fold_of_query[shuffled] = np.arange(len(queries)) % n_folds
-    fold = fold_of_query[lists.row_query]
-    relevance = np.empty(lists.n_rows)
+    fold = fold_of_query[lists.doc_query]
+    relevance = np.empty(lists.n_documents)
     for held_out in range(n_folds):
         rows = fold == held_out
         relevance[rows] = _predict_left_out(ranker, lists, curves, rows)
@@ -148,8 +151,8 @@ def cross_fitted_relevance(
 def _predict_left_out(
     ranker: "LambdaMART", lists: TrainingLists, curves: tuple[FloatArray, FloatArray], rows: Any
 ) -> FloatArray:
-    part = restrict_rows(lists, ~rows)
-    likelihood = PbmLikelihood(click_cells(part, ranker.query_weight), *curves)
+    part = lists.of_documents(~rows)
+    likelihood = PbmLikelihood(click_counts(part, ranker.query_weight), *curves)
     objective = PbmTreeObjective(likelihood)
     boosted = boost(
         part,

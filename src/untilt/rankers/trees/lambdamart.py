@@ -11,15 +11,18 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
 from untilt.rankers.base import Ranker
 from untilt.rankers.held_out import watch_for
-from untilt.rankers.learning_data import TrainingLists, training_lists
+from untilt.rankers.learning_data import (
+    TrainingLists,
+    affine_curves,
+    click_counts,
+    training_lists,
+)
 from untilt.rankers.trees.boosting import Boosted, boost
 from untilt.rankers.trees.labels import ips_labels, posterior_objective, relevance_counts
 from untilt.rankers.trees.objectives import (
     LambdaOptions,
     PairTreeObjective,
     TreeObjective,
-    affine_curves,
-    click_cells,
     label_objective,
     lambda_objective,
     pbm_objective,
@@ -225,7 +228,7 @@ class LambdaMART(Ranker):
             return pbm_objective(lists, self.bias, self.query_weight)
         if self.objective == "ips-label":
             curves = affine_curves(self.bias, lists.depth)
-            labels = ips_labels(relevance_counts(click_cells(lists), *curves))
+            labels = ips_labels(relevance_counts(click_counts(lists), *curves))
             return label_objective(lists, labels, self.options())
         return posterior_objective(self, lists)
 
@@ -243,7 +246,7 @@ class LambdaMART(Ranker):
             "objective": self.objective,
             "weighting": repr(self.weighting),
             "queries": len(np.unique(lists.query)),
-            "documents": lists.n_rows,
+            "documents": lists.n_documents,
             "sessions": int(lists.count.sum()),
             "distinct_lists": len(lists.query),
             "trees": self.n_trees_,

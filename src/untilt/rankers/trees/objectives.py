@@ -9,13 +9,20 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import child_generator
 from untilt.bias.curve import PositionBias
-from untilt.bias.given import as_position_bias
 from untilt.catalog import method
+from untilt.data.slates import Slates
 from untilt.errors import OptionError, check_choice
+from untilt.objectives.pair_slates import GAINS, PairSlates, list_norms, sum_pairs
 from untilt.objectives.pairs import PairObjective
-from untilt.objectives.pbm import PbmLikelihood, pbm_cells
-from untilt.objectives.units import GAINS, build_units, list_norms
-from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, pair_units
+from untilt.objectives.pbm import PbmLikelihood
+from untilt.rankers.learning_data import (
+    TrainingLists,
+    affine_curves,
+    click_counts,
+    metric_gain,
+    nothing_to_learn,
+    pair_slates,
+)
 from untilt.weighting.base import JointWeighting, Weighting
 from untilt.weighting.tables import Naive
 
@@ -52,19 +59,21 @@ class PairTreeObjective(LikeAFunction):
 
     def __init__(self, objective: PairObjective, weighting: Weighting) -> None:
         self.weighting = weighting
-        depth = max(1, objective.units.depth)
+        depth = max(1, objective.slates.depth)
         self._table = self._start = weighting.table(depth)
         self.history: list[Any] = []
         self._joint = weighting if isinstance(weighting, JointWeighting) else None
         # A table that never changes is multiplied into the pairs once.
         offset = weighting.offset(depth)
-        self._objective = objective.baked(self._table, offset) if self._joint is None else objective
+        self._objective = (
+            objective.with_table(self._table, offset) if self._joint is None else objective
+        )
 
     def __call__(self, scores: FloatArray, dataset: Any = None) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
         """Gradient and hessian at these scores."""
         if self._joint is not None:
             self._refresh(self._joint, scores)
-        result = self._objective.evaluate(scores, self._table, packed_weighted=self._joint is None)
+        result = self._objective.evaluate(scores, self._table)
         return result.gradient, result.hessian
 
     def _refresh(self, joint: JointWeighting, scores: FloatArray) -> None:
@@ -72,16 +81,14 @@ class PairTreeObjective(LikeAFunction):
         if np.all(scores == scores[:1]):  # a training begins; XGBoost's constant is not 0
             self._table, self.history = self._start, []
             return
-        S = self._objective.losses_by_place(scores)
+        S = self._objective.losses_by_position(scores)
         state = joint.update(S, self.history[-1] if self.history else None)
         self.history.append(state)
         self._table = joint.table_of(state)
 
     def loss(self, scores: FloatArray) -> float:
         """The weighted loss at these scores, with the present table."""
-        return self._objective.evaluate(
-            scores, self._table, want_loss=True, packed_weighted=self._joint is None
-        ).loss
+        return self._objective.evaluate(scores, self._table, want_loss=True).loss
 
     def bias(self, n_trees: int | None = None) -> PositionBias | None:
         """What a joint weighting has learned (by the first `n_trees`); None for a given table."""
@@ -128,16 +135,15 @@ def lambda_objective(
 ) -> PairTreeObjective:
     """Pairs of the sessions, weighted by a table."""
     _check_options(options)
-    units = pair_units(
+    slates = pair_slates(
         lists,
         weighting,
         metric=options.metric,
-        gain=resolved_gain(options.gain, lists),
+        gain=metric_gain(options.gain, lists),
         query_weight=options.query_weight,
         truncation=options.truncation,
-        collapse_pairs=options.metric != "map",
     )
-    return _with_pairs(PairTreeObjective(_pair_objective(units, options), weighting), lists)
+    return _with_pairs(PairTreeObjective(_pair_objective(slates, options), weighting), lists)
 
 
 def label_objective(
@@ -157,26 +163,29 @@ def label_objective(
             "this objective makes. Use metric='ndcg', or objective='lambda'."
         )
     order = _settled_order(lists)
-    queries, per_query = np.unique(lists.row_query, return_counts=True)
+    queries, per_query = np.unique(lists.doc_query, return_counts=True)
     indptr = ragged.indptr_of(per_query)
     gain = labels[order]
     traffic = sum_by(lists.query, lists.list_weights(options.query_weight))[queries]
-    units = build_units(
+    if not two_sided:  # the norm is itself noisy here; two-sided pairs lost 0.003 to 0.009 by it
+        traffic = traffic * list_norms(indptr, gain, options.metric, options.truncation)
+    whole = Slates(
         indptr=indptr,
         query=queries,
-        row=order,
-        place=np.zeros(len(order), dtype=np.int64),
-        gain=gain,
-        # The norm 1/idealDCG is itself noisy here and lost 0.003 to 0.009 with two-sided pairs.
-        weight=traffic
-        if two_sided
-        else traffic * list_norms(indptr, gain, options.metric, options.truncation),
-        slate_of_list=np.arange(len(queries)),
-        n_rows=lists.n_rows,
-        against_all=two_sided,
-        collapse_pairs=False,
+        count=traffic,
+        document=order,
+        position_index=np.zeros(len(order), dtype=np.int64),
+        n_documents=lists.n_documents,
     )
-    return _with_pairs(PairTreeObjective(_pair_objective(units, options), Naive()), lists)
+    slates = sum_pairs(
+        whole,
+        np.arange(len(queries)),
+        gain=gain,
+        weight=traffic,
+        against_all=two_sided,
+        collapse=False,
+    )
+    return _with_pairs(PairTreeObjective(_pair_objective(slates, options), Naive()), lists)
 
 
 def _settled_order(lists: TrainingLists) -> IntArray:
@@ -186,13 +195,18 @@ def _settled_order(lists: TrainingLists) -> IntArray:
     them, or the same log read in another order gives another ranker (by 0.2 of a spread of 1).
     """
     direction = child_generator(0, 1).standard_normal(lists.features.shape[1])
-    projection = np.empty(lists.n_rows)
-    for begin in range(0, lists.n_rows, 65_536):  # blocks: no second copy of all features
+    projection = np.empty(lists.n_documents)
+    for begin in range(0, lists.n_documents, 65_536):  # blocks: no second copy of all features
         block = slice(begin, begin + 65_536)
         projection[block] = np.nan_to_num(lists.features[block]) @ direction
-    return np.lexsort((projection, lists.mean_place, lists.row_query))
+    return np.lexsort((projection, lists.mean_position_index, lists.doc_query))
 
 
+@method(
+    "objective", "pbm-likelihood", title="Position-based likelihood", order=60, drop=40,
+    needs=("bias",), choose=("train", "select", "run"), public=False,
+    note="boosted trees on the likelihood of clicks under the position-based model",
+)  # fmt: skip
 @method(
     "objective", "pbm-likelihood", title="Position-based likelihood", order=60, drop=40,
     needs=("bias",), choose=("train", "select", "run"), public=False,
@@ -205,48 +219,12 @@ def pbm_objective(
     alpha, beta = affine_curves(bias, lists.depth)
     if not lists.label.any():
         raise nothing_to_learn()
-    return PbmTreeObjective(PbmLikelihood(click_cells(lists, query_weight), alpha, beta))
-
-
-def click_cells(lists: TrainingLists, query_weight: str | None = None) -> Any:
-    """Clicks and impressions by (row, position); in sessions, or on the scale of the weights."""
-    if not np.all((lists.label == 0) | (lists.label == 1)):
-        raise OptionError(
-            "this objective models clicks, but the log's label is not 0/1. "
-            "Use objective='lambda', or log.with_label(...) with a click column."
-        )
-    weight = lists.count if query_weight is None else lists.list_weights(query_weight)
-    return pbm_cells(
-        row=lists.row,
-        place=lists.place,
-        label=lists.label,
-        weight=np.repeat(weight, np.diff(lists.indptr)).astype(float),
-        n_rows=lists.n_rows,
-    )
-
-
-def affine_curves(bias: Any, depth: int) -> tuple[FloatArray, FloatArray]:
-    """(alpha, beta) of a bias at positions 1..depth."""
-    if bias is None:
-        raise OptionError(
-            "this objective needs the position bias: give bias=..., for instance an estimate "
-            "(ut.AllPairs().fit(log).bias_) or a curve (ut.PowerLaw(1.0))."
-        )
-    alpha, beta = as_position_bias(bias, depth).affine()
-    return alpha[:depth], beta[:depth]
-
-
-def resolved_gain(gain: str, lists: TrainingLists) -> str:
-    """ "auto": 2^y - 1 for graded judgements, the label itself for clicks and measured feedback."""
-    if gain != "auto":
-        return gain
-    whole = np.all(lists.label == np.round(lists.label)) and lists.label.max(initial=0) <= 30
-    return "exponential" if whole and lists.judged else "linear"
+    return PbmTreeObjective(PbmLikelihood(click_counts(lists, query_weight), alpha, beta))
 
 
 def _with_pairs(objective: PairTreeObjective, lists: TrainingLists) -> PairTreeObjective:
     """The objective, unless no pair has any weight: trees would then all be empty."""
-    _, hessian = objective(np.zeros(lists.n_rows))
+    _, hessian = objective(np.zeros(lists.n_documents))
     if not hessian.any():
         raise nothing_to_learn()
     return objective
@@ -257,7 +235,7 @@ def _check_options(options: LambdaOptions) -> None:
     check_choice("gain", options.gain, ("auto", *GAINS))
 
 
-def _pair_objective(units: Any, options: LambdaOptions) -> Any:
+def _pair_objective(slates: PairSlates, options: LambdaOptions) -> Any:
     chosen: dict[str, Any] = {
         "sigma": options.sigma,
         "pair_norm": options.pair_norm,
@@ -266,5 +244,5 @@ def _pair_objective(units: Any, options: LambdaOptions) -> Any:
     if options.metric == "map":
         from untilt.objectives.map_lambdas import MapObjective
 
-        return MapObjective(units, **chosen)
-    return PairObjective(units, metric=options.metric, **chosen)
+        return MapObjective(slates, **chosen)
+    return PairObjective(slates, metric=options.metric, **chosen)

@@ -13,9 +13,9 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
 from untilt.networks.jax_layers import Optimiser
-from untilt.objectives.units import gains_of, list_norms
+from untilt.objectives.pair_slates import gains_of, list_norms
+from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
-from untilt.rankers.linear.model import check_positive, check_rounds, training_summary
 from untilt.rankers.networks.model import NetworkRanker, inputs_of
 from untilt.rankers.trust.em import TrustStart
 from untilt.rankers.trust.model import LOSSES, PairTrust, TrustEpoch
@@ -156,7 +156,7 @@ class PairwiseTrustRanker(NetworkRanker):
             layers, status = self._fit_whole(slates, features)
         self._keep_network(layers, inputs)
         self.watched_ = ()
-        summary = training_summary(lists, None)
+        summary = lists.summary(None)
         del summary["weighting"]
         self.summary_ = {**summary, "loss": self.loss, "em": self.em, "status": status}
         return self
@@ -248,8 +248,8 @@ class PairwiseTrustRanker(NetworkRanker):
         gain = gains_of(lists.label, "exponential" if self.labels == "categorical" else "linear")
         slates = trust_slates(
             lists.indptr,
-            lists.row,
-            lists.place,
+            lists.document,
+            lists.position_index,
             lists.label,
             gain,
             lists.count.astype(float),

@@ -1,0 +1,116 @@
+"""Slates: the lists of documents that sessions were shown, each with the sessions it stands for.
+
+Learners sum over the sessions of a slate before they train, so their cost grows with distinct
+slates. `Slates` is the part that all of them share: what was shown, where, and to how many. A
+learner's own statistics are further columns in a subclass.
+"""
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from untilt._core import ragged
+from untilt._core.arrays import IntArray, sum_by
+
+# Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
+_BLOCKS = 64
+# Sessions are whole numbers, weighted sessions are not.
+CountArray = npt.NDArray[np.number[Any]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Slates:
+    """Shown lists. A slate owns the rows indptr[i]:indptr[i + 1], in order of position.
+
+    Parameters
+    ----------
+    indptr : (slates + 1,)
+    query : (slates,) index of the query
+    count : (slates,) sessions, or weighted sessions
+    document : (rows,) index of the document shown, 0..n_documents - 1; each belongs to one query
+    position_index : (rows,) where it was shown, 0-based
+    """
+
+    # Names of the columns by slate and by row; a subclass adds its own, so that `take` knows them.
+    SLATE_COLUMNS: ClassVar[tuple[str, ...]] = ("query", "count")
+    ROW_COLUMNS: ClassVar[tuple[str, ...]] = ("document", "position_index")
+
+    indptr: IntArray
+    query: IntArray
+    count: CountArray
+    document: IntArray
+    position_index: IntArray
+    n_documents: int
+
+    @classmethod
+    def of(cls, slates: "Slates", **columns: Any) -> Self:
+        """These slates with the columns that this class adds, or in place of theirs."""
+        shared = {each.name: getattr(slates, each.name) for each in fields(Slates)}
+        return cls(**{**shared, **columns})
+
+    @property
+    def n_slates(self) -> int:
+        """Number of slates."""
+        return len(self.indptr) - 1
+
+    @property
+    def depth(self) -> int:
+        """The lowest position, K."""
+        return int(self.position_index.max()) + 1 if len(self.position_index) else 0
+
+    @property
+    def row_count(self) -> CountArray:
+        """(rows,) sessions that showed the row."""
+        return np.repeat(self.count, ragged.lengths(self.indptr))
+
+    @cached_property
+    def query_ptr(self) -> IntArray:
+        """(queries + 1,) where the slates of each query begin; they must stand side by side."""
+        if self.n_slates == 0:
+            return np.zeros(1, dtype=np.int64)
+        new = np.flatnonzero(self.query[1:] != self.query[:-1]) + 1
+        return np.concatenate([[0], new, [self.n_slates]])
+
+    def take(self, chosen: IntArray) -> Self:
+        """The slates with these indices, in this order."""
+        rows = ragged.rows_of_lists(self.indptr, chosen)
+        return replace(
+            self,
+            indptr=ragged.indptr_of(ragged.lengths(self.indptr)[chosen]),
+            **{name: getattr(self, name)[chosen] for name in self.SLATE_COLUMNS},
+            **{name: getattr(self, name)[rows] for name in self.ROW_COLUMNS},
+        )
+
+    def blocks(self, work: IntArray) -> IntArray:
+        """Slates at which blocks begin: whole queries each, with about the same `work` (slates,).
+
+        A document belongs to one query, so no two blocks write to the same document.
+        """
+        n_blocks = max(1, min(_BLOCKS, len(self.query_ptr) - 1))
+        before = np.concatenate([[0], np.cumsum(work)])[self.query_ptr]
+        cuts = np.searchsorted(before, np.linspace(0, before[-1], n_blocks + 1)[1:-1])
+        return np.concatenate([[0], self.query_ptr[cuts], [self.n_slates]])
+
+
+def merge_slates(lists: Slates, slate_of_list: IntArray) -> tuple[Slates, IntArray]:
+    """Lists of the same number as one slate each, and the row that each row of the lists went to.
+
+    Slates come by query, then by number. A sum over sessions of any value per row of the lists is
+    ``sum_by(row, value, len(slates.document))``.
+
+    Parameters
+    ----------
+    slate_of_list : (lists,) lists of the same number show the same documents at the same positions
+    """
+    _, first, number = np.unique(slate_of_list, return_index=True, return_inverse=True)
+    order = np.argsort(lists.query[first], kind="stable")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    slate = rank[number]
+    shown = Slates.of(lists).take(first[order])
+    sessions = sum_by(slate, lists.count, len(first))
+    row = shown.indptr[slate][ragged.list_of_row(lists.indptr)] + ragged.place_in_list(lists.indptr)
+    return replace(shown, count=sessions), row

@@ -1,0 +1,279 @@
+r"""Losses of linear rankers beside the logistic pair loss: the hinge, and a bound on DCG.
+
+*Weighted pairwise hinge*, with its most violated constraint:
+
+    loss = sum over pairs of w_ij max(0, 1 - (s_i - s_j))
+
+Where the weight of a pair is a product of one number per side or a difference of two,
+
+    w_ij = strength_i (up_i - down_j)   for level_i > level_j,
+
+all pairs with s_i - s_j < 1 are found by one sort and running sums, O(n log n) per list
+([joachims2006linear]_ does so for plain pairs). Tables of pair weights that depend on both
+positions have no such form: `PairHinge` visits every pair.
+
+*A smooth lower bound on DCG*. The rank of a document is at most
+
+    R_i = 1 + sum_{j != i} b(s_i - s_j),   b(x) = log2(1 + exp(-sigma x)) >= 1[x <= 0]
+
+and 1/log2(1 + rank) falls with the rank, so that with weights r_i (clicks over propensity)
+
+    sum_i r_i / log2(1 + R_i)  <=  sum_i r_i / log2(1 + rank_i) = DCG
+
+([agarwal2019framework]_; "additive metrics" in [oosterhuis2020tutorial]_). The bound is close for
+documents near the top, where a click counts most, and loose for a document far below others, since
+b grows with the distance. It is not concave: a start at 0 finds a local optimum.
+"""
+
+from dataclasses import dataclass
+
+import numba as nb
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray
+from untilt.data.slates import Slates
+from untilt.errors import OptionError
+from untilt.objectives.pair_slates import PairSlates, RowSlates
+from untilt.objectives.pairs import PairObjective
+
+
+@dataclass(frozen=True, eq=False)
+class SortedHinge:
+    """Lists whose pair weights factor.
+
+    Parameters
+    ----------
+    slates : with the slates of a query side by side
+    strength, up : (rows,) of a row on the winning side
+    down : (rows,) of a row on the losing side
+    wins, loses : (rows,) levels: i is set above j where wins_i > loses_j; loses >= 1
+    against_self : True where wins_i > loses_i may hold, so that a row must be kept from itself
+    """
+
+    slates: Slates
+    strength: FloatArray
+    up: FloatArray
+    down: FloatArray
+    wins: IntArray
+    loses: IntArray
+    against_self: bool
+
+    def evaluate(self, scores: FloatArray) -> tuple[float, FloatArray]:
+        """The loss and its gradient, one entry per document."""
+        slates = self.slates
+        blocks = slates.blocks(ragged.lengths(slates.indptr))
+        gradient, losses = np.zeros(slates.n_documents), np.zeros(len(blocks) - 1)
+        _sorted_pass(
+            np.ascontiguousarray(scores, dtype=np.float64), blocks, slates.indptr, slates.document,
+            self.strength, self.up, self.down, self.wins, self.loses, self.against_self,
+            gradient, losses,
+        )  # fmt: skip
+        return float(losses.sum()), gradient
+
+
+def hinge_against_all(slates: RowSlates) -> SortedHinge:
+    """Every document with its weight against every other document of the slate."""
+    n = len(slates.document)
+    return SortedHinge(
+        slates,
+        strength=slates.weight,
+        up=np.ones(n),
+        down=np.zeros(n),
+        wins=np.where(slates.weight > 0, 2, 1),
+        loses=np.ones(n, dtype=np.int64),
+        against_self=True,
+    )
+
+
+def hinge_by_labels(slates: PairSlates, row_weight: FloatArray) -> SortedHinge:
+    """Larger against smaller labels, for lists that keep labels and W[k, l] = row_weight[k]."""
+    owner = ragged.list_of_row(slates.indptr)
+    order = np.lexsort((slates.gain, owner))
+    gain, slate = slates.gain[order], owner[order]
+    new_level = np.concatenate([[True], (gain[1:] != gain[:-1]) | (slate[1:] != slate[:-1])])
+    level = np.empty(len(order), dtype=np.int64)
+    counted = np.cumsum(new_level)
+    starts = slates.indptr[:-1][ragged.lengths(slates.indptr) > 0]
+    level[order] = counted - np.repeat(counted[starts] - 1, np.bincount(owner)[slate[starts]])
+    plain = slates.plain
+    return SortedHinge(
+        slates,
+        strength=slates.scale[owner] * row_weight[slates.position_index],
+        up=np.ones(len(order)) if plain else slates.gain,
+        down=np.zeros(len(order)) if plain else slates.gain,
+        wins=level,
+        loses=level,
+        against_self=False,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PairHinge:
+    """Every pair of every slate, for tables that depend on both positions: O(n^2) per list."""
+
+    objective: PairObjective
+
+    @classmethod
+    def of(cls, slates: PairSlates, table: FloatArray, offset: FloatArray | None) -> "PairHinge":
+        """With this table, and the offset of an affine correction."""
+        return cls(PairObjective(slates, metric="none", loss="hinge").with_table(table, offset))
+
+    def evaluate(self, scores: FloatArray) -> tuple[float, FloatArray]:
+        """The loss and its gradient, one entry per document."""
+        result = self.objective.evaluate(scores, want_loss=True)
+        return result.loss, result.gradient
+
+
+@dataclass(frozen=True, eq=False)
+class DcgBound:
+    """The bound over slates, for any scores.
+
+    Parameters
+    ----------
+    slates : with a weight r_i per row
+    sigma : steepness of b: larger is closer to the step for documents that are above, and punishes
+        those that are below harder
+    """
+
+    slates: RowSlates
+    sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.sigma > 0:
+            raise OptionError(f"sigma must be above 0. Got {self.sigma} instead.")
+
+    def evaluate(self, scores: FloatArray) -> tuple[float, FloatArray]:
+        """The bound and its gradient, one entry per document."""
+        slates = self.slates
+        blocks = slates.row_blocks
+        gradient, values = np.zeros(slates.n_documents), np.zeros(len(blocks) - 1)
+        _bound_pass(
+            np.ascontiguousarray(scores, dtype=np.float64), blocks, slates.indptr, slates.document,
+            slates.weight, float(self.sigma), gradient, values,
+        )  # fmt: skip
+        return float(values.sum()), gradient
+
+    @property
+    def best(self) -> float:
+        """What no scores can pass: every document with a positive weight at rank 1."""
+        return float(np.maximum(self.slates.weight, 0).sum())
+
+
+@nb.njit(cache=True, inline="always")
+def _add(tree: FloatArray, level: int, first: float, second: float) -> None:
+    """Add to a level of a Fenwick tree of two sums."""
+    while level < len(tree):
+        tree[level, 0] += first
+        tree[level, 1] += second
+        level += level & -level
+
+
+@nb.njit(cache=True, inline="always")
+def _upto(tree: FloatArray, level: int) -> tuple[float, float]:
+    """Both sums over the levels 1..level."""
+    first, second = 0.0, 0.0
+    while level > 0:
+        first += tree[level, 0]
+        second += tree[level, 1]
+        level -= level & -level
+    return first, second
+
+
+@nb.njit(parallel=True, cache=True)
+def _sorted_pass(
+    scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
+    strength: FloatArray, up: FloatArray, down: FloatArray, wins: IntArray, loses: IntArray,
+    against_self: bool, gradient: FloatArray, losses: FloatArray,
+) -> None:  # fmt: skip
+    for block in nb.prange(len(bounds) - 1):
+        for u in range(bounds[block], bounds[block + 1]):
+            begin, length = indptr[u], indptr[u + 1] - indptr[u]
+            s, g = np.empty(length), np.zeros(length)
+            top = 1
+            for i in range(length):
+                s[i] = scores[document[begin + i]]
+                top = max(top, wins[begin + i], loses[begin + i])
+            order = np.argsort(s)
+            violated = 0.0
+
+            # Winners from the highest score down: the losers within their margin only grow. Both
+            # sweeps must ask s_i - s_j < 1 in the same words, or a pair at the edge of rounding
+            # would stand in one sum and not in the other.
+            tree = np.zeros((top + 1, 2))
+            next_loser = length - 1
+            for r in range(length - 1, -1, -1):
+                i = order[r]
+                while next_loser >= 0 and s[i] - s[order[next_loser]] < 1.0:
+                    j = begin + order[next_loser]
+                    _add(tree, loses[j], 1.0, down[j])
+                    next_loser -= 1
+                at = begin + i
+                if strength[at] == 0.0 or wins[at] <= 1:
+                    continue
+                losers, their_down = _upto(tree, wins[at] - 1)
+                if against_self:
+                    losers, their_down = losers - 1.0, their_down - down[at]
+                amount = strength[at] * (up[at] * losers - their_down)
+                violated += amount
+                g[i] -= amount
+
+            # Losers from the lowest score up: the winners that fail to clear them only grow.
+            tree[:] = 0.0
+            total_up, total = 0.0, 0.0
+            next_winner = 0
+            for r in range(length):
+                j = order[r]
+                while next_winner < length and s[order[next_winner]] - s[j] < 1.0:
+                    i = begin + order[next_winner]
+                    _add(tree, wins[i], strength[i] * up[i], strength[i])
+                    total_up += strength[i] * up[i]
+                    total += strength[i]
+                    next_winner += 1
+                at = begin + j
+                below_up, below = _upto(tree, loses[at])
+                pull_up, pull = total_up - below_up, total - below
+                if against_self and wins[at] > loses[at]:
+                    pull_up, pull = pull_up - strength[at] * up[at], pull - strength[at]
+                g[j] += pull_up - down[at] * pull
+
+            for i in range(length):
+                violated += g[i] * s[i]
+                gradient[document[begin + i]] += g[i]
+            losses[block] += violated
+
+
+@nb.njit(parallel=True, cache=True)
+def _bound_pass(
+    scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray, weight: FloatArray,
+    sigma: float, gradient: FloatArray, values: FloatArray,
+) -> None:  # fmt: skip
+    ln2 = np.log(2.0)
+    for block in nb.prange(len(bounds) - 1):
+        for u in range(bounds[block], bounds[block + 1]):
+            begin, length = indptr[u], indptr[u + 1] - indptr[u]
+            s, fall = np.empty(length), np.empty(length)
+            for i in range(length):
+                s[i] = scores[document[begin + i]]
+            for i in range(length):
+                r = weight[begin + i]
+                if r == 0.0:
+                    continue
+                rank, slope = 1.0, 0.0
+                for j in range(length):
+                    if j == i:
+                        continue
+                    # b and -ln2/sigma b' share one exp; its argument is kept at or below 0.
+                    x = sigma * (s[i] - s[j])
+                    e = np.exp(-abs(x))
+                    rank += (max(-x, 0.0) + np.log1p(e)) / ln2
+                    fall[j] = (e if x > 0.0 else 1.0) / (1.0 + e)
+                    slope += fall[j]
+                log = np.log(1.0 + rank)
+                values[block] += r * ln2 / log
+                # d/dR of ln2/ln(1 + R), times db/ds: the two ln2 cancel.
+                steep = r * sigma / ((1.0 + rank) * log * log)
+                gradient[document[begin + i]] += steep * slope
+                for j in range(length):
+                    if j != i:
+                        gradient[document[begin + j]] -= steep * fall[j]

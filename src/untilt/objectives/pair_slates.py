@@ -1,0 +1,218 @@
+"""What the sessions of a slate leave behind for pair losses: a weight for each pair of its rows.
+
+All gradients depend on the sessions of a slate only through sums over them, so `PairSlates` stores,
+for each pair of rows,
+
+    above[i, j] = sum over sessions with label_i > label_j of count * (gain_i - gain_j) * norm
+
+and the same for j above i. The cost of a boosting round then grows with distinct slates, not with
+sessions. A slate with few distinct lists keeps these and their labels instead: cheaper to hold.
+
+Where the weight of a pair depends on the clicked document alone and the other side is every other
+document, one number per row is enough: `RowSlates`.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numba as nb
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt.data.slates import Slates, merge_slates
+from untilt.errors import OptionError, check_choice
+
+GAINS = ("exponential", "linear", "plain")
+# Dividing by a smaller sum of gains overflows: 1/5e-324 is infinite, and so is 1/1e-308 times the
+# sessions of a frequent query. No measured feedback is so small.
+LEAST_GAIN = 1e-150
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairSlates(Slates):
+    """Slates with the weights of their pairs; slates of one query stand side by side.
+
+    `count` is in the unit of the pair weights. A slate that keeps labels stands here once for each
+    distinct list.
+
+    Parameters
+    ----------
+    start : (slates,) where the slate's pairs begin in `above` and `below`, or -1 if it keeps labels
+    above, below : weight of "i above j" and "j above i" for i > j, packed as i (i - 1)/2 + j
+    gain, scale : where labels are kept: gain of each row, and count times norm of the list
+    plain : pairs of different labels weigh the same
+    against_all : the losing side is every other row, not only those of a lower label
+    """
+
+    SLATE_COLUMNS: ClassVar[tuple[str, ...]] = (*Slates.SLATE_COLUMNS, "start", "scale")
+    ROW_COLUMNS: ClassVar[tuple[str, ...]] = (*Slates.ROW_COLUMNS, "gain")
+
+    start: IntArray
+    above: FloatArray
+    below: FloatArray
+    gain: FloatArray
+    scale: FloatArray
+    plain: bool
+    against_all: bool
+
+    @cached_property
+    def pair_blocks(self) -> IntArray:
+        """Slates at which blocks of work begin, with about the same number of pairs each."""
+        return self.blocks(ragged.lengths(self.indptr) ** 2)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RowSlates(Slates):
+    """Slates with one weight per row, its weighted clicks; slates of a query stand side by side."""
+
+    ROW_COLUMNS: ClassVar[tuple[str, ...]] = (*Slates.ROW_COLUMNS, "weight")
+
+    weight: FloatArray
+
+    @cached_property
+    def row_blocks(self) -> IntArray:
+        """Slates at which blocks of work begin, with about the same number of rows each."""
+        return self.blocks(ragged.lengths(self.indptr))
+
+
+def gains_of(labels: FloatArray, gain: str) -> FloatArray:
+    """2^y - 1, y, or y as a mere order ("plain": all pairs of different labels weigh the same)."""
+    check_choice("gain", gain, GAINS)
+    if gain != "exponential":
+        return np.asarray(labels, dtype=float)
+    if len(labels) and labels.max() > 30:
+        raise OptionError(
+            f"gain 2^y - 1 of a label of {labels.max():g} is out of all proportion. "
+            "Use gain='linear' for feedback such as dwell time."
+        )
+    return np.exp2(labels) - 1.0
+
+
+def list_norms(
+    indptr: IntArray, gain: FloatArray, metric: str, truncation: int | None = None
+) -> FloatArray:
+    """The factor per list: 1/idealDCG for "ndcg", 1/sum of gains for "arp", else 1.
+
+    A list whose gains add up to less than `LEAST_GAIN` counts as one without gain: factor 0.
+    """
+    if metric == "ndcg":
+        cut = np.iinfo(np.int64).max if truncation is None else truncation
+        ideal = _ideal_dcg(indptr, gain, cut)
+    elif metric == "arp":
+        ideal = ragged.sums_by_list(indptr, gain)
+    else:
+        return np.ones(len(indptr) - 1)
+    return np.divide(1.0, ideal, out=np.zeros_like(ideal), where=ideal >= LEAST_GAIN)
+
+
+@nb.njit(parallel=True, cache=True)
+def _ideal_dcg(indptr: IntArray, gain: FloatArray, truncation: int) -> FloatArray:
+    n = len(indptr) - 1
+    ideal = np.zeros(n)
+    for u in nb.prange(n):
+        ordered = np.sort(gain[indptr[u] : indptr[u + 1]])
+        length = len(ordered)
+        for r in range(min(length, truncation)):
+            ideal[u] += ordered[length - 1 - r] / np.log2(r + 2.0)
+    return ideal
+
+
+def sum_pairs(
+    lists: Slates,
+    slate_of_list: IntArray,
+    *,
+    gain: FloatArray,
+    weight: FloatArray,
+    plain: bool = False,
+    against_all: bool = False,
+    dense: bool = False,
+    collapse: bool = True,
+) -> PairSlates:
+    """Sum the pairs of the lists of each slate.
+
+    Parameters
+    ----------
+    slate_of_list : (lists,) lists of the same number show the same documents at the same positions
+    gain : (rows,) gain of the row's label
+    weight : (lists,) sessions of the list times its norm, in whatever unit the caller wants
+    plain, against_all : as in `PairSlates`
+    dense : store pairs even where a slate has one list only (an offset needs every pair)
+    collapse : False keeps every distinct list with its labels
+    """
+    order = np.lexsort((slate_of_list, lists.query))
+    slate = slate_of_list[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = slate[1:] != slate[:-1]
+    first_of_slate = np.flatnonzero(new)
+    lists_in_slate = np.diff(np.append(first_of_slate, len(order)))
+    length = ragged.lengths(lists.indptr)[order[first_of_slate]]
+    packed = (lists_in_slate >= np.maximum(2, length // 10)) | dense
+    packed &= collapse
+
+    # A packed slate stands once; a slate that keeps labels, once for each of its lists.
+    packed_list = np.repeat(packed, lists_in_slate)
+    lead = np.flatnonzero(new | ~packed_list)
+    lead_list, lead_packed = order[lead], packed_list[lead]
+    shown = Slates.of(lists).take(lead_list)
+    length = ragged.lengths(shown.indptr)
+    pairs = np.where(lead_packed, length * (length - 1) // 2, 0)
+    start = np.where(lead_packed, np.cumsum(pairs) - pairs, -1)
+    above, below = np.zeros(int(pairs.sum())), np.zeros(int(pairs.sum()))
+    lists_ptr = np.append(lead, len(order))
+    _accumulate(
+        lists_ptr, order, lists.indptr, gain, weight, start, above, below, plain, against_all
+    )
+    return PairSlates.of(
+        shown,
+        document=shown.document.astype(np.int64),
+        position_index=shown.position_index.astype(np.int64),
+        count=np.add.reduceat(weight[order], lead) if len(lead) else np.zeros(0),
+        start=start,
+        above=above,
+        below=below,
+        gain=gain[ragged.rows_of_lists(lists.indptr, lead_list)].astype(np.float64),
+        scale=np.where(lead_packed, 0.0, weight[lead_list]),
+        plain=plain,
+        against_all=against_all,
+    )
+
+
+@nb.njit(parallel=True, cache=True)
+def _accumulate(
+    lists_ptr: IntArray, order: IntArray, indptr: IntArray, gain: FloatArray, weight: FloatArray,
+    start: IntArray, above: FloatArray, below: FloatArray, plain: bool, against_all: bool,
+) -> None:  # fmt: skip
+    for u in nb.prange(len(start)):
+        if start[u] < 0:
+            continue
+        for at in range(lists_ptr[u], lists_ptr[u + 1]):
+            begin, w = indptr[order[at]], weight[order[at]]
+            length = indptr[order[at] + 1] - begin
+            for i in range(length):
+                winner = gain[begin + i]
+                if winner <= 0.0:
+                    continue
+                for j in range(length):
+                    loser = 0.0 if against_all else gain[begin + j]
+                    if j == i or winner <= loser:
+                        continue
+                    amount = w if plain else w * (winner - loser)
+                    if j < i:
+                        above[start[u] + i * (i - 1) // 2 + j] += amount
+                    else:
+                        below[start[u] + j * (j - 1) // 2 + i] += amount
+
+
+def sum_rows(lists: Slates, slate_of_list: IntArray, value: FloatArray) -> RowSlates:
+    """Sum `value`, one per row of the lists, over the lists of each slate.
+
+    Slates without a weight, or with a single document, have no pair to learn from and are dropped.
+    """
+    shown, row = merge_slates(lists, slate_of_list)
+    weight = sum_by(row, value, len(shown.document))
+    slates = RowSlates.of(shown, weight=weight, document=shown.document.astype(np.int64))
+    useful = ragged.sums_by_list(slates.indptr, (weight != 0).astype(float)) > 0
+    useful &= ragged.lengths(slates.indptr) > 1
+    return slates.take(np.flatnonzero(useful))
