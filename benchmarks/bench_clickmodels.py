@@ -4,7 +4,7 @@
 
 Speed: sessions of `simulate(protocol="swap")`, collapsed; each model is fitted once in a process of
 its own size after a warm-up on a small log (compilation). `aggregate` is everything around EM:
-collapsing to cells or tails, starting values, errors of the bias. CPU seconds (of all threads) tell
+collapsing to counts, starting values, errors of the bias. CPU seconds (of all threads) tell
 what a busy machine hides. `peak` is the process's highest
 memory so far, the log included; models run from the lightest to the heaviest.
 
@@ -46,10 +46,7 @@ class Watch:
 def measure(n_sessions: int) -> None:
     """Print one JSON object: what `main` reads from the process it starts."""
     from untilt._core.em import run_em
-    from untilt.clickmodels import ALL_CLICK_MODELS
-    from untilt.clickmodels import chain as chain_fit
-    from untilt.clickmodels import chain as tails
-    from untilt.clickmodels import examination_em as places
+    from untilt.clickmodels import ALL_CLICK_MODELS, chain, examination_em
     from untilt.simulation.simulate import simulate
     from untilt.simulation.synthetic import make_judged
 
@@ -70,13 +67,13 @@ def measure(n_sessions: int) -> None:
     }
     found = {}
     by_name = {model.name: model for model in ALL_CLICK_MODELS}
-    usual = places.WORTH_THREADS, tails.WORTH_THREADS
+    usual = examination_em.WORTH_THREADS, chain.WORTH_THREADS
     for least in ((0, 0), usual):  # once with threads, once without: both compiled
-        places.WORTH_THREADS, tails.WORTH_THREADS = least
+        examination_em.WORTH_THREADS, chain.WORTH_THREADS = least
         for name in MODELS:
             by_name[name]().fit(small)
     for name in MODELS:
-        watch = places.run_em = chain_fit.run_em = Watch(run_em)
+        watch = examination_em.run_em = chain.run_em = Watch(run_em)
         start, cpu = time.perf_counter(), time.process_time()
         model = by_name[name]().fit(log)
         total, cpu = time.perf_counter() - start, time.process_time() - cpu

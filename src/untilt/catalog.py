@@ -152,6 +152,16 @@ def record_of(target: Any, kind: Kind | None = None) -> Method:
     raise OptionError(f"{owner.__qualname__} carries no record: decorate it with @method(...).")
 
 
+class RecordName:
+    """An attribute of a base class: the name in the record of the subclass."""
+
+    def __get__(self, instance: object, owner: type) -> str:
+        try:
+            return record_of(owner).name
+        except OptionError as error:
+            raise AttributeError(str(error)) from None
+
+
 def homes() -> dict[str, str]:
     """Class or function -> module, of the records that `untilt` exports."""
     return {each.target: each.home for each in methods() if each.public}

@@ -48,36 +48,58 @@ def test_people_can_read_it():
 
 
 def changed(**changes):
-    values = json.loads(FULL.to_json()) | changes
+    """Without its checksum, as by somebody who edits it on purpose."""
+    values = json.loads(FULL.to_json()) | {"sha256": ...} | changes
     return json.dumps({name: value for name, value in values.items() if value is not ...})
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"this text is no JSON .*Write it again with bias\.save"),
+        ("", r"this text is no JSON .*Write it with bias\.save"),
         (FULL.to_json()[:-10], "this text is no JSON"),
         ("[" * 100_000, "this text is no JSON"),
-        ("[1, 2]", "is JSON, but no position bias"),
-        ('{"examination": [1.0]}', r"but no position bias of untilt.*ut\.KnownBias"),
-        (changed(kind="other"), "but no position bias"),
-        (changed(version=2), r"this text has version 2 of the format.*Upgrade untilt"),
+        ("[1, 2]", "is JSON, but lacks"),
+        ('{"examination": [1.0]}', r'lacks "kind": "untilt position bias".*ut\.KnownBias'),
+        (changed(kind="other"), "but lacks"),
+        (changed(version=2), r"this text has version 2 of the format; this untilt reads version 1"),
         (changed(version=...), "has version None of the format"),
-        (changed(examination=...), "this text: a position bias must have the field 'examination'"),
-        (changed(surprise=1), "this text: a position bias has no field 'surprise'"),
+        (changed(examination=...), "this text is no PositionBias .* Missing: examination"),
+        (changed(surprise=1), "this text is no PositionBias .* Unknown: surprise"),
         (changed(examination=[1.0, -1.0, 0.5]), "examination must be above 0 everywhere"),
         (changed(examination=[1.0]), r"std_error must have shape \(1,\)"),
-        (changed(examination=[[1.0], [2.0, 3.0]]), "this is no position bias"),
-        (changed(examination={"a": 1}), "this is no position bias"),
-        (changed(method=3), "method must be str. Got 3 instead"),
-        (changed(relative="yes"), "relative must be bool. Got 'yes' instead"),
-        (changed(assumes="one"), "assumes must be list. Got 'one' instead"),
-        (changed(level="high"), "level must be float. Got 'high' instead"),
+        (changed(examination=[[1.0], [2.0, 3.0]]), "examination must be an array of numbers"),
+        (changed(examination={"a": 1}), "examination must be an array of numbers"),
+        (changed(method=3), "this text.method must be text. Found 3"),
+        (changed(relative="yes"), "relative must be true or false. Found 'yes'"),
+        (changed(assumes="one"), "assumes must be a list. Found 'one'"),
+        (changed(level="high"), "level must be a number. Found 'high'"),
     ],
 )
 def test_other_texts_are_refused(text, message):
     with pytest.raises(FileFormatError, match=message):
         PositionBias.from_json(text)
+
+
+def test_an_edited_file_is_noticed_and_a_file_without_a_checksum_is_read():
+    edited = json.dumps(json.loads(FULL.to_json()) | {"level": 0.8})
+    with pytest.raises(FileFormatError, match="was changed after it was written"):
+        PositionBias.from_json(edited)
+    assert PositionBias.from_json(changed(level=0.8)).level == 0.8
+
+
+def test_a_file_of_untilt_0_1_is_read():
+    """It has no checksum, and one number a line."""
+    values = {
+        "kind": "untilt position bias", "version": 1, "examination": [1.0, 0.5],
+        "std_error": [0.0, "nan"], "method": "AllPairs", "assumes": ["PBM"],
+        "status": "converged", "relative": True, "level": 0.95, "low": [1.0, "nan"],
+        "high": [1.0, "nan"],
+    }  # fmt: skip
+    bias = PositionBias.from_json(json.dumps(values, indent=1))
+    assert bias.examination.tolist() == [1.0, 0.5]
+    assert np.isnan(bias.std_error[1])
+    assert (bias.method, bias.assumes, bias.status) == ("AllPairs", ("PBM",), "converged")
 
 
 def test_errors_name_the_file(tmp_path):

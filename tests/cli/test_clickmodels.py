@@ -7,14 +7,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from untilt import make_judged, simulate, write_log
 from untilt.cli.clickmodels import Unit, clickmodels
 from untilt.cli.main import Commands
 from untilt.clickmodels.quality import UNITS
-from untilt.data.write import write_log
 from untilt.facts import Fact
 from untilt.simulation.protocols import Cascade
-from untilt.simulation.simulate import simulate
-from untilt.simulation.synthetic import make_judged
 
 JUDGED = make_judged(n_queries=30, n_features=5, seed=0)
 

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from untilt import ClickLog
 from untilt.clickmodels import ALL_CLICK_MODELS
-from untilt.data.clicklog import ClickLog
 
 
 def make_log(lists, *, count=None, n_documents=None, doc_query=None, positions=None):

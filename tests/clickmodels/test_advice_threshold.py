@@ -6,13 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from untilt.clickmodels.compare import SMALL_GAIN, advise, compare_click_models
-from untilt.clickmodels.dbn import DBN
-from untilt.clickmodels.pbm import PBM
-from untilt.clickmodels.ubm import UBM
+from untilt import DBN, PBM, UBM, compare_click_models, make_judged, simulate
+from untilt.clickmodels.compare import SMALL_GAIN, advise
 from untilt.simulation.protocols import Cascade
-from untilt.simulation.simulate import simulate
-from untilt.simulation.synthetic import make_judged
 
 pytestmark = pytest.mark.slow
 MODELS = ["pbm", "dcm", "sdbn", "dbn", "ccm", "ubm"]

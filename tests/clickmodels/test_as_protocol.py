@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 
+from untilt import PBM, UBM, make_judged, simulate
 from untilt.clickmodels import ALL_CLICK_MODELS
-from untilt.clickmodels.pbm import PBM
-from untilt.clickmodels.ubm import UBM
 from untilt.errors import NotFittedError, OptionError
-from untilt.simulation.simulate import simulate
-from untilt.simulation.synthetic import make_judged
 
 JUDGED = make_judged(n_queries=25, n_features=5, seed=0)
 

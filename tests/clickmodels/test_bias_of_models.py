@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from untilt.clickmodels.pbm import PBM
-from untilt.clickmodels.ubm import UBM, place_index
+from untilt import PBM, UBM
+from untilt.clickmodels.examination import condition_of
 from untilt.errors import IdentifiabilityError
+from untilt.facts import as_fact
 
 BOTH = pytest.mark.parametrize("model", [PBM, UBM])
 
@@ -14,7 +15,8 @@ def test_examination_relative_to_the_top(log):
     model = PBM().fit(log)
     assert model.bias_.examination == pytest.approx(model.examination_ / model.examination_[0])
     assert model.bias_.relative
-    assert "converged" in model.bias_.status
+    assert as_fact(model.bias_.status).code == "clickmodels.fitted"
+    assert model.em_.converged
 
 
 def test_ubm_averages_over_the_last_click(logs):
@@ -35,10 +37,10 @@ def test_ubm_averages_over_the_last_click(logs):
     assert model.bias_.examination[1] == pytest.approx(mean / model.examination_[0, 0], rel=1e-6)
 
 
-def test_places_of_ubm_are_all_different():
+def test_conditions_of_ubm_are_all_different():
     pairs = [(k, last) for k in range(1, 8) for last in range(k)]
     position, last = np.array(pairs).T
-    assert place_index(position, last).tolist() == list(range(28))
+    assert condition_of(position, last).tolist() == list(range(1, 29))
 
 
 @BOTH

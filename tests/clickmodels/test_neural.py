@@ -11,13 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from untilt.clickmodels.compare import advise, compare_click_models
-from untilt.clickmodels.ncm import NCM
-from untilt.clickmodels.pbm import PBM
-from untilt.clickmodels.recurrent import Pages, Reader, conditional, marginal
-from untilt.clickmodels.recurrent_training import _batches, _loss, in_own_order, start_params
-from untilt.clickmodels.ubm import UBM
-from untilt.data.clicklog import ClickLog
+from untilt import NCM, PBM, UBM, ClickLog, compare_click_models
+from untilt.clickmodels.compare import advise
+from untilt.clickmodels.ncm import in_own_order
+from untilt.clickmodels.recurrent import Pages, Reader, conditional, marginal, reader_loss
 from untilt.errors import OptionError
 
 jax = pytest.importorskip("jax")
@@ -160,9 +157,9 @@ def test_jax_and_numpy_agree_and_the_gradient_is_right(browsing):
     log = in_own_order(browsing[0].take(np.arange(100)))
     model = NCM(**SMALL)
     features = np.random.default_rng(1).normal(size=(log.n_documents, 2)).astype(np.float32)
-    params = start_params(log, features, by_id=True, options=model._options())
+    params = model._start(log, features)
     params["out_state"] = np.random.default_rng(2).normal(size=8).astype(np.float32)
-    batch = next(_batches(log, replace(model._options(), batch_size=128)).epoch(0))
+    batch = next(model._batches(log).epoch(0))
     constants = {"features": features, "per_batch": 1.0, "prior": 0.1, "l2": 0.01, "by_id": 1.0}
     vectors = features @ params["by_feature"] + params["vectors"]
     pages = Pages(log.indptr, log.position, log.document, vectors)
@@ -170,11 +167,11 @@ def test_jax_and_numpy_agree_and_the_gradient_is_right(browsing):
     likelihood = np.dot(np.log(np.where(log.label > 0, p, 1 - p)), log.row_count)
     squares = sum(np.sum(params[name] ** 2.0) for name in ("gates_document", "gates_state"))
     penalty = 0.1 * np.sum(params["vectors"] ** 2.0) + 0.01 * squares
-    assert float(_loss()(params, {**constants, **batch})) == pytest.approx(
+    assert float(reader_loss()(params, {**constants, **batch})) == pytest.approx(
         penalty - likelihood, rel=1e-5
     )
-    value = jax.jit(_loss())
-    gradient = jax.jit(jax.grad(_loss()))(params, {**constants, **batch})
+    value = jax.jit(reader_loss())
+    gradient = jax.jit(jax.grad(reader_loss()))(params, {**constants, **batch})
     for name in params:
         direction = np.random.default_rng(3).normal(size=params[name].shape).astype(np.float32)
         ends = [

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-from untilt.clickmodels.dbn import SDBN
-from untilt.clickmodels.dcm import DCM
-from untilt.clickmodels.pbm import PBM
-from untilt.clickmodels.ubm import UBM
+from untilt import DCM, PBM, SDBN, UBM
 
 REPEATS = 10
 SESSIONS = 40

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from untilt.clickmodels.compare import advise, compare_click_models
-from untilt.clickmodels.rates import GCTR, RCTR
-from untilt.clickmodels.ubm import UBM
-from untilt.data.judged import JudgedLists
+from untilt import GCTR, RCTR, UBM, JudgedLists, compare_click_models
+from untilt.clickmodels.compare import advise
 from untilt.errors import OptionError
 from untilt.facts import codes
 from untilt.report.charts.click_models import perplexity_chart

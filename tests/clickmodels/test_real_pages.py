@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from untilt import compare_click_models
 from untilt.clickmodels import ALL_CLICK_MODELS
-from untilt.clickmodels.compare import advise, compare_click_models
+from untilt.clickmodels.compare import advise
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "yandex_pages.py"
 

@@ -5,9 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.clickmodels.dbn import DBN
-from untilt.clickmodels.pbm import PBM
-from untilt.clickmodels.ubm import UBM
+from untilt import DBN, PBM, UBM
 
 OFF = {"prior_strength": 0.0, "tolerance": 1e-7, "max_steps": 20_000}
 
@@ -146,12 +144,12 @@ def test_dbn(small):
 def test_a_dbn_step_from_anywhere(small, rng):
     from untilt.clickmodels.base import Smoothing
     from untilt.clickmodels.chain import chain_counts
-    from untilt.clickmodels.dbn import DBNPriors, DBNState, _perseverance, _step
+    from untilt.clickmodels.dbn import DBNPriors, DBNState, dbn_step
 
     counts = chain_counts(small, small.document, small.n_documents)
     flat = Smoothing(0.0, 0.5)
     alpha, sigma = rng.uniform(0.2, 0.8, (2, small.n_documents))
-    step = _step(counts, DBNPriors(flat, flat), _perseverance)
+    step = dbn_step(counts, DBNPriors(flat, flat), always=False)
     found, likelihood = step(DBNState(alpha, sigma, np.array([0.7])))
     slow_alpha, slow_sigma, slow_gamma, slow_likelihood = slow_dbn_step(small, alpha, sigma, 0.7)
     clicked = counts.stepped > 0

@@ -238,13 +238,13 @@ def test_resealing_nothing_changes_nothing(saved, tmp_path, made):
         ),
         (
             setter("state", "bias_", value={"$type": "PositionBias", "fields": {}}),
-            "must have the field 'examination'",
+            "its position bias is no PositionBias .* Missing: examination",
         ),
         (
             setter(
                 "state", "bias_", value={"$type": "PositionBias", "fields": {"examination": [0]}}
             ),
-            "this is no position bias: examination must be above 0",
+            "its position bias is no PositionBias: examination must be above 0",
         ),
         (
             setter("parameters", "weighting", "fields", "clip", value=7),

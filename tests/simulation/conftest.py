@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from untilt.data.judged import JudgedLists
-from untilt.simulation.synthetic import make_judged
+from untilt import JudgedLists, make_judged
 
 
 @pytest.fixture(scope="session")

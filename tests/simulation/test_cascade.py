@@ -5,10 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.data.judged import JudgedLists
+from untilt import JudgedLists, simulate
 from untilt.errors import OptionError
 from untilt.simulation.protocols import Cascade
-from untilt.simulation.simulate import simulate
 
 LABELS = np.array([2.0, 3.0, 1.0])
 GAMMA = 0.1 + 0.9 * (2**LABELS - 1) / 15

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from untilt import simulate
 from untilt._core import ragged
 from untilt.simulation import protocols
-from untilt.simulation.simulate import simulate
 
 RHO = np.array([0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06])
 

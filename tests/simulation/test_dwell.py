@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from untilt.data.judged import JudgedLists
+from untilt import JudgedLists, simulate
 from untilt.errors import OptionError
 from untilt.simulation.behaviour import mean_above_zero
 from untilt.simulation.protocols import PRS, Cascade, Dwell, Swap
-from untilt.simulation.simulate import simulate
 
 
 def positive_moment(mean: float, spread: float, power: int) -> float:

@@ -5,13 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
+from untilt import JudgedLists, make_judged, simulate
 from untilt._core import ragged
-from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
 from untilt.simulation import protocols
 from untilt.simulation.production import production_rankers
-from untilt.simulation.simulate import simulate
-from untilt.simulation.synthetic import make_judged
 
 
 def shown_lists(log):

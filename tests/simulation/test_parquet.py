@@ -4,13 +4,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from untilt.data.judged import JudgedLists
-from untilt.data.read.read_log import read_log
+from untilt import JudgedLists, read_log, simulate
 from untilt.errors import OptionError
 from untilt.simulation import parquet as module
 from untilt.simulation import protocols
 from untilt.simulation.parquet import simulate_to_parquet
-from untilt.simulation.simulate import simulate
 
 KINDS = pytest.mark.parametrize("kind", protocols.ALL_PROTOCOLS, ids=lambda kind: kind.name)
 

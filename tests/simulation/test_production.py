@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import check_grad
 from sklearn.linear_model import LogisticRegression
 
-from untilt.data.judged import JudgedLists
+from untilt import JudgedLists
 from untilt.errors import OptionError, ShapeError
 from untilt.rankers.linear.linear import LinearRanker
 from untilt.simulation.production import (

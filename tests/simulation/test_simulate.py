@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 
+from untilt import JudgedLists, make_judged, read_letor, simulate
 from untilt.data.clicklog import check_log
-from untilt.data.judged import JudgedLists
-from untilt.data.letor.letor import read_letor
 from untilt.errors import OptionError, UntiltError
 from untilt.simulation import protocols
 from untilt.simulation.production import production_ranker
 from untilt.simulation.setting import prepare
-from untilt.simulation.simulate import distinct_sessions, simulate
-from untilt.simulation.synthetic import make_judged
+from untilt.simulation.simulate import distinct_sessions
 
 ARRAYS = ("query_id", "doc_id", "doc_query", "indptr", "query", "document", "position", "label")
 KINDS = pytest.mark.parametrize("kind", protocols.ALL_PROTOCOLS, ids=lambda kind: kind.name)

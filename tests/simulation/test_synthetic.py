@@ -4,12 +4,12 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 
+from untilt import make_judged
 from untilt._core import ragged
 from untilt.errors import OptionError
 from untilt.evaluation.judged import evaluate
 from untilt.metrics import parse_metric
 from untilt.simulation.production import production_ranker
-from untilt.simulation.synthetic import make_judged
 
 
 def ndcg(judged, scores) -> float:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from untilt import simulate
 from untilt.errors import DepthError, ShapeError
 from untilt.simulation import protocols
-from untilt.simulation.simulate import simulate
 
 
 @pytest.fixture(scope="module")

@@ -1,25 +1,26 @@
 """What is known about position bias: a curve, its doubt, and what it rests on."""
 
-import json
-import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from untilt._core import codec
 from untilt._core.arrays import FloatArray, IntArray, frozen
-from untilt._core.files import replacing
 from untilt._core.statistics import Interval, normal_quantile
 from untilt.catalog import storable
-from untilt.errors import DepthError, FileFormatError, OptionError, ShapeError, UntiltError
+from untilt.errors import DepthError, OptionError, ShapeError
 
 if TYPE_CHECKING:
     import altair as alt
 
     from untilt.bias.curve_tools import BiasComparison
+
+# Of the file that `PositionBias.save` writes.
+KIND, VERSION = "untilt position bias", 1
+AGAIN = "Write it with bias.save(path); a curve of your own goes into ut.KnownBias([...])."
 
 
 @storable
@@ -186,26 +187,27 @@ class PositionBias:
 
     def to_json(self) -> str:
         """This bias as JSON text, exact to the last bit."""
-
-        return to_json(self)
+        return codec.json_text(codec.sealed(self, kind=KIND, version=VERSION))
 
     @classmethod
     def from_json(cls, text: str) -> "PositionBias":
         """The bias that `to_json` wrote."""
-
-        return from_json(text)
+        return cls._of(codec.read_json(text, where="this text", again=AGAIN), "this text")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this bias to a JSON file, whole or not at all."""
-        with replacing(path) as temporary:
-            temporary.write_text(self.to_json(), encoding="utf-8")
+        codec.write_json(path, codec.sealed(self, kind=KIND, version=VERSION))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "PositionBias":
-        """Read a bias that `save` wrote."""
+        """Read a bias that `save` wrote; to edit such a file, delete its line "sha256"."""
+        return cls._of(codec.read_file(path, again=AGAIN), os.fspath(path))
 
-        data = Path(path).read_bytes()
-        return from_json(data.decode("utf-8", errors="replace"), where=str(path))
+    @classmethod
+    def _of(cls, record: Any, where: str) -> "PositionBias":
+        return codec.unsealed(
+            record, cls, kind=KIND, version=VERSION, where=where, again=AGAIN, strict=False
+        )
 
     def __repr__(self) -> str:
         scale = "relative to position 1" if self.relative else "absolute"
@@ -219,90 +221,6 @@ class PositionBias:
                 trust = f"  eps+ {self.eps_plus[k - 1]:.3f}  eps- {self.eps_minus[k - 1]:.3f}"
             lines.append(f"  {k:>3}  {theta:.4f}{doubt}{trust}")
         return "\n".join(lines)
-
-
-# A `PositionBias` as JSON: for a file that people can read, and inside a saved ranker.
-
-KIND = "untilt position bias"
-VERSION = 1
-
-
-def to_fields(bias: PositionBias) -> dict[str, Any]:
-    """The fields as JSON values, arrays as lists; those that are None are left out."""
-    values = {field.name: getattr(bias, field.name) for field in fields(bias)}
-    return {name: _plain(value) for name, value in values.items() if value is not None}
-
-
-def from_fields(values: dict[str, Any]) -> PositionBias:
-    """The bias with these fields; raises `FileFormatError` where they cannot be one."""
-    known = {field.name for field in fields(PositionBias)}
-    if not isinstance(values, dict) or "examination" not in values:
-        raise FileFormatError("a position bias must have the field 'examination'. It is missing.")
-    if unknown := sorted(set(values) - known):
-        raise FileFormatError(
-            f"a position bias has no field {unknown[0]!r}. Upgrade untilt if a newer one wrote it."
-        )
-    try:
-        return PositionBias(**{name: _restored(name, value) for name, value in values.items()})
-    except (UntiltError, TypeError, ValueError) as error:
-        raise FileFormatError(f"this is no position bias: {error}") from error
-
-
-def to_json(bias: PositionBias) -> str:
-    """JSON text with the kind and the version of the format."""
-    header = {"kind": KIND, "version": VERSION}
-    return json.dumps({**header, **to_fields(bias)}, indent=1, allow_nan=False) + "\n"
-
-
-def from_json(text: str, *, where: str = "this text") -> PositionBias:
-    """The bias that `to_json` wrote; `where` names the source in errors."""
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(
-            f"{where} is no JSON ({error}): it is damaged, cut short or something else. "
-            "Write it again with bias.save(path)."
-        ) from error
-    if not isinstance(values, dict) or values.pop("kind", None) != KIND:
-        raise FileFormatError(
-            f'{where} is JSON, but no position bias of untilt: it lacks \'"kind": "{KIND}"\'. '
-            "A curve of your own goes into ut.KnownBias([...])."
-        )
-    version = values.pop("version", None)
-    if not isinstance(version, int) or version > VERSION:
-        raise FileFormatError(
-            f"{where} has version {version} of the format; this untilt reads up to {VERSION}. "
-            "Upgrade untilt."
-        )
-    try:
-        return from_fields(values)
-    except FileFormatError as error:
-        raise FileFormatError(f"{where}: {error}") from error
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return [_plain(entry) for entry in value.tolist()]
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no nan and no infinity
-    return value
-
-
-# Everything else is an array of numbers.
-_TYPES: dict[str, type] = {
-    "method": str, "status": str, "assumes": list, "relative": bool, "level": float,
-    "eta": float, "eta_std_error": float,
-}  # fmt: skip
-
-
-def _restored(name: str, value: Any) -> Any:
-    if name not in _TYPES:
-        return np.array(value, dtype=float)  # reads "nan" and "inf" too
-    if not isinstance(value, _TYPES[name]):
-        raise FileFormatError(f"{name} must be {_TYPES[name].__name__}. Got {value!r} instead.")
-    return tuple(map(str, value)) if isinstance(value, list) else value
 
 
 # A picture of position bias: curves over positions, each with the band of its interval.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from untilt.catalog import find
 from untilt.cli.arguments import (
     AsJson,
     ColumnOptions,
@@ -16,7 +17,6 @@ from untilt.cli.arguments import (
     check_share,
 )
 from untilt.cli.console import Output, speaking
-from untilt.errors import check_choice
 from untilt.facts import codes
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def clickmodels(
     with speaking(as_json=as_json, verbose=verbose) as out:
         check_share("--train", train)
         check_plots(plot)
-        _check_models(model)
+        for name in model or ():
+            find("click model", name, what="--model")
         # Merged sessions have no time.
         read = reading.read(out, log, collapse=split is SplitBy.SESSION)
         comparison = _compare(
@@ -95,14 +96,6 @@ def clickmodels(
         _report(out, comparison)
         if plot is not None:
             _draw(out, comparison, plot)
-
-
-def _check_models(names: list[str] | None) -> None:
-    from untilt.clickmodels import ALL_CLICK_MODELS
-
-    known = tuple(model.name for model in ALL_CLICK_MODELS)
-    for name in names or ():
-        check_choice("--model", name, known)
 
 
 def _compare(

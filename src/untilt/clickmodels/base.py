@@ -1,25 +1,24 @@
-"""What every click model answers."""
+"""What every click model answers, and what several of them share: known documents, smoothing."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from untilt._core import ragged
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.random import Seed, generator
 from untilt.bias.estimator import check_clicks
+from untilt.catalog import RecordName
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, NotFittedError, OptionError
-
-# Which documents a model knows: matched by (query id, document id), never by their order.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Documents:
-    """The (query, document) pairs of the log that a model was fitted on.
+    """The documents that a model knows: matched by (query id, document id), never by their order.
 
     query_id : (queries,); doc_id, doc_query : (documents,), as in `ClickLog`
     """
@@ -40,13 +39,18 @@ class Documents:
         return f"Documents({len(self):,} of {len(self.query_id):,} queries)"
 
     def index_of(self, log: ClickLog) -> IntArray:
-        """(documents of the log,) where each stands here, -1 for one that is not here."""
+        """(documents of the log,) the index of each here, -1 for one that is not here."""
         if self._same_as(log):
             return np.arange(len(self))
         # A dictionary, because ids may be text here and whole numbers there.
-        place = {pair: i for i, pair in enumerate(_pairs(self))}
-        found = (place.get(pair, -1) for pair in _pairs(Documents.of(log)))
-        return np.fromiter(found, np.int64, log.n_documents)
+        known = {pair: i for i, pair in enumerate(self.pairs())}
+        index = (known.get(pair, -1) for pair in Documents.of(log).pairs())
+        return np.fromiter(index, np.int64, log.n_documents)
+
+    def pairs(self) -> Iterator[tuple[object, object]]:
+        """(query id, document id) of each."""
+        query = self.query_id[self.doc_query]
+        return zip(query.tolist(), self.doc_id.tolist(), strict=True)
 
     def _same_as(self, log: ClickLog) -> bool:
         return (
@@ -56,23 +60,17 @@ class Documents:
         )
 
 
-def _pairs(documents: Documents) -> "zip[tuple[object, object]]":
-    query = documents.query_id[documents.doc_query]
-    return zip(query.tolist(), documents.doc_id.tolist(), strict=True)
-
-
-# Smoothing of what few sessions say about a document.
-
 # Probabilities of a fitted model stay off 0 and 1, where the logarithm of the likelihood ends.
 LOW, HIGH = 1e-9, 1 - 1e-9
 
 
 @dataclass(frozen=True)
 class Smoothing:
-    """`strength` impressions of pseudo data with the rate `mean`, added to every document.
+    """What few sessions say about a document, drawn to the mean.
 
-    The rate of a document becomes (x + m mu) / (n + m): the mode under a
-    Beta(1 + m mu, 1 + m (1 - mu)) prior. With m = 0 it is the plain rate x / n.
+    `strength` impressions with the rate `mean` are added to every document, so that its rate is
+    (x + m mu) / (n + m): the mode under a Beta(1 + m mu, 1 + m (1 - mu)) prior. With m = 0 it is
+    the plain rate x / n.
     """
 
     strength: float
@@ -125,7 +123,7 @@ class Lists:
     """Rows of a log as a fitted model sees them, from the top of each list down.
 
     indptr : (lists + 1,); position : (rows,) 1-based
-    index : (rows,) the document's place in the model's tables, -1 for one it does not know
+    index : (rows,) the document's index in the model's tables, -1 for one it does not know
     click : (rows,) float 0 or 1
     """
 
@@ -133,6 +131,10 @@ class Lists:
     position: IntArray
     index: IntArray
     click: FloatArray
+
+    def of_documents(self, values: FloatArray, unknown: float) -> FloatArray:
+        """(rows,) a value per known document, and one value for all that are not known."""
+        return np.append(values, unknown)[self.index]
 
 
 class ClickModel(BaseEstimator):
@@ -146,7 +148,8 @@ class ClickModel(BaseEstimator):
     anybody), `prior_mean_` (relevance of a document that was not), `documents_`, `depth_`.
     """
 
-    name: ClassVar[str]
+    name = RecordName()
+    # What it assumes about people: "rates", "position", "chain", "browsing" or "network".
     family: ClassVar[str]
     requires: ClassVar[tuple[str, ...]] = ()  # packages of an extra, without which `fit` raises
     # Distinct lists beyond which a comparison leaves it out unless it is asked for by name.
@@ -239,25 +242,14 @@ class IndependentModel(ClickModel):
         return uniform[:, 0] < self._marginal(lists)
 
 
-def with_unknown(values: FloatArray, unknown: float) -> FloatArray:
-    """Values with one more at the end, which index -1 then finds."""
-    return np.append(values, unknown)
-
-
 def sums_by_document(log: ClickLog, weight: FloatArray | IntArray) -> FloatArray:
     """(documents,) sum of a number per row."""
     return sum_by(log.document, weight, log.n_documents)
 
 
-def clicks_before(indptr: IntArray, click: FloatArray) -> FloatArray:
-    """(rows,) clicks above each row in its list."""
-    total = np.concatenate([[0.0], np.cumsum(click)])
-    return total[:-1] - np.repeat(total[indptr[:-1]], ragged.lengths(indptr))
-
-
-def fraction(x: Any, n: Any, default: float) -> float:
+def fraction(x: float, n: float, default: float = 0.5) -> float:
     """x / n kept off 0 and 1, or a default where n is 0."""
-    return float(np.clip(x / n, 1e-9, 1 - 1e-9)) if n > 0 else default
+    return float(np.clip(x / n, LOW, HIGH)) if n > 0 else default
 
 
 def _check_labels(log: ClickLog) -> None:

@@ -1,20 +1,27 @@
-"""The cascade model."""
+"""The cascade model, and two that let people go on after a click: dependent click, click chain."""
 
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, handed_over
+from untilt._core.em import EMResult, Step
 from untilt.catalog import method
-from untilt.clickmodels.base import Lists, clicks_before, smoothed_rates, sums_by_document
-from untilt.clickmodels.chain import ChainModel, Steps
+from untilt.clickmodels import chain
+from untilt.clickmodels.base import Lists, Smoothing, fraction, smoothed_rates, sums_by_document
+from untilt.clickmodels.chain import ChainCounts, Steps
 from untilt.data.clicklog import ClickLog
+from untilt.errors import check_choice
 
 
 @method(
     "click model", "cm", title="Cascade model", order=14, reference="craswell2008",
     note="people read down to the first click and leave",
 )  # fmt: skip
-class CM(ChainModel):
+@dataclass(kw_only=True, eq=False, repr=False)
+class CM(chain.ChainModel):
     """The cascade model: read on until the first click, and leave ([craswell2008]_).
 
     So alpha_d = first clicks / impressions at or above the first click: counting is exact. What
@@ -28,14 +35,10 @@ class CM(ChainModel):
     prior_strength : pseudo impressions that draw alpha to its mean; 0 turns smoothing off
     """
 
-    name: ClassVar[str] = "cm"
-    family: ClassVar[str] = "chain"
-
-    def __init__(self, *, prior_strength: float = 1.0) -> None:
-        self.prior_strength = prior_strength
-
     def _learn(self, log: ClickLog) -> None:
-        examined = (clicks_before(log.indptr, log.label) == 0) * log.row_count
+        total = np.concatenate([[0.0], np.cumsum(log.label)])
+        above = total[:-1] - np.repeat(total[log.indptr[:-1]], ragged.lengths(log.indptr))
+        examined = (above == 0) * log.row_count
         alpha, mean = smoothed_rates(
             sums_by_document(log, log.label * examined),
             sums_by_document(log, examined),
@@ -45,3 +48,155 @@ class CM(ChainModel):
 
     def _steps(self, lists: Lists) -> Steps:
         return Steps(self._attraction(lists), np.zeros(len(lists.position)), 1.0)
+
+
+class DCMState(NamedTuple):
+    """alpha : (documents,); lam : (K,)."""
+
+    alpha: FloatArray
+    lam: FloatArray
+
+
+@method(
+    "click model", "dcm", title="Dependent click model", order=15, reference="guo2009dcm",
+    note="after a click people go on with a probability of the position",
+)  # fmt: skip
+@dataclass(kw_only=True, eq=False, repr=False)
+class DCM(chain.ChainEMModel):
+    r"""The dependent click model: after a click at k go on with probability lambda_k.
+
+    After no click the reader always goes on ([guo2009dcm]_). Below the last click nobody knows
+    whether the reader was still there. `method="counting"` does as the paper: it takes the last
+    click as the end, alpha_d = clicks / impressions at or above a last click (all impressions of a
+    session without clicks) and lambda_k = 1 - last clicks at k / clicks at k. That maximises a
+    lower bound of the likelihood, and makes lambda too small: a reader who went on in vain
+    counts as gone. `method="likelihood"` (the default) maximises the likelihood itself by EM.
+
+    Learned: `attraction_`, alpha, which is also `relevance_`; `continuation_` (K,), lambda. At
+    positions with no click above another row it is the mean of the others. `em_` with "likelihood".
+
+    Parameters
+    ----------
+    prior_strength : pseudo impressions that draw alpha to its mean; 0 turns smoothing off
+    method : "likelihood" or "counting"
+    tolerance, max_steps : of `run_em`
+    """
+
+    method: str = "likelihood"
+    em_: EMResult[DCMState] = field(init=False)
+    continuation_: FloatArray = field(init=False)
+
+    def _learn(self, log: ClickLog) -> None:
+        check_choice("method", self.method, chain.METHODS)
+        counts = chain.chain_counts(log, log.position - 1, log.depth)
+        alpha, mean = smoothed_rates(counts.clicks, counts.examined_if_gone, self.prior_strength)
+        state = DCMState(alpha, _lambda(counts.went_on, counts.stepped))
+        if self.method == "likelihood":
+            self.em_, prior = self._run(
+                state,
+                Smoothing(self.prior_strength, mean),
+                lambda prior: _dcm_step(counts, prior),
+                lambda state, prior: prior.centred(state.alpha, counts.shown),
+            )
+            state, mean = self.em_.state, prior.mean
+        self._keep_attraction(state.alpha, mean)
+        self.continuation_ = handed_over(state.lam)
+
+    def _steps(self, lists: Lists) -> Steps:
+        return Steps(self._attraction(lists), self.continuation_[lists.position - 1], 1.0)
+
+
+def _lambda(went_on: FloatArray, stepped: FloatArray) -> FloatArray:
+    mean = float(went_on.sum() / stepped.sum()) if stepped.sum() > 0 else 0.5
+    return Smoothing(0.0, mean).rate(went_on, stepped)
+
+
+def _dcm_step(counts: ChainCounts, prior: Smoothing) -> Step[DCMState]:
+    seen = counts.shown > 0
+
+    def step(state: DCMState) -> tuple[DCMState, float]:
+        expected = chain.expect(counts, state.alpha, state.lam, 1.0)
+        alpha = np.where(seen, prior.rate(counts.clicks, expected.examined), prior.mean)
+        density = prior.log_density(state.alpha, seen)
+        following = DCMState(alpha, _lambda(expected.went_on, counts.stepped))
+        return following, expected.log_likelihood + density
+
+    return step
+
+
+class CCMState(NamedTuple):
+    """alpha : (documents,); tau : (3,)."""
+
+    alpha: FloatArray
+    tau: FloatArray
+
+
+@method(
+    "click model", "ccm", title="Click chain model", order=18, reference="guo2009ccm",
+    note="going on depends on the click and on the relevance of what was clicked",
+)  # fmt: skip
+@dataclass(kw_only=True, eq=False, repr=False)
+class CCM(chain.ChainEMModel):
+    r"""The click chain model ([guo2009ccm]_, in the form of [chuklin2015click]_).
+
+    A row that is looked at is clicked with probability alpha_d; a click satisfies with the same
+    probability. The reader goes on with probability tau_1 after no click, tau_2 after a click that
+    did not satisfy, tau_3 after one that did. So g = tau_2 (1 - alpha_d) + tau_3 alpha_d and
+    s = tau_1. The paper integrates over alpha; here alpha is a parameter with a prior, fitted by
+    EM (`untilt.clickmodels.chain`), which is exact for this form.
+
+    Learned: `attraction_`, alpha, which is also `relevance_`; `continuation_` (3,), tau; `em_`.
+
+    Parameters
+    ----------
+    prior_strength : pseudo impressions that draw alpha to its mean; 0 turns smoothing off
+    tolerance, max_steps : of `run_em`
+    """
+
+    em_: EMResult[CCMState] = field(init=False)
+    continuation_: FloatArray = field(init=False)
+
+    def _learn(self, log: ClickLog) -> None:
+        counts = chain.chain_counts(log, log.document, log.n_documents)
+        alpha, mean = smoothed_rates(counts.clicks, counts.examined_if_gone, self.prior_strength)
+        weight = counts.shown + counts.stepped
+        self.em_, prior = self._run(
+            CCMState(alpha, np.array([0.9, 0.8, 0.5])),
+            Smoothing(self.prior_strength, mean),
+            lambda prior: _ccm_step(counts, prior),
+            lambda state, prior: prior.centred(state.alpha, weight),
+        )
+        self._keep_attraction(self.em_.state.alpha, prior.mean)
+        self.continuation_ = handed_over(self.em_.state.tau)
+
+    def _steps(self, lists: Lists) -> Steps:
+        alpha = self._attraction(lists)
+        return Steps(alpha, _on_click(alpha, self.continuation_), float(self.continuation_[0]))
+
+
+def _on_click(alpha: FloatArray, tau: FloatArray) -> FloatArray:
+    return tau[1] * (1 - alpha) + tau[2] * alpha
+
+
+def _ccm_step(counts: ChainCounts, prior: Smoothing) -> Step[CCMState]:
+    """P(satisfied | on) = alpha tau_3 / g, P(satisfied | left) = alpha (1 - tau_3) / (1 - g)."""
+    seen = counts.shown > 0
+
+    def step(state: CCMState) -> tuple[CCMState, float]:
+        alpha, tau = state
+        g = _on_click(alpha, tau)
+        expected = chain.expect(counts, alpha, g, float(tau[0]))
+        satisfied_on = expected.went_on * alpha * tau[2] / g
+        left = counts.stepped - expected.went_on
+        satisfied = satisfied_on + left * alpha * (1 - tau[2]) / (1 - g)
+        others = counts.stepped - satisfied
+        rate = prior.rate(counts.clicks + satisfied, expected.examined + counts.stepped)
+        new_tau = (
+            fraction(expected.skipped_on, expected.skipped),
+            fraction((expected.went_on - satisfied_on).sum(), others.sum()),
+            fraction(satisfied_on.sum(), satisfied.sum()),
+        )
+        following = CCMState(np.where(seen, rate, prior.mean), np.array(new_tau))
+        return following, expected.log_likelihood + prior.log_density(alpha, seen)
+
+    return step

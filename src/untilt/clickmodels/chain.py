@@ -1,9 +1,12 @@
-"""Readers who go from the top down and may leave after any row: prediction, all models alike."""
+"""Readers who go from the top down and may leave after any row: what CM, DCM, CCM, (S)DBN share.
+
+Prediction for all of them, the sufficient counts of a log, the E step and the EM loop.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 import numba as nb
 import numpy as np
@@ -12,8 +15,17 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.em import EMResult, Step, run_em
 from untilt._core.grouping import group_equal_lists
-from untilt.clickmodels.base import HIGH, LOW, ClickModel, Lists, with_unknown
+from untilt.clickmodels.base import HIGH, LOW, ClickModel, Lists
 from untilt.data.clicklog import ClickLog
+
+# Steps after which the means of the priors are taken from the fit, and held from then on.
+FIRST_ROUND = 20
+# Rows from which threads pay; see `examination_em.WORTH_THREADS`.
+WORTH_THREADS = 300_000
+METHODS = ("likelihood", "counting")
+
+State = TypeVar("State")
+Priors = TypeVar("Priors")
 
 
 class Steps(NamedTuple):
@@ -24,6 +36,7 @@ class Steps(NamedTuple):
     on_skip: float
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ChainModel(ClickModel):
     r"""A reader looks at the first row, clicks with probability alpha, and goes on or leaves.
 
@@ -37,15 +50,17 @@ class ChainModel(ClickModel):
     differ in g and s alone.
     """
 
-    attraction_: FloatArray
-    attraction_mean_: float
+    family = "chain"
+    prior_strength: float = 1.0
+    attraction_: FloatArray = field(init=False)
+    attraction_mean_: float = field(init=False)
 
     @abstractmethod
     def _steps(self, lists: Lists) -> Steps:
         """alpha, g and s of these rows."""
 
     def _attraction(self, lists: Lists) -> FloatArray:
-        return with_unknown(self.attraction_, self.attraction_mean_)[lists.index]
+        return lists.of_documents(self.attraction_, self.attraction_mean_)
 
     def _keep_attraction(self, alpha: FloatArray, mean: float) -> None:
         """Attraction by document and of unknown ones, which are relevance too."""
@@ -60,6 +75,56 @@ class ChainModel(ClickModel):
 
     def _draw(self, lists: Lists, uniform: FloatArray) -> AnyArray:
         return _draw(lists.indptr, *self._steps(lists), uniform)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ChainEMModel(ChainModel):
+    """A chain model whose parameters are found by EM."""
+
+    tolerance: float = 1e-3
+    max_steps: int = 1000
+
+    def _run(
+        self,
+        start: State,
+        priors: Priors,
+        step_with: Callable[[Priors], Step[State]],
+        centred: Callable[[State, Priors], Priors],
+    ) -> tuple[EMResult[State], Priors]:
+        """Where EM ended, and the priors it ended with.
+
+        A few steps with priors around counted means; then the means are taken from the fit, so
+        that a document with no sessions has the mean of those with many; then on until
+        convergence, so that the last round climbs one and the same function.
+
+        Parameters
+        ----------
+        step_with : priors -> the E and M step with them
+        centred : (state, priors) -> the priors around the means of this state
+        """
+        what = type(self).__name__
+        first = run_em(
+            start,
+            step_with(priors),
+            tolerance=10 * self.tolerance,
+            max_steps=min(FIRST_ROUND, self.max_steps),
+            accelerate=True,
+            low=LOW,
+            high=HIGH,
+            what=f"{what}, first round",
+        )
+        priors = centred(first.state, priors)
+        em = run_em(
+            first.state,
+            step_with(priors),
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
+            accelerate=True,
+            low=LOW,
+            high=HIGH,
+            what=what,
+        )
+        return em, priors
 
 
 @nb.njit(cache=True)
@@ -110,73 +175,22 @@ def _draw(
     return click
 
 
-# EM of readers who go down and may leave: the parts that DCM, DBN, SDBN and CCM share.
-
-# Steps after which the means of the priors are taken from the fit, and held from then on.
-FIRST_ROUND = 20
-
-
-def fit_chain(
-    start: Any,
-    priors: Any,
-    step_with: Callable[[Any], Step[Any]],
-    centred: Callable[[Any, Any], Any],
-    *,
-    tolerance: float,
-    max_steps: int,
-    what: str,
-) -> tuple[EMResult[Any], Any]:
-    """Where EM ended, and the priors it ended with.
-
-    A few steps with priors around counted means; then the means are taken from the fit, so that a
-    document with no sessions has the mean of those with many; then on until convergence, so that
-    the last round climbs one and the same function.
-
-    Parameters
-    ----------
-    step_with : priors -> the E and M step with them
-    centred : (state, priors) -> the priors around the means of this state
-    """
-    bounds: dict[str, Any] = {"accelerate": True, "low": LOW, "high": HIGH}
-    first = run_em(
-        start,
-        step_with(priors),
-        tolerance=10 * tolerance,
-        max_steps=min(FIRST_ROUND, max_steps),
-        what=f"{what}, first round",
-        **bounds,
-    )
-    priors = centred(first.state, priors)
-    em = run_em(
-        first.state,
-        step_with(priors),
-        tolerance=tolerance,
-        max_steps=max_steps,
-        what=what,
-        **bounds,
-    )
-    return em, priors
-
-
-# Sessions of a reader who goes from the top down, collapsed to what is unknown about them.
-#
-# Up to the last click everything is known: the reader was there. Only below it, in the *tail*, the
-# reader may have left at any row. So all there is to count up to the last click is counted once,
-# and sessions that share the tail and the click above it are one: a slate of K documents has at
-# most K + 1 of them, whatever its 2^K patterns of clicks.
-
-
 @dataclass(frozen=True, eq=False)
 class ChainCounts:
-    """What is known for certain, and the tails.
+    """Sessions of readers who go down and may leave, collapsed to what is unknown about them.
+
+    Up to the last click everything is known: the reader was there. Only in the *trailing rows*
+    below it the reader may have left at any row. So what happened up to the last click is counted
+    once, and sessions with the same trailing rows and the same click above them are one: a slate
+    of K documents has at most K + 1 of them, whatever its 2^K patterns of clicks.
 
     A *key* says which parameter rules the step after a click: its document, or its position.
 
     clicks, examined : (documents,) clicks; impressions at or above a last click
     stepped, went_on : (keys,) clicks with a row below them; of those, with a click further down
     skips : non-clicks above a last click: all were seen, and after all of them the reader went on
-    indptr : (tails + 1,); document : (tail rows,); key : (tails,) -1 without any click above
-    count : (tails,) sessions
+    indptr : (trailing lists + 1,); document : (trailing rows,)
+    key : (trailing lists,) of the click above, -1 without any; count : (trailing lists,) sessions
     """
 
     clicks: FloatArray
@@ -190,26 +204,64 @@ class ChainCounts:
     count: FloatArray
 
     @property
-    def n_tails(self) -> int:
-        """Distinct tails."""
-        return len(self.key)
-
-    @property
     def examined_if_gone(self) -> FloatArray:
         """(documents,) impressions looked at, if every reader left with the last click."""
-        rows = np.repeat(np.where(self.key < 0, self.count, 0.0), ragged.lengths(self.indptr))
-        return self.examined + sum_by(self.document, rows, len(self.clicks))
+        return self._examined_with(np.where(self.key < 0, self.count, 0.0))
 
     @property
     def shown(self) -> FloatArray:
         """(documents,) impressions for which an examination can be expected."""
-        rows = np.repeat(self.count, ragged.lengths(self.indptr))
+        return self._examined_with(self.count)
+
+    def _examined_with(self, count: FloatArray) -> FloatArray:
+        rows = np.repeat(count, ragged.lengths(self.indptr))
         return self.examined + sum_by(self.document, rows, len(self.clicks))
+
+
+def chain_counts(log: ClickLog, key: IntArray, n_keys: int) -> ChainCounts:
+    """Collapse a log; `key` (rows,) is the key of a click in that row."""
+    count, lists = log.row_count, ragged.list_of_row(log.indptr)
+    clicked = log.label > 0
+    row = np.arange(len(lists))
+    last = log.indptr[:-1] - 1
+    np.maximum.at(last, lists[clicked], row[clicked])
+    final = log.indptr[1:] - 1
+    steps = clicked & (row < final[lists])
+    above, known = row < last[lists], row <= last[lists]
+    indptr, document, trailing_key, sessions = _trailing_lists(log, last, final, key)
+    return ChainCounts(
+        clicks=sum_by(log.document, log.label * count, log.n_documents),
+        examined=sum_by(log.document, known * count, log.n_documents),
+        stepped=sum_by(key[steps], count[steps], n_keys),
+        went_on=sum_by(key[clicked & above], count[clicked & above], n_keys),
+        skips=float(count[~clicked & above].sum()),
+        indptr=indptr,
+        document=document,
+        key=trailing_key,
+        count=sessions,
+    )
+
+
+def _trailing_lists(
+    log: ClickLog, last: IntArray, final: IntArray, key: IntArray
+) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+    """indptr, document, key and count of the distinct lists of rows below the last click."""
+    chosen = np.flatnonzero(last < final)
+    has_click = last[chosen] >= log.indptr[:-1][chosen]
+    head = np.where(has_click, key[np.maximum(last[chosen], 0)], -1).astype(np.int64)
+    lengths = (final - last)[chosen]
+    indptr = ragged.indptr_of(lengths)
+    rows = np.repeat(last[chosen] + 1, lengths) + ragged.place_in_list(indptr)
+    document = log.document[rows].astype(np.int64)
+    groups = group_equal_lists(indptr, [document], [head])
+    count = sum_by(groups.group_of_list, log.sessions[chosen], groups.n_groups)
+    picked = ragged.rows_of_lists(indptr, groups.first)
+    return ragged.indptr_of(lengths[groups.first]), document[picked], head[groups.first], count
 
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """Expectations over the tails and what is certain, given parameters.
+    """Expectations over the trailing rows and what is certain, given parameters.
 
     examined : (documents,) impressions that were looked at
     went_on : (keys,) clicks after which the reader went on
@@ -224,47 +276,6 @@ class Expected:
     log_likelihood: float
 
 
-def chain_counts(log: ClickLog, key: IntArray, n_keys: int) -> ChainCounts:
-    """Collapse a log; `key` (rows,) is the key of a click in that row."""
-    count, lists = log.row_count, ragged.list_of_row(log.indptr)
-    clicked = log.label > 0
-    row = np.arange(len(lists))
-    last = log.indptr[:-1] - 1
-    np.maximum.at(last, lists[clicked], row[clicked])
-    final = log.indptr[1:] - 1
-    steps = clicked & (row < final[lists])
-    above, known = row < last[lists], row <= last[lists]
-    indptr, document, tail_key, sessions = _tails(log, last, final, key)
-    return ChainCounts(
-        clicks=sum_by(log.document, log.label * count, log.n_documents),
-        examined=sum_by(log.document, known * count, log.n_documents),
-        stepped=sum_by(key[steps], count[steps], n_keys),
-        went_on=sum_by(key[clicked & above], count[clicked & above], n_keys),
-        skips=float(count[~clicked & above].sum()),
-        indptr=indptr,
-        document=document,
-        key=tail_key,
-        count=sessions,
-    )
-
-
-def _tails(
-    log: ClickLog, last: IntArray, final: IntArray, key: IntArray
-) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
-    """indptr, document, key and count of the distinct tails."""
-    chosen = np.flatnonzero(last < final)
-    has_click = last[chosen] >= log.indptr[:-1][chosen]
-    head = np.where(has_click, key[np.maximum(last[chosen], 0)], -1).astype(np.int64)
-    lengths = (final - last)[chosen]
-    indptr = ragged.indptr_of(lengths)
-    rows = np.repeat(last[chosen] + 1, lengths) + ragged.place_in_list(indptr)
-    document = log.document[rows].astype(np.int64)
-    groups = group_equal_lists(indptr, [document], [head])
-    count = sum_by(groups.group_of_list, log.sessions[chosen], groups.n_groups)
-    picked = ragged.rows_of_lists(indptr, groups.first)
-    return ragged.indptr_of(lengths[groups.first]), document[picked], head[groups.first], count
-
-
 def expect(
     counts: ChainCounts, attraction: FloatArray, on_click: FloatArray, on_skip: float
 ) -> Expected:
@@ -275,44 +286,28 @@ def expect(
 
         b_r = (1 - alpha_r) (s b_{r+1} + 1 - s),  b = 1 below the last row
 
-    so a tail has the likelihood (1 - g) + g b_1, the reader entered it with probability
+    so trailing rows have the likelihood (1 - g) + g b_1, the reader entered them with probability
     g b_1 / ((1 - g) + g b_1), and went on from row r with s b_{r+1} / (s b_{r+1} + 1 - s).
     """
     per_row = np.empty(len(counts.document))
-    per_tail = np.empty((4, counts.n_tails))
-    kernel = _all_tails if len(per_row) >= WORTH_THREADS else _each_tail
-    kernel(
-        counts.indptr,
-        counts.document,
-        counts.key,
-        counts.count,
-        attraction,
-        on_click,
-        on_skip,
-        per_row,
-        per_tail,
+    per_list = np.empty((4, len(counts.key)))
+    kernel = _all_parallel if len(per_row) >= WORTH_THREADS else _all_serial
+    lists = counts.indptr, counts.document, counts.key, counts.count
+    kernel(*lists, attraction, on_click, on_skip, per_row, per_list)
+    entered, skipped, skipped_on, log_trailing = per_list
+    certain = (
+        _dot_log(counts.clicks, attraction)
+        + _dot_log(counts.examined - counts.clicks, 1 - attraction)
+        + _dot_log(counts.went_on, on_click)
+        + (counts.skips * np.log(on_skip) if counts.skips else 0.0)
     )
-    entered, skipped, skipped_on, log_tail = per_tail
     return Expected(
         examined=counts.examined + sum_by(counts.document, per_row, len(attraction)),
         # Key -1 counts in front, and is cut off: nothing was clicked there.
         went_on=counts.went_on + sum_by(counts.key + 1, entered, len(on_click) + 1)[1:],
         skipped=counts.skips + float(skipped.sum()),
         skipped_on=counts.skips + float(skipped_on.sum()),
-        log_likelihood=float(log_tail.sum()) + _certain(counts, attraction, on_click, on_skip),
-    )
-
-
-def _certain(
-    counts: ChainCounts, attraction: FloatArray, on_click: FloatArray, on_skip: float
-) -> float:
-    """Log-likelihood of all that is known."""
-    skipped = counts.examined - counts.clicks
-    return float(
-        _dot_log(counts.clicks, attraction)
-        + _dot_log(skipped, 1 - attraction)
-        + _dot_log(counts.went_on, on_click)
-        + (counts.skips * np.log(on_skip) if counts.skips else 0.0)
+        log_likelihood=float(log_trailing.sum()) + float(certain),
     )
 
 
@@ -322,13 +317,9 @@ def _dot_log(weight: FloatArray, p: FloatArray) -> float:
     return float(np.sum(weight[used] * np.log(p[used])))
 
 
-# Rows from which threads pay; see `places.WORTH_THREADS`.
-WORTH_THREADS = 300_000
-
-
 @nb.njit(cache=True)
-def _tail(
-    tail: int,
+def _one(
+    i: int,
     indptr: IntArray,
     document: IntArray,
     key: IntArray,
@@ -337,20 +328,20 @@ def _tail(
     on_click: FloatArray,
     s: float,
     per_row: FloatArray,
-    per_tail: FloatArray,
+    per_list: FloatArray,
 ) -> None:
-    begin, end, n = indptr[tail], indptr[tail + 1], count[tail]
+    begin, end, n = indptr[i], indptr[i + 1], count[i]
     b = 1.0
     for row in range(end - 1, begin - 1, -1):
         # Borrowed: P(went on from this row), until the way down turns it into examinations.
         on = s * b
         per_row[row] = on / (on + 1.0 - s)
         b = (1.0 - attraction[document[row]]) * (on + 1.0 - s)
-    g = on_click[key[tail]] if key[tail] >= 0 else 1.0
+    g = on_click[key[i]] if key[i] >= 0 else 1.0
     total = 1.0 - g + g * b
     seen = n * g * b / total
-    per_tail[0, tail] = seen
-    per_tail[3, tail] = n * np.log(total)
+    per_list[0, i] = seen
+    per_list[3, i] = n * np.log(total)
     skipped, skipped_on = 0.0, 0.0
     for row in range(begin, end):
         on = per_row[row]
@@ -359,36 +350,16 @@ def _tail(
             skipped += seen
             seen *= on
             skipped_on += seen
-    per_tail[1, tail], per_tail[2, tail] = skipped, skipped_on
+    per_list[1, i], per_list[2, i] = skipped, skipped_on
 
 
 @nb.njit(cache=True)
-def _each_tail(
-    indptr: IntArray,
-    document: IntArray,
-    key: IntArray,
-    count: FloatArray,
-    attraction: FloatArray,
-    on_click: FloatArray,
-    s: float,
-    per_row: FloatArray,
-    per_tail: FloatArray,
-) -> None:
-    for tail in range(len(key)):
-        _tail(tail, indptr, document, key, count, attraction, on_click, s, per_row, per_tail)
+def _all_serial(indptr: IntArray, *arrays: AnyArray) -> None:
+    for i in range(len(indptr) - 1):
+        _one(i, indptr, *arrays)
 
 
 @nb.njit(parallel=True, cache=True)
-def _all_tails(
-    indptr: IntArray,
-    document: IntArray,
-    key: IntArray,
-    count: FloatArray,
-    attraction: FloatArray,
-    on_click: FloatArray,
-    s: float,
-    per_row: FloatArray,
-    per_tail: FloatArray,
-) -> None:
-    for tail in nb.prange(len(key)):
-        _tail(tail, indptr, document, key, count, attraction, on_click, s, per_row, per_tail)
+def _all_parallel(indptr: IntArray, *arrays: AnyArray) -> None:
+    for i in nb.prange(len(indptr) - 1):
+        _one(i, indptr, *arrays)

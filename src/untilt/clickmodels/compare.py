@@ -11,12 +11,13 @@ from sklearn.base import clone
 from untilt._core.arrays import FloatArray
 from untilt._core.progress import track
 from untilt._core.random import Seed
+from untilt.catalog import find, methods
 from untilt.clickmodels import quality
 from untilt.clickmodels.base import ClickModel
 from untilt.clickmodels.quality import ByPosition, Measured
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.errors import OptionError, did_you_mean
 from untilt.facts import Fact
 
 REFERENCE = "pbm"
@@ -262,18 +263,15 @@ class _Draws:
 
 
 def _named(models: Models | None, left_out: Mapping[str, Fact]) -> dict[str, ClickModel]:
-    from untilt.clickmodels import ALL_CLICK_MODELS
-
-    known = {model.name: model for model in ALL_CLICK_MODELS}
     if models is None:
-        return {name: model() for name, model in known.items() if name not in left_out}
+        usual = [record for record in methods("click model") if record.name not in left_out]
+        return {record.name: record.make() for record in usual}
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
     named: dict[str, ClickModel] = {}
     for given in [models] if isinstance(models, str) else models:
         if isinstance(given, str):
-            check_choice("models", given, tuple(known))
-            model = known[given]()
+            model: ClickModel = find("click model", given, what="models").make()
         elif isinstance(given, ClickModel):
             model = given
         else:
@@ -290,14 +288,13 @@ def _named(models: Models | None, left_out: Mapping[str, Fact]) -> dict[str, Cli
 
 def _left_out(n_lists: int) -> dict[str, Fact]:
     """The models that cannot be fitted here, or not in reasonable time, and why."""
-    from untilt.clickmodels import ALL_CLICK_MODELS
-
     left_out = {}
-    for model in ALL_CLICK_MODELS:
+    for record in methods("click model"):
+        model, name = record.load(), record.name
         if not all(_is_installed(package) for package in model.requires):
-            left_out[model.name] = Fact("clickmodels.not-installed", model=model.name)
+            left_out[name] = Fact("clickmodels.not-installed", model=name)
         elif n_lists > model.quick_up_to:
-            left_out[model.name] = Fact("clickmodels.too-slow", model=model.name, n_lists=n_lists)
+            left_out[name] = Fact("clickmodels.too-slow", model=name, n_lists=n_lists)
     return left_out
 
 

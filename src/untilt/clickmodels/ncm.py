@@ -1,23 +1,29 @@
-"""The neural click model: a recurrent network over the positions of a list."""
+"""The neural click model: a recurrent network over the positions of a list, and its training."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+from scipy.special import logit
 
-from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray, handed_over
+from untilt._core import ragged
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.grouping import group_equal_lists
-from untilt._core.ragged import rows_of_lists
 from untilt._core.random import child_generator
 from untilt.catalog import method
-from untilt.clickmodels.base import ClickModel, Lists
-from untilt.clickmodels.recurrent import Pages, Reader, conditional, draw, marginal
-from untilt.clickmodels.recurrent_training import ReaderOptions, fit_reader
+from untilt.clickmodels.base import ClickModel, Lists, Smoothing, smoothed_rates, sums_by_document
+from untilt.clickmodels.recurrent import Pages, Reader, conditional, draw, marginal, reader_loss
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
+from untilt.networks.batches import PaddedLists
+from untilt.networks.jax_layers import Optimiser
 from untilt.networks.mlp import normalisation, normalised
+from untilt.networks.training import Stopping, Trained, train
 
 DOCUMENTS = ("both", "features", "ids")
+# With fewer sessions held out chance would decide when to stop: the priors alone guard then.
+FEWEST_HELD_OUT = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +47,7 @@ class DescribedLists(Lists):
     reference="borisov2016neural",
     note="a recurrent network reads the list from the top",
 )  # fmt: skip
+@dataclass(kw_only=True, eq=False, repr=False)
 class NCM(ClickModel):
     r"""The neural click model: P(c_k = 1 | clicks above) from a recurrent state.
 
@@ -78,59 +85,33 @@ class NCM(ClickModel):
     seed : of the training and the sampled readings
     """
 
-    name: ClassVar[str] = "ncm"
     family: ClassVar[str] = "network"
     requires: ClassVar[tuple[str, ...]] = ("jax", "optax")
     quick_up_to: ClassVar[float] = 30_000  # about a minute for the marginals alone
 
-    reader_: Reader
-    losses_: tuple[float, ...]
-    status_: str
-
-    def __init__(
-        self,
-        *,
-        documents: str = "both",
-        width: int = 32,
-        vector_length: int = 8,
-        prior_strength: float = 1.0,
-        l2: float = 1.0,
-        epochs: int = 60,
-        max_steps: int = 3000,
-        batch_size: int = 256,
-        learning_rate: float = 0.01,
-        validation: float = 0.1,
-        patience: int = 5,
-        exact_rows: int = 10,
-        n_samples: int = 256,
-        seed: int = 0,
-    ) -> None:
-        self.documents = documents
-        self.width = width
-        self.vector_length = vector_length
-        self.prior_strength = prior_strength
-        self.l2 = l2
-        self.epochs = epochs
-        self.max_steps = max_steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation = validation
-        self.patience = patience
-        self.exact_rows = exact_rows
-        self.n_samples = n_samples
-        self.seed = seed
+    documents: str = "both"
+    width: int = 32
+    vector_length: int = 8
+    prior_strength: float = 1.0
+    l2: float = 1.0
+    epochs: int = 60
+    max_steps: int = 3000
+    batch_size: int = 256
+    learning_rate: float = 0.01
+    validation: float = 0.1
+    patience: int = 5
+    exact_rows: int = 10
+    n_samples: int = 256
+    seed: int = 0
+    reader_: Reader = field(init=False)
+    losses_: tuple[float, ...] = field(init=False)
+    status_: str = field(init=False)
 
     def _learn(self, log: ClickLog) -> None:
         self._check_options(log)
         given = self._given_features(log)
         self._mean, self._scale = normalisation(given)
-        features = normalised(given, self._mean, self._scale)
-        trained = fit_reader(
-            log,
-            features,
-            by_id=self._by_id,
-            options=self._options(),
-        )
+        trained = self._train(log, normalised(given, self._mean, self._scale))
         params = {name: np.asarray(array, np.float64) for name, array in trained.params.items()}
         self.reader_ = Reader.of(params)
         self.losses_, self.status_ = trained.losses, trained.status
@@ -152,7 +133,7 @@ class NCM(ClickModel):
         assert isinstance(lists, DescribedLists)
         slates = group_equal_lists(lists.indptr, [lists.document, lists.position], [])
         length = np.diff(lists.indptr)[slates.first]
-        rows = rows_of_lists(lists.indptr, slates.first)
+        rows = ragged.rows_of_lists(lists.indptr, slates.first)
         indptr = np.concatenate([[0], np.cumsum(length)])
         p = marginal(
             self.reader_,
@@ -161,7 +142,7 @@ class NCM(ClickModel):
             n_samples=self.n_samples,
             seed=child_generator(self.seed, 5),
         )
-        return p[rows_of_lists(indptr, slates.group_of_list)]
+        return p[ragged.rows_of_lists(indptr, slates.group_of_list)]
 
     def _conditional(self, lists: Lists) -> FloatArray:
         assert isinstance(lists, DescribedLists)
@@ -192,10 +173,105 @@ class NCM(ClickModel):
     def _by_id(self) -> bool:
         return self.documents != "features"
 
-    def _options(self) -> ReaderOptions:
-        return ReaderOptions(
-            **{name: getattr(self, name) for name in ReaderOptions.__dataclass_fields__}
+    def _train(self, log: ClickLog, features: FeatureArray) -> Trained:
+        """Trained parameters; `features` (documents, d) are normalised, d may be 0.
+
+        Lists are put into an order of their own first: how the log was sorted or counted plays no
+        part.
+        """
+        log, held_out = self._split(in_own_order(log))
+        sessions = float(log.n_sessions)
+        constants = {
+            "per_batch": max(1.0, log.n_lists / self.batch_size) / sessions,
+            "prior": 0.5 * self.prior_strength / sessions,
+            "l2": 0.5 * self.l2 / sessions,
+            "by_id": self._by_id,
+        }
+        return train(
+            reader_loss(),
+            self._start(log, features),
+            self._batches(log),
+            optimiser=Optimiser("adam", self.learning_rate, "cosine", clip_norm=1.0),
+            epochs=self.epochs,
+            constants={
+                "features": features.astype(np.float32),
+                **{name: np.array(value, np.float32) for name, value in constants.items()},
+            },
+            max_steps=self.max_steps,
+            stopping=None if held_out is None else self._stopping(held_out, features),
+            what="neural click model",
         )
+
+    def _split(self, log: ClickLog) -> tuple[ClickLog, ClickLog | None]:
+        """Sessions to learn from, and those that say when to stop; none of a small log."""
+        if self.validation * log.n_sessions < FEWEST_HELD_OUT:
+            return log, None
+        draw = child_generator(self.seed, 3)
+        held_out = draw.binomial(log.sessions, self.validation)
+        kept = log.sessions - held_out
+        return (
+            log.take(np.flatnonzero(kept), count=kept[kept > 0]),
+            log.take(np.flatnonzero(held_out), count=held_out[held_out > 0]),
+        )
+
+    def _stopping(self, held_out: ClickLog, features: FeatureArray) -> Stopping:
+        """By the log-likelihood of the sessions held out."""
+        log, x = held_out, features.astype(np.float64)
+
+        def value(params: Mapping[str, AnyArray]) -> float:
+            double = {name: np.asarray(array, np.float64) for name, array in params.items()}
+            vectors: FloatArray = x @ double["by_feature"]
+            if self._by_id:
+                vectors = vectors + double["vectors"]
+            pages = Pages(log.indptr, log.position, log.document, vectors)
+            p = conditional(Reader.of(double), pages, log.label)
+            return float(np.dot(np.log(np.where(log.label > 0, p, 1 - p)), log.row_count))
+
+        return Stopping(value, self.patience)
+
+    def _batches(self, log: ClickLog) -> PaddedLists:
+        return PaddedLists(
+            log.indptr,
+            {
+                "document": log.document,
+                "position_index": (log.position - 1).astype(np.int32),
+                "click": log.label.astype(np.float32),
+            },
+            self.batch_size,
+            lengths=(int(ragged.lengths(log.indptr).max()),),
+            list_columns={"count": log.sessions.astype(np.float32)},
+            seed=self.seed,
+        )
+
+    def _start(self, log: ClickLog, features: FeatureArray) -> dict[str, AnyArray]:
+        """Where training starts: click rates by position and document, and random gates.
+
+        The first number of a document's vector is its smoothed log-odds against the mean: the first
+        predictions are those of a logistic model of position and document.
+        """
+        m, h, depth = self.vector_length, self.width, log.depth
+        rng = child_generator(self.seed, 0)
+
+        def normal(*shape: int) -> FloatArray:
+            return rng.normal(0, 1 / np.sqrt(shape[0]), shape)
+
+        vectors = np.zeros((log.n_documents if self._by_id else 1, m))
+        if self._by_id:
+            vectors[:, 0] = _log_odds_by_document(log, self.prior_strength)
+        by_feature = normal(max(features.shape[1], 1), m)[: features.shape[1]]
+        params = {
+            "vectors": vectors,
+            "by_feature": by_feature,
+            "start": np.zeros(h),
+            "gates_document": normal(m, 3 * h),
+            "gates_position": np.zeros((depth, 3 * h)),
+            "gates_click": rng.normal(0, 1, 3 * h),
+            "gates_state": normal(h, 3 * h),
+            "out_state": np.zeros(h),
+            "out_document": np.eye(m)[0],
+            "out_position": _log_odds_by_position(log),
+        }
+        return {name: array.astype(np.float32) for name, array in params.items()}
 
     def _check_options(self, log: ClickLog) -> None:
         check_choice("documents", self.documents, DOCUMENTS)
@@ -215,3 +291,37 @@ class NCM(ClickModel):
             raise OptionError(f"validation must be from 0 to under 1. Got {self.validation}.")
         if not 0 <= self.l2 < np.inf:
             raise OptionError(f"l2 must be at least 0. Got {self.l2} instead.")
+
+
+def in_own_order(log: ClickLog) -> ClickLog:
+    """Equal sessions as one list, lists sorted by a hash of what they hold."""
+    log = log._with(ranker=None, ranker_names=(), time=None, extra_labels={}).collapse()
+    word = (log.document.astype(np.uint64) << np.uint64(21)) + (
+        log.position.astype(np.uint64) << np.uint64(1)
+    )
+    key = ragged.sums_by_list(
+        log.indptr, _mixed(word + (log.label > 0).astype(np.uint64)).view(np.int64)
+    )
+    return log.take(np.argsort(key, kind="stable"))
+
+
+def _mixed(word: IntArray) -> IntArray:
+    """A number that looks random: multiply and shift, modulo 2^64."""
+    z = word * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    return z ^ (z >> np.uint64(32))
+
+
+def _log_odds_by_document(log: ClickLog, strength: float) -> FloatArray:
+    shown = sums_by_document(log, log.row_count)
+    clicks = sums_by_document(log, log.label * log.row_count)
+    # Half an impression where there is no prior: rates of 0 and 1 have no log-odds.
+    rate, mean = smoothed_rates(clicks, shown, max(strength, 0.5))
+    return np.where(shown > 0, logit(rate) - logit(mean), 0.0)
+
+
+def _log_odds_by_position(log: ClickLog) -> FloatArray:
+    clicks = sum_by(log.position - 1, log.label * log.row_count)
+    shown = sum_by(log.position - 1, log.row_count)
+    prior = Smoothing(1.0, float(clicks.sum() / shown.sum()))
+    return logit(prior.rate(clicks, shown))

@@ -1,6 +1,6 @@
 """Click rates as models: what every better model must beat."""
 
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from untilt.clickmodels.base import (
     Smoothing,
     smoothed_rates,
     sums_by_document,
-    with_unknown,
 )
 from untilt.data.clicklog import ClickLog
 
@@ -27,8 +26,7 @@ class GCTR(IndependentModel):
     Learned: `rate_`. `relevance_` is the same for all documents.
     """
 
-    name: ClassVar[str] = "gctr"
-    family: ClassVar[str] = "rates"
+    family = "rates"
 
     def _learn(self, log: ClickLog) -> None:
         count = log.row_count
@@ -51,8 +49,7 @@ class RCTR(IndependentModel):
     same for all documents.
     """
 
-    name: ClassVar[str] = "rctr"
-    family: ClassVar[str] = "rates"
+    family = "rates"
 
     def _learn(self, log: ClickLog) -> None:
         count = log.row_count
@@ -71,6 +68,7 @@ class RCTR(IndependentModel):
     "click model", "dctr", title="Click rate by document", order=12, reference="craswell2008",
     note="a click rate for each document of a query",
 )  # fmt: skip
+@dataclass(kw_only=True, eq=False, repr=False)
 class DCTR(IndependentModel):
     """A click rate for each (query, document): P(c = 1) = rho_d ([craswell2008]_).
 
@@ -82,11 +80,8 @@ class DCTR(IndependentModel):
     prior_strength : m, pseudo impressions; 0 turns smoothing off
     """
 
-    name: ClassVar[str] = "dctr"
-    family: ClassVar[str] = "rates"
-
-    def __init__(self, *, prior_strength: float = 1.0) -> None:
-        self.prior_strength = prior_strength
+    family = "rates"
+    prior_strength: float = 1.0
 
     def _learn(self, log: ClickLog) -> None:
         clicks = sums_by_document(log, log.label * log.row_count)
@@ -95,4 +90,4 @@ class DCTR(IndependentModel):
         self.relevance_ = handed_over(rate)
 
     def _marginal(self, lists: Lists) -> FloatArray:
-        return with_unknown(self.relevance_, self.prior_mean_)[lists.index]
+        return lists.of_documents(self.relevance_, self.prior_mean_)

@@ -1,4 +1,4 @@
-r"""A recurrent network that reads a list from the top, in NumPy: prediction needs nothing else.
+r"""A recurrent network that reads a list from the top: in NumPy to predict, in JAX to train.
 
 Row k of a list has the document vector v_k, its position and the click c_{k-1} above it. With s_0
 learned and sigma the logistic function, a gated unit reads on:
@@ -12,6 +12,8 @@ learned and sigma the logistic function, a gated unit reads on:
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -20,6 +22,8 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, frozen
 from untilt._core.random import Seed, generator
 from untilt.networks.batches import padded_rows
+from untilt.networks.jax_layers import jax_modules
+from untilt.networks.training import Loss
 
 _LISTS = 4096  # read at once
 _STATES = 2**16  # of which one step is taken at once when click patterns are enumerated
@@ -68,13 +72,13 @@ class Reader:
 
     def first(self, vector: FloatArray) -> FloatArray:
         """(n,) P(click) of these documents alone at position 1."""
-        found = np.empty(len(vector))
+        chance = np.empty(len(vector))
         for begin in range(0, len(vector), _STATES):
             gates, out = self.at(vector[begin : begin + _STATES], np.ones(1, dtype=np.int64))
             start = np.broadcast_to(self.start, (len(out), len(self.start)))
             state = self.step(start, gates, np.zeros((len(out), 1)))
-            found[begin : begin + _STATES] = self.chance(state, out)
-        return found
+            chance[begin : begin + _STATES] = self.chance(state, out)
+        return chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,16 +120,16 @@ class _Block:
 
 def conditional(reader: Reader, pages: Pages, click: FloatArray) -> FloatArray:
     """(rows,) P(click | the clicks above)."""
-    found = np.empty(len(pages.position))
+    p = np.empty(len(pages.position))
     for block in pages.blocks(np.arange(len(pages)), _LISTS):
         gates, out = reader.at(block.vector, block.position)
         state = np.tile(reader.start, (len(block.rows), 1))
         above = np.zeros((len(block.rows), 1))
         for k in range(block.rows.shape[1]):
             state = reader.step(state, gates[:, k], above)
-            found[block.rows[:, k]] = reader.chance(state, out[:, k])
+            p[block.rows[:, k]] = reader.chance(state, out[:, k])
             above = click[block.rows[:, k], None]
-    return found
+    return p
 
 
 def draw(reader: Reader, pages: Pages, uniform: FloatArray) -> AnyArray:
@@ -151,17 +155,17 @@ def marginal(
     Lists of up to `exact_rows` rows: all patterns of clicks above, 2^(k-1) for row k. Longer ones:
     the mean of P(click | clicks above) over `n_samples` sampled readings.
     """
-    found = np.empty(len(pages.position))
+    p = np.empty(len(pages.position))
     length = ragged.lengths(pages.indptr)
     short = np.flatnonzero(length <= exact_rows)
     if len(short):
         size = max(1, _STATES >> max(0, int(length[short].max()) - 1))
         for block in pages.blocks(short, size):
-            found[block.rows] = _enumerated(reader, block)
+            p[block.rows] = _enumerated(reader, block)
     rng = generator(seed)
     for block in pages.blocks(np.flatnonzero(length > exact_rows), max(1, _STATES // n_samples)):
-        found[block.rows] = _sampled(reader, block, n_samples, rng)
-    return found
+        p[block.rows] = _sampled(reader, block, n_samples, rng)
+    return p
 
 
 def _enumerated(reader: Reader, block: _Block) -> FloatArray:
@@ -194,3 +198,43 @@ def _sampled(reader: Reader, block: _Block, n_samples: int, rng: np.random.Gener
         p[:, k] = chance.mean(axis=1)
         above = (rng.random(chance.shape) < chance)[..., None].astype(np.float64)
     return p
+
+
+@cache
+def reader_loss() -> Loss:
+    """The same reader in JAX: -log-likelihood per session of the batch, plus the priors.
+
+    A batch holds document, position_index, click, count and mask; constants are features, per_batch
+    (batches per session), prior and l2 (half precisions per session) and by_id (0 or 1).
+    """
+
+    def loss(params: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+        jax, jnp = jax_modules().jax, jax_modules().numpy
+        document, h = batch["document"], params["start"].shape[0]
+        v = batch["features"][document] @ params["by_feature"]
+        v = v + batch["by_id"] * params["vectors"][document % params["vectors"].shape[0]]
+        gates = v @ params["gates_document"] + params["gates_position"][batch["position_index"]]
+        out = v @ params["out_document"] + params["out_position"][batch["position_index"]]
+        click = batch["click"]
+        above = jnp.pad(click[:, :-1], ((0, 0), (1, 0)))
+
+        def step(state: Any, row: Any) -> tuple[Any, Any]:
+            a, c = row
+            a = a + c[:, None] * params["gates_click"]
+            U = state @ params["gates_state"]
+            both = jax.nn.sigmoid(a[:, : 2 * h] + U[:, : 2 * h])
+            n = jnp.tanh(a[:, 2 * h :] + both[:, :h] * U[:, 2 * h :])
+            state = (1 - both[:, h:]) * n + both[:, h:] * state
+            return state, state @ params["out_state"]
+
+        start = jnp.broadcast_to(params["start"], (len(document), h))
+        _, from_state = jax.lax.scan(step, start, (gates.swapaxes(0, 1), above.T))
+        x = from_state.T + out
+        # log P(c) = c x - log(1 + e^x)
+        each = batch["mask"] * (click * x - jax.nn.softplus(x))
+        likelihood = batch["per_batch"] * jnp.sum(batch["count"][:, None] * each)
+        squares = sum(jnp.sum(params[name] ** 2) for name in ("gates_document", "gates_state"))
+        prior = batch["prior"] * jnp.sum(params["vectors"] ** 2) + batch["l2"] * squares
+        return prior - likelihood
+
+    return loss

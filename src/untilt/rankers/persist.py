@@ -9,25 +9,26 @@ bytes before the digest, so damage anywhere, down to one bit, is found before an
 import hashlib
 import io
 import json
-import math
 import os
 import platform
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from untilt._core import codec
 from untilt._core.arrays import AnyArray
 from untilt._core.files import replacing
+from untilt._core.tagged import TaggedDecoder, TaggedEncoder
 from untilt._version import __version__
-from untilt.bias.curve import PositionBias, from_fields, to_fields
+from untilt.bias.curve import PositionBias
 from untilt.errors import FileFormatError, OptionError, did_you_mean
 from untilt.rankers.base import Ranker
 
@@ -119,69 +120,34 @@ def is_named_tuple(cls: type) -> bool:
     return issubclass(cls, tuple) and hasattr(cls, "_fields")
 
 
-# Values as JSON and parts, and back: numbers, text, arrays, and objects of known classes.
+# Values as JSON and parts, and back. To the marks of `untilt._core.tagged` a ranker's file adds
 #
-# What JSON has no word for stands in an object with one key that starts with "$":
-#
-#     {"$float": "nan"}    {"$tuple": [...]}    {"$dict": [[key, value], ...]}
-#     {"$array": [...], "dtype": "<f8", "shape": [...]}    small arrays, exact
-#     {"$part": "arrays/weights.npy"}                      large ones, in a file of their own
-#     {"$booster": "model.txt"}                            LightGBM's text
-#     {"$type": "IPS", "fields": {...}}                    an object of a known class
-#     {"$gone": "Generator"}                               had a state worth nothing later; None
+#     {"$part": "arrays/weights.npy"}       a large array, in a file of its own
+#     {"$booster": "model.txt"}             LightGBM's text
+#     {"$type": "IPS", "fields": {...}}     an object of a known class
+#     {"$gone": "Generator"}                had a state worth nothing later; None
 
 Parts = dict[str, bytes]
 
 _SMALL = 1000  # entries; larger arrays get a part of their own
-_SIMPLE = (str, bool, int, type(None))
 
 
-class Encoder:
+class Encoder(TaggedEncoder):
     """Encodes values; arrays and models that get a file of their own are collected in `parts`."""
 
     def __init__(self) -> None:
         self.parts: Parts = {}
 
-    def encode(self, value: Any, where: str) -> Any:
-        """The value as JSON; `where` names it in errors and in the names of parts."""
-        if isinstance(value, np.generic):
-            value = value.item()
-        if isinstance(value, os.PathLike):
-            value = os.fspath(value)
-        if isinstance(value, _SIMPLE):
-            return value
-        if isinstance(value, float):
-            return value if math.isfinite(value) else {"$float": str(value)}
-        if isinstance(value, np.ndarray):
-            return self._array(value, where)
-        if isinstance(value, Mapping):
-            return self._mapping(value, where)
-        if isinstance(value, (list, tuple)) and not is_named_tuple(type(value)):
-            entries = [self.encode(entry, f"{where}.{i}") for i, entry in enumerate(value)]
-            return entries if isinstance(value, list) else {"$tuple": entries}
-        return self._object(value, where)
-
-    def _mapping(self, value: Mapping[Any, Any], where: str) -> Any:
-        if all(isinstance(key, str) and not key.startswith("$") for key in value):
-            return {key: self.encode(entry, f"{where}.{key}") for key, entry in value.items()}
-        pairs = enumerate(value.items())
-        return {"$dict": [self.encode(list(pair), f"{where}.{i}") for i, pair in pairs]}
-
-    def _array(self, value: AnyArray, where: str) -> Any:
-        if value.dtype.kind not in "biuf":
-            raise _cannot_save(value, where)
-        if value.size > _SMALL:
+    def array(self, value: AnyArray, where: str) -> Any:
+        """Entry by entry, or a part where there are many."""
+        if value.size > _SMALL and value.dtype.kind in "biuf":
             return {"$part": self._part(f"arrays/{where}.npy", npy_bytes(value))}
-        if value.dtype.kind == "f":
-            # A float32 or float16 is a double without loss; JSON prints doubles exactly.
-            entries = [e if math.isfinite(e) else str(e) for e in value.astype(float).flat]
-        else:
-            entries = value.ravel().tolist()
-        return {"$array": entries, "dtype": value.dtype.str, "shape": list(value.shape)}
+        return super().array(value, where)
 
-    def _object(self, value: Any, where: str) -> Any:
-        if isinstance(value, PositionBias) and type(value) is PositionBias:
-            return {"$type": "PositionBias", "fields": to_fields(value)}
+    def object(self, value: Any, where: str) -> Any:
+        """Objects of known classes, and LightGBM's model."""
+        if type(value) is PositionBias:
+            return {"$type": "PositionBias", "fields": codec.to_plain(value)}
         if is_known(value) and is_storable(type(value)):
             named = {name: getattr(value, name) for name in _field_names(type(value))}
             encoded = {name: self.encode(v, f"{where}.{name}") for name, v in named.items()}
@@ -190,7 +156,7 @@ class Encoder:
             return {"$booster": self._part("model.txt", value.model_to_string().encode())}
         if isinstance(value, (np.random.Generator, np.random.SeedSequence)):
             return {"$gone": type(value).__name__}
-        raise _cannot_save(value, where)
+        return super().object(value, where)
 
     def _part(self, name: str, data: bytes) -> str:
         assert name not in self.parts
@@ -198,37 +164,19 @@ class Encoder:
         return name
 
 
-class Decoder:
+class Decoder(TaggedDecoder):
     """The way back. Raises `FileFormatError` for anything that `Encoder` does not write."""
 
     def __init__(self, parts: Mapping[str, bytes]) -> None:
         self._parts = parts
-
-    def decode(self, value: Any) -> Any:
-        """The value that was encoded."""
-        if isinstance(value, list):
-            return [self.decode(entry) for entry in value]
-        if not isinstance(value, dict):
-            return value
-        marks = [key for key in value if key.startswith("$")]
-        if not marks:
-            return {key: self.decode(entry) for key, entry in value.items()}
-        reader = self._READERS.get(marks[0])
-        if reader is None:
-            raise FileFormatError(f"it holds {marks[0]!r}, which this untilt cannot read.")
-        return reader(self, value)
 
     def _type(self, value: dict[str, Any]) -> Any:
         cls = known_class(value["$type"])
         if issubclass(cls, Ranker) or not is_storable(cls):
             raise FileFormatError(f"a {cls.__name__} cannot stand inside a saved ranker.")
         if cls is PositionBias:
-            return from_fields(value["fields"])
+            return codec.from_plain(cls, value["fields"], where="its position bias")
         return cls(**{name: self.decode(entry) for name, entry in value["fields"].items()})
-
-    def _array(self, value: dict[str, Any]) -> AnyArray:
-        array = np.array(value["$array"], dtype=np.dtype(value["dtype"]))
-        return array.reshape(value["shape"])
 
     def _part(self, name: str) -> bytes:
         if name not in self._parts:
@@ -247,11 +195,8 @@ class Decoder:
                 "The version that wrote it stands in untilt.json inside the file."
             ) from error
 
-    _READERS: Mapping[str, Any] = {
-        "$float": lambda _, value: float(value["$float"]),
-        "$tuple": lambda self, value: tuple(self.decode(value["$tuple"])),
-        "$dict": lambda self, value: dict(self.decode(value["$dict"])),
-        "$array": _array,
+    READERS: ClassVar[Mapping[str, Callable[[Any, dict[str, Any]], Any]]] = {
+        **TaggedDecoder.READERS,
         "$part": lambda self, value: from_npy_bytes(self._part(value["$part"])),
         "$booster": _booster,
         "$type": _type,
@@ -277,13 +222,6 @@ def _field_names(cls: type) -> list[str]:
     if is_named_tuple(cls):
         return list(cls._fields)  # type: ignore[attr-defined]
     return [field.name for field in fields(cls) if field.init]
-
-
-def _cannot_save(value: Any, where: str) -> OptionError:
-    return OptionError(
-        f"{where} is a {type(value).__name__}, which cannot be saved. Make it a dataclass and pass "
-        "its class to untilt.rankers.persist.register, or leave it out with set_params."
-    )
 
 
 __all__ = ["FORMAT", "load", "register", "save"]

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+from untilt._core import codec
 from untilt._version import __version__
-from untilt.bias.curve import from_fields
+from untilt.bias.curve import PositionBias
 from untilt.report import decision as d
 from untilt.report.decision import HowComputed, Step
 from untilt.workflow.candidates import SHOWN
@@ -173,7 +174,7 @@ def _click_rates(audit: dict[str, Any]) -> d.PositionCurve:
 
 def _examination(facts: Facts) -> d.Examination:
     found, evidence = facts["bias"], facts["audit"]["identifiability"]["evidence"]
-    bias = from_fields(found["bias"])
+    bias = codec.from_plain(PositionBias, found["bias"], where="bias")
     curves = [_bias_curve(bias, _sentence(bias.status))]
     if evidence is not None and evidence["method"] != bias.method:
         curves.append(

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
+from untilt._core import codec
 from untilt._core.files import replacing
 from untilt.auditing.audit import audit
-from untilt.bias.curve import PositionBias, from_fields
+from untilt.bias.curve import PositionBias
 from untilt.report.decision import Decision, write_report
 from untilt.report.plain import to_plain
 from untilt.workflow.decide import decision_of, how_computed
@@ -170,7 +171,7 @@ class _Run:
         seen = self._audit(read, data)
         split = self._split(read, data)
         found = self._bias(seen, split, data)
-        bias = from_fields(found.result["bias"])
+        bias = codec.from_plain(PositionBias, found.result["bias"], where="bias")
         if seen.result["features"]:
             facts = self._rankers(found, data, bias)
         else:

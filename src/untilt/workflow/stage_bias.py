@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from untilt._core import codec
 from untilt.auditing.advice import method_name
-from untilt.bias.curve import PositionBias, to_fields
+from untilt.bias.curve import PositionBias
 from untilt.bias.given import Examination, EyeTracking, GivenCurve, PowerLaw, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, UntiltError, did_you_mean
@@ -96,7 +97,7 @@ class Found:
             "kind": self.kind,
             "why": self.why,
             "warnings": self.warnings,
-            "bias": to_fields(self.bias),
+            "bias": codec.to_plain(self.bias),
         }
 
 

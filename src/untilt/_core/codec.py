@@ -1,0 +1,288 @@
+"""Results as JSON and back, by the type hints of their classes: one codec for all result files.
+
+A frozen dataclass (or named tuple) is an object of its fields; an array a list, of lists where it
+has more dimensions; a mapping an object, or a list of pairs where its keys are no text; a fact its
+code, fields and sentence. Numbers survive to the last bit; what is not finite stands as "nan",
+"inf" or "-inf", for which JSON has no word. A field that is None, and None by default, is left out.
+
+A class may name properties in `json_properties`: they are written for whoever reads the file with
+other tools, and ignored when it is read back.
+
+A file of results carries its kind, the version of its format and the SHA-256 of everything else in
+it. Layout and order of keys do not matter to the checksum, every value does: a file that was edited
+or damaged is noticed. Reading checks names and types too, and an error says where.
+"""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from untilt._core.arrays import AnyArray, handed_over
+from untilt._core.files import replacing
+from untilt._core.tagged import TaggedDecoder, TaggedEncoder, fact_of
+from untilt.errors import FileFormatError, UntiltError
+from untilt.facts import Fact, as_fact
+
+T = TypeVar("T")
+Plain = dict[str, Any]
+_NOT_FINITE = ("nan", "inf", "-inf")
+
+
+def to_plain(value: Any) -> Any:  # noqa: PLR0911  one return for each kind of value
+    """Dictionaries, lists, text, numbers, true, false and null."""
+    if isinstance(value, Fact):
+        record = {"code": value.code, "severity": value.severity, "text": str(value)}
+        return {**record, "fields": TaggedEncoder().encode(dict(value.fields), value.code)}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, str | int | NoneType):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) for key in value):
+            return {str(key): to_plain(each) for key, each in value.items()}
+        return [[to_plain(key), to_plain(each)] for key, each in value.items()]
+    if is_dataclass(value) or hasattr(value, "_fields"):
+        return _object(value)
+    return [to_plain(each) for each in value]
+
+
+def _object(value: Any) -> Plain:
+    """Fields, then the properties that the class names for readers of the file."""
+    defaults = _defaults(type(value))
+    written = {
+        name: to_plain(getattr(value, name))
+        for name in _names(type(value))
+        if not (getattr(value, name) is None and defaults.get(name, MISSING) is None)
+    }
+    properties = getattr(value, "json_properties", ())
+    return written | {name: to_plain(getattr(value, name)) for name in properties}
+
+
+def from_plain(kind: type[T], plain: Any, *, where: str) -> T:
+    """The object of class `kind` that `to_plain` wrote; `where` begins the message of an error."""
+    if not isinstance(plain, Mapping):
+        raise _refusal(where, "an object", plain)
+    hints, names, defaults = get_type_hints(kind), _names(kind), _defaults(kind)
+    given = {n: v for n, v in plain.items() if n not in getattr(kind, "json_properties", ())}
+    unknown = [name for name in given if name not in names]
+    missing = [name for name in names if name not in given and name not in defaults]
+    if unknown or missing:
+        parts = [f"{where} is no {kind.__name__} that this untilt knows."]
+        parts += [f"Missing: {', '.join(missing)}."] if missing else []
+        parts += [f"Unknown: {', '.join(unknown)}."] if unknown else []
+        raise FileFormatError(" ".join([*parts, "Write it again, or upgrade untilt."]))
+    read = {name: _read(hints[name], given[name], f"{where}.{name}") for name in given}
+    try:
+        return kind(**read)
+    except (UntiltError, TypeError, ValueError) as error:
+        raise FileFormatError(f"{where} is no {kind.__name__}: {error}") from error
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    if hasattr(kind, "_fields"):
+        return tuple(kind._fields)
+    return tuple(field.name for field in fields(kind) if field.init)
+
+
+def _defaults(kind: type) -> Plain:
+    """Field -> default; a factory stands for itself."""
+    if hasattr(kind, "_field_defaults"):
+        return dict(kind._field_defaults)
+    found = {}
+    for field in fields(kind):
+        if field.default is not MISSING or field.default_factory is not MISSING:
+            found[field.name] = field.default
+    return found
+
+
+def _read(hint: Any, plain: Any, where: str) -> Any:  # noqa: PLR0911  one for each kind
+    """One value of the type `hint`."""
+    origin = get_origin(hint)
+    if hint is Any:
+        return plain
+    if origin in (Union, UnionType):
+        return _read_union(get_args(hint), plain, where)
+    if origin is Literal:
+        if plain in get_args(hint):
+            return plain
+        raise _refusal(where, f"one of {', '.join(map(str, get_args(hint)))}", plain)
+    if origin is np.ndarray:
+        return _read_array(hint, plain, where)
+    if origin is tuple:
+        return _read_tuple(get_args(hint), plain, where)
+    if origin is not None and issubclass(origin, Mapping):
+        return _read_mapping(get_args(hint), plain, where)
+    if origin is not None and issubclass(origin, Sequence):
+        return list(_read_tuple((get_args(hint)[0], ...), plain, where))
+    if isinstance(hint, type) and (is_dataclass(hint) or hasattr(hint, "_fields")):
+        return from_plain(hint, plain, where=where)
+    return _read_scalar(hint, plain, where)
+
+
+def _read_union(parts: tuple[Any, ...], plain: Any, where: str) -> Any:
+    if plain is None and NoneType in parts:
+        return None
+    wanted = [part for part in parts if part is not NoneType]
+    for part in wanted[:-1]:
+        try:
+            return _read(part, plain, where)
+        except FileFormatError:
+            continue
+    return _read(wanted[-1], plain, where)
+
+
+def _read_array(hint: Any, plain: Any, where: str) -> AnyArray:
+    (dtype,) = get_args(get_args(hint)[1])
+    try:
+        array = np.array(plain, dtype=None if dtype is Any else dtype)
+        if array.dtype.kind == "U":  # numbers beside "nan" or "inf"
+            array = np.array(plain, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise _refusal(where, "an array of numbers", plain) from None
+    if not isinstance(plain, list) or array.dtype.kind not in "biuf":
+        raise _refusal(where, "an array of numbers", plain)
+    return handed_over(array)
+
+
+def _read_tuple(parts: tuple[Any, ...], plain: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(plain, list | tuple):
+        raise _refusal(where, "a list", plain)
+    kinds = (parts[0],) * len(plain) if parts[-1] is ... else parts
+    if len(kinds) != len(plain):
+        raise _refusal(where, f"a list of {len(kinds)}", plain)
+    pairs = enumerate(zip(kinds, plain, strict=True))
+    return tuple(_read(kind, each, f"{where}[{i}]") for i, (kind, each) in pairs)
+
+
+def _read_mapping(parts: tuple[Any, Any], plain: Any, where: str) -> dict[Any, Any]:
+    key, value = parts
+    if key is str and isinstance(plain, Mapping):
+        return {name: _read(value, each, f"{where}.{name}") for name, each in plain.items()}
+    if key is str or not isinstance(plain, list):
+        # A mapping without entries has no key that could tell the two forms apart.
+        return {} if plain in ([], {}) else _raise(_refusal(where, "an object", plain))
+    pairs = enumerate(plain)
+    return dict(_read_tuple((key, value), pair, f"{where}[{i}]") for i, pair in pairs)
+
+
+def _read_scalar(hint: Any, plain: Any, where: str) -> Any:
+    is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
+    if hint is float and (is_number or plain in _NOT_FINITE):
+        return float(plain)
+    if hint is int and is_number and isinstance(plain, int):
+        return plain
+    if hint is bool and isinstance(plain, bool):
+        return plain
+    if hint in (str, Fact) and isinstance(plain, Mapping) and {"code", "fields"} <= set(plain):
+        return fact_of(plain["code"], TaggedDecoder().decode(plain["fields"]))
+    if hint in (str, Fact) and isinstance(plain, str):
+        return plain if hint is str else as_fact(plain)
+    names: dict[Any, str] = {
+        float: "a number", int: "a whole number", str: "text", bool: "true or false",
+        Fact: "a fact (code, fields)",
+    }  # fmt: skip
+    raise _refusal(where, names.get(hint, str(hint)), plain)
+
+
+def _refusal(where: str, wanted: str, plain: Any) -> FileFormatError:
+    shown = repr(plain)
+    shown = shown if len(shown) <= 40 else f"{shown[:37]}..."
+    return FileFormatError(f"{where} must be {wanted}. Found {shown} instead.")
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+def sealed(value: Any, *, kind: str, version: int) -> Plain:
+    """The object with its kind, the version of its format and a checksum."""
+    plain = to_plain(value)
+    assert not {"kind", "version", "sha256"} & set(plain)
+    record = {"kind": kind, "version": version, **plain}
+    return {**record, "sha256": checksum(record)}
+
+
+def unsealed(
+    record: Any, cls: type[T], *, kind: str, version: int, where: str, again: str, strict: bool
+) -> T:
+    """The object that `sealed` wrote.
+
+    Parameters
+    ----------
+    where : names the source in errors
+    again : a sentence that says how to get such a file
+    strict : refuse a record without a checksum; files that people may write themselves need none
+    """
+    if not isinstance(record, dict) or record.get("kind") != kind:
+        raise FileFormatError(f'{where} is JSON, but lacks "kind": "{kind}". {again}')
+    if record.get("version") != version:
+        raise FileFormatError(
+            f"{where} has version {record.get('version')!r} of the format; this untilt reads "
+            f"version {version}. {again}"
+        )
+    rest = {name: each for name, each in record.items() if name != "sha256"}
+    seal = record.get("sha256")
+    if seal != checksum(rest) if strict or seal is not None else False:
+        raise FileFormatError(
+            f"{where} was changed after it was written, or is damaged: its checksum does not match "
+            f"its content. {again}"
+        )
+    del rest["kind"], rest["version"]
+    return from_plain(cls, rest, where=where)
+
+
+def checksum(record: Plain) -> str:
+    """SHA-256 of the values, whatever the layout of the file."""
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_json(path: str | os.PathLike[str], plain: Any) -> None:
+    """Write JSON that people can read, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(json_text(plain), encoding="utf-8")
+
+
+def read_json(text: str, *, where: str, again: str) -> Any:
+    """The values of JSON text; `where` and `again` as in `unsealed`."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(
+            f"{where} is no JSON ({error}): it is damaged, cut short or something else. {again}"
+        ) from error
+
+
+def read_file(path: str | os.PathLike[str], *, again: str) -> Any:
+    """The values of a JSON file."""
+    data = Path(path).read_bytes()
+    return read_json(data.decode("utf-8", errors="replace"), where=os.fspath(path), again=again)
+
+
+def json_text(plain: Any) -> str:
+    """JSON with one line for each entry; a list of numbers or words stands on one line."""
+    return _laid_out(plain, "\n") + "\n"
+
+
+def _laid_out(plain: Any, newline: str) -> str:
+    inside = newline + " "
+    leaf: Callable[[Any], str] = lambda each: json.dumps(each, ensure_ascii=False, allow_nan=False)  # noqa: E731
+    if isinstance(plain, dict) and plain:
+        rows = [f"{leaf(name)}: {_laid_out(each, inside)}" for name, each in plain.items()]
+        return "{" + inside + f",{inside}".join(rows) + newline + "}"
+    if isinstance(plain, list) and any(isinstance(each, dict | list) for each in plain):
+        rows = [_laid_out(each, inside) for each in plain]
+        return "[" + inside + f",{inside}".join(rows) + newline + "]"
+    return leaf(plain)

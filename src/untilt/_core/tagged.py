@@ -1,0 +1,122 @@
+"""Values of any kind as JSON that describes itself, and back: no type hints are needed.
+
+What JSON has no word for stands in an object with one key that starts with "$":
+
+    {"$float": "nan"}    {"$tuple": [...]}    {"$dict": [[key, value], ...]}
+    {"$array": [...], "dtype": "<f8", "shape": [...]}      exact
+    {"$fact": "area.code", "fields": {...}}                a fact for the user
+
+A saved ranker adds marks of its own (`untilt.rankers.persist`). Where the class of a value is known
+beforehand, `untilt._core.codec` writes plainer JSON.
+"""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from untilt._core.arrays import AnyArray
+from untilt.errors import FileFormatError, OptionError
+from untilt.facts import Fact
+
+_SIMPLE = (str, bool, int, type(None))
+
+
+class TaggedEncoder:
+    """Numbers, text, arrays, facts, lists, tuples and mappings; subclasses add objects."""
+
+    def encode(self, value: Any, where: str) -> Any:  # noqa: PLR0911  one for each kind
+        """The value as JSON; `where` names it in errors."""
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if isinstance(value, Fact):
+            return {"$fact": value.code, "fields": self.encode(dict(value.fields), where)}
+        if isinstance(value, _SIMPLE):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else {"$float": str(value)}
+        if isinstance(value, np.ndarray):
+            return self.array(value, where)
+        if isinstance(value, Mapping):
+            return self._mapping(value, where)
+        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+            entries = [self.encode(entry, f"{where}.{i}") for i, entry in enumerate(value)]
+            return entries if isinstance(value, list) else {"$tuple": entries}
+        return self.object(value, where)
+
+    def array(self, value: AnyArray, where: str) -> Any:
+        """An array of numbers, entry by entry."""
+        if value.dtype.kind not in "biuf":
+            raise cannot_save(value, where)
+        if value.dtype.kind == "f":
+            # A float32 or float16 is a double without loss; JSON prints doubles exactly.
+            entries = [e if math.isfinite(e) else str(e) for e in value.astype(float).flat]
+        else:
+            entries = value.ravel().tolist()
+        return {"$array": entries, "dtype": value.dtype.str, "shape": list(value.shape)}
+
+    def object(self, value: Any, where: str) -> Any:
+        """Anything else; none here."""
+        raise cannot_save(value, where)
+
+    def _mapping(self, value: Mapping[Any, Any], where: str) -> Any:
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return {key: self.encode(entry, f"{where}.{key}") for key, entry in value.items()}
+        pairs = enumerate(value.items())
+        return {"$dict": [self.encode(list(pair), f"{where}.{i}") for i, pair in pairs]}
+
+
+class TaggedDecoder:
+    """The way back. Raises `FileFormatError` for a mark that it does not know."""
+
+    def decode(self, value: Any) -> Any:
+        """The value that was encoded."""
+        if isinstance(value, list):
+            return [self.decode(entry) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        marks = [key for key in value if key.startswith("$")]
+        if not marks:
+            return {key: self.decode(entry) for key, entry in value.items()}
+        reader = self.READERS.get(marks[0])
+        if reader is None:
+            raise FileFormatError(f"it holds {marks[0]!r}, which this untilt cannot read.")
+        return reader(self, value)
+
+    def _array(self, value: dict[str, Any]) -> AnyArray:
+        array = np.array(value["$array"], dtype=np.dtype(value["dtype"]))
+        return array.reshape(value["shape"])
+
+    def _fact(self, value: dict[str, Any]) -> Fact:
+        return fact_of(value["$fact"], self.decode(value["fields"]))
+
+    READERS: ClassVar[Mapping[str, Callable[[Any, dict[str, Any]], Any]]] = {
+        "$float": lambda _, value: float(value["$float"]),
+        "$tuple": lambda self, value: tuple(self.decode(value["$tuple"])),
+        "$dict": lambda self, value: dict(self.decode(value["$dict"])),
+        "$array": _array,
+        "$fact": _fact,
+    }
+
+
+def fact_of(code: Any, fields: Any) -> Fact:
+    """The fact that a file names by its code; a code or field of another version is refused."""
+    try:
+        return Fact(code, **fields)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ImportError) as error:
+        raise FileFormatError(
+            f"the message {code!r} is not known to this untilt, or not with these fields "
+            f"({error}). Use the untilt that wrote it."
+        ) from error
+
+
+def cannot_save(value: Any, where: str) -> OptionError:
+    """The error for a value that no file can hold."""
+    return OptionError(
+        f"{where} is a {type(value).__name__}, which cannot be saved. Make it a dataclass and pass "
+        "its class to untilt.register, or leave it out with set_params."
+    )

@@ -1,0 +1,279 @@
+"""Models in which examination has parameters of its own: position-based and user browsing."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numba as nb
+import numpy as np
+
+from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
+from untilt._core.em import EMResult
+from untilt.bias.curve import PositionBias
+from untilt.bias.curve_tools import from_log_ratios
+from untilt.bias.position_graph import position_graph
+from untilt.catalog import method
+from untilt.clickmodels import examination_em as em
+from untilt.clickmodels.base import HIGH, ClickModel, IndependentModel, Lists
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts, position_counts
+from untilt.errors import IdentifiabilityError
+from untilt.facts import Fact
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ExaminationModel(ClickModel):
+    """P(click) = theta_i gamma_d: EM on counts, and a curve over positions.
+
+    The log may not be able to tell the curve: asking for `bias_` then raises.
+    """
+
+    prior_strength: float = 1.0
+    level: float = 0.95
+    tolerance: float = 1e-3
+    max_steps: int = 1000
+    examination_: FloatArray = field(init=False)
+    em_: EMResult[em.ExaminationState] = field(init=False)
+    _bias: PositionBias | IdentifiabilityError = field(init=False)
+    assumes: ClassVar[tuple[Fact, ...]]
+
+    @property
+    def bias_(self) -> PositionBias:
+        """The curve relative to position 1. Raises where the log cannot compare its positions."""
+        if isinstance(self._bias, IdentifiabilityError):
+            raise self._bias
+        return self._bias
+
+    def _fit_counts(self, counts: PositionCounts, log: ClickLog) -> em.ExaminationFit:
+        """EM on these counts; sets what is learned about documents."""
+        fit = em.fit_examination(
+            counts,
+            prior_strength=self.prior_strength,
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
+            what=type(self).__name__,
+        )
+        relevance = np.full(log.n_documents, fit.prior_mean)
+        relevance[counts.document] = fit.gamma
+        self.relevance_, self.prior_mean_ = handed_over(relevance), fit.prior_mean
+        self.em_ = fit.em
+        return fit
+
+    def _curve(
+        self, log_ratio: FloatArray, covariance: FloatArray, errors: str, left_out: float = 0.0
+    ) -> PositionBias:
+        """The curve with its intervals; `left_out` impressions could not be compared."""
+        return from_log_ratios(
+            log_ratio,
+            covariance,
+            level=self.level,
+            method=type(self).__name__,
+            assumes=self.assumes,
+            status=Fact(
+                "clickmodels.fitted", ending=self.em_.status, errors=errors, left_out=left_out
+            ),
+        )
+
+    def _gamma(self, lists: Lists) -> FloatArray:
+        return lists.of_documents(self.relevance_, self.prior_mean_)
+
+
+@method(
+    "click model", "pbm", title="Position-based model", order=13, reference="craswell2008",
+    note="each position is examined by itself: P(click) = theta_k gamma",
+)  # fmt: skip
+@dataclass(kw_only=True, eq=False, repr=False)
+class PBM(ExaminationModel, IndependentModel):
+    r"""The position-based model: P(c = 1) = theta_k gamma_d ([craswell2008]_, [chuklin2015click]_).
+
+    Fitted by EM on clicks and impressions per (query, document, position), which are sufficient:
+    ten million sessions cost what their cells cost. Scale: the most examined position has
+    theta = 1, because clicks tell only products.
+
+    Right where looking at a position depends on neither the documents above nor the clicks there.
+    `UBM` and `DBN` let go of this; see `compare_click_models`.
+
+    Learned: `examination_` (K,), `relevance_`, `bias_` (relative to position 1, with intervals),
+    `em_` (history and status).
+
+    Parameters
+    ----------
+    prior_strength : pseudo impressions of the prior on gamma; 0 turns it off
+    level : of the intervals of `bias_`
+    tolerance, max_steps : of `run_em`
+    """
+
+    family = "position"
+    assumes = (Fact("clickmodels.examined-by-position"), Fact("clickmodels.no-click-noise"))
+
+    def _learn(self, log: ClickLog) -> None:
+        counts = position_counts(log)
+        fit = self._fit_counts(counts, log)
+        # A position that was never shown has the mean of the others: nothing is known about it.
+        unknown = float(np.nanmean(fit.theta))
+        theta = np.where(np.isnan(fit.theta), unknown, fit.theta)
+        self.examination_ = handed_over(np.where(theta >= HIGH, 1.0, theta))
+        self._bias = self._measured(counts, fit)
+
+    def _measured(
+        self, counts: PositionCounts, fit: em.ExaminationFit
+    ) -> PositionBias | IdentifiabilityError:
+        try:
+            position_graph(counts).require(counts.depth, "PBM")
+        except IdentifiabilityError as error:
+            return error
+        errors = em.uncertainty_of_examination(counts, fit.theta, fit.gamma)
+        return self._curve(np.log(fit.theta / fit.theta[0]), errors.covariance, errors.rule)
+
+    def _marginal(self, lists: Lists) -> FloatArray:
+        return self.examination_[lists.position - 1] * self._gamma(lists)
+
+
+@method(
+    "click model", "ubm", title="User browsing model", order=19, reference="dupret2008ubm",
+    note="examination depends on the position and on the last click above",
+)  # fmt: skip
+@dataclass(kw_only=True, eq=False, repr=False)
+class UBM(ExaminationModel):
+    r"""The user browsing model: P(c_k = 1 | clicks above) = theta_{k, k'} gamma_d.
+
+    k' is the position of the last click above k, 0 where there is none ([dupret2008ubm]_). The
+    clicks above are all observed, so given them rows are independent: EM runs on clicks and
+    impressions per (query, document, k, k'), the same loop as for `PBM`. Scale: the most examined
+    (k, k') has theta = 1.
+
+    P(c_k = 1) without knowing the clicks is a sum over k', from the top down:
+
+        P(last click before k is k') = P(c_k' = 1) prod_{k' < j < k} (1 - theta_{j, k'} gamma_j)
+
+    Learned: `examination_` (K, K), entry [k - 1, k'], NaN where k' >= k; `relevance_`; `em_`;
+    `bias_`, the mean examination of each position over the k' of this log, relative to position 1:
+    the curve that a position-based method sees. A (k, k') that never occurred has the mean of its
+    position.
+
+    Parameters
+    ----------
+    prior_strength, level, tolerance, max_steps : as in `PBM`
+    """
+
+    family = "browsing"
+    assumes = (Fact("clickmodels.examined-by-last-click"),)
+
+    def _learn(self, log: ClickLog) -> None:
+        condition = condition_of(log.position, last_click(log.indptr, log.position, log.label))
+        n_conditions = log.depth * (log.depth + 1) // 2
+        counts = position_counts(log, position=condition.astype(np.int32), depth=n_conditions)
+        fit = self._fit_counts(counts, log)
+        shown = counts.by_position(counts.impressions)
+        self.examination_ = handed_over(_as_table(fit.theta, shown, log.depth))
+        self._bias = self._measured(counts, fit, log.depth)
+
+    def _measured(
+        self, counts: PositionCounts, fit: em.ExaminationFit, depth: int
+    ) -> PositionBias | IdentifiabilityError:
+        """theta_k = sum_k' n_{k,k'} theta_{k,k'} / n_k, its error by the delta method."""
+        joined = em.joined_to_first(counts)
+        shown = np.where(joined, counts.by_position(counts.impressions), 0.0)
+        position = np.repeat(np.arange(depth), np.arange(1, depth + 1))
+        per_position = sum_by(position, shown, depth)
+        if np.any(per_position == 0):
+            return _not_comparable(int(np.argmin(per_position > 0)) + 1)
+        used = np.flatnonzero(joined)
+        errors = em.uncertainty_of_examination(
+            counts.at_positions(joined), fit.theta[used], fit.gamma
+        )
+        share = np.zeros((depth, len(used)))
+        share[position[used], np.arange(len(used))] = (shown / per_position[position])[used]
+        mean = share @ fit.theta[used]
+        slope = share * fit.theta[used] / mean[:, None]
+        left_out = 1 - shown.sum() / counts.impressions.sum()
+        return self._curve(
+            np.log(mean / mean[0]), slope @ errors.covariance @ slope.T, errors.rule, left_out
+        )
+
+    def _conditional(self, lists: Lists) -> FloatArray:
+        last = last_click(lists.indptr, lists.position, lists.click)
+        return self.examination_[lists.position - 1, last] * self._gamma(lists)
+
+    def _marginal(self, lists: Lists) -> FloatArray:
+        return _marginal(lists.indptr, lists.position, self._gamma(lists), self.examination_)
+
+    def _draw(self, lists: Lists, uniform: FloatArray) -> AnyArray:
+        gamma = self._gamma(lists)
+        return _draw(lists.indptr, lists.position, gamma, self.examination_, uniform[:, 0].copy())
+
+
+def condition_of(position: IntArray, last: IntArray) -> IntArray:
+    """1-based number of (k, k') with 0 <= k' < k: k (k - 1) / 2 + k' + 1, each its own."""
+    k = position.astype(np.int64)
+    return k * (k - 1) // 2 + last + 1
+
+
+def _as_table(theta: FloatArray, shown: FloatArray, depth: int) -> FloatArray:
+    """(K, K) with the mean of its position where (k, k') was never seen."""
+    known = ~np.isnan(theta)
+    overall = float(np.average(theta[known], weights=shown[known]))
+    table = np.full((depth, depth), np.nan)
+    for k in range(1, depth + 1):
+        mine = slice(k * (k - 1) // 2, k * (k + 1) // 2)
+        row, seen = theta[mine], known[mine]
+        mean = float(np.average(row[seen], weights=shown[mine][seen])) if seen.any() else overall
+        table[k - 1, :k] = np.where(seen, row, mean)
+    return np.where(table >= HIGH, 1.0, table)
+
+
+def _not_comparable(position: int) -> IdentifiabilityError:
+    return IdentifiabilityError(
+        f"examination at position {position} cannot be compared with position 1: no clicked "
+        f"document connects them. Cut the log with log.top({position - 1}), or swap documents "
+        "between the two positions now and then."
+        if position > 1
+        else "position 1 was never clicked, so no other can be compared with it."
+    )
+
+
+@nb.njit(cache=True)
+def last_click(indptr: IntArray, position: IntArray, click: FloatArray) -> IntArray:
+    """(rows,) position of the last click above each row, 0 where there is none."""
+    last = np.zeros(len(position), dtype=np.int64)
+    for i in range(len(indptr) - 1):
+        k = 0
+        for row in range(indptr[i], indptr[i + 1]):
+            last[row] = k
+            if click[row] > 0:
+                k = position[row]
+    return last
+
+
+@nb.njit(cache=True)
+def _marginal(
+    indptr: IntArray, position: IntArray, gamma: FloatArray, theta: FloatArray
+) -> FloatArray:
+    probability = np.zeros(len(position))
+    for i in range(len(indptr) - 1):
+        # reach[k'] = P(the last click so far is k')
+        reach = np.zeros(len(theta) + 1)
+        reach[0] = 1.0
+        for row in range(indptr[i], indptr[i + 1]):
+            k = position[row]
+            clicked = 0.0
+            for last in range(k):
+                here = reach[last] * theta[k - 1, last] * gamma[row]
+                clicked += here
+                reach[last] -= here
+            reach[k] = clicked
+            probability[row] = clicked
+    return probability
+
+
+@nb.njit(cache=True)
+def _draw(
+    indptr: IntArray, position: IntArray, gamma: FloatArray, theta: FloatArray, uniform: FloatArray
+) -> AnyArray:
+    click = np.zeros(len(position), dtype=np.uint8)
+    for i in range(len(indptr) - 1):
+        last = 0
+        for row in range(indptr[i], indptr[i + 1]):
+            if uniform[row] < theta[position[row] - 1, last] * gamma[row]:
+                click[row] = 1
+                last = position[row]
+    return click
