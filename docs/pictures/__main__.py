@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from untilt.report.charts.charts import save_chart
+from untilt.charts.theme import save_chart
 
 HERE = Path(__file__).resolve().parent
 IMAGES = HERE.parent / "images"

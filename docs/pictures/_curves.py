@@ -4,18 +4,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from untilt.report.charts.charts import Curve, position_chart
+from untilt.charts.curves import Curve, curves_chart
+from untilt.charts.theme import finished
 
 
 def truth_and(
-    truth, found: Mapping[str, object], *, title: str, subtitle: str = "band: 95% interval"
+    truth, estimates: Mapping[str, object], *, title: str, subtitle: str = "band: 95% interval"
 ):
     """The true curve, relative to position 1, and estimates (`PositionBias`) or plain arrays."""
     curves = {"truth": _curve(np.asarray(truth) / truth[0])}
-    curves |= {name: _curve(each) for name, each in found.items()}
-    return position_chart(
-        curves, title=title, subtitle=subtitle, value_title="examination, relative to position 1"
+    curves |= {name: _curve(each) for name, each in estimates.items()}
+    chart = curves_chart(
+        curves, truth="truth", value_title="examination, relative to position 1", height=320
     )
+    return finished(chart, title=title, subtitle=subtitle)
 
 
 def _curve(values) -> Curve:

@@ -9,10 +9,10 @@ clicked x all, plus the offset of an affine correction; the preference is
 from collections.abc import Mapping
 
 import numpy as np
-from _bands import lines
+from _bands import curves_over
 
 import untilt as ut
-from untilt.report.charts.charts import Curve
+from untilt.charts.curves import Curve
 
 DEPTH = 10
 PLACES = np.arange(2, DEPTH + 1)
@@ -55,14 +55,16 @@ def trust_bias(*, minus_times: float = 1.0, plus: float | None = None, with_trus
     )
 
 
-def preference_chart(curves: Mapping[str, Curve], *, title: str, subtitle: str, per_row: int = 3):
+def preference_chart(
+    curves: Mapping[str, Curve], *, title: str, subtitle: str, legend_columns: int = 3
+):
     """Curves of `preference`, the right one first."""
-    return lines(
+    return curves_over(
         curves,
         title=title,
         subtitle=subtitle,
         x_title="position of the lower document",
         value_title="preference for the upper document",
         value_format="+.0%",
-        per_row=per_row,
+        legend_columns=legend_columns,
     )

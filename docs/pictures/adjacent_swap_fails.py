@@ -1,9 +1,10 @@
-"""The chain of AdjacentSwap carries the doubt of every link down the page."""
+"""The chain of AdjacentSwap carries the error of every link down the page."""
 
 import numpy as np
 
 import untilt as ut
-from untilt.report.charts.charts import Curve, position_chart
+from untilt.charts.curves import Curve, curves_chart
+from untilt.charts.theme import finished
 from untilt.simulation.protocols import Swap
 
 FEW = 20  # of so many swaps of 3 and 4 one is kept
@@ -26,11 +27,17 @@ def draw():
         curves[name] = Curve(
             positions, bias.examination / truth, bias.low / truth, bias.high / truth
         )
-    return position_chart(
+    chart = curves_chart(
         curves,
-        title="Each link of the chain adds its doubt to all positions below",
-        subtitle="500 queries, 100,000 sessions, half of them swapped; band: 95% interval",
+        truth=next(iter(curves)),
         value_title="estimate / true examination",
+        from_zero=False,
+        height=320,
+    )
+    return finished(
+        chart,
+        title="Each link of the chain adds its error to all positions below",
+        subtitle="500 queries, 100,000 sessions, half of them swapped; band: 95% interval",
     )
 
 

@@ -24,5 +24,5 @@ def draw():
         title="The affine correction is as right as its eps-",
         subtitle="relevance 0.2 at position 1, 0.4 below: above 0% the wrong one is put first; "
         "clicks of protocol trust",
-        per_row=2,
+        legend_columns=2,
     )

@@ -1,7 +1,7 @@
 """Held-out clicks do not tell "auto" that its curve is wrong: the same curve weighs them."""
 
 import numpy as np
-from _bands import lines, over_seeds
+from _bands import curves_over, over_seeds
 from _quality import made_log, trees
 
 import untilt as ut
@@ -13,7 +13,7 @@ SEEDS = range(3)
 def draw():
     """What it is told, and what is true, of the ranker that it picked."""
     found = np.array([[told_and_true(power, seed) for power in POWERS] for seed in SEEDS])
-    return lines(
+    return curves_over(
         {
             "true DCG@10 of what was picked": over_seeds(POWERS, found[:, :, 1]),
             "what the held-out clicks said of it": over_seeds(POWERS, found[:, :, 0]),
@@ -23,7 +23,7 @@ def draw():
         "range of 3 seeds; power 1 is the truth",
         x_title="given curve: the true one to this power",
         value_title="DCG@10 on the held-out queries",
-        per_row=2,
+        legend_columns=2,
     )
 
 

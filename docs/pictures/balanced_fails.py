@@ -25,5 +25,5 @@ def draw():
         title="Balanced is exact with the right curve; a wrong one it believes",
         subtitle="relevance 0.2 at position 1, 0.4 below: above 0% the wrong one is put first; "
         "eye-tracking curve, wrong: its power 0.5 and 1.5",
-        per_row=2,
+        legend_columns=2,
     )

@@ -20,7 +20,7 @@ def draw():
         title="Under trust bias Bayes-IPS keeps part of the shown order",
         subtitle="two equally relevant documents; examination, eps+ and eps- of protocol trust, "
         "all known",
-        per_row=2,
+        legend_columns=2,
     )
 
 

@@ -1,11 +1,13 @@
 """PBM knows where people look on average, and not where they look in this session."""
 
+import altair as alt
 import numpy as np
 
 import untilt as ut
 from untilt._core.statistics import normal_quantile
+from untilt.charts.curves import Curve, curves_chart
+from untilt.charts.theme import finished, panel_title
 from untilt.clickmodels.base import clicks_before
-from untilt.report.charts.charts import Curve, position_chart, stacked
 from untilt.simulation.protocols import DLA, Cascade, Swap
 
 READERS = {
@@ -27,16 +29,14 @@ def draw():
         curves = {"truth: what happened": _rates(test, test.label, band=True)}
         for name, model in MODELS.items():
             curves[name] = _rates(test, model().fit(train).conditional_probability(test))
-        charts.append(
-            position_chart(
-                curves,
-                title=title,
-                subtitle="sessions without a click above the position; 90,000 sessions to learn "
-                "from, 30,000 held out; band: 95% interval",
-                value_title="clicks per impression",
-            )
-        )
-    return stacked(*charts)
+        chart = curves_chart(curves, truth=next(iter(curves)), value_title="clicks per impression")
+        charts.append(chart.properties(title=panel_title(title)))
+    return finished(
+        alt.vconcat(*charts, spacing=40),
+        title="The position-based model does not know who stopped reading",
+        subtitle="sessions without a click above the position; 90,000 sessions to learn from, "
+        "30,000 held out; band: 95% interval",
+    )
 
 
 def _rates(log, value, *, band=False):

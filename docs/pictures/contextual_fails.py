@@ -1,11 +1,11 @@
 """ContextualBias finds an effect of the context in the form that it was given."""
 
 import numpy as np
-from _bands import lines
+from _bands import curves_over
 from _cells import log_of_cells
 
 import untilt as ut
-from untilt.report.charts.charts import Curve
+from untilt.charts.curves import Curve
 
 N_QUERIES, N_DOCUMENTS, SESSIONS, DEPTH = 300, 6, 40, 5
 
@@ -21,14 +21,13 @@ def draw():
         "context x and |x|": _at_last(valley, grid, np.column_stack([grid, np.abs(grid)])),
         "context x": _at_last(line, grid, grid[:, None]),
     }
-    return lines(
+    return curves_over(
         curves,
         title="A line over the context cannot bend: it sees no effect where there is one",
         subtitle=f"{N_QUERIES} queries of {N_DOCUMENTS} documents, each shown {SESSIONS} times "
         "at random positions; band: 95% interval",
         x_title="context x of the query",
         value_title=f"examination at position {DEPTH}, relative to 1",
-        points=False,
     )
 
 

@@ -1,12 +1,12 @@
 """What a guessed curve does to the answer: how much better would another order be?"""
 
 import numpy as np
-from _bands import lines
+from _bands import curves_over
 
 import untilt as ut
 from untilt._core.statistics import normal_quantile
+from untilt.charts.curves import Curve
 from untilt.evaluation.uncertainty import sampling_error
-from untilt.report.charts.charts import Curve
 from untilt.simulation.protocols import DLA, Harvest
 
 GUESSES = np.arange(0, 2.01, 0.25)
@@ -22,7 +22,7 @@ def draw():
     true = ut.estimate(log, rankers, evaluator="direct", relevance=made.truth.relevance)
     gain, error = 100 * np.transpose(gains)
     half = normal_quantile(0.95) * error
-    return lines(
+    return curves_over(
         {
             "truth": Curve(GUESSES, np.full(len(GUESSES), 100 * _gain(true)[0])),
             "with the guessed curve": Curve(GUESSES, gain, gain - half, gain + half),

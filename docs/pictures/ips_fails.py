@@ -23,5 +23,5 @@ def draw():
         title="IPS against all is exact, with the right curve and no clip",
         subtitle="two documents, both of relevance 0.5; examination 1/k; too flat and too steep: "
         "its power 0.5 and 1.5",
-        per_row=2,
+        legend_columns=2,
     )

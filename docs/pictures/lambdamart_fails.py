@@ -1,7 +1,7 @@
 """LambdaMART on clicks is as good as the curve it is given."""
 
 import numpy as np
-from _bands import lines, over_seeds
+from _bands import curves_over, over_seeds
 from _quality import made_log, trees, true_ndcg
 
 import untilt as ut
@@ -14,7 +14,7 @@ def draw():
     """The true curve is the eye-tracking one; what is given is a power of it."""
     by_seed = [qualities(seed) for seed in SEEDS]
     names = ("labels", "Balanced", "pbm-likelihood", "raw clicks")
-    return lines(
+    return curves_over(
         {name: over_seeds(POWERS, [each[name] for each in by_seed]) for name in names},
         title="A ranker from clicks is as good as the curve it is given",
         subtitle="300 queries, 50 sessions each, 60 trees; mean and range of 3 seeds; power 1 is "
@@ -22,7 +22,7 @@ def draw():
         x_title="given curve: the true one to this power",
         value_title="true NDCG@10",
         value_format=".2f",
-        per_row=4,
+        legend_columns=4,
     )
 
 

@@ -20,5 +20,5 @@ def draw():
         found,
         title="Raw clicks prefer the document that stood higher",
         subtitle="two documents, both of relevance 0.1, at position 1 and below; exact, by formula",
-        per_row=2,
+        legend_columns=2,
     )

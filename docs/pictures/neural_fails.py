@@ -1,7 +1,7 @@
 """A large network on few queries learns single clicks by heart, epoch by epoch."""
 
 import numpy as np
-from _bands import lines, over_seeds
+from _bands import curves_over, over_seeds
 
 import untilt as ut
 
@@ -24,12 +24,11 @@ def draw():
         score = ut.evaluate(test, trees.predict(test.features), metrics=["ndcg@10"])["ndcg@10"]
         found["LambdaMART"].append(np.full(EPOCHS, score.value))
     epochs = np.arange(1, EPOCHS + 1)
-    return lines(
+    return curves_over(
         {name: over_seeds(epochs, each) for name, each in found.items()},
         title="On few queries an unpenalised network learns clicks by heart",
         subtitle="200 queries, 100 sessions each, 300 other queries to test; line and band: mean, "
         "lowest and highest of three logs",
         x_title="epochs",
         value_title="NDCG@10 by labels",
-        points=False,
     )

@@ -1,10 +1,10 @@
 """Pairwise debiasing takes the production ranker's skill for position bias."""
 
 import numpy as np
-from _bands import lines, over_seeds
+from _bands import curves_over, over_seeds
 
 import untilt as ut
-from untilt.report.charts.charts import Curve
+from untilt.charts.curves import Curve
 from untilt.simulation import protocols
 
 TRUTH = ut.PowerLaw(1.0)
@@ -24,14 +24,14 @@ def draw():
     found = {"examination, the truth": Curve(PLACES, truth)}
     for name, (p, order) in CASES.items():
         found[name] = over_seeds(PLACES, [learned(p, order, seed) for seed in SEEDS])
-    return lines(
+    return curves_over(
         found,
         title="Pairwise debiasing takes the ranker's skill for position bias",
         subtitle="learned t+; 300 queries, 100 sessions each, 50 trees; mean and range of 3 seeds; "
         "the good ranker: labels with noise",
         x_title="position",
         value_title="relative to position 1",
-        per_row=2,
+        legend_columns=2,
     )
 
 

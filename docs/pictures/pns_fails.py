@@ -19,5 +19,5 @@ def draw():
         found,
         title="PNS keeps the shown order where most who look also click",
         subtitle="two equally relevant documents; examination 1/k; too flat: its power 0.5",
-        per_row=2,
+        legend_columns=2,
     )

@@ -1,7 +1,7 @@
 """With few sessions per query counts are noise, and so is a label made of counts alone."""
 
 import numpy as np
-from _bands import lines, over_seeds
+from _bands import curves_over, over_seeds
 from _quality import made_log, trees, true_ndcg
 
 import untilt as ut
@@ -22,7 +22,7 @@ def draw():
             made = made_log(seed, sessions_per_query=int(sessions))
             for name, ranker in rankers(made).items():
                 values[name][s, i] = true_ndcg(ranker, seed)
-    return lines(
+    return curves_over(
         {name: over_seeds(SESSIONS, each) for name, each in values.items()},
         title="With few sessions the IPS label is noise; the likelihood needs fewer",
         subtitle="300 queries, 60 trees, the true curve; mean and range of 3 seeds",
@@ -30,7 +30,7 @@ def draw():
         value_title="true NDCG@10",
         value_format=".2f",
         scale="log",
-        per_row=5,
+        legend_columns=5,
     )
 
 

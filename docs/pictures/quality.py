@@ -5,9 +5,9 @@ from pathlib import Path
 
 import altair as alt
 import numpy as np
-from _bands import panel
 
-from untilt.report.charts.charts import Curve, configured
+from untilt.charts.curves import Curve, XAxis, curves_chart
+from untilt.charts.theme import finished, panel_title
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "quality.json"
 METHODS = {
@@ -19,35 +19,34 @@ METHODS = {
     "lightgbm": "LightGBM position",
     "xgboost": "XGBoost unbiased",
 }
-PROTOCOLS = {"dla": "ten places shown (protocol dla)", "prs": "whole lists shown (protocol prs)"}
+PROTOCOLS = {"dla": "ten positions shown (protocol dla)", "prs": "whole lists shown (protocol prs)"}
 
 
 def draw():
     """Share of the gap over sessions per query, one panel for each protocol."""
     rows = json.loads(RESULTS.read_text(encoding="utf8"))["results"]["rows"]
     parts = [
-        panel(
+        curves_chart(
             {title: _curve(rows, protocol, name) for name, title in METHODS.items()},
-            title=alt.TitleParams(words, anchor="start", fontSize=13, fontWeight="normal"),
-            x_title="sessions per query",
+            truth=METHODS["labels-shown"],
+            x=XAxis("sessions per query", "log"),
             value_title="share of the gap",
             value_format=".1f",
-            scale="log",
-            per_row=4,
-        ).properties(width=400)
+            from_zero=False,
+            legend_columns=4,
+            height=320,
+        ).properties(width=400, title=panel_title(words))
         for protocol, words in PROTOCOLS.items()
     ]
-    heading = alt.TitleParams(
-        "How much of the gap between raw clicks (0) and human labels (1) is closed",
+    return finished(
+        alt.hconcat(*parts),
+        title="How much of the gap between raw clicks (0) and human labels (1) is closed",
         subtitle=[
             "NDCG@10 on made lists, 200 trees; auto, likelihood and Balanced are given the true "
             "curve, the others learn theirs",
             "mean of 3 seeds, band: one standard deviation to either side",
         ],
-        anchor="start",
-        subtitleColor="#555555",
     )
-    return configured(alt.hconcat(*parts, title=heading))
 
 
 def _curve(rows, protocol: str, method: str) -> Curve:

@@ -4,8 +4,9 @@ import altair as alt
 from _quality import SMALL, trees
 
 import untilt as ut
+from untilt.charts.intervals import Bar, intervals_chart
+from untilt.charts.theme import finished
 from untilt.metrics import NDCG
-from untilt.report.charts.charts import PALETTE, configured
 
 BIAS = ut.EyeTracking()
 CANDIDATES = {
@@ -24,14 +25,12 @@ def draw():
     values = judged_by()
     order = sorted(CANDIDATES, key=lambda name: -values[JUDGES[2]][name][0])
     parts = [_panel(judge, values[judge], order, first=judge == JUDGES[0]) for judge in JUDGES]
-    heading = alt.TitleParams(
-        "Clicks as labels choose the ranker that repeats the old order",
+    return finished(
+        alt.hconcat(*parts, spacing=18),
+        title="Clicks as labels choose the ranker that repeats the old order",
         subtitle="300 queries to train, 300 held out, 60 sessions each; the choice of each judge "
-        "in orange, best in truth on top; bars: 95% intervals over queries",
-        anchor="start",
-        subtitleColor="#555555",
+        "in blue, best in truth on top; bars: 95% intervals over queries",
     )
-    return configured(alt.hconcat(*parts, spacing=18).properties(title=heading))
 
 
 def judged_by():
@@ -61,20 +60,8 @@ def judged_by():
 
 def _panel(judge, values, order, *, first):
     best = max(values, key=lambda name: values[name][0])
-    data = [
-        {"name": name, "value": v, "low": low, "high": high, "best": name == best}
-        for name, (v, low, high) in values.items()
-    ]
-    labels = alt.Axis(labelLimit=300, labelPadding=8, ticks=False) if first else None
-    base = alt.Chart(alt.Data(values=data)).encode(
-        y=alt.Y("name:N", title=None, sort=order, axis=labels),
-        color=alt.condition("datum.best", alt.value(PALETTE[5]), alt.value(PALETTE[4])),
-    )
-    x = {"title": judge, "scale": alt.Scale(zero=False), "axis": alt.Axis(tickCount=4)}
-    return alt.layer(
-        base.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q", **x), x2="high:Q"),
-        base.mark_point(filled=True, size=90, opacity=1).encode(x=alt.X("value:Q", **x)),
-        base.mark_text(dy=-12, fontSize=12).encode(
-            x=alt.X("value:Q", **x), text=alt.Text("value:Q", format=".3f")
-        ),
-    ).properties(width=230, height=42 * len(values))
+    return intervals_chart(
+        {name: Bar(*values[name], chosen=name == best) for name in order},
+        value_title=judge,
+        names="axis" if first else "none",
+    ).properties(width=230)

@@ -3,7 +3,8 @@
 import numpy as np
 
 import untilt as ut
-from untilt.report.charts.charts import Curve, position_chart
+from untilt.charts.curves import Curve, curves_chart
+from untilt.charts.theme import finished
 from untilt.simulation.protocols import Harvest, Trust
 
 
@@ -25,10 +26,15 @@ def draw():
         moved = fitted.anchored(anchor)
         ends = moved.intervals()
         curves[name] = Curve(positions, moved.beta, ends.beta_low, ends.beta_high)
-    return position_chart(
+    chart = curves_chart(
         curves,
+        truth=next(iter(curves)),
+        value_title="P(click) where not relevant: beta",
+        height=320,
+    )
+    return finished(
+        chart,
         title="A wrong anchor at position 1 makes the curve wrong at every position",
         subtitle="300 queries, 300 sessions each, three rankers, protocol trust; "
         "band: 95% interval, the anchor taken as right",
-        value_title="P(click) where not relevant: beta",
     )

@@ -93,15 +93,10 @@ def test_plot_holds_every_curve_with_its_band():
     chart = CURVE.plot({"known": KnownBias([1.0, 0.5])}, title="Both").to_dict()
     rows = chart["data"]["values"]
     assert len(rows) == 3 + 2
-    assert rows[1]["curve"] == CURVE.method
+    assert rows[1]["name"] == CURVE.method
     assert (rows[1]["low"], rows[1]["high"]) == pytest.approx((CURVE.low[1], CURVE.high[1]))
-    assert rows[4] == {
-        "curve": "known",
-        "position": 2,
-        "examination": 0.5,
-        "low": 0.5,
-        "high": 0.5,
-    }
+    known = {key: rows[4][key] for key in ("name", "x", "value", "low", "high")}
+    assert known == {"name": "known", "x": 2, "value": 0.5, "low": None, "high": None}
     assert chart["title"]["text"] == "Both"
     assert "90%" in chart["title"]["subtitle"]
 
@@ -112,5 +107,5 @@ def test_plot_writes_a_picture(tmp_path):
 
 
 def test_too_many_curves_for_one_chart():
-    with pytest.raises(OptionError, match="at most 7 curves apart"):
+    with pytest.raises(OptionError, match="at most 7 curves clearly"):
         CURVE.plot({f"curve {i}": CURVE for i in range(7)})

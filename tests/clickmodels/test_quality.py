@@ -5,9 +5,9 @@ import pytest
 
 from untilt import GCTR, RCTR, UBM, JudgedLists, compare_click_models
 from untilt.clickmodels.compare import advise
+from untilt.clickmodels.perplexity_chart import perplexity_chart
 from untilt.errors import OptionError
 from untilt.facts import codes
-from untilt.report.charts.click_models import perplexity_chart
 
 FEW = {"n_draws": 40}
 

@@ -292,7 +292,10 @@ def test_the_clip_curve_is_the_clipped_estimate_at_every_clip():
     assert curve.value[0] == pytest.approx(estimate(log, scores, DOUBT, evaluator="ips").best.value)
     assert curve.bias == pytest.approx(curve.value - curve.value[0])
     assert curve.mse[0] == pytest.approx(curve.std_error[0] ** 2)
-    assert "clip" in curve.plot().to_json()
+    drawn = curve.plot().to_dict()
+    assert [row["x"] for row in drawn["data"]["values"]] == curve.clip.tolist()
+    assert [row["value"] for row in drawn["data"]["values"]] == curve.value.tolist()
+    assert {"x": curve.best} in drawn["layer"][0]["data"]["values"]
 
 
 def test_the_automatic_clip_has_the_least_estimated_error_and_is_the_default():

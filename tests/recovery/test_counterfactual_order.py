@@ -184,7 +184,7 @@ def _say(text):
 def _draw(folder):
     import altair as alt
 
-    from untilt.report.charts.charts import PALETTE, save_chart
+    from untilt.charts.theme import FILE, finished, save_chart
 
     rows = [
         {"protocol": protocol, "seed": seed, "guess": guess, "tau": tau}
@@ -194,7 +194,7 @@ def _draw(folder):
     ]
     colour = alt.Color(
         "guess:N", title=None, sort=list(GUESSES),
-        scale=alt.Scale(domain=list(GUESSES), range=[PALETTE[4], PALETTE[1], PALETTE[5]]),
+        scale=alt.Scale(domain=list(GUESSES), range=list(FILE.series[: len(GUESSES)])),
         legend=alt.Legend(orient="top"),
     )  # fmt: skip
     chart = alt.Chart(alt.Data(values=rows)).encode(
@@ -207,7 +207,7 @@ def _draw(folder):
         chart.mark_tick(thickness=3, width=36).encode(y="mean(tau):Q"),
     ).properties(width=150, height=260)
     whole = layers.facet(column=alt.Column("protocol:N", title=None, sort=list(PROTOCOLS)))
-    save_chart(whole.properties(background="white"), Path(folder) / "counterfactual-order.svg")
+    save_chart(finished(whole), Path(folder) / "counterfactual-order.svg")
 
 
 if __name__ == "__main__":

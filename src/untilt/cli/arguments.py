@@ -66,7 +66,7 @@ def _check_parents(path: Path) -> None:
 
 def check_plots(*paths: Path | None) -> None:
     """Raise unless charts can be written under these names; ask before a long computation."""
-    from untilt.report.charts.charts import check_chart_path
+    from untilt.charts.theme import check_chart_path
 
     for path in paths:
         if path is not None:

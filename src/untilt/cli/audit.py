@@ -102,10 +102,15 @@ def _joined(out: Output, found: "Audit") -> None:
 
 
 def _draw(out: Output, found: "Audit", path: Path) -> None:
-    from untilt.report.charts.charts import save_chart
-    from untilt.report.charts.graph import graph_chart
+    from untilt.charts.graph import graph_chart, graph_notes
+    from untilt.charts.theme import finished, save_chart
 
     with progress("drawing"):
-        save_chart(graph_chart(found.graph), path)
+        chart = finished(
+            graph_chart(found.graph),
+            title="Which positions can be compared",
+            subtitle=graph_notes(found.graph),
+        )
+        save_chart(chart, path)
     out.record(plot=path)
     out.say(f"\nDrawn: {path}")

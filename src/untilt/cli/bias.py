@@ -208,7 +208,7 @@ def _table(found: "PositionBias") -> tuple[tuple[str, ...], list[tuple[str, ...]
 def _draw(out: Output, found: "PositionBias", log: "ClickLog", path: Path) -> None:
     """The curve beside the click rate by position, which is what it would be taken for."""
     from untilt.bias.curve import PositionBias
-    from untilt.report.charts.charts import save_chart
+    from untilt.charts.theme import save_chart
 
     rate = log.ctr_by_position().rate[: found.depth]
     others = {}

@@ -191,8 +191,8 @@ def _measured_record(figure: "Measured | None") -> dict[str, float] | None:
 
 
 def _draw(out: Output, comparison: "ModelComparison", path: Path) -> None:
-    from untilt.report.charts.charts import save_chart
-    from untilt.report.charts.click_models import perplexity_chart
+    from untilt.charts.theme import save_chart
+    from untilt.clickmodels.perplexity_chart import perplexity_chart
 
     save_chart(perplexity_chart(comparison), path)
     out.record(plot=path)

@@ -213,13 +213,17 @@ def _by_labels(out: Output, path: Path, systems: dict[str, Any], metric: str, le
 
 
 def _draw(out: Output, found: Any, path: Path) -> None:
-    from untilt.report.charts.charts import interval_chart, save_chart
+    from untilt.charts.intervals import Bar, intervals_chart
+    from untilt.charts.theme import finished, save_chart
 
-    drawn = interval_chart(
-        {each.system: (each.value, each.interval.low, each.interval.high) for each in found},
+    chart = intervals_chart(
+        {each.system: Bar(each.value, each.interval.low, each.interval.high) for each in found},
+        value_title=f"{found.metric} per session",
+    )
+    drawn = finished(
+        chart,
         title=f"{found.metric} as if each had been deployed",
         subtitle=f"by {found.evaluator}; {found.level:.0%} intervals, clustered by query",
-        value_title=f"{found.metric} per session",
     )
     out.record(plot=save_chart(drawn, path))
     out.say(f"Chart: {path}")
@@ -228,8 +232,8 @@ def _draw(out: Output, found: Any, path: Path) -> None:
 def _draw_clips(
     out: Output, log: Any, named: dict[str, Any], bias: Any, metric: str, among: Any, path: Path
 ) -> None:
+    from untilt.charts.theme import save_chart
     from untilt.evaluation.clip_curve import clip_curve
-    from untilt.report.charts.charts import save_chart
 
     name = next((name for name in named if name != "shown"), "shown")
     curve = clip_curve(log, named[name], bias, metric=metric, among=among)

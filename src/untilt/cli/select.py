@@ -151,14 +151,18 @@ def _report(out: Output, found: Any, path: Path) -> None:
 
 
 def _draw(out: Output, found: Any, path: Path) -> None:
-    from untilt.report.charts.charts import interval_chart, save_chart
+    from untilt.charts.intervals import Bar, intervals_chart
+    from untilt.charts.theme import finished, save_chart
 
     values = {name: found[name] for name in found.order}
-    drawn = interval_chart(
-        {name: (e.value, e.interval.low, e.interval.high) for name, e in values.items()},
+    chart = intervals_chart(
+        {name: Bar(e.value, e.interval.low, e.interval.high) for name, e in values.items()},
+        value_title=f"{found.metric} per session",
+    )
+    drawn = finished(
+        chart,
         title="Candidates on held-out clicks",
         subtitle=f"by {found.evaluator}; {found.level:.0%} intervals, clustered by query",
-        value_title=f"{found.metric} per session",
     )
     out.record(plot=save_chart(drawn, path))
     out.say(f"Chart: {path}")

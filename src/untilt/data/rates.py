@@ -1,11 +1,15 @@
 """Click rate by position: what the log shows before any bias is taken out."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray, handed_over, sum_by
 from untilt._core.statistics import normal_quantile, wilson_interval
+
+if TYPE_CHECKING:
+    import altair as alt
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -24,6 +28,16 @@ class ClickRates:
     low: FloatArray
     high: FloatArray
     level: float
+
+    def plot(self, *, title: str = "Click rate by position") -> "alt.LayerChart":
+        """An Altair chart of the click rates with their band."""
+        from untilt.charts.curves import Curve, curves_chart
+        from untilt.charts.theme import finished
+
+        curve = Curve(self.position, self.rate, self.low, self.high)
+        chart = curves_chart({"click rate": curve}, value_title="clicks per impression")
+        band = f"band: {self.level:.0%} interval, clustered by query"
+        return finished(chart, title=title, subtitle=band)
 
     def __repr__(self) -> str:
         lines = [f"click rate by position ({self.level:.0%} interval clustered by query)"]

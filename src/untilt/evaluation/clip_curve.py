@@ -65,8 +65,25 @@ class ClipCurve:
         return float(self.clip[int(np.argmin(self.mse))])
 
     def plot(self, *, title: str | None = None) -> "alt.LayerChart":
-        """An Altair chart of value and interval over the clip, the best one marked."""
-        return plot(self, title=title)
+        """An Altair chart of value and interval over the clip, the best clip marked.
+
+        Save it with `chart.save("clip.html")`, or .png, .svg.
+        """
+        from untilt.charts.curves import Curve, XAxis, curves_chart
+        from untilt.charts.theme import finished
+
+        chart = curves_chart(
+            {"estimate": Curve(self.clip, self.value, self.low, self.high)},
+            value_title=self.metric,
+            x=XAxis("clip", "log"),
+            from_zero=False,
+            marked=self.best,
+        )
+        return finished(
+            chart,
+            title=title or "Estimate by clip",
+            subtitle=f"band: {self.level:.0%} interval; dashed: least estimated squared error",
+        )
 
     def __repr__(self) -> str:
         rows = zip(
@@ -225,40 +242,3 @@ def _errors(sums: Sums) -> tuple[FloatArray, FloatArray, FloatArray]:
         bias_error(gradient - gradient[:1], sums.covariance),
     )
     return error, gap, np.maximum(0.0, gap**2 - of_gap**2) + error**2
-
-
-# A picture of the clip curve: the estimate and its interval over tau.
-
-BLUE, RED = "#0072B2", "#D55E00"
-
-
-def plot(curve: "ClipCurve", *, title: str | None = None) -> "alt.LayerChart":
-    """Save it with `chart.save("clip.html")`, or .png, .svg."""
-    import altair as alt
-
-    rows = [
-        {"clip": float(t), "value": float(v), "low": float(a), "high": float(b), "mse": float(m)}
-        for t, v, a, b, m in zip(
-            curve.clip, curve.value, curve.low, curve.high, curve.mse, strict=True
-        )
-        if np.isfinite(v)
-    ]
-    x = alt.X("clip:Q", title="clip", scale=alt.Scale(type="log", nice=False))
-    y = alt.Y("value:Q", title=curve.metric, scale=alt.Scale(zero=False))
-    base = alt.Chart(alt.Data(values=rows)).encode(x=x)
-    tip = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("clip", "value", "low", "high")]
-    chosen = alt.Chart(alt.Data(values=[{"clip": curve.best}])).encode(x=x)
-    layers = alt.layer(
-        base.mark_area(opacity=0.2, color=BLUE).encode(
-            y=alt.Y("low:Q", title=curve.metric), y2="high:Q"
-        ),
-        base.mark_line(color=BLUE).encode(y=y),
-        base.mark_point(filled=True, size=45, opacity=1, color=BLUE).encode(y=y, tooltip=tip),
-        chosen.mark_rule(color=RED, strokeDash=[4, 3]),
-    )
-    heading = alt.TitleParams(
-        title or "Estimate by clip",
-        subtitle=f"band: {curve.level:.0%} interval; dashed: least estimated squared error",
-        anchor="start",
-    )
-    return layers.properties(title=heading, width=560, height=320, background="white")

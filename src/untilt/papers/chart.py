@@ -1,14 +1,17 @@
-"""A chart in the document's form: intervals for tables, lines with bands, or bars."""
+"""An experiment as tables, for the screen and the page alike, and as a chart in its own form."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
+from untilt.charts.curves import Curve, XAxis, curves_chart
+from untilt.charts.intervals import Bar, groups_chart, intervals_chart
+from untilt.charts.theme import finished, panel_title
 from untilt.papers.claims import Point, Share, Summary
 from untilt.papers.schema import Panel, Row, Value
-from untilt.report.charts.charts import PALETTE, configured
 
-# Results as tables: the same ones on the screen and on the page.
+if TYPE_CHECKING:
+    import altair as alt
 
 
 @dataclass(frozen=True)
@@ -102,176 +105,89 @@ def _share(share: Share | None) -> str:
     return f"{share.value:.2f}" + (f" ±{share.half:.2f}" if share.half else "")
 
 
-WIDTH, HEIGHT = 320, 240
+WIDTH = 320
 MOST_METRICS = 3  # charts of more metrics than this say the same thing several times
 
 
-def chart_of(summary: Summary, *, data: str) -> Any:
+def chart_of(summary: Summary, *, data: str) -> "alt.HConcatChart":
     """The experiment as one Altair chart, panels side by side, metrics below each other."""
     import altair as alt
 
     experiment = summary.experiment
-    draw = {"table": _intervals, "lines": _lines, "bars": _bars}[experiment.form]
+    draw = {"table": _intervals, "lines": _curves, "bars": _groups}[experiment.form]
     limit = 1 if experiment.form == "table" else MOST_METRICS
     columns = [
         alt.vconcat(*(draw(summary, panel, metric) for metric in summary.metrics(panel)[:limit]))
         for panel in experiment.panels
         if summary.metrics(panel)
     ]
+    together = alt.hconcat(*columns, spacing=40)
     several = "s" if summary.n_runs > 1 else ""
-    heading = alt.TitleParams(
-        experiment.title,
+    return finished(
+        together.resolve_scale(color="independent", shape="independent", strokeDash="independent"),
+        title=experiment.title,
         subtitle=f"{experiment.document}, {experiment.source}; here on {data}, {summary.n_runs} "
         f"run{several}; bands and bars: 95% interval over runs",
-        anchor="start",
-        subtitleColor="#555555",
     )
-    together = alt.hconcat(*columns, spacing=40).properties(title=heading)
-    return configured(together.resolve_scale(color="independent", shape="independent"))
 
 
-def _intervals(summary: Summary, panel: Panel, metric: str) -> Any:
+def _intervals(summary: Summary, panel: Panel, metric: str) -> "alt.LayerChart":
     """Methods one under the other; the document's own figures as open diamonds."""
-    import altair as alt
-
     rows = summary.experiment.rows_of(panel)
-    values = [_record(named(row, rows), point) for row in rows
-              if (point := summary.point(panel.name, row.name, metric)) is not None]  # fmt: skip
-    own = [{"name": named(row, rows), "value": reported} for row in rows
-           if (reported := summary.reported(panel, row, metric)) is not None]  # fmt: skip
-    names = [named(row, rows) for row in rows]
-    y = alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelLimit=320, ticks=False))
-    x: dict[str, Any] = {"title": metric, "scale": alt.Scale(zero=False)}
-    base = alt.Chart(alt.Data(values=values)).encode(y=y)
-    layers = [
-        base.mark_rule(strokeWidth=3, color=PALETTE[2]).encode(x=alt.X("low:Q", **x), x2="high:Q"),
-        base.mark_point(filled=True, size=80, color=PALETTE[0], opacity=1).encode(
-            x=alt.X("value:Q", **x), tooltip=_tooltip()
-        ),
-    ]
-    if own:
-        layers.append(
-            alt.Chart(alt.Data(values=own))
-            .mark_point(shape="diamond", size=90, color=PALETTE[5], opacity=1)
-            .encode(y=y, x=alt.X("value:Q", **x), tooltip=["name:N", "value:Q"])
-        )
-    beside = f"; diamonds: the figures of {summary.experiment.document}" if own else ""
-    return alt.layer(*layers).properties(
-        width=WIDTH + 120, height=26 * len(names), title=_small(f"{panel.name}{beside}")
+    points = {named(row, rows): summary.point(panel.name, row.name, metric) for row in rows}
+    reported = {
+        named(row, rows): figure
+        for row in rows
+        if (figure := summary.reported(panel, row, metric)) is not None
+    }
+    chart = intervals_chart(
+        {name: _bar(point) for name, point in points.items() if point is not None},
+        value_title=metric,
+        reported=reported,
+        row=36,
     )
+    beside = f"; diamonds: the figures of {summary.experiment.document}" if reported else ""
+    return chart.properties(width=WIDTH + 120, title=panel_title(f"{panel.name}{beside}"))
 
 
-def _lines(summary: Summary, panel: Panel, metric: str) -> Any:
-    """Values over the x axis with bands; rows that do not depend on it are dashed lines."""
-    import altair as alt
-
+def _curves(summary: Summary, panel: Panel, metric: str) -> "alt.LayerChart":
+    """Values over the x axis with bands; rows that do not depend on it are level."""
     rows = summary.experiment.rows_of(panel)
-    names = [named(row, rows) for row in rows if summary.points_of(panel, row, metric)]
-    moving: list[dict[str, Any]] = []
-    fixed: list[dict[str, Any]] = []
-    for row in rows:
-        for point in summary.points_of(panel, row, metric):
-            (fixed if point.x is None else moving).append(_record(named(row, rows), point))
-    colour = _colour(names)
-    y: dict[str, Any] = {"title": metric, "scale": alt.Scale(zero=False)}
-    base = alt.Chart(alt.Data(values=moving)).encode(x=_x(panel), color=colour)
-    layers = [
-        base.mark_area(opacity=0.18).encode(y=alt.Y("low:Q", **y), y2="high:Q"),
-        base.mark_line(strokeWidth=2).encode(y=alt.Y("value:Q", **y)),
-        base.mark_point(filled=True, size=45, opacity=1).encode(
-            y=alt.Y("value:Q", **y), shape=_shape(names), tooltip=_tooltip("x:Q")
-        ),
-    ]
-    if fixed:
-        layers.append(
-            alt.Chart(alt.Data(values=fixed))
-            .mark_rule(strokeDash=[5, 4], strokeWidth=2)
-            .encode(y=alt.Y("value:Q", **y), color=colour, tooltip=_tooltip())
-        )
-    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=_small(panel.name))
-
-
-def _bars(summary: Summary, panel: Panel, metric: str) -> Any:
-    """Bars with intervals: groups along the x axis, or one bar per method where there is none."""
-    import altair as alt
-
-    rows = summary.experiment.rows_of(panel)
-    names = [named(row, rows) for row in rows]
     xs = summary.xs(panel, metric)
-    values = []
+    curves = {}
     for row in rows:
-        for x in xs or (None,):
+        points = {point.x: _bar(point) for point in summary.points_of(panel, row, metric)}
+        if None in points:
+            points = dict.fromkeys(xs, points[None])
+        if points:
+            value, low, high, *_ = zip(*points.values(), strict=True)
+            at = [float(x) for x in points if x is not None]
+            curves[named(row, rows)] = Curve(at, value, low, high)
+    sweep = panel.sweep
+    title = sweep.title if sweep is not None else panel.unit or "position"
+    scale: Literal["log", "linear"] = "log" if sweep and sweep.scale == "log" else "linear"
+    chart = curves_chart(
+        curves, value_title=metric, x=XAxis(title, scale), from_zero=False, legend_columns=2
+    )
+    return chart.properties(width=WIDTH, title=panel_title(panel.name))
+
+
+def _groups(summary: Summary, panel: Panel, metric: str) -> "alt.LayerChart":
+    """Values with intervals in groups along the x axis, or one by one where there is none."""
+    rows = summary.experiment.rows_of(panel)
+    groups: dict[str, dict[str, Bar]] = {}
+    for x in summary.xs(panel, metric) or (None,):
+        for row in rows:
             point = summary.point(panel.name, row.name, metric, x)
             if point is not None:
-                values.append(
-                    {
-                        **_record(named(row, rows), point),
-                        "x": named(row, rows) if x is None else str(x),
-                    }
-                )
+                name = named(row, rows)
+                groups.setdefault(name if x is None else str(x), {})[name] = _bar(point)
     title = panel.sweep.title if panel.sweep is not None else None
-    order = [str(x) for x in xs] or names
-    x = alt.X("x:N", title=title, sort=order, axis=alt.Axis(labelAngle=-30, labelLimit=220))
-    base = alt.Chart(alt.Data(values=values)).encode(
-        x=x, xOffset=alt.XOffset("name:N", sort=names) if xs else alt.Undefined
-    )
-    y: dict[str, Any] = {"title": metric, "scale": alt.Scale(zero=False)}
-    layers = [
-        base.mark_rule(strokeWidth=3).encode(
-            y=alt.Y("low:Q", **y), y2="high:Q", color=_colour(names)
-        ),
-        base.mark_point(filled=True, size=90, opacity=1).encode(
-            y=alt.Y("value:Q", **y), color=_colour(names), shape=_shape(names), tooltip=_tooltip()
-        ),
-    ]
-    width = max(WIDTH, 75 * len(order))
-    return alt.layer(*layers).properties(width=width, height=HEIGHT, title=_small(panel.name))
+    chart = groups_chart(groups, value_title=metric, group_title=title)
+    return chart.properties(title=panel_title(panel.name))
 
 
-def _record(name: str, point: Point) -> dict[str, Any]:
-    interval = point.interval
-    low, high = (point.value, point.value) if interval is None else (interval.low, interval.high)
-    return {"name": name, "x": point.x, "value": point.value, "low": low, "high": high}
-
-
-def _x(panel: Panel) -> Any:
-    import altair as alt
-
-    if panel.sweep is None:
-        return alt.X("x:Q", title=panel.unit or "position", axis=alt.Axis(tickMinStep=1))
-    kind = (
-        alt.Scale(type="log", nice=False) if panel.sweep.scale == "log" else alt.Scale(zero=False)
-    )
-    return alt.X("x:Q", title=panel.sweep.title, scale=kind, axis=alt.Axis(tickCount=6))
-
-
-def _colour(names: list[str]) -> Any:
-    import altair as alt
-
-    scale = alt.Scale(domain=names, range=list(PALETTE[: len(names)]))
-    return alt.Color("name:N", title=None, scale=scale, legend=_legend(names))
-
-
-def _shape(names: list[str]) -> Any:
-    import altair as alt
-
-    return alt.Shape("name:N", title=None, scale=alt.Scale(domain=names), legend=_legend(names))
-
-
-def _legend(names: list[str]) -> Any:
-    import altair as alt
-
-    return alt.Legend(columns=2, labelLimit=0) if len(names) > 1 else None
-
-
-def _tooltip(*more: str) -> list[Any]:
-    import altair as alt
-
-    numbers = [alt.Tooltip(f"{field}:Q", format=".4f") for field in ("value", "low", "high")]
-    return [alt.Tooltip("name:N"), *(alt.Tooltip(field) for field in more), *numbers]
-
-
-def _small(text: str) -> Any:
-    import altair as alt
-
-    return alt.TitleParams(text, fontSize=13, fontWeight="normal", anchor="start")
+def _bar(point: Point) -> Bar:
+    ends = point.interval
+    low, high = (point.value, point.value) if ends is None else (ends.low, ends.high)
+    return Bar(point.value, low, high)

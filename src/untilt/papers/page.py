@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from untilt._core.files import replacing
+from untilt.charts.theme import save_chart
 from untilt.papers.chart import Table, chart_of, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Summary, Verdict, verdicts
 from untilt.papers.datasets import LAYOUTS, Source
 from untilt.papers.run import Plan, plan
 from untilt.papers.schema import Experiment, Size, load, names
-from untilt.report.charts.charts import save_chart
 
 HEADINGS = {
     HOLDS: "Holds",

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from untilt.charts.curves import Curve, XAxis, curves_chart
+from untilt.charts.graph import graph_chart, positions_words
+from untilt.charts.theme import MOST_SERIES, PAGE
 from untilt.report.decision import ClipCurve, Decision, Examination, Identifiability, PositionCurve
-from untilt.report.page.charts import clip_spec, graph_spec
-from untilt.report.page.curves import MOST_CURVES, curves_spec, points
-from untilt.report.page.parts import Figure, Key, Section, Table
+from untilt.report.page.parts import Figure, Key, Section, Table, specification
 from untilt.report.page.words import (
     count_of,
     method_words,
     metric_name,
     number,
     percent,
-    positions_words,
     ratio_of_ends,
     sentence,
     whole,
@@ -135,37 +135,42 @@ def curve_figure(
     table_caption: str = "",
 ) -> Figure:
     """Curves with their legend and their table; the table has all, however many."""
-    if len(curves) > MOST_CURVES:
-        caption = f"The first {MOST_CURVES} of {len(curves)} curves are drawn. {caption}".strip()
-    spec = curves_spec(
-        curves,
-        y_title=y_title,
-        description=description,
-        decimals=decimals,
-        x_title=x_title,
+    if len(curves) > MOST_SERIES:
+        caption = f"The first {MOST_SERIES} of {len(curves)} curves are drawn. {caption}".strip()
+    drawn = curves[:MOST_SERIES]
+    chart = curves_chart(
+        {curve.name: _drawable(curve) for curve in drawn},
+        value_title=y_title,
+        x=XAxis(x_title),
         from_zero=from_zero,
+        decimals=decimals,
+        level=level_line,
         diagonal=diagonal,
-        level_line=level_line,
+        theme=PAGE,
     )
-    keys = tuple(Key(curve.name, i) for i, curve in enumerate(curves[:MOST_CURVES]))
+    spec = specification(chart, description)
+    keys = tuple(Key(curve.name, i) for i, curve in enumerate(drawn))
     table = replace(curve_table(curves, decimals, x_title), caption=table_caption)
     shown = keys if len(keys) > 1 else ()
     return Figure(name, title, spec, description, table, caption, shown)
+
+
+def _drawable(curve: PositionCurve) -> Curve:
+    return Curve(curve.position, curve.value, curve.low or None, curve.high or None)
 
 
 def curve_table(curves: Sequence[PositionCurve], decimals: int, first: str) -> Table:
     """A row for each position; value and, where known, the ends of the interval of each curve."""
     header, columns = [first], []
     for curve in curves:
-        found = {k: rest for k, *rest in points(curve)}
+        at = {k: rest for k, *rest in _drawable(curve).points()}
         wanted = (0, 1, 2) if curve.low else (0,)
         name = curve.name or "value"
         header += [name, "low", "high"][: len(wanted)]
-        columns += [(found, j) for j in wanted]
-    places = sorted({k for curve in curves for k in curve.position})
+        columns += [(at, j) for j in wanted]
     rows = tuple(
-        (str(k), *(number(found[k][j] if k in found else None, decimals) for found, j in columns))
-        for k in places
+        (str(k), *(number(at[k][j] if k in at else None, decimals) for at, j in columns))
+        for k in sorted({k for curve in curves for k in curve.position})
     )
     return Table(tuple(header), rows, text_columns=())
 
@@ -186,7 +191,7 @@ def identifiability_section(graph: Identifiability) -> Section:
     figure = Figure(
         "graph",
         "An arc joins positions that showed the same documents",
-        graph_spec(graph, description=description),
+        specification(graph_chart(graph, theme=PAGE), description),
         description,
         table,
         _graph_caption(graph),
@@ -232,15 +237,25 @@ def clip_section(curve: ClipCurve, method: str = "") -> Section:
         f"{metric} of {curve.system} by clip: {number(first)} at {number(low)}, "
         f"{number(last)} at {number(high)}."
     )
-    share = curve.clipped_share or (None,) * len(curve.tau)
+    clipped = [percent(share) for share in curve.clipped_share or (None,) * len(curve.tau)]
+    estimates = Curve(curve.tau, curve.value, curve.low, curve.high)
     rows = tuple(
-        (number(t, 4), number(v, 4), number(a, 4), number(b, 4), percent(s))
-        for t, v, a, b, s in zip(curve.tau, curve.value, curve.low, curve.high, share, strict=True)
+        (*(number(each, 4) for each in point), share)
+        for point, share in zip(estimates.points(), clipped, strict=True)
+    )
+    chart = curves_chart(
+        {"estimate": estimates},
+        value_title=f"{metric} per session",
+        x=XAxis("clip: what is smaller counts as this", "log"),
+        from_zero=False,
+        marked=curve.chosen or None,
+        more={"clicks clipped": clipped},
+        theme=PAGE,
     )
     figure = Figure(
         "clip",
         f"{metric} of {curve.system} by clip",
-        clip_spec(curve, description=description, y_title=f"{metric} per session", decimals=4),
+        specification(chart, description),
         description,
         Table(("clip", "estimate", "low", "high", "clicks clipped"), rows, text_columns=()),
         _clip_caption(curve, method),

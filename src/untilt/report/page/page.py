@@ -12,10 +12,10 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from untilt._version import __version__
+from untilt.charts.theme import PAGE, SHAPES, css_variables
 from untilt.report.decision import Answer, Decision, Value
 from untilt.report.page.parts import Fact, Figure
 from untilt.report.page.sections import sections_of
-from untilt.report.page.theme import COLOURS, CONFIG, STATIC_WIDTH, shape_path
 from untilt.report.page.words import (
     count_of,
     day,
@@ -124,6 +124,7 @@ def _small_print(answer: Answer) -> str:
     return "; ".join(parts) + "."
 
 
+STATIC_WIDTH = 660  # of the drawing that stands in print and where scripts do not run
 # Vega compiles its expressions with Function(), hence unsafe-eval; data: is for its cursors.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
@@ -143,10 +144,10 @@ def page(data: Decision) -> str:
             answer=answer_view(data),
             sections=sections,
             about=_about(data),
-            style=_file("style.css"),
+            style=css_variables() + _file("style.css"),
             script=_file("page.js") if charts else "",
             library=_library() if charts else "",
-            config=CONFIG,
+            config=PAGE.config(),
             policy=POLICY,
             version=__version__,
         )
@@ -158,7 +159,7 @@ def drawing(figure: Figure) -> str:
     import vl_convert
 
     spec = {**figure.spec, "width": STATIC_WIDTH}
-    svg: str = vl_convert.vegalite_to_svg(spec, config=CONFIG)
+    svg: str = vl_convert.vegalite_to_svg(spec, config=PAGE.config())
     # Two drawings on one page may use the same name for a clip or a gradient.
     svg = re.sub(r'(\bid="|url\(#)', rf"\g<1>{figure.name}-", svg)
     return svg.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
@@ -188,8 +189,8 @@ def _environment() -> "jinja2.Environment":
         lstrip_blocks=True,
     )
     environment.filters["drawing"] = lambda figure: markupsafe.Markup(drawing(figure))
-    environment.filters["shape"] = shape_path
-    environment.filters["colour"] = lambda number: COLOURS[number % len(COLOURS)]
+    environment.filters["shape"] = lambda number: list(SHAPES.values())[number]
+    environment.filters["colour"] = lambda number: PAGE.series[number]
     return environment
 
 

@@ -42,6 +42,12 @@ class Figure:
     keys: tuple[Key, ...] = ()
 
 
+def specification(chart: Any, description: str) -> dict[str, Any]:
+    """The Vega-Lite specification of an Altair chart; its configuration is that of the page."""
+    spec = chart.properties(description=description).to_dict(validate=False)
+    return {name: part for name, part in spec.items() if name not in ("$schema", "config")}
+
+
 @dataclass(frozen=True)
 class Fact:
     """One number that matters, what it is, and what it means."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from untilt.charts.intervals import Bar, bars_chart, intervals_chart
+from untilt.charts.theme import PAGE
 from untilt.report.decision import (
     ChangedQuery,
     FeatureImportance,
@@ -11,9 +13,8 @@ from untilt.report.decision import (
     Rankers,
     Value,
 )
-from untilt.report.page.charts import importance_spec, intervals_spec
 from untilt.report.page.evidence import curve_figure
-from untilt.report.page.parts import Figure, Section, Table
+from untilt.report.page.parts import Figure, Section, Table, specification
 from untilt.report.page.words import (
     count_of,
     interval,
@@ -57,7 +58,17 @@ def _differences(rankers: Rankers, compared: Sequence[tuple[RankerResult, Value]
         f"({interval(value, decimals, signed=True)})"
         for entry, value in compared
     )
-    title = f"{metric} per session, minus the {rankers.baseline}"
+    chart = intervals_chart(
+        {
+            e.name: Bar(v.value, v.low, v.high, number(v.value, decimals, signed=True), e.chosen)
+            for e, v in compared
+        },
+        value_title=f"{metric} per session, minus the {rankers.baseline}",
+        names="above",
+        at=0.0,
+        value_format=f"+.{decimals}f",
+        theme=PAGE,
+    )
     rows = tuple(
         (e.name, *(number(x, decimals, signed=True) for x in (v.value, v.low, v.high)))
         for e, v in compared
@@ -65,7 +76,7 @@ def _differences(rankers: Rankers, compared: Sequence[tuple[RankerResult, Value]
     return Figure(
         "rankers",
         f"Difference to the {rankers.baseline}",
-        intervals_spec(compared, title=title, description=description, decimals=decimals),
+        specification(chart, description),
         description,
         Table(("ranker", "difference", "low", "high"), rows),
         f"Bar: {rankers.level:.0%} interval of the paired difference. What lies on one side of 0 "
@@ -136,10 +147,13 @@ def importance_section(entries: tuple[FeatureImportance, ...], of: str) -> Secti
     rest = len(entries) - len(drawn)
     description = f"Share of each feature{f' in the {of}' if of else ''}: {first} lead."
     table = Table(("feature", "share"), tuple((each.name, percent(each.share)) for each in entries))
+    chart = bars_chart(
+        {each.name: each.share for each in drawn}, value_title="share of all features", theme=PAGE
+    )
     figure = Figure(
         "importance",
         "Features by importance",
-        importance_spec(drawn, description=description),
+        specification(chart, description),
         description,
         table,
         " ".join(

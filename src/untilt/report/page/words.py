@@ -166,20 +166,6 @@ def ratio_of_ends(curve: PositionCurve) -> tuple[int, int, float] | None:
     return first, last, top / bottom
 
 
-def positions_words(positions: Iterable[int]) -> str:
-    """
-    >>> positions_words([1, 2, 3, 7, 9, 10])
-    '1–3, 7, 9–10'
-    """
-    runs: list[list[int]] = []
-    for k in sorted(positions):
-        if runs and k == runs[-1][-1] + 1:
-            runs[-1].append(k)
-        else:
-            runs.append([k])
-    return ", ".join(f"{r[0]}{DASH}{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)
-
-
 def sentence(text: str) -> str:
     """
     >>> sentence("an end is missing")

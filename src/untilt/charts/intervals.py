@@ -1,0 +1,204 @@
+"""Named values with intervals: one under the other, or in groups side by side; and plain bars."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from untilt.charts.theme import FILE, SHAPES, Theme, check_series, finite
+from untilt.errors import ShapeError
+
+if TYPE_CHECKING:
+    import altair as alt
+
+ROW = 44  # pixels of one value: its name or label, and its interval below
+LONGEST = 22  # letters of a name beside its bar
+
+
+class Bar(NamedTuple):
+    """A value with the ends of its interval; a text in place of the figure; whether it is chosen.
+
+    Where none is chosen all are drawn in colour, else the others are grey.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    label: str = ""
+    chosen: bool = False
+
+
+def intervals_chart(
+    values: Mapping[str, Bar],
+    *,
+    value_title: str,
+    names: Literal["axis", "above", "none"] = "axis",
+    at: float | None = None,
+    reported: Mapping[str, float] | None = None,
+    domain: tuple[float, float] | None = None,
+    value_format: str = ".4f",
+    theme: Theme = FILE,
+    row: int = ROW,
+) -> "alt.LayerChart":
+    """Values by name, one under the other, each with its interval and its label.
+
+    The axis need not begin at 0: what counts is where the intervals lie to each other.
+
+    Parameters
+    ----------
+    names : on the axis; above each value, so that a narrow screen has room; or left out
+    at : an upright line, such as 0 or the truth
+    reported : values to set beside them, as open diamonds
+    domain : of the horizontal axis, to compare several charts
+    value_format : d3's format of the tooltip's figures
+    """
+    import altair as alt
+
+    if not values:
+        raise ShapeError("a chart needs at least one value.")
+    all_alike = not any(bar.chosen for bar in values.values())
+    order = list(values)
+    rows = [
+        {
+            "i": i, "name": name, "value": finite(bar.value), "low": finite(bar.low),
+            "high": finite(bar.high), "label": _label(name, bar, names),
+            "chosen": bar.chosen or all_alike,
+        }
+        for i, (name, bar) in enumerate(values.items())
+    ]  # fmt: skip
+    fixed = alt.Scale(domain=domain, nice=False) if domain else alt.Scale(zero=False, padding=16)
+    x = {"title": value_title, "axis": alt.Axis(tickCount=5), "scale": fixed}
+    y = _name_axis(order, names)
+    colour = alt.condition(
+        "datum.chosen", alt.value(theme.series[0]), alt.value(theme.colours["muted"])
+    )
+    tips = [alt.Tooltip("name:N"), *_tips(value_format)]
+    offset = 9 if names == "above" else 0
+    base = alt.Chart().encode(y=y, color=colour, tooltip=tips)
+    layers = [
+        base.mark_rule(strokeWidth=3, yOffset=offset, strokeCap="round").encode(
+            x=alt.X("low:Q", **x), x2="high:Q"
+        ),
+        base.mark_point(filled=True, size=100, opacity=1, yOffset=offset, shape="circle").encode(
+            x=alt.X("value:Q", **x)
+        ),
+        *_labels(alt.Chart().encode(y=y), x, names, theme),
+    ]
+    if reported:
+        others = [{"i": order.index(k), "name": k, "value": v} for k, v in reported.items()]
+        diamonds = alt.Chart(alt.Data(values=others)).mark_point(
+            shape="diamond", size=90, color=theme.series[1], opacity=1
+        )
+        layers.append(diamonds.encode(y=y, x=alt.X("value:Q", **x), tooltip=["name:N", "value:Q"]))
+    if at is not None:
+        line = alt.Chart(alt.Data(values=[{"value": at}])).mark_rule(stroke=theme.colours["ink"])
+        layers.insert(
+            0,
+            line.encode(x=alt.X("value:Q", **x), y=alt.value(0), y2=alt.value("height")),
+        )
+    return alt.layer(*layers, data=alt.Data(values=rows)).properties(
+        width=theme.width, height=row * len(rows)
+    )
+
+
+def _label(name: str, bar: Bar, names: str) -> str:
+    label = bar.label or ("" if bar.value is None else f"{bar.value:.3f}")
+    return f"{name}{', chosen' if bar.chosen else ''}: {label}" if names == "above" else label
+
+
+def _name_axis(order: list[str], names: str) -> "alt.Y":
+    import altair as alt
+
+    if names == "above":
+        return alt.Y("i:O", axis=None)
+    axis = alt.Axis(labelLimit=320, labelPadding=8, ticks=False) if names == "axis" else None
+    return alt.Y("name:N", title=None, sort=order, axis=axis)
+
+
+def _labels(base: Any, x: dict[str, Any], names: str, theme: Theme) -> "list[alt.Chart]":
+    """The labels with a halo in the colour of the paper, because lines pass behind them."""
+    import altair as alt
+
+    if names == "above":
+        base, look = base.encode(x=alt.value(0)), {"align": "left", "yOffset": -10, "limit": 330}
+    else:
+        base, look = base.encode(x=alt.X("value:Q", **x)), {"dy": -13, "fontSize": 12}
+    paper = theme.colours["paper"]
+    text = base.encode(text="label:N")
+    return [text.mark_text(**look, stroke=paper, strokeWidth=5, fill=paper), text.mark_text(**look)]
+
+
+def _tips(value_format: str = ".4f") -> "list[alt.Tooltip]":
+    import altair as alt
+
+    return [alt.Tooltip(f"{field}:Q", format=value_format) for field in ("value", "low", "high")]
+
+
+def groups_chart(
+    groups: Mapping[str, Mapping[str, Bar]],
+    *,
+    value_title: str,
+    group_title: str | None = None,
+    theme: Theme = FILE,
+    height: int = 240,
+) -> "alt.LayerChart":
+    """Values with intervals by group along the horizontal axis; names have a colour and a shape."""
+    import altair as alt
+
+    names = list(dict.fromkeys(name for bars in groups.values() for name in bars))
+    check_series(names)
+    rows = [
+        {"group": group, "name": name, "value": finite(bar.value), "low": finite(bar.low),
+         "high": finite(bar.high)}
+        for group, bars in groups.items() for name, bar in bars.items()
+    ]  # fmt: skip
+    legend = alt.Legend(columns=2) if theme.legend and len(names) > 1 else None
+    look = {
+        "color": alt.Color("name:N", title=None, legend=legend,
+                           scale=alt.Scale(domain=names, range=theme.series[: len(names)])),
+        "shape": alt.Shape("name:N", title=None, legend=legend,
+                           scale=alt.Scale(domain=names, range=list(SHAPES)[: len(names)])),
+    }  # fmt: skip
+    several = any(len(bars) > 1 for bars in groups.values())
+    axis = alt.Axis(labelAngle=-30, labelLimit=220)
+    y = {"title": value_title, "scale": alt.Scale(zero=False)}
+    base = alt.Chart().encode(
+        x=alt.X("group:N", title=group_title, sort=list(groups), axis=axis),
+        xOffset=alt.XOffset("name:N", sort=names) if several else alt.Undefined,
+    )
+    return alt.layer(
+        base.mark_rule(strokeWidth=3).encode(
+            y=alt.Y("low:Q", **y), y2="high:Q", color=look["color"]
+        ),
+        base.mark_point(filled=True, size=90, opacity=1).encode(
+            y=alt.Y("value:Q", **y), **look, tooltip=[alt.Tooltip("name:N"), *_tips()]
+        ),
+        data=alt.Data(values=rows),
+    ).properties(width=max(320, 75 * len(groups)), height=height)
+
+
+def bars_chart(
+    shares: Mapping[str, float], *, value_title: str, theme: Theme = FILE, row: int = 24
+) -> "alt.Chart":
+    """Shares by name as bars, in the order given."""
+    import altair as alt
+
+    rows = [
+        {"name": name, "label": label, "share": share}
+        for (name, share), label in zip(shares.items(), _shortened(list(shares)), strict=True)
+    ]
+    axis = alt.Axis(labelLimit=150, labelColor=theme.colours["ink"], ticks=False)
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar(height=alt.RelativeBandSize(0.62), color=theme.series[0], cornerRadiusEnd=2)
+        .encode(
+            y=alt.Y("label:N", sort=None, title=None, axis=axis),
+            x=alt.X("share:Q", title=value_title, axis=alt.Axis(format="%", tickCount=4)),
+            tooltip=["name:N", alt.Tooltip("share:Q", format=".1%")],
+        )
+        .properties(width=theme.width, height=row * len(rows))
+    )
+
+
+def _shortened(names: Sequence[str]) -> list[str]:
+    """Long names without their middle, because ends differ most; whole where that is not enough."""
+    short = [n if len(n) <= LONGEST else f"{n[:8]}\u2026{n[9 - LONGEST :]}" for n in names]
+    return short if len(set(short)) == len(set(names)) else list(names)

@@ -1,1 +1,0 @@
-"""Charts for the command line, the documentation and the papers."""
