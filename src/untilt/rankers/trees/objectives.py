@@ -207,11 +207,6 @@ def _settled_order(lists: TrainingLists) -> IntArray:
     needs=("bias",), choose=("train", "select", "run"), public=False,
     note="boosted trees on the likelihood of clicks under the position-based model",
 )  # fmt: skip
-@method(
-    "objective", "pbm-likelihood", title="Position-based likelihood", order=60, drop=40,
-    needs=("bias",), choose=("train", "select", "run"), public=False,
-    note="boosted trees on the likelihood of clicks under the position-based model",
-)  # fmt: skip
 def pbm_objective(
     lists: TrainingLists, bias: Any, query_weight: str = "sessions"
 ) -> PbmTreeObjective:
