@@ -1,0 +1,100 @@
+"""The wording of what estimates say, each message once."""
+
+import pytest
+
+from untilt.facts import Fact
+from untilt.messages.about_estimate import MESSAGES
+
+CURVE = {"position": 3, "ratio": 1.256, "z": 4.56, "p_value": 0.00123, "n_documents": 1234}
+TOLD = (
+    "position 3 has 1.26 times the clicks that the curve expects (z +4.6, p 0.0012; 1,234 "
+    "documents shown at several positions)"
+)
+SENTENCES = {
+    "estimate.scale-absolute": ({}, "absolute"),
+    "estimate.scale-relative": (
+        {},
+        "relative: relevance counts as the click rate at position 1",
+    ),
+    "estimate.scale-clicks": ({}, "in clicks"),
+    "estimate.scale-per-relevant": ({}, "per relevant document, whatever the scale of the bias"),
+    "estimate.clicks-as-they-are": (
+        {"evaluator": "naive"},
+        "naive: clicks are counted as they are, so documents that were shown on top look better, "
+        "and so do systems that keep them there",
+    ),
+    "estimate.model-only": (
+        {"evaluator": "direct"},
+        "direct: the value is the relevance model's; the model's own error is not included",
+    ),
+    "estimate.few-queries": (
+        {"n_queries": 7},
+        "only 7 queries: intervals rest on few independent units",
+    ),
+    "estimate.documents-absent": (
+        {"share": 1 / 3, "evaluator": "ips", "instead": "policy-aware"},
+        "sessions of one query show different documents (a document is missing from 33% of its "
+        "query's sessions), and ips counts what a session did not show as irrelevant: systems that "
+        "move such documents up look worse than they are, even worse than the shown order. Use "
+        "evaluator='policy-aware'",
+    ),
+    "estimate.few-effective-clicks": (
+        {"n_clicks": 1234.0, "effective_n": 56.4, "largest_weight": 1000.0, "instead": "clipped"},
+        "the 1,234 clicks count like 56 of equal weight (largest weight 1e+03): clip "
+        "(evaluator='clipped') or collect more sessions",
+    ),
+    "estimate.clicks-unsupported": (
+        {"share": 0.25},
+        "25.0% of the clicks are at positions that the bias does not know; they were left out, so "
+        "relevance found only there is missing",
+    ),
+    "estimate.clicks-clipped": (
+        {"share": 0.123},
+        "12.3% of the clicks are clipped: values lean towards those of raw clicks; the interval "
+        "does not cover this (see ut.clip_curve)",
+    ),
+    "estimate.curve-check": (CURVE, TOLD),
+    "estimate.curve-check-impossible": (
+        {},
+        "no document was shown at two positions: this log cannot check the curve",
+    ),
+    "estimate.curve-misfit": (
+        {**CURVE, "instead": "affine"},
+        f"the bias does not fit this log: {TOLD}. Values and differences are off by as much; "
+        "estimate the bias from this log, or use one with trust bias and evaluator='affine'",
+    ),
+    "estimate.curve-unchecked": (
+        {},
+        "no document was shown at two positions: this log cannot check the curve; the estimate is "
+        "as right as the curve is",
+    ),
+    "estimate.bias-without-errors": (
+        {},
+        "the bias was given without standard errors; intervals take it as exact",
+    ),
+    "estimate.trust-ignored": (
+        {"evaluator": "ips", "instead": "affine"},
+        "the bias includes trust bias, which ips does not correct: use evaluator='affine'",
+    ),
+    "estimate.one-query": ({"share": 0.345}, "one query makes up 34% of the estimate's variance"),
+    "estimate.unshown-documents": (
+        {"share": 0.0456},
+        "4.6% of its top positions go to documents that nobody was shown: they count as "
+        "irrelevant, so the value is a lower bound",
+    ),
+    "estimate.bias-dominates": (
+        {},
+        "most of the uncertainty comes from the bias estimate: more sessions of this kind will not "
+        "help, more interventions will",
+    ),
+}
+
+
+def test_every_message_is_here():
+    assert set(SENTENCES) == set(MESSAGES)
+
+
+@pytest.mark.parametrize("code", SENTENCES)
+def test_wording(code):
+    fields, sentence = SENTENCES[code]
+    assert Fact(code, **fields) == sentence
