@@ -141,7 +141,7 @@ def test_evaluation_is_exact_with_the_affine_correction_only():
     log = expected_log(np.array([0.5, 0.4, 0.2]), 1000)
     systems = {"new": np.array([0.0, 2.0, 1.0])}
     value = {
-        method: estimate(log, systems, bias, metric="dcg", method=method)["new"].value
+        method: estimate(log, systems, bias, metric="dcg", evaluator=method)["new"].value
         for method in ("affine", "ips", "bayes-ips", "naive")
     }
     truth = 1 + 0.5 / np.log2(3)
