@@ -6,12 +6,10 @@ from scipy.optimize import approx_fprime
 from sklearn.base import clone
 
 from untilt.bias.contextual.contextual import ContextualBias
-from untilt.bias.contextual.evidence import (
+from untilt.bias.contextual.evidence import context_cells, contexts_of, evidence_of
+from untilt.bias.contextual.likelihood import (
     Problem,
-    context_cells,
-    contexts_of,
     curvature,
-    evidence_of,
     maximise,
     scores,
     session_noise,

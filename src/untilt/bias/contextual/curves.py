@@ -1,24 +1,25 @@
 """Curves of examination that depend on the context, and what can be asked of them."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
-from untilt._core.arrays import FloatArray, IntArray
-from untilt.bias.contextual.evidence import contexts_of
+from untilt._core.arrays import BoolArray, FloatArray, IntArray
+from untilt.bias.contextual.evidence import Context, ContextColumns, contexts_of
 from untilt.bias.curve import PositionBias
 from untilt.bias.curve_tools import from_log_ratios
 from untilt.bias.harvesting.pairs import Doubt, larger
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, OptionError, ShapeError
+from untilt.facts import Fact
 from untilt.networks.mlp import Network, normalised
 
-# Over contexts only ratios can be averaged: clicks do not tell whether some people look at
-# position 1 more than others.
-SAME_TOP = "for averages over contexts: position 1 is examined alike in all of them"
+# d numbers, rows of them, or named columns.
+OneContext = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 
 
 @dataclass(frozen=True)
@@ -54,23 +55,26 @@ class ContextualCurve:
     Parameters
     ----------
     contexts : (contexts, d) those of the log, each once; sessions : (contexts,) how often
+    columns : what the d numbers are, where they come from the context columns of the log
     depth : the lowest position, K
     method, assumes, status, level : as in `PositionBias`
     """
 
     contexts: FloatArray
     sessions: FloatArray
+    columns: ContextColumns | None
     depth: int
     method: str
-    assumes: tuple[str, ...]
-    status: str
+    assumes: tuple[Fact, ...]
+    status: Fact
     level: float
 
-    def at(self, position: IntArray | int, context: Any) -> Any:
+    def at(self, position: npt.ArrayLike, context: OneContext) -> FloatArray:
         """theta_k(x) / theta_1(x), one number for each position and row of context.
 
         One position with one context (d,), or arrays of equal length: positions (n,) and contexts
-        (n, d); a single one of either goes with all of the other.
+        (n, d); a single one of either goes with all of the other. A context of named columns is a
+        mapping: {"device": "phone", "hour": 9}, or {"device": ["phone", "desktop"], ...}.
         """
         k = np.asarray(position, dtype=np.int64)
         if k.size and (k.min() < 1 or k.max() > self.depth):
@@ -78,51 +82,74 @@ class ContextualCurve:
                 f"positions 1..{self.depth} have an examination estimate. "
                 f"Got {k.min()} to {k.max()}. Cut the log with log.top({self.depth})."
             )
-        single = np.ndim(context) < 2
         theta = np.exp(self.log_ratios(self._rows(context)))
-        if single:
+        if len(theta) == 1 and (isinstance(context, Mapping) or np.ndim(context) < 2):
             return theta[0][k - 1]
         return theta[np.arange(len(theta)), np.broadcast_to(k - 1, len(theta))]
 
-    def curve(self, context: Any) -> PositionBias:
-        """The curve of one context, with its intervals."""
+    def curve(self, context: OneContext) -> PositionBias:
+        """The curve of one context, with its intervals; {"device": "phone"} by named columns."""
         rows = self._rows(context)
         if len(rows) != 1:
             raise ShapeError(
                 f"curve(context) is the curve of one context. Got {len(rows)} rows instead; "
                 "at(position, context) takes many, average() sums them up."
             )
-        return self._bias(rows, np.ones(1), self.assumes)
+        return self._bias(rows, np.ones(1))
 
     def average(self) -> PositionBias:
         """The mean of theta_k(x) / theta_1(x) over the sessions of the log."""
-        return self._bias(self.contexts, self.sessions, (*self.assumes, SAME_TOP))
+        return self._bias(self.contexts, self.sessions)
 
     def groups(
-        self, log: ClickLog, context: Any, *, n_groups: int = 3, per: str = "query"
+        self, log: ClickLog, context: Context = None, *, n_groups: int = 3, per: str = "query"
     ) -> tuple[ContextGroup, ...]:
         """Split a log where curves differ most: steepest first, groups of about equal sessions.
 
         Contexts are ordered by the mean of log theta_k(x) over positions. Weight and train, or
-        evaluate, each group by its own curve; see docs/estimators/contextual.md.
+        evaluate, each group by its own curve; see docs/estimators/contextual.md. The context is
+        that of the log's own columns where not given, as in `ContextualBias.fit`.
         """
         if n_groups < 1:
             raise OptionError(f"n_groups must be at least 1. Got {n_groups} instead.")
-        found = contexts_of(log, context, per=per)
-        rows = self._rows(found.values)
-        steepness = self.log_ratios(rows).mean(axis=1)
-        order = np.argsort(steepness, kind="stable")
-        before = np.cumsum(found.sessions[order]) - found.sessions[order] / 2
-        group = np.empty(len(order), dtype=np.int64)
-        group[order] = np.minimum(n_groups * before / found.sessions.sum(), n_groups - 1)
-        made = []
+        given = contexts_of(log, context, per=per, columns=self.columns)
+        rows = self._rows(given.values)
+        group = self._by_steepness(rows, given.sessions, n_groups)
+        groups = []
         for g in np.unique(group):
             mine = group == g
-            lists = np.flatnonzero(mine[found.of_list])
-            assumes = (*self.assumes, SAME_TOP)
-            bias = self._bias(rows[mine], found.sessions[mine], assumes)
-            made.append(ContextGroup(log.take(lists), bias))
-        return tuple(made)
+            lists = np.flatnonzero(mine[given.of_list])
+            bias = self._bias(rows[mine], given.sessions[mine])
+            groups.append(ContextGroup(log.take(lists), bias))
+        return tuple(groups)
+
+    def examples(self, *, most: int = 8) -> dict[str, tuple[float, PositionBias]]:
+        """Curves to look at, by name, with the number of sessions that each stands for.
+
+        One for each context where the columns have names and there are at most `most` contexts;
+        else three groups of about equal sessions, steepest first.
+        """
+        n = len(self.contexts)
+        if self.columns is not None and n <= most:
+            group, names = np.arange(n), [self.columns.describe(row) for row in self.contexts]
+        else:
+            group = self._by_steepness(self.contexts, self.sessions, 3)
+            names = ["steepest third of sessions", "middle third", "flattest third"]
+        return {
+            names[g]: (
+                float(self.sessions[group == g].sum()),
+                self._bias(self.contexts[group == g], self.sessions[group == g]),
+            )
+            for g in np.unique(group)
+        }
+
+    def _by_steepness(self, rows: FloatArray, sessions: FloatArray, n_groups: int) -> IntArray:
+        """(contexts,) the group of each: by the mean of log theta_k(x), of about equal sessions."""
+        order = np.argsort(self.log_ratios(rows).mean(axis=1), kind="stable")
+        before = np.cumsum(sessions[order]) - sessions[order] / 2
+        group = np.empty(len(order), dtype=np.int64)
+        group[order] = np.minimum(n_groups * before / sessions.sum(), n_groups - 1)
+        return group
 
     @abstractmethod
     def log_ratios(self, contexts: FloatArray) -> FloatArray:
@@ -132,22 +159,31 @@ class ContextualCurve:
     def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Doubt:
         """Covariance (K, K) of the log of the weighted mean of theta_k(x) over these contexts."""
 
-    def _bias(
-        self, contexts: FloatArray, weight: FloatArray, assumes: tuple[str, ...]
-    ) -> PositionBias:
+    def _bias(self, contexts: FloatArray, weight: FloatArray) -> PositionBias:
+        """The weighted mean over these contexts."""
         share = weight / weight.sum()
         z = np.log(share @ np.exp(self.log_ratios(contexts)))
         doubt = self._doubt(contexts, share)
+        # Over several contexts only ratios can be averaged: clicks do not show whether some people
+        # look at position 1 more than others.
+        averaged = () if len(contexts) == 1 else (Fact("contextual.same-top"),)
         return from_log_ratios(
             z,
             doubt.covariance,
             level=self.level,
             method=self.method,
-            assumes=assumes,
+            assumes=(*self.assumes, *averaged),
             status=f"{self.status}; {doubt.rule}",
         )
 
-    def _rows(self, context: Any) -> FloatArray:
+    def _rows(self, context: OneContext) -> FloatArray:
+        if isinstance(context, Mapping):
+            if self.columns is None:
+                raise OptionError(
+                    "these curves know no columns by name: their context was given as numbers. "
+                    f"Give {self.contexts.shape[1]} numbers, or fit a log with context columns."
+                )
+            return self.columns.table(context)
         rows = np.asarray(context, dtype=np.float64)
         rows = rows.reshape(1, -1) if rows.ndim < 2 else rows
         d = self.contexts.shape[1]
@@ -238,7 +274,7 @@ class LinearCurves(ContextualCurve):
         return z
 
     @property
-    def _varies(self) -> Any:
+    def _varies(self) -> BoolArray:
         return self.scale > 0
 
     def _design(self, contexts: FloatArray) -> FloatArray:

@@ -1,17 +1,82 @@
-"""Documents shown at several positions, with the context in which people saw them."""
+"""Contexts as numbers, and the documents shown at several positions in each of them."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from untilt._core.arrays import FloatArray, IntArray, handed_over, sum_by
+from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
-from untilt.errors import OptionError, ShapeError, check_choice
+from untilt.errors import OptionError, ShapeError, check_choice, did_you_mean
 
 PER = ("query", "list")
+# Numbers for each query or list, or for each query id.
+Context = npt.ArrayLike | Mapping[Any, npt.ArrayLike] | None
+
+
+@dataclass(frozen=True)
+class ContextColumns:
+    """How named columns of context become numbers.
+
+    A column of numbers is taken as it is. A column of categories becomes a column of 0 and 1 for
+    each category but the first, which is what the others are compared with.
+
+    categories : column name -> its categories in order; empty for a column of numbers
+    """
+
+    categories: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, columns: Mapping[str, AnyArray]) -> "ContextColumns":
+        """As the columns of a log have it."""
+        return cls(
+            {
+                name: tuple(sorted(set(values))) if values.dtype == object else ()
+                for name, values in columns.items()
+            }
+        )
+
+    def table(self, columns: Mapping[str, npt.ArrayLike]) -> FloatArray:
+        """(n, d) the numbers for columns of n entries, or of one."""
+        missing = [name for name in self.categories if name not in columns]
+        if missing:
+            raise OptionError(
+                f"a context here has {', '.join(self.categories)}. Got {', '.join(columns)}: "
+                f"{missing[0]!r} is missing."
+            )
+        return np.column_stack(
+            [
+                number
+                for name, known in self.categories.items()
+                for number in _numbers(name, known, np.atleast_1d(columns[name]))
+            ]
+        )
+
+    def describe(self, row: FloatArray) -> str:
+        """A row of `table` in words, such as "device = phone, hour = 9"."""
+        values, told = iter(row.tolist()), []
+        for name, known in self.categories.items():
+            chosen = [next(values) for _ in known[1:] or ("",)]
+            which = chosen.index(1.0) + 1 if len(known) > 1 and 1.0 in chosen else 0
+            told.append(f"{name} = {known[which] if known else f'{chosen[0]:g}'}")
+        return ", ".join(told)
+
+
+def _numbers(name: str, known: tuple[str, ...], values: AnyArray) -> list[FloatArray]:
+    if not known:
+        return [values.astype(np.float64)]
+    text = [str(value) for value in values]
+    unknown = next((value for value in text if value not in known), None)
+    if unknown is not None:
+        raise OptionError(
+            f"context {name!r} must be one of {', '.join(known)}. Got {unknown!r} instead."
+            f"{did_you_mean(unknown, known)}"
+        )
+    # A single category is a column that never varies: it has no effect.
+    return [np.array([value == each for value in text], float) for each in known[1:] or known]
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,19 +84,21 @@ class Contexts:
     """Distinct contexts, and which of them each list was seen in.
 
     values : (contexts, d) float64; of_list : (lists,) index; sessions : (contexts,)
+    columns : what the d numbers are, where they come from the columns of a log
     """
 
     values: FloatArray
     of_list: IntArray
     sessions: FloatArray
+    columns: ContextColumns | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """One line for each (document, context) that was shown at several positions and clicked.
+    """One row for each (document, context) that was shown at several positions and clicked.
 
-    impressions, clicks : (lines, K); context : (lines,) index into `Contexts`, never falling
-    query : (lines,) the units that errors are clustered by
+    impressions, clicks : (rows, K); context : (rows,) index into `Contexts`, never falling
+    query : (rows,) the units that errors are clustered by
     """
 
     impressions: FloatArray
@@ -42,20 +109,32 @@ class Evidence:
     def __len__(self) -> int:
         return len(self.context)
 
-    def take(self, lines: IntArray) -> "Evidence":
-        """These lines alone."""
+    def take(self, rows: IntArray) -> "Evidence":
+        """These rows alone."""
         return Evidence(
-            self.impressions[lines], self.clicks[lines], self.context[lines], self.query[lines]
+            self.impressions[rows], self.clicks[rows], self.context[rows], self.query[rows]
         )
 
 
-def contexts_of(log: ClickLog, context: Any, *, per: str) -> Contexts:
-    """Context given as an array, or as a mapping of query ids, checked and without repeats."""
+def contexts_of(
+    log: ClickLog, context: Context = None, *, per: str, columns: ContextColumns | None = None
+) -> Contexts:
+    """The context of each list, checked and without repeats.
+
+    context : an array or a mapping of query ids; where not given, the context columns of the log,
+        as numbers in the way of `columns`, or of a way of their own
+    """
     check_choice("per", per, PER)
-    if isinstance(context, Mapping):
-        given = _by_id(log, context, per)
+    if context is None and log.context:
+        columns = columns or ContextColumns.of(log.context)
+        given, per = columns.table(log.context), "list"
+    elif isinstance(context, Mapping):
+        given, columns = _by_id(log, context, per), None
     else:
-        given = _as_table(context, log.n_queries if per == "query" else log.n_lists, per)
+        given, columns = (
+            _as_table(context, log.n_queries if per == "query" else log.n_lists, per),
+            None,
+        )
     row_of_list = log.query if per == "query" else np.arange(log.n_lists)
     _check_finite(given, row_of_list, per)
     used = np.zeros(len(given), dtype=bool)
@@ -65,7 +144,7 @@ def contexts_of(log: ClickLog, context: Any, *, per: str) -> Contexts:
     of_row[used] = of_used.ravel()
     of_list = of_row[row_of_list]
     sessions = sum_by(of_list, log.sessions, len(values))
-    return Contexts(handed_over(values), handed_over(of_list), handed_over(sessions))
+    return Contexts(handed_over(values), handed_over(of_list), handed_over(sessions), columns)
 
 
 def context_cells(log: ClickLog, contexts: Contexts) -> tuple[PositionCounts, IntArray]:
@@ -81,30 +160,23 @@ def context_cells(log: ClickLog, contexts: Contexts) -> tuple[PositionCounts, In
         pair.ravel(), log.position, log.row_count, log.label, len(pairs), log.depth
     )
     context, document = np.divmod(pairs, log.n_documents)
-    found = PositionCounts(
-        indptr=cells.indptr,
-        query=handed_over(log.doc_query[document]),
-        document=handed_over(document),
-        position=cells.position,
-        impressions=cells.impressions,
-        clicks=cells.clicks,
-        depth=cells.depth,
+    counts = replace(
+        cells, query=handed_over(log.doc_query[document]), document=handed_over(document)
     )
-    return found, context
+    return counts, context
 
 
 def evidence_of(cells: PositionCounts, context: IntArray) -> Evidence:
-    """The lines that can tell anything: several positions, and a click at one of them."""
-    n = len(cells.indptr) - 1
-    line = np.repeat(np.arange(n), np.diff(cells.indptr))
-    impressions, clicks = np.zeros((n, cells.depth)), np.zeros((n, cells.depth))
-    impressions[line, cells.position - 1] = cells.impressions
-    clicks[line, cells.position - 1] = cells.clicks
-    useful = (np.diff(cells.indptr) > 1) & (clicks.sum(axis=1) > 0)
+    """The rows that say anything: several positions, and a click at one of them."""
+    n_positions = np.diff(cells.indptr)
+    impressions, clicks = np.zeros((2, len(n_positions), cells.depth))
+    at = cells.document_index, cells.position_index
+    impressions[at], clicks[at] = cells.impressions, cells.clicks
+    useful = (n_positions > 1) & (clicks.sum(axis=1) > 0)
     return Evidence(impressions, clicks, context, cells.query).take(np.flatnonzero(useful))
 
 
-def _by_id(log: ClickLog, context: Mapping[Any, Any], per: str) -> FloatArray:
+def _by_id(log: ClickLog, context: Mapping[Any, npt.ArrayLike], per: str) -> FloatArray:
     if per != "query":
         raise OptionError(
             'a mapping of query ids is context per="query". For context per="list" give an array '
@@ -127,11 +199,12 @@ def _by_id(log: ClickLog, context: Mapping[Any, Any], per: str) -> FloatArray:
     return np.array(rows, dtype=np.float64)
 
 
-def _as_table(context: Any, n: int, per: str) -> FloatArray:
+def _as_table(context: npt.ArrayLike | None, n: int, per: str) -> FloatArray:
     if context is None:
         raise OptionError(
-            "ContextualBias needs to know the context: fit(log, context=array) with a row of "
-            "numbers for each query of the log, or a mapping of query ids to such rows."
+            "ContextualBias needs to know the context. Read the log with columns of it, "
+            "read_log(..., context=['device']), or give fit(log, context=array) a row of numbers "
+            "for each query of the log, or a mapping of query ids to such rows."
         )
     table = np.asarray(context, dtype=np.float64)
     table = table[:, None] if table.ndim == 1 else table
@@ -152,199 +225,3 @@ def _check_finite(given: FloatArray, used: IntArray, per: str) -> None:
             f"context must be finite numbers. Row {where} ({per} {where}) is "
             f"{given[where].tolist()}. Fill in what is missing, with a column that says so."
         )
-
-
-# Where do the clicks on a document fall? A likelihood in which its relevance plays no part.
-#
-# Document i is seen in context x, n_ik times at position k, with c_ik clicks. Under
-# P(click) = theta_k(x) gamma_i the share of its clicks expected at k is
-#
-#     P_ik = n_ik theta_k(x) / sum_j n_ij theta_j(x)
-#
-# whatever gamma_i. With log theta_k(x) = z_k(x) the log-likelihood of the shares,
-#
-#     L = sum_i sum_k c_ik log P_ik
-#
-# is that of a multinomial logit with offsets log n, concave in z, and hence in the coefficients of
-# z_k(x) = B_k . (1, x). Its score sum_i (c_ik - c_i. P_ik) has mean zero for each document by
-# itself: the estimate is right for any relevance, and for clicks of any distribution with that mean
-# [wooldridge1999]_. For one document at two positions it is the odds of the pair.
-
-_CHUNK = 4096  # contexts whose K x K curvatures are held at once
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """Evidence with the design of its contexts.
-
-    design : (contexts, p) rows (1, x) with x of mean 0 and variance 1
-    penalty : (p,) of the squared coefficients: 0 for the intercept
-    """
-
-    evidence: Evidence
-    design: FloatArray
-    penalty: FloatArray
-
-    @property
-    def depth(self) -> int:
-        """K."""
-        return int(self.evidence.clicks.shape[1])
-
-
-@dataclass(frozen=True, eq=False)
-class Optimum:
-    """B : (K, p) with zeros for position 1; hessian : (K-1, p, K-1, p) of the penalised -L."""
-
-    B: FloatArray
-    hessian: FloatArray
-    value: float
-    steps: int
-    residual: float
-    converged: bool
-
-
-def shares(z: FloatArray, evidence: Evidence) -> FloatArray:
-    """(lines, K) P_ik for z (contexts, K)."""
-    weight = evidence.impressions * np.exp(z - z.max(axis=1, keepdims=True))[evidence.context]
-    return weight / weight.sum(axis=1, keepdims=True)
-
-
-def log_likelihood(z: FloatArray, evidence: Evidence) -> float:
-    """L for z (contexts, K)."""
-    clicked = evidence.clicks > 0
-    P = shares(z, evidence)
-    return float(np.sum(evidence.clicks[clicked] * np.log(P[clicked])))
-
-
-def value_and_gradient(B: FloatArray, problem: Problem) -> tuple[float, FloatArray]:
-    """L minus the penalty / 2, and its derivative by B (K, p)."""
-    evidence = problem.evidence
-    z = problem.design @ B.T
-    P = shares(z, evidence)
-    clicked = evidence.clicks > 0
-    value = np.sum(evidence.clicks[clicked] * np.log(P[clicked]))
-    residual = evidence.clicks - evidence.clicks.sum(axis=1, keepdims=True) * P
-    gradient = _by_context(residual, evidence.context, len(z)).T @ problem.design
-    value -= 0.5 * np.sum(problem.penalty * B**2)
-    return float(value), gradient - problem.penalty * B
-
-
-def curvature(B: FloatArray, problem: Problem) -> FloatArray:
-    """-d2/dB2 without position 1: (K-1, p, K-1, p), penalty and all."""
-    evidence = problem.evidence
-    P = shares(problem.design @ B.T, evidence)
-    total = evidence.clicks.sum(axis=1)
-
-    def of_lines(mine: slice) -> FloatArray:
-        return total[mine, None, None] * (_diagonal(P[mine]) - _outer(P[mine], P[mine]))
-
-    H = _spread(of_lines, problem)
-    for k in range(problem.depth - 1):
-        H[k, :, k, :] += np.diag(problem.penalty)
-    return H
-
-
-def maximise(problem: Problem, *, tolerance: float, max_steps: int) -> Optimum:
-    """Newton's method with halved steps: the likelihood is concave, so any start will do."""
-    all_clicks = float(problem.evidence.clicks.sum())
-    B = np.zeros((problem.depth, problem.design.shape[1]))
-    value, gradient = value_and_gradient(B, problem)
-    for step in range(max_steps + 1):
-        H = curvature(B, problem)
-        residual = float(np.abs(gradient[1:]).max()) / all_clicks
-        if residual <= tolerance or step == max_steps:
-            break
-        B, value, gradient = _uphill(B, value, gradient, H, problem)
-    return Optimum(B, H, value, step, residual, residual <= tolerance)
-
-
-def scores(B: FloatArray, problem: Problem) -> tuple[FloatArray, int]:
-    """Sum over queries of u u', u a query's part of the score; and how many queries have one."""
-    evidence = problem.evidence
-    P = shares(problem.design @ B.T, evidence)
-    residual = (evidence.clicks - evidence.clicks.sum(axis=1, keepdims=True) * P)[:, 1:]
-    order = np.argsort(evidence.query, kind="stable")
-    first = np.flatnonzero(np.diff(evidence.query[order], prepend=-1))
-    size = residual.shape[1] * problem.design.shape[1]
-    M = np.zeros((size, size))
-    for start in range(0, len(first), _CHUNK):
-        ends = np.append(first, len(order))[start : start + _CHUNK + 1]
-        lines = order[ends[0] : ends[-1]]
-        each = _outer(residual[lines], problem.design[evidence.context[lines]])
-        u = np.add.reduceat(each.reshape(len(lines), size), ends[:-1] - ends[0], axis=0)
-        M += u.T @ u
-    return M, len(first)
-
-
-def session_noise(B: FloatArray, problem: Problem) -> FloatArray:
-    """What `scores` is expected to be if sessions are all the noise there is.
-
-    Clicks of a cell are binomial with probability theta_k gamma_i, where gamma_i = c_i. / sum n
-    theta; cells of a document are independent. The score is A c with A = diag(1) - P 1', so with v
-    the binomial variances A diag(v) A' = diag(v) - v P' - P v' + (sum v) P P'.
-    """
-    evidence = problem.evidence
-    z = problem.design @ B.T
-    theta = np.exp(z)[evidence.context]
-    seen = (evidence.impressions * theta).sum(axis=1, keepdims=True)
-    chance = np.minimum(theta * evidence.clicks.sum(axis=1, keepdims=True) / seen, 1.0)
-    v = evidence.impressions * chance * (1 - chance)
-    P = shares(z, evidence)
-
-    def of_lines(mine: slice) -> FloatArray:
-        cross = _outer(v[mine], P[mine])
-        both = v[mine].sum(axis=1)[:, None, None] * _outer(P[mine], P[mine])
-        return _diagonal(v[mine]) - cross - cross.transpose(0, 2, 1) + both
-
-    size = (problem.depth - 1) * problem.design.shape[1]
-    return _spread(of_lines, problem).reshape(size, size)
-
-
-def _uphill(
-    B: FloatArray, value: float, gradient: FloatArray, H: FloatArray, problem: Problem
-) -> tuple[FloatArray, float, FloatArray]:
-    K1, p = H.shape[:2]
-    step = np.zeros_like(B)
-    step[1:] = np.linalg.solve(H.reshape(K1 * p, -1), gradient[1:].ravel()).reshape(K1, p)
-    gain = float(np.sum(gradient * step))
-    halving = 0
-    new, slope = value_and_gradient(B + step, problem)
-    # So near the maximum the gain is lost in the value's rounding, and Newton's step is right.
-    while gain > 1e-9 * abs(value) and new < value + 1e-4 * gain / 2**halving:
-        halving += 1
-        new, slope = value_and_gradient(B + step / 2**halving, problem)
-    return B + step / 2**halving, new, slope
-
-
-def _spread(of_lines: Callable[[slice], FloatArray], problem: Problem) -> FloatArray:
-    """sum_i S_i x x' over lines, S_i (K, K) without position 1: (K-1, p, K-1, p)."""
-    context, X = problem.evidence.context, problem.design
-    K1, p = problem.depth - 1, X.shape[1]
-    H = np.zeros((p * p, K1 * K1))
-    for start in range(0, len(X), _CHUNK):
-        here = X[start : start + _CHUNK]
-        begin, end = np.searchsorted(context, [start, start + _CHUNK])
-        S = of_lines(slice(begin, end))[:, 1:, 1:].reshape(end - begin, K1 * K1)
-        H += _outer(here, here).reshape(-1, p * p).T @ _by_context(
-            S, context[begin:end] - start, len(here)
-        )
-    return np.ascontiguousarray(H.reshape(p, p, K1, K1).transpose(2, 0, 3, 1))
-
-
-def _outer(a: FloatArray, b: FloatArray) -> FloatArray:
-    return a[:, :, None] * b[:, None, :]
-
-
-def _diagonal(a: FloatArray) -> FloatArray:
-    found = np.zeros((*a.shape, a.shape[1]))
-    found[:, np.arange(a.shape[1]), np.arange(a.shape[1])] = a
-    return found
-
-
-def _by_context(values: FloatArray, context: IntArray, n: int) -> FloatArray:
-    """(n, columns) sums over the lines of each context; lines are sorted by it."""
-    sums = np.zeros((n, values.shape[1]))
-    if len(values):
-        first = np.flatnonzero(np.diff(context, prepend=-1))
-        sums[context[first]] = np.add.reduceat(values, first, axis=0)
-    return sums
