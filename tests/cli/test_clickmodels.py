@@ -4,12 +4,11 @@ import json
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from untilt import make_judged, simulate, write_log
-from untilt.cli.clickmodels import Unit, clickmodels
-from untilt.cli.main import Commands
+from untilt.cli.clickmodels import Unit
+from untilt.cli.main import app
 from untilt.clickmodels.quality import UNITS
 from untilt.facts import Fact
 from untilt.simulation.protocols import Cascade
@@ -30,9 +29,6 @@ def folder(tmp_path_factory):
 
 
 def run(*arguments):
-    app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
-    app.callback()(lambda: None)
-    app.command()(clickmodels)
     return CliRunner().invoke(app, ["clickmodels", *map(str, arguments)], env={"COLUMNS": "120"})
 
 

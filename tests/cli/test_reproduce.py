@@ -3,10 +3,9 @@
 import json
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from untilt.cli.main import Commands
+from untilt.cli.main import app
 from untilt.cli.reproduce import Data, Picture, reproduce
 from untilt.papers.datasets import LAYOUTS, MADE
 from untilt.papers.page import FORMATS
@@ -58,9 +57,6 @@ rows = ["labels", "clicks"]
 
 
 def run(*arguments):
-    app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
-    app.callback()(lambda: None)
-    app.command()(reproduce)
     return CliRunner().invoke(app, ["reproduce", *map(str, arguments)], env={"COLUMNS": "100"})
 
 
