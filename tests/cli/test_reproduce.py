@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from untilt.cli.main import app
-from untilt.cli.reproduce import Data, Picture, reproduce
+from untilt.cli.reproduce import Data, Picture
 from untilt.papers.datasets import LAYOUTS, MADE
 from untilt.papers.page import FORMATS
 from untilt.papers.schema import names
