@@ -45,8 +45,9 @@ class Watch:
 
 def measure(n_sessions: int) -> None:
     """Print one JSON object: what `main` reads from the process it starts."""
+    from untilt import catalog
     from untilt._core.em import run_em
-    from untilt.clickmodels import ALL_CLICK_MODELS, chain, examination_em
+    from untilt.clickmodels import chain, examination_em
     from untilt.simulation.simulate import simulate
     from untilt.simulation.synthetic import make_judged
 
@@ -66,7 +67,7 @@ def measure(n_sessions: int) -> None:
         "peak_mb_of_the_log": peak(),
     }
     found = {}
-    by_name = {model.name: model for model in ALL_CLICK_MODELS}
+    by_name = {record.name: record.load() for record in catalog.methods("click model")}
     usual = examination_em.WORTH_THREADS, chain.WORTH_THREADS
     for least in ((0, 0), usual):  # once with threads, once without: both compiled
         examination_em.WORTH_THREADS, chain.WORTH_THREADS = least

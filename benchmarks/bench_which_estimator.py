@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from _harness import save, table
 
+from untilt import catalog
 from untilt.auditing.plan import Plan, plan_swaps
-from untilt.bias import ALL_BIAS_ESTIMATORS
 from untilt.data.judged import JudgedLists
 from untilt.errors import UntiltError
 from untilt.simulation.behaviour import Display
@@ -21,7 +21,7 @@ from untilt.simulation.protocols import DLA, Cascade, Harvest, Shuffle, Swap, Tr
 from untilt.simulation.simulate import Simulation, simulate
 from untilt.simulation.synthetic import make_judged
 
-ESTIMATORS = {kind.__name__: kind for kind in ALL_BIAS_ESTIMATORS}
+ESTIMATORS = {record.target: record.load() for record in catalog.methods("bias")}
 SHOWN = ("ShuffledTop", "PivotSwap", "AdjacentSwap", "AllPairs", "RegressionEM")
 LOGS: dict[str, Any] = {
     "one ranker, learned from the features": DLA(),

@@ -56,13 +56,14 @@ class Method:
     reference : key in docs/references.bib
     needs : what must be given: "bias", "trust" (a bias with eps+ and eps-), "features",
         "relevance", "ranker" (lists that name who made them), "context", "feedback" (several
-        label columns), "jax"
+        label columns), "cut" (a metric that means nothing without its k), "jax"
     takes : options that the command line may pass on, such as "clip"
     aliases : other names that are understood
     rests_on : of a bias estimator or curve: what its claim rests on
     cost : of training, in trainings of one LambdaMART
     drop : where time is short a run gives up dear candidates first, then those of a small number
-    choose : where it may be chosen: "train", "select", "run"; "usual" is tried without being asked
+    choose : where it may be chosen: "train", "select", "run"; "usual" and "usual in select" are
+        tried without being asked, by a run and by `untilt select`
     order : rank in lists; equal ranks are sorted by name
     default : whether it is taken where none of its kind is named
     options : arguments that make this method out of its class, such as against="all"
@@ -126,16 +127,24 @@ def names(kind: Kind, *, choose: str | None = None) -> tuple[str, ...]:
     return tuple(record.name for record in methods(kind, choose=choose))
 
 
-def find(kind: Kind, name: str, *, what: str | None = None, choose: str | None = None) -> Method:
-    """The record of this name or alias; an error lists the names. `what` begins the message."""
-    for record in methods(kind, choose=choose):
-        if name == record.name or name in record.aliases:
+def find(kind: Kind, name: str, *, what: str | None = None, also: tuple[str, ...] = ()) -> Method:
+    """The record of this name, alias or class; dashes and capitals do not matter.
+
+    An error lists the names, and those in `also`; `what` begins its message.
+    """
+    wanted = _plain(str(name))
+    for record in methods(kind):
+        if wanted in map(_plain, (record.name, record.target, *record.aliases)):
             return record
-    known = names(kind, choose=choose)
+    known = (*names(kind), *also)
     raise OptionError(
         f"{what or kind} must be one of {', '.join(map(repr, known))}. Got {name!r} instead."
         f"{did_you_mean(str(name), known)}"
     )
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
 
 
 def default(kind: Kind) -> Method:
@@ -164,7 +173,8 @@ class RecordName:
 
 def homes() -> dict[str, str]:
     """Class or function -> module, of the records that `untilt` exports."""
-    return {each.target: each.home for each in methods() if each.public}
+    own = _read(_own_sources())[0]
+    return {each.target: each.home for each in own if each.public}
 
 
 def storable_homes() -> dict[str, str]:
@@ -176,25 +186,42 @@ def storable_homes() -> dict[str, str]:
 @cache
 def _catalog() -> tuple[tuple[Method, ...], tuple[tuple[str, str], ...]]:
     """All records in order, and the storable classes with their modules."""
+    own, joined = _read(_own_sources()), _read(_joined_sources())
+    records = sorted((*own[0], *joined[0]), key=lambda each: (each.order, each.name))
+    return tuple(records), (*own[1], *joined[1])
+
+
+def _own_sources() -> tuple[tuple[str, Path], ...]:
+    """The modules of this package that may hold records."""
+    here = Path(__file__).parent
+    below = (_modules_below(f"untilt.{package}", here / package) for package in _PACKAGES)
+    return tuple(source for sources in below for source in sources)
+
+
+def _joined_sources() -> tuple[tuple[str, Path], ...]:
+    """Those of other packages, by their entry points."""
+    from importlib.metadata import entry_points  # not at the top: it takes 40 ms to import
+
+    points = entry_points(group=GROUP)
+    return tuple(source for point in points for source in _modules_of(point.value))
+
+
+@cache
+def _read(
+    sources: tuple[tuple[str, Path], ...],
+) -> tuple[tuple[Method, ...], tuple[tuple[str, str], ...]]:
+    """The records and the storable classes of these modules, as they stand in the files."""
     records: list[Method] = []
     stored: list[tuple[str, str]] = []
-    for module, path in _sources():
-        for target, declared, is_stored in _declared(path.read_text(encoding="utf8"), module):
+    for module, path in sources:
+        text = path.read_text(encoding="utf8")
+        if "\n@method(" not in text and "\n@storable\n" not in text:
+            continue
+        for target, declared, is_stored in _declared(text, module):
             records += declared
             if is_stored:
                 stored.append((target, module))
-    return tuple(sorted(records, key=lambda each: (each.order, each.name))), tuple(stored)
-
-
-def _sources() -> Iterator[tuple[str, Path]]:
-    """Modules that may hold records, of this package and of those that join by an entry point."""
-    from importlib.metadata import entry_points  # not at the top: it takes 40 ms to import
-
-    here = Path(__file__).parent
-    for package in _PACKAGES:
-        yield from _modules_below(f"untilt.{package}", here / package)
-    for point in entry_points(group=GROUP):
-        yield from _modules_of(point.value)
+    return tuple(records), tuple(stored)
 
 
 def _modules_of(name: str) -> Iterator[tuple[str, Path]]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from untilt.auditing.advice import method_name
+from untilt import catalog
 from untilt.auditing.audit import Audit, audit
 from untilt.auditing.checks import by_curve, by_prediction
 from untilt.bias.curve import PositionBias
@@ -189,7 +189,7 @@ def test_each_protocol_gets_the_estimator_made_for_it(audits, protocol, estimato
     assert advice.believes
     assert advice.why
     assert f"untilt.{estimator}(" in advice.call
-    assert f"--method {method_name(estimator)}" in advice.command
+    assert f"--method {catalog.find('bias', estimator).name}" in advice.command
 
 
 @pytest.mark.parametrize("protocol", ["harvest", "pivot", "adjacent", "shuffle"])

@@ -11,10 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 import untilt as ut
+from untilt import catalog
 from untilt.cli.main import app
-from untilt.cli.simulate import ProtocolName, protocol_of
+from untilt.cli.simulate import protocol_of
 from untilt.errors import OptionError
-from untilt.simulation.protocols import ALL_PROTOCOLS, DLA, Swap
+from untilt.simulation.protocols import DLA, Swap
 
 SMALL = ("--queries", "60", "--features", "6", "--sessions", "2000")
 
@@ -78,16 +79,17 @@ def test_the_truth_tells_how_readers_behaved(folder):
     assert not trained & set(log.query_id[log.query].tolist())
 
 
-@pytest.mark.parametrize("protocol", list(ProtocolName))
+@pytest.mark.parametrize("protocol", catalog.names("protocol"))
 def test_every_protocol_writes_a_log_that_reads_back(tmp_path, protocol):
-    found = made("--out", tmp_path / "sim", *SMALL, "--protocol", protocol.value)
+    found = made("--out", tmp_path / "sim", *SMALL, "--protocol", protocol)
     log = ut.read_log(found["files"]["log"], documents=found["files"]["documents"])
     assert log.n_sessions == found["sessions"] == 2000
     assert log.label.sum() > 0
 
 
-def test_the_names_of_the_protocols_are_all_of_them():
-    assert [name.value for name in ProtocolName] == [kind.name for kind in ALL_PROTOCOLS]
+def test_help_names_every_protocol():
+    text = run("--help").output
+    assert [name for name in catalog.names("protocol") if name not in text] == []
 
 
 def test_one_seed_one_log_another_seed_another(tmp_path):

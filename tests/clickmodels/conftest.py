@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt import ClickLog
-from untilt.clickmodels import ALL_CLICK_MODELS
+from untilt import ClickLog, catalog
 
 
 def make_log(lists, *, count=None, n_documents=None, doc_query=None, positions=None):
@@ -64,9 +63,10 @@ def all_patterns():
     return make_log([(0, [4, 1, 0, 3], c) for c in patterns], n_documents=24, doc_query=doc_query)
 
 
+MODELS = [record.load() for record in catalog.methods("click model")]
 # The neural one has no hidden variables to enumerate and no parameters to find again:
 # test_neural.py.
-WITH_HIDDEN_VARIABLES = [model for model in ALL_CLICK_MODELS if not model.requires]
+WITH_HIDDEN_VARIABLES = [model for model in MODELS if not model.requires]
 
 
 @pytest.fixture(params=WITH_HIDDEN_VARIABLES, ids=lambda model: model.__name__)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from untilt import PBM, UBM, make_judged, simulate
-from untilt.clickmodels import ALL_CLICK_MODELS
+from untilt import PBM, UBM, catalog, make_judged, simulate
 from untilt.errors import NotFittedError, OptionError
 
+MODELS = [record.load() for record in catalog.methods("click model")]
 JUDGED = make_judged(n_queries=25, n_features=5, seed=0)
 
 
@@ -15,7 +15,7 @@ def first():
     return simulate(JUDGED, protocol="swap", n_sessions=20_000, seed=1)
 
 
-@pytest.mark.parametrize("model_class", ALL_CLICK_MODELS, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model_class", MODELS, ids=lambda model: model.__name__)
 def test_every_model_can_be_one(model_class, first):
     model = model_class().fit(first.log)
     second = simulate(JUDGED, protocol=model, n_sessions=20_000, ranker=np.arange(len(JUDGED)))

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from untilt import compare_click_models
-from untilt.clickmodels import ALL_CLICK_MODELS
+from untilt import catalog, compare_click_models
 from untilt.clickmodels.compare import advise
 
+MODELS = [record.load() for record in catalog.methods("click model")]
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "yandex_pages.py"
 
 
@@ -26,7 +26,7 @@ def split(data_dir):
 def comparison(split):
     train, test = split
     assert test.n_sessions == 8766
-    known = [model.name for model in ALL_CLICK_MODELS if not model.requires]
+    known = [model.name for model in MODELS if not model.requires]
     return compare_click_models(train, test, models=known, by="session", n_draws=60)
 
 

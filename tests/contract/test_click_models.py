@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from untilt.clickmodels import ALL_CLICK_MODELS
+from untilt import catalog
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, IdentifiabilityError, NotFittedError, OptionError
 
-pytestmark = pytest.mark.parametrize(
-    "model_class", ALL_CLICK_MODELS, ids=lambda model: model.__name__
-)
+MODELS = [record.load() for record in catalog.methods("click model")]
+pytestmark = pytest.mark.parametrize("model_class", MODELS, ids=lambda model: model.__name__)
 EM_MODELS = ("pbm", "ubm", "dcm", "sdbn", "dbn", "ccm")
 
 
@@ -114,7 +113,7 @@ def test_em_never_lowers_the_likelihood(model_class, log):
 
 
 def test_it_beats_a_rate_for_everything(model_class, log):
-    overall = ALL_CLICK_MODELS[0]().fit(log).log_likelihood(log)
+    overall = MODELS[0]().fit(log).log_likelihood(log)
     found = model_class().fit(log).log_likelihood(log)
     assert found == overall if model_class.name == "gctr" else found > overall or np.isinf(found)
 

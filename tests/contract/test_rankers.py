@@ -1,15 +1,16 @@
 """What every ranker promises, with every kind of weighting."""
 
 from dataclasses import replace
+from functools import partial
 
 import numba
 import numpy as np
 import pytest
 from sklearn.base import clone
 
+from untilt import catalog
 from untilt.data.clicklog import ClickLog
 from untilt.errors import NotFittedError, OptionError, ShapeError, UntiltError
-from untilt.rankers import ALL_BIAS_RANKERS, ALL_RANKERS
 from untilt.rankers.base import Ranker
 from untilt.rankers.persist import load
 from untilt.simulation.synthetic import make_judged
@@ -23,13 +24,50 @@ WEIGHTINGS = {
     "Balanced": lambda: Balanced(THETA),
     "joint": PairwiseDebiasing,
 }
+# A small one of each: few trees, few rounds, few epochs. What is not named here is taken as it is.
+FEW_EPOCHS = {"widths": (8,), "epochs": 40, "learning_rate": 0.02}
+SMALL = {
+    "lambdamart": {
+        "n_trees": 10, "n_leaves": 5, "min_data_in_leaf": 3, "n_threads": 1, "folds": 2,
+    },
+    "linear": {"max_rounds": 4},
+    "svm": {"max_rounds": 4},
+    "neural": FEW_EPOCHS,
+    "dual-learning": FEW_EPOCHS,
+    "pairwise-trust": {**FEW_EPOCHS, "epochs": 12, "bias": THETA},
+    "tower": FEW_EPOCHS,
+    "pal": FEW_EPOCHS,
+    "feedback-towers": {**FEW_EPOCHS, "towers": {"click": "product"}},
+}  # fmt: skip
+RANKERS = {
+    record.name: partial(record.make, **SMALL.get(record.name, {}))
+    for record in catalog.methods("ranker")
+}
+WITH_A_TABLE = {
+    record.name: RANKERS[record.name]
+    for record in catalog.methods("ranker")
+    if "weighting" in record.takes
+}
+# Losses that the option of a ranker chooses.
+LOSSES = {
+    "dcg-bound": lambda: RANKERS["linear"](IPS(THETA), loss="dcg-bound"),
+    "listwise": lambda: RANKERS["neural"](IPS(THETA), loss="listwise"),
+    "pointwise": lambda: RANKERS["neural"](loss="pointwise", bias=THETA),
+}
+OBJECTIVES = {
+    record.name: partial(RANKERS["lambdamart"], **record.options, bias=THETA)
+    for record in catalog.methods("objective")
+}
+ALONE = {name: make for name, make in RANKERS.items() if name not in WITH_A_TABLE}
 MAKERS = {
-    f"{ranker.__name__[1:]}-{name}": lambda ranker=ranker, weighting=weighting: ranker(weighting())
-    for ranker in ALL_RANKERS
-    for name, weighting in WEIGHTINGS.items()
-} | {ranker.__name__[1:]: lambda ranker=ranker: ranker(THETA) for ranker in ALL_BIAS_RANKERS}
+    f"{name} with {table}": lambda make=make, weighting=weighting: make(weighting())
+    for name, make in WITH_A_TABLE.items()
+    for table, weighting in WEIGHTINGS.items()
+} | {**ALONE, **OBJECTIVES, **LOSSES}
 # One weighting is enough where weightings play no part.
-EACH_ONCE = {name: make for name, make in MAKERS.items() if name.split("-")[-1] in (name, "PRS")}
+EACH_ONCE = {
+    name: make for name, make in MAKERS.items() if name.split(" with ")[-1] in (name, "PRS")
+}
 # LightGBM draws bagged rows by their place; without bagging order can play no part.
 WHOLE = {"bagging_fraction": 1.0, "feature_fraction": 1.0}
 
@@ -188,7 +226,7 @@ def test_counts_equal_repeats(log, make, rng):
         assert_close(expected, scores, 1e-5)
 
 
-@pytest.mark.parametrize("ranker", ALL_RANKERS, ids=lambda ranker: ranker.__name__[1:])
+@pytest.mark.parametrize("ranker", WITH_A_TABLE.values(), ids=WITH_A_TABLE)
 @pytest.mark.parametrize("weighting", [IPS, PNS, PRS])
 def test_examination_of_ones_is_naive(log, ranker, weighting):
     naive = ranker(Naive()).fit(log).predict(log.features)
@@ -262,7 +300,7 @@ def test_a_log_that_nothing_can_be_learned_from_is_told(log, make_each):
         make_each().fit({})
 
 
-@pytest.mark.parametrize("ranker", ALL_RANKERS, ids=lambda ranker: ranker.__name__[1:])
+@pytest.mark.parametrize("ranker", WITH_A_TABLE.values(), ids=WITH_A_TABLE)
 def test_a_weighting_of_another_type_is_told(log, ranker):
     with pytest.raises(OptionError, match=r"weighting must be a table .* Got \[1, 2\] instead"):
         ranker([1, 2]).fit(log)

@@ -4,13 +4,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from untilt import JudgedLists, read_log, simulate
+from untilt import JudgedLists, catalog, read_log, simulate
 from untilt.errors import OptionError
 from untilt.simulation import parquet as module
-from untilt.simulation import protocols
 from untilt.simulation.parquet import simulate_to_parquet
 
-KINDS = pytest.mark.parametrize("kind", protocols.ALL_PROTOCOLS, ids=lambda kind: kind.name)
+PROTOCOLS = [record.load() for record in catalog.methods("protocol")]
+KINDS = pytest.mark.parametrize("kind", PROTOCOLS, ids=lambda kind: kind.name)
 
 
 @KINDS

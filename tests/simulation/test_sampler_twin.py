@@ -5,12 +5,15 @@ import math
 import numpy as np
 import pytest
 
+from untilt import catalog
 from untilt.simulation import protocols
 from untilt.simulation.sampler import draw_sessions
 from untilt.simulation.setting import prepare
 from untilt.simulation.simulate import threads
 
 WORD, GOLDEN = 2**64, 0x9E3779B97F4A7C15
+
+PROTOCOLS = [record.load() for record in catalog.methods("protocol")]
 
 
 def slow_mixed(word: int) -> int:
@@ -74,7 +77,7 @@ def prepared(judged, protocol, ranker=None):
     )
 
 
-@pytest.mark.parametrize("kind", protocols.ALL_PROTOCOLS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", PROTOCOLS, ids=lambda kind: kind.name)
 def test_compiled_sessions_equal_plain_python(judged, kind):
     setting = prepared(judged, kind())
     number = np.r_[np.arange(150), 10**9 + np.arange(50)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from untilt import JudgedLists, make_judged, read_letor, simulate
+from untilt import JudgedLists, catalog, make_judged, read_letor, simulate
 from untilt.data.clicklog import check_log
 from untilt.errors import OptionError, UntiltError
 from untilt.simulation import protocols
@@ -12,7 +12,8 @@ from untilt.simulation.setting import prepare
 from untilt.simulation.simulate import distinct_sessions
 
 ARRAYS = ("query_id", "doc_id", "doc_query", "indptr", "query", "document", "position", "label")
-KINDS = pytest.mark.parametrize("kind", protocols.ALL_PROTOCOLS, ids=lambda kind: kind.name)
+PROTOCOLS = [record.load() for record in catalog.methods("protocol")]
+KINDS = pytest.mark.parametrize("kind", PROTOCOLS, ids=lambda kind: kind.name)
 
 
 def same(a, b) -> bool:

@@ -1,14 +1,22 @@
 """What holds for every weighting there is."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 
+import untilt
+from untilt import catalog
 from untilt.bias.given import KnownBias, PowerLaw
-from untilt.weighting import ALL_WEIGHTINGS, BayesIPS, JointWeighting, Weighting, tables
+from untilt.weighting import PRS, BayesIPS, JointWeighting, Weighting
+from untilt.workflow.candidates import weighting_of
 
 DEPTH = 4
+# Every weighting as something that takes a bias; one with eps+ and eps- suits them all.
+WEIGHTINGS = {
+    record.name: partial(weighting_of, record) for record in catalog.methods("weighting")
+} | {"prs without a clip": partial(PRS, clip=np.inf)}
 
 
 def a_bias(theta=(1.0, 0.6, 0.3, 0.2), eps_plus=0.9, eps_minus=0.1):
@@ -23,19 +31,16 @@ def no_noise(theta=(1.0, 0.6, 0.3, 0.2)):
     return a_bias(theta, eps_plus=1.0, eps_minus=0.0)
 
 
-@pytest.fixture(params=ALL_WEIGHTINGS, ids=lambda make: make.__name__)
+@pytest.fixture(params=WEIGHTINGS)
 def make(request):
-    return request.param
+    return WEIGHTINGS[request.param]
 
 
 def test_every_public_weighting_is_in_the_suite():
-    made = {type(make(no_noise())) for make in ALL_WEIGHTINGS}
-    public = {
-        value
-        for value in vars(tables).values()
-        if isinstance(value, type) and issubclass(value, Weighting)
-    }
-    assert {kind for kind in public if kind.__name__[0] != "_"} - {Weighting} <= made
+    made = {type(make(no_noise())) for make in WEIGHTINGS.values()}
+    public = {getattr(untilt, name) for name in untilt.__all__}
+    tables = {each for each in public if isinstance(each, type) and issubclass(each, Weighting)}
+    assert tables == made
 
 
 @pytest.mark.parametrize("depth", [1, 2, DEPTH])
@@ -65,10 +70,11 @@ def test_only_ratios_of_examination_matter_up_to_a_common_factor(make):
 
 
 def test_a_weighting_is_a_frozen_value(make):
-    weighting = make(PowerLaw(1.0) if make is not BayesIPS else a_bias())
+    needs_trust = make is WEIGHTINGS[catalog.record_of(BayesIPS).name]
+    weighting = make(a_bias() if needs_trust else PowerLaw(1.0))
     with pytest.raises(dataclasses.FrozenInstanceError):
         weighting.clip = 0.5
-    if make is not BayesIPS:
+    if not needs_trust:
         again = make(PowerLaw(1.0))
         assert again == weighting
         assert hash(again) == hash(weighting)

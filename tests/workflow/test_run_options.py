@@ -5,7 +5,6 @@ import pytest
 import untilt as ut
 from untilt.errors import FileFormatError, OptionError
 from untilt.workflow.options import (
-    USUAL,
     Options,
     RunOptions,
     config_text,
@@ -13,6 +12,7 @@ from untilt.workflow.options import (
     options_of,
     read_config,
     seconds_of,
+    usual_methods,
 )
 from untilt.workflow.stage_rankers import Plan, Speed, fitted_plan
 
@@ -22,7 +22,7 @@ from untilt.workflow.stage_rankers import Plan, Speed, fitted_plan
     [
         ({"metrik": "arp"}, "has no option 'metrik'. Did you mean 'metric'"),
         ({"method": "balansed"}, "method must be one of .* Did you mean 'balanced'"),
-        ({"metric": "ndgc@10"}, "no metric 'ndgc'. Did you mean 'ndcg'"),
+        ({"metric": "ndgc@10"}, "Got 'ndgc' instead. Did you mean 'ndcg'"),
         ({"evaluator": "snip"}, "evaluator must be one of .* Did you mean 'snips'"),
         ({"bias": "all-pears"}, "no such file. Did you mean 'all-pairs'"),
         ({"bias": "power-law:x"}, "power-law needs a number"),
@@ -50,7 +50,7 @@ def test_the_typed_names_are_the_options():
 def test_raw_clicks_are_always_among_the_methods():
     assert options_of({"method": "prs"}).method == ("clicks", "prs")
     assert options_of({"method": ["naive", "prs", "prs"]}).method == ("clicks", "prs")
-    assert options_of({"method": ["usual", "ips"]}).method == (*USUAL, "ips")
+    assert options_of({"method": ["usual", "ips"]}).method == (*usual_methods(), "ips")
 
 
 def test_toml_there_and_back(tmp_path):

@@ -5,7 +5,6 @@ anyway. Where positions stay apart, only a model of relevance can bridge them, a
 believed; without features there is nothing to believe in, and a swap is the way.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from untilt import catalog
 from untilt.auditing.checks import sessions_by_ranker
 from untilt.bias.experiments.recognise import swap_of
 from untilt.bias.experiments.shuffled import ShuffledTop
@@ -93,16 +93,7 @@ class Advice:
         if not self.estimator:
             return self.instead
         options = "".join(f" --{name} {value}" for name, value in self.options.items())
-        return f"untilt bias LOG --method {method_name(self.estimator)}{options}"
-
-
-def method_name(estimator: str) -> str:
-    """The name of an estimator on the command line.
-
-    >>> method_name("AllPairs"), method_name("RegressionEM")
-    ('all-pairs', 'regression-em')
-    """
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", estimator).lower()
+        return f"untilt bias LOG --method {catalog.find('bias', self.estimator).name}{options}"
 
 
 def interventions_of(log: ClickLog) -> Interventions:

@@ -10,10 +10,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from untilt import catalog
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method
-from untilt.errors import DepthError, OptionError
+from untilt.errors import DepthError, OptionError, did_you_mean
 
 # Share of examined results by rank [joachims2005eye]_, as used by [hu2019unbiased]_.
 EYE_TRACKING = (0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06)
@@ -158,6 +159,27 @@ def KnownBias(  # noqa: N802  reads as a type: what it makes is one
         assumes=("the curve is right",),
         relative=not absolute,
     )
+
+
+def curve_names() -> list[str]:
+    """The curves that can be given as text: those of one number."""
+    return [record.name for record in catalog.methods("curve") if record.takes]
+
+
+def parse_curve(text: str) -> GivenCurve:
+    """The curve of "power-law:1" or "eye-tracking:1"; without a number it is 1."""
+    name, _, number = text.partition(":")
+    if name not in curve_names():
+        raise OptionError(
+            f"a given curve is one of {', '.join(curve_names())}, such as "
+            f"{catalog.default('curve').name}:1. Got {text!r} instead."
+            f"{did_you_mean(name, curve_names())}"
+        )
+    try:
+        curve: GivenCurve = catalog.find("curve", name).make(float(number or "1"))
+    except ValueError:
+        raise OptionError(f"{name} needs a number, as in {name}:1. Got {text!r}.") from None
+    return curve
 
 
 def as_examination(bias: Any) -> Examination:

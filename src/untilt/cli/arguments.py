@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -7,10 +8,12 @@ from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
+from untilt import catalog
 from untilt._core.progress import progress
 from untilt.cli.console import Output
 from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
@@ -221,8 +224,6 @@ def hints_for_commands() -> Iterator[None]:
 
 # --bias on the command line: a saved estimate, or the name of a given curve.
 
-CURVES = ("power-law", "eye-tracking", "none")
-
 BiasOption = Annotated[
     str | None,
     typer.Option(
@@ -236,26 +237,42 @@ BiasOption = Annotated[
 def parse_bias(text: str | None) -> Any:
     """The bias that an option names; None where nothing was given."""
     from untilt.bias.curve import PositionBias
-    from untilt.bias.given import EyeTracking, PowerLaw
+    from untilt.bias.given import curve_names, parse_curve
 
     if text is None or text == "none":
         return None
-    name, _, number = text.partition(":")
-    if name in ("power-law", "eye-tracking"):
-        severity = _number(text, number or "1")
-        return PowerLaw(severity) if name == "power-law" else EyeTracking(severity)
+    name = text.partition(":")[0]
+    if name in curve_names():
+        return parse_curve(text)
     if Path(text).exists():
         return PositionBias.load(text)
+    known = [*curve_names(), "none"]
     raise OptionError(
-        f"--bias is a file of an estimate or one of {', '.join(CURVES)}. Got {text!r}, and there "
-        f"is no such file.{did_you_mean(name, CURVES)}"
+        f"--bias is a file of an estimate or one of {', '.join(known)}. Got {text!r}, and there "
+        f"is no such file.{did_you_mean(name, known)}"
     )
 
 
-def _number(text: str, number: str) -> float:
-    try:
-        return float(number)
-    except ValueError:
-        raise OptionError(
-            f"--bias CURVE:NUMBER needs a number, as in power-law:1. Got {text!r}."
-        ) from None
+# Names of methods in help texts: read from the catalogue when help is shown, not before.
+
+
+class CommandWithMethods(TyperCommand):
+    """A command whose help texts may name kinds: "{weighting|objective}" becomes their names."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Put the names in, then show the help."""
+        for parameter in self.params:
+            text = getattr(parameter, "help", None)
+            if text:
+                parameter.help = re.sub(  # type: ignore[attr-defined]
+                    r"\{([^}]+)\}", lambda kinds: _choices(kinds[1], self.name or ""), text
+                )
+        super().format_help(ctx, formatter)
+
+
+def _choices(kinds: str, command: str) -> str:
+    """ "default ranker": the default's name; else the names that this command may choose."""
+    if kinds.startswith("default "):
+        return catalog.default(cast("catalog.Kind", kinds.removeprefix("default "))).name
+    records = [each for each in catalog.methods() if each.kind in kinds.split("|")]
+    return ", ".join(r.name for r in records if not r.choose or command in r.choose)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from untilt import catalog
 from untilt._core.progress import progress
 from untilt.cli.arguments import (
     AsJson,
@@ -17,25 +18,12 @@ from untilt.cli.arguments import (
     check_share,
 )
 from untilt.cli.console import Output, bar, speaking
-from untilt.errors import IdentifiabilityError, OptionError, did_you_mean
+from untilt.errors import IdentifiabilityError, OptionError
 
 if TYPE_CHECKING:
     from untilt.bias.curve import PositionBias
     from untilt.bias.estimator import BiasEstimator
     from untilt.data.clicklog import ClickLog
-
-# Tests hold these together with `ALL_BIAS_ESTIMATORS`; written out, --help needs no estimator.
-METHODS = (
-    "shuffled-top",
-    "pivot-swap",
-    "adjacent-swap",
-    "adjacent-chain",
-    "pivot",
-    "all-pairs",
-    "regression-em",
-    "trust-em",
-    "dual-learning",
-)
 
 
 class Shape(StrEnum):
@@ -51,7 +39,7 @@ def bias(
     log: LogPath,
     method: Annotated[
         str,
-        typer.Option(metavar="NAME", help=f"auto (what the audit advises), {', '.join(METHODS)}."),
+        typer.Option(metavar="NAME", help="auto (what the audit advises), {bias}."),
     ] = "auto",
     pivot: Annotated[
         int | None, typer.Option(min=1, help="Position that others are compared with.")
@@ -123,19 +111,8 @@ def bias(
 
 def _named(method: str) -> "type[BiasEstimator]":
     """The estimator of this name; dashes and capitals do not matter."""
-    from untilt.bias import ALL_BIAS_ESTIMATORS
-
-    known = {_plain(kind.__name__): kind for kind in ALL_BIAS_ESTIMATORS}
-    if _plain(method) not in known:
-        raise OptionError(
-            f"--method must be auto or one of {', '.join(METHODS)}. Got {method!r} instead."
-            f"{did_you_mean(method, METHODS)}"
-        )
-    return known[_plain(method)]
-
-
-def _plain(name: str) -> str:
-    return name.replace("-", "").replace("_", "").lower()
+    kind: type[BiasEstimator] = catalog.find("bias", method, what="--method", also=("auto",)).load()
+    return kind
 
 
 def _advised(

@@ -10,6 +10,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
+from untilt.catalog import record_of
 from untilt.cli.console import Output, rates_record, rates_table
 from untilt.cli.run import answer_text
 from untilt.data.judged import JudgedLists
@@ -17,12 +18,13 @@ from untilt.evaluation.judged import Evaluation, evaluate
 from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.simulation.simulate import Simulation, simulate
 from untilt.simulation.synthetic import make_judged
+from untilt.weighting import PRS, Balanced, PairwiseDebiasing
 from untilt.workflow.candidates import RAW
 from untilt.workflow.run import RunResult
 from untilt.workflow.run import run as run_job
 
 METRIC = "ndcg@10"
-METHODS = ("balanced", "prs", "pairwise-debiasing")
+METHODS = tuple(record_of(table).name for table in (Balanced, PRS, PairwiseDebiasing))
 
 
 @dataclass(frozen=True)

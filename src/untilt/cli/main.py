@@ -12,12 +12,13 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from untilt._version import __version__
-from untilt.cli.arguments import expanded
+from untilt.cli.arguments import CommandWithMethods, expanded
 from untilt.cli.audit import audit
 from untilt.cli.bias import bias
 from untilt.cli.clickmodels import clickmodels
 from untilt.cli.demo import demo
 from untilt.cli.evaluate import evaluate
+from untilt.cli.methods import methods
 from untilt.cli.plan import plan
 from untilt.cli.reproduce import reproduce
 from untilt.cli.run import report, run
@@ -134,8 +135,9 @@ for command in (
     select,
     reproduce,
     export,
+    methods,
 ):
-    app.command()(expanded(command))
+    app.command(cls=CommandWithMethods)(expanded(command))
 
 
 def _print_version(wanted: bool) -> None:

@@ -52,8 +52,8 @@ def run(
         str | None,
         typer.Option(
             metavar="AUTO|NAME|CURVE|FILE",
-            help="Position bias: what the audit advises (auto), an estimator such as all-pairs, a "
-            "curve such as power-law:1, or bias.json.",
+            help="Position bias: what the audit advises (auto), an estimator ({bias}), a curve "
+            "such as power-law:1, or bias.json.",
         ),
     ] = None,
     fallback: Annotated[
@@ -64,8 +64,9 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A ranker to try: balanced, prs, auto, linear, ... May be repeated. "
-            "Raw clicks are always tried; all usual ones where none is named.",
+            help="A candidate to try; may be repeated. A table or objective on trees "
+            "({weighting|objective}), or a ranker by its name ({ranker}). Raw clicks are always "
+            "tried; all usual ones where none is named.",
         ),
     ] = None,
     trees: Annotated[int | None, typer.Option(help="Of each boosted ranker (300).")] = None,

@@ -1,5 +1,6 @@
 """`untilt select`: the best of several rankers, by held-out clicks."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +19,7 @@ from untilt.cli.arguments import (
     parse_bias,
 )
 from untilt.cli.console import Output, speaking
-from untilt.cli.train import Kind, Method, make_ranker
 from untilt.errors import OptionError
-
-USUAL = ("clicks", "ips", "prs", "balanced")
 
 
 def select(
@@ -40,18 +38,25 @@ def select(
     ] = 0.25,
     bias: BiasOption = None,
     method: Annotated[
-        list[Method] | None,
-        typer.Option(help="A correction to try, as in `untilt train`. May be repeated."),
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A correction to try; may be repeated: {weighting|objective}. Without, some "
+            "usual tables.",
+        ),
     ] = None,
     ranker: Annotated[
-        list[Kind] | None, typer.Option(help="A kind of ranker to try. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A ranker to try; may be repeated: {ranker}."),
     ] = None,
     trees: Annotated[
         list[int] | None, typer.Option(min=1, help="Trees of a LambdaMART. May be repeated.")
     ] = None,
     clip: Annotated[
         list[float] | None,
-        typer.Option(min=0, help="Clip of ips and prs. May be repeated; without, their default."),
+        typer.Option(
+            min=0, help="Clip of tables that take one. May be repeated; without, their default."
+        ),
     ] = None,
     metric: Annotated[
         str, typer.Option(help="dcg@k, precision@k, arp or reciprocal@k.")
@@ -109,24 +114,34 @@ def select(
 
 
 def _candidates(
-    bias: Any, methods: list[Method] | None, kinds: list[Kind] | None, trees: list[int] | None,
+    bias: Any, methods: list[str] | None, rankers: list[str] | None, trees: list[int] | None,
     clips: list[float] | None, threads: int | None, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
+    from untilt import catalog
+    from untilt.workflow.candidates import correction, make_ranker
+
     if bias is None:
         raise OptionError(
             "select corrects held-out clicks by the position bias: --bias bias.json from `untilt "
             "bias`, or a curve such as --bias power-law:1."
         )
-    found: dict[str, Any] = {}
-    for kind in kinds or [Kind.LAMBDAMART]:
-        for method in methods or [Method(name) for name in USUAL]:
-            for clip in (clips if clips and method in (Method.IPS, Method.PRS) else [None]) or []:
-                for size in (trees or [300]) if kind is Kind.LAMBDAMART else [300]:
-                    parts = [kind.value, method.value, "" if clip is None else f"clip {clip:g}"]
-                    parts.append(f"{size} trees" if kind is Kind.LAMBDAMART else "")
-                    name = " ".join(part for part in parts if part)
-                    found[name] = make_ranker(kind, method, bias, clip, size, threads, seed)
-    return found
+    usual = [each.name for each in catalog.methods("weighting", choose="usual in select")]
+    made: dict[str, Any] = {}
+    for ranker in map(partial(catalog.find, "ranker"), rankers or [catalog.default("ranker").name]):
+        for method in map(correction, methods or usual):
+            takes_table = "weighting" in ranker.takes
+            sizes: list[int] = (trees or [300]) if "trees" in ranker.takes else [300]
+            for clip in clips if clips and takes_table and "clip" in method.takes else [None]:
+                for size in sizes:
+                    parts = [ranker.name]
+                    parts += [method.name] if takes_table else []
+                    parts += [] if clip is None else [f"clip {clip:g}"]
+                    parts += [f"{size} trees"] if "trees" in ranker.takes else []
+                    made[" ".join(parts)] = make_ranker(
+                        ranker.name, method.name if takes_table else None, bias,
+                        clip=clip, trees=size, threads=threads, seed=seed,
+                    )  # fmt: skip
+    return made
 
 
 def _report(out: Output, found: Any, path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from untilt import catalog
 from untilt._core.files import replacing
 from untilt._core.progress import progress
 from untilt.cli.arguments import AsJson, Seed, Verbose
@@ -22,19 +23,6 @@ if TYPE_CHECKING:
 
 
 # Protocols of a simulation by name, with parameters from the command line.
-
-
-class ProtocolName(StrEnum):
-    """How readers behave; tests hold these together with `ALL_PROTOCOLS`."""
-
-    PRS = "prs"
-    DLA = "dla"
-    CASCADE = "cascade"
-    TRUST = "trust"
-    DWELL = "dwell"
-    SWAP = "swap"
-    SHUFFLE = "shuffle"
-    HARVEST = "harvest"
 
 
 def protocol_of(name: str, parameters: Sequence[str] | None) -> "Protocol":
@@ -104,13 +92,13 @@ def simulate(
         int | None, typer.Option(min=1, help="Or: so many sessions of every query.")
     ] = None,
     protocol: Annotated[
-        ProtocolName,
+        str | None,
         typer.Option(
-            help="How readers click. dla, prs: position bias; trust: also trust in the top; "
-            "cascade: reading until satisfied; dwell: reading times; swap, shuffle, harvest: "
-            "lists that vary, so that the bias can be measured."
+            metavar="NAME",
+            help="How readers click ({default protocol} where not given): {protocol}. "
+            "`untilt methods protocol` says what each does.",
         ),
-    ] = ProtocolName.DLA,
+    ] = None,
     parameter: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Of the protocol, as in theta=0.5. Repeatable."),
@@ -142,7 +130,7 @@ def simulate(
 
     with speaking(as_json=as_json, verbose=verbose) as output:
         _check_folder(out)
-        chosen = protocol_of(protocol.value, parameter)
+        chosen = protocol_of(protocol or catalog.default("protocol").name, parameter)
         judged = _judged(data, queries=queries, features=features, seed=seed)
         output.detail(f"{'read' if data else 'made'} {judged!r}")
         train, test = judged.split(1 - test_share, seed=seed)

@@ -1,6 +1,5 @@
 """`untilt train`: a ranker from a click log or from judged lists."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,32 +15,6 @@ from untilt.cli.arguments import (
     parse_bias,
 )
 from untilt.cli.console import Output, speaking
-from untilt.errors import OptionError
-
-
-class Method(StrEnum):
-    """How clicks are corrected for position bias."""
-
-    CLICKS = "clicks"
-    IPS = "ips"
-    IPS_ALL = "ips-all"
-    PNS = "pns"
-    PRS = "prs"
-    BAYES_IPS = "bayes-ips"
-    BALANCED = "balanced"
-    PAIRWISE_DEBIASING = "pairwise-debiasing"
-    PBM_LIKELIHOOD = "pbm-likelihood"
-    IPS_LABEL = "ips-label"
-    POSTERIOR_LABEL = "posterior-label"
-    AUTO = "auto"
-
-
-class Kind(StrEnum):
-    """What is trained."""
-
-    LAMBDAMART = "lambdamart"
-    LINEAR = "linear"
-    SVM = "svm"
 
 
 def train(
@@ -54,17 +27,24 @@ def train(
         Path, typer.Option("--out", "-o", metavar="FILE", help="Where the ranker is written.")
     ] = Path("ranker.untilt"),
     method: Annotated[
-        Method,
+        str | None,
         typer.Option(
-            help="How position bias is corrected. All but the first and "
-            "pairwise-debiasing need --bias."
+            metavar="NAME",
+            help="How position bias is corrected ({default weighting} where not given): "
+            "{weighting|objective}. `untilt methods` says what each is, and which need --bias.",
         ),
-    ] = Method.CLICKS,
+    ] = None,
     bias: BiasOption = None,
-    ranker: Annotated[Kind, typer.Option(help="What is trained.")] = Kind.LAMBDAMART,
+    ranker: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="What is trained ({default ranker} where not given): {ranker}."
+        ),
+    ] = None,
     trees: Annotated[int, typer.Option(min=1, help="Trees of a LambdaMART.")] = 300,
     clip: Annotated[
-        float | None, typer.Option(min=0, help="Clip of ips (floor of theta) or prs (ceiling).")
+        float | None,
+        typer.Option(min=0, help="Clip of a table: floor of theta, or ceiling of a ratio."),
     ] = None,
     letor: Annotated[
         bool, typer.Option("--letor", help="LOG is a LETOR file with labels.")
@@ -85,7 +65,11 @@ def train(
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
         check_out(out)
-        model = make_ranker(ranker, method, parse_bias(bias), clip, trees, threads, seed)
+        from untilt.workflow.candidates import make_ranker
+
+        model = make_ranker(
+            ranker, method, parse_bias(bias), clip=clip, trees=trees, threads=threads, seed=seed
+        )
         if letor:
             from untilt.data.letor.letor import read_letor
 
@@ -95,52 +79,6 @@ def train(
         model.fit(given)
         model.save(out)
         _report(output, model, out)
-
-
-def make_ranker(
-    kind: Kind, method: Method, bias: Any, clip: float | None, trees: int, threads: int | None,
-    seed: int,
-) -> Any:  # fmt: skip
-    """The unfitted ranker that these options describe."""
-    from untilt.rankers.linear.linear import LinearRanker
-    from untilt.rankers.linear.svm import RankSVM
-    from untilt.rankers.trees.lambdamart import LambdaMART
-
-    pointwise = (Method.PBM_LIKELIHOOD, Method.IPS_LABEL, Method.POSTERIOR_LABEL, Method.AUTO)
-    if bias is None and method not in (Method.CLICKS, Method.PAIRWISE_DEBIASING):
-        raise OptionError(
-            f"--method {method.value} needs the position bias: --bias bias.json from `untilt bias`,"
-            " or a curve such as --bias power-law:1."
-        )
-    if method in pointwise and kind is not Kind.LAMBDAMART:
-        raise OptionError(
-            f"--method {method.value} is for boosted trees only. Use --ranker lambdamart, or a "
-            "table such as --method prs."
-        )
-    if method in pointwise:
-        named = {"weighting": "auto"} if method is Method.AUTO else {"objective": method.value}
-        return LambdaMART(**named, bias=bias, n_trees=trees, n_threads=threads, seed=seed)  # type: ignore[arg-type]
-    weighting = _weighting(method, bias, clip)
-    if kind is Kind.LAMBDAMART:
-        return LambdaMART(weighting, n_trees=trees, n_threads=threads, seed=seed)
-    return LinearRanker(weighting) if kind is Kind.LINEAR else RankSVM(weighting)
-
-
-def _weighting(method: Method, bias: Any, clip: float | None) -> Any:
-    from untilt import weighting as tables
-
-    clipped: dict[str, Any] = {} if clip is None else {"clip": clip}
-    makers: dict[Method, Any] = {
-        Method.CLICKS: tables.Naive,
-        Method.PAIRWISE_DEBIASING: tables.PairwiseDebiasing,
-        Method.IPS: lambda: tables.IPS(bias, **clipped),
-        Method.IPS_ALL: lambda: tables.IPS(bias, against="all", **clipped),
-        Method.PNS: lambda: tables.PNS(bias),
-        Method.PRS: lambda: tables.PRS(bias, **clipped),
-        Method.BAYES_IPS: lambda: tables.BayesIPS(bias, **clipped),
-        Method.BALANCED: lambda: tables.Balanced(bias),
-    }
-    return makers[method]()
 
 
 def _report(out: Output, model: Any, path: Path) -> None:

@@ -37,7 +37,7 @@ class _CutMetric(_BinaryMetric):
 
 
 @method(
-    "metric", "precision", title="Precision", order=14, aliases=("p", "prec"),
+    "metric", "precision", title="Precision", needs=("cut",), order=14, aliases=("p", "prec"),
     note="the share of relevant documents among the first k",
 )  # fmt: skip
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Precision(_CutMetric):
 
 
 @method(
-    "metric", "recall", title="Recall", order=15, aliases=("r",),
+    "metric", "recall", title="Recall", needs=("cut",), order=15, aliases=("r",),
     note="the share of the relevant documents that are among the first k",
 )  # fmt: skip
 @dataclass(frozen=True)

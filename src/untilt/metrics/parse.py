@@ -5,17 +5,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from untilt import catalog
 from untilt.errors import OptionError, did_you_mean
-from untilt.metrics.arp import ARP
 from untilt.metrics.base import Metric
-from untilt.metrics.binary import MAP, MRR, Precision, Recall
-from untilt.metrics.dcg import DCG, NDCG
-
-METRICS: dict[str, type[Metric]] = {
-    metric.name: metric for metric in (NDCG, DCG, ARP, MAP, Precision, Recall, MRR)
-}
-# Names that other tools use.
-ALIASES = {"p": "precision", "prec": "precision", "r": "recall", "ap": "map", "rr": "mrr"}
 
 _NAME = re.compile(r"(?P<name>[^@:]+?)\s*(@\s*(?P<k>[^:]*?)\s*)?(:(?P<options>.*))?")
 
@@ -35,11 +27,12 @@ def parse_metric(metric: str | Metric) -> Metric:
     found = _NAME.fullmatch(metric.strip().lower()) if isinstance(metric, str) else None
     if found is None:
         raise OptionError(f"a metric is a name such as 'ndcg@10'. Got {metric!r} instead.")
-    kind = _kind_of(found["name"])
+    record = catalog.find("metric", found["name"])
+    kind: type[Metric] = record.load()
     options = _options(kind, found["options"])
     if found["k"] is not None:
         options["k"] = _cut(kind, found["k"])
-    elif kind in (Precision, Recall):
+    elif "cut" in record.needs:
         raise OptionError(f"{kind.name} needs a cut, as in '{kind.name}@10'. Got {metric!r}.")
     return kind(**options)
 
@@ -51,14 +44,6 @@ def parse_metrics(metrics: str | Metric | Sequence[str | Metric]) -> tuple[Metri
     if not parsed:
         raise OptionError("no metric was asked for. Name at least one, such as 'ndcg@10'.")
     return parsed
-
-
-def _kind_of(name: str) -> type[Metric]:
-    known = ALIASES.get(name, name)
-    if known not in METRICS:
-        hint = did_you_mean(name, METRICS)
-        raise OptionError(f"there is no metric {name!r}.{hint} There are: {', '.join(METRICS)}.")
-    return METRICS[known]
 
 
 def _cut(kind: type[Metric], text: str) -> int:

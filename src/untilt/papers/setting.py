@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from untilt import catalog
 from untilt._core import ragged
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.errors import OptionError, did_you_mean
 from untilt.papers.schema import Panel, Size, Value
-from untilt.simulation.protocols import ALL_PROTOCOLS, Protocol, Shuffle, Swap
+from untilt.simulation.protocols import Protocol, Shuffle, Swap
 from untilt.simulation.simulate import Simulation, simulate
 
 INTERVENTION_SEED = 1_000_003  # the experiment's sessions are other sessions than the log's
@@ -144,9 +145,7 @@ class Setting:
 
 def protocol_of(name: str, parameters: dict[str, Any]) -> Protocol:
     """A protocol by name, with parameters of its own."""
-    by_name = {known.name: known for known in ALL_PROTOCOLS}
-    check_choice("protocol", name, tuple(by_name))
-    chosen: Any = by_name[name]
+    chosen = catalog.find("protocol", name).load()
     known = [field.name for field in fields(chosen) if field.name != "clicks"]
     for key in parameters:
         if key not in known:

@@ -29,45 +29,12 @@ from untilt._core.files import replacing
 from untilt._core.tagged import TaggedDecoder, TaggedEncoder
 from untilt._version import __version__
 from untilt.bias.curve import PositionBias
+from untilt.catalog import storable_homes
 from untilt.errors import FileFormatError, OptionError, did_you_mean
 from untilt.rankers.base import Ranker
 
-# Which classes a saved ranker may hold. A file names a class; only this table says where it lives.
-#
-# Nothing is imported or called because a file says so: a name that is not in the table is refused.
-
-# A new ranker, weighting or result that rankers keep needs one line here.
-_BUILT_IN = {
-    "LambdaMART": "untilt.rankers.trees.lambdamart",
-    "LinearRanker": "untilt.rankers.linear.linear",
-    "RankSVM": "untilt.rankers.linear.svm",
-    "NeuralRanker": "untilt.rankers.networks.neural",
-    "DualLearning": "untilt.rankers.networks.dual_learning",
-    "PairwiseTrustRanker": "untilt.rankers.trust.pairwise_trust",
-    "PairTrust": "untilt.rankers.trust.model",
-    "TrustEpoch": "untilt.rankers.trust.model",
-    "TowerRanker": "untilt.rankers.networks.towers",
-    "FeedbackTowers": "untilt.rankers.networks.towers",
-    "Network": "untilt.networks.mlp",
-    "AutoChoice": "untilt.rankers.trees.auto",
-    "Trial": "untilt.rankers.linear.svm",
-    "Naive": "untilt.weighting.tables",
-    "IPS": "untilt.weighting.tables",
-    "PNS": "untilt.weighting.tables",
-    "PRS": "untilt.weighting.tables",
-    "BayesIPS": "untilt.weighting.tables",
-    "Balanced": "untilt.weighting.tables",
-    "AffineIPS": "untilt.weighting.tables",
-    "PairwiseDebiasing": "untilt.weighting.pairwise_debiasing",
-    "Ratios": "untilt.weighting.pairwise_debiasing",
-    "PositionBias": "untilt.bias.curve",
-    "PowerLaw": "untilt.bias.given",
-    "EyeTracking": "untilt.bias.given",
-    "PageSteps": "untilt.bias.given",
-    "ClickCountGuess": "untilt.bias.given",
-    "MeanEstimate": "untilt._core.statistics",
-    "Interval": "untilt._core.statistics",
-}
+# Classes of the user's own. Of untilt's, the catalogue says which a saved ranker may hold and where
+# they live: a file only names a class, and a name that neither knows is refused.
 _registered: dict[str, type] = {}
 
 
@@ -81,7 +48,7 @@ def register(cls: type) -> type:
         raise OptionError(
             f"only dataclasses, named tuples and rankers can be registered. Got {cls.__name__}."
         )
-    if cls.__name__ in _BUILT_IN:
+    if cls.__name__ in storable_homes():
         raise OptionError(f"untilt has a {cls.__name__} of its own. Give your class another name.")
     _registered[cls.__name__] = cls
     return cls
@@ -91,21 +58,22 @@ def known_class(name: str) -> type:
     """The class that this name stands for in a file."""
     if name in _registered:
         return _registered[name]
-    if name not in _BUILT_IN:
-        hint = did_you_mean(name, [*_BUILT_IN, *_registered])
+    homes = storable_homes()
+    if name not in homes:
+        hint = did_you_mean(name, [*homes, *_registered])
         raise FileFormatError(
             f"it holds a {name!r}, which this untilt does not know.{hint} Upgrade untilt, or call "
             "untilt.rankers.persist.register on your own class before loading."
         )
-    found = getattr(import_module(_BUILT_IN[name]), name)
-    assert isinstance(found, type)
-    return found
+    cls = getattr(import_module(homes[name]), name)
+    assert isinstance(cls, type)
+    return cls
 
 
 def is_known(value: Any) -> bool:
     """Whether a file can name the class of this value (this very class, not one of its name)."""
     name = type(value).__name__
-    if name not in _registered and name not in _BUILT_IN:
+    if name not in _registered and name not in storable_homes():
         return False
     return known_class(name) is type(value)
 

@@ -14,7 +14,8 @@ from untilt.weighting.base import Against, Weighting, theta_up_to
 
 
 @method(
-    "weighting", "clicks", title="Raw clicks", order=10, choose=("train", "select", "run", "usual"),
+    "weighting", "clicks", title="Raw clicks", order=10,
+    choose=("train", "select", "run", "usual", "usual in select"),
     note="clicks as they are, the position bias left in", aliases=("naive",), default=True,
 )  # fmt: skip
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class _FromBias(Weighting):
 
 @method(
     "weighting", "ips", title="Inverse propensity scoring", order=50, needs=("bias",),
-    takes=("clip",), choose=("train", "select", "run"), reference="joachims2017unbiased", drop=20,
+    takes=("clip",), choose=("train", "select", "run", "usual in select"), drop=20,
+    reference="joachims2017unbiased",
     note="clicks with inverse propensities",
 )  # fmt: skip
 @method(
@@ -94,7 +96,8 @@ class PNS(_FromBias):
 
 @method(
     "weighting", "prs", title="Propensity ratio scoring", order=30, needs=("bias",),
-    takes=("clip",), choose=("train", "select", "run", "usual"), reference="wang2020prs", drop=90,
+    takes=("clip",), choose=("train", "select", "run", "usual", "usual in select"), drop=90,
+    reference="wang2020prs",
     note="clicks with propensity ratios",
 )  # fmt: skip
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ class _Affine(_FromBias):
 
 @method(
     "weighting", "balanced", title="Balanced pairs", order=20, needs=("bias",),
-    choose=("train", "select", "run", "usual"), drop=95,
+    choose=("train", "select", "run", "usual", "usual in select"), drop=95,
     note="clicks, pairs weighted by min(theta_k, theta_l) / theta_k",
 )  # fmt: skip
 @dataclass(frozen=True)

@@ -1,65 +1,134 @@
-"""The rankers that a run trains and chooses from."""
+"""Rankers by name: what `untilt train`, `untilt select` and `untilt run` can train.
+
+A run's candidate is a weighting or an objective, which stands for LambdaMART with it, or another
+ranker, which stands for that ranker with the balanced table where it takes one.
+"""
 
 from typing import Any
 
-from untilt.bias.curve import PositionBias
+from untilt import catalog
+from untilt.bias.given import Examination
+from untilt.catalog import Method
+from untilt.errors import OptionError, did_you_mean
+from untilt.rankers.base import Ranker
+from untilt.weighting.base import Weighting
+from untilt.weighting.tables import Balanced
 
 RAW = "raw clicks"
 SHOWN = "logged order"
 
-# What each one is, for the report.
-NOTES = {
-    "clicks": "LambdaMART on clicks as they are, the position bias left in",
-    "balanced": "LambdaMART on clicks, pairs weighted by min(theta_k, theta_l) / theta_k",
-    "prs": "LambdaMART on clicks with propensity ratios",
-    "ips": "LambdaMART on clicks with inverse propensities",
-    "auto": "LambdaMART whose objective held-out clicks of the training queries chose",
-    "linear": "a linear score on the same pairs as 'balanced'",
-    "pairwise-debiasing": "LambdaMART that learns the bias of clicks and no-clicks along with the "
-    "ranker, and is given no curve",
-    "pbm-likelihood": "boosted trees on the likelihood of clicks under the position-based model",
-    "posterior-label": "LambdaMART on relevance as the position-based model sees it after the "
-    "clicks",
-}
-# Relative cost in trainings of n_trees trees, measured at 50,000 sessions: the posterior label is
-# cross-fitted, and "auto" does so twice.
-COST = dict.fromkeys(NOTES, 1.0) | {"auto": 11.0, "posterior-label": 5.0}
-# What goes first where time is short: dear ones, then those that others stand for.
-DROPPED_FIRST = (
-    "auto",
-    "posterior-label",
-    "pairwise-debiasing",
-    "ips",
-    "linear",
-    "pbm-likelihood",
-    "prs",
-    "balanced",
-)
+
+def candidates(choose: str = "run") -> tuple[Method, ...]:
+    """What a run may try, in order; "usual": what it tries without being asked."""
+    kinds = ("weighting", "objective", "ranker")
+    return tuple(each for each in catalog.methods(choose=choose) if each.kind in kinds)
+
+
+def candidate(name: str) -> Method:
+    """The candidate of this name."""
+    known = {key: each for each in candidates() for key in (each.name, *each.aliases)}
+    if name not in known:
+        names = [each.name for each in candidates()]
+        raise OptionError(
+            f"method must be one of {', '.join(map(repr, names))}. Got {name!r} instead."
+            f"{did_you_mean(str(name), names)}"
+        )
+    return known[name]
+
+
+def candidate_note(name: str) -> str:
+    """What a candidate is, for the report."""
+    record = candidate(name)
+    if record.kind == "weighting":
+        return f"{catalog.default('ranker').title} on {record.note}"
+    return record.note
+
+
+def dropped_first() -> list[str]:
+    """What goes first where time is short: dear ones, then those that others stand for.
+
+    Raw clicks are never dropped: everything is compared with them.
+    """
+    spare = [each for each in candidates() if each != catalog.default("weighting")]
+    spare.sort(key=lambda each: (-each.cost, each.drop, -each.order))
+    return [each.name for each in spare]
 
 
 def system_name(method: str) -> str:
     """What a method is called in figures."""
-    return RAW if method == "clicks" else method
+    return RAW if method == catalog.default("weighting").name else method
 
 
 def make_candidate(
-    method: str, bias: PositionBias, *, trees: int, threads: int | None, seed: int
-) -> Any:
-    """The unfitted ranker of a method."""
-    from untilt.rankers.linear.linear import LinearRanker
-    from untilt.rankers.trees.lambdamart import LambdaMART
-    from untilt.weighting import IPS, PRS, Balanced, PairwiseDebiasing
+    method: str, bias: Examination, *, trees: int, threads: int | None, seed: int
+) -> Ranker:
+    """The unfitted ranker of a run's candidate."""
+    record = candidate(method)
+    trained = record if record.kind == "ranker" else catalog.default("ranker")
+    if record.kind == "ranker":
+        takes_table = "weighting" in record.takes
+        record = catalog.record_of(Balanced) if takes_table else catalog.default("weighting")
+    return _made(trained, record, bias, None, trees=trees, threads=threads, seed=seed)
 
-    if method == "linear":
-        return LinearRanker(Balanced(bias))
-    shared: dict[str, Any] = {"n_trees": trees, "n_threads": threads, "seed": seed}
-    if method == "auto":
-        return LambdaMART("auto", bias=bias, **shared)
-    if method in ("pbm-likelihood", "posterior-label"):
-        return LambdaMART(objective=method, bias=bias, **shared)
-    if method == "clicks":
-        return LambdaMART(None, **shared)
-    if method == "pairwise-debiasing":
-        return LambdaMART(PairwiseDebiasing(), **shared)
-    tables: dict[str, Any] = {"balanced": Balanced, "prs": PRS, "ips": IPS}
-    return LambdaMART(tables[method](bias), **shared)
+
+def make_ranker(
+    ranker: str | None,
+    method: str | None,
+    bias: Examination | None,
+    *,
+    clip: float | None = None,
+    trees: int = 300,
+    threads: int | None = None,
+    seed: int = 0,
+) -> Ranker:
+    """The unfitted ranker that options of the command line describe; None takes the default."""
+    trained = catalog.default("ranker") if ranker is None else catalog.find("ranker", ranker)
+    record = catalog.default("weighting") if method is None else correction(method)
+    if method is not None and "weighting" not in trained.takes:
+        raise OptionError(
+            f"--ranker {trained.name} learns its correction itself. Leave --method out."
+        )
+    if bias is None and "bias" in record.needs:
+        raise OptionError(
+            f"--method {record.name} needs the position bias: --bias bias.json from `untilt bias`,"
+            " or a curve such as --bias power-law:1."
+        )
+    if record.kind == "objective" and "objective" not in trained.takes:
+        raise OptionError(
+            f"--method {record.name} is for boosted trees only. Use --ranker "
+            f"{catalog.default('ranker').name}, or a table such as --method "
+            f"{catalog.record_of(Balanced).name}."
+        )
+    return _made(trained, record, bias, clip, trees=trees, threads=threads, seed=seed)
+
+
+def correction(name: str) -> Method:
+    """The weighting or objective of this name."""
+    objectives = {each.name: each for each in catalog.methods("objective")}
+    if name in objectives:
+        return objectives[name]
+    return catalog.find("weighting", name, what="--method", also=tuple(objectives))
+
+
+def _made(
+    trained: Method, record: Method, bias: Examination | None, clip: float | None, **shared: Any
+) -> Ranker:
+    called = {"trees": "n_trees", "threads": "n_threads"}
+    given = {called.get(name, name): shared[name] for name in shared if name in trained.takes}
+    if "bias" in trained.takes:
+        given["bias"] = bias
+    made: Ranker
+    if record.kind == "objective":
+        made = trained.make(**record.options, bias=bias, **given)
+    elif "weighting" in trained.takes:
+        made = trained.make(weighting_of(record, bias, clip), **given)
+    else:
+        made = trained.make(**given)
+    return made
+
+
+def weighting_of(record: Method, bias: Examination | None, clip: float | None = None) -> Weighting:
+    """The table of a record; `clip` where it takes one."""
+    clipped = {"clip": clip} if clip is not None and "clip" in record.takes else {}
+    made: Weighting = record.make(*([bias] if "bias" in record.needs else []), **clipped)
+    return made

@@ -5,13 +5,14 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from untilt import catalog
 from untilt._core.statistics import check_level
-from untilt.catalog import default, names
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
+from untilt.workflow.candidates import candidate, candidates
 
 # Lengths of time as people write them.
 
@@ -54,19 +55,10 @@ def duration_text(seconds: float) -> str:
 
 Split = Literal["query", "session"]
 
-# Names as in `untilt train --method`; "linear" is a linear ranker with the balanced table.
-METHODS = (
-    "clicks",
-    "balanced",
-    "prs",
-    "auto",
-    "linear",
-    "pairwise-debiasing",
-    "ips",
-    "pbm-likelihood",
-    "posterior-label",
-)
-USUAL = METHODS[:6]
+
+def usual_methods() -> tuple[str, ...]:
+    """The candidates that a run tries where none is named."""
+    return tuple(each.name for each in candidates("usual"))
 
 
 class Options(TypedDict, total=False):
@@ -129,9 +121,9 @@ class RunOptions:
     on_bad: Literal["raise", "drop"] = "raise"
     bias: Any = "auto"
     fallback: str = "power-law:1"
-    method: tuple[str, ...] = USUAL
+    method: tuple[str, ...] = field(default_factory=usual_methods)
     metric: str = "dcg@10"
-    evaluator: str = default("evaluator").name
+    evaluator: str = catalog.default("evaluator").name
     clip: float | Literal["auto"] = "auto"
     among: Literal["shown", "candidates"] = "shown"
     level: float = 0.95
@@ -179,15 +171,10 @@ def _parsed(named: dict[str, Any]) -> dict[str, Any]:
 
 def _methods(given: Any) -> tuple[str, ...]:
     wanted = (given,) if isinstance(given, str) else tuple(given)
-    found: list[str] = ["clicks"]
+    names = [catalog.default("weighting").name]  # a run always has raw clicks
     for name in wanted:
-        # What others call raw clicks; a run always has them.
-        plain = "clicks" if name == "naive" else name
-        for each in USUAL if plain == "usual" else (plain,):
-            check_choice("method", each, METHODS)
-            if each not in found:
-                found.append(each)
-    return tuple(found)
+        names += usual_methods() if name == "usual" else [candidate(name).name]
+    return tuple(dict.fromkeys(names))
 
 
 def check_options(options: RunOptions) -> None:
@@ -195,7 +182,7 @@ def check_options(options: RunOptions) -> None:
     from untilt.evaluation.rank_metric import as_rank_metric
 
     check_choice("on_bad", options.on_bad, ("raise", "drop"))
-    check_choice("evaluator", options.evaluator, names("evaluator", choose="run"))
+    check_choice("evaluator", options.evaluator, catalog.names("evaluator", choose="run"))
     check_choice("among", options.among, ("shown", "candidates"))
     check_choice("split", options.split, ("query", "session"))
     check_level(options.level)

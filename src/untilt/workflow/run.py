@@ -12,12 +12,13 @@ from untilt._core import codec
 from untilt._core.files import replacing
 from untilt.auditing.audit import audit
 from untilt.bias.curve import PositionBias
+from untilt.bias.given import parse_curve
 from untilt.report.decision import Decision, write_report
 from untilt.report.plain import to_plain
 from untilt.workflow.decide import decision_of, how_computed
 from untilt.workflow.folder import RunFolder, locked
 from untilt.workflow.options import Options, RunOptions, config_text, options_of, with_title
-from untilt.workflow.stage_bias import bias_choice, cut_warning, find_bias, given_curve
+from untilt.workflow.stage_bias import bias_choice, cut_warning, find_bias
 from untilt.workflow.stage_documents import WHY, click_models, reorder
 from untilt.workflow.stage_judge import judge
 from untilt.workflow.stage_rankers import make_plan, train_and_choose
@@ -142,7 +143,7 @@ def run(
     options : see `untilt.workflow.options.RunOptions`
     """
     chosen = with_title(options_of(options), log)
-    bias_choice(chosen.bias), given_curve(chosen.fallback)  # wrong ones before long work
+    bias_choice(chosen.bias), parse_curve(chosen.fallback)  # wrong ones before long work
     place = RunFolder(Path(folder))
     place.check()
     with locked(place.work / "lock"):

@@ -1,14 +1,13 @@
 """Step 3: the position bias, measured where the log allows it, and loudly assumed where not."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from untilt import catalog
 from untilt._core import codec
-from untilt.auditing.advice import method_name
 from untilt.bias.curve import PositionBias
-from untilt.bias.given import Examination, EyeTracking, GivenCurve, PowerLaw, as_position_bias
+from untilt.bias.given import Examination, as_position_bias, curve_names, parse_curve
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, UntiltError, did_you_mean
 from untilt.workflow.options import RunOptions
@@ -16,17 +15,10 @@ from untilt.workflow.stage_read import Data, as_clicks
 
 # What "bias" may be: what the audit advises, an estimator, a curve, or a saved estimate.
 
-CURVES: dict[str, Callable[[float], GivenCurve]] = {
-    "power-law": PowerLaw,
-    "eye-tracking": EyeTracking,
-}
 
-
-def estimators() -> dict[str, Any]:
-    """Estimators by their name on the command line."""
-    from untilt.bias import ALL_BIAS_ESTIMATORS
-
-    return {method_name(kind.__name__): kind for kind in ALL_BIAS_ESTIMATORS}
+def estimators() -> tuple[str, ...]:
+    """The names of the estimators that need nothing but the log."""
+    return tuple(each.name for each in catalog.methods("bias") if "context" not in each.needs)
 
 
 def bias_choice(given: Any) -> Any:
@@ -39,30 +31,16 @@ def bias_choice(given: Any) -> Any:
     name = text.partition(":")[0]
     known = estimators()
     if text in known:
-        return known[text]
-    if name in CURVES:
-        return given_curve(text)
+        return catalog.find("bias", text).load()
+    if name in curve_names():
+        return parse_curve(text)
     if Path(text).is_file():
         return PositionBias.load(text)
-    names = ["auto", *known, *CURVES]
+    names = ["auto", *known, *curve_names()]
     raise OptionError(
         f"bias must be a file of an estimate, a curve such as power-law:1, or one of "
         f"{', '.join(names)}. Got {text!r}, and there is no such file.{did_you_mean(name, names)}"
     )
-
-
-def given_curve(text: str) -> GivenCurve:
-    """ "power-law:1.0" or "eye-tracking:1"; the number may be left out."""
-    name, _, number = text.partition(":")
-    if name not in CURVES:
-        raise OptionError(
-            f"a given curve is one of {', '.join(CURVES)}, such as power-law:1. "
-            f"Got {text!r} instead.{did_you_mean(name, CURVES)}"
-        )
-    try:
-        return CURVES[name](float(number or "1"))
-    except ValueError:
-        raise OptionError(f"{name} needs a number, as in {name}:1. Got {text!r}.") from None
 
 
 def _curve_object(given: Any) -> Any:
@@ -74,8 +52,6 @@ def _curve_object(given: Any) -> Any:
     )
 
 
-# Estimators that need a model of relevance to tell examination from it.
-MODELLED = ("RegressionEM", "TrustEM")
 SWAPS = "To measure it, swap positions in a share of the sessions: `untilt plan` says how many."
 
 
@@ -117,7 +93,7 @@ def _advised(data: Data, audit: dict[str, Any], options: RunOptions) -> Found:
     advice = audit["advice"]
     if not advice["estimator"]:
         return assumed(data, options, f"{advice['why']}.")
-    kind = {known.__name__: known for known in estimators().values()}[advice["estimator"]]
+    kind = catalog.find("bias", advice["estimator"]).load()
     try:
         return _estimated(data, kind, advice["options"], advice["why"], options)
     except UntiltError as error:
@@ -133,7 +109,7 @@ def _estimated(
     }  # fmt: skip
     estimator = kind(**{name: value for name, value in wanted.items() if name in known})
     bias, warnings = _fitted(estimator, data)
-    if kind.__name__ not in MODELLED:
+    if catalog.record_of(kind, "bias").rests_on != "relevance model":
         return Found(bias, "measured", why, warnings)
     believed = "; ".join(bias.assumes)
     loud = (
@@ -158,7 +134,7 @@ def _fitted(estimator: Any, data: Data) -> tuple[PositionBias, tuple[str, ...]]:
 
 def assumed(data: Data, options: RunOptions, why: str) -> Found:
     """The fallback: a curve that nobody measured, said so in every place that uses it."""
-    curve = given_curve(options.fallback)
+    curve = parse_curve(options.fallback)
     loud = (
         f"This log cannot tell its position bias: {why} The curve {options.fallback} is assumed in "
         f"its place; every corrected figure is as right as that guess. {SWAPS}"

@@ -6,12 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from untilt import catalog
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError
 from untilt.evaluation.estimate import estimate
 from untilt.selection.fitting import Fitted, fit_all
-from untilt.workflow.candidates import COST, DROPPED_FIRST, NOTES, make_candidate, system_name
+from untilt.weighting.tables import Balanced
+from untilt.workflow.candidates import (
+    candidate,
+    candidate_note,
+    dropped_first,
+    make_candidate,
+    system_name,
+)
 from untilt.workflow.options import RunOptions, duration_text
 from untilt.workflow.stage_judge import chosen_clip
 
@@ -69,7 +77,7 @@ def _chosen(
             {
                 "method": name,
                 "name": system_name(name),
-                "note": NOTES[name],
+                "note": candidate_note(name),
                 "file": _file(fitted[name]),
                 "value": found[name].value,
                 "low": found[name].interval.low,
@@ -123,7 +131,7 @@ class Speed:
 
     def trees_in(self, seconds: float, method: Sequence[str]) -> int:
         """Trees that these candidates can have in so many seconds; may be negative."""
-        units = sum(COST[name] for name in method)
+        units = sum(candidate(name).cost for name in method)
         return int((seconds / units - self.before) / self.per_tree)
 
 
@@ -146,7 +154,7 @@ def fitted_plan(wanted: Plan, speed: Speed, seconds: float, *, limit: float) -> 
     """
     method = list(wanted.method)
     enough = min(wanted.trees, max(FEWEST_TREES, wanted.trees // FEWER))
-    for name in DROPPED_FIRST:
+    for name in dropped_first():
         if len(method) > 2 and name in method and speed.trees_in(seconds, method) < enough:
             method.remove(name)
     least = min(wanted.trees, FEWEST_TREES)
@@ -178,7 +186,11 @@ def _probe(train: ClickLog, bias: PositionBias, options: RunOptions) -> Speed:
     for trees in (PROBE[0], *PROBE):
         start = time.monotonic()
         make_candidate(
-            "balanced", bias, trees=trees, threads=options.threads, seed=options.seed
+            catalog.record_of(Balanced).name,
+            bias,
+            trees=trees,
+            threads=options.threads,
+            seed=options.seed,
         ).fit(train)
         taken.append(time.monotonic() - start)
     per_tree = max(1e-4, (taken[2] - taken[1]) / (PROBE[1] - PROBE[0]))

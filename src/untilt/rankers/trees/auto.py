@@ -55,7 +55,8 @@ class AutoChoice:
 
 
 @method(
-    "objective", "auto", title="Chosen by held-out clicks", order=35, cost=11.0, needs=("bias",),
+    "objective", "auto", options={"weighting": "auto"},
+    title="Chosen by held-out clicks", order=35, cost=11.0, needs=("bias",),
     choose=("train", "select", "run", "usual"), public=False,
     note="LambdaMART whose objective held-out clicks of the training queries chose",
 )  # fmt: skip

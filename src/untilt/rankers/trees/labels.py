@@ -71,7 +71,8 @@ def relevance_counts(cells: PbmCells, alpha: FloatArray, beta: FloatArray) -> Re
 
 
 @method(
-    "objective", "ips-label", title="IPS label", order=62, needs=("bias",),
+    "objective", "ips-label", options={"objective": "ips-label"},
+    title="IPS label", order=62, needs=("bias",),
     choose=("train", "select", "run"), public=False,
     note="LambdaMART on relevance as clicks over expected examinations",
 )  # fmt: skip
@@ -108,7 +109,8 @@ def residual_variance(counts: RelevanceCounts, prior: FloatArray, noise: FloatAr
 
 
 @method(
-    "objective", "posterior-label", title="Posterior label", order=61, cost=5.0, needs=("bias",),
+    "objective", "posterior-label", options={"objective": "posterior-label"},
+    title="Posterior label", order=61, cost=5.0, needs=("bias",),
     choose=("train", "select", "run"), public=False,
     note="LambdaMART on relevance as the position-based model sees it after the clicks",
 )  # fmt: skip

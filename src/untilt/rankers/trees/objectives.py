@@ -203,7 +203,8 @@ def _settled_order(lists: TrainingLists) -> IntArray:
 
 
 @method(
-    "objective", "pbm-likelihood", title="Position-based likelihood", order=60, drop=40,
+    "objective", "pbm-likelihood", options={"objective": "pbm-likelihood"},
+    title="Position-based likelihood", order=60, drop=40,
     needs=("bias",), choose=("train", "select", "run"), public=False,
     note="boosted trees on the likelihood of clicks under the position-based model",
 )  # fmt: skip

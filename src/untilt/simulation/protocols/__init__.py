@@ -6,13 +6,13 @@ DLA(theta=1.0, epsilon=0.1, depth=10, examination=None)
 
 from typing import Any
 
-from untilt.errors import OptionError, check_choice
+from untilt import catalog
+from untilt.errors import OptionError
 from untilt.simulation.protocols.base import Protocol
 from untilt.simulation.protocols.interventions import Harvest, Shuffle, Swap
 from untilt.simulation.protocols.position_based import DLA, PRS, Cascade, Dwell, Trust
 
 __all__ = [
-    "ALL_PROTOCOLS",
     "DLA",
     "PRS",
     "Cascade",
@@ -25,17 +25,6 @@ __all__ = [
     "as_protocol",
 ]
 
-ALL_PROTOCOLS: tuple[type[Protocol], ...] = (
-    PRS,
-    DLA,
-    Cascade,
-    Trust,
-    Dwell,
-    Swap,
-    Shuffle,
-    Harvest,
-)
-
 
 def as_protocol(protocol: Any) -> Protocol:
     """The protocol itself, or the one of that name with its defaults."""
@@ -45,6 +34,5 @@ def as_protocol(protocol: Any) -> Protocol:
         raise OptionError(
             f"protocol must be a value, not a class: write {protocol.__name__}(), with parentheses."
         )
-    by_name = {known.name: known for known in ALL_PROTOCOLS}
-    check_choice("protocol", protocol, tuple(by_name))
-    return by_name[protocol]()
+    made: Protocol = catalog.find("protocol", protocol).make()
+    return made

@@ -65,7 +65,7 @@ class PRS(Protocol):
 
 
 @method(
-    "protocol", "dla", title="Eye-tracking examination", order=11, public=False,
+    "protocol", "dla", default=True, title="Eye-tracking examination", order=11, public=False,
     note="examination by eye tracking and graded relevance",
 )  # fmt: skip
 @dataclass(frozen=True)
