@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from untilt.facts import Fact, as_facts, codes
+from untilt.facts import Fact, as_facts, codes, joined
 
 
 def test_a_fact_is_its_sentence_and_knows_its_fields():
@@ -40,3 +40,20 @@ def test_an_unknown_code_or_field_is_our_own_bug():
         Fact("general.nothing")
     with pytest.raises(KeyError):
         Fact("general.text", words="a")
+
+
+def test_joined_facts_are_told_one_after_the_other():
+    first, second = Fact("em.converged", steps=3), Fact("bias.errors-one-query")
+    both = joined(first, joined(second, "made by hand"))
+    assert both == f"{first}; {second}; made by hand"
+    assert codes(both) == ["em.converged", "bias.errors-one-query", "general.text"]
+    assert both.severity == "warning"
+    assert both.part("bias.errors-one-query") is second
+    assert both.part("bias.given") is None
+    assert joined(first) is first
+
+
+def test_a_single_fact_is_its_own_part():
+    fact = Fact("em.converged", steps=3)
+    assert fact.parts == (fact,)
+    assert fact.part("em.converged") is fact

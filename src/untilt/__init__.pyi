@@ -5,7 +5,7 @@ from untilt.auditing.plan import plan_swaps as plan_swaps
 from untilt.bias.contextual.contextual import ContextualBias as ContextualBias
 from untilt.bias.curve import PositionBias as PositionBias
 from untilt.bias.em.regression_em import RegressionEM as RegressionEM
-from untilt.bias.em.trust_em import TrustAnchor as TrustAnchor
+from untilt.bias.em.trust_curves import TrustAnchor as TrustAnchor
 from untilt.bias.em.trust_em import TrustEM as TrustEM
 from untilt.bias.experiments.shuffled import ShuffledTop as ShuffledTop
 from untilt.bias.experiments.swaps import AdjacentSwap as AdjacentSwap
@@ -15,9 +15,9 @@ from untilt.bias.given import EyeTracking as EyeTracking
 from untilt.bias.given import KnownBias as KnownBias
 from untilt.bias.given import PageSteps as PageSteps
 from untilt.bias.given import PowerLaw as PowerLaw
-from untilt.bias.harvesting.harvesting import AdjacentChain as AdjacentChain
-from untilt.bias.harvesting.harvesting import AllPairs as AllPairs
-from untilt.bias.harvesting.harvesting import Pivot as Pivot
+from untilt.bias.harvesting.all_pairs import AllPairs as AllPairs
+from untilt.bias.harvesting.chains import AdjacentChain as AdjacentChain
+from untilt.bias.harvesting.chains import Pivot as Pivot
 from untilt.bias.position_graph import position_graph as position_graph
 from untilt.clickmodels.cascade import CCM as CCM
 from untilt.clickmodels.cascade import CM as CM

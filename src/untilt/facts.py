@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 Severity = Literal["note", "warning", "serious"]
+_SEVERITIES: tuple[Severity, ...] = ("note", "warning", "serious")
 
 
 class Message(NamedTuple):
@@ -38,9 +39,20 @@ class Fact(str):
     def __new__(cls, code: str, **fields: Any) -> "Fact":
         """The fact of this code; raises KeyError for a code or field that no message knows."""
         severity, text = message_of(code)
+        for part in fields.get("parts", ()):
+            severity = max(severity, part.severity, key=_SEVERITIES.index)
         self = super().__new__(cls, text(**fields) if callable(text) else text.format(**fields))
         self.code, self.severity, self.fields = code, severity, MappingProxyType(fields)
         return self
+
+    @property
+    def parts(self) -> tuple["Fact", ...]:
+        """The facts that `joined` made this one of; itself alone where it is no such fact."""
+        return tuple(self.fields.get("parts", (self,)))
+
+    def part(self, code: str) -> "Fact | None":
+        """The first of its `parts` with this code, if there is one."""
+        return next((each for each in self.parts if each.code == code), None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (self.code, dict(self.fields))
@@ -76,6 +88,18 @@ def as_facts(said: Iterable[str]) -> tuple[Fact, ...]:
     return tuple(as_fact(each) for each in said)
 
 
+def joined(*said: str) -> Fact:
+    """Several facts as one, told one after the other; as severe as the worst of them.
+
+    >>> joined("converged", "1,204 clicks")
+    'converged; 1,204 clicks'
+    """
+    parts = tuple(part for each in said for part in as_fact(each).parts)
+    return parts[0] if len(parts) == 1 else Fact("general.joined", parts=parts)
+
+
 def codes(facts: Iterable[str]) -> list[str]:
-    """The codes of some facts, in order."""
+    """The codes of some facts, in order; those of its parts for one that was joined."""
+    if isinstance(facts, Fact):
+        facts = facts.parts
     return [as_fact(each).code for each in facts]

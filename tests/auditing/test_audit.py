@@ -158,7 +158,7 @@ def test_the_verdict_names_the_groups_and_the_swaps(audits):
 
 
 def test_evidence_is_the_curve_of_all_pairs(judged):
-    from untilt.bias.harvesting.harvesting import AllPairs
+    from untilt.bias.harvesting.all_pairs import AllPairs
 
     log = simulate(judged, "harvest", n_sessions=5_000, seed=2, n_threads=2).log
     found = audit(log, level=0.9)

@@ -7,9 +7,9 @@ import pytest
 
 from untilt.auditing.plan import Plan, plan_swaps
 from untilt.auditing.plan_design import Traffic, allocation, log_variance, pivot_design, traffic_of
-from untilt.bias.curve_tools import from_log_ratios
 from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap
 from untilt.bias.given import PowerLaw
+from untilt.bias.log_ratios import from_log_ratios
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, OptionError, UntiltError
 from untilt.simulation.behaviour import Display

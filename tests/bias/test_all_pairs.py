@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from untilt.bias.harvesting.harvesting import maximise, profile
-from untilt.bias.harvesting.pairs import PairSums, pair_sums, potentials
+from untilt.bias.harvesting.all_pairs import maximise, profile
+from untilt.bias.harvesting.pairs import PairSums, pair_sums, solve_laplacian
 from untilt.data.counts import position_counts
 
 K = 5
@@ -62,20 +62,20 @@ def test_the_gradient_is_the_slope(sums, z):
     assert profile(z, sums).gradient == pytest.approx(slopes, rel=1e-6)
 
 
-def test_the_laplacian_of_the_conductances_is_the_curvature(sums, z):
+def test_the_laplacian_is_the_curvature(sums, z):
     step = 1e-6
     numeric = [
         (profile(z - step * e, sums).gradient - profile(z + step * e, sums).gradient) / (2 * step)
         for e in np.eye(K)
     ]
-    g = profile(z, sums).flows.conductance
+    g = profile(z, sums).equations.curvature
     assert np.diag(g.sum(axis=1)) - g == pytest.approx(np.array(numeric), rel=1e-5, abs=1e-6)
 
 
-def test_flows_add_up_to_the_gradient(sums, z):
+def test_the_equations_add_up_to_the_gradient(sums, z):
     """sum_l of gain C_kl - gain C_lk + offset W_kl: what a query's part looks like, over all."""
-    flows, C = profile(z, sums).flows, sums.clicked
-    f = flows.gain * C - (flows.gain * C).T + flows.offset * sums.weight
+    equations, C = profile(z, sums).equations, sums.clicked
+    f = equations.gain * C - (equations.gain * C).T + equations.offset * sums.weight
     assert f == pytest.approx(-f.T)
     assert f.sum(axis=1) == pytest.approx(profile(z, sums).gradient)
 
@@ -140,8 +140,8 @@ def test_an_early_end_says_so(sums):
 
 def test_a_newton_step_solves_the_quadratic_model(sums, z):
     here = profile(z, sums)
-    step = potentials(here.flows.conductance, here.gradient)
-    g = here.flows.conductance
+    step = solve_laplacian(here.equations.curvature, here.gradient)
+    g = here.equations.curvature
     assert (np.diag(g.sum(axis=1)) - g) @ step == pytest.approx(here.gradient)
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from untilt.bias.compare import compare
 from untilt.bias.curve import PositionBias
-from untilt.bias.curve_tools import compare, from_log_ratios
 from untilt.bias.given import KnownBias, PowerLaw
+from untilt.bias.log_ratios import from_log_ratios
 from untilt.errors import OptionError
 
 

@@ -15,7 +15,7 @@ from untilt.bias.contextual.likelihood import (
     session_noise,
     value_and_gradient,
 )
-from untilt.bias.harvesting.harvesting import AllPairs
+from untilt.bias.harvesting.all_pairs import AllPairs
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, ShapeError
 

@@ -119,13 +119,13 @@ def test_the_same_seed_gives_the_same_and_counts_are_repeats(valley, fitted):
 def test_errors_come_from_drawn_queries(valley, fitted):
     log, x = valley
     assert np.all(np.isnan(fitted.bias_.std_error[1:]))
-    assert "n_bootstrap" in fitted.bias_.status
+    assert fitted.bias_.status.part("bias.errors-unknown")
     drawn = ContextualBias(**{**SMALL, "epochs": 20}, n_bootstrap=6).fit(log, x)
     linear = ContextualBias().fit(log, x).bias_
     # Six members know a spread to within a factor of two; the linear one's is the yardstick.
     ratio = drawn.bias_.std_error[1:] / linear.std_error[1:]
     assert np.all((ratio > 0.3) & (ratio < 5))
-    assert "6 bootstrap samples" in drawn.bias_.status
+    assert drawn.bias_.status.part("bias.errors-bootstrapped").fields == {"n_samples": 6}
 
 
 def test_few_queries_hold_none_out():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from untilt.bias.harvesting.harvesting import AdjacentChain, AllPairs, Pivot, maximise, tree_flows
+from untilt.bias.harvesting.all_pairs import AllPairs, maximise
+from untilt.bias.harvesting.chains import AdjacentChain, Pivot, tree_equations
 from untilt.bias.harvesting.pairs import pair_sums, sandwich, scores_by_query, scores_by_session
 from untilt.data.counts import position_counts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
@@ -57,7 +58,7 @@ def test_the_binomial_error_by_hand(two_positions):
     bias = AdjacentChain().fit(two_positions).bias_
     variance = 0.4 / (10 * 0.6) + 0.8 / (20 * 0.2)
     assert bias.std_error[1] / bias.examination[1] == pytest.approx(np.sqrt(variance))
-    assert "one query alone" in bias.status
+    assert bias.status.part("bias.errors-one-query")
 
 
 def test_documents_or_sessions_count_alike(uneven):
@@ -97,13 +98,13 @@ def test_clustered_errors_are_the_delta_method_over_queries(rng, make_log, make_
     z = np.cumsum(steps, axis=1)
     clustered = np.sqrt(np.diag(z.T @ z) * 40 / 39)
     bias = AdjacentChain().fit(log).bias_
-    found, flows = tree_flows(pair_sums(cells, "session"), [(1, 2), (2, 3), (3, 4)])
-    M, n = scores_by_query(cells, "session", flows.gain, flows.offset)
+    found, equations = tree_equations(pair_sums(cells, "session"), [(1, 2), (2, 3), (3, 4)])
+    M, n = scores_by_query(cells, "session", equations.gain, equations.offset)
     assert n == 40
-    mine = np.sqrt(np.diag(sandwich(flows.conductance, M))[1:] * 40 / 39)
+    mine = np.sqrt(np.diag(sandwich(equations.curvature, M))[1:] * 40 / 39)
     assert mine == pytest.approx(clustered)
-    noise = scores_by_session(cells, "session", flows.gain, np.exp(found))
-    sessions = np.sqrt(np.diag(sandwich(flows.conductance, noise))[1:])
+    noise = scores_by_session(cells, "session", equations.gain, np.exp(found))
+    sessions = np.sqrt(np.diag(sandwich(equations.curvature, noise))[1:])
     error = bias.std_error[1:] / bias.examination[1:]
     assert error == pytest.approx(np.maximum(clustered, sessions))
 
@@ -114,8 +115,10 @@ def test_all_pairs_clustered_error_is_near_the_jackknife(rng, make_log, make_ses
     log = make_log(make_sessions(rng, n_sessions=3000, n_queries=n))
     cells = position_counts(log)
     here = maximise(pair_sums(cells, "session"), tolerance=1e-10, max_steps=50)
-    M, _ = scores_by_query(cells, "session", here.profile.flows.gain, here.profile.flows.offset)
-    clustered = np.sqrt(np.diag(sandwich(here.profile.flows.conductance, M)))[1:]
+    M, _ = scores_by_query(
+        cells, "session", here.profile.equations.gain, here.profile.equations.offset
+    )
+    clustered = np.sqrt(np.diag(sandwich(here.profile.equations.curvature, M)))[1:]
     left = []
     for query in range(n):
         part = position_counts(log.take(np.flatnonzero(log.query != query)))
@@ -194,11 +197,13 @@ def test_a_pair_without_clicks_on_one_side(make_log):
 
 
 def test_scarce_clicks_are_pointed_out(two_positions, shuffled_log):
-    assert "under 10 clicks at position 1, 2" in AllPairs().fit(two_positions).bias_.status
-    assert "under" not in AllPairs().fit(shuffled_log).bias_.status
+    few = AllPairs().fit(two_positions).bias_.status.part("bias.few-clicks")
+    assert few.fields == {"positions": (1, 2), "fewer_than": 10}
+    assert AllPairs().fit(shuffled_log).bias_.status.part("bias.few-clicks") is None
 
 
 def test_an_unfinished_search_is_shouted(shuffled_log):
     bias = AllPairs(max_steps=1, tolerance=1e-14).fit(shuffled_log).bias_
-    assert bias.status.startswith("DID NOT CONVERGE in 1 steps")
-    assert AllPairs().fit(shuffled_log).bias_.status.startswith("converged in")
+    assert bias.status.part("bias.no-maximum").fields["steps"] == 1
+    assert bias.status.severity == "serious"
+    assert AllPairs().fit(shuffled_log).bias_.status.part("bias.maximum")

@@ -79,7 +79,7 @@ def test_every_curve_becomes_a_bias_without_doubt(curve):
     assert bias.examination == pytest.approx(curve.at(np.arange(1, 6)))
     assert bias.is_known
     assert bias.method == repr(curve)
-    assert bias.assumes == ("the curve is right",)
+    assert [fact.code for fact in bias.assumes] == ["bias.curve-is-right"]
 
 
 @pytest.mark.parametrize("curve", [*CURVES, KnownBias([1.0, 0.5])], ids=type)

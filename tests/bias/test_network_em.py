@@ -12,6 +12,7 @@ from untilt.bias.em.network import NetworkOptions, network_em, posteriors
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.data.counts import position_counts
 from untilt.errors import OptionError
+from untilt.facts import codes
 from untilt.objectives.pbm import PbmCells, PbmLikelihood
 
 TREES = TreeOptions(folds=2, early_stopping=10)
@@ -58,14 +59,15 @@ def test_the_gradient_of_the_m_step_is_that_of_the_likelihood(rng):
 
 def test_the_curve_is_found_where_features_tell_relevance(made, fitted):
     truth = made.truth.examination[:10] / made.truth.examination[0]
-    alpha = fitted[2].lines.alpha
+    alpha = fitted[2].affine.alpha
     off = np.abs(np.log(alpha / alpha[0] / truth))
     assert off.mean() < 0.12
     clicks = made.log.ctr_by_position().rate[:10]
     assert np.abs(np.log(clicks / clicks[0] / truth)).mean() > 1.5 * off.mean()
     fit = fitted[2]
-    assert fit.history.max() == fit.history[fit.n_epochs - 1] > fit.history[0]
-    assert "held-out clicks" in fit.status
+    assert fit.history.max() == fit.history[fit.best_round - 1] > fit.history[0]
+    assert fit.status.code in ("bias.networks", "bias.epochs-used-up")
+    assert fit.status.fields == {"best": fit.best_round, "epochs": len(fit.history)}
 
 
 def test_a_query_is_scored_by_a_network_that_has_not_seen_it(fitted):
@@ -76,7 +78,7 @@ def test_a_query_is_scored_by_a_network_that_has_not_seen_it(fitted):
     mine = np.repeat(fold == 0, np.diff(cells.indptr))
     swapped = replace(cells, clicks=np.where(mine, cells.impressions - cells.clicks, cells.clicks))
     one, two = (
-        network_em(changed, features, options=options, trees=TREES).lines.gamma
+        network_em(changed, features, options=options, trees=TREES).affine.gamma
         for changed in (cells, swapped)
     )
     # One step on one batch: the network blind to fold 0 has learned from fold 1 alone, up to the
@@ -92,7 +94,7 @@ def test_twice_the_sessions_and_twice_the_fit_change_nothing(made, fitted):
     short = NetworkOptions(widths=(16,), epochs=3, batch_size=256, learning_rate=0.01)
     double = replace(cells, impressions=2 * cells.impressions, clicks=2 * cells.clicks)
     runs = [
-        network_em(chosen, features, options=short, trees=TREES).lines
+        network_em(chosen, features, options=short, trees=TREES).affine
         for chosen in (cells, cells, double)
     ]
     assert np.array_equal(runs[0].gamma, runs[1].gamma)
@@ -104,7 +106,7 @@ def test_regression_em_takes_a_network(made):
     network = {"widths": (8,), "epochs": 3, "batch_size": 256}
     fitted = RegressionEM(relevance="network", network=network, folds=2).fit(log)
     assert fitted.bias_.method == "RegressionEM (network)"
-    assert any("through the features alone" in told for told in fitted.bias_.assumes)
+    assert "bias.features-explain" in codes(fitted.bias_.assumes)
     assert fitted.bias_.depth == 10
     assert np.all(fitted.bias_.std_error[1:] > 0)
     assert len(fitted.history_) == 3

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from untilt.bias.harvesting.pairs import (
-    larger,
     pair_sums,
-    potentials,
     sandwich,
     scores_by_query,
     scores_by_session,
+    solve_laplacian,
 )
+from untilt.bias.log_ratios import larger_error
 from untilt.data.counts import position_counts
 from untilt.errors import OptionError
 
@@ -116,14 +116,14 @@ def test_an_unknown_weight_is_refused(shuffled_log):
         pair_sums(position_counts(shuffled_log), "documents")
 
 
-# ---- potentials and doubt
+# ---- solve_laplacian and errors
 
 
 def test_potentials_of_a_chain_add_up():
     """Wires 1-2 and 2-3: z_2 = -0.5 and z_3 = z_2 - 0.2, from the pushes of each wire."""
     chain = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     push = np.array([0.5, -0.5 + 0.2, -0.2])
-    assert potentials(chain, push) == pytest.approx([0, -0.5, -0.7])
+    assert solve_laplacian(chain, push) == pytest.approx([0, -0.5, -0.7])
 
 
 def test_the_sandwich_of_a_chain_adds_variances():
@@ -136,27 +136,30 @@ def test_the_sandwich_of_a_chain_adds_variances():
 
 def test_parallel_wires_share_the_push():
     """Conductances 1 and 3 between the same two positions stand for one of 4."""
-    assert potentials(np.array([[0, 4.0], [4, 0]]), np.array([-2.0, 2])) == pytest.approx([0, 0.5])
+    assert solve_laplacian(np.array([[0, 4.0], [4, 0]]), np.array([-2.0, 2])) == pytest.approx(
+        [0, 0.5]
+    )
 
 
 def test_the_larger_error_counts_with_the_session_correlations():
     by_session = np.array([[0, 0, 0], [0, 0.04, 0.03], [0, 0.03, 0.09]])
     by_query = np.diag([0, 0.16, 0.01]) * 29 / 30
-    doubt = larger(by_query, 30, by_session)
-    assert np.diag(doubt.covariance) == pytest.approx([0, 0.16, 0.09])
+    errors = larger_error(by_query, 30, by_session)
+    assert np.diag(errors.covariance) == pytest.approx([0, 0.16, 0.09])
     correlation = 0.03 / np.sqrt(0.04 * 0.09)
-    assert doubt.covariance[1, 2] == pytest.approx(correlation * np.sqrt(0.16 * 0.09))
-    assert "30 queries) and session noise" in doubt.rule
-    assert "too few to trust" in larger(by_query, 5, by_session).rule
+    assert errors.covariance[1, 2] == pytest.approx(correlation * np.sqrt(0.16 * 0.09))
+    assert errors.rule.code == "bias.errors-by-query"
+    assert errors.rule.fields == {"n_queries": 30}
+    assert larger_error(by_query, 5, by_session).rule.code == "bias.errors-few-queries"
 
 
 def test_one_query_has_no_spread():
     by_session = np.diag([0, 0.04])
-    doubt = larger(np.zeros((2, 2)), 1, by_session)
-    assert doubt.covariance is by_session
-    assert "one query alone" in doubt.rule
+    errors = larger_error(np.zeros((2, 2)), 1, by_session)
+    assert errors.covariance is by_session
+    assert errors.rule.code == "bias.errors-one-query"
 
 
 def test_a_position_without_session_noise_keeps_its_clustered_error():
-    doubt = larger(np.diag([0, 0.05]), 11, np.zeros((2, 2)))
-    assert doubt.covariance[1, 1] == pytest.approx(0.05 * 11 / 10)
+    errors = larger_error(np.diag([0, 0.05]), 11, np.zeros((2, 2)))
+    assert errors.covariance[1, 1] == pytest.approx(0.05 * 11 / 10)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from untilt.bias.curve import PositionBias
-from untilt.bias.curve_tools import from_log_ratios, log_ratios
 from untilt.bias.given import KnownBias
+from untilt.bias.log_ratios import from_log_ratios, log_ratios
 from untilt.errors import DepthError, OptionError, ShapeError
 
 CURVE = PositionBias(np.array([1.0, 0.5, 0.25]), std_error=np.array([0.0, 0.1, 0.2]), level=0.9)

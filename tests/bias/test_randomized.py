@@ -29,7 +29,7 @@ def test_ratios_by_hand(by_hand):
     bias = ShuffledTop().fit(by_hand).bias_
     # At 2: 2 + 1 clicks against 4 + 1 at 1. At 3 only the full lists: 1 against 4.
     assert bias.examination == pytest.approx([1, 3 / 5, 1 / 4])
-    assert "10 shuffled sessions, 9 clicks" in bias.status
+    assert bias.status.part("bias.shuffled").fields == {"sessions": 10, "clicks": 9}
 
 
 def test_errors_by_hand(by_hand):
@@ -46,8 +46,9 @@ def test_errors_by_hand(by_hand):
 def test_only_the_top_that_was_asked_for(by_hand):
     bias = ShuffledTop(2).fit(by_hand).bias_
     assert bias.examination == pytest.approx([1, 3 / 5])
-    assert "position" not in bias.status.split(";")[0]
-    assert "the top 2 were in random order" in bias.assumes[1]
+    assert bias.status.part("bias.left-out").fields == {"first": 3, "last": 3}
+    assert bias.assumes[1].code == "bias.random-order"
+    assert bias.assumes[1].fields == {"top": 2}
 
 
 def test_the_lists_can_be_named(by_hand):
@@ -89,7 +90,7 @@ def half_shuffled(make_log, rng):
 def test_places_that_never_change_are_left_out(half_shuffled):
     bias = ShuffledTop().fit(half_shuffled).bias_
     assert bias.depth == 2
-    assert "positions 3..4 left out" in bias.status
+    assert bias.status.part("bias.left-out").fields == {"first": 3, "last": 4}
 
 
 def test_asked_for_a_place_that_never_changes(half_shuffled):

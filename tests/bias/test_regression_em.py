@@ -1,7 +1,6 @@
 """RegressionEM: each step by enumeration, its maximum by another optimiser, and what it refuses."""
 
 import itertools
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +9,9 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 
 from untilt._core.arrays import frozen
+from untilt.bias.em import affine
 from untilt.bias.em import boosted as boosted_em
-from untilt.bias.em import lines
+from untilt.bias.em.affine import AffineFit, fit_affine, uncertainty_of_affine
 from untilt.bias.em.boosted import CrossFittedTrees, TreeOptions, fold_of_documents
 from untilt.bias.em.documents import (
     FLOOR,
@@ -19,10 +19,10 @@ from untilt.bias.em.documents import (
     position_based_em,
     several_positions,
 )
-from untilt.bias.em.lines import Lines, doubt_of_lines, fit_lines
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
+from untilt.facts import codes
 
 
 def random_cells(rng, *, n_documents=40, depth=4, n_queries=8, most=30):
@@ -167,8 +167,8 @@ def test_counts_where_there_are_no_features(log):
     bias = RegressionEM().fit(log).bias_
     assert bias.method == "RegressionEM (counts)"
     assert bias.relative
-    assert any("position-based" in told for told in bias.assumes)
-    assert "converged" in bias.status
+    assert codes(bias.assumes) == ["bias.position-based", "bias.same-relevance"]
+    assert bias.status.part("em.converged")
     assert np.all(np.abs(bias.examination - 1 / np.arange(1, 5)) < 4 * bias.std_error + 1e-12)
 
 
@@ -196,9 +196,10 @@ def test_what_is_learned_beside_the_curve(log):
 
 def test_few_impressions_are_told(log, make_log, make_sessions, rng):
     """Documents need impressions to have a relevance of their own."""
-    assert "times" not in RegressionEM().fit(log).bias_.status
+    assert RegressionEM().fit(log).bias_.status.part("bias.few-impressions") is None
     sparse = make_log(make_sessions(rng, n_sessions=300, n_queries=30))
-    assert "shown only 1" in RegressionEM().fit(sparse).bias_.status
+    few = RegressionEM().fit(sparse).bias_.status.part("bias.few-impressions")
+    assert 10 <= few.fields["mean"] < 20
 
 
 def test_depth_cuts_the_curve(log):
@@ -216,7 +217,7 @@ def test_dead_position(log):
     assert bias.low[3] == 0
     assert 0 < bias.high[3] < 0.02
     assert bias.high[3] == pytest.approx(3 * bias.std_error[3])
-    assert "no click at position 4" in bias.status
+    assert bias.status.part("bias.no-clicks").fields == {"positions": (4,)}
     assert bias.examination[:3] == pytest.approx(alive.examination, rel=0.03)
 
 
@@ -224,7 +225,8 @@ def test_resampled_errors_agree_with_the_formula(log):
     """Two ways to the same errors; 40 resamples tell an error to about 11%."""
     formula = RegressionEM().fit(log).bias_
     resampled = RegressionEM(n_bootstrap=40, tolerance=1e-2, seed=3).fit(log).bias_
-    assert "40 resamples of 30 queries" in resampled.status
+    errors = resampled.status.part("bias.errors-resampled")
+    assert errors.fields == {"n_resamples": 40, "n_queries": 30}
     ratio = resampled.std_error[1:] / formula.std_error[1:]
     assert np.all((ratio > 0.5) & (ratio < 2))
     assert resampled.examination == pytest.approx(formula.examination, rel=0.01)
@@ -237,7 +239,7 @@ def test_information_is_the_schur_complement_of_the_whole_matrix(rng):
     """All parameters at once: Fisher information of (alpha, beta, gamma), then gamma out."""
     cells = random_cells(rng, n_documents=15, depth=3)
     depth, n = cells.depth, len(cells.document)
-    given = Lines(
+    given = AffineFit(
         rng.uniform(0.3, 0.5, depth), rng.uniform(0.05, 0.2, depth), rng.uniform(0.2, 0.8, n)
     )
     document, place = document_of_cell(cells), cells.position - 1
@@ -253,7 +255,7 @@ def test_information_is_the_schur_complement_of_the_whole_matrix(rng):
     keep = np.concatenate([free, np.ones(n, dtype=bool)])
     expected = np.linalg.inv(whole[np.ix_(keep, keep)])[: free.sum(), : free.sum()]
     one_query = replace(cells, query=np.zeros(n, dtype=int))  # then session noise alone counts
-    found = doubt_of_lines(one_query, given, free, np.eye(2 * depth))
+    found = uncertainty_of_affine(one_query, given, free, np.eye(2 * depth))
     assert found.covariance[np.ix_(free, free)] == pytest.approx(expected, rel=1e-8)
     assert not found.covariance[~free].any()
 
@@ -293,13 +295,13 @@ def test_lines_end_at_the_maximum_of_each_position(rng, level):
     begin = cells.indptr[:-1]
     rate = np.add.reduceat(cells.clicks, begin) / np.add.reduceat(cells.impressions, begin)
     gamma, place = np.clip(2 * rate, 0.05, 0.95), cells.position - 1
-    alpha, beta, value = fit_lines(
+    alpha, beta, value = fit_affine(
         cells, gamma, np.full(4, 0.5), np.zeros(4), level=level, steps=200, tolerance=1e-12
     )
 
     def loss(x):
         p = x[:4][place] * gamma[document_of_cell(cells)] + (x[4:][place] if level else 0)
-        return -log_likelihood(cells, np.clip(p, lines.EDGE, 1 - lines.EDGE))
+        return -log_likelihood(cells, np.clip(p, affine.EDGE, 1 - affine.EDGE))
 
     start = np.concatenate([alpha, beta])[: 8 if level else 4]
     best = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 200, "xatol": 1e-7})
@@ -346,7 +348,7 @@ def test_theta_is_the_mean_posterior_of_being_examined(featured):
     options = TreeOptions(**FAST)
     found = boosted_em.boosted_em(
         cells, featured.log.features[cells.document], trust=False, options=options
-    ).lines
+    ).affine
     scale = found.alpha.max() / 0.5
     theta = found.alpha[cells.position - 1] / scale
     gamma = found.gamma[document_of_cell(cells)] * scale
@@ -359,11 +361,11 @@ def test_features_say_so_and_how_they_ended(featured):
     fitted = RegressionEM(**FAST).fit(featured.log)
     bias = fitted.bias_
     assert bias.method == "RegressionEM (features)"
-    assert any("through the features alone" in told for told in bias.assumes)
-    assert re.search(r"\d+ strata", bias.status)
+    assert codes(bias.assumes) == ["bias.position-based", "bias.features-explain"]
+    assert bias.status.part("bias.strata").fields["n_strata"] > 1
     assert len(fitted.history_) <= 61
     few = RegressionEM(**{**FAST, "n_trees": 3}).fit(featured.log)
-    assert "all 3 trees per fold grown" in few.bias_.status
+    assert few.bias_.status.part("bias.trees-used-up").fields == {"n_trees": 3}
     assert fitted.history_.max() > few.history_.max()
 
 
@@ -379,13 +381,13 @@ def test_a_dead_position_with_features(featured):
     bias = RegressionEM(**FAST).fit(dead).bias_
     assert bias.examination[6] == FLOOR
     assert 0 < bias.high[6] < 0.02
-    assert "no click at position 7" in bias.status
+    assert bias.status.part("bias.no-clicks").fields == {"positions": (7,)}
 
 
 def test_resampling_with_features(featured):
     options = {**FAST, "n_trees": 15, "n_bootstrap": 3}
     bias = RegressionEM(**options).fit(featured.log).bias_
-    assert "3 resamples" in bias.status
+    assert bias.status.part("bias.errors-resampled").fields["n_resamples"] == 3
     assert np.all(bias.std_error[1:] > 0)
 
 

@@ -6,10 +6,11 @@ from scipy.optimize import minimize
 from sklearn.isotonic import IsotonicRegression
 
 from untilt.bias.curve import PositionBias
-from untilt.bias.curve_tools import from_log_ratios, log_ratios
-from untilt.bias.experiments.swaps import fit_quadratic, hold_last
 from untilt.bias.given import EyeTracking, KnownBias, PowerLaw
+from untilt.bias.log_ratios import from_log_ratios, log_ratios
+from untilt.bias.shapes import fit_quadratic, hold_last
 from untilt.errors import DepthError, OptionError
+from untilt.facts import codes
 
 
 def estimate(z, V, method="AllPairs"):
@@ -36,8 +37,8 @@ def test_a_power_law_is_found_exactly():
     assert fitted.eta == pytest.approx(0.7)
     assert fitted.examination == pytest.approx(np.exp(z))
     assert fitted.method == "AllPairs, then a power law"
-    assert fitted.assumes == ("a", "theta_k = (1/k)^eta")
-    assert "fits with p 1" in fitted.status
+    assert codes(fitted.assumes) == ["general.text", "bias.power-law"]
+    assert fitted.status.part("bias.eta-fitted").fields["p_value"] == pytest.approx(1)
 
 
 def test_eta_by_hand_for_independent_errors():
@@ -65,7 +66,7 @@ def test_eta_covers_the_truth_as_often_as_it_says(rng):
 
 def test_another_shape_is_seen():
     fitted = estimate(np.log(EyeTracking().at(np.arange(1, 11)) / 0.68), 1e-4 * np.eye(9))
-    assert float(fitted.fit_power_law().status.split("fits with p ")[1]) < 1e-6
+    assert fitted.fit_power_law().status.fields["p_value"] < 1e-6
 
 
 def test_a_power_law_may_be_continued():
@@ -84,8 +85,9 @@ def test_a_falling_curve_stays_as_it_is():
     smoothed = bias.smooth()
     assert smoothed.examination == pytest.approx(bias.examination)
     assert smoothed.covariance == pytest.approx(bias.covariance)
-    assert smoothed.status == "made; never rose"
-    assert smoothed.assumes == ("a", "examination never rises with the position")
+    assert codes(smoothed.status) == ["general.text", "bias.smoothed"]
+    assert smoothed.status.part("bias.smoothed").fields == {"flat": 0, "steps": smoothed.depth - 1}
+    assert codes(smoothed.assumes) == ["general.text", "bias.never-rises"]
 
 
 def test_two_neighbours_that_rise_become_their_weighted_mean():
@@ -170,7 +172,7 @@ def test_a_quadratic_is_found_exactly():
     theta = quadratic(-0.2, 0.012)
     fitted = fit_quadratic(estimate(np.log(theta), 0.01 * np.eye(7)))
     assert fitted.examination == pytest.approx(theta)
-    assert "fits with p 1" in fitted.status
+    assert fitted.status.part("bias.quadratic-fitted").fields["p_value"] == pytest.approx(1)
 
 
 def test_outliers_are_left_out_and_named():
@@ -182,7 +184,7 @@ def test_outliers_are_left_out_and_named():
     assert fit_quadratic(bias).examination != pytest.approx(theta, abs=0.01)
     cleaned = fit_quadratic(bias, outlier_limit=3)
     assert cleaned.examination == pytest.approx(theta)
-    assert "left out as outliers: position 4, 7" in cleaned.status
+    assert cleaned.status.part("bias.quadratic-fitted").fields["outliers"] == (4, 7)
 
 
 def test_the_quadratic_has_the_errors_of_least_squares():
@@ -216,7 +218,8 @@ def test_constant_below_the_last():
     # The positions below are one number with the last: their ratio is known exactly.
     V = log_ratios(longer)[1]
     assert V[4, 4] + V[2, 2] - 2 * V[2, 4] == pytest.approx(0)
-    assert longer.assumes[-1] == "constant below position 3"
+    assert longer.assumes[-1].code == "bias.constant-below"
+    assert longer.assumes[-1].fields == {"position": 3}
     assert hold_last(bias, 3).examination == pytest.approx(bias.examination)
     with pytest.raises(DepthError, match="must not lie above the last position of the curve, 3"):
         hold_last(bias, 2)

@@ -6,20 +6,21 @@ import numpy as np
 import pytest
 
 from untilt._core.arrays import frozen
+from untilt.bias.em.affine import AffineFit, uncertainty_of_affine
 from untilt.bias.em.boosted import TreeOptions
-from untilt.bias.em.lines import Lines, doubt_of_lines
 from untilt.bias.em.strata import (
     StratifiedFit,
-    doubt_of_strata,
-    lines_of_strata,
+    fit_of_strata,
     predicted_position,
     strata_of,
+    uncertainty_of_strata,
     widened,
 )
-from untilt.bias.em.trust_em import TrustAnchor, re_anchored
-from untilt.bias.harvesting.pairs import Doubt
+from untilt.bias.em.trust_curves import TrustAnchor, re_anchored
+from untilt.bias.log_ratios import Uncertainty
 from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError
+from untilt.facts import Fact
 
 THETA = np.array([1.0, 0.6, 0.4, 0.25])
 ALPHA, BETA = np.array([0.5, 0.4, 0.3, 0.2]), np.array([0.3, 0.15, 0.08, 0.04])
@@ -56,9 +57,9 @@ def test_predicted_position_undoes_what_a_useless_relevance_leaves(rng):
     x, gamma, position = confounded(rng)
     cells = single_cells(position, 100 * THETA[position - 1] * gamma)
     noise = rng.uniform(size=len(x))
-    found = lines_of_strata(cells, strata_of(noise, 1 - x, trust=False), trust=False).alpha
+    found = fit_of_strata(cells, strata_of(noise, 1 - x, trust=False), trust=False).alpha
     assert found / found[0] == pytest.approx(THETA, rel=0.03)
-    blind = lines_of_strata(cells, strata_of(noise, noise[::-1], trust=False), trust=False).alpha
+    blind = fit_of_strata(cells, strata_of(noise, noise[::-1], trust=False), trust=False).alpha
     assert np.all((blind / blind[0])[1:] < 0.9 * THETA[1:])
 
 
@@ -66,14 +67,14 @@ def test_relevance_alone_is_enough_where_it_is_right(rng):
     _, gamma, position = confounded(rng)
     cells = single_cells(position, 100 * THETA[position - 1] * gamma)
     number = strata_of(gamma, rng.uniform(size=len(gamma)), trust=False)
-    found = lines_of_strata(cells, number, trust=False).alpha
+    found = fit_of_strata(cells, number, trust=False).alpha
     assert found / found[0] == pytest.approx(THETA, rel=0.05)
 
 
 def test_trust_bias_from_strata(rng):
     x, gamma, position = confounded(rng, 20_000)
     cells = single_cells(position, 100 * (ALPHA[position - 1] * gamma + BETA[position - 1]))
-    found = lines_of_strata(cells, strata_of(gamma, 1 - x, trust=True), trust=True)
+    found = fit_of_strata(cells, strata_of(gamma, 1 - x, trust=True), trust=True)
     anchor = TrustAnchor(relevant=0.8, irrelevant=0.3)
     alpha, beta = re_anchored(found.alpha, found.beta, anchor)
     assert alpha == pytest.approx(ALPHA, rel=0.05)
@@ -104,8 +105,8 @@ def test_strata_grow_finer_with_the_documents(rng):
 def test_features_that_tell_the_position_itself_are_refused():
     position = np.tile([1, 2, 3, 4], 100)
     cells = single_cells(position, np.full(400, 20))
-    with pytest.raises(IdentifiabilityError, match="the features tell the position itself"):
-        lines_of_strata(cells, position - 1, trust=False)
+    with pytest.raises(IdentifiabilityError, match="the features give away the position"):
+        fit_of_strata(cells, position - 1, trust=False)
 
 
 # ---- predicted position
@@ -150,8 +151,8 @@ def test_missing_features_count_as_the_mean(rng):
 
 def stratified_fit(rng, cells, n_strata):
     gamma, number = rng.uniform(0.3, 0.7, n_strata), rng.integers(n_strata, size=len(cells.query))
-    lines = Lines(ALPHA, BETA, gamma[number])
-    return StratifiedFit(lines, lines, number, lines, np.zeros(1), "")
+    affine = AffineFit(ALPHA, BETA, gamma[number])
+    return StratifiedFit(affine, affine, number, affine, np.zeros(1), Fact("em.converged", steps=1))
 
 
 FREE = np.array([False, True, True, True] * 2)
@@ -162,15 +163,15 @@ def test_errors_are_the_schur_complement_of_the_whole_matrix(rng):
     position = rng.integers(1, 5, size=300)
     cells = single_cells(position, rng.integers(0, 100, size=300), query=np.zeros(300, dtype=int))
     fit = stratified_fit(rng, cells, 6)
-    p = ALPHA[position - 1] * fit.lines.gamma + BETA[position - 1]
+    p = ALPHA[position - 1] * fit.affine.gamma + BETA[position - 1]
     X, rows = np.zeros((300, 8 + 6)), np.arange(300)
-    X[rows, position - 1] = fit.lines.gamma
+    X[rows, position - 1] = fit.affine.gamma
     X[rows, 4 + position - 1] = 1
     X[rows, 8 + fit.number] = ALPHA[position - 1]
     whole = X.T @ (X * (100 / (p * (1 - p)))[:, None])
     keep = np.concatenate([FREE, np.ones(6, dtype=bool)])
     expected = np.linalg.inv(whole[np.ix_(keep, keep)])[:6, :6]
-    found = doubt_of_strata(cells, fit, FREE, np.eye(8)).covariance
+    found = uncertainty_of_strata(cells, fit, FREE, np.eye(8)).covariance
     assert found[np.ix_(FREE, FREE)] == pytest.approx(expected, rel=1e-8)
     assert not found[~FREE].any()
 
@@ -187,16 +188,18 @@ def test_a_stratum_for_each_document_is_the_error_of_counts(rng):
         clicks=frozen(rng.integers(0, 40, size=4 * n).astype(float)),
         depth=4,
     )
-    lines = Lines(ALPHA, BETA, rng.uniform(0.3, 0.7, n))
-    fit = StratifiedFit(lines, lines, np.arange(n), lines, np.zeros(1), "")
-    one = doubt_of_strata(cells, fit, FREE, np.eye(8))
-    two = doubt_of_lines(cells, lines, FREE, np.eye(8))
+    affine = AffineFit(ALPHA, BETA, rng.uniform(0.3, 0.7, n))
+    fit = StratifiedFit(
+        affine, affine, np.arange(n), affine, np.zeros(1), Fact("em.converged", steps=1)
+    )
+    one = uncertainty_of_strata(cells, fit, FREE, np.eye(8))
+    two = uncertainty_of_affine(cells, affine, FREE, np.eye(8))
     assert one.covariance == pytest.approx(two.covariance, rel=1e-9, abs=1e-15)
     assert one.rule == two.rule
 
 
 def test_what_coarser_strata_change_is_an_error_too():
-    doubt = Doubt(np.diag([0.0, 9.0, 4.0]), "rule")
+    doubt = Uncertainty(np.diag([0.0, 9.0, 4.0]), "rule")
     found = widened(doubt, np.array([0.0, 4.0, np.nan]))
     assert np.sqrt(np.diag(found.covariance)) == pytest.approx([0, 5, 2])  # 3^2 + 4^2 = 5^2
-    assert "coarser strata" in found.rule
+    assert found.rule.part("bias.errors-coarser-strata")

@@ -7,6 +7,7 @@ import pytest
 
 from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
+from untilt.facts import codes
 
 THETA = np.array([1.0, 0.6, 0.3])
 RELEVANCE = {0: {1: 0.9, 2: 0.5, 3: 0.2}, 1: {1: 0.3, 2: 0.8, 3: 0.6}}
@@ -37,7 +38,8 @@ def test_expected_clicks_give_the_exact_curve(estimator, arms, within, make_log)
     bias = estimator(within=within).fit(make_log(expected_sessions(arms))).bias_
     assert bias.examination == pytest.approx(THETA, rel=1e-4)
     assert bias.relative
-    assert "drawn at random" in bias.assumes[1]
+    assert codes(bias.assumes)[:2] == ["bias.position-based", "bias.random-swaps"]
+    assert ("bias.lists-alike" in codes(bias.assumes)) == (within == "length")
 
 
 @pytest.mark.parametrize("within", ["document", "length"])
@@ -158,7 +160,7 @@ def test_positions_below_the_swaps_are_not_covered_unless_asked_for(make_log):
         assert PivotSwap(within=within).fit(log).bias_.depth == 2
         longer = PivotSwap(within=within, depth=5).fit(log).bias_
         assert longer.examination == pytest.approx([1, 0.6, 0.6, 0.6, 0.6], rel=1e-4)
-        assert longer.assumes[-1] == "constant below position 2"
+        assert longer.assumes[-1].fields == {"position": 2}
 
 
 def test_zero_clicks_at_a_swapped_position(make_log):
@@ -192,7 +194,7 @@ def test_the_arxiv_study_s_options(deep_log):
     plain = PivotSwap().fit(log).bias_
     assert plain.examination == pytest.approx(theta, rel=0.05)
     fitted = PivotSwap(shape="quadratic", outlier_limit=3, depth=10).fit(log).bias_
-    assert "left out as outliers: position 4" in fitted.status
+    assert fitted.status.part("bias.quadratic-fitted").fields["outliers"] == (4,)
     assert fitted.examination[[1, 2, 4, 5]] == pytest.approx(theta[[1, 2, 4, 5]], rel=0.06)
     assert 0.38 < fitted.examination[3] < 0.63
     assert fitted.depth == 10

@@ -14,16 +14,18 @@ from untilt.bias.em.mixture import (
     _expect,
     _maximise,
     _scores,
-    doubt_of_mixture,
     groups_by_position,
     mixture_em,
     normalised,
     start_values,
+    uncertainty_of_mixture,
 )
-from untilt.bias.em.trust_em import AffineCurves, TrustAnchor, TrustEM, anchor_jacobian, re_anchored
+from untilt.bias.em.trust_curves import AffineCurves, TrustAnchor, anchor_jacobian, re_anchored
+from untilt.bias.em.trust_em import TrustEM
 from untilt.bias.given import KnownBias, PowerLaw
 from untilt.data.counts import PositionCounts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
+from untilt.facts import codes
 
 THETA = np.array([1.0, 0.7, 0.5, 0.4])
 PLUS = np.array([0.95, 0.9, 0.9, 0.85])
@@ -75,9 +77,9 @@ def test_lines_are_the_same_on_every_scale():
     curves = AffineCurves(ALPHA, BETA, np.zeros((8, 8)), TrustAnchor(0.95, 0.5))
     slope = ALPHA / ALPHA[0]
     for each in (curves, curves.anchored(TrustAnchor(0.6, 0.1, position=3))):
-        lines = each.lines()
-        assert lines.alpha == pytest.approx(slope)
-        assert lines.beta == pytest.approx(BETA - slope * BETA[0], abs=1e-12)
+        relative = each.relative()
+        assert relative.alpha == pytest.approx(slope)
+        assert relative.beta == pytest.approx(BETA - slope * BETA[0], abs=1e-12)
 
 
 def test_moving_back_restores_curves_and_doubt(rng):
@@ -201,7 +203,7 @@ def test_exact_proportions_give_the_exact_lines():
     fit = mixture_em(
         cells_from(gamma, 2000, expected_clicks(gamma, 2000)), tolerance=1e-4, max_steps=20_000
     )
-    alpha, beta = re_anchored(fit.lines.alpha, fit.lines.beta, ANCHOR)
+    alpha, beta = re_anchored(fit.affine.alpha, fit.affine.beta, ANCHOR)
     assert alpha == pytest.approx(ALPHA, rel=0.01)
     assert beta == pytest.approx(BETA, rel=0.01)
 
@@ -245,7 +247,9 @@ def test_errors_shrink_with_the_root_of_the_documents(rng):
     for n in (200, 800):
         cells = cells_from(gamma[:n], 40, clicks[:n])
         fit = mixture_em(cells, tolerance=1e-2, max_steps=2000)
-        errors.append(np.sqrt(np.diag(doubt_of_mixture(cells, fit, free, np.eye(8)).covariance)))
+        errors.append(
+            np.sqrt(np.diag(uncertainty_of_mixture(cells, fit, free, np.eye(8)).covariance))
+        )
     ratio = errors[0][free] / errors[1][free]
     assert np.all((ratio > 1.4) & (ratio < 2.9))
 
@@ -390,12 +394,12 @@ def test_a_known_examination_splits_the_products(trusted):
 
 
 def test_the_anchor_moves_the_scale_and_nothing_else(trusted):
-    """Two anchors, one fit: the same lines, and each other by `anchored`."""
+    """Two anchors, one fit: the same relative, and each other by `anchored`."""
     there = TrustAnchor(0.5, 0.05, position=3)
     one = TrustEM(anchor=ANCHOR, relevance="counts").fit(trusted)
     two = TrustEM(anchor=there, relevance="counts").fit(trusted)
-    assert two.curves_.lines().alpha == pytest.approx(one.curves_.lines().alpha, rel=1e-9)
-    assert two.curves_.lines().beta == pytest.approx(one.curves_.lines().beta, rel=1e-9)
+    assert two.curves_.relative().alpha == pytest.approx(one.curves_.relative().alpha, rel=1e-9)
+    assert two.curves_.relative().beta == pytest.approx(one.curves_.relative().beta, rel=1e-9)
     assert one.curves_.anchored(there).alpha == pytest.approx(two.curves_.alpha, rel=1e-9)
     at = trusted.document[:200]
     clicks = [e.curves_.alpha[0] * e.relevance_[at] + e.curves_.beta[0] for e in (one, two)]
@@ -407,13 +411,11 @@ def test_without_an_anchor_the_extreme_documents_set_the_scale(trusted):
     relevance = fitted.relevance_[~np.isnan(fitted.relevance_)]
     assert np.quantile(relevance, [0.01, 0.99]) == pytest.approx([0, 1], abs=1e-6)
     assert fitted.bias_.relative
-    told = " ".join(fitted.bias_.assumes)
-    assert "gamma 0 and 1 are the 1% and 99% documents" in told
-    assert "eps+ is the same at all positions" in told
-    lines, slope = fitted.curves_.lines(), ALPHA / ALPHA[0]
+    assert {"bias.scale-convention", "bias.even-eps-plus"} <= set(codes(fitted.bias_.assumes))
+    relative, slope = fitted.curves_.relative(), ALPHA / ALPHA[0]
     shift = BETA - slope * BETA[0]
-    assert np.all(np.abs(lines.alpha - slope)[1:] < 4 * lines.alpha_std_error[1:])
-    assert np.all(np.abs(lines.beta - shift)[1:] < 4 * lines.beta_std_error[1:])
+    assert np.all(np.abs(relative.alpha - slope)[1:] < 4 * relative.alpha_std_error[1:])
+    assert np.all(np.abs(relative.beta - shift)[1:] < 4 * relative.beta_std_error[1:])
 
 
 def test_without_trust_bias_the_lines_go_through_the_origin():
@@ -421,9 +423,9 @@ def test_without_trust_bias_the_lines_go_through_the_origin():
     log = trust_log(
         np.random.default_rng(7), n_sessions=12_000, plus=np.full(4, 0.9), minus=np.zeros(4)
     )
-    lines = TrustEM(relevance="counts").fit(log).curves_.lines()
-    assert np.all(np.abs(lines.beta)[1:] < 4 * lines.beta_std_error[1:])
-    assert np.all(np.abs(lines.alpha - THETA)[1:] < 4 * lines.alpha_std_error[1:])
+    relative = TrustEM(relevance="counts").fit(log).curves_.relative()
+    assert np.all(np.abs(relative.beta)[1:] < 4 * relative.beta_std_error[1:])
+    assert np.all(np.abs(relative.alpha - THETA)[1:] < 4 * relative.alpha_std_error[1:])
 
 
 def test_counts_are_repeats(trusted):
@@ -472,20 +474,22 @@ def test_documents_that_are_all_alike(rng):
     """One relevance for all: a line through one point can turn any way, and the errors say so."""
     gamma, free = np.full(60, 0.5), np.array([False, True, True, True] * 2)
     exact = cells_from(gamma, 50, expected_clicks(gamma, 50))
-    with pytest.raises(IdentifiabilityError, match="cannot tell the curves apart"):
-        doubt_of_mixture(exact, mixture_em(exact, tolerance=1e-6, max_steps=500), free, np.eye(8))
+    with pytest.raises(IdentifiabilityError, match="do not identify the curves"):
+        uncertainty_of_mixture(
+            exact, mixture_em(exact, tolerance=1e-6, max_steps=500), free, np.eye(8)
+        )
     cells = cells_from(gamma, 50, rng.binomial(50, expected_clicks(gamma, 1)))
     fit = mixture_em(cells, tolerance=1e-4, max_steps=2000)
-    error = np.sqrt(np.diag(doubt_of_mixture(cells, fit, free, np.eye(8)).covariance))
-    assert np.all(error[1:4] > fit.lines.alpha[1:])
+    error = np.sqrt(np.diag(uncertainty_of_mixture(cells, fit, free, np.eye(8)).covariance))
+    assert np.all(error[1:4] > fit.affine.alpha[1:])
 
 
 def test_a_position_whose_clicks_do_not_depend_on_relevance(trusted):
     """Every second session clicks at position 1, whatever stands there: it gives no scale."""
     session = np.arange(len(trusted.label)) // 4
     blind = trusted.with_label(np.where(trusted.position == 1, session % 2, trusted.label))
-    lines = TrustEM(relevance="counts").fit(blind).curves_.lines()
-    assert np.all(lines.alpha_std_error[1:] > lines.alpha[1:])
+    relative = TrustEM(relevance="counts").fit(blind).curves_.relative()
+    assert np.all(relative.alpha_std_error[1:] > relative.alpha[1:])
     anchor = TrustAnchor(0.63, 0.21, position=2)
     curves = TrustEM(relevance="counts", anchor=anchor).fit(blind).curves_
     assert abs(curves.alpha[0]) < 4 * curves.alpha_std_error[0] < 0.1

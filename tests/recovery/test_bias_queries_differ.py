@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from untilt.bias.harvesting.harvesting import AdjacentChain, AllPairs, tree_flows
+from untilt.bias.harvesting.all_pairs import AllPairs
+from untilt.bias.harvesting.chains import AdjacentChain, tree_equations
 from untilt.bias.harvesting.pairs import pair_sums, sandwich, scores_by_session
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
@@ -38,9 +39,9 @@ def log_of_readers(rng, spread):
 def session_errors(log, z):
     """Of the chain: errors of all pairs are smaller still."""
     cells = position_counts(log)
-    _, flows = tree_flows(pair_sums(cells, "session"), [(k, k + 1) for k in range(1, K)])
-    noise = scores_by_session(cells, "session", flows.gain, np.exp(z))
-    return np.sqrt(np.diag(sandwich(flows.conductance, noise)))[1:]
+    _, equations = tree_equations(pair_sums(cells, "session"), [(k, k + 1) for k in range(1, K)])
+    noise = scores_by_session(cells, "session", equations.gain, np.exp(z))
+    return np.sqrt(np.diag(sandwich(equations.curvature, noise)))[1:]
 
 
 def coverage(estimator, spread, n_logs=150):

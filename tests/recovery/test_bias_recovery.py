@@ -8,7 +8,8 @@ import pytest
 from untilt.bias.experiments.shuffled import ShuffledTop
 from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap
 from untilt.bias.given import PowerLaw
-from untilt.bias.harvesting.harvesting import AdjacentChain, AllPairs, Pivot
+from untilt.bias.harvesting.all_pairs import AllPairs
+from untilt.bias.harvesting.chains import AdjacentChain, Pivot
 from untilt.errors import IdentifiabilityError
 from untilt.simulation.protocols import DLA, PRS, Harvest, Shuffle, Swap
 from untilt.simulation.simulate import simulate

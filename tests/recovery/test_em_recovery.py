@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from untilt.bias.em.regression_em import RegressionEM
-from untilt.bias.em.trust_em import TrustAnchor, TrustEM
+from untilt.bias.em.trust_curves import TrustAnchor
+from untilt.bias.em.trust_em import TrustEM
 from untilt.bias.given import KnownBias
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.judged import evaluate

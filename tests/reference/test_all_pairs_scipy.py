@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from untilt.bias.harvesting.harvesting import AllPairs
+from untilt.bias.harvesting.all_pairs import AllPairs
 from untilt.simulation.protocols import Harvest
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged

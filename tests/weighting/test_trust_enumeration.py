@@ -10,7 +10,7 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.bias.em.trust_em import TrustAnchor, re_anchored
+from untilt.bias.em.trust_curves import TrustAnchor, re_anchored
 from untilt.bias.given import KnownBias
 from untilt.data.clicklog import ClickLog
 from untilt.evaluation.estimate import estimate

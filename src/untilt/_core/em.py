@@ -13,6 +13,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.progress import progress
 from untilt.errors import OptionError
+from untilt.facts import Fact
 
 State = TypeVar("State")
 Step = Callable[[State], tuple[State, float]]
@@ -34,14 +35,14 @@ class EMResult(Generic[State]):
     history : (steps,) log-likelihood of each state in turn; it never falls
     n_steps : E and M steps done, also those that were not accepted
     converged : whether it ended because there was nothing left to gain
-    status : the same in words
+    status : the same as a fact
     """
 
     state: State
     history: FloatArray
     n_steps: int
     converged: bool
-    status: str
+    status: Fact
 
     @property
     def log_likelihood(self) -> float:
@@ -99,15 +100,15 @@ def run_em(
             n_steps += done
             advance(done)
             if history and not likelihood >= history[-1] - _ROUNDING * abs(history[-1]):
-                return _result(state, history, n_steps, "fell")
+                return _result(state, history, n_steps, "em.stopped")
             state = state_now
             history.append(max(likelihood, history[-1]) if history else likelihood)
             patience = patience - 1 if _left_to_gain(history) <= tolerance else _PATIENCE
             if patience == 0:
-                return _result(state, history, n_steps, "converged")
+                return _result(state, history, n_steps, "em.converged")
             if n_steps >= max_steps:
                 break
-    return _result(state, history, n_steps, "out of steps")
+    return _result(state, history, n_steps, "em.out-of-steps")
 
 
 def _plain(state: State, step: Step[State]) -> Iterator[tuple[State, float, int]]:
@@ -168,18 +169,11 @@ def _left_to_gain(history: list[float]) -> float:
     return now / (1 - ratio)
 
 
-_MESSAGES = {
-    "converged": "converged in {n} steps",
-    "fell": "stopped after {n} steps: the M step raised the likelihood no further",
-    "out of steps": "not converged after {n} steps; allow more, or a larger tolerance",
-}
-
-
-def _result(state: State, history: list[float], n_steps: int, end: str) -> EMResult[State]:
+def _result(state: State, history: list[float], n_steps: int, code: str) -> EMResult[State]:
     return EMResult(
         state=state,
         history=handed_over(np.array(history)),
         n_steps=n_steps,
-        converged=end == "converged",
-        status=_MESSAGES[end].format(n=n_steps),
+        converged=code == "em.converged",
+        status=Fact(code, steps=n_steps),
     )

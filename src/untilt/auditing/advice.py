@@ -15,7 +15,7 @@ import numpy as np
 
 from untilt import catalog
 from untilt.auditing.checks import sessions_by_ranker
-from untilt.bias.experiments.recognise import swap_of
+from untilt.bias.experiments.assignment import swap_of
 from untilt.bias.experiments.shuffled import ShuffledTop
 from untilt.bias.position_graph import PositionGraph, positions_text
 from untilt.data.clicklog import ClickLog

@@ -11,7 +11,7 @@ from untilt.auditing import checks
 from untilt.auditing.advice import Advice, Interventions, advise, comparable_depth, interventions_of
 from untilt.auditing.checks import RelevanceProxy, relevance_proxy
 from untilt.bias.curve import PositionBias
-from untilt.bias.harvesting.harvesting import AllPairs
+from untilt.bias.harvesting.all_pairs import AllPairs
 from untilt.bias.position_graph import PositionGraph, position_graph
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts

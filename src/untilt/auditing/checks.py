@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt.bias.curve import PositionBias
-from untilt.bias.curve_tools import log_ratios
+from untilt.bias.log_ratios import log_ratios
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
 

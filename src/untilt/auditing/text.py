@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from untilt.bias.harvesting.pairs import FEWEST_QUERIES
+from untilt.bias.log_ratios import FEWEST_QUERIES
 from untilt.bias.position_graph import positions_text
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What is known about position bias: a curve, its doubt, and what it rests on."""
+"""What is known about position bias: a curve, its uncertainty, and what it rests on."""
 
 import os
 from collections.abc import Mapping
@@ -12,11 +12,12 @@ from untilt._core.arrays import FloatArray, IntArray, frozen
 from untilt._core.statistics import Interval, normal_quantile
 from untilt.catalog import storable
 from untilt.errors import DepthError, OptionError, ShapeError
+from untilt.facts import Fact, as_fact, as_facts
 
 if TYPE_CHECKING:
     import altair as alt
 
-    from untilt.bias.curve_tools import BiasComparison
+    from untilt.bias.compare import BiasComparison
 
 # Of the file that `PositionBias.save` writes.
 KIND, VERSION = "untilt position bias", 1
@@ -35,10 +36,12 @@ class PositionBias:
     ----------
     examination : (K,) theta_1..theta_K, all above 0
     std_error : (K,) or None where the curve is taken as known
-    covariance : (K, K) or None; lets users of the curve carry its doubt on
+    covariance : (K, K) or None; lets what is computed with the curve carry its uncertainty
     eps_plus, eps_minus : (K,) click probability of an examined relevant / irrelevant document
     relative : True where only ratios to position 1 are known. Clicks alone never give more.
-    method, assumes, status : who made it, what must be true, how the fit ended
+    method : who made it
+    assumes : facts that must be true (`untilt.facts.Fact`); plain text is kept as one
+    status : how the fit ended, a fact of one or more `parts`; plain text is kept as one
     level : of the intervals
     low, high : (K,) ends of the intervals; normal ones where only `std_error` is given
     eta, eta_std_error : of the power law theta_k = (1/k)^eta, where one was fitted
@@ -50,8 +53,8 @@ class PositionBias:
     eps_plus: FloatArray | None = None
     eps_minus: FloatArray | None = None
     method: str = "given"
-    assumes: tuple[str, ...] = ()
-    status: str = "given"
+    assumes: tuple[Fact, ...] = ()
+    status: Fact = Fact("bias.given")  # noqa: RUF009  immutable, being text
     relative: bool = True
     level: float = 0.95
     low: FloatArray | None = None
@@ -60,6 +63,8 @@ class PositionBias:
     eta_std_error: float | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "assumes", as_facts(self.assumes))
+        object.__setattr__(self, "status", as_fact(self.status))
         theta = self._checked_examination()
         self._freeze_arrays(theta)
         if self.covariance is not None and self.std_error is None:
@@ -110,7 +115,7 @@ class PositionBias:
 
     @property
     def is_known(self) -> bool:
-        """Whether the curve was given, without doubt of its own."""
+        """Whether the curve was given, without an uncertainty of its own."""
         return self.std_error is None
 
     @property
@@ -130,16 +135,16 @@ class PositionBias:
         return Interval(float(self.low[k]), float(self.high[k]), self.level)
 
     def _index(self, position: IntArray | int) -> Any:
-        place = np.asarray(position, dtype=np.int64)
-        if place.size and place.min() < 1:
-            raise DepthError(f"positions start at 1. Got {place.min()} instead.")
-        if place.size and place.max() > self.depth:
+        asked = np.asarray(position, dtype=np.int64)
+        if asked.size and asked.min() < 1:
+            raise DepthError(f"positions start at 1. Got {asked.min()} instead.")
+        if asked.size and asked.max() > self.depth:
             raise DepthError(
-                f"position {place.max()} has no examination estimate: {self.method} covers "
+                f"position {asked.max()} has no examination estimate: {self.method} covers "
                 f"positions 1..{self.depth}. Cut the log with log.top({self.depth}) or estimate "
                 f"the bias on deeper pages."
             )
-        return place - 1
+        return asked - 1
 
     def affine(self) -> tuple[FloatArray, FloatArray]:
         """(alpha, beta) with E[click at k] = alpha_k gamma + beta_k.
@@ -153,8 +158,8 @@ class PositionBias:
         return alpha, self.examination * self.eps_minus
 
     def compare(self, other: "PositionBias", *, level: float = 0.95) -> "BiasComparison":
-        """Do two curves differ, and where? See `untilt.bias.curve_tools.compare`."""
-        from untilt.bias.curve_tools import compare
+        """Do two curves differ, and where? See `untilt.bias.compare.compare`."""
+        from untilt.bias.compare import compare
 
         return compare(self, other, level=level)
 
@@ -162,15 +167,15 @@ class PositionBias:
         """The nearest power law (1/k)^eta, its `eta` and `eta_std_error`.
 
         With `depth` it reaches that far: a power law may be continued, an estimate may not. See
-        `untilt.bias.curve_tools.fit_power_law`.
+        `untilt.bias.shapes.fit_power_law`.
         """
-        from untilt.bias.curve_tools import fit_power_law
+        from untilt.bias.shapes import fit_power_law
 
         return fit_power_law(self, depth=depth)
 
     def smooth(self) -> "PositionBias":
-        """The nearest curve that never rises. See `untilt.bias.curve_tools.smooth`."""
-        from untilt.bias.curve_tools import smooth
+        """The nearest curve that never rises. See `untilt.bias.shapes.smooth`."""
+        from untilt.bias.shapes import smooth
 
         return smooth(self)
 
@@ -232,11 +237,11 @@ class PositionBias:
         scale = "relative to position 1" if self.relative else "absolute"
         lines = [f"PositionBias by {self.method}, {scale} ({self.status})"]
         for k, theta in enumerate(self.examination, start=1):
-            doubt = ""
+            interval = ""
             if self.low is not None and self.high is not None:
-                doubt = f"  [{self.low[k - 1]:.3f}, {self.high[k - 1]:.3f}]"
+                interval = f"  [{self.low[k - 1]:.3f}, {self.high[k - 1]:.3f}]"
             trust = ""
             if self.eps_plus is not None and self.eps_minus is not None:
                 trust = f"  eps+ {self.eps_plus[k - 1]:.3f}  eps- {self.eps_minus[k - 1]:.3f}"
-            lines.append(f"  {k:>3}  {theta:.4f}{doubt}{trust}")
+            lines.append(f"  {k:>3}  {theta:.4f}{interval}{trust}")
         return "\n".join(lines)

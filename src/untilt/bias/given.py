@@ -15,6 +15,7 @@ from untilt._core.arrays import FloatArray, IntArray
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method
 from untilt.errors import DepthError, OptionError, did_you_mean
+from untilt.facts import Fact
 
 # Share of examined results by rank [joachims2005eye]_, as used by [hu2019unbiased]_.
 EYE_TRACKING = (0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06)
@@ -30,14 +31,14 @@ class Examination(Protocol):
 
 
 class GivenCurve:
-    """Base of the given curves: they answer at any depth and carry no doubt."""
+    """Base of the given curves: they reach any depth and have no standard errors."""
 
     def at(self, position: IntArray | int) -> Any:
         """theta at these 1-based positions."""
-        place = np.asarray(position)
-        if place.size and place.min() < 1:
-            raise DepthError(f"positions start at 1. Got {place.min()} instead.")
-        return self._curve(place.astype(float))
+        asked = np.asarray(position)
+        if asked.size and asked.min() < 1:
+            raise DepthError(f"positions start at 1. Got {asked.min()} instead.")
+        return self._curve(asked.astype(float))
 
     @abstractmethod
     def _curve(self, position: FloatArray) -> FloatArray:
@@ -46,7 +47,7 @@ class GivenCurve:
     def to_bias(self, depth: int) -> PositionBias:
         """The first `depth` positions as a `PositionBias`."""
         theta = self.at(np.arange(1, depth + 1))
-        return PositionBias(theta, method=repr(self), assumes=("the curve is right",))
+        return PositionBias(theta, method=repr(self), assumes=(Fact("bias.curve-is-right"),))
 
 
 @method(
@@ -156,7 +157,7 @@ def KnownBias(  # noqa: N802  reads as a type: what it makes is one
         eps_plus=None if eps_plus is None else np.asarray(eps_plus, dtype=float),
         eps_minus=None if eps_minus is None else np.asarray(eps_minus, dtype=float),
         method="given",
-        assumes=("the curve is right",),
+        assumes=(Fact("bias.curve-is-right"),),
         relative=not absolute,
     )
 

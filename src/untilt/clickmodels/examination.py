@@ -9,7 +9,7 @@ import numpy as np
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.em import EMResult
 from untilt.bias.curve import PositionBias
-from untilt.bias.curve_tools import from_log_ratios
+from untilt.bias.log_ratios import from_log_ratios
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.clickmodels import examination_em as em

@@ -14,7 +14,8 @@ from scipy.sparse.csgraph import connected_components
 
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from untilt._core.em import EMResult, Step, run_em
-from untilt.bias.harvesting.pairs import Doubt, larger, sandwich
+from untilt.bias.harvesting.pairs import sandwich
+from untilt.bias.log_ratios import Uncertainty, larger_error
 from untilt.clickmodels.base import HIGH, LOW, Smoothing, mean_rate
 from untilt.data.counts import PositionCounts
 
@@ -171,7 +172,7 @@ def _parallel_blocks(*arrays: AnyArray) -> None:
 
 def uncertainty_of_examination(
     counts: PositionCounts, theta: FloatArray, gamma: FloatArray
-) -> Doubt:
+) -> Uncertainty:
     """Covariance of log theta with condition 1 held fixed, for conditions that are all joined.
 
     With a = log theta and b = log gamma, a cell of n impressions and c clicks has the score
@@ -188,7 +189,7 @@ def uncertainty_of_examination(
     cells = counts.position, counts.impressions, counts.clicks
     conductance, M = _information(counts.indptr, counts.query, *cells, theta, gamma)
     laplacian = np.diag(conductance.sum(axis=1)) - conductance
-    return larger(
+    return larger_error(
         sandwich(conductance, M),
         len(np.unique(counts.query)),
         sandwich(conductance, laplacian),

@@ -12,6 +12,7 @@ from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import DepthError, OptionError, ShapeError
+from untilt.facts import Fact
 from untilt.simulation.behaviour import Behaviour, Display, DwellTimes, Page
 from untilt.simulation.production import Rankings, rankings_for, shown_order
 from untilt.simulation.protocols import Protocol, as_protocol
@@ -65,7 +66,7 @@ class Truth:
             eps_plus=self.eps_plus,
             eps_minus=self.eps_minus,
             method=f"protocol {self.protocol.name!r}",
-            status="the truth of a simulation",
+            status=Fact("bias.truth"),
             relative=False,
         )
 

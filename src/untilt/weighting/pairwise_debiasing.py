@@ -9,6 +9,7 @@ from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method, storable
 from untilt.errors import OptionError
+from untilt.facts import Fact
 from untilt.weighting.base import JointWeighting
 
 
@@ -81,9 +82,6 @@ class PairwiseDebiasing(JointWeighting):
         return PositionBias(
             state.plus,
             method=f"pairwise debiasing (p={self.p:g})",
-            assumes=(
-                "clicks are proportional to relevance at each position",
-                "no-clicks are proportional to irrelevance at each position",
-            ),
-            status=f"after {len(history)} boosting rounds",
+            assumes=(Fact("bias.clicks-proportional"), Fact("bias.no-clicks-proportional")),
+            status=Fact("bias.boosting-rounds", rounds=len(history)),
         )

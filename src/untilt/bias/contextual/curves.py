@@ -11,11 +11,10 @@ from scipy import special
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.bias.contextual.evidence import Context, ContextColumns, contexts_of
 from untilt.bias.curve import PositionBias
-from untilt.bias.curve_tools import from_log_ratios
-from untilt.bias.harvesting.pairs import Doubt, larger
+from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, OptionError, ShapeError
-from untilt.facts import Fact
+from untilt.facts import Fact, joined
 from untilt.networks.mlp import Network, normalised
 
 # d numbers, rows of them, or named columns.
@@ -156,7 +155,7 @@ class ContextualCurve:
         """(n, K) log(theta_k(x) / theta_1(x)) of contexts (n, d)."""
 
     @abstractmethod
-    def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Doubt:
+    def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Uncertainty:
         """Covariance (K, K) of the log of the weighted mean of theta_k(x) over these contexts."""
 
     def _bias(self, contexts: FloatArray, weight: FloatArray) -> PositionBias:
@@ -173,7 +172,7 @@ class ContextualCurve:
             level=self.level,
             method=self.method,
             assumes=(*self.assumes, *averaged),
-            status=f"{self.status}; {doubt.rule}",
+            status=joined(self.status, doubt.rule),
         )
 
     def _rows(self, context: OneContext) -> FloatArray:
@@ -245,7 +244,7 @@ class LinearCurves(ContextualCurve):
         mine[:, 1:] = self._varies
         slopes = self.B[1:][mine]
         n = self.n_queries
-        covariance = larger(self.by_query, n, self.by_session).covariance
+        covariance = larger_error(self.by_query, n, self.by_session).covariance
         covariance = covariance[np.ix_(mine.ravel(), mine.ravel())]
         chi_square = float(slopes @ np.linalg.solve(covariance, slopes))
         p_value = float(special.chdtrc(len(slopes), chi_square))
@@ -255,12 +254,12 @@ class LinearCurves(ContextualCurve):
         """(n, K) log(theta_k(x) / theta_1(x)) of contexts (n, d)."""
         return self._design(contexts) @ self.B.T
 
-    def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Doubt:
+    def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Uncertainty:
         """By the delta method: d log mean_k / dB_k = sum w theta_k(x) (1, x) / mean_k."""
         X = self._design(contexts)
         theta = weight[:, None] * np.exp(X @ self.B.T)
         rows = (theta / theta.sum(axis=0)).T @ X
-        return larger(
+        return larger_error(
             self._covariance(self.by_query, rows),
             self.n_queries,
             self._covariance(self.by_session, rows),
@@ -298,14 +297,14 @@ class NetworkCurves(ContextualCurve):
         """(n, K) log(theta_k(x) / theta_1(x)) of contexts (n, d)."""
         return _relative(self.network, contexts)
 
-    def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Doubt:
+    def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Uncertainty:
         if not self.members:
             unknown = np.full((self.depth, self.depth), np.nan)
             unknown[0, :] = unknown[:, 0] = 0.0
-            return Doubt(unknown, "errors not known: n_bootstrap=20 refits would tell")
+            return Uncertainty(unknown, Fact("bias.errors-unknown"))
         each = [np.log(weight @ np.exp(_relative(member, contexts))) for member in self.members]
-        n = len(self.members)
-        return Doubt(np.cov(each, rowvar=False), f"errors from {n} bootstrap samples of queries")
+        rule = Fact("bias.errors-bootstrapped", n_samples=len(self.members))
+        return Uncertainty(np.cov(each, rowvar=False), rule)
 
 
 def design_of(contexts: FloatArray, mean: FloatArray, scale: FloatArray) -> FloatArray:

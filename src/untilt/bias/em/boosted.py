@@ -21,12 +21,13 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
+from untilt.bias.em.affine import EDGE, AffineFit, fit_affine
 from untilt.bias.em.documents import FLOOR, HIGHEST_START
-from untilt.bias.em.lines import EDGE, Lines, fit_lines
 from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError
+from untilt.facts import Fact
 
-# Rounds before beta is set free: while gamma hardly varies, slope and level are not told apart.
+# Rounds before beta is set free: while gamma hardly varies, slope and level are not identified.
 ROUNDS_WITHOUT_LEVEL = 20
 NEWTON_STEPS_PER_ROUND = 2
 NEWTON_STEPS_AT_THE_END = 200
@@ -58,47 +59,49 @@ class TreeOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class BoostedFit:
-    """The curves and the cross-fitted relevance of each document of the cells.
+class LearnedFit:
+    """Relevance learned from features, cross-fitted, with curves of its own.
 
     history : (rounds,) log-likelihood of the held-out queries
-    n_trees : per fold, up to the best round
+    best_round : trees per fold, or epochs of the networks, that were kept
     """
 
-    lines: Lines
+    affine: AffineFit
     history: FloatArray
-    n_trees: int
-    status: str
+    best_round: int
+    status: Fact
 
 
 def boosted_em(
     cells: PositionCounts, features: FeatureArray, *, trust: bool, options: TreeOptions
-) -> BoostedFit:
+) -> LearnedFit:
     """Learn relevance and the curves together. `features` has a row per document of the cells."""
     trees = CrossFittedTrees(cells, features, options)
-    alpha, beta = _start_lines(cells)
-    trees.start(_logit(cells.by_position(cells.clicks) / _shown(cells), alpha))
+    alpha, beta = start_curves(cells)
+    trees.start(start_score(cells.by_position(cells.clicks) / _shown(cells), alpha))
     best, best_value, history = None, -np.inf, []
     with progress("growing trees of relevance", total=options.n_trees) as advance:
         for round_ in range(options.n_trees + 1):
             gamma = trees.held_out()
             level = trust and round_ >= ROUNDS_WITHOUT_LEVEL
-            alpha, beta, value = fit_lines(
+            alpha, beta, value = fit_affine(
                 cells, gamma, alpha, beta, level=level, steps=NEWTON_STEPS_PER_ROUND
             )
             history.append(value)
             if best is None or value > best_value:
-                best, best_value, best_round = Lines(alpha, beta, gamma), value, round_
+                best, best_value, best_round = AffineFit(alpha, beta, gamma), value, round_
             if round_ - best_round >= options.early_stopping or round_ == options.n_trees:
                 break
             trees.grow(alpha, beta)
             advance()
     stopped = len(history) <= options.n_trees
-    return BoostedFit(
-        lines=_finish(cells, best, trust),
+    return LearnedFit(
+        affine=finish(cells, best, trust),
         history=handed_over(np.array(history)),
-        n_trees=best_round,
-        status=_ending(best_round, options.n_trees, stopped),
+        best_round=best_round,
+        status=Fact("bias.trees", n_trees=best_round)
+        if stopped
+        else Fact("bias.trees-used-up", n_trees=options.n_trees),
     )
 
 
@@ -174,22 +177,23 @@ def fold_of_documents(cells: PositionCounts, options: TreeOptions) -> IntArray:
     return fold[query]
 
 
-def _finish(cells: PositionCounts, lines: Lines | None, trust: bool) -> Lines:
-    """The curves carried to their maximum, with the relevance of the best round."""
-    assert lines is not None
-    alpha, beta, _ = fit_lines(
+def finish(cells: PositionCounts, affine: AffineFit | None, trust: bool) -> AffineFit:
+    """The curves at their maximum, with the relevance of the best round."""
+    assert affine is not None
+    alpha, beta, _ = fit_affine(
         cells,
-        lines.gamma,
-        lines.alpha,
-        lines.beta,
+        affine.gamma,
+        affine.alpha,
+        affine.beta,
         level=trust,
         steps=NEWTON_STEPS_AT_THE_END,
         tolerance=1e-9,
     )
-    return Lines(alpha, beta, lines.gamma)
+    return AffineFit(alpha, beta, affine.gamma)
 
 
-def _start_lines(cells: PositionCounts) -> tuple[FloatArray, FloatArray]:
+def start_curves(cells: PositionCounts) -> tuple[FloatArray, FloatArray]:
+    """alpha by click rates, beta 0."""
     rate = cells.by_position(cells.clicks) / _shown(cells)
     return np.maximum(HIGHEST_START * rate / rate.max(), FLOOR), np.zeros(cells.depth)
 
@@ -198,16 +202,10 @@ def _shown(cells: PositionCounts) -> FloatArray:
     return np.maximum(cells.by_position(cells.impressions), 1e-300)
 
 
-def _logit(rate: FloatArray, alpha: FloatArray) -> float:
+def start_score(rate: FloatArray, alpha: FloatArray) -> float:
     """The score of the one relevance that makes the start fit the click rates."""
     gamma = min(float(rate.max() / alpha.max()), 0.95)
     return float(np.log(gamma / (1 - gamma)))
-
-
-def _ending(n_trees: int, most: int, stopped: bool) -> str:
-    if stopped:
-        return f"{n_trees} trees per fold, where held-out clicks are most likely"
-    return f"all {most} trees per fold grown; held-out clicks may ask for more"
 
 
 def tree_params(options: TreeOptions) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""EM where each (query, document) has a relevance of its own: sums per cell, closed forms.
+"""EM where each document, or class of documents, has a relevance of its own: closed forms.
 
 Counts are those of `untilt.data.counts`: n impressions and c clicks of a document at a position.
 """
@@ -16,9 +16,12 @@ from untilt.data.counts import PositionCounts
 # examination at all, which no weighting can divide by.
 FLOOR = 1e-6
 CEILING = 1 - 1e-9
-# Where theta starts, at the most clicked position. At 1 EM would stand still: whoever surely looked
-# and did not click is sure to have looked.
+# Where theta starts, at the most clicked position. At 1 EM would not move: the posterior of an
+# examination that was certain is certain.
 HIGHEST_START = 0.9
+# Of z- against z+ at the start: nearly the position-based model.
+START_NOISE = 0.1
+LOW = 1 - CEILING
 
 
 class Examined(NamedTuple):
@@ -31,7 +34,7 @@ class Examined(NamedTuple):
 def several_positions(cells: PositionCounts, *, clicked: bool) -> PositionCounts:
     """The documents shown at two positions or more; with `clicked`, those with a click too.
 
-    The others fit any curve equally well, so they say nothing about it.
+    The others fit any curve equally well, so they hold no information about it.
     """
     keep = np.diff(cells.indptr) > 1
     if clicked:
@@ -49,7 +52,7 @@ def position_based_em(
     M step  theta_k = mean of P(e=1 | c) at k,   gamma_d = mean of P(r=1 | c) of d
 
     ([wang2018regression]_; a click means examined and relevant.) In (log theta, log gamma) the
-    likelihood is concave, so the maximum is unique up to the scale that clicks never tell.
+    likelihood is concave, so the maximum is unique up to the scale, which clicks do not identify.
     """
     theta = start_theta(cells)
     gamma = start_gamma(cells, theta)
@@ -120,12 +123,6 @@ def _position_based_step(
     return next_theta, next_gamma, likelihood
 
 
-# Trust bias from classes of documents that are alike: few classes, very many impressions each.
-
-START_NOISE = 0.1
-LOW = 1 - CEILING
-
-
 class Classes(NamedTuple):
     """z+ and z- by position (K,), and gamma of each class."""
 
@@ -141,7 +138,7 @@ def class_em(cells: PositionCounts) -> Classes:
     M step  gamma_d = mean of P(r=1 | c) of d;  z+_k = share of clicks among the relevant at k,
             z-_k among the irrelevant; where z+ would be below z-, both are the click rate at k
     """
-    place, owner = cells.position - 1, np.repeat(cells.document, np.diff(cells.indptr))
+    place, owner = cells.position_index, cells.document[cells.document_index]
     n, c = cells.impressions, cells.clicks
     n_k, c_k, n_d = cells.by_position(n), cells.by_position(c), np.bincount(owner, n)
 

@@ -1,7 +1,8 @@
 """What the two EM estimators share: where relevance comes from, and errors by resampling."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
 
 import numpy as np
 
@@ -9,55 +10,44 @@ from untilt._core.arrays import FeatureArray, FloatArray, handed_over
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights
 from untilt.bias.em.boosted import TreeOptions, boosted_em
-from untilt.bias.em.strata import Learned, StratifiedFit, stratified
+from untilt.bias.em.documents import several_positions
+from untilt.bias.em.strata import StratifiedFit, stratified
 from untilt.bias.estimator import BiasEstimator
-from untilt.bias.harvesting.pairs import Doubt
-from untilt.bias.position_graph import PositionGraph
+from untilt.bias.log_ratios import Uncertainty
+from untilt.bias.position_graph import PositionGraph, position_graph
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
+from untilt.facts import Fact
 
 RELEVANCE = ("auto", "features", "counts")
-FEATURES_EXPLAIN = (
-    "position depends on relevance through the features alone: whoever ordered the lists knew "
-    "nothing else about it"
-)
-SAME_RELEVANCE = "a document is as relevant at one position as at another"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class EMEstimator(BiasEstimator):
     """Base of `RegressionEM` and `TrustEM`. Their parameters are documented there."""
 
     _relevance_from: ClassVar[tuple[str, ...]] = RELEVANCE
-    relevance_: FloatArray
-    history_: FloatArray
+    relevance_: FloatArray = field(init=False)
+    history_: FloatArray = field(init=False)
 
-    relevance: str
-    depth: int | None
-    tolerance: float
-    max_steps: int
-    n_trees: int
-    learning_rate: float
-    n_leaves: int
-    min_data_in_leaf: int
-    folds: int
-    early_stopping: int
-    n_bootstrap: int
-    n_threads: int | None
-    network: Mapping[str, Any] | None = None
-    seed: int
+    relevance: str = "auto"
+    depth: int | None = None
+    level: float = 0.95
+    tolerance: float = 1e-4
+    max_steps: int = 5000
+    n_trees: int = 500
+    learning_rate: float = 0.1
+    n_leaves: int = 15
+    min_data_in_leaf: int = 20
+    folds: int = 5
+    early_stopping: int = 20
+    n_bootstrap: int = 0
+    n_threads: int | None = None
+    seed: int = 0
 
     def _tree_options(self) -> TreeOptions:
-        return TreeOptions(
-            n_trees=self.n_trees,
-            learning_rate=self.learning_rate,
-            n_leaves=self.n_leaves,
-            min_data_in_leaf=self.min_data_in_leaf,
-            folds=self.folds,
-            early_stopping=self.early_stopping,
-            n_threads=self.n_threads,
-            seed=self.seed,
-        )
+        return TreeOptions(**{each.name: getattr(self, each.name) for each in fields(TreeOptions)})
 
     def _check_options(self) -> None:
         check_choice("relevance", self.relevance, self._relevance_from)
@@ -92,7 +82,6 @@ class EMEstimator(BiasEstimator):
     ) -> StratifiedFit:
         """Curves and relevance from the features of the log's documents."""
         own, options = features[cells.document], self._tree_options()
-        learned: Learned
         if self.relevance == "network":
             from untilt.bias.em.network import NetworkOptions, network_em
 
@@ -102,24 +91,39 @@ class EMEstimator(BiasEstimator):
             learned = boosted_em(cells, own, trust=trust, options=options)
         return stratified(cells, own, learned, trust=trust, options=options)
 
+    def _counted(self, cells: PositionCounts, *, clicked: bool) -> PositionCounts:
+        """The documents that relevance from counts can use; raises where positions share too few.
+
+        With `clicked`, only those with a click: the others have no influence on the curve.
+        """
+        graph, method = position_graph(cells), type(self).__name__
+        graph.require(cells.depth, method, clicks=False)
+        _require_clicks_joined(graph, method)
+        return several_positions(cells, clicked=clicked)
+
     def _resampled(
         self, cells: PositionCounts, curve: Callable[[PositionCounts], FloatArray]
-    ) -> Doubt:
-        """Covariance of a curve over logs whose queries are drawn anew from those of the log."""
+    ) -> Uncertainty:
+        """Covariance of a curve over resamples of the queries."""
         queries, query = np.unique(cells.query, return_inverse=True)
         draws = bootstrap_weights(len(queries), self.n_bootstrap, self.seed)
         curves = [
             curve(cells.repeated(weights[query])) for weights in track(draws, "resampling queries")
         ]
         covariance = np.cov(np.array(curves), rowvar=False)
-        rule = f"errors from {self.n_bootstrap} resamples of {len(queries):,} queries"
-        return Doubt(np.atleast_2d(covariance), rule)
+        rule = Fact("bias.errors-resampled", n_resamples=self.n_bootstrap, n_queries=len(queries))
+        return Uncertainty(np.atleast_2d(covariance), rule)
 
     def _relevance_of(self, log: ClickLog, cells: PositionCounts, gamma: FloatArray) -> FloatArray:
         """(documents,) gamma of the log's documents; NaN where nothing is known."""
         relevance = np.full(log.n_documents, np.nan)
         relevance[cells.document] = gamma
         return handed_over(relevance)
+
+
+def relevance_assumed(by_features: bool) -> Fact:
+    """What must be true of relevance: from features, or from counts of the same document."""
+    return Fact("bias.features-explain" if by_features else "bias.same-relevance")
 
 
 def require_shown(cells: PositionCounts) -> None:
@@ -140,12 +144,12 @@ def require_shown(cells: PositionCounts) -> None:
         )
 
 
-def require_clicks_joined(graph: PositionGraph, method: str) -> None:
+def _require_clicks_joined(graph: PositionGraph, method: str) -> None:
     """Raise unless clicks on shared documents join every position that has any clicks.
 
     A position without a single click is no matter of missing links: its examination is about 0.
     """
-    first = next(found for found in graph.clicked_components if 1 in found)
+    first = next(part for part in graph.clicked_components if 1 in part)
     clicks = np.diag(graph.clicks)
     lost = [k for k in range(1, graph.depth + 1) if k not in first and clicks[k - 1] > 0]
     if lost:

@@ -19,10 +19,11 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
 from untilt._core.em import EMResult, run_em
-from untilt.bias.em.documents import CEILING, start_theta
-from untilt.bias.em.lines import Lines, inverse_information
-from untilt.bias.harvesting.pairs import Doubt, larger
+from untilt.bias.em.affine import AffineFit, inverse_information
+from untilt.bias.em.documents import CEILING, LOW, START_NOISE, start_theta
+from untilt.bias.log_ratios import Uncertainty, larger_error
 from untilt.data.counts import PositionCounts
+from untilt.facts import Fact
 
 # Posteriors below this are left out of the M step: most values of most documents, at no loss.
 NEGLIGIBLE = 1e-12
@@ -30,15 +31,14 @@ NEGLIGIBLE = 1e-12
 N_VALUES = (15, 101)
 MOST_GROUPS = 10
 DOCUMENTS_PER_GROUP = 100
-LOW = 1 - CEILING
-# Of the M step's z- against z+ at the start: nearly the position-based model.
-START_NOISE = 0.1
+# Values with a smaller share are no part of the distribution; their scores are all noise.
+LEAST_SHARE = 1e-3
 
 
 class Mixture(NamedTuple):
     """z+ and z- by position (K,), values of gamma (M,), and their shares in each group (groups, M).
 
-    The values move too: while they stood still, no step could change the scale of relevance, and
+    The values are estimated too: with fixed ones no step could change the scale of relevance, and
     curves stopped where z- of some position met 0.
     """
 
@@ -50,10 +50,10 @@ class Mixture(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MixtureFit:
-    """Where EM ended. `lines.gamma` is each document's posterior mean; group : (documents,)."""
+    """Where EM ended. `affine.gamma` is each document's posterior mean; group : (documents,)."""
 
     em: EMResult[Mixture]
-    lines: Lines
+    affine: AffineFit
     group: IntArray
 
     @property
@@ -62,7 +62,7 @@ class MixtureFit:
         return self.em.history
 
     @property
-    def status(self) -> str:
+    def status(self) -> Fact:
         """How EM ended."""
         return self.em.status
 
@@ -83,8 +83,8 @@ def mixture_em(cells: PositionCounts, *, tolerance: float, max_steps: int) -> Mi
 
     def step(state: Mixture) -> tuple[Mixture, float]:
         plus, minus, values, shares = state
-        found = _expect(*data, plus, minus, values, normalised(shares))
-        sums, of_values, by_group, _, likelihood = found
+        expected = _expect(*data, plus, minus, values, normalised(shares))
+        sums, of_values, by_group, _, likelihood = expected
         return Mixture(*_maximise(sums, of_values, state), normalised(by_group)), likelihood
 
     em = run_em(
@@ -99,15 +99,15 @@ def mixture_em(cells: PositionCounts, *, tolerance: float, max_steps: int) -> Mi
     )
     plus, minus, values, shares = em.state
     gamma = _expect(*data, plus, minus, values, normalised(shares))[3]
-    return MixtureFit(em, Lines(plus - minus, minus, handed_over(gamma)), group)
+    return MixtureFit(em, AffineFit(plus - minus, minus, handed_over(gamma)), group)
 
 
 def start_values(cells: PositionCounts) -> FloatArray:
     """Evenly from 0 to 1, more where documents have many impressions and are known better.
 
-    n impressions tell relevance to about 1 / sqrt(n): that is the step, for the 90% of documents
-    with the fewest. Twice as many changed no curve by more than 1%. Away from 0 and 1, where EM
-    would hold them.
+    n impressions determine relevance to about 1 / sqrt(n): that is the step, for the 90% of
+    documents with the fewest. Twice as many changed no curve by more than 1%. Away from 0 and 1,
+    where EM would hold them.
     """
     shown = cells.by_document(cells.impressions)
     wanted = 1 + np.ceil(np.sqrt(np.quantile(shown, 0.9)))
@@ -138,9 +138,9 @@ def _maximise(
     """
     shown, clicked, relevant, both = sums
     irrelevant = shown - relevant
-    told = (relevant > 0) & (irrelevant > 0)
-    plus = np.divide(both, relevant, out=before.plus.copy(), where=told)
-    minus = np.divide(clicked - both, irrelevant, out=before.minus.copy(), where=told)
+    known = (relevant > 0) & (irrelevant > 0)
+    plus = np.divide(both, relevant, out=before.plus.copy(), where=known)
+    minus = np.divide(clicked - both, irrelevant, out=before.minus.copy(), where=known)
     turned = plus < minus
     rate = clicked / np.maximum(shown, 1e-300)
     plus, minus = np.where(turned, rate, plus), np.where(turned, rate, minus)
@@ -251,24 +251,17 @@ def _expect(
     return sums, of_values, by_group, means, likelihood
 
 
-# How sure the curves of a mixture are, its distribution being unknown too.
-#
-# A document's score for the curves is E[d log-likelihood / d (alpha, beta) | clicks]; its score for
-# the share of a value is w_m / pi_m - 1, and for the value itself w_m d log-likelihood / d gamma_m.
-# What these explain of the first, by least squares, is taken out: the rest are the efficient
-# scores, and their sum of squares over documents is the information about the curves that is left.
-
-# Values with a smaller share are no part of the distribution; their scores are all noise.
-LEAST_SHARE = 1e-3
-
-
-def doubt_of_mixture(
+def uncertainty_of_mixture(
     cells: PositionCounts, fit: MixtureFit, free: BoolArray, jacobian: FloatArray
-) -> Doubt:
-    """(m, m) covariance of m numbers that follow from the curves.
+) -> Uncertainty:
+    """(m, m) covariance of m numbers that follow from the curves, the distribution unknown too.
 
-    The larger of clustered by query and session noise. Parameters as in
-    `curve_errors.doubt_of_lines`.
+    A document's score for the curves is E[d log-likelihood / d (alpha, beta) | clicks]; its score
+    for the share of a value is w_m / pi_m - 1, and for the value itself w_m d log-likelihood /
+    d gamma_m. What these explain of the first, by least squares, is taken out: the rest are the
+    efficient scores, whose sum of squares over documents is the information about the curves that
+    is left. The larger of clustered by query and session noise; parameters as in
+    `uncertainty_of_affine`.
     """
     query = np.unique(cells.query, return_inverse=True)[1]
     efficient = _efficient_scores(cells, fit)
@@ -277,7 +270,7 @@ def doubt_of_mixture(
     inverse = inverse_information(J[np.ix_(free, free)])
     influence = scores[:, free] @ inverse @ jacobian[:, free].T
     by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
-    return larger(influence.T @ influence, len(scores), by_session)
+    return larger_error(influence.T @ influence, len(scores), by_session)
 
 
 def _efficient_scores(cells: PositionCounts, fit: MixtureFit) -> FloatArray:

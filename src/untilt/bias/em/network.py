@@ -26,10 +26,18 @@ import numpy as np
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, handed_over
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
-from untilt.bias.em.boosted import TreeOptions, _finish, _logit, _start_lines, fold_of_documents
-from untilt.bias.em.lines import Lines, fit_lines
+from untilt.bias.em.affine import AffineFit, fit_affine
+from untilt.bias.em.boosted import (
+    LearnedFit,
+    TreeOptions,
+    finish,
+    fold_of_documents,
+    start_curves,
+    start_score,
+)
 from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.facts import Fact
 from untilt.networks.batches import PaddedRows
 from untilt.networks.jax_layers import (
     Optimiser,
@@ -86,19 +94,6 @@ class NetworkOptions:
             raise OptionError(f"l2 must be at least 0. Got {self.l2} instead.")
 
 
-@dataclass(frozen=True, eq=False)
-class NetworkFit:
-    """The curve and the cross-fitted relevance of each document of the cells.
-
-    history : (epochs,) log-likelihood of the held-out queries
-    """
-
-    lines: Lines
-    history: FloatArray
-    n_epochs: int
-    status: str
-
-
 class _State(NamedTuple):
     """What a step changes: stacked networks, their optimiser, and the running sums (2, K)."""
 
@@ -109,7 +104,7 @@ class _State(NamedTuple):
 
 def network_em(
     cells: PositionCounts, features: FeatureArray, *, options: NetworkOptions, trees: TreeOptions
-) -> NetworkFit:
+) -> LearnedFit:
     """Learn relevance and the curve together; folds, patience and seed are those of `trees`."""
     fold = fold_of_documents(cells, trees)
     mean, scale = normalisation(features, transform=options.transform)
@@ -132,20 +127,25 @@ def network_em(
                 rates = np.array([options.learning_rate, (t + 2.0) ** -_FORGETTING], np.float32)
                 state, t = _State(*step(state, rates, batch, constants)), t + 1
             gamma = held_out_relevance(state.networks, inputs, fold, options.activation)
-            alpha, beta, value = fit_lines(
+            alpha, beta, value = fit_affine(
                 cells, gamma, alpha, beta, level=False, steps=_NEWTON_STEPS_PER_EPOCH
             )
             history.append(value)
             if best is None or value > best_value:
-                best, best_value, best_epoch = Lines(alpha, beta, gamma), value, epoch + 1
+                best, best_value, best_epoch = AffineFit(alpha, beta, gamma), value, epoch + 1
             advance()
             if epoch + 1 - best_epoch >= trees.early_stopping:
                 break
-    return NetworkFit(
-        lines=_finish(cells, best, trust=False),
+    stopped = len(history) < options.epochs
+    return LearnedFit(
+        affine=finish(cells, best, trust=False),
         history=handed_over(np.array(history)),
-        n_epochs=best_epoch,
-        status=_ending(best_epoch, len(history), options.epochs),
+        best_round=best_epoch,
+        status=Fact(
+            f"bias.{'networks' if stopped else 'epochs-used-up'}",
+            best=best_epoch,
+            epochs=len(history),
+        ),
     )
 
 
@@ -156,11 +156,11 @@ def em_step(activation: str, optimiser: Optimiser) -> Any:
     direction = optimiser.direction()
 
     def step(state: _State, rates: Any, batch: Any, constants: Any) -> tuple[Any, Any, Any]:
-        theta = jnp.clip(state.sums[0] / state.sums[1], _EDGE, 1 - _EDGE)[batch["place"]]
+        theta = jnp.clip(state.sums[0] / state.sums[1], _EDGE, 1 - _EDGE)[batch["position"]]
         # Networks (F, cells): each learns from the folds it is not blind to.
         seen = batch["fold"][None, :] != jnp.arange(len(state.networks["biases"][-1]))[:, None]
         x = constants["features"][batch["document"]]
-        n, c = batch["shown"], batch["clicks"]
+        n, c = batch["impressions"], batch["clicks"]
 
         def loss(networks: Any) -> Any:
             s = _scores(networks, x, activation)
@@ -174,7 +174,7 @@ def em_step(activation: str, optimiser: Optimiser) -> Any:
         networks = jax.tree.map(lambda p, u: p - rates[0] * u, state.networks, update)
         blind = jnp.sum(jnp.where(seen, 0.0, jax.nn.sigmoid(_scores(networks, x, activation))), 0)
         _, examined = posteriors(theta, blind, n, c)
-        now = jnp.stack([examined, n]) @ jax.nn.one_hot(batch["place"], state.sums.shape[1])
+        now = jnp.stack([examined, n]) @ jax.nn.one_hot(batch["position"], state.sums.shape[1])
         return networks, inner, (1 - rates[1]) * state.sums + rates[1] * now
 
     return jax.jit(step)
@@ -217,14 +217,14 @@ def _scores(networks: Any, x: Any, activation: str) -> Any:
 def _batches(
     cells: PositionCounts, fold: IntArray, options: NetworkOptions, seed: int
 ) -> PaddedRows:
-    document = np.repeat(np.arange(len(cells.document)), np.diff(cells.indptr))
+    document = cells.document_index
     # Impressions in units of their mean: twice the sessions of the same clicks change nothing.
     unit = float(cells.impressions.mean())
     columns = {
         "document": document,
         "fold": fold[document],
-        "place": cells.position.astype(np.int64) - 1,
-        "shown": (cells.impressions / unit).astype(np.float32),
+        "position": cells.position.astype(np.int64) - 1,
+        "impressions": (cells.impressions / unit).astype(np.float32),
         "clicks": (cells.clicks / unit).astype(np.float32),
     }
     return PaddedRows(columns, min(options.batch_size, cells.n_cells), seed)
@@ -245,15 +245,9 @@ def _start(
         for f in range(n_networks)
     ]
     networks = jax.tree.map(lambda *leaves: np.stack(leaves), *layers)
-    alpha, beta = _start_lines(cells)
+    alpha, beta = start_curves(cells)
     rate = cells.by_position(cells.clicks) / np.maximum(cells.by_position(cells.impressions), 1e-9)
-    networks["biases"][-1] += np.float32(_logit(rate, alpha))
+    networks["biases"][-1] += np.float32(start_score(rate, alpha))
     sums = np.stack([alpha, np.ones_like(alpha)]).astype(np.float32)
     optimiser = Optimiser(options.optimiser).direction().init(networks)
     return _State(networks, optimiser, sums), alpha, beta
-
-
-def _ending(best: int, ran: int, most: int) -> str:
-    if ran < most:
-        return f"networks of epoch {best} of {ran}, where held-out clicks are most likely"
-    return f"networks of epoch {best} of all {most}; held-out clicks may ask for more"

@@ -1,32 +1,23 @@
 """Position bias and relevance learned together by EM."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, handed_over
 from untilt.bias.curve import PositionBias
-from untilt.bias.curve_tools import from_log_ratios
-from untilt.bias.em.documents import FLOOR, position_based_em, several_positions
-from untilt.bias.em.em_estimator import (
-    FEATURES_EXPLAIN,
-    RELEVANCE,
-    SAME_RELEVANCE,
-    EMEstimator,
-    require_clicks_joined,
-    require_shown,
-)
-from untilt.bias.em.lines import Lines, doubt_of_lines
-from untilt.bias.em.strata import StratifiedFit, doubt_of_strata, widened
-from untilt.bias.harvesting.pairs import Doubt
-from untilt.bias.position_graph import position_graph
+from untilt.bias.em.affine import AffineFit, uncertainty_of_affine
+from untilt.bias.em.documents import FLOOR, position_based_em
+from untilt.bias.em.em_estimator import RELEVANCE, EMEstimator, relevance_assumed, require_shown
+from untilt.bias.em.strata import StratifiedFit, uncertainty_of_strata, widened
+from untilt.bias.log_ratios import Uncertainty, from_log_ratios
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
+from untilt.facts import Fact, joined
 
-POSITION_BASED = "clicks follow the position-based model: P(click) = theta_k gamma"
 # Per document; simulated logs with fewer had curves several percent too high.
 FEW_IMPRESSIONS = 30
 # The share of logs where 3 clicks were to be expected and none came is 1 in 20.
@@ -38,6 +29,7 @@ CLICKS_THAT_WOULD_SHOW = 3.0
     takes=("relevance", "seed"), reference="wang2018regression",
     note="examination and relevance by EM, relevance modelled by the features",
 )  # fmt: skip
+@dataclass(kw_only=True, eq=False, repr=False)
 class RegressionEM(EMEstimator):
     r"""EM for P(click) = theta_k gamma, with gamma from features or from counts.
 
@@ -49,7 +41,7 @@ class RegressionEM(EMEstimator):
     P(r=1 | c) as soft targets, one tree per EM step, cross-fitted by query (see `boosted_em`);
     the curve comes from strata of documents alike in it and in predicted position (see `strata`).
     It needs no document at two positions, and it is as good as the features: whatever the
-    production ranker knew and they do not is taken for examination.
+    production ranker used beyond them is taken for examination.
 
     With counts, each (query, document) has a gamma of its own: no such assumption, but positions
     must share documents, and documents need impressions, about 100 sessions per query: with 30
@@ -81,111 +73,75 @@ class RegressionEM(EMEstimator):
 
     _relevance_from = (*RELEVANCE, "network")
 
-    def __init__(
-        self,
-        *,
-        relevance: str = "auto",
-        depth: int | None = None,
-        level: float = 0.95,
-        tolerance: float = 1e-4,
-        max_steps: int = 5000,
-        n_trees: int = 500,
-        learning_rate: float = 0.1,
-        n_leaves: int = 15,
-        min_data_in_leaf: int = 20,
-        folds: int = 5,
-        early_stopping: int = 20,
-        n_bootstrap: int = 0,
-        n_threads: int | None = None,
-        network: Mapping[str, Any] | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.relevance = relevance
-        self.depth = depth
-        self.level = level
-        self.tolerance = tolerance
-        self.max_steps = max_steps
-        self.n_trees = n_trees
-        self.learning_rate = learning_rate
-        self.n_leaves = n_leaves
-        self.min_data_in_leaf = min_data_in_leaf
-        self.folds = folds
-        self.early_stopping = early_stopping
-        self.n_bootstrap = n_bootstrap
-        self.n_threads = n_threads
-        self.network = network
-        self.seed = seed
+    network: Mapping[str, Any] | None = None
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         self._check_options()
         features, cells = self._features(log), self._cells(log)
         require_shown(cells)
         if features is None:
-            graph = position_graph(cells)
-            graph.require(cells.depth, "RegressionEM", clicks=False)
-            require_clicks_joined(graph, "RegressionEM")
-            cells = several_positions(cells, clicked=True)
+            cells = self._counted(cells, clicked=True)
         fit = self._fit(cells, features)
         self.history_ = fit.history
         self.relevance_ = self._relevance_of(log, cells, fit.learned.alpha[0] * fit.learned.gamma)
         dead = cells.by_position(cells.clicks) == 0
-        doubt = self._doubt(cells, features, fit, dead)
-        curve = self._curve(fit, doubt, by_features=features is not None)
+        errors = self._uncertainty(cells, features, fit, dead)
+        curve = self._curve(fit, errors, by_features=features is not None)
         return _with_dead_positions(curve, dead, cells, self.relevance_)
 
     def _fit(self, cells: PositionCounts, features: FeatureArray | None) -> StratifiedFit:
         if features is not None:
             return self._by_features(cells, features, trust=False)
         em = position_based_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
-        lines = Lines(em.state.theta, np.zeros(cells.depth), em.state.gamma)
-        each = np.arange(len(lines.gamma))
-        status = em.status + _few_impressions(cells)
-        return StratifiedFit(lines, lines, each, lines, em.history, status)
+        affine = AffineFit(em.state.theta, np.zeros(cells.depth), em.state.gamma)
+        each = np.arange(len(affine.gamma))
+        status = joined(em.status, *_few_impressions(cells))
+        return StratifiedFit(affine, affine, each, affine, em.history, status)
 
-    def _doubt(
+    def _uncertainty(
         self,
         cells: PositionCounts,
         features: FeatureArray | None,
         fit: StratifiedFit,
         dead: BoolArray,
-    ) -> Doubt:
+    ) -> Uncertainty:
         """(K, K) covariance of log(theta_k / theta_1)."""
         if self.n_bootstrap:
             return self._resampled(
-                cells, lambda drawn: _log_ratios(self._fit(drawn, features).lines.alpha)
+                cells, lambda drawn: _log_ratios(self._fit(drawn, features).affine.alpha)
             )
         free = np.concatenate([~dead, np.zeros(cells.depth, dtype=bool)])
         free[0] = False  # the scale is free: position 1 holds it
         to_ratios = np.eye(cells.depth, 2 * cells.depth)
         to_ratios[:, 0] -= 1
-        to_ratios /= np.concatenate([fit.lines.alpha, np.ones(cells.depth)])
+        to_ratios /= np.concatenate([fit.affine.alpha, np.ones(cells.depth)])
         if features is None:
-            return doubt_of_lines(cells, fit.lines, free, to_ratios)
-        change = _log_ratios(fit.coarse.alpha) - _log_ratios(fit.lines.alpha)
-        return widened(doubt_of_strata(cells, fit, free, to_ratios), np.where(dead, 0, change))
+            return uncertainty_of_affine(cells, fit.affine, free, to_ratios)
+        change = _log_ratios(fit.coarse.alpha) - _log_ratios(fit.affine.alpha)
+        return widened(
+            uncertainty_of_strata(cells, fit, free, to_ratios), np.where(dead, 0, change)
+        )
 
     def _source(self, by_features: bool) -> str:
         if not by_features:
             return "counts"
         return "network" if self.relevance == "network" else "features"
 
-    def _curve(self, fit: StratifiedFit, doubt: Doubt, *, by_features: bool) -> PositionBias:
+    def _curve(self, fit: StratifiedFit, errors: Uncertainty, *, by_features: bool) -> PositionBias:
         return from_log_ratios(
-            _log_ratios(fit.lines.alpha),
-            doubt.covariance,
+            _log_ratios(fit.affine.alpha),
+            errors.covariance,
             level=self.level,
             method=f"RegressionEM ({self._source(by_features)})",
-            assumes=(POSITION_BASED, FEATURES_EXPLAIN if by_features else SAME_RELEVANCE),
-            status=f"{fit.status}; {doubt.rule}",
+            assumes=(Fact("bias.position-based"), relevance_assumed(by_features)),
+            status=joined(fit.status, errors.rule),
         )
 
 
-def _few_impressions(cells: PositionCounts) -> str:
+def _few_impressions(cells: PositionCounts) -> list[Fact]:
     """A warning where gamma of a document rests on few impressions."""
-    mean = cells.impressions.sum() / len(cells.document)
-    if mean >= FEW_IMPRESSIONS:
-        return ""
-    return f"; a document was shown only {mean:.0f} times: expect a curve too flat, see AllPairs"
+    mean = float(cells.impressions.sum()) / cells.n_documents
+    return [Fact("bias.few-impressions", mean=mean)] if mean < FEW_IMPRESSIONS else []
 
 
 def _log_ratios(theta: FloatArray) -> FloatArray:
@@ -198,7 +154,7 @@ def _with_dead_positions(
     """Positions without a click: next to nothing, up to what 3 expected clicks would have shown."""
     if not dead.any():
         return bias
-    gamma = np.repeat(relevance[cells.document], np.diff(cells.indptr))
+    gamma = relevance[cells.document][cells.document_index]
     at_full_examination = cells.by_position(cells.impressions * gamma)
     one_click = 1 / at_full_examination[dead]
     theta, error = bias.examination.copy(), np.array(bias.std_error)
@@ -207,7 +163,7 @@ def _with_dead_positions(
     high[dead] = CLICKS_THAT_WOULD_SHOW * one_click
     covariance[dead] = covariance[:, dead] = 0.0
     covariance[dead, dead] = one_click**2
-    where = ", ".join(str(k + 1) for k in np.flatnonzero(dead))
+    where = tuple((np.flatnonzero(dead) + 1).tolist())
     return replace(
         bias,
         examination=handed_over(theta),
@@ -215,5 +171,5 @@ def _with_dead_positions(
         covariance=handed_over(covariance),
         low=handed_over(low),
         high=handed_over(high),
-        status=f"{bias.status}; no click at position {where}: only an upper bound there",
+        status=joined(bias.status, Fact("bias.no-clicks", positions=where)),
     )

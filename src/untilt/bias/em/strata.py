@@ -1,10 +1,10 @@
 r"""Curves from documents that are alike in what features say: about relevance, and about position.
 
 A learned relevance is never exact, and whoever ordered the lists used the same features. Where the
-model smooths, the position still tells which of two documents is the better one, and the rest of
+model smooths, the position still says which of two documents is the better one, and the rest of
 relevance is taken for examination. So the learned relevance only sorts, and so does the position
-that the features predict: within a stratum, documents alike in both, where a document stood is left
-to its competitors (position is the treatment, its prediction the propensity of [rosenbaum1983]_).
+that the features predict: within a stratum, of documents alike in both, the position depends on the
+competing documents (position is the treatment, its prediction the propensity of [rosenbaum1983]_).
 The relevance of each stratum is estimated anew, as if it were one document.
 
 Right if either sorts well. Figures in docs/estimators/regression-em.md and trust-em.md. Strata by
@@ -12,22 +12,26 @@ learned relevance alone, 20 or 60, were no better than that relevance itself.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numba as nb
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
-from untilt.bias.em.boosted import TreeOptions, fold_of_documents, tree_params
+from untilt.bias.em.affine import (
+    ERROR_EDGE,
+    AffineFit,
+    information,
+    inverse_information,
+    is_estimated,
+)
+from untilt.bias.em.boosted import LearnedFit, TreeOptions, fold_of_documents, tree_params
 from untilt.bias.em.documents import class_em, position_based_em
-from untilt.bias.em.lines import EDGE_CURVE_ERRORS as EDGE
-from untilt.bias.em.lines import Lines, information, inverse_information, is_estimated
-from untilt.bias.harvesting.pairs import Doubt, larger
+from untilt.bias.log_ratios import Uncertainty, larger_error
 from untilt.bias.position_graph import position_graph
 from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError
-
-# Where features say that a document stands: the mean position of others like it.
+from untilt.facts import Fact, joined
 
 # Production rankers are often linear, which trees imitate badly, and often trees: so both, the
 # second on what the first leaves. Correlation with the positions of a linear ranker: trees alone
@@ -35,6 +39,16 @@ from untilt.errors import IdentifiabilityError
 N_TREES = 50
 # Of the squares of a standardised feature: features that repeat each other do no harm.
 RIDGE = 1e-6
+# Classes of learned relevance. There are six times as many of predicted position, the one that
+# confounds: with 500 queries 5 x 20 strata left 3% of error in theta_10 where 10 x 10 left 4.4%.
+CLASSES = (2, 10)
+POSITION_CLASSES = 6
+# What so much coarser strata lose is a fair guess of what even finer ones would bring, and is
+# part of the errors: without it 95% intervals of trust bias covered in 88% to 96% of 200 logs.
+COARSE_POSITION_CLASSES = 4
+# Trust bias has more to fit: with strata of 17 documents it fitted the noise (beta an eighth too
+# low), with 50 not. Without it larger strata only leave more error.
+DOCUMENTS_PER_STRATUM = {False: 15, True: 50}
 
 
 def predicted_position(
@@ -45,7 +59,7 @@ def predicted_position(
     straight = _by_least_squares(features, mean, fold)
     rest = mean - straight
     trees = _by_trees(features, rest, fold, options)
-    # Where there is nothing left to learn, trees are noise: as much of them as held-out folds like.
+    # Where nothing is left to learn, trees are noise: as much of them as held-out folds support.
     share = np.dot(trees, rest) / max(float(np.dot(trees, trees)), 1e-300)
     return straight + np.clip(share, 0, 1) * trees
 
@@ -57,11 +71,11 @@ def _by_least_squares(features: FeatureArray, target: FloatArray, fold: IntArray
     squares = np.array([rows.T @ rows for rows in own])
     products = np.array([rows.T @ target[fold == f] for f, rows in enumerate(own)])
     ridge = RIDGE * len(X) * np.eye(X.shape[1])
-    found = np.empty(len(X))
+    predicted = np.empty(len(X))
     for f, rows in enumerate(own):
         A, b = squares.sum(axis=0) - squares[f] + ridge, products.sum(axis=0) - products[f]
-        found[fold == f] = rows @ np.linalg.solve(A, b)
-    return found
+        predicted[fold == f] = rows @ np.linalg.solve(A, b)
+    return predicted
 
 
 def _standardised(features: FeatureArray) -> FloatArray:
@@ -84,40 +98,12 @@ def _by_trees(
     params: dict[str, Any] = {**tree_params(options), "objective": "regression"}
     binned = lightgbm.Dataset(features, label=target, params=params, free_raw_data=False)
     binned.construct()
-    found = np.empty(len(target))
+    predicted = np.empty(len(target))
     for f in range(int(fold.max()) + 1):
         others = binned.subset(np.flatnonzero(fold != f))
         booster = lightgbm.train(params, others, num_boost_round=N_TREES)
-        found[fold == f] = booster.predict(features[fold == f])
-    return found
-
-
-# Classes of learned relevance. There are six times as many of predicted position, the one that
-# confounds: with 500 queries 5 x 20 strata left 3% of error in theta_10 where 10 x 10 left 4.4%.
-CLASSES = (2, 10)
-POSITION_CLASSES = 6
-# What is lost by so much coarser strata is an honest guess of what even finer ones would bring, and
-# is part of the errors: without it 95% intervals of trust bias covered in 88% to 96% of 200 logs.
-COARSE_POSITION_CLASSES = 4
-# Trust bias has more to fit: with strata of 17 documents it fitted the noise (beta an eighth too
-# low), with 50 not. Without it larger strata only leave more error.
-DOCUMENTS_PER_STRATUM = {False: 15, True: 50}
-
-
-class Learned(Protocol):
-    """Relevance learned from features, with curves of its own; see `BoostedFit`."""
-
-    @property
-    def lines(self) -> Lines:
-        """The curves, and gamma of each document."""
-
-    @property
-    def history(self) -> FloatArray:
-        """Log-likelihood of held-out clicks by step."""
-
-    @property
-    def status(self) -> str:
-        """How it ended."""
+        predicted[fold == f] = booster.predict(features[fold == f])
+    return predicted
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,25 +112,25 @@ class StratifiedFit:
 
     Parameters
     ----------
-    lines : the curves; gamma of a document is that of its stratum
+    affine : the curves; gamma of a document is that of its stratum
     coarse : the same from coarser strata
     number : (documents,) stratum of each
     learned : what the model of relevance says of each document, with curves of its own
     history, status : of the model
     """
 
-    lines: Lines
-    coarse: Lines
+    affine: AffineFit
+    coarse: AffineFit
     number: IntArray
-    learned: Lines
+    learned: AffineFit
     history: FloatArray
-    status: str
+    status: Fact
 
 
 def stratified(
     cells: PositionCounts,
     features: FeatureArray,
-    fit: Learned,
+    fit: LearnedFit,
     *,
     trust: bool,
     options: TreeOptions,
@@ -152,16 +138,16 @@ def stratified(
     """The curves of a learned relevance, by strata. `features` has a row per document."""
     position = predicted_position(cells, features, fold_of_documents(cells, options), options)
     number, coarser = (
-        strata_of(fit.lines.gamma, position, trust=trust, position_classes=classes)
+        strata_of(fit.affine.gamma, position, trust=trust, position_classes=classes)
         for classes in (POSITION_CLASSES, COARSE_POSITION_CLASSES)
     )
     return StratifiedFit(
-        lines=lines_of_strata(cells, number, trust=trust),
-        coarse=lines_of_strata(cells, coarser, trust=trust),
+        affine=fit_of_strata(cells, number, trust=trust),
+        coarse=fit_of_strata(cells, coarser, trust=trust),
         number=number,
-        learned=fit.lines,
+        learned=fit.affine,
         history=fit.history,
-        status=f"{fit.status}; {int(number.max()) + 1} strata",
+        status=joined(fit.status, Fact("bias.strata", n_strata=int(number.max()) + 1)),
     )
 
 
@@ -180,15 +166,15 @@ def strata_of(
     return np.unique(pairs, return_inverse=True)[1]
 
 
-def lines_of_strata(cells: PositionCounts, number: IntArray, *, trust: bool) -> Lines:
+def fit_of_strata(cells: PositionCounts, number: IntArray, *, trust: bool) -> AffineFit:
     """The curves of maximum likelihood where each stratum has one relevance."""
     together = cells.grouped(number)
     _require_mixed(together)
     if trust:
         plus, minus, gamma = class_em(together)
-        return Lines(plus - minus, minus, handed_over(gamma[number]))
+        return AffineFit(plus - minus, minus, handed_over(gamma[number]))
     theta, gamma = position_based_em(together, tolerance=1e-6, max_steps=20_000).state
-    return Lines(theta, np.zeros(cells.depth), handed_over(gamma[number]))
+    return AffineFit(theta, np.zeros(cells.depth), handed_over(gamma[number]))
 
 
 def _class_of(score: FloatArray, n_classes: int) -> IntArray:
@@ -198,38 +184,39 @@ def _class_of(score: FloatArray, n_classes: int) -> IntArray:
 
 
 def _require_mixed(together: PositionCounts) -> None:
-    """Raise where features tell the position so well that no two alike stood at both."""
+    """Raise where features predict the position so well that no two alike were shown at both."""
     first = position_graph(together).components[0]
     lost = [k for k in range(1, together.depth + 1) if k not in first]
     if lost:
         raise IdentifiabilityError(
             f"position {lost[0]} cannot be compared with position 1: documents with like features "
-            "never stood at both, so the features tell the position itself. Leave out features "
+            "were never shown at both, so the features give away the position. Leave out features "
             "that are made from it (an old rank, the production score), or swap positions 1 and "
             f"{lost[0]} in a share of the sessions and use relevance='counts'."
         )
 
 
-# How sure curves from strata are, the relevance of every stratum being unknown too.
-#
-# As in `curve_errors`, with a stratum in the place of a document: its relevance takes
-#
-#     h / sum w alpha^2,   h = sum over its cells w alpha x,   x = (gamma, 1)
-#
-# out of the score of each of its cells, s (x - alpha h / sum w alpha^2). Strata reach over queries,
-# so the scores are summed by query, not by stratum. What strata are too coarse to undo is no noise:
-# `widened` adds what coarser ones change. 200 simulated logs say whether that is enough
-# (docs/estimators/regression-em.md and trust-em.md).
-
-
-def doubt_of_strata(
+def uncertainty_of_strata(
     cells: PositionCounts, fit: StratifiedFit, free: BoolArray, jacobian: FloatArray
-) -> Doubt:
-    """(m, m) covariance of m numbers that follow from the curves; see `doubt_of_lines`."""
+) -> Uncertainty:
+    """(m, m) covariance of m numbers that follow from the curves, strata having unknown relevance.
+
+    As in `uncertainty_of_affine`, with a stratum instead of a document: its relevance takes
+
+        h / sum w alpha^2,   h = sum over its cells w alpha x,   x = (gamma, 1)
+
+    out of the score of each of its cells, s (x - alpha h / sum w alpha^2). A stratum has documents
+    of many queries, so the scores are summed by query. What strata are too coarse to undo is no
+    noise: `widened` adds what coarser ones change. 200 simulated logs say whether that is enough
+    (docs/estimators/regression-em.md and trust-em.md).
+    """
     gamma = np.empty(int(fit.number.max()) + 1)
-    gamma[fit.number] = fit.lines.gamma
-    together, lines = cells.grouped(fit.number), Lines(fit.lines.alpha, fit.lines.beta, gamma)
-    J, _ = information(together, lines, np.zeros(len(gamma), dtype=np.int64))
+    gamma[fit.number] = fit.affine.gamma
+    together, affine = (
+        cells.grouped(fit.number),
+        AffineFit(fit.affine.alpha, fit.affine.beta, gamma),
+    )
+    J, _ = information(together, affine, np.zeros(len(gamma), dtype=np.int64))
     inverse = inverse_information(J[np.ix_(free, free)])
     to_numbers = np.zeros(jacobian.T.shape)
     to_numbers[free] = inverse @ jacobian[:, free].T
@@ -241,31 +228,32 @@ def doubt_of_strata(
         cells.clicks,
         fit.number,
         query,
-        lines.alpha,
-        lines.beta,
+        affine.alpha,
+        affine.beta,
         gamma,
-        _influence_of_a_click(together, lines, to_numbers),
+        _influence_of_a_click(together, affine, to_numbers),
         int(query.max()) + 1,
     )
     by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
-    return larger(influence.T @ influence, len(influence), by_session)
+    return larger_error(influence.T @ influence, len(influence), by_session)
 
 
-def widened(doubt: Doubt, change: FloatArray) -> Doubt:
+def widened(errors: Uncertainty, change: FloatArray) -> Uncertainty:
     """With the change that coarser strata make to the numbers, as an error of its own."""
     change = np.where(np.isfinite(change), change, 0.0)
-    return Doubt(
-        doubt.covariance + np.outer(change, change), f"{doubt.rule}, and what coarser strata change"
+    return Uncertainty(
+        errors.covariance + np.outer(change, change),
+        joined(errors.rule, Fact("bias.errors-coarser-strata")),
     )
 
 
 def _influence_of_a_click(
-    together: PositionCounts, lines: Lines, to_numbers: FloatArray
+    together: PositionCounts, affine: AffineFit, to_numbers: FloatArray
 ) -> FloatArray:
     """(strata, K, m) what a unit of score of a stratum at k adds to the numbers."""
-    depth, alpha, gamma = together.depth, lines.alpha, lines.gamma
+    depth, alpha, gamma = together.depth, affine.alpha, affine.gamma
     owner, k = together.document_index, together.position_index
-    p = np.clip(alpha[k] * gamma[owner] + lines.beta[k], EDGE, 1 - EDGE)
+    p = np.clip(alpha[k] * gamma[owner] + affine.beta[k], ERROR_EDGE, 1 - ERROR_EDGE)
     w = together.impressions / (p * (1 - p))
     taken = np.zeros((len(gamma), 2 * depth))
     taken[owner, k], taken[owner, depth + k] = w * alpha[k] * gamma[owner], w * alpha[k]
@@ -296,7 +284,7 @@ def _sum_influence(
         stratum, q = number[d], query[d]
         for cell in range(indptr[d], indptr[d + 1]):
             k, n, c = position[cell] - 1, impressions[cell], clicks[cell]
-            p = min(max(alpha[k] * gamma[stratum] + beta[k], EDGE), 1 - EDGE)
+            p = min(max(alpha[k] * gamma[stratum] + beta[k], ERROR_EDGE), 1 - ERROR_EDGE)
             s = (c - n * p) / (p * (1 - p))
             for m in range(table.shape[2]):
                 influence[q, m] += s * table[stratum, k, m]

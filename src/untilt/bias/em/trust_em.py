@@ -1,198 +1,26 @@
-"""Trust bias: users click on the top because it is the top, by EM."""
+"""Trust bias by EM: users click on the top because it is the top."""
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
-from untilt._core.arrays import FeatureArray, FloatArray, frozen
-from untilt._core.statistics import normal_quantile
+from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.bias.em.documents import FLOOR, several_positions
-from untilt.bias.em.em_estimator import (
-    FEATURES_EXPLAIN,
-    SAME_RELEVANCE,
-    EMEstimator,
-    require_clicks_joined,
-    require_shown,
-)
-from untilt.bias.em.lines import Lines
-from untilt.bias.em.mixture import MixtureFit, doubt_of_mixture, mixture_em
-from untilt.bias.em.strata import StratifiedFit, doubt_of_strata, widened
-from untilt.bias.given import as_position_bias
-from untilt.bias.harvesting.pairs import Doubt
-from untilt.bias.position_graph import position_graph
+from untilt.bias.em.affine import AffineFit
+from untilt.bias.em.documents import FLOOR
+from untilt.bias.em.em_estimator import EMEstimator, relevance_assumed, require_shown
+from untilt.bias.em.mixture import MixtureFit, mixture_em, uncertainty_of_mixture
+from untilt.bias.em.strata import StratifiedFit, uncertainty_of_strata, widened
+from untilt.bias.em.trust_curves import AffineCurves, TrustAnchor, anchor_jacobian, re_anchored
+from untilt.bias.given import Examination, as_position_bias
+from untilt.bias.log_ratios import Uncertainty
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
-from untilt.errors import DepthError, IdentifiabilityError, OptionError
+from untilt.errors import IdentifiabilityError, OptionError
+from untilt.facts import Fact, joined
 
-# Trust bias as two curves: E[click at k] = alpha_k gamma + beta_k, and what clicks know of them.
-#
-# For any a > 0 and b, the curves (alpha_k / a, beta_k - b alpha_k / a) with relevance a gamma + b
-# give the same clicks. So clicks tell 2K - 2 numbers of the 2K: the line
-#
-#     P(click at k) = slope_k P(click at 1) + shift_k,
-#     slope_k = alpha_k / alpha_1,   shift_k = beta_k - slope_k beta_1
-#
-# that takes the click probability of a document at position 1 to the one at position k. The missing
-# two are a choice of scale: which documents have gamma 0 and which have gamma 1.
-
-
-@dataclass(frozen=True)
-class TrustAnchor:
-    """What fixes the scale of relevance: two click rates at one position.
-
-    For instance, show judged documents at position 1 and count: relevant ones (gamma 1) were
-    clicked in 67% of the sessions, irrelevant ones (gamma 0) in 44%: TrustAnchor(0.67, 0.44).
-
-    Parameters
-    ----------
-    relevant : theta eps+ = alpha + beta at the position
-    irrelevant : theta eps- = beta at the position
-    position : 1-based
-    """
-
-    relevant: float
-    irrelevant: float
-    position: int = 1
-
-    def check(self, depth: int) -> None:
-        """Raise unless these are click rates at a position down to `depth`."""
-        if not 0 <= self.irrelevant < self.relevant <= 1:
-            raise OptionError(
-                "an anchor must have 0 <= irrelevant < relevant <= 1: relevant documents are "
-                f"clicked more often. Got irrelevant={self.irrelevant}, relevant={self.relevant}."
-            )
-        if not 1 <= self.position <= depth:
-            raise DepthError(
-                f"the anchor's position must be one of 1..{depth}. Got {self.position} instead."
-            )
-
-
-class CurveIntervals(NamedTuple):
-    """Of alpha and beta at each position, (K,) each."""
-
-    alpha_low: FloatArray
-    alpha_high: FloatArray
-    beta_low: FloatArray
-    beta_high: FloatArray
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class AffineCurves:
-    """alpha and beta with their doubt, on the scale that `anchor` sets.
-
-    Parameters
-    ----------
-    alpha, beta : (K,)
-    covariance : (2K, 2K) of (alpha, beta); 0 at the anchor's position, where both are given
-    anchor : the scale of relevance
-    """
-
-    alpha: FloatArray
-    beta: FloatArray
-    covariance: FloatArray
-    anchor: TrustAnchor
-
-    def __post_init__(self) -> None:
-        for name in ("alpha", "beta", "covariance"):
-            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
-
-    @property
-    def depth(self) -> int:
-        """The lowest position, K."""
-        return len(self.alpha)
-
-    @property
-    def alpha_std_error(self) -> FloatArray:
-        """(K,)"""
-        return np.sqrt(np.maximum(np.diag(self.covariance)[: self.depth], 0))
-
-    @property
-    def beta_std_error(self) -> FloatArray:
-        """(K,)"""
-        return np.sqrt(np.maximum(np.diag(self.covariance)[self.depth :], 0))
-
-    def intervals(self, level: float = 0.95) -> CurveIntervals:
-        r"""alpha exp(-+ q se / alpha), and beta along with it.
-
-        alpha is a slope, whose error grows with it: +- q se covers too little where the estimate
-        happens to be low (86% of 200 logs at position 10, relevance from features). The click rate
-        at k is known well, so beta is low where alpha is high: the part of its error that goes with
-        alpha follows alpha's interval, the rest is symmetric.
-        """
-        q, depth = normal_quantile(level), self.depth
-        variance, together = np.diag(self.covariance), np.diag(self.covariance[:depth, depth:])
-        # Beyond e^10 an interval says nothing anyhow.
-        reach = np.exp(np.minimum(q * self.alpha_std_error / self.alpha, 10))
-        low, high = self.alpha / reach, self.alpha * reach
-        of_alpha = np.maximum(variance[:depth], 0)
-        b = np.divide(together, of_alpha, out=np.zeros(depth), where=of_alpha > 0)
-        rest = np.maximum(variance[depth:] - b * together, 0)
-        ends = np.sort([b * (low - self.alpha), b * (high - self.alpha)], axis=0)
-        below, above = np.sqrt(ends**2 + q**2 * rest)
-        return CurveIntervals(low, high, self.beta - below, self.beta + above)
-
-    def anchored(self, anchor: TrustAnchor) -> "AffineCurves":
-        """The same clicks on another scale of relevance; nothing is fitted again."""
-        anchor.check(self.depth)
-        alpha, beta = re_anchored(self.alpha, self.beta, anchor)
-        jacobian = anchor_jacobian(self.alpha, self.beta, anchor)
-        return AffineCurves(alpha, beta, jacobian @ self.covariance @ jacobian.T, anchor)
-
-    def lines(self) -> "AffineCurves":
-        """What clicks know without any scale: alpha is slope, beta is shift.
-
-        P(click at k) = slope_k P(click at 1) + shift_k; without trust bias all shifts are 0.
-        """
-        return self.anchored(TrustAnchor(relevant=1.0, irrelevant=0.0, position=1))
-
-    def __repr__(self) -> str:
-        where = self.anchor
-        lines = [
-            f"AffineCurves, scale by position {where.position}: relevant clicked "
-            f"{where.relevant:.4f}, irrelevant {where.irrelevant:.4f}"
-        ]
-        columns = (self.alpha, self.alpha_std_error, self.beta, self.beta_std_error)
-        for k, (alpha, alpha_error, beta, beta_error) in enumerate(zip(*columns, strict=True), 1):
-            lines.append(
-                f"  {k:>3}  alpha {alpha:.4f} +- {alpha_error:.4f}  "
-                f"beta {beta:.4f} +- {beta_error:.4f}"
-            )
-        return "\n".join(lines)
-
-
-def re_anchored(
-    alpha: FloatArray, beta: FloatArray, anchor: TrustAnchor
-) -> tuple[FloatArray, FloatArray]:
-    """(alpha, beta) moved to the scale of an anchor."""
-    r = anchor.position - 1
-    slope = alpha / alpha[r]
-    return (
-        slope * (anchor.relevant - anchor.irrelevant),
-        beta + slope * (anchor.irrelevant - beta[r]),
-    )
-
-
-def anchor_jacobian(alpha: FloatArray, beta: FloatArray, anchor: TrustAnchor) -> FloatArray:
-    """(2K, 2K) derivatives of `re_anchored` by (alpha, beta)."""
-    depth, r = len(alpha), anchor.position - 1
-    slope = alpha / alpha[r]
-    d_slope = np.eye(depth) / alpha[r]
-    d_slope[:, r] -= slope / alpha[r]
-    d_beta = np.eye(depth)
-    d_beta[:, r] -= slope
-    return np.block(
-        [
-            [(anchor.relevant - anchor.irrelevant) * d_slope, np.zeros((depth, depth))],
-            [(anchor.irrelevant - beta[r]) * d_slope, d_beta],
-        ]
-    )
-
-
-TRUST = "clicks follow P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma))"
-EVEN_PLUS = "a convention: eps+ is the same at all positions"
 # Without an anchor these shares of the documents, by relevance, are gamma 0 and gamma 1.
 LEAST_RELEVANT, MOST_RELEVANT = 0.01, 0.99
 
@@ -202,14 +30,15 @@ LEAST_RELEVANT, MOST_RELEVANT = 0.01, 0.99
     takes=("relevance", "seed"), reference="agarwal2019trust",
     note="examination with the click noise eps+ and eps- of each position, by EM",
 )  # fmt: skip
+@dataclass(kw_only=True, eq=False, repr=False)
 class TrustEM(EMEstimator):
     r"""EM for P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma)) = alpha_k gamma + beta_k.
 
     alpha_k = theta_k (eps+_k - eps-_k), beta_k = theta_k eps-_k ([agarwal2019trust]_,
-    [vardasbi2020affine]_). What clicks can tell of this, and what not:
+    [vardasbi2020affine]_). What clicks identify of this, and what not:
 
-    - the line that takes a document's click probability at position 1 to the one at position k is
-      identified: `curves_.lines()`;
+    - the affine map from a document's click probability at position 1 to the one at position k is
+      identified: `curves_.relative()`;
     - alpha and beta are identified up to the scale of relevance (`AffineCurves` has the algebra).
       `anchor` gives that scale: then alpha and beta are estimates of the true ones. Without it the
       scale is a convention: of the fitted documents, gamma 0 is the 1% quantile and gamma 1 the
@@ -237,44 +66,12 @@ class TrustEM(EMEstimator):
     min_data_in_leaf, folds, early_stopping, n_bootstrap, n_threads, seed : as in `RegressionEM`
     """
 
-    curves_: AffineCurves
+    curves_: AffineCurves = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        anchor: TrustAnchor | None = None,
-        examination: Any = None,
-        relevance: str = "auto",
-        depth: int | None = None,
-        level: float = 0.95,
-        tolerance: float = 1e-2,
-        max_steps: int = 10_000,
-        n_trees: int = 500,
-        learning_rate: float = 0.1,
-        n_leaves: int = 15,
-        min_data_in_leaf: int = 20,
-        folds: int = 5,
-        early_stopping: int = 20,
-        n_bootstrap: int = 0,
-        n_threads: int | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.anchor = anchor
-        self.examination = examination
-        self.relevance = relevance
-        self.depth = depth
-        self.level = level
-        self.tolerance = tolerance
-        self.max_steps = max_steps
-        self.n_trees = n_trees
-        self.learning_rate = learning_rate
-        self.n_leaves = n_leaves
-        self.min_data_in_leaf = min_data_in_leaf
-        self.folds = folds
-        self.early_stopping = early_stopping
-        self.n_bootstrap = n_bootstrap
-        self.n_threads = n_threads
-        self.seed = seed
+    anchor: TrustAnchor | None = None
+    examination: Examination | npt.ArrayLike | None = None
+    tolerance: float = 1e-2
+    max_steps: int = 10_000
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         self._check_options()
@@ -282,21 +79,18 @@ class TrustEM(EMEstimator):
         self._check_anchor(cells.depth)
         require_shown(cells)
         if features is None:
-            graph = position_graph(cells)
-            graph.require(cells.depth, "TrustEM", clicks=False)
-            require_clicks_joined(graph, "TrustEM")
-            cells = several_positions(cells, clicked=False)
+            cells = self._counted(cells, clicked=False)
         fit = self._fit(cells, features)
-        lines, self.history_ = fit.lines, fit.history
-        documents = fit.learned if isinstance(fit, StratifiedFit) else lines
+        affine, self.history_ = fit.affine, fit.history
+        documents = fit.learned if isinstance(fit, StratifiedFit) else affine
         anchor = _convention(documents) if self.anchor is None else self.anchor
-        _require_slope(lines, anchor)
-        doubt = self._doubt(cells, features, fit, anchor)
+        _require_slope(affine, anchor)
+        errors = self._uncertainty(cells, features, fit, anchor)
         self.curves_ = AffineCurves(
-            *re_anchored(lines.alpha, lines.beta, anchor), doubt.covariance, anchor
+            *re_anchored(affine.alpha, affine.beta, anchor), errors.covariance, anchor
         )
         self.relevance_ = self._relevance_of(log, cells, _rescaled(documents, anchor))
-        return self._bias(f"{fit.status}; {doubt.rule}", by_features=features is not None)
+        return self._bias(joined(fit.status, errors.rule), by_features=features is not None)
 
     def _fit(
         self, cells: PositionCounts, features: FeatureArray | None
@@ -305,52 +99,55 @@ class TrustEM(EMEstimator):
             return mixture_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
         return self._by_features(cells, features, trust=True)
 
-    def _doubt(
+    def _uncertainty(
         self,
         cells: PositionCounts,
         features: FeatureArray | None,
         fit: MixtureFit | StratifiedFit,
         anchor: TrustAnchor,
-    ) -> Doubt:
+    ) -> Uncertainty:
         """(2K, 2K) covariance of alpha and beta on the anchor's scale."""
         if self.n_bootstrap:
             return self._resampled(cells, lambda drawn: self._curve(drawn, features, anchor))
-        alpha, beta = fit.lines.alpha, fit.lines.beta
-        told = np.tile((alpha > FLOOR) & (cells.by_position(cells.clicks) > 0), 2)
+        alpha, beta = fit.affine.alpha, fit.affine.beta
+        estimated = np.tile((alpha > FLOOR) & (cells.by_position(cells.clicks) > 0), 2)
         jacobian = anchor_jacobian(alpha, beta, anchor)
         # The scale is free where relevance comes from the same clicks: the anchor holds it.
-        told[[anchor.position - 1, cells.depth + anchor.position - 1]] = False
+        estimated[[anchor.position - 1, cells.depth + anchor.position - 1]] = False
         if isinstance(fit, StratifiedFit):
             # Coarse strata may leave no slope at the anchor: then they say nothing.
             with np.errstate(divide="ignore", invalid="ignore"):
                 fine, coarse = (
-                    np.concatenate(re_anchored(lines.alpha, lines.beta, anchor))
-                    for lines in (fit.lines, fit.coarse)
+                    np.concatenate(re_anchored(each.alpha, each.beta, anchor))
+                    for each in (fit.affine, fit.coarse)
                 )
-                change = np.where(told, coarse - fine, 0)
-            return widened(doubt_of_strata(cells, fit, told, jacobian), change)
-        return doubt_of_mixture(cells, fit, told, jacobian)
+                change = np.where(estimated, coarse - fine, 0)
+            return widened(uncertainty_of_strata(cells, fit, estimated, jacobian), change)
+        return uncertainty_of_mixture(cells, fit, estimated, jacobian)
 
     def _curve(
         self, cells: PositionCounts, features: FeatureArray | None, anchor: TrustAnchor
     ) -> FloatArray:
-        lines = self._fit(cells, features).lines
-        return np.concatenate(re_anchored(lines.alpha, lines.beta, anchor))
+        affine = self._fit(cells, features).affine
+        return np.concatenate(re_anchored(affine.alpha, affine.beta, anchor))
 
-    def _bias(self, status: str, *, by_features: bool) -> PositionBias:
+    def _bias(self, status: Fact, *, by_features: bool) -> PositionBias:
         curves = self.curves_
         # An estimate a little below 0 is noise: no irrelevant document is clicked less than never.
         beta = np.maximum(curves.beta, 0)
         relevant = np.maximum(curves.alpha + beta, FLOOR)
         theta, covariance = self._examination(relevant)
-        source = FEATURES_EXPLAIN if by_features else SAME_RELEVANCE
         return PositionBias(
             theta,
             covariance=covariance,
             eps_plus=relevant / theta,
             eps_minus=beta / theta,
             method=f"TrustEM ({'features' if by_features else 'counts'})",
-            assumes=(TRUST, source, *self._conventions()),
+            assumes=(
+                Fact("bias.trust-model"),
+                relevance_assumed(by_features),
+                *self._conventions(),
+            ),
             status=status,
             relative=self.anchor is None,
             level=self.level,
@@ -368,17 +165,11 @@ class TrustEM(EMEstimator):
         jacobian = np.hstack([jacobian, jacobian]) / relevant[0]
         return theta, jacobian @ self.curves_.covariance @ jacobian.T
 
-    def _conventions(self) -> tuple[str, ...]:
-        anchor = self.curves_.anchor
-        rates = (
-            f"relevant documents are clicked with probability {anchor.relevant:.4g} at position "
-            f"{anchor.position}, irrelevant ones with {anchor.irrelevant:.4g}"
-        )
-        scale = f"given: {rates}"
-        if self.anchor is None:
-            scale = f"a convention: gamma 0 and 1 are the 1% and 99% documents, so that {rates}"
-        theta = "examination as given" if self.examination is not None else EVEN_PLUS
-        return (scale, theta)
+    def _conventions(self) -> tuple[Fact, Fact]:
+        """What sets the scale of relevance, and what the scale of examination."""
+        scale = "bias.scale-convention" if self.anchor is None else "bias.scale-given"
+        theta = "bias.even-eps-plus" if self.examination is None else "bias.examination-given"
+        return Fact(scale, **asdict(self.curves_.anchor)), Fact(theta)
 
     def _check_anchor(self, depth: int) -> None:
         if self.anchor is None:
@@ -391,19 +182,19 @@ class TrustEM(EMEstimator):
         self.anchor.check(depth)
 
 
-def _convention(lines: Lines) -> TrustAnchor:
+def _convention(affine: AffineFit) -> TrustAnchor:
     """Position 1's click probabilities of the 1% and 99% documents by relevance."""
-    low, high = np.quantile(lines.gamma, [LEAST_RELEVANT, MOST_RELEVANT])
-    at_first = lines.alpha[0] * np.array([low, high]) + lines.beta[0]
+    low, high = np.quantile(affine.gamma, [LEAST_RELEVANT, MOST_RELEVANT])
+    at_first = affine.alpha[0] * np.array([low, high]) + affine.beta[0]
     irrelevant, relevant = np.clip(at_first, 0, 1)
     return TrustAnchor(relevant=float(relevant), irrelevant=float(irrelevant))
 
 
-def _require_slope(lines: Lines, anchor: TrustAnchor) -> None:
+def _require_slope(affine: AffineFit, anchor: TrustAnchor) -> None:
     """Raise where the anchor's position tells nothing about relevance, so gives no scale."""
-    if lines.alpha[anchor.position - 1] > FLOOR and anchor.relevant > anchor.irrelevant:
+    if affine.alpha[anchor.position - 1] > FLOOR and anchor.relevant > anchor.irrelevant:
         return
-    best = int(np.argmax(lines.alpha)) + 1
+    best = int(np.argmax(affine.alpha)) + 1
     raise IdentifiabilityError(
         f"clicks at position {anchor.position} do not depend on relevance in this log, so it "
         f"cannot set the scale of relevance. Give an anchor at another position, such as {best}: "
@@ -411,8 +202,8 @@ def _require_slope(lines: Lines, anchor: TrustAnchor) -> None:
     )
 
 
-def _rescaled(lines: Lines, anchor: TrustAnchor) -> FloatArray:
+def _rescaled(affine: AffineFit, anchor: TrustAnchor) -> FloatArray:
     """gamma on the anchor's scale."""
     r = anchor.position - 1
-    at_anchor = lines.alpha[r] * lines.gamma + lines.beta[r]
+    at_anchor = affine.alpha[r] * affine.gamma + affine.beta[r]
     return (at_anchor - anchor.irrelevant) / (anchor.relevant - anchor.irrelevant)

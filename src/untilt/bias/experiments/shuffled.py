@@ -1,22 +1,24 @@
 """Position bias from lists whose top was shuffled."""
 
+from dataclasses import KW_ONLY, dataclass
+
 import numba as nb
 import numpy as np
 
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt.bias.curve import PositionBias
-from untilt.bias.curve_tools import from_log_ratios
 from untilt.bias.estimator import BiasEstimator
-from untilt.bias.experiments.recognise import Shuffled, shuffled_lists
-from untilt.bias.harvesting.harvesting import FEW_CLICKS, POSITION_BASED
-from untilt.bias.harvesting.pairs import Doubt, larger
+from untilt.bias.experiments.assignment import Shuffled, shuffled_lists
+from untilt.bias.harvesting.pairs import few_clicks
+from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.errors import DepthError, IdentifiabilityError
+from untilt.facts import Fact, joined
 
-# So many second looks at a place that always show the same document are no accident: a shuffle of
-# two documents does it once in 2^30 times.
+# So many repeated impressions of a query at a position that always show the same document are no
+# accident: a shuffle of two documents does it once in 2^30 times.
 ENOUGH_REPEATS = 30
 
 
@@ -25,6 +27,7 @@ ENOUGH_REPEATS = 30
     needs=("ranker",), reference="oosterhuis2020tutorial",
     note="click rates by position in lists that were shown in random order",
 )  # fmt: skip
+@dataclass(eq=False, repr=False)
 class ShuffledTop(BiasEstimator):
     r"""Click rate by position in shuffled lists (RandTop-n, [oosterhuis2020tutorial]_).
 
@@ -45,12 +48,10 @@ class ShuffledTop(BiasEstimator):
     level : of the intervals
     """
 
-    def __init__(
-        self, top: int | None = None, *, ranker: Shuffled = None, level: float = 0.95
-    ) -> None:
-        self.top = top
-        self.ranker = ranker
-        self.level = level
+    top: int | None = None
+    _: KW_ONLY
+    ranker: Shuffled = None
+    level: float = 0.95
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         chosen = shuffled_lists(log, self.ranker)
@@ -59,14 +60,14 @@ class ShuffledTop(BiasEstimator):
         used = shuffled if top == shuffled.depth else shuffled.top(top)
         at_k, at_first = _clicks(used.indptr, used.position, used.label, used.sessions, top)
         _check_clicks(at_k, at_first)
-        doubt = _doubt(used, at_k, at_first)
+        errors = _uncertainty(used, at_k, at_first)
         return from_log_ratios(
             np.log(at_k / at_first),
-            doubt.covariance,
+            errors.covariance,
             level=self.level,
             method="ShuffledTop",
-            assumes=(POSITION_BASED, f"the top {top} were in random order, all orders alike"),
-            status=f"{_evidence(used, at_k, log.depth)}; {doubt.rule}",
+            assumes=(Fact("bias.position-based"), Fact("bias.random-order", top=top)),
+            status=joined(*_evidence(used, at_k, log.depth), errors.rule),
         )
 
 
@@ -95,10 +96,11 @@ def _first_fixed(log: ClickLog) -> int | None:
     Where each query was shown once, nothing speaks against the shuffle, and it is believed.
     """
     cells = position_counts(log)
-    query = np.repeat(cells.query.astype(np.int64), np.diff(cells.indptr))
-    place, at = np.unique(query * (log.depth + 1) + cells.position, return_inverse=True)
-    sessions, documents = np.bincount(at, weights=cells.impressions), np.bincount(at)
-    position = place % (log.depth + 1) - 1
+    query = cells.query.astype(np.int64)[cells.document_index]
+    slot, slot_of_cell = np.unique(query * (log.depth + 1) + cells.position, return_inverse=True)
+    sessions = np.bincount(slot_of_cell, weights=cells.impressions)
+    documents = np.bincount(slot_of_cell)
+    position = slot % (log.depth + 1) - 1
     repeats = np.bincount(position, weights=sessions - 1, minlength=log.depth)
     changes = np.bincount(position, weights=documents - 1, minlength=log.depth)
     fixed = np.flatnonzero((repeats >= ENOUGH_REPEATS) & (changes == 0))
@@ -117,7 +119,7 @@ def _check_clicks(at_k: FloatArray, at_first: FloatArray) -> None:
     )
 
 
-def _doubt(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Doubt:
+def _uncertainty(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Uncertainty:
     """u_k = clicks at k / all clicks at k - clicks at 1 / all clicks at 1, of a query or a session.
 
     Each has mean 0, so the covariance of log(at_k / at_first) is the sum of u u'.
@@ -125,15 +127,14 @@ def _doubt(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Doubt:
     order = np.argsort(log.query, kind="stable")
     unit = log.query[order]
     rows = (log.indptr, log.position, log.label, log.sessions, order, unit, at_k, at_first)
-    return larger(_scores(*rows, False), len(np.unique(unit)), _scores(*rows, True))
+    return larger_error(_scores(*rows, False), len(np.unique(unit)), _scores(*rows, True))
 
 
-def _evidence(log: ClickLog, at_k: FloatArray, depth: int) -> str:
-    text = f"{log.n_sessions:,} shuffled sessions, {at_k.sum():,.0f} clicks"
+def _evidence(log: ClickLog, at_k: FloatArray, depth: int) -> list[Fact]:
+    facts = [Fact("bias.shuffled", sessions=log.n_sessions, clicks=float(at_k.sum()))]
     if depth > len(at_k):
-        text += f"; positions {len(at_k) + 1}..{depth} left out"
-    scarce = ", ".join(map(str, np.flatnonzero(at_k < FEW_CLICKS) + 1))
-    return text + (f"; under {FEW_CLICKS} clicks at position {scarce}" if scarce else "")
+        facts.append(Fact("bias.left-out", first=len(at_k) + 1, last=depth))
+    return [*facts, *few_clicks(at_k)]
 
 
 @nb.njit(cache=True)

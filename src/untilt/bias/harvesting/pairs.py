@@ -7,6 +7,10 @@ clicks per impression of such a document at k and w its weight,
 
 so that under the position-based model E C[k, l] = theta_k sum w gamma: C[k, l] / C[l, k] estimates
 theta_k / theta_l whatever the relevance gamma.
+
+Every estimator from pairs solves J z = b with z_k = log(theta_k / theta_1) and J the Laplacian of a
+graph over positions. So its covariance is the sandwich J^-1 M J^-1, where M sums the squares of
+what each independent unit, a query or a session, contributes to b.
 """
 
 from dataclasses import dataclass
@@ -15,10 +19,14 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
-from untilt.data.counts import PositionCounts
-from untilt.errors import check_choice
+from untilt.bias.log_ratios import Uncertainty, larger_error
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts, position_counts
+from untilt.errors import DepthError, IdentifiabilityError, check_choice
+from untilt.facts import Fact
 
 WEIGHTS = ("session", "document")
+FEW_CLICKS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +41,8 @@ def pair_sums(cells: PositionCounts, weight: str) -> PairSums:
     """Sums over all pairs of positions.
 
     weight="document": w = 1, each click at k weighs 1 / (times its document was shown at k).
-    weight="session": w = n_k n_l / (n_k + n_l), Mantel and Haenszel's, so that a document seen a
-    thousand times counts for more than one seen twice.
+    weight="session": w = n_k n_l / (n_k + n_l), Mantel and Haenszel's, so that a document shown a
+    thousand times counts for more than one shown twice.
     """
     check_choice("weight", weight, WEIGHTS)
     W, C = _sums(
@@ -75,7 +83,7 @@ def scores_by_session(
     """What `scores_by_query` is expected to be if sessions are all the noise there is.
 
     Clicks of a cell are binomial with probability theta_k g, where g = sum c / sum n theta over the
-    cells of the document. Under the position-based model clicks at different places of a session
+    cells of the document. Under the position-based model clicks at different positions of a session
     are independent.
     """
     return _by_session(
@@ -87,6 +95,76 @@ def scores_by_session(
         gain,
         theta,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class PairEquations:
+    """The estimating equations J z = b of an estimator from pairs; see `scores_by_query`.
+
+    curvature : (K, K) weights of the Laplacian J; gain, offset : (K, K)
+    """
+
+    curvature: FloatArray
+    gain: FloatArray
+    offset: FloatArray
+
+
+def solve_laplacian(curvature: FloatArray, b: FloatArray) -> FloatArray:
+    """z with J z = b and z_1 = 0; b has one or several columns."""
+    z = np.zeros_like(b, dtype=np.float64)
+    z[1:] = np.linalg.solve(_laplacian(curvature), b[1:])
+    return z
+
+
+def sandwich(curvature: FloatArray, M: FloatArray) -> FloatArray:
+    """J^-1 M J^-1 with z_1 = 0 held fixed."""
+    inverse = np.linalg.inv(_laplacian(curvature))
+    covariance = np.zeros_like(M)
+    covariance[1:, 1:] = inverse @ M[1:, 1:] @ inverse
+    return covariance
+
+
+def uncertainty_of_pairs(
+    cells: PositionCounts, weight: str, equations: PairEquations, theta: FloatArray
+) -> Uncertainty:
+    """(K, K) covariance of log(theta_k / theta_1); see `larger_error`."""
+    M, n = scores_by_query(cells, weight, equations.gain, equations.offset)
+    noise = scores_by_session(cells, weight, equations.gain, theta)
+    curvature = equations.curvature
+    return larger_error(sandwich(curvature, M), n, sandwich(curvature, noise))
+
+
+def _laplacian(curvature: FloatArray) -> FloatArray:
+    """J without the row and column of position 1."""
+    return (np.diag(curvature.sum(axis=1)) - curvature)[1:, 1:]
+
+
+def counts_to(log: ClickLog, depth: int | None) -> PositionCounts:
+    """The counts of positions 1..depth; all of the log where not given."""
+    depth = log.depth if depth is None else depth
+    if not 1 <= depth <= log.depth:
+        raise DepthError(
+            f"depth must be one of the positions 1..{log.depth} of the log. Got {depth} instead."
+        )
+    if depth == 1:
+        raise IdentifiabilityError(
+            "only position 1 is asked for or shown, and examination is relative to it: there is "
+            "nothing to estimate. Read the deeper positions of the log, too."
+        )
+    return position_counts(log if depth == log.depth else log.top(depth))
+
+
+def click_evidence(cells: PositionCounts) -> list[Fact]:
+    """Clicks on documents shown at several positions, and the positions where they are few."""
+    several = np.repeat(np.diff(cells.indptr) > 1, np.diff(cells.indptr))
+    clicks = cells.by_position(np.where(several, cells.clicks, 0.0))
+    return [Fact("bias.shared-clicks", clicks=float(clicks.sum())), *few_clicks(clicks)]
+
+
+def few_clicks(clicks: FloatArray) -> list[Fact]:
+    """A warning about the positions with fewer than 10 of these clicks, (K,), if there are any."""
+    few = tuple((np.flatnonzero(clicks < FEW_CLICKS) + 1).tolist())
+    return [Fact("bias.few-clicks", positions=few, fewer_than=FEW_CLICKS)] if few else []
 
 
 @nb.njit(cache=True)
@@ -190,84 +268,3 @@ def _by_session(
                     y = position[c] - 1
                     M[x, y] += v[x] * v[y] * noise
     return M
-
-
-# Standard errors of estimators that compare positions pair by pair.
-#
-# All of them solve J z = b, with z the log-ratios of examination and J the Laplacian of a graph
-# over positions: z is a potential, and each pair of positions a wire. So the covariance is the
-# sandwich J^-1 M J^-1, where M sums what each independent unit contributes to b.
-
-# With fewer queries their spread says little: of 10 queries it is a third too small once in eleven
-# times (chi-square with 9 degrees of freedom), of 20 once in fifty.
-FEWEST_QUERIES = 20
-
-
-@dataclass(frozen=True, eq=False)
-class Doubt:
-    """(K, K) covariance of the log-ratios, and the rule behind it."""
-
-    covariance: FloatArray
-    rule: str
-
-
-@dataclass(frozen=True, eq=False)
-class Flows:
-    """How pairs of positions push the potentials; see `pair_sums.scores_by_query`.
-
-    conductance : (K, K) weights of J's wires; gain, offset : (K, K)
-    """
-
-    conductance: FloatArray
-    gain: FloatArray
-    offset: FloatArray
-
-
-def potentials(conductance: FloatArray, push: FloatArray) -> FloatArray:
-    """z with J z = push and z_1 = 0, push one or several columns."""
-    z = np.zeros_like(push, dtype=np.float64)
-    z[1:] = np.linalg.solve(_grounded(conductance), push[1:])
-    return z
-
-
-def sandwich(conductance: FloatArray, M: FloatArray) -> FloatArray:
-    """J^-1 M J^-1 with z_1 = 0 held fixed."""
-    inverse = np.linalg.inv(_grounded(conductance))
-    covariance = np.zeros_like(M)
-    covariance[1:, 1:] = inverse @ M[1:, 1:] @ inverse
-    return covariance
-
-
-def doubt_of_pairs(cells: PositionCounts, weight: str, flows: Flows, theta: FloatArray) -> Doubt:
-    """The doubt of an estimate from pairs of positions; see `larger`."""
-    M, n = scores_by_query(cells, weight, flows.gain, flows.offset)
-    noise = scores_by_session(cells, weight, flows.gain, theta)
-    return larger(sandwich(flows.conductance, M), n, sandwich(flows.conductance, noise))
-
-
-def larger(by_query: FloatArray, n_queries: int, by_session: FloatArray) -> Doubt:
-    """At each position the larger of two errors, with the correlations of the second.
-
-    Clustered by query: right whatever makes queries differ, if there are many. Under the model each
-    query's part has mean 0, so the sum of squares estimates the variance; n / (n - 1) as usual.
-
-    From sessions: right if the position-based model is, however few the queries are. Clustered
-    errors alone covered the truth in 84% instead of 95% of logs with 25 queries (AdjacentChain,
-    protocol `harvest`), because only a handful of them has documents at any two positions.
-    """
-    if n_queries < 2:
-        return Doubt(by_session, "errors from session noise: one query alone")
-    clustered = np.sqrt(np.diag(by_query) * n_queries / (n_queries - 1))
-    sessions = np.sqrt(np.diag(by_session))
-    factor = np.divide(clustered, sessions, out=np.ones_like(sessions), where=sessions > 0)
-    factor = np.maximum(factor, 1)
-    covariance = by_session * np.outer(factor, factor)
-    few = ", too few to trust" if n_queries < FEWEST_QUERIES else ""
-    return Doubt(
-        covariance + np.diag(np.where(sessions > 0, 0, clustered**2)),
-        f"errors the larger of clustered by query ({n_queries:,} queries{few}) and session noise",
-    )
-
-
-def _grounded(conductance: FloatArray) -> FloatArray:
-    return (np.diag(conductance.sum(axis=1)) - conductance)[1:, 1:]

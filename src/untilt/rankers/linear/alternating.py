@@ -9,6 +9,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt._core.progress import track
 from untilt.bias.curve import PositionBias
+from untilt.facts import as_fact
 from untilt.weighting.base import JointWeighting
 
 Fit = TypeVar("Fit")
@@ -65,4 +66,4 @@ def alternate(
             break
     assert fit is not None
     result = Alternated(fit, history, settled, joint.bias_of(history[-1], history))
-    return replace(result, bias=replace(result.bias, status=result.status))
+    return replace(result, bias=replace(result.bias, status=as_fact(result.status)))

@@ -15,7 +15,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
-from untilt.bias.harvesting.pairs import Doubt, larger
+from untilt.bias.log_ratios import Uncertainty, larger_error
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.networks.mlp import normalised
@@ -81,7 +81,7 @@ class Propensities:
     """z = log(theta / theta_1), its doubt, and the positions without a click."""
 
     z: FloatArray
-    doubt: Doubt
+    doubt: Uncertainty
     dead: BoolArray
 
 
@@ -128,10 +128,10 @@ def _softmax_regression(slates: ClickedSlates, weighted: FloatArray) -> FloatArr
 
 def _doubt(
     slates: ClickedSlates, weighted: FloatArray, theta: FloatArray, dead: BoolArray
-) -> Doubt:
+) -> Uncertainty:
     """The sandwich H^-1 M H^-1 of the softmax regression, relevance taken as given.
 
-    M sums outer products of the scores of queries, or of single clicks; see `inference.larger`.
+    M sums outer products of the scores of queries, or of single clicks; see `larger_error`.
     """
     which, depth = ragged.list_of_row(slates.indptr), slates.depth
     per_slate = ragged.sums_by_list(slates.indptr, weighted)
@@ -151,7 +151,7 @@ def _doubt(
     noise = np.diag(Q.sum(axis=0)) - Q.T @ P - P.T @ Q + (P * by_slate[:, None]).T @ P
     alive = np.flatnonzero(~dead)[1:]
     by_query, by_click = (_sandwich(H, M, alive) for M in (score.T @ score, noise))
-    return larger(by_query, len(score), by_click)
+    return larger_error(by_query, len(score), by_click)
 
 
 def _sandwich(H: FloatArray, M: FloatArray, free: IntArray) -> FloatArray:

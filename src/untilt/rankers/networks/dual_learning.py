@@ -9,15 +9,15 @@ from untilt._core.arrays import FloatArray
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights, check_level
 from untilt.bias.curve import PositionBias
-from untilt.bias.curve_tools import from_log_ratios
-from untilt.bias.em.em_estimator import FEATURES_EXPLAIN, require_shown
+from untilt.bias.em.em_estimator import require_shown
 from untilt.bias.estimator import check_clicks
-from untilt.bias.harvesting.pairs import Doubt
+from untilt.bias.log_ratios import Uncertainty, from_log_ratios
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
+from untilt.facts import Fact, joined
 from untilt.networks.batches import PaddedLists, bucket_lengths
 from untilt.networks.jax_layers import Optimiser
 from untilt.networks.ranking_losses import dual_loss
@@ -40,7 +40,6 @@ from untilt.rankers.networks.model import (
 )
 from untilt.rankers.networks.neural import NeuralRanker
 
-POSITION_BASED = "clicks follow the position-based model: P(click) = theta_k gamma"
 _SHARED = (
     "widths", "activation", "transform", "epochs", "batch_size", "optimiser", "learning_rate",
     "schedule", "l2", "dropout", "clip_norm", "early_stopping", "checkpoint", "seed",
@@ -187,22 +186,22 @@ class DualLearning(NetworkRanker):
     def _bias(self, trained: Trained, inputs: Inputs, slates: ClickedSlates) -> PositionBias:
         scores = network_scores(trained.params["ranker"], inputs.features, self.activation)
         found = fit_propensities(slates, scores, self.largest_weight)
-        given = "; the learned relevance taken as given"
-        doubt = Doubt(found.doubt.covariance, found.doubt.rule + given)
+        rule = joined(found.doubt.rule, Fact("bias.errors-given-relevance"))
+        doubt = Uncertainty(found.doubt.covariance, rule)
         if self.n_bootstrap:
             doubt = self._resampled(inputs, slates)
-        dead = ", ".join(str(k + 1) for k in np.flatnonzero(found.dead))
-        no_click = f"; no click at position {dead}: next to nothing is examined there"
+        dead = tuple((np.flatnonzero(found.dead) + 1).tolist())
+        no_click = [Fact("bias.not-examined", positions=dead)] if dead else []
         return from_log_ratios(
             found.z,
             doubt.covariance,
             level=self.level,
             method="DualLearning",
-            assumes=(POSITION_BASED, FEATURES_EXPLAIN),
-            status=f"{trained.status}; {doubt.rule}" + (no_click if dead else ""),
+            assumes=(Fact("bias.position-based"), Fact("bias.features-explain")),
+            status=joined(trained.status, doubt.rule, *no_click),
         )
 
-    def _resampled(self, inputs: Inputs, slates: ClickedSlates) -> Doubt:
+    def _resampled(self, inputs: Inputs, slates: ClickedSlates) -> Uncertainty:
         """Covariance of the curve over trainings on queries drawn anew."""
         queries = np.unique(slates.query)
         drawn = np.zeros(int(queries[-1]) + 1)
@@ -211,8 +210,8 @@ class DualLearning(NetworkRanker):
         for weights in track(draws, "resampling queries"):
             drawn[queries] = weights
             curves.append(self._curve_of(inputs, slates.drawn(drawn)))
-        rule = f"errors from {self.n_bootstrap} resamples of {len(queries):,} queries"
-        return Doubt(np.atleast_2d(np.cov(np.array(curves), rowvar=False)), rule)
+        rule = Fact("bias.errors-resampled", n_resamples=self.n_bootstrap, n_queries=len(queries))
+        return Uncertainty(np.atleast_2d(np.cov(np.array(curves), rowvar=False)), rule)
 
     def _curve_of(self, inputs: Inputs, slates: ClickedSlates) -> FloatArray:
         layers = self._train(inputs, slates, None).params["ranker"]

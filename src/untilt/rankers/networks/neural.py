@@ -13,6 +13,7 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
+from untilt.facts import Fact
 from untilt.networks.batches import Sampler
 from untilt.networks.jax_layers import Layers, Optimiser
 from untilt.networks.ranking_losses import listwise_loss, pairwise_loss, pointwise_loss
@@ -335,7 +336,7 @@ class NeuralRanker(NetworkRanker):
             # The parameters of the best epoch go with the ratios estimated up to it.
             self.bias_history_ = joint.history[:epochs]
             learned = joint.weighting.bias_of(self.bias_history_[-1], self.bias_history_)
-            self.bias_ = replace(learned, status=f"after {epochs} epochs")
+            self.bias_ = replace(learned, status=Fact("bias.epochs", epochs=epochs))
 
     def _watch_bias(self) -> Any:
         if self.bias is not None:

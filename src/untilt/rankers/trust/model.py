@@ -25,6 +25,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray, frozen
 from untilt.bias.curve import PositionBias
 from untilt.catalog import storable
+from untilt.facts import Fact, as_fact
 
 Values = Any  # a number or an array, of NumPy or of JAX
 
@@ -255,11 +256,8 @@ class PairTrust:
         return PositionBias(
             self.examination / self.examination[0],
             method="PairwiseTrustRanker",
-            assumes=(
-                "labels above 0 follow the position-based model",
-                "the features tell relevance apart from position",
-            ),
-            status=self.status,
+            assumes=(Fact("bias.labels-position-based"), Fact("bias.features-identify")),
+            status=as_fact(self.status),
         )
 
     def __repr__(self) -> str:

@@ -1,7 +1,15 @@
-r"""Straight lines of clicks on relevance: P(click at k) = alpha_k gamma_d + beta_k.
+r"""Clicks that are affine in relevance, P(click at k) = alpha_k gamma_d + beta_k: fit and errors.
 
-Without trust bias beta = 0 and alpha = theta. With gamma given, each position's line is a concave
-problem of its own.
+Without trust bias beta = 0 and alpha = theta. With gamma given, each position is a concave problem
+of its own.
+
+For the errors the relevance of each document is a nuisance parameter: estimated with the curves, it
+takes information from them. With the score s = (c - n p) / (p (1 - p)) and the weight
+w = n / (p (1 - p)) of a cell, the information about the curves that is left is
+
+    J = sum_cells w x x' - sum_documents h h' / sum w alpha^2,   h = sum over its cells w alpha x
+
+where x = (gamma, 1) are the derivatives of p by (alpha_k, beta_k), alpha its derivative by gamma.
 """
 
 from dataclasses import dataclass
@@ -11,16 +19,22 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.bias.em.documents import FLOOR
-from untilt.bias.harvesting.pairs import Doubt, larger
+from untilt.bias.log_ratios import Uncertainty, larger_error
 from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError
 
-# p is kept this far from 0 and 1, so that one impossible click cannot decide a line.
+# p is kept this far from 0 and 1, so that one impossible click cannot decide a curve.
 EDGE = 1e-6
+# The same for the errors: a cell that fits exactly would decide everything.
+ERROR_EDGE = 1e-9
+# A document whose relevance is at its bound is not estimated any more.
+AT_BOUND = 1e-5
+# Of the largest eigenvalue of the scaled information; below, clicks do not identify a direction.
+LEAST_INFORMATION = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
-class Lines:
+class AffineFit:
     """alpha, beta (K,) and gamma (documents of the cells,)."""
 
     alpha: FloatArray
@@ -28,7 +42,7 @@ class Lines:
     gamma: FloatArray
 
 
-def fit_lines(
+def fit_affine(
     cells: PositionCounts,
     gamma: FloatArray,
     alpha: FloatArray,
@@ -44,13 +58,13 @@ def fit_lines(
     by position. Without `level`, beta stays as it is. Ends early when a step gains less than
     `tolerance`.
     """
-    here = _line_sums(cells, gamma, alpha, beta)
+    here = _sums(cells, gamma, alpha, beta)
     for _ in range(steps):
         d_alpha, d_beta = _newton(here, level=level)
         size = np.ones(len(alpha))
         for _ in range(30):
             new_alpha, new_beta = alpha + size * d_alpha, beta + size * d_beta
-            new = _line_sums(cells, gamma, np.maximum(new_alpha, FLOOR), new_beta)
+            new = _sums(cells, gamma, np.maximum(new_alpha, FLOOR), new_beta)
             worse = new.value < here.value
             if not worse.any():
                 break
@@ -63,7 +77,7 @@ def fit_lines(
 
 
 @dataclass(frozen=True, eq=False)
-class _LineSums:
+class _Sums:
     """Per position: scores, information and log-likelihood of (alpha_k, beta_k)."""
 
     s_alpha: FloatArray
@@ -74,16 +88,14 @@ class _LineSums:
     value: FloatArray
 
 
-def _line_sums(
-    cells: PositionCounts, gamma: FloatArray, alpha: FloatArray, beta: FloatArray
-) -> _LineSums:
-    table = _sum_lines(
+def _sums(cells: PositionCounts, gamma: FloatArray, alpha: FloatArray, beta: FloatArray) -> _Sums:
+    table = _sum_cells(
         cells.indptr, cells.position, cells.impressions, cells.clicks, gamma, alpha, beta
     )
-    return _LineSums(*table)
+    return _Sums(*table)
 
 
-def _newton(sums: _LineSums, *, level: bool) -> tuple[FloatArray, FloatArray]:
+def _newton(sums: _Sums, *, level: bool) -> tuple[FloatArray, FloatArray]:
     """Fisher scoring steps of all positions; none where there is no information."""
     if not level:
         return sums.s_alpha / np.maximum(sums.aa, 1e-300), np.zeros_like(sums.s_alpha)
@@ -95,7 +107,7 @@ def _newton(sums: _LineSums, *, level: bool) -> tuple[FloatArray, FloatArray]:
 
 
 @nb.njit(cache=True)
-def _sum_lines(
+def _sum_cells(
     indptr: IntArray,
     position: IntArray,
     impressions: FloatArray,
@@ -104,7 +116,7 @@ def _sum_lines(
     alpha: FloatArray,
     beta: FloatArray,
 ) -> FloatArray:
-    """(6, K): the rows of `_LineSums`."""
+    """(6, K): the rows of `_Sums`."""
     sums = np.zeros((6, len(alpha)))
     for d in range(len(gamma)):
         g = gamma[d]
@@ -121,47 +133,29 @@ def _sum_lines(
     return sums
 
 
-# How sure the curves are: errors of alpha and beta in P(click) = alpha_k gamma_d + beta_k.
-#
-# The relevance of each document is a nuisance: estimated with the curves, it takes information from
-# them. With the score s = (c - n p) / (p (1 - p)) and the weight w = n / (p (1 - p)) of a cell, the
-# information about the curves that is left is
-#
-#     J = sum_cells w x x' - sum_documents h h' / sum w alpha^2,   h = sum over its cells w alpha x
-#
-# where x = (gamma, 1) are the derivatives of p by (alpha_k, beta_k), alpha its derivative by gamma.
-
-# p is kept this far from 0 and 1: a cell that fits without any doubt would decide everything.
-EDGE_CURVE_ERRORS = 1e-9
-# A document whose relevance stands at its bound is not estimated any more.
-AT_BOUND = 1e-5
-# Of the largest eigenvalue of the scaled information; below, a direction is not told by the clicks.
-LEAST_INFORMATION = 1e-10
-
-
-def doubt_of_lines(
-    cells: PositionCounts, lines: Lines, free: BoolArray, jacobian: FloatArray
-) -> Doubt:
+def uncertainty_of_affine(
+    cells: PositionCounts, fit: AffineFit, free: BoolArray, jacobian: FloatArray
+) -> Uncertainty:
     """(m, m) covariance of m numbers that follow from the curves.
 
-    The larger of clustered by query and session noise, as `inference.larger` says.
+    The larger of clustered by query and session noise, as `larger_error` says.
 
     Parameters
     ----------
-    free : (2K,) which of alpha_1..alpha_K, beta_1..beta_K are estimated; the others are held, as
-        the scale of relevance, or 0 by the model
+    free : (2K,) which of alpha_1..alpha_K, beta_1..beta_K are estimated; the others are fixed,
+        by the scale of relevance or at 0 by the model
     jacobian : (m, 2K) derivatives of the m numbers by (alpha, beta)
     """
     query = np.unique(cells.query, return_inverse=True)[1]
-    J, scores = information(cells, lines, query)
+    J, scores = information(cells, fit, query)
     inverse = inverse_information(J[np.ix_(free, free)])
     influence = scores[:, free] @ inverse @ jacobian[:, free].T
     by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
-    return larger(influence.T @ influence, len(scores), by_session)
+    return larger_error(influence.T @ influence, len(scores), by_session)
 
 
 def information(
-    cells: PositionCounts, lines: Lines, query: IntArray
+    cells: PositionCounts, fit: AffineFit, query: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """J (2K, 2K) and the score of each query (queries, 2K), gamma taken out of both."""
     return _information(
@@ -170,10 +164,10 @@ def information(
         cells.impressions,
         cells.clicks,
         query,
-        lines.alpha,
-        lines.beta,
-        lines.gamma,
-        is_estimated(lines.gamma),
+        fit.alpha,
+        fit.beta,
+        fit.gamma,
+        is_estimated(fit.gamma),
         int(query.max()) + 1,
     )
 
@@ -194,7 +188,7 @@ def inverse_information(J: FloatArray) -> FloatArray:
     if len(J) == 0:
         return J
     raise IdentifiabilityError(
-        "the clicks cannot tell the curves apart: some positions share too few documents, or their "
+        "the clicks do not identify the curves: some positions share too few documents, or their "
         "shared documents are all alike in relevance. Use RegressionEM, which needs less, or ask "
         "for fewer positions: log.top(k)."
     )
@@ -222,7 +216,7 @@ def _information(
         own, own_score = 0.0, 0.0
         for cell in range(indptr[d], indptr[d + 1]):
             k, n, c = position[cell] - 1, impressions[cell], clicks[cell]
-            p = min(max(alpha[k] * g + beta[k], EDGE_CURVE_ERRORS), 1 - EDGE_CURVE_ERRORS)
+            p = min(max(alpha[k] * g + beta[k], ERROR_EDGE), 1 - ERROR_EDGE)
             w = n / (p * (1 - p))
             s = (c - n * p) / (p * (1 - p))
             J[k, k] += w * g * g

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from untilt.bias.experiments.recognise import shuffled_lists, swap_of, swapped_lists
+from untilt.bias.experiments.assignment import shuffled_lists, swap_of, swapped_lists
 from untilt.errors import OptionError
 
 
@@ -67,7 +67,7 @@ def test_other_names_for_swaps(log, as_function):
 
 @pytest.mark.parametrize("said", [(1, 1), (0, 2), (1, 2, 3), "swapped", 7])
 def test_nonsense_about_a_swap(log, said):
-    with pytest.raises(OptionError, match=r"two different positions .*For 'new' it told"):
+    with pytest.raises(OptionError, match=r"two different positions .*Got .* for 'new'"):
         swapped_lists(log, {"new": said, "base": "base"})
 
 

@@ -1,4 +1,4 @@
-"""Which lists were shuffled or swapped on purpose? The log's `ranker` says it.
+"""Which lists an experiment shuffled or swapped, by the log's `ranker`.
 
 `simulate` writes "base", "shuffle" and "swap:2-5". Other logs have other names: estimators take a
 mapping from names, or a function of the name.
@@ -28,8 +28,8 @@ def swap_of(name: str) -> Swapped:
     """
     if name == BASE:
         return BASE
-    found = re.fullmatch(r"swap:(\d+)-(\d+)", name)
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = re.fullmatch(r"swap:(\d+)-(\d+)", name)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def shuffled_lists(log: ClickLog, ranker: Shuffled) -> BoolArray:
@@ -69,13 +69,11 @@ def swapped_lists(log: ClickLog, ranker: SwapNames) -> tuple[BoolArray, IntArray
     names = _names(log)
     if isinstance(ranker, Mapping):
         _check_known(list(ranker), names)
-        told = [ranker.get(name) for name in names]
+        swaps = [ranker.get(name) for name in names]
     else:
-        told = [(swap_of if ranker is None else ranker)(name) for name in names]
-    pairs = np.array(
-        [_pair(name, said) for name, said in zip(names, told, strict=True)], dtype=np.int64
-    )
-    part = np.array([said is not None for said in told])[log.ranker]
+        swaps = [(swap_of if ranker is None else ranker)(name) for name in names]
+    pairs = np.array([_pair(name, swap) for name, swap in zip(names, swaps, strict=True)], np.int64)
+    part = np.array([swap is not None for swap in swaps])[log.ranker]
     swapped = pairs[log.ranker]
     if not np.any(part & (swapped[:, 1] > 0)):
         raise OptionError(
@@ -85,21 +83,21 @@ def swapped_lists(log: ClickLog, ranker: SwapNames) -> tuple[BoolArray, IntArray
     return part, swapped
 
 
-def _pair(name: str, said: Swapped) -> tuple[int, int]:
-    if said is None or said == BASE:
+def _pair(name: str, swap: Swapped) -> tuple[int, int]:
+    if swap is None or swap == BASE:
         return 0, 0
-    if isinstance(said, tuple) and len(said) == 2 and 1 <= min(said) < max(said):
-        return min(said), max(said)
+    if isinstance(swap, tuple) and len(swap) == 2 and 1 <= min(swap) < max(swap):
+        return min(swap), max(swap)
     raise OptionError(
-        f"ranker must tell two different positions from 1 on, 'base' or None. "
-        f"For {name!r} it told {said!r}."
+        "ranker must map a name to two different positions from 1 on, 'base' or None. "
+        f"Got {swap!r} for {name!r}."
     )
 
 
 def _names(log: ClickLog) -> tuple[str, ...]:
     if log.ranker is None:
         raise OptionError(
-            "this log does not say which lists were changed on purpose. Read it with the column "
+            "this log does not say which lists an experiment changed. Read it with the column "
             'that does: read_log(..., columns={"ranker": "the column"}).'
         )
     return log.ranker_names

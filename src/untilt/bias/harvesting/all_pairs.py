@@ -1,0 +1,207 @@
+"""Position bias by maximum likelihood over all pairs of positions that share documents."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from untilt._core.arrays import BoolArray, FloatArray
+from untilt.bias.curve import PositionBias
+from untilt.bias.estimator import BiasEstimator
+from untilt.bias.harvesting import pairs
+from untilt.bias.harvesting.pairs import PairEquations, PairSums
+from untilt.bias.log_ratios import from_log_ratios
+from untilt.bias.position_graph import position_graph
+from untilt.catalog import method
+from untilt.data.clicklog import ClickLog
+from untilt.facts import Fact, joined
+
+# Where all documents of a set were clicked at every single impression, p_k r_kl would reach 1 and
+# the likelihood get a kink: one impression in a thousand counts as unclicked then.
+LEAST_UNCLICKED = 1e-3
+
+
+@method(
+    "bias", "all-pairs", title="All pairs of positions", order=22, rests_on="repeated positions",
+    takes=("depth",), reference="agarwal2019estimating",
+    note="maximum likelihood over the documents seen at two positions or more",
+)  # fmt: skip
+@dataclass(kw_only=True, eq=False, repr=False)
+class AllPairs(BiasEstimator):
+    r"""Maximum likelihood over all pairs of positions ([agarwal2019estimating]_).
+
+        max  sum_{k != l} C[k, l] log(p_k r_kl) + N[k, l] log(1 - p_k r_kl),   r_kl = r_lk
+
+    C and N are the weighted clicks and non-clicks at k of documents shown at both k and l, r_kl
+    their mean relevance. The maximum is unique (see `profile`); the search ends when no
+    derivative by log p_k exceeds `tolerance` times all clicks. Standard errors are a sandwich,
+    because the same clicks are part of several pairs; see `larger_error`.
+
+    Parameters
+    ----------
+    weight : "document" weighs each click at k by 1 / (times its document was shown at k), so that
+        all documents count alike. "session" weighs the documents of S_kl by n_k n_l / (n_k + n_l):
+        the same curve, but documents shown more often count for more. Its errors were half as large
+        under Zipf traffic and a tenth smaller under even traffic (docs/estimators/harvesting.md)
+    depth, level : as in `AdjacentChain`
+    tolerance, max_steps : of the search
+    """
+
+    weight: str = "session"
+    depth: int | None = None
+    level: float = 0.95
+    tolerance: float = 1e-9
+    max_steps: int = 200
+
+    def _estimate(self, log: ClickLog) -> PositionBias:
+        cells = pairs.counts_to(log, self.depth)
+        position_graph(cells).require(cells.depth, "AllPairs")
+        sums = pairs.pair_sums(cells, self.weight)
+        best = maximise(sums, tolerance=self.tolerance, max_steps=self.max_steps)
+        errors = pairs.uncertainty_of_pairs(
+            cells, self.weight, best.profile.equations, np.exp(best.z)
+        )
+        ending = Fact(
+            "bias.maximum" if best.converged else "bias.no-maximum",
+            steps=best.steps,
+            residual=best.residual,
+        )
+        return from_log_ratios(
+            best.z,
+            errors.covariance,
+            level=self.level,
+            method="AllPairs",
+            assumes=(Fact("bias.position-based"), Fact("bias.same-relevance")),
+            status=joined(ending, *pairs.click_evidence(cells), errors.rule),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """The likelihood at z = log p, with the best r for it.
+
+    value : the log-likelihood; gradient : (K,) by z
+    clicked : (K, K) x_kl = p_k r_kl, the click probability at k of documents of S_kl
+    equations : the score of each pair with r taken out, and the curvature
+    """
+
+    value: float
+    gradient: FloatArray
+    clicked: FloatArray
+    equations: PairEquations
+
+
+@dataclass(frozen=True, eq=False)
+class Maximum:
+    """Where the search ended. `residual` is the largest |gradient|, in shares of all clicks."""
+
+    z: FloatArray
+    profile: Profile
+    steps: int
+    residual: float
+    converged: bool
+
+
+def profile(z: FloatArray, sums: PairSums) -> Profile:
+    r"""sum_{k != l} C_kl log x_kl + N_kl log(1 - x_kl) with x_kl = p_k r_kl, r at its best.
+
+    In logs each term is concave in z_k + log r_kl, hence the profile is concave in z: there is one
+    maximum, and any start finds it. The best r for given p solves a quadratic (see `_best`), so
+    every x is a probability without any constraint on z. The curvature -d2/dz2 is a Laplacian with
+    weights h_kl h_lk / (h_kl + h_lk), where h = N x / (1 - x)^2.
+    """
+    C, used = sums.clicked, _used(sums)
+    N = np.maximum(sums.weight - C, LEAST_UNCLICKED * sums.weight)
+    x, y = _best(np.exp(z), C, N, used)
+    slope = np.where(used, C - N * x / y, 0.0)
+    value = float(np.sum(np.where(used, C * np.log(x) + N * np.log(y), 0.0)))
+    return Profile(value, slope.sum(axis=1), x, _equations(x, y, N, used))
+
+
+def _best(
+    p: FloatArray, C: FloatArray, N: FloatArray, used: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    r"""x = p_k r and 1 - x for the most likely r of each pair; 1/2 for pairs not used.
+
+    With c = C_kl + C_lk, the derivative by log r is 0 at the smaller root of
+
+        p_k p_l (c + N_kl + N_lk) r^2 - (a_kl + a_lk) r + c = 0,   a_kl = p_k (c + N_kl)
+
+    which lies between 0 and 1 / max(p_k, p_l). Its discriminant (a_kl - a_lk)^2 + 4 p_k p_l N_kl
+    N_lk and 1 - x are written without differences of nearly equal numbers: where nearly every
+    impression was clicked, x is 1 up to rounding and 1 - x would be lost.
+    """
+    c = np.where(used, C + C.T, 1.0)
+    N = np.where(used, N, 1.0)
+    a = p[:, None] * (c + N)
+    D = a - a.T
+    product = 4 * np.outer(p, p) * N * N.T
+    root = np.sqrt(D**2 + product)
+    both = a + a.T + root
+    x = 2 * p[:, None] * c / both
+    above = np.where(D > 0, product / (root + np.abs(D)), root - D)  # root - D
+    y = (2 * p[:, None] * N + above) / both
+    return np.where(used, x, 0.5), np.where(used, y, 0.5)
+
+
+def maximise(
+    sums: PairSums, *, tolerance: float, max_steps: int, start: FloatArray | None = None
+) -> Maximum:
+    """Newton's method with halved steps; the curvature is in closed form, so steps are cheap.
+
+    Ends when no derivative by log p_k exceeds `tolerance` times all clicks (weighted as the sums
+    are): examination then fits the clicks of every position to that share.
+    """
+    all_clicks = float(sums.clicked.sum())
+    z = _start(sums) if start is None else np.asarray(start, float) - start[0]
+    here = profile(z, sums)
+    for step in range(max_steps):
+        residual = float(np.abs(here.gradient).max()) / all_clicks
+        if residual <= tolerance:
+            return Maximum(z, here, step, residual, converged=True)
+        z, here = _newton_step(z, here, sums)
+    residual = float(np.abs(here.gradient).max()) / all_clicks
+    return Maximum(z, here, max_steps, residual, residual <= tolerance)
+
+
+def _start(sums: PairSums) -> FloatArray:
+    """Least squares of all log ratios, weighted by the clicks behind them."""
+    C, used = sums.clicked, _used(sums)
+    weight = np.divide(C * C.T, C + C.T, out=np.zeros_like(C), where=used)
+    ratio = np.divide(C, C.T, out=np.ones_like(C), where=weight > 0)
+    # A tiny weight where only one end has clicks: without it the equations would be singular.
+    weight += np.where(used, 1e-6 * C.max(), 0.0)
+    return pairs.solve_laplacian(weight, (weight * np.log(ratio)).sum(axis=1))
+
+
+def _newton_step(z: FloatArray, here: Profile, sums: PairSums) -> tuple[FloatArray, Profile]:
+    step = pairs.solve_laplacian(here.equations.curvature, here.gradient)
+    # Two log units at most: far from the maximum the quadratic model may point anywhere.
+    step *= min(1.0, 2 / max(np.abs(step).max(), 1e-300))
+    gain = float(here.gradient @ step)
+    # So near the maximum Newton's step is right, and its gain is lost in the value's rounding.
+    if gain <= 1e-9 * abs(here.value):
+        return z + step, profile(z + step, sums)
+    halving = 0
+    new = profile(z + step, sums)
+    while new.value < here.value + 1e-4 * gain / 2**halving:
+        halving += 1
+        new = profile(z + step / 2**halving, sums)
+    return z + step / 2**halving, new
+
+
+def _equations(x: FloatArray, y: FloatArray, N: FloatArray, used: BoolArray) -> PairEquations:
+    """Scores with r taken out: f_kl = (s_kl h_lk - s_lk h_kl) / (h_kl + h_lk).
+
+    s_kl = C_kl - N_kl x / (1 - x) is the score by log x_kl; a document's part of it is
+    w (rate_k - x_kl) / (1 - x_kl). Here y = 1 - x.
+    """
+    h = np.where(used, N * x / y**2, 0.0)
+    share = np.divide(h.T, h + h.T, out=np.zeros_like(h), where=used)
+    gain = np.where(used, share / y, 0.0)
+    constant = np.where(used, share * x / y, 0.0)
+    return PairEquations(curvature=share * h, gain=gain, offset=constant.T - constant)
+
+
+def _used(sums: PairSums) -> BoolArray:
+    """Pairs with a click at either end: others say nothing about ratios."""
+    return (sums.clicked + sums.clicked.T) > 0

@@ -1,0 +1,206 @@
+"""Shapes put on an estimated curve on purpose: a power law, a curve that never rises, a quadratic.
+
+All work on the log-ratios z_k = log(theta_k / theta_1) with their covariance V and return a new
+`PositionBias`, whose `method` and `assumes` say what was done.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import special
+from scipy.optimize import nnls
+
+from untilt._core.arrays import FloatArray, IntArray
+from untilt.bias.curve import PositionBias
+from untilt.bias.log_ratios import from_log_ratios, log_ratios, whitening
+from untilt.errors import DepthError, OptionError
+from untilt.facts import Fact, joined
+
+FEWEST_POSITIONS = 4  # of a quadratic: position 1, and one more than the two coefficients
+
+
+def fit_power_law(bias: PositionBias, *, depth: int | None = None) -> PositionBias:
+    r"""The power law theta_k = (1/k)^eta nearest to a curve.
+
+    Generalised least squares of z_k on x_k = -log k over k = 2..K:
+
+        eta = x' V^-1 z / x' V^-1 x,   var(eta) = 1 / x' V^-1 x
+
+    A curve without standard errors is fitted with equal weights, and eta has none either. The
+    result's `status` says how well the law fits: a small p means that the curve is none.
+    """
+    depth = bias.depth if depth is None else depth
+    check_shapeable(bias, "a power law needs at least two positions")
+    if depth < 1:
+        raise DepthError(f"depth must be at least 1. Got {depth} instead.")
+    z, V = log_ratios(bias)
+    x = -np.log(np.arange(1, bias.depth + 1))
+    root = whitening(V[1:, 1:])
+    wx, wz = root @ x[1:], root @ z[1:]
+    eta = float(wx @ wz / (wx @ wx))
+    method, assumes = f"{bias.method}, then a power law", (*bias.assumes, Fact("bias.power-law"))
+    x = -np.log(np.arange(1, depth + 1))
+    if bias.is_known:
+        theta, status = np.exp(eta * x), Fact("bias.eta", eta=eta)
+        return PositionBias(theta, method=method, assumes=assumes, status=status, eta=eta)
+    error = float(1 / np.sqrt(wx @ wx))
+    misfit, free = float(np.sum((wz - eta * wx) ** 2)), bias.depth - 2
+    p = float(special.chdtrc(free, misfit)) if free else 1.0
+    fitted = from_log_ratios(
+        eta * x,
+        error**2 * np.outer(x, x),
+        level=bias.level,
+        method=method,
+        assumes=assumes,
+        status=Fact("bias.eta-fitted", eta=eta, std_error=error, p_value=p),
+    )
+    return replace(fitted, eta=eta, eta_std_error=error)
+
+
+def smooth(bias: PositionBias) -> PositionBias:
+    r"""The curve nearest to this one that never rises with the position.
+
+    Isotonic regression with the full covariance: minimise (z - d)' V^-1 (z - d) over d_1 = 0 >= d_2
+    >= ... >= d_K. With steps s >= 0 and d = -L s it is a non-negative least squares problem, solved
+    exactly. V carries the noise of position 1, which all ratios share: where position 1 itself was
+    measured too low, the whole curve is allowed to move. A curve that never rises stays as it is.
+
+    The covariance is that of the steps that remain; that they were chosen from the data is not
+    counted, so intervals where it is flat are a little short.
+    """
+    check_shapeable(bias, "there is nothing to smooth in one position")
+    z, V = log_ratios(bias)
+    root = whitening(V[1:, 1:])
+    L = np.tril(np.ones((bias.depth - 1, bias.depth - 1)))
+    steps, _ = nnls(-root @ L, root @ z[1:])
+    kept = L[:, steps > 0]
+    d = np.concatenate([[0.0], -L @ steps])
+    method = f"{bias.method}, then smoothed"
+    assumes = (*bias.assumes, Fact("bias.never-rises"))
+    flat = int(np.count_nonzero(steps == 0))
+    status = joined(bias.status, Fact("bias.smoothed", flat=flat, steps=len(steps)))
+    if bias.is_known:
+        return PositionBias(
+            np.exp(d), method=method, assumes=assumes, status=status, level=bias.level
+        )
+    # z -> d is linear while the same steps remain: the projection onto their span.
+    P = kept @ np.linalg.pinv(root @ kept) @ root if kept.size else np.zeros_like(V[1:, 1:])
+    covariance = np.zeros_like(V)
+    covariance[1:, 1:] = P @ V[1:, 1:] @ P.T
+    return from_log_ratios(
+        d, covariance, level=bias.level, method=method, assumes=assumes, status=status
+    )
+
+
+def fit_quadratic(bias: PositionBias, *, outlier_limit: float | None = None) -> PositionBias:
+    r"""theta_k / theta_1 = 1 + b x + c x^2 with x = k - 1: any quadratic, relative to its start.
+
+    Generalised least squares with the covariance of the ratios [mao_arxivlogs]_. With
+    `outlier_limit` the position furthest from the fit, in its own standard errors, is left out and
+    the rest fitted again, until none is further than that or three are left. A quadratic may rise
+    again; one that falls below 0 is refused.
+    """
+    check_shapeable(bias, "a quadratic needs more than one position")
+    if bias.is_known or bias.depth < FEWEST_POSITIONS:
+        raise OptionError(
+            f"a quadratic is fitted to an estimate with standard errors at {FEWEST_POSITIONS} "
+            f"positions or more. {bias.method} has {bias.depth} positions."
+        )
+    z, V = log_ratios(bias)
+    theta = np.exp(z)
+    x = np.arange(bias.depth, dtype=float)
+    X = np.stack([x, x**2], axis=1)
+    kept, fit = _without_outliers(X, theta - 1, V * np.outer(theta, theta), outlier_limit)
+    fitted = 1 + X @ fit.b
+    _check_positive(fitted)
+    return from_log_ratios(
+        np.log(fitted),
+        X @ (fit.spread @ fit.spread.T) @ X.T / np.outer(fitted, fitted),
+        level=bias.level,
+        method=f"{bias.method}, then a quadratic",
+        assumes=(*bias.assumes, Fact("bias.quadratic")),
+        status=joined(bias.status, _quality(fit, kept, bias.depth)),
+    )
+
+
+def hold_last(bias: PositionBias, depth: int) -> PositionBias:
+    """The curve down to `depth`, its last value held for all positions below it."""
+    if depth < bias.depth:
+        raise DepthError(
+            f"depth must not lie above the last position of the curve, {bias.depth}. "
+            f"Got {depth}; cut the log with log.top({depth}) instead."
+        )
+    index = np.minimum(np.arange(depth), bias.depth - 1)
+
+    def longer(values: FloatArray | None) -> FloatArray | None:
+        return None if values is None else values[index]
+
+    return replace(
+        bias,
+        examination=bias.examination[index],
+        std_error=longer(bias.std_error),
+        covariance=None if bias.covariance is None else bias.covariance[np.ix_(index, index)],
+        low=longer(bias.low),
+        high=longer(bias.high),
+        assumes=(*bias.assumes, Fact("bias.constant-below", position=bias.depth)),
+    )
+
+
+def check_shapeable(bias: PositionBias, why: str) -> None:
+    """Raise unless the curve has at least two positions, each with an error or none with one."""
+    if bias.has_trust:
+        raise OptionError(
+            f"{bias.method} has click noise by position (eps+, eps-), which a new shape of the "
+            "examination alone would contradict. Shape a curve without it."
+        )
+    if bias.depth < 2:
+        raise OptionError(f"{why}. {bias.method} covers position 1 alone.")
+    if not bias.is_known and not np.all(np.isfinite(log_ratios(bias)[1])):
+        raise OptionError(
+            f"{bias.method} has a position without a standard error, so positions cannot be "
+            "weighed against each other. Cut the curve before it."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """y = X b by generalised least squares: b, its root covariance, and the whitened residuals."""
+
+    b: FloatArray
+    spread: FloatArray
+    residual: FloatArray
+
+    @classmethod
+    def of(cls, X: FloatArray, y: FloatArray, V: FloatArray) -> "_Fit":
+        root = whitening(V)
+        spread: FloatArray = np.linalg.pinv(root @ X).astype(np.float64, copy=False)
+        b = spread @ (root @ y)
+        return cls(b, spread, root @ (y - X @ b))
+
+
+def _without_outliers(
+    X: FloatArray, y: FloatArray, V: FloatArray, limit: float | None
+) -> tuple[IntArray, _Fit]:
+    """Indices of the positions kept (never the first, which is 1 by definition), and their fit."""
+    kept = np.arange(1, len(y))
+    while True:
+        fit = _Fit.of(X[kept], y[kept], V[np.ix_(kept, kept)])
+        distance = np.abs(y[kept] - X[kept] @ fit.b) / np.sqrt(np.diag(V)[kept])
+        worst = int(np.argmax(distance))
+        if limit is None or distance[worst] <= limit or len(kept) == FEWEST_POSITIONS - 1:
+            return kept, fit
+        kept = np.delete(kept, worst)
+
+
+def _check_positive(fitted: FloatArray) -> None:
+    if fitted.min() <= 0:
+        raise OptionError(
+            f"the quadratic falls to {fitted.min():.3g} at position {np.argmin(fitted) + 1}: this "
+            "curve has another shape. Leave shape=None, or use fit_power_law() or smooth()."
+        )
+
+
+def _quality(fit: _Fit, kept: IntArray, depth: int) -> Fact:
+    p = float(special.chdtrc(len(kept) - 2, float(fit.residual @ fit.residual)))
+    outliers = sorted(set(range(2, depth + 1)) - set((kept + 1).tolist()))
+    return Fact("bias.quadratic-fitted", p_value=p, outliers=tuple(outliers))
