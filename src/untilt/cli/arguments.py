@@ -113,7 +113,13 @@ class ColumnOptions:
     ] = OnBad.RAISE
 
     def read(
-        self, out: Output, path: Path, *, collapse: bool = True, to_rank: bool = False
+        self,
+        out: Output,
+        path: Path,
+        *,
+        context: Sequence[str] = (),
+        collapse: bool = True,
+        to_rank: bool = False,
     ) -> "ClickLog":
         """Read the log; say what was dropped. `to_rank`: a ranker will need its features."""
         from untilt.data.read.read_log import read_log_report
@@ -121,7 +127,9 @@ class ColumnOptions:
         options = {field.name: getattr(self, field.name) for field in fields(self)}
         mapping = parse_columns(options.pop("column"))
         with hints_for_commands(), progress(f"reading {path.name}"):
-            log, report = read_log_report(path, columns=mapping, collapse=collapse, **options)
+            log, report = read_log_report(
+                path, columns=mapping, context=context, collapse=collapse, **options
+            )
         _check_content(log, path, to_rank=to_rank)
         out.detail(f"read {log!r}")
         out.record(log=path, rows=report.n_rows, rows_dropped=report.n_dropped)

@@ -54,6 +54,14 @@ def bias(
         str | None,
         typer.Option(metavar="features|counts|network", help="How EM models relevance (EM only)."),
     ] = None,
+    context: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="A column of the log that examination may depend on, such as the device "
+            "(contextual only). May be repeated.",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of what is drawn at random (EM only).")
     ] = None,
@@ -94,19 +102,36 @@ def bias(
         check_plots(plot)
         check_share("--level", level)
         chosen = None if method == "auto" else _named(method)
-        clicks = reading.read(output, log)
+        _check_context(method, context)
+        clicks = reading.read(output, log, context=context or ())
         if chosen is None:
             chosen, options = _advised(output, clicks, options)
         estimator = _made(chosen, {**options, "level": level})
         with progress(f"estimating the bias by {chosen.__name__}"):
             found = _shaped(estimator.fit(clicks).bias_, shape)
         _report(output, found)
+        by_context = _report_contexts(output, estimator) if context else {}
         if out is not None:
             found.save(out)
             output.record(out=out)
             output.say(f"\nWritten: {out}")
         if plot is not None:
-            _draw(output, found, clicks, plot)
+            _draw(output, found, clicks, plot, by_context)
+
+
+def _check_context(method: str, context: list[str] | None) -> None:
+    """Raise unless context is given to the methods that need it, and to no others."""
+    needed = method != "auto" and "context" in catalog.find("bias", method).needs
+    if needed and not context:
+        raise OptionError(
+            f"--method {method} needs to know what examination may depend on. Name a column of "
+            "the log, such as --context device."
+        )
+    if context and not needed:
+        other = next(each.name for each in catalog.methods("bias") if "context" in each.needs)
+        raise OptionError(
+            f"--method {method} has no use for --context. Leave it out, or ask for --method {other}."
+        )
 
 
 def _named(method: str) -> "type[BiasEstimator]":
@@ -167,6 +192,28 @@ def _report(out: Output, found: "PositionBias") -> None:
     out.points([status, *(f"It assumes that {each}." for each in found.assumes)])
 
 
+def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
+    """A curve for each context, or for thirds of the sessions where there are many contexts."""
+    examples = estimator.curves_.examples()
+    out.record(
+        contexts=[
+            {
+                "name": name,
+                "sessions": sessions,
+                "examination": curve.examination,
+                "std_error": curve.std_error,
+                "low": curve.low,
+                "high": curve.high,
+            }
+            for name, (sessions, curve) in examples.items()
+        ]
+    )
+    for name, (sessions, curve) in examples.items():
+        out.heading(f"{name} ({sessions:,.0f} sessions)")
+        out.table(*_table(curve))
+    return {name: curve for name, (_, curve) in examples.items()}
+
+
 def _table(found: "PositionBias") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     trust = found.has_trust
     columns = ("position", "theta", "interval", *(("eps+", "eps-") if trust else ()), "")
@@ -182,14 +229,20 @@ def _table(found: "PositionBias") -> tuple[tuple[str, ...], list[tuple[str, ...]
     return columns, rows
 
 
-def _draw(out: Output, found: "PositionBias", log: "ClickLog", path: Path) -> None:
-    """The curve beside the click rate by position, which is what it would be taken for."""
+def _draw(
+    out: Output,
+    found: "PositionBias",
+    log: "ClickLog",
+    path: Path,
+    by_context: "dict[str, PositionBias]",
+) -> None:
+    """The curve beside those by context, or the click rate, which is what it would be taken for."""
     from untilt.bias.curve import PositionBias
     from untilt.charts.theme import save_chart
 
     rate = log.ctr_by_position().rate[: found.depth]
-    others = {}
-    if (rate > 0).all():
+    others = dict(by_context)
+    if not others and (rate > 0).all():
         others["click rate"] = PositionBias(rate / rate[0], method="click rate")
     with progress("drawing"):
         save_chart(found.plot(others), path)

@@ -122,7 +122,7 @@ class ContextualCurve:
             groups.append(ContextGroup(log.take(lists), bias))
         return tuple(groups)
 
-    def examples(self, *, most: int = 8) -> dict[str, tuple[float, PositionBias]]:
+    def examples(self, *, most: int = 5) -> dict[str, tuple[float, PositionBias]]:
         """Curves to look at, by name, with the number of sessions that each stands for.
 
         One for each context where the columns have names and there are at most `most` contexts;
