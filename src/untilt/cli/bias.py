@@ -130,7 +130,7 @@ def _check_context(method: str, context: list[str] | None) -> None:
     if context and not needed:
         other = next(each.name for each in catalog.methods("bias") if "context" in each.needs)
         raise OptionError(
-            f"--method {method} has no use for --context. Leave it out, or ask for --method {other}."
+            f"--method {method} has no use for --context. Leave it out, or take --method {other}."
         )
 
 

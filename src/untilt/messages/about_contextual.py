@@ -1,4 +1,4 @@
-"""Position bias by context: what its curves assume and how the fit ended."""
+"""Position bias by context: what its curves assume."""
 
 from untilt.facts import Message
 
@@ -11,15 +11,5 @@ MESSAGES = {
     ),
     "contextual.same-top": Message(
         "note", "for averages over contexts: position 1 is examined alike in all of them"
-    ),
-    "contextual.maximum": Message(
-        "note", "converged in {steps} steps, largest gradient {residual:.0e} of all clicks"
-    ),
-    "contextual.no-maximum": Message(
-        "serious",
-        "DID NOT CONVERGE in {steps} steps, largest gradient {residual:.0e} of all clicks",
-    ),
-    "contextual.shared-clicks": Message(
-        "note", "{clicks:,.0f} clicks on documents shown at several positions"
     ),
 }

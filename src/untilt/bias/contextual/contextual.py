@@ -25,7 +25,7 @@ from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact, as_fact
+from untilt.facts import Fact, joined
 
 MODELS = ("linear", "network")
 NO_CURVATURE = 1e-10  # of the largest: the log says nothing about a direction with less
@@ -124,7 +124,7 @@ class ContextualBias(BaseEstimator):
         M, n_queries = likelihood.scores(optimum.B, problem)
         noise = likelihood.session_noise(optimum.B, problem)
         end = "maximum" if optimum.converged else "no-maximum"
-        status = Fact(f"contextual.{end}", steps=optimum.steps, residual=optimum.residual)
+        status = Fact(f"bias.{end}", steps=optimum.steps, residual=optimum.residual)
         return LinearCurves(
             **self._common(evidence, contexts, status),
             B=optimum.B,
@@ -156,7 +156,7 @@ class ContextualBias(BaseEstimator):
 
     def _common(self, evidence: Evidence, contexts: Contexts, status: str) -> dict[str, Any]:
         """The fields that all curves have."""
-        clicks = Fact("contextual.shared-clicks", clicks=float(evidence.clicks.sum()))
+        clicks = Fact("bias.shared-clicks", clicks=float(evidence.clicks.sum()))
         return {
             "contexts": contexts.values,
             "sessions": contexts.sessions,
@@ -164,7 +164,7 @@ class ContextualBias(BaseEstimator):
             "depth": evidence.clicks.shape[1],
             "method": f"ContextualBias({self.model})",
             "assumes": (Fact("contextual.position-based"), Fact("contextual.same-relevance")),
-            "status": as_fact(f"{status}; {clicks}"),
+            "status": joined(status, clicks),
             "level": self.level,
         }
 

@@ -155,24 +155,24 @@ class ContextualCurve:
         """(n, K) log(theta_k(x) / theta_1(x)) of contexts (n, d)."""
 
     @abstractmethod
-    def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Uncertainty:
+    def _uncertainty(self, contexts: FloatArray, weight: FloatArray) -> Uncertainty:
         """Covariance (K, K) of the log of the weighted mean of theta_k(x) over these contexts."""
 
     def _bias(self, contexts: FloatArray, weight: FloatArray) -> PositionBias:
         """The weighted mean over these contexts."""
         share = weight / weight.sum()
         z = np.log(share @ np.exp(self.log_ratios(contexts)))
-        doubt = self._doubt(contexts, share)
+        uncertainty = self._uncertainty(contexts, share)
         # Over several contexts only ratios can be averaged: clicks do not show whether some people
         # look at position 1 more than others.
         averaged = () if len(contexts) == 1 else (Fact("contextual.same-top"),)
         return from_log_ratios(
             z,
-            doubt.covariance,
+            uncertainty.covariance,
             level=self.level,
             method=self.method,
             assumes=(*self.assumes, *averaged),
-            status=joined(self.status, doubt.rule),
+            status=joined(self.status, uncertainty.rule),
         )
 
     def _rows(self, context: OneContext) -> FloatArray:
@@ -254,7 +254,7 @@ class LinearCurves(ContextualCurve):
         """(n, K) log(theta_k(x) / theta_1(x)) of contexts (n, d)."""
         return self._design(contexts) @ self.B.T
 
-    def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Uncertainty:
+    def _uncertainty(self, contexts: FloatArray, weight: FloatArray) -> Uncertainty:
         """By the delta method: d log mean_k / dB_k = sum w theta_k(x) (1, x) / mean_k."""
         X = self._design(contexts)
         theta = weight[:, None] * np.exp(X @ self.B.T)
@@ -297,7 +297,7 @@ class NetworkCurves(ContextualCurve):
         """(n, K) log(theta_k(x) / theta_1(x)) of contexts (n, d)."""
         return _relative(self.network, contexts)
 
-    def _doubt(self, contexts: FloatArray, weight: FloatArray) -> Uncertainty:
+    def _uncertainty(self, contexts: FloatArray, weight: FloatArray) -> Uncertainty:
         if not self.members:
             unknown = np.full((self.depth, self.depth), np.nan)
             unknown[0, :] = unknown[:, 0] = 0.0
