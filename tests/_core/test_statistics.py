@@ -12,7 +12,6 @@ from untilt._core.statistics import (
     bootstrap_weights,
     normal_interval,
     normal_quantile,
-    student_p_value,
     student_quantile,
     weighted_mean,
     wilson_interval,
@@ -30,7 +29,19 @@ def test_quantiles(level: float) -> None:
 
 @pytest.mark.parametrize("t", [-40.0, -2.0, 0.0, 0.5, 3.0])
 def test_p_value_is_two_sided(t: float) -> None:
-    assert student_p_value(t, 7) == pytest.approx(2 * stats.t.sf(abs(t), 7), rel=1e-9)
+    mean = MeanEstimate(t * 0.3, 0.3, 8)
+    assert mean.p_value == pytest.approx(2 * stats.t.sf(abs(t), 7), rel=1e-9)
+
+
+def test_p_value_without_spread():
+    assert np.isnan(MeanEstimate(1.0, float("nan"), 1).p_value)
+    assert MeanEstimate(0.0, 0.0, 5).p_value == 1.0
+    assert MeanEstimate(0.1, 0.0, 5).p_value == 0.0
+
+
+def test_an_interval_prints_its_ends():
+    assert f"{Interval(0.123456, 1 / 3)}" == "[0.1235, 0.3333]"
+    assert f"{Interval(-0.5, 0.25):+.2f}" == "[-0.50, +0.25]"
 
 
 @pytest.mark.parametrize("level", [0, 1, -0.1, 95, float("nan")])

@@ -55,10 +55,12 @@ def test_json_says_what_estimate_says(made, tmp_path) -> None:
     expected = estimate(log, systems, EyeTracking())
     for name in systems:
         assert facts["systems"][name]["value"] == pytest.approx(expected[name].value)
-        assert facts["systems"][name]["low"] == pytest.approx(expected[name].interval.low)
+        assert facts["systems"][name]["interval"]["low"] == pytest.approx(
+            expected[name].interval.low
+        )
     assert facts["baseline"] == "shown"
     gap = expected.compare("shown")["new"]
-    assert facts["differences"]["new"]["difference"] == pytest.approx(gap.value)
+    assert facts["differences"]["new"]["value"] == pytest.approx(gap.value)
     assert "<svg" in (tmp_path / "c.svg").read_text()
     assert "<svg" in (tmp_path / "clip.svg").read_text()
     assert 0.06 <= facts["clip"] <= 1

@@ -24,7 +24,10 @@ class Interval:
         return self.low <= value <= self.high
 
     def __repr__(self) -> str:
-        return f"[{self.low:.4g}, {self.high:.4g}]"
+        return f"{self:.4g}"
+
+    def __format__(self, spec: str) -> str:
+        return f"[{self.low:{spec}}, {self.high:{spec}}]" if spec else repr(self)
 
 
 def normal_quantile(level: float) -> float:
@@ -37,11 +40,6 @@ def student_quantile(level: float, degrees_of_freedom: float) -> float:
     """t with P(|T| <= t) = level."""
     check_level(level)
     return float(special.stdtrit(degrees_of_freedom, 0.5 + level / 2))
-
-
-def student_p_value(t: float, degrees_of_freedom: float) -> float:
-    """P(|T| >= |t|), the two-sided p-value."""
-    return float(2 * special.stdtr(degrees_of_freedom, -abs(t)))
 
 
 def check_level(level: float) -> None:
@@ -80,12 +78,21 @@ class MeanEstimate:
     n: int
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Student's t interval with n - 1 degrees of freedom."""
+        """Student's t interval with n - 1 degrees of freedom; the whole line from a single unit."""
         check_level(level)
-        if self.n < 2:
+        if self.n < 2 or not np.isfinite(self.std_error):
             return Interval(-np.inf, np.inf, level)
         half = student_quantile(level, self.n - 1) * self.std_error
         return Interval(self.value - half, self.value + half, level)
+
+    @property
+    def p_value(self) -> float:
+        """Of the hypothesis that the mean is 0, two-sided; NaN from a single unit."""
+        if self.n < 2 or not np.isfinite(self.std_error):
+            return float("nan")
+        if self.std_error == 0:
+            return 1.0 if self.value == 0 else 0.0
+        return float(2 * special.stdtr(self.n - 1, -abs(self.value / self.std_error)))
 
     def __repr__(self) -> str:
         return f"{self.value:.4f} +- {self.std_error:.4f}"

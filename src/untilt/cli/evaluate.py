@@ -1,8 +1,10 @@
 """`untilt evaluate`: would these rankers have been better than what was shown?"""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +21,9 @@ from untilt.cli.arguments import (
 )
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
+
+if TYPE_CHECKING:
+    from untilt.evaluation.results import Estimates
 
 
 class Documents(StrEnum):
@@ -119,15 +124,14 @@ def evaluate(
         curve, wanted = parse_bias(bias), as_rank_metric(metric)
         log = reading.read(output, data, to_rank=bool(systems))
         named = {"shown": shown, **systems}
-        found = estimate(
+        estimates = estimate(
             log, named, curve, metric=wanted, evaluator=evaluator, clip=clip, among=among.value,
             interval=interval.value, level=level, seed=seed,
         )  # fmt: skip
-        report_estimates(output, found)
-        if len(found) > 1:
-            _report_comparison(output, found.compare(baseline))
+        _report(output, estimates, baseline)
         if plot is not None:
-            _draw(output, found, plot)
+            title = f"{metric} as if each had been deployed"
+            draw_estimates(output, estimates, estimates.systems, plot, title=title)
         if clip_plot is not None:
             _draw_clips(output, log, named, curve, metric, among.value, clip_plot)
 
@@ -136,56 +140,51 @@ def load_rankers(files: list[str] | None) -> dict[str, Any]:
     """NAME=FILE or FILE as rankers by name; a file alone is named after itself."""
     from untilt.rankers.persist import load
 
-    found: dict[str, Any] = {}
+    rankers: dict[str, Any] = {}
     for text in files or ():
         name, equals, path = text.partition("=")
         if not equals or Path(text).exists():
             name, path = Path(text).stem, text
-        if name in found or name == "shown":
+        if name in rankers or name == "shown":
             raise OptionError(
                 f"--ranker {text!r}: there is a system {name!r} already. Name it: NAME={path}."
             )
-        found[name] = load(path)
-    return found
+        rankers[name] = load(path)
+    return rankers
 
 
-def report_estimates(out: Output, found: Any) -> None:
-    """Values with intervals, and what to beware of."""
-    out.record(**found.to_dict())
-    better = "higher" if found.metric.higher_is_better else "lower"
-    clip = f", clip {found.clip:.3g}" if found.clip > 0 else ""
-    out.heading(f"{found.metric} per session by {found.evaluator}{clip} ({better} is better)")
-    out.table(
-        ("system", "value", "std error", f"{found.level:.0%} interval", "from bias"),
-        [
-            (
-                each.system,
-                f"{each.value:.4f}",
-                f"{each.std_error:.4f}",
-                f"[{each.interval.low:.4f}, {each.interval.high:.4f}]",
-                f"{each.bias_error:.4f}",
-            )
-            for each in found
-        ],
+def record_estimates(out: Output, estimates: "Estimates") -> None:
+    """The estimates for machines."""
+    out.record(
+        metric=str(estimates.metric),
+        evaluator=estimates.evaluator,
+        clip=estimates.clip,
+        among=estimates.among,
+        scale=estimates.scale,
+        level=estimates.level,
+        warnings=estimates.warnings,
+        systems={each.system: asdict(each) for each in estimates},
     )
-    first = found.entries[0]
+
+
+def _report(out: Output, estimates: "Estimates", baseline: str) -> None:
+    """Values with intervals, differences, and what to beware of."""
+    record_estimates(out, estimates)
+    out.heading(estimates.title)
+    out.table(*estimates.table())
+    first = estimates.entries[0]
     out.say(
-        f"{found.scale}; {first.n_sessions:,} sessions of {first.n_queries:,} queries, "
-        f"{found.weights.n_clicks:,.0f} clicks"
+        f"{estimates.scale}; {first.n_sessions:,} sessions of {first.n_queries:,} queries, "
+        f"{estimates.weights.n_clicks:,.0f} clicks"
     )
-    notes = [note.removeprefix("! ") for note in found.notes()]
-    if notes:
+    if notes := estimates.notes():
         out.heading("Beware")
         out.points(notes)
-
-
-def _report_comparison(out: Output, comparison: Any) -> None:
-    out.record(baseline=comparison.baseline, differences=comparison.to_dict())
-    out.heading(f"Difference to {comparison.baseline!r}, paired by query")
-    out.table(
-        ("system", "difference", f"{comparison.level:.0%} interval", "p", "more sessions needed"),
-        comparison.rows(),
-    )
+    if len(estimates) > 1:
+        comparison = estimates.compare(baseline)
+        out.record(baseline=baseline, differences={e.system: asdict(e) for e in comparison})
+        out.heading(f"Difference to {baseline!r}, paired by query")
+        out.table(*comparison.table())
 
 
 def _by_labels(out: Output, path: Path, systems: dict[str, Any], metric: str, level: float) -> None:
@@ -195,37 +194,30 @@ def _by_labels(out: Output, path: Path, systems: dict[str, Any], metric: str, le
     if not systems:
         raise OptionError("nothing to evaluate on labels: give --ranker FILE.")
     judged = read_letor(path)
-    found = {name: by_labels(judged, each, [metric], level=level) for name, each in systems.items()}
-    out.record(judged=path, systems={name: each.to_dict() for name, each in found.items()})
+    results = {name: by_labels(judged, each, metric, level=level) for name, each in systems.items()}
+    out.record(judged=path, systems={name: each.to_dict() for name, each in results.items()})
     out.heading(f"{metric} by labels, {judged.n_queries:,} queries")
-    out.table(
-        ("system", "mean", "std error", f"{level:.0%} interval"),
-        [
-            (
-                name,
-                f"{each[metric].value:.4f}",
-                f"{each[metric].std_error:.4f}",
-                f"[{each[metric].interval.low:.4f}, {each[metric].interval.high:.4f}]",
-            )
-            for name, each in found.items()
-        ],
-    )
+    rows = []
+    for name, each in results.items():
+        mean = each[metric]
+        rows.append((name, f"{mean.value:.4f}", f"{mean.std_error:.4f}", f"{mean.interval:.4f}"))
+    out.table(("system", "mean", "std error", f"{level:.0%} interval"), rows)
 
 
-def _draw(out: Output, found: Any, path: Path) -> None:
+def draw_estimates(
+    out: Output, estimates: "Estimates", names: Sequence[str], path: Path, *, title: str
+) -> None:
+    """A chart of the systems by name, with their intervals."""
     from untilt.charts.intervals import Bar, intervals_chart
     from untilt.charts.theme import finished, save_chart
 
+    entries = [estimates[name] for name in names]
     chart = intervals_chart(
-        {each.system: Bar(each.value, each.interval.low, each.interval.high) for each in found},
-        value_title=f"{found.metric} per session",
+        {each.system: Bar(each.value, each.interval.low, each.interval.high) for each in entries},
+        value_title=f"{estimates.metric} per session",
     )
-    drawn = finished(
-        chart,
-        title=f"{found.metric} as if each had been deployed",
-        subtitle=f"by {found.evaluator}; {found.level:.0%} intervals, clustered by query",
-    )
-    out.record(plot=save_chart(drawn, path))
+    subtitle = f"by {estimates.evaluator}; {estimates.level:.0%} intervals, clustered by query"
+    out.record(plot=save_chart(finished(chart, title=title, subtitle=subtitle), path))
     out.say(f"Chart: {path}")
 
 

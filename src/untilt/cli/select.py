@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,11 @@ from untilt.cli.arguments import (
     parse_bias,
 )
 from untilt.cli.console import Output, speaking
+from untilt.cli.evaluate import draw_estimates, record_estimates
 from untilt.errors import OptionError
+
+if TYPE_CHECKING:
+    from untilt.selection.select import Selection
 
 
 def select(
@@ -103,14 +107,16 @@ def select(
             train, held = train.split(1 - hold_out, by="query", seed=seed)
         else:
             held = reading.read(output, valid, to_rank=True)
-        found = choose(
+        selection = choose(
             candidates, train=train, valid=held, bias=curve, metric=wanted, evaluator=evaluator,
             folder=folder, n_jobs=jobs,
         )  # fmt: skip
-        found.ranker.save(out)
-        _report(output, found, out)
+        selection.ranker.save(out)
+        _report(output, selection, out)
         if plot is not None:
-            _draw(output, found.estimates, plot)
+            title = "Candidates on held-out clicks"
+            estimates = selection.estimates
+            draw_estimates(output, estimates, estimates.order, plot, title=title)
 
 
 def _candidates(
@@ -144,40 +150,20 @@ def _candidates(
     return made
 
 
-def _report(out: Output, found: Any, path: Path) -> None:
+def _report(out: Output, selection: "Selection", path: Path) -> None:
+    estimates = selection.estimates
+    record_estimates(out, estimates)
     out.record(
         ranker=path,
-        best=found.best,
-        within_noise=list(found.within_noise),
-        order=list(found.estimates.order),
-        **found.estimates.to_dict(),
+        best=selection.best,
+        within_noise=selection.within_noise,
+        order=estimates.order,
     )
-    out.heading(f"Candidates by {found.estimates.metric} on held-out clicks, best first")
-    out.table(
-        ("candidate", str(found.estimates.metric), "interval", "to best", "p", "seconds"),
-        found.rows(),
-    )
-    if any(each.resumed for each in found.fitted.values()):
+    out.heading(f"Candidates by {estimates.metric} on held-out clicks, best first")
+    out.table(*selection.table())
+    if any(each.resumed for each in selection.fitted.values()):
         out.say("* fitted by an earlier run")
-    near = ", ".join(found.within_noise)
-    out.say(f"\nChosen: {found.best}" + (f"; within noise of it: {near}" if near else ""))
-    out.points([note.removeprefix("! ") for note in found.estimates.notes()])
+    near = ", ".join(selection.within_noise)
+    out.say(f"\nChosen: {selection.best}" + (f"; within noise of it: {near}" if near else ""))
+    out.points(estimates.notes())
     out.say(f"Saved to {path}.")
-
-
-def _draw(out: Output, found: Any, path: Path) -> None:
-    from untilt.charts.intervals import Bar, intervals_chart
-    from untilt.charts.theme import finished, save_chart
-
-    values = {name: found[name] for name in found.order}
-    chart = intervals_chart(
-        {name: Bar(e.value, e.interval.low, e.interval.high) for name, e in values.items()},
-        value_title=f"{found.metric} per session",
-    )
-    drawn = finished(
-        chart,
-        title="Candidates on held-out clicks",
-        subtitle=f"by {found.evaluator}; {found.level:.0%} intervals, clustered by query",
-    )
-    out.record(plot=save_chart(drawn, path))
-    out.say(f"Chart: {path}")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_arguments, renamed_attribute
-from untilt._core.statistics import check_level
+from untilt._core.statistics import MeanEstimate, check_level
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
@@ -23,7 +23,6 @@ from untilt.evaluation.uncertainty import (
     bias_error,
     covariance_of,
     sampling_error,
-    student_interval,
 )
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def clip_curve(
     sums, clipped = _sums(pool, curve, at, clips, chosen)
     error, gap, mse = _errors(sums)
     ends = [
-        student_interval(float(v), float(s), pool.n_queries, level)
+        MeanEstimate(float(v), float(s), pool.n_queries).interval(level)
         for v, s in zip(sums.value, error, strict=True)
     ]
     return ClipCurve(

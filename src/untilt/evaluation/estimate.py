@@ -8,7 +8,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_arguments
 from untilt._core.random import Seed
-from untilt._core.statistics import check_level
+from untilt._core.statistics import MeanEstimate, check_level
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
@@ -35,7 +35,6 @@ from untilt.evaluation.uncertainty import (
     click_weights,
     covariance_of,
     sampling_error,
-    student_interval,
 )
 from untilt.facts import Fact
 
@@ -123,7 +122,9 @@ def estimate(
                 evaluator=by.name,
                 value=float(value[i]),
                 std_error=float(error[i]),
-                interval=student_interval(float(value[i]), float(error[i]), pool.n_queries, level)
+                interval=MeanEstimate(float(value[i]), float(error[i]), pool.n_queries).interval(
+                    level
+                )
                 if drawn is None
                 else drawn[i],
                 sampling_error=float(sampling[i]),

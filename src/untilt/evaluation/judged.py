@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core.arrays import AnyArray, FloatArray, frozen, handed_over
-from untilt._core.statistics import Interval, MeanEstimate, check_level, student_p_value
+from untilt._core.statistics import Interval, check_level
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, did_you_mean
 from untilt.metrics import Metric, parse_metric, parse_metrics
@@ -61,6 +61,9 @@ class ByMetric(Generic[Entry]):
         return len(self.entries)
 
 
+Cells = tuple[tuple[str, ...], list[tuple[str, ...]]]  # header and rows
+
+
 def as_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns side by side, the first to the left, the others to the right."""
     cells = [list(header), *map(list, rows)]
@@ -71,7 +74,9 @@ def as_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-# Two rankers on the same queries: the paired difference is far less noisy than the two means.
+def metric_title(metric: Metric) -> str:
+    """Its name, with a word where lower is better."""
+    return f"{metric}" if metric.higher_is_better else f"{metric} (lower is better)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +109,10 @@ class Comparison(ByMetric[MetricDifference]):
         header = ("metric", "difference", "std error", f"{self.level:.0%} interval", "p")
         rows = [
             (
-                str(entry.metric) + ("" if entry.metric.higher_is_better else " (lower is better)"),
+                metric_title(entry.metric),
                 f"{entry.value:+.4f}",
                 f"{entry.std_error:.4f}",
-                f"[{entry.interval.low:+.4f}, {entry.interval.high:+.4f}]",
+                f"{entry.interval:+.4f}",
                 f"{entry.p_value:.2g}",
             )
             for entry in self
@@ -139,19 +144,10 @@ def _difference(metric: Metric, first: "Evaluation", second: "Evaluation") -> Me
         value=mean.value,
         std_error=mean.std_error,
         interval=mean.interval(first.level),
-        p_value=_p_value(mean),
+        p_value=mean.p_value,
         n_queries=mean.n,
         per_query=handed_over(gap),
     )
-
-
-def _p_value(mean: MeanEstimate) -> float:
-    """Of the hypothesis that the mean is 0; NaN from a single query, which has no spread."""
-    if mean.n < 2:
-        return float("nan")
-    if mean.std_error == 0:
-        return 1.0 if mean.value == 0 else 0.0
-    return student_p_value(mean.value / mean.std_error, mean.n - 1)
 
 
 def _check_same_queries(first: "Evaluation", second: "Evaluation") -> None:
@@ -237,10 +233,10 @@ class Evaluation(ByMetric[MetricEstimate]):
         header = ("metric", "mean", "std error", f"{self.level:.0%} interval", "queries")
         rows = [
             (
-                str(entry.metric) + ("" if entry.metric.higher_is_better else " (lower is better)"),
+                metric_title(entry.metric),
                 f"{entry.value:.4f}",
                 f"{entry.std_error:.4f}",
-                f"[{entry.interval.low:.4f}, {entry.interval.high:.4f}]",
+                f"{entry.interval:.4f}",
                 f"{entry.n_queries:,}",
             )
             for entry in self

@@ -1,4 +1,4 @@
-"""What a counterfactual evaluation knows: one value per system, with its doubt."""
+"""The results of a counterfactual evaluation: values of systems, their errors and differences."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,27 +10,29 @@ from scipy import special
 from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_attribute
 from untilt._core.random import Seed
-from untilt._core.statistics import Interval, check_level, normal_quantile, student_p_value
+from untilt._core.statistics import Interval, MeanEstimate, check_level, normal_quantile
 from untilt.errors import OptionError, check_choice, did_you_mean
-from untilt.evaluation.judged import as_table
+from untilt.evaluation.judged import Cells, as_table
 from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.uncertainty import (
     ClickWeights,
     CurveCheck,
     Sums,
     bias_error,
+    bootstrap_intervals,
     sampling_error,
-    student_interval,
 )
 from untilt.facts import Fact
+
+CORRECTIONS = ("holm", "bonferroni", "benjamini-hochberg", "none")  # of p-values
 
 
 @dataclass(frozen=True)
 class Estimate:
     """The value of one system, as if it had been deployed.
 
-    `std_error`^2 = `sampling_error`^2 (spread over queries) + `bias_error`^2 (the bias's own
-    doubt). `unshown_share`: of the top places, how many it gives to documents nobody was shown.
+    `std_error`^2 = `sampling_error`^2 (spread over queries) + `bias_error`^2 (from the errors of
+    the bias). `unshown_share`: of the top ranks, how many go to documents that nobody was shown.
     """
 
     system: str
@@ -64,7 +66,7 @@ class Estimates:
     """Several systems on one log: `estimates["new"].interval`, `estimates.compare("shown")`.
 
     `warnings` hold for all systems; each `Estimate` has its own besides. `scale` says what the
-    values are multiples of. `check` tells whether the log's own clicks fit the bias.
+    values are multiples of, `check` whether the log's own clicks fit the bias.
     """
 
     entries: tuple[Estimate, ...]
@@ -105,19 +107,78 @@ class Estimates:
         power: float = 0.8,
         level: float | None = None,
     ) -> "SystemComparison":
-        """Paired differences to `baseline` (the first system where not given).
+        r"""Paired differences of all systems to one of them.
 
-        See `untilt.evaluation.results.compare_systems`.
+        Both systems are judged by the same clicks, so most noise cancels: the error of a difference
+        is that of the per-query influence differences, plus g' S g with g the *difference* of the
+        gradients by theta. With z = z_level + z_power, n sessions and errors s (clicks) and b
+        (bias), the sessions needed solve z^2 (s^2 n / needed + b^2) = difference^2; further
+        sessions are taken to be like these, new queries among them as here.
+
+        Parameters
+        ----------
+        baseline : a system's name; the first where not given
+        correction : of p-values for the number of systems: "holm" ([holm1979]_), "bonferroni",
+            "benjamini-hochberg" ([benjamini1995]_; controls the share of false findings) or "none"
+        power : probability with which a true difference of this size should be found
+        level : of intervals and decisions; that of the estimates where not given
         """
-
-        return compare_systems(self, baseline, correction=correction, power=power, level=level)
+        level = self.level if level is None else level
+        check_level(level)
+        check_choice("correction", correction, CORRECTIONS)
+        if not 0.5 <= power < 1:
+            raise OptionError(f"power must lie between 0.5 and 1. Got {power}; 0.8 is usual.")
+        if len(self) < 2:
+            raise OptionError(
+                "a comparison needs two systems. Estimate both in one call, such as "
+                "estimate(log, {'shown': ut.shown, 'new': ranker}, bias)."
+            )
+        base = self[self.systems[0] if baseline is None else baseline].system
+        zero, others = (
+            self.systems.index(base),
+            [i for i, s in enumerate(self.systems) if s != base],
+        )
+        value, influence, gradient = self.sums.value, self.sums.influence, self.sums.gradient
+        n, now = len(influence), self.entries[0].n_sessions
+        gap = value[others] - value[zero]
+        sampling = sampling_error(influence[:, others] - influence[:, [zero]])
+        of_bias = bias_error(gradient[others] - gradient[[zero]], self.sums.covariance)
+        error = np.hypot(sampling, of_bias)
+        means = [MeanEstimate(float(g), float(e), n) for g, e in zip(gap, error, strict=True)]
+        p = np.array([mean.p_value for mean in means])
+        corrected = corrected_p_values(p, correction)
+        z = normal_quantile(level) + float(special.ndtri(power))
+        room = gap**2 / z**2 - of_bias**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            needed = np.where(room > 0, np.ceil(now * sampling**2 / room), np.inf)
+        return SystemComparison(
+            entries=tuple(
+                SystemDifference(
+                    system=self.systems[other],
+                    baseline=base,
+                    value=mean.value,
+                    std_error=mean.std_error,
+                    interval=mean.interval(level),
+                    p_value=mean.p_value,
+                    corrected_p=float(corrected[i]),
+                    decided=bool(corrected[i] < 1 - level),
+                    sessions_needed=float(needed[i]),
+                    more_sessions=max(0.0, float(needed[i]) - now),
+                )
+                for i, (other, mean) in enumerate(zip(others, means, strict=True))
+            ),
+            metric=str(self.metric),
+            baseline=base,
+            higher_is_better=self.metric.higher_is_better,
+            correction=correction,
+            power=power,
+            level=level,
+        )
 
     def bootstrap(self, *, n_draws: int = 1000, seed: Seed = 0) -> dict[str, Interval]:
         """Bootstrap intervals by query, for each system."""
-        from untilt.evaluation.uncertainty import bootstrap_intervals
-
-        found = bootstrap_intervals(self.sums, self.level, n_draws, seed)
-        return dict(zip(self.systems, found, strict=True))
+        intervals = bootstrap_intervals(self.sums, self.level, n_draws, seed)
+        return dict(zip(self.systems, intervals, strict=True))
 
     def __getitem__(self, system: str) -> Estimate:
         for entry in self.entries:
@@ -147,36 +208,47 @@ class Estimates:
             "systems": {entry.system: _plain(entry) for entry in self.entries},
         }
 
-    def __repr__(self) -> str:
-        first = self.entries[0]
+    @property
+    def title(self) -> str:
+        """What the values are."""
         better = "higher" if self.metric.higher_is_better else "lower"
         clip = f", clip {self.clip:.3g}" if self.clip > 0 else ""
-        title = (
-            f"{self.metric} per session by {self.evaluator}{clip} ({better} is better), "
-            f"{first.n_sessions:,} sessions of {first.n_queries:,} queries\n{self.scale}"
+        return f"{self.metric} per session by {self.evaluator}{clip} ({better} is better)"
+
+    def table(self) -> Cells:
+        """Header and rows: system, value, its error, its interval, the part from the bias."""
+        return (
+            ("system", "value", "std error", f"{self.level:.0%} interval", "from bias"),
+            [
+                (
+                    entry.system,
+                    f"{entry.value:.4f}",
+                    f"{entry.std_error:.4f}",
+                    f"{entry.interval:.4f}",
+                    f"{entry.bias_error:.4f}",
+                )
+                for entry in self.entries
+            ],
         )
-        if self.weights.largest > 0:
+
+    def __repr__(self) -> str:
+        first, weights = self.entries[0], self.weights
+        title = (
+            f"{self.title}, {first.n_sessions:,} sessions of {first.n_queries:,} queries\n"
+            f"{self.scale}"
+        )
+        if weights.largest > 0:
             title += (
-                f"; {self.weights.n_clicks:,.0f} clicks count like "
-                f"{self.weights.effective_n:,.0f} of equal weight"
+                f"; {weights.n_clicks:,.0f} clicks count like {weights.effective_n:,.0f} of equal "
+                "weight"
             )
-        header = ("system", "value", "std error", f"{self.level:.0%} interval", "from bias")
-        rows = [
-            (
-                entry.system,
-                f"{entry.value:.4f}",
-                f"{entry.std_error:.4f}",
-                f"[{entry.interval.low:.4f}, {entry.interval.high:.4f}]",
-                f"{entry.bias_error:.4f}",
-            )
-            for entry in self.entries
-        ]
-        return "\n".join([title, as_table(header, rows), *self.notes()])
+        notes = [f"! {note}" for note in self.notes()]
+        return "\n".join([title, as_table(*self.table()), *notes])
 
     def notes(self) -> list[str]:
         """All warnings, one a line, those of a system with its name."""
-        own = [f"! {e.system}: {warning}" for e in self.entries for warning in e.warnings]
-        return [f"! {warning}" for warning in self.warnings] + own
+        own = [f"{each.system}: {warning}" for each in self.entries for warning in each.warnings]
+        return [*self.warnings, *own]
 
 
 def _plain(entry: Estimate) -> dict[str, Any]:
@@ -198,19 +270,14 @@ def _plain(entry: Estimate) -> dict[str, Any]:
     }
 
 
-# Which system is better, and how many more sessions would it take to be sure?
-
-CORRECTIONS = ("holm", "bonferroni", "benjamini-hochberg", "none")
-
-
 @dataclass(frozen=True)
 class SystemDifference:
     """One system minus the baseline, paired by query.
 
     `p_value` is two-sided, `corrected_p` takes the number of systems into account. `decided` means
     corrected_p < 1 - level. `sessions_needed` is the size of a log like this one in which a true
-    difference of this size would be found with the asked-for power: inf where the doubt about the
-    bias alone is too large, so that no number of sessions is enough.
+    difference of this size would be found with the asked-for power: inf where the error of the bias
+    alone is too large, so that no number of sessions is enough.
     """
 
     system: str
@@ -272,85 +339,28 @@ class SystemComparison:
             for entry in self.entries
         }
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """Cells of a table: system, difference, interval, corrected p, more sessions."""
-        return [
-            (
-                entry.system,
-                f"{entry.value:+.4f}",
-                f"[{entry.interval.low:+.4f}, {entry.interval.high:+.4f}]",
-                f"{entry.corrected_p:.2g}",
-                _sessions_text(entry),
-            )
-            for entry in self.entries
-        ]
+    def table(self) -> Cells:
+        """Header and rows: system, difference, interval, corrected p, more sessions."""
+        return (
+            ("system", "difference", f"{self.level:.0%} interval", "p", "more sessions needed"),
+            [
+                (
+                    entry.system,
+                    f"{entry.value:+.4f}",
+                    f"{entry.interval:+.4f}",
+                    f"{entry.corrected_p:.2g}",
+                    _sessions_text(entry),
+                )
+                for entry in self.entries
+            ],
+        )
 
     def __repr__(self) -> str:
         better = "higher" if self.higher_is_better else "lower"
-        header = ("system", "difference", f"{self.level:.0%} interval", "p", "more sessions")
         return (
             f"{self.metric} minus that of {self.baseline!r} ({better} is better), paired by query; "
-            f"p corrected by {self.correction}\n{as_table(header, self.rows())}"
+            f"p corrected by {self.correction}\n{as_table(*self.table())}"
         )
-
-
-def compare_systems(
-    estimates: "Estimates",
-    baseline: str | None = None,
-    *,
-    correction: str = "holm",
-    power: float = 0.8,
-    level: float | None = None,
-) -> SystemComparison:
-    r"""Paired differences of all systems to one of them.
-
-    Both systems are judged by the same clicks, so most noise cancels: the error of a difference is
-    that of the per-query influence differences, plus g' S g with g the *difference* of the
-    gradients by theta. With z = z_level + z_power, n sessions and errors s (clicks) and b (bias),
-    the sessions needed solve z^2 (s^2 n / needed + b^2) = difference^2; further sessions are taken
-    to be like these, new queries among them as here.
-
-    Parameters
-    ----------
-    baseline : a system's name; the first where not given
-    correction : of p-values for the number of systems: "holm" ([holm1979]_), "bonferroni",
-        "benjamini-hochberg" ([benjamini1995]_; controls the share of false findings) or "none"
-    power : probability with which a true difference of this size should be found
-    level : of intervals and decisions; that of the estimates where not given
-    """
-    level = estimates.level if level is None else level
-    _check(estimates, level, correction, power)
-    base = estimates[estimates.systems[0] if baseline is None else baseline].system
-    others = [name for name in estimates.systems if name != base]
-    gap, spread, doubt, n = _differences(estimates, base, others)
-    error = np.hypot(spread, doubt)
-    p = np.array([_p_value(*each, n) for each in zip(gap, error, strict=True)])
-    corrected = corrected_p_values(p, correction)
-    needed = _sessions_needed(estimates, gap, spread, doubt, level, power)
-    now = estimates.entries[0].n_sessions
-    return SystemComparison(
-        entries=tuple(
-            SystemDifference(
-                system=name,
-                baseline=base,
-                value=float(gap[i]),
-                std_error=float(error[i]),
-                interval=student_interval(float(gap[i]), float(error[i]), n, level),
-                p_value=float(p[i]),
-                corrected_p=float(corrected[i]),
-                decided=bool(corrected[i] < 1 - level),
-                sessions_needed=float(needed[i]),
-                more_sessions=max(0.0, float(needed[i]) - now),
-            )
-            for i, name in enumerate(others)
-        ),
-        metric=str(estimates.metric),
-        baseline=base,
-        higher_is_better=estimates.metric.higher_is_better,
-        correction=correction,
-        power=power,
-        level=level,
-    )
 
 
 def corrected_p_values(p: FloatArray, correction: str) -> FloatArray:
@@ -369,49 +379,6 @@ def corrected_p_values(p: FloatArray, correction: str) -> FloatArray:
         steps = p[order] * m / (1 + rank)
         corrected[order] = np.minimum.accumulate(steps[::-1])[::-1]
     return np.minimum(1.0, corrected)
-
-
-def _differences(
-    estimates: "Estimates", base: str, others: list[str]
-) -> tuple[FloatArray, FloatArray, FloatArray, int]:
-    place = {name: i for i, name in enumerate(estimates.systems)}
-    index, zero = [place[name] for name in others], place[base]
-    sums = estimates.sums
-    influence, gradient, value = sums.influence, sums.gradient, sums.value
-    spread = sampling_error(influence[:, index] - influence[:, [zero]])
-    doubt = bias_error(gradient[index] - gradient[[zero]], sums.covariance)
-    return value[index] - value[zero], spread, doubt, len(influence)
-
-
-def _p_value(difference: float, std_error: float, n: int) -> float:
-    if n < 2 or not np.isfinite(std_error):
-        return float("nan")
-    if std_error == 0:
-        return 1.0 if difference == 0 else 0.0
-    return student_p_value(difference / std_error, n - 1)
-
-
-def _sessions_needed(
-    estimates: "Estimates", gap: FloatArray, spread: FloatArray, doubt: FloatArray, level: float,
-    power: float,
-) -> FloatArray:  # fmt: skip
-    z = normal_quantile(level) + float(special.ndtri(power))
-    room = gap**2 / z**2 - doubt**2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        needed = estimates.entries[0].n_sessions * spread**2 / room
-    return np.where(room > 0, np.ceil(needed), np.inf)
-
-
-def _check(estimates: "Estimates", level: float, correction: str, power: float) -> None:
-    check_level(level)
-    check_choice("correction", correction, CORRECTIONS)
-    if not 0.5 <= power < 1:
-        raise OptionError(f"power must lie between 0.5 and 1. Got {power} instead; 0.8 is usual.")
-    if len(estimates) < 2:
-        raise OptionError(
-            "a comparison needs two systems. Estimate both in one call, such as "
-            "estimate(log, {'shown': ut.shown, 'new': ranker}, bias)."
-        )
 
 
 def _sessions_text(entry: SystemDifference) -> str:

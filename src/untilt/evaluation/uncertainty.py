@@ -7,7 +7,7 @@ from scipy import special
 
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, child_generator
-from untilt._core.statistics import Interval, student_quantile
+from untilt._core.statistics import Interval
 from untilt.bias.curve import PositionBias
 from untilt.evaluation.credit import Credit
 from untilt.evaluation.pool import Pool
@@ -78,14 +78,6 @@ def covariance_of(bias: PositionBias, depth: int) -> FloatArray | None:
     covariance = np.zeros((depth, depth))
     covariance[:inside, :inside] = known[:inside, :inside]
     return covariance
-
-
-def student_interval(value: float, std_error: float, n: int, level: float) -> Interval:
-    """value -+ t std_error with n - 1 degrees of freedom; the whole line from a single query."""
-    if n < 2 or not np.isfinite(std_error):
-        return Interval(-np.inf, np.inf, level)
-    half = student_quantile(level, n - 1) * std_error
-    return Interval(value - half, value + half, level)
 
 
 def bootstrap_intervals(sums: Sums, level: float, n_draws: int, seed: Seed) -> list[Interval]:

@@ -12,7 +12,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
 from untilt.evaluation.credit import Evaluator, bias_for, parse_evaluator
 from untilt.evaluation.estimate import estimate
-from untilt.evaluation.judged import as_table
+from untilt.evaluation.judged import Cells, as_table
 from untilt.evaluation.pool import Among
 from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimates, SystemComparison
@@ -138,29 +138,31 @@ class Selection:
         """Candidates whose difference to the best is not decided."""
         return tuple(e.system for e in self.comparison or () if not e.decided)
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """Cells of a table, best first: candidate, value, interval, behind the best, seconds."""
+    def table(self) -> Cells:
+        """Header and rows, best first; the differences are those to the best."""
         gaps = {entry.system: entry for entry in self.comparison or ()}
-        return [
-            (
-                name,
-                f"{self.estimates[name].value:.4f}",
-                f"[{self.estimates[name].interval.low:.4f}, "
-                f"{self.estimates[name].interval.high:.4f}]",
-                "" if name not in gaps else f"{gaps[name].value:+.4f}",
-                "" if name not in gaps else f"{gaps[name].corrected_p:.2g}",
-                f"{self.fitted[name].seconds:.1f}" + (" *" if self.fitted[name].resumed else ""),
+        rows: list[tuple[str, ...]] = []
+        for name in self.estimates.order:
+            entry, gap, fitted = self.estimates[name], gaps.get(name), self.fitted[name]
+            rows.append(
+                (
+                    name,
+                    f"{entry.value:.4f}",
+                    f"{entry.interval:.4f}",
+                    "" if gap is None else f"{gap.value:+.4f}",
+                    "" if gap is None else f"{gap.corrected_p:.2g}",
+                    f"{fitted.seconds:.1f}" + (" *" if fitted.resumed else ""),
+                )
             )
-            for name in self.estimates.order
-        ]
+        metric = str(self.estimates.metric)
+        return ("candidate", metric, "interval", "to best", "p", "seconds"), rows
 
     def __repr__(self) -> str:
-        header = ("candidate", str(self.estimates.metric), "interval", "to best", "p", "seconds")
         near = ", ".join(self.within_noise) or "none"
         return (
             f"Selection by {self.estimates.evaluator} on {self.estimates.entries[0].n_sessions:,} "
             f"held-out sessions: {self.best}\nwithin noise of it: {near}\n"
-            + as_table(header, self.rows())
+            + as_table(*self.table())
         )
 
 
