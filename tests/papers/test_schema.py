@@ -10,7 +10,7 @@ from untilt.metrics import parse_metric
 from untilt.papers.measures import MEASURES
 from untilt.papers.methods import CURVES, RANKERS, TRAINING, WEIGHTINGS
 from untilt.papers.schema import load, names, parse
-from untilt.papers.setting import protocol_of
+from untilt.simulation.protocols import as_protocol
 
 SMALL = """
 title = "t"
@@ -130,7 +130,7 @@ def test_every_name_in_the_catalogue_is_known(name):
     assert experiment.name == name
     for panel in experiment.panels:
         assert panel.measure in MEASURES
-        protocol_of(panel.protocol, panel.parameters)
+        as_protocol(panel.protocol, panel.parameters)
         if panel.measure == "judged":
             [parse_metric(metric) for metric in panel.metrics]
         assert not panel.test_bias or panel.test_bias in CURVES

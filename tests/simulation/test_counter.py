@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from untilt.simulation.sampler import at_place, mixed, stream_of, uniform
+from untilt.simulation.sampler import draw_number, mixed, stream_of, uniform
 
 WORD = 2**64
 
@@ -43,7 +43,7 @@ def test_uniforms_equal_whole_number_arithmetic():
 
 
 def test_no_two_places_share_a_draw():
-    used = [0, 1] + [at_place(place, purpose) for place in range(50) for purpose in range(6)]
+    used = [0, 1] + [draw_number(place, purpose) for place in range(50) for purpose in range(6)]
     assert len(used) == len(set(used))
 
 
@@ -54,7 +54,7 @@ def table(n_sessions: int, draws: list[int]) -> np.ndarray:
 
 
 def test_draws_are_uniform_and_uncorrelated():
-    draws = [0, 1, *(at_place(k, purpose) for k in (0, 1, 9) for purpose in range(6))]
+    draws = [0, 1, *(draw_number(k, purpose) for k in (0, 1, 9) for purpose in range(6))]
     u = table(4000, draws)
     assert u.min() >= 0
     assert u.max() < 1

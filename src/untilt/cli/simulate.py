@@ -1,11 +1,10 @@
 """`untilt simulate`: a click log whose truth is known."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +13,7 @@ from untilt._core.files import replacing
 from untilt._core.progress import progress
 from untilt.cli.arguments import AsJson, Seed, Verbose
 from untilt.cli.console import Output, plain, speaking
-from untilt.errors import OptionError
+from untilt.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from untilt.data.judged import JudgedLists
@@ -22,47 +21,35 @@ if TYPE_CHECKING:
     from untilt.simulation.protocols import Protocol
 
 
-# Protocols of a simulation by name, with parameters from the command line.
-
-
 def protocol_of(name: str, parameters: Sequence[str] | None) -> "Protocol":
-    """The protocol of this name with NAME=VALUE parameters."""
-    from untilt.errors import did_you_mean
-    from untilt.simulation.protocols import as_protocol
+    """The protocol of this name with NAME=VALUE parameters, read as the types of its fields."""
+    from untilt.simulation.protocols import as_protocol, parameters_of
 
-    kind: Any = type(as_protocol(name))
-    known = {field.name: _READERS[field.type] for field in fields(kind) if field.type in _READERS}
-    values: dict[str, Any] = {}
+    # Curves and other protocols are for Python.
+    readers = {key: _READERS[kind] for key, kind in parameters_of(name).items() if kind in _READERS}
+    values: dict[str, float | None] = {}
     for pair in parameters or ():
         key, _, text = pair.partition("=")
-        if key not in known:
+        if key not in readers:
             raise OptionError(
-                f"protocol {name} has no parameter {key!r}.{did_you_mean(key, known)} "
-                f"It has: {', '.join(known)}."
+                f"protocol {name} has no parameter {key!r}.{did_you_mean(key, readers)} "
+                f"It has: {', '.join(readers)}."
             )
-        values[key] = _read(known[key], key, text)
-    made: Protocol = kind(**values)
-    return made
+        try:
+            values[key] = readers[key](text)
+        except (ValueError, KeyError):
+            raise OptionError(
+                f"--parameter {key}={text}: {text!r} is no value for {key}."
+            ) from None
+    return as_protocol(name, values)
 
 
-def _read(reader: Any, key: str, text: str) -> Any:
-    try:
-        return reader(text)
-    except (ValueError, KeyError):
-        raise OptionError(f"--parameter {key}={text}: {text!r} is no value for {key}.") from None
-
-
-def _truth_value(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
-
-
-# Parameters that a command line can hold; curves and nested protocols are for Python.
-_READERS: dict[Any, Any] = {
+_READERS: dict[object, Callable[[str], float]] = {
     float: float,
     float | None: float,
     int: int,
     int | None: int,
-    bool: _truth_value,
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
 }
 
 
@@ -103,7 +90,7 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Of the protocol, as in theta=0.5. Repeatable."),
     ] = None,
-    depth: Annotated[int | None, typer.Option(min=1, help="Places of a list.")] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="Positions of a list.")] = None,
     traffic: Annotated[
         Traffic, typer.Option(help="How often queries are asked.")
     ] = Traffic.UNIFORM,

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -148,7 +148,7 @@ class ClickModel(BaseEstimator):
     anybody), `prior_mean_` (relevance of a document that was not), `documents_`, `depth_`.
     """
 
-    name = RecordName()
+    name: ClassVar[str] = cast(str, RecordName())
     # What it assumes about people: "rates", "position", "chain", "browsing" or "network".
     family: ClassVar[str]
     requires: ClassVar[tuple[str, ...]] = ()  # packages of an extra, without which `fit` raises

@@ -1,18 +1,17 @@
 """One setting: the lists, clicks and curves that all methods of a comparison share."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from untilt import catalog
 from untilt._core import ragged
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, did_you_mean
 from untilt.papers.schema import Panel, Size, Value
-from untilt.simulation.protocols import Protocol, Shuffle, Swap
+from untilt.simulation.protocols import Protocol, Shuffle, Swap, as_protocol
 from untilt.simulation.simulate import Simulation, simulate
 
 INTERVENTION_SEED = 1_000_003  # the experiment's sessions are other sessions than the log's
@@ -60,7 +59,7 @@ class Setting:
     @cached_property
     def protocol(self) -> Protocol:
         """How people click here."""
-        return protocol_of(self.panel.protocol, self.panel.parameters)
+        return as_protocol(self.panel.protocol, self.panel.parameters)
 
     @cached_property
     def sim(self) -> Simulation:
@@ -141,20 +140,6 @@ class Setting:
             max_label=self.max_label,
             n_threads=self.n_threads,
         )
-
-
-def protocol_of(name: str, parameters: dict[str, Any]) -> Protocol:
-    """A protocol by name, with parameters of its own."""
-    chosen = catalog.find("protocol", name).load()
-    known = [field.name for field in fields(chosen) if field.name != "clicks"]
-    for key in parameters:
-        if key not in known:
-            raise OptionError(
-                f"the protocol {name!r} has no parameter {key!r}.{did_you_mean(key, known)} "
-                f"There are: {', '.join(known)}."
-            )
-    protocol: Protocol = chosen(**parameters)
-    return protocol
 
 
 def at_value(panel: Panel, size: Size, x: Value | None) -> tuple[Panel, Size]:

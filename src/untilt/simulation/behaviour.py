@@ -1,7 +1,6 @@
-"""What users do with a shown list, as tables: all that the sampler and the truth need to know."""
+"""Tables of what sessions show and of what users do with it: all that the sampler needs."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.special import ndtr
@@ -104,7 +103,7 @@ class Behaviour:
     def click_probabilities(
         self, indptr: IntArray, document: IntArray, position: IntArray
     ) -> FloatArray:
-        """(rows,) P(click) of every place of these lists, rows sorted by position."""
+        """(rows,) P(click) of every row of these lists, sorted by position."""
         return self.reached(indptr, document) * self._if_reached(document, position)
 
     def reached(self, indptr: IntArray, document: IntArray) -> FloatArray:
@@ -117,23 +116,23 @@ class Behaviour:
             return reached
         gamma, phi = self.relevance[document], self.stopping.satisfaction[document]
         stays = self.stopping.go_on * (1 - gamma * phi)
-        place = ragged.place_in_list(indptr)
-        for k in range(1, int(place.max(initial=0)) + 1):
-            rows = np.flatnonzero(place == k)
+        row_in_list = ragged.place_in_list(indptr)
+        for k in range(1, int(row_in_list.max(initial=0)) + 1):
+            rows = np.flatnonzero(row_in_list == k)
             reached[rows] = reached[rows - 1] * stays[rows - 1]
         return reached
 
     def _if_reached(self, document: IntArray, position: IntArray) -> FloatArray:
         alpha, beta = self.affine()
-        place = np.asarray(position) - 1
-        return alpha[place] * self.relevance[document] + beta[place]
+        k = np.asarray(position) - 1
+        return alpha[k] * self.relevance[document] + beta[k]
 
 
-def _freeze_arrays(tables: Any) -> None:
-    for name in tables.__dataclass_fields__:
-        value = getattr(tables, name)
+def _freeze_arrays(tables: DwellTimes | Stopping | Behaviour) -> None:
+    for each in fields(tables):
+        value = getattr(tables, each.name)
         if isinstance(value, np.ndarray):
-            object.__setattr__(tables, name, frozen(value, np.float64))
+            object.__setattr__(tables, each.name, frozen(value, np.float64))
 
 
 def mean_above_zero(mean: FloatArray, spread: FloatArray) -> FloatArray:
@@ -144,12 +143,9 @@ def mean_above_zero(mean: FloatArray, spread: FloatArray) -> FloatArray:
     return np.where(spread > 0, cut, np.maximum(mean, 0))
 
 
-# What a session shows: a table of variants, one of which each session draws.
-
-
 @dataclass(frozen=True)
 class Page:
-    """What a protocol may know of the lists: places of the longest one, and who can make them."""
+    """What a protocol may know of the lists: positions of the longest one, and who makes them."""
 
     depth: int
     rankers: tuple[str, ...]
@@ -164,7 +160,7 @@ class Display:
     names : (V,) what the log calls them, as `ranker`
     probability : (V,)
     order : (V,) index of the production ranker whose order is shown
-    swap : (V, 2) the two 1-based positions that change places, 0 for none
+    swap : (V, 2) the two 1-based positions that are swapped, 0 for none
     shuffle : (V,) so many from the top are shuffled, 0 for none
     """
 

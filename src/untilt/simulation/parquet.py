@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, IntArray
@@ -15,9 +16,13 @@ from untilt._core.progress import progress
 from untilt._core.random import Seed
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
+from untilt.simulation.protocols import Protocol
 from untilt.simulation.sampler import Sessions, draw_sessions
 from untilt.simulation.setting import MeanExamination, Setting, Truth, prepare
-from untilt.simulation.simulate import check_size, number_of_sessions, threads
+from untilt.simulation.simulate import DEFAULT, Size, threads
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +43,7 @@ class SimulatedFiles:
 def simulate_to_parquet(
     judged: JudgedLists,
     folder: str | os.PathLike[str],
-    protocol: Any = "dla",
+    protocol: str | Protocol = DEFAULT,
     *,
     n_sessions: int | None = None,
     n_clicks: int | None = None,
@@ -46,7 +51,7 @@ def simulate_to_parquet(
     ranker: Any = None,
     seed: Seed = 0,
     depth: int | None = None,
-    query_weights: Any = None,
+    query_weights: npt.ArrayLike | None = None,
     max_label: float | None = None,
     chunk_sessions: int = 200_000,
     n_threads: int | None = None,
@@ -60,7 +65,7 @@ def simulate_to_parquet(
 
     Options are those of `simulate`; `chunk_sessions` changes neither rows nor their order.
     """
-    check_size(n_sessions, n_clicks, sessions_per_query)
+    size = Size(n_sessions, n_clicks, sessions_per_query)
     if chunk_sessions < 1:
         raise OptionError(f"chunk_sessions must be at least 1. Got {chunk_sessions} instead.")
     with threads(n_threads):
@@ -72,10 +77,9 @@ def simulate_to_parquet(
             depth=depth,
             query_weights=query_weights,
             max_label=max_label,
-            in_turn=sessions_per_query is not None,
+            in_turn=size.in_turn,
         )
-        total = number_of_sessions(setting, n_sessions, n_clicks, sessions_per_query)
-        return _write(setting, Path(folder), total, chunk_sessions)
+        return _write(setting, Path(folder), size.total(setting), chunk_sessions)
 
 
 def _write(setting: Setting, folder: Path, total: int, chunk_sessions: int) -> SimulatedFiles:
@@ -117,7 +121,7 @@ class _Columns:
         self.ranker_names = setting.ranker_names
         self.dwell = setting.plan.has_dwell
 
-    def schema(self) -> Any:
+    def schema(self) -> "pa.Schema":
         """Names and types of the impressions."""
         nobody = np.empty(0, dtype=np.int64)
         none = np.empty(0)
@@ -132,8 +136,8 @@ class _Columns:
         )
         return self.impressions(empty).schema
 
-    def impressions(self, made: Sessions) -> Any:
-        """One row per place of each session."""
+    def impressions(self, made: Sessions) -> "pa.Table":
+        """One row per document of each session."""
         import pyarrow as pa
 
         lengths = ragged.lengths(made.indptr)
@@ -151,7 +155,7 @@ class _Columns:
             columns["ranker"] = _named(np.repeat(made.variant, lengths), self.ranker_names)
         return pa.table({**columns, "timestamp": pa.array(session)})
 
-    def documents(self) -> Any:
+    def documents(self) -> "pa.Table":
         """One row per document: its ids and its features."""
         import pyarrow as pa
 
@@ -162,13 +166,13 @@ class _Columns:
         return pa.table(columns)
 
 
-def _indices(index: IntArray) -> Any:
+def _indices(index: IntArray) -> "pa.Array":
     import pyarrow as pa
 
     return pa.array(np.ascontiguousarray(index, dtype=np.int64))
 
 
-def _named(variant: AnyArray, names: tuple[str, ...]) -> Any:
+def _named(variant: AnyArray, names: tuple[str, ...]) -> "pa.DictionaryArray":
     import pyarrow as pa
 
     codes = pa.array(np.ascontiguousarray(variant, dtype=np.int32))

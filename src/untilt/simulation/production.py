@@ -1,4 +1,4 @@
-"""Who shows the lists, and in which order."""
+"""Production rankers: linear models from few labelled queries, which order the shown lists."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,71 +21,6 @@ from untilt._core.random import Seed, child_generator
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.simulation.protocols import Harvest, Protocol
-
-# A linear pairwise fit, no more than the production ranker needs.
-#
-# Serial on purpose: sums over threads differ in their last bits, and two documents with nearly
-# equal scores would then change places with the number of threads. The log must not depend on it.
-
-
-def fit_linear(
-    features: FeatureArray, labels: FloatArray, indptr: IntArray, *, hinge: bool, l2: float
-) -> FloatArray:
-    r"""Weights that minimise mean_pairs loss(s_i - s_j) + l2/2 |w|^2 over pairs with y_i > y_j.
-
-    The loss is ln(1 + exp(-m)), or max(0, 1 - m)^2 with `hinge`; s = w . (x - mean) / spread. The
-    weights come back on the scale of the raw features; a feature that never varies gets 0.
-    """
-    # Contiguous: another layout in memory is another order of summation, and other last bits.
-    x = np.ascontiguousarray(features, dtype=np.float64)
-    spread = x.std(axis=0)
-    spread[spread == 0] = np.inf
-    x = (x - x.mean(axis=0)) / spread
-
-    def objective(w: FloatArray) -> tuple[float, FloatArray]:
-        total, n_pairs, slope = pair_loss(serial_dot(x, w), labels, indptr, hinge)
-        n = max(1, n_pairs)
-        return total / n + l2 / 2 * float(w @ w), serial_dot(x.T, slope) / n + l2 * w
-
-    start = np.zeros(x.shape[1])
-    best = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
-    return best.x / spread
-
-
-def serial_dot(x: FloatArray, w: FloatArray) -> FloatArray:
-    """x @ w without BLAS, whose threads change the last bits."""
-    return np.einsum("ij,j->i", x, w)
-
-
-@nb.njit(cache=True)
-def pair_loss(
-    scores: FloatArray, labels: FloatArray, indptr: IntArray, hinge: bool
-) -> tuple[float, int, FloatArray]:
-    """Summed loss over the pairs, their number, and the gradient with respect to the scores."""
-    total, n_pairs = 0.0, 0
-    slope = np.zeros(len(scores))
-    for q in range(len(indptr) - 1):
-        for i in range(indptr[q], indptr[q + 1]):
-            for j in range(indptr[q], indptr[q + 1]):
-                if labels[i] <= labels[j]:
-                    continue
-                margin = scores[i] - scores[j]
-                if hinge:
-                    short = max(0.0, 1.0 - margin)
-                    loss, g = short * short, 2.0 * short
-                else:
-                    # ln(1 + exp(-m)), written so that neither end overflows.
-                    e = np.exp(-abs(margin))
-                    loss = np.log1p(e) + max(0.0, -margin)
-                    g = (e if margin > 0 else 1.0) / (1.0 + e)
-                total += loss
-                n_pairs += 1
-                slope[i] -= g
-                slope[j] += g
-    return total, n_pairs, slope
-
-
-# The production ranker of the papers: linear, from few of the labelled queries.
 
 FEWEST_QUERIES = 5  # on a small set 1% may be a query without a single pair
 KINDS = ("linear", "svm")
@@ -166,7 +101,7 @@ def production_rankers(
 ) -> tuple[ProductionRanker, ...]:
     """Several production rankers that differ in their queries and in the features they use.
 
-    They order the same documents differently, which is what intervention harvesting lives on
+    They order the same documents differently, which intervention harvesting needs
     [agarwal2019estimating]_.
     """
     if n_rankers < 1:
@@ -195,7 +130,7 @@ def _draw_queries(rng: np.random.Generator, judged: JudgedLists, share: float) -
             "Give simulate its scores instead: simulate(..., ranker=scores)."
         )
     if not teaches[order[:wanted]].any():
-        # Small sets with many all-zero queries: one query with a pair takes the last place.
+        # Small sets with many all-zero queries: the last query becomes one with a pair.
         order[wanted - 1] = order[np.argmax(teaches[order])]
     return np.sort(order[:wanted])
 
@@ -212,12 +147,72 @@ def _part(n: int, share: float) -> int:
 
 
 def _check(share: float, feature_share: float, kind: str, l2: float) -> None:
-    for what, found in (("share", share), ("feature_share", feature_share)):
-        if not 0 < found <= 1:
-            raise OptionError(f"{what} must lie above 0 and not above 1. Got {found} instead.")
+    for what, value in (("share", share), ("feature_share", feature_share)):
+        if not 0 < value <= 1:
+            raise OptionError(f"{what} must lie above 0 and not above 1. Got {value} instead.")
     check_choice("kind", kind, KINDS)
     if not l2 >= 0:
         raise OptionError(f"l2 must be at least 0. Got {l2} instead.")
+
+
+def fit_linear(
+    features: FeatureArray, labels: FloatArray, indptr: IntArray, *, hinge: bool, l2: float
+) -> FloatArray:
+    r"""Weights that minimise mean_pairs loss(s_i - s_j) + l2/2 |w|^2 over pairs with y_i > y_j.
+
+    Serial on purpose: sums over threads differ in their last bits, and two documents with nearly
+    equal scores would then be ordered by the number of threads. The log must not depend on it.
+
+    The loss is ln(1 + exp(-m)), or max(0, 1 - m)^2 with `hinge`; s = w . (x - mean) / spread. The
+    weights come back on the scale of the raw features; a feature that never varies gets 0.
+    """
+    # Contiguous: another layout in memory is another order of summation, and other last bits.
+    x = np.ascontiguousarray(features, dtype=np.float64)
+    spread = x.std(axis=0)
+    spread[spread == 0] = np.inf
+    x = (x - x.mean(axis=0)) / spread
+
+    def objective(w: FloatArray) -> tuple[float, FloatArray]:
+        total, n_pairs, slope = pair_loss(serial_dot(x, w), labels, indptr, hinge)
+        n = max(1, n_pairs)
+        return total / n + l2 / 2 * float(w @ w), serial_dot(x.T, slope) / n + l2 * w
+
+    start = np.zeros(x.shape[1])
+    best = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
+    return best.x / spread
+
+
+def serial_dot(x: FloatArray, w: FloatArray) -> FloatArray:
+    """x @ w without BLAS, whose threads change the last bits."""
+    return np.einsum("ij,j->i", x, w)
+
+
+@nb.njit(cache=True)
+def pair_loss(
+    scores: FloatArray, labels: FloatArray, indptr: IntArray, hinge: bool
+) -> tuple[float, int, FloatArray]:
+    """Summed loss over the pairs, their number, and the gradient with respect to the scores."""
+    total, n_pairs = 0.0, 0
+    slope = np.zeros(len(scores))
+    for q in range(len(indptr) - 1):
+        for i in range(indptr[q], indptr[q + 1]):
+            for j in range(indptr[q], indptr[q + 1]):
+                if labels[i] <= labels[j]:
+                    continue
+                margin = scores[i] - scores[j]
+                if hinge:
+                    short = max(0.0, 1.0 - margin)
+                    loss, g = short * short, 2.0 * short
+                else:
+                    # ln(1 + exp(-m)), written so that neither end overflows.
+                    e = np.exp(-abs(margin))
+                    loss = np.log1p(e) + max(0.0, -margin)
+                    g = (e if margin > 0 else 1.0) / (1.0 + e)
+                total += loss
+                n_pairs += 1
+                slope[i] -= g
+                slope[j] += g
+    return total, n_pairs, slope
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,12 @@
-"""The compiled heart: sessions by number, each made from its own random stream."""
+"""Sessions by number, each made from its own random stream, and the distinct ones among many.
 
+Random numbers come by counter: each is a hash of (key, session, number of the draw). No draw
+depends on another one, so threads, chunks and the order of work change nothing, and any session can
+be made again by itself. The hash is the finaliser of splitmix64; the draws of a session are one
+splitmix64 stream that starts at a hashed number.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,21 +15,23 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
-
-# Random numbers by counter: each is a hash of (key, session, number of the draw).
-#
-# No draw depends on another one, so threads, chunks and the order of work change nothing, and any
-# session can be made again by itself. The hash is the finaliser of splitmix64; a session's draws
-# are one splitmix64 stream that starts at a hashed place.
+from untilt._core.grouping import Groups, group_equal_lists
+from untilt._core.progress import Advance, progress
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, the step of splitmix64
 FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)
 
-# Draws of a session as a whole, then eight for each place of its list.
+# Draws of a session as a whole, then eight for each row of its list.
 QUERY, VARIANT = 0, 1
-DRAWS_PER_PLACE = 8
+DRAWS_PER_ROW = 8
 CLICK, SATISFIED, GO_ON, SHUFFLE, RADIUS, ANGLE = 0, 1, 2, 3, 4, 5
+
+
+# 32 million session numbers with their queries need under 1 GiB while they are sorted.
+BLOCK = 2**25
+# Rows (or words of bits) that are in memory at a time: about 100 MB with all that grouping needs.
+CHUNK_ROWS = 2**21
 
 
 @nb.njit(cache=True)
@@ -47,9 +56,9 @@ def uniform(stream: np.uint64, draw: int) -> float:
 
 
 @nb.njit(cache=True)
-def at_place(place: int, purpose: int) -> int:
-    """The number of the draw that serves this purpose at this 0-based place of the list."""
-    return (place + 1) * DRAWS_PER_PLACE + purpose
+def draw_number(row: int, purpose: int) -> int:
+    """The number of the draw that serves this purpose in this 0-based row of the list."""
+    return (row + 1) * DRAWS_PER_ROW + purpose
 
 
 class Plan(NamedTuple):
@@ -120,6 +129,97 @@ def draw_sessions(plan: Plan, number: IntArray) -> Sessions:
     )
 
 
+def distinct_sessions(
+    plan: Plan, n_sessions: int, *, block: int = BLOCK, chunk_rows: int = CHUNK_ROWS
+) -> tuple[IntArray, IntArray]:
+    """(first, count): the numbers of the first of equal sessions, rising, and how many there are.
+
+    Sessions can be made again from their numbers, so none is kept: a group of equal sessions is the
+    number of its first one and a count. Sessions are sorted by query first: then equal ones meet in
+    one chunk.
+
+    Neither `block` nor `chunk_rows` changes the result.
+    """
+    firsts, counts = [], []
+    with progress("simulating", total=n_sessions) as advance:
+        for begin in range(0, n_sessions, block):
+            number = np.arange(begin, min(begin + block, n_sessions))
+            ones = np.ones(len(number), np.int64)
+            first, count = _merge(plan, number, ones, chunk_rows, advance)
+            firsts.append(first)
+            counts.append(count)
+    first, count = np.concatenate(firsts), np.concatenate(counts)
+    if len(firsts) > 1:
+        first, count = _merge(plan, first, count, chunk_rows)
+    order = np.argsort(first)
+    return first[order], count[order]
+
+
+def _merge(
+    plan: Plan,
+    number: IntArray,
+    count: IntArray,
+    chunk_rows: int,
+    advance: Advance | None = None,
+) -> tuple[IntArray, IntArray]:
+    """Numbers of distinct sessions among these and their summed counts.
+
+    The numbers must rise within each query: the first of equal ones is then the lowest.
+    """
+    query, variant = draw_heads(plan, number)
+    order, query_start = sort_by_query(query, len(plan.start) - 1)
+    firsts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for begin, end in _chunks(plan, query_start, chunk_rows):
+        chosen = order[begin:end]
+        groups = _group(plan, number[chosen], query[chosen], variant[chosen])
+        firsts.append(number[chosen[groups.first]])
+        counts.append(
+            np.bincount(groups.group_of_list, count[chosen], groups.n_groups).astype(np.int64)
+        )
+        if advance is not None:
+            advance(end - begin)
+    return np.concatenate(firsts), np.concatenate(counts)
+
+
+def _group(plan: Plan, number: IntArray, query: IntArray, variant: IntArray) -> Groups:
+    if plan.has_dwell or plan.variant_shuffle.any():
+        made = draw_sessions(plan, number)
+        rows = [made.document, made.click, *(() if made.dwell is None else (made.dwell,))]
+        return group_equal_lists(made.indptr, rows, [query, variant])
+    length = ragged.lengths(plan.start)[query]
+    word_indptr = ragged.indptr_of((length + 63) // 64)
+    words = pack_clicks(plan, number, query, variant, word_indptr)
+    return group_equal_lists(word_indptr, [words], [query, variant])
+
+
+def _chunks(plan: Plan, query_start: IntArray, chunk_rows: int) -> Iterator[tuple[int, int]]:
+    """Ranges of sorted sessions with whole queries and, but for huge queries, bounded rows."""
+    rows = np.concatenate([[0], np.cumsum(np.diff(query_start) * ragged.lengths(plan.start))])
+    q, n_queries = 0, len(query_start) - 1
+    while q < n_queries:
+        after = int(np.searchsorted(rows, rows[q] + chunk_rows, side="right")) - 1
+        after = min(max(after, q + 1), n_queries)
+        if query_start[after] > query_start[q]:
+            yield int(query_start[q]), int(query_start[after])
+        q = after
+
+
+@nb.njit(cache=True)
+def sort_by_query(query: IntArray, n_queries: int) -> tuple[IntArray, IntArray]:
+    """Stable counting sort: the order, and where each query begins in it."""
+    start = np.zeros(n_queries + 1, dtype=np.int64)
+    for s in range(len(query)):
+        start[query[s] + 1] += 1
+    for q in range(n_queries):
+        start[q + 1] += start[q]
+    free = start[:-1].copy()
+    order = np.empty(len(query), dtype=np.int64)
+    for s in range(len(query)):
+        order[free[query[s]]] = s
+        free[query[s]] += 1
+    return order, start
+
+
 @nb.njit(parallel=True, cache=True)
 def draw_heads(plan: Plan, number: IntArray) -> tuple[IntArray, IntArray]:
     """Query and variant of each session."""
@@ -168,8 +268,8 @@ def fill_rows(
 def pack_clicks(
     plan: Plan, number: IntArray, query: IntArray, variant: IntArray, word_indptr: IntArray
 ) -> AnyArray:
-    """The clicks of each session as bits, 64 places to a word: all there is to tell sessions of
-    one query and variant apart, where neither chance orders the list nor dwell time is measured.
+    """The clicks of each session as bits, 64 rows to a word: all in which sessions of one query
+    and variant differ, where neither chance orders the list nor dwell time is measured.
     """
     words = np.zeros(word_indptr[-1], dtype=np.uint64)
     n_blocks = (len(number) + 4095) // 4096
@@ -201,9 +301,9 @@ def _arrange(plan: Plan, stream: np.uint64, query: int, variant: int, document: 
     upper, lower = plan.variant_swap[variant]
     if lower > 0:
         document[upper - 1], document[lower - 1] = document[lower - 1], document[upper - 1]
-    # Fisher and Yates: place k changes with one of the places 0..k, all alike.
+    # Fisher and Yates: row k is swapped with one of the rows 0..k, all alike.
     for k in range(min(plan.variant_shuffle[variant], len(document)) - 1, 0, -1):
-        j = int(uniform(stream, at_place(k, SHUFFLE)) * (k + 1))
+        j = int(uniform(stream, draw_number(k, SHUFFLE)) * (k + 1))
         document[k], document[j] = document[j], document[k]
 
 
@@ -213,11 +313,13 @@ def _read(plan: Plan, stream: np.uint64, document: IntArray, click: AnyArray) ->
     for k in range(len(document)):
         d = document[k]
         probability = plan.alpha[k] * plan.relevance[d] + plan.beta[k]
-        clicked = reads and uniform(stream, at_place(k, CLICK)) < probability
+        clicked = reads and uniform(stream, draw_number(k, CLICK)) < probability
         click[k] = clicked
         if stops and reads:
-            satisfied = clicked and uniform(stream, at_place(k, SATISFIED)) < plan.satisfaction[d]
-            reads = not satisfied and uniform(stream, at_place(k, GO_ON)) < plan.go_on
+            satisfied = (
+                clicked and uniform(stream, draw_number(k, SATISFIED)) < plan.satisfaction[d]
+            )
+            reads = not satisfied and uniform(stream, draw_number(k, GO_ON)) < plan.go_on
 
 
 @nb.njit(cache=True)
@@ -229,8 +331,8 @@ def _stay(
         dwell[k] = 0.0
         if click[k]:
             d = document[k]
-            radius = np.sqrt(-2 * np.log(1 - uniform(stream, at_place(k, RADIUS))))
-            angle = 2 * np.pi * uniform(stream, at_place(k, ANGLE))
+            radius = np.sqrt(-2 * np.log(1 - uniform(stream, draw_number(k, RADIUS))))
+            angle = 2 * np.pi * uniform(stream, draw_number(k, ANGLE))
             delta = plan.delta_mean[k] + plan.delta_spread[k] * radius * np.cos(angle)
             omega = plan.omega_mean[d] + plan.omega_spread[d] * radius * np.sin(angle)
             dwell[k] = max(0.0, delta) * max(0.0, omega)

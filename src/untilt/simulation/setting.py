@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.arrays import AnyArray, FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, child_generator
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
@@ -18,8 +19,6 @@ from untilt.simulation.production import Rankings, rankings_for, shown_order
 from untilt.simulation.protocols import Protocol, as_protocol
 from untilt.simulation.sampler import Plan
 
-# What a simulated log was made from.
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Truth:
@@ -28,7 +27,7 @@ class Truth:
     Parameters
     ----------
     protocol : how clicks were made
-    examination : (K,) theta. In a cascade a reader's way depends on the documents: there it is the
+    examination : (K,) theta. In a cascade how far a reader gets depends on the documents: it is the
         mean probability, over the log's sessions, that the reader gets to position k
     relevance : (documents,) gamma
     eps_plus, eps_minus : (K,) click noise, or None where there is none
@@ -55,7 +54,7 @@ class Truth:
 
     @property
     def depth(self) -> int:
-        """Places of the longest list, K."""
+        """Positions of the longest list, K."""
         return len(self.examination)
 
     @property
@@ -72,13 +71,13 @@ class Truth:
 
     def click_probability(self, document: IntArray | int, position: IntArray | int) -> FloatArray:
         """P(click) of documents (indices of the log) at 1-based positions; not for a cascade."""
-        places = np.asarray(position)
-        if places.size and not (places.min() >= 1 and places.max() <= self.depth):
+        k = np.asarray(position)
+        if k.size and not (k.min() >= 1 and k.max() <= self.depth):
             raise DepthError(
-                f"position must lie in 1..{self.depth}, the places of this simulation. "
-                f"Got {places.min()} to {places.max()} instead."
+                f"position must lie in 1..{self.depth}, the positions of this simulation. "
+                f"Got {k.min()} to {k.max()} instead."
             )
-        return self.behaviour.click_probability(np.asarray(document), places)
+        return self.behaviour.click_probability(np.asarray(document), k)
 
     def click_probabilities(self, log: ClickLog) -> FloatArray:
         """(rows,) P(click) of every row of the log, given what its list showed."""
@@ -111,7 +110,7 @@ class Truth:
 
 
 class MeanExamination:
-    """Sums over sessions from which the mean examination of a cascade is had, part by part."""
+    """Sums over sessions for the mean examination of a cascade, taken in part by part."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
@@ -122,12 +121,12 @@ class MeanExamination:
         """Take in lists that each stand for `count` sessions (one where not given)."""
         if self.behaviour.stopping is None:
             return
-        place, depth = ragged.place_in_list(indptr), len(self.shown)
+        row_in_list, depth = ragged.place_in_list(indptr), len(self.shown)
         lengths = ragged.lengths(indptr)
         weight = np.repeat(np.ones(len(lengths)) if count is None else count, lengths)
         reached = self.behaviour.reached(indptr, document)
-        self.shown += np.bincount(place, weight, depth)
-        self.reached += np.bincount(place, weight * reached, depth)
+        self.shown += sum_by(row_in_list, weight, depth)
+        self.reached += sum_by(row_in_list, weight * reached, depth)
 
     @property
     def curve(self) -> FloatArray:
@@ -175,12 +174,12 @@ class Setting:
 
 def prepare(
     judged: JudgedLists,
-    protocol: Any,
+    protocol: str | Protocol,
     *,
     ranker: Any,
     seed: Seed,
     depth: int | None,
-    query_weights: Any,
+    query_weights: npt.ArrayLike | None,
     max_label: float | None,
     in_turn: bool,
 ) -> Setting:
@@ -191,10 +190,10 @@ def prepare(
     kept = judged if len(queries) == judged.n_queries else judged.take(queries)
     rows = ragged.rows_of_lists(judged.indptr, queries)
     start, shown = shown_order(kept, rankings.scores[:, rows], _depth(depth, chosen), seed)
-    places = int(ragged.lengths(start).max())
+    positions = int(ragged.lengths(start).max())
     highest = float(judged.labels.max(initial=0)) if max_label is None else float(max_label)
-    behaviour = chosen.behaviour(kept.labels, depth=places, max_label=highest)
-    display = chosen.display(Page(places, rankings.names))
+    behaviour = chosen.behaviour(kept.labels, depth=positions, max_label=highest)
+    display = chosen.display(Page(positions, rankings.names))
     probability = _query_probability(query_weights, judged.n_queries, seed)[queries]
     if not probability.sum() > 0:
         raise OptionError("query_weights are 0 for all queries that can have sessions.")
@@ -225,7 +224,7 @@ def _depth(depth: int | None, protocol: Protocol) -> int | None:
     return wanted
 
 
-def _query_probability(weights: Any, n_queries: int, seed: Seed) -> FloatArray:
+def _query_probability(weights: npt.ArrayLike | None, n_queries: int, seed: Seed) -> FloatArray:
     """Unnormalised: equal, 1/rank over a random order ("zipf"), or as given."""
     if weights is None or (isinstance(weights, str) and weights == "uniform"):
         return np.ones(n_queries)

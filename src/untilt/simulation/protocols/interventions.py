@@ -11,8 +11,8 @@ from untilt._core.arrays import FloatArray
 from untilt.catalog import method
 from untilt.errors import OptionError
 from untilt.simulation.behaviour import Behaviour, Display, Page
-from untilt.simulation.protocols.base import Protocol, check_share
-from untilt.simulation.protocols.position_based import DLA
+from untilt.simulation.protocols.clicks import DLA
+from untilt.simulation.protocols.protocol import Protocol, check_share
 
 
 class Intervention(Protocol):
@@ -37,7 +37,7 @@ class Intervention(Protocol):
 
     @property
     def list_depth(self) -> int | None:
-        """Places of a list: its own, else those of the click model."""
+        """Positions of a list: its own, else those of the click model."""
         return self.depth or self.clicks.list_depth
 
     @property
@@ -48,11 +48,11 @@ class Intervention(Protocol):
 
 @method(
     "protocol", "swap", title="Swaps", order=15, public=False,
-    note="two positions change places in a share of the sessions",
+    note="two documents are swapped in a share of the sessions",
 )  # fmt: skip
 @dataclass(frozen=True)
 class Swap(Intervention):
-    """Two documents change places in a share of the sessions.
+    """Two documents are swapped in a share of the sessions.
 
     A pivot swap exchanges the document at `pivot` with one at another position j, all j alike
     ([mao_arxivlogs]_ section 3; RandPair of [joachims2017unbiased]_). An adjacent swap exchanges
@@ -69,12 +69,10 @@ class Swap(Intervention):
         meaning no swap: Swap(share=20 / 21, depth=21)
     pivot : the position that takes part in every swap
     adjacent : swap neighbours instead; `pivot` is then not used
-    reach : lowest position that takes part; all places of the list where not given
+    reach : lowest position that takes part; all positions of the list where not given
     clicks : how users behave
-    depth : places of a list; as the click model has it where not given
+    depth : positions of a list; as the click model has it where not given
     """
-
-    name: ClassVar[str] = "swap"
 
     share: float = 0.5
     pivot: int = 1
@@ -89,8 +87,8 @@ class Swap(Intervention):
         reach = page.depth if self.reach is None else min(self.reach, page.depth)
         if reach < 2:
             raise OptionError(
-                f"there is nothing to swap: lists have {page.depth} places and reach is "
-                f"{self.reach}. At least two places must take part."
+                f"there is nothing to swap: lists have {page.depth} positions and reach is "
+                f"{self.reach}. At least two positions must take part."
             )
         neighbours = [(k, k + 1) for k in range(1, reach)]
         pairs = neighbours if self.adjacent else self._pivot_pairs(reach)
@@ -118,12 +116,10 @@ class Shuffle(Intervention):
 
     Parameters
     ----------
-    top : n; all places of the list where not given
+    top : n; all positions of the list where not given
     share : of the sessions that are shuffled
     clicks, depth : as in `Swap`
     """
-
-    name: ClassVar[str] = "shuffle"
 
     top: int | None = None
     share: float = 1.0
@@ -147,8 +143,8 @@ class Shuffle(Intervention):
 class Harvest(Intervention):
     """Several production rankers share the traffic ([agarwal2019estimating]_).
 
-    The same document stands at several positions because the rankers disagree, so the bias can be
-    had from an ordinary log. The log's `ranker` names who made the list.
+    The rankers disagree, so the same document is shown at several positions, and the bias can be
+    estimated from an ordinary log. The log's `ranker` names who made the list.
 
     Parameters
     ----------
@@ -157,8 +153,6 @@ class Harvest(Intervention):
     feature_share : share of the features that each of them may use; below 1 they disagree more
     clicks, depth : as in `Swap`
     """
-
-    name: ClassVar[str] = "harvest"
 
     rankers: int = 3
     traffic: Sequence[float] | None = None

@@ -1,23 +1,28 @@
 """What every protocol answers: how users behave, what sessions show, how deep lists are."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, cast
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt.bias.given import as_examination
+from untilt.bias.given import Examination, as_examination
+from untilt.catalog import RecordName
 from untilt.errors import OptionError
 from untilt.simulation.behaviour import Behaviour, Display, Page
+
+# A curve in place of a protocol's own: any bias, a given curve, or examination by position.
+Curve = Examination | Sequence[float] | FloatArray
 
 
 class Protocol(ABC):
     """How clicks are made from labels. Final subclasses are frozen dataclasses that only store.
 
-    `name` is the word for it in `simulate(protocol=...)`.
+    `name` is the word for it in `simulate(protocol=...)`, from its record.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = cast(str, RecordName())
     depth: int | None
     label_name: ClassVar[str] = "click"
     intervenes: ClassVar[bool] = False
@@ -32,7 +37,7 @@ class Protocol(ABC):
 
     @property
     def list_depth(self) -> int | None:
-        """Places of a list, None for the whole list."""
+        """Positions of a list, None for the whole list."""
         return self.depth
 
     @property
@@ -41,7 +46,7 @@ class Protocol(ABC):
         return self.label_name
 
 
-def curve(examination: Any, depth: int) -> FloatArray:
+def curve(examination: Curve, depth: int) -> FloatArray:
     """theta_1..theta_depth of a given curve, checked to be probabilities."""
     theta = np.asarray(as_examination(examination).at(np.arange(1, depth + 1)), dtype=np.float64)
     check_probabilities("examination", theta)
@@ -69,17 +74,17 @@ def check_labels(labels: FloatArray, max_label: float) -> None:
         )
 
 
-def check_share(what: str, found: float) -> None:
+def check_share(what: str, value: float) -> None:
     """Raise unless an option is a probability."""
-    if not 0 <= found <= 1:
-        raise OptionError(f"{what} must lie between 0 and 1. Got {found} instead.")
+    if not 0 <= value <= 1:
+        raise OptionError(f"{what} must lie between 0 and 1. Got {value} instead.")
 
 
-def check_probabilities(what: str, found: FloatArray) -> None:
+def check_probabilities(what: str, values: FloatArray) -> None:
     """Raise unless every entry is a probability."""
-    bad = ~((found >= 0) & (found <= 1))
+    bad = ~((values >= 0) & (values <= 1))
     if bad.any():
         k = int(np.argmax(bad))
         raise OptionError(
-            f"{what} must lie between 0 and 1. Got {found[k]:g} at position {k + 1} instead."
+            f"{what} must lie between 0 and 1. Got {values[k]:g} at position {k + 1} instead."
         )

@@ -1,17 +1,18 @@
-"""Protocols of the position-based model: `prs`, `dla` and `trust`."""
+"""Protocols of how people click: by position (PRS, DLA, Trust), down the list, and how long."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt.bias.given import EyeTracking, PowerLaw
+from untilt.bias.given import EyeTracking, GivenCurve, PowerLaw
 from untilt.catalog import method
 from untilt.errors import DepthError, OptionError
 from untilt.simulation.behaviour import Behaviour, DwellTimes, Stopping
-from untilt.simulation.protocols.base import (
+from untilt.simulation.protocols.protocol import (
+    Curve,
     Protocol,
     check_labels,
     check_probabilities,
@@ -38,17 +39,15 @@ class PRS(Protocol):
     eta : severity of the bias
     noise : mu, in [0, 0.5)
     relevant_from : the lowest label that is relevant; the second highest where not given
-    depth : places of a list; None shows the whole list
+    depth : positions of a list; None shows the whole list
     examination : another curve in place of the power law: any bias, or an array
     """
-
-    name: ClassVar[str] = "prs"
 
     eta: float = 1.0
     noise: float = 0.1
     relevant_from: float | None = None
     depth: int | None = None
-    examination: Any = None
+    examination: Curve | None = None
 
     def behaviour(self, labels: FloatArray, *, depth: int, max_label: float) -> Behaviour:
         """Tables of the formula above."""
@@ -65,7 +64,7 @@ class PRS(Protocol):
 
 
 @method(
-    "protocol", "dla", default=True, title="Eye-tracking examination", order=11, public=False,
+    "protocol", "dla", title="Eye-tracking examination", order=11, public=False, default=True,
     note="examination by eye tracking and graded relevance",
 )  # fmt: skip
 @dataclass(frozen=True)
@@ -78,16 +77,14 @@ class DLA(Protocol):
     ----------
     theta : severity of the bias; 0 is none
     epsilon : chance that a document of label 0 looks relevant
-    depth : places of a list, None for the whole list; past position 10 rho stays as it is there
+    depth : positions of a list, None for the whole list; past position 10 rho stays as it is there
     examination : another curve in place of rho_k^theta: any bias, or an array
     """
-
-    name: ClassVar[str] = "dla"
 
     theta: float = 1.0
     epsilon: float = 0.1
     depth: int | None = 10
-    examination: Any = None
+    examination: Curve | None = None
 
     def behaviour(self, labels: FloatArray, *, depth: int, max_label: float) -> Behaviour:
         """Tables of the formula above."""
@@ -116,17 +113,15 @@ class Trust(Protocol):
     Parameters
     ----------
     theta, epsilon, depth, examination : as in `DLA`
-    eps_plus, eps_minus : values by position in place of the formulas, at least as many as places
+    eps_plus, eps_minus : values by position in place of the formulas, for all positions of a list
     """
-
-    name: ClassVar[str] = "trust"
 
     theta: float = 1.0
     epsilon: float = 0.0
     eps_plus: Sequence[float] | None = None
     eps_minus: Sequence[float] | None = None
     depth: int | None = 10
-    examination: Any = None
+    examination: Curve | None = None
 
     def behaviour(self, labels: FloatArray, *, depth: int, max_label: float) -> Behaviour:
         """Tables of the formula above."""
@@ -143,7 +138,9 @@ class Trust(Protocol):
         )
 
 
-def _curve(given: Any, formula: Any, severity: float, what: str, depth: int) -> FloatArray:
+def _curve(
+    given: Curve | None, formula: GivenCurve, severity: float, what: str, depth: int
+) -> FloatArray:
     if not severity >= 0:
         raise OptionError(f"{what} must be at least 0. Got {severity} instead.")
     return curve(formula if given is None else given, depth)
@@ -155,14 +152,11 @@ def _by_position(given: Sequence[float] | None, formula: FloatArray, what: str) 
     values = np.asarray(given, dtype=np.float64)
     if len(values) < len(formula):
         raise DepthError(
-            f"{what} must reach the lowest place of the lists, position {len(formula)}. It has "
+            f"{what} must reach the lowest position of the lists, {len(formula)}. It has "
             f"{len(values)} values; give more, or cut the lists with depth={len(values)}."
         )
     check_probabilities(what, values)
     return values[: len(formula)]
-
-
-# The cascade: readers go from the top down and stop.
 
 
 @method(
@@ -173,7 +167,7 @@ def _by_position(given: Sequence[float] | None, formula: FloatArray, what: str) 
 class Cascade(Protocol):
     r"""A reader from the top down ([hu2019unbiased]_ 5.2.2, after [chapelle2009dbn]_).
 
-    At each place the reader clicks with probability gamma. After a click the reader is satisfied
+    At each position the reader clicks with probability gamma. After a click the reader is satisfied
     with probability phi = satisfaction * gamma and stops. Whoever is not satisfied, clicked or
     not, reads on with probability beta. So
 
@@ -188,8 +182,6 @@ class Cascade(Protocol):
     satisfaction : phi / gamma
     epsilon, depth : as in `DLA`
     """
-
-    name: ClassVar[str] = "cascade"
 
     beta: float = 0.5
     satisfaction: float = 0.5
@@ -206,9 +198,6 @@ class Cascade(Protocol):
             examination=np.ones(depth),
             stopping=Stopping(satisfaction=self.satisfaction * gamma, go_on=self.beta),
         )
-
-
-# Dwell time: feedback that is a number, not a click.
 
 
 @method(
@@ -231,10 +220,9 @@ class Dwell(Protocol):
     scale, spread : of delta
     epsilon : of omega; dwell time of documents of label 0
     clicks : the click model, a position-based protocol (`DLA`, `PRS`, `Trust`) or `Cascade`
-    depth : places of a list; as the click model has it where not given
+    depth : positions of a list; as the click model has it where not given
     """
 
-    name: ClassVar[str] = "dwell"
     label_name: ClassVar[str] = "dwell"
 
     scale: float = 2.0
@@ -258,14 +246,14 @@ class Dwell(Protocol):
 
     @property
     def list_depth(self) -> int | None:
-        """Places of a list: its own, else those of its click model."""
+        """Positions of a list: its own, else those of its click model."""
         return self.depth or self.clicks.list_depth
 
     def _check(self) -> None:
         check_share("epsilon", self.epsilon)
-        for what, found in (("scale", self.scale), ("spread", self.spread)):
-            if not found >= 0:
-                raise OptionError(f"{what} must be at least 0. Got {found} instead.")
+        for what, value in (("scale", self.scale), ("spread", self.spread)):
+            if not value >= 0:
+                raise OptionError(f"{what} must be at least 0. Got {value} instead.")
         if (
             not isinstance(self.clicks, Protocol)
             or self.clicks.intervenes
