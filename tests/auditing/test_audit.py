@@ -7,11 +7,12 @@ import pytest
 
 from untilt import catalog
 from untilt.auditing.audit import Audit, audit
-from untilt.auditing.checks import by_curve, by_prediction
+from untilt.auditing.relevance import by_curve, by_prediction
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.errors import OptionError
+from untilt.facts import codes
 from untilt.simulation.protocols import DLA, Shuffle, Swap
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
@@ -44,6 +45,11 @@ def repeated(log: ClickLog) -> ClickLog:
     """Each list once per session, in another order."""
     lists = np.repeat(np.arange(log.n_lists), log.sessions)[::-1]
     return log.take(lists, count=np.ones(len(lists), dtype=np.int64))
+
+
+def fields(facts):
+    """Code -> fields of some facts."""
+    return {fact.code: fact.fields for fact in facts}
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +99,7 @@ def test_click_rates_and_positions():
 def test_positions_that_no_list_shows():
     log = small_log(position=[1, 2, 1, 2, 1, 4, 5])
     assert audit(log).positions_never_shown == (3,)
-    assert "No list shows position 3." in audit(log).warnings
+    assert fields(audit(log).warnings)["audit.positions-never-shown"] == {"positions": (3,)}
 
 
 def test_gaps_duplicates_and_rankers():
@@ -111,7 +117,7 @@ def test_features_constant_and_missing():
     assert dict(found.missing_features) == {"stars": 2 / 5}
     without = audit(small_log(features=None, feature_names=()))
     assert without.constant_features == ()
-    assert "There are no features" in " ".join(without.warnings)
+    assert "audit.no-features" in codes(without.warnings)
 
 
 def test_how_much_of_the_candidates_was_shown():
@@ -146,8 +152,11 @@ def test_the_verdict_names_the_groups_and_the_swaps(audits):
     split = audits["shuffle"]
     assert split.comparable == (1, 2, 3, 4)
     assert split.not_comparable == (5, 6, 7, 8, 9, 10)
-    assert "Not for positions 5..10" in split.verdict
-    assert "positions 4 and 5, 5 and 6" in split.verdict
+    apart, joining = split.verdict.parts[0], split.verdict.parts[-1]
+    assert apart.code == "audit.positions-apart"
+    assert apart.fields["positions"] == (5, 6, 7, 8, 9, 10)
+    assert joining.code == "audit.swaps-that-join"
+    assert joining.fields["pairs"][:2] == ((4, 5), (5, 6))
     assert [(swap.upper, swap.lower) for swap in split.graph.swaps] == [
         (k, k + 1) for k in range(4, 10)
     ]
@@ -165,8 +174,9 @@ def test_evidence_is_the_curve_of_all_pairs(judged):
     expected = AllPairs(level=0.9).fit(log).bias_
     np.testing.assert_allclose(found.evidence.high, expected.high)
     factor = np.sqrt(expected.high / expected.low).max()
-    assert f"within a factor of {factor:.2f}" in found.verdict
-    assert ("thin evidence" in " ".join(found.warnings)) == (factor > 1.5)
+    precision = found.verdict.part("audit.precision")
+    assert precision.fields["factor"] == pytest.approx(factor)
+    assert ("audit.wide-interval" in codes(found.warnings)) == (factor > 1.5)
 
 
 # ---- advice
@@ -209,8 +219,9 @@ def test_without_features_a_log_that_falls_apart_needs_a_swap(judged):
     advice = audit(replace(log, features=None, feature_names=())).advice
     assert advice.estimator == ""
     assert "untilt plan" in advice.command
-    assert "Swap positions 1 and 2" in advice.why
-    assert "No estimator helps here" in repr(audit(log._with(features=None, feature_names=())))
+    assert advice.why.part("audit.swap-positions").fields["pairs"][0] == (1, 2)
+    steps = audit(log._with(features=None, feature_names=())).next_steps
+    assert codes(steps) == ["audit.use-none", "audit.on-command-line"]
 
 
 def test_partly_joined_without_features_is_all_pairs_on_top(judged):
@@ -218,7 +229,7 @@ def test_partly_joined_without_features_is_all_pairs_on_top(judged):
     nameless = replace(log, features=None, feature_names=(), ranker=None, ranker_names=())
     advice = audit(nameless).advice
     assert (advice.estimator, dict(advice.options)) == ("AllPairs", {"depth": 4})
-    assert "Below position 4" in advice.why
+    assert advice.why.part("audit.below").fields == {"depth": 4}
 
 
 def one_off_queries(log: ClickLog) -> ClickLog:
@@ -277,11 +288,11 @@ def test_swaps_with_a_hole_are_not_sent_to_an_estimator_that_refuses_them(names)
 def test_nothing_to_learn_is_said():
     dead = audit(small_log(label=np.zeros(7)))
     assert dead.advice.estimator == ""
-    assert "nobody clicked" in dead.advice.why
-    assert "not one click" in dead.verdict
+    assert dead.advice.why.code == "audit.nobody-clicked"
+    assert codes(dead.verdict) == ["audit.no-clicks-at-all"]
     alone = audit(small_log().top(1))
-    assert "single position" in alone.advice.why
-    assert "position 1 alone" in alone.verdict
+    assert alone.advice.why.code == "audit.no-bias"
+    assert codes(alone.verdict) == ["audit.one-position"]
 
 
 # ---- position and relevance
@@ -318,7 +329,7 @@ def test_documents_that_do_not_differ_give_no_proxy(judged):
     log = simulate(judged, Swap(clicks=DLA(epsilon=1.0)), n_sessions=10_000, seed=1).log
     found = by_curve(position_counts(log), audit(log).evidence)
     assert not found.is_known
-    assert "do not differ" in found.method
+    assert found.method.code == "audit.proxy-no-difference"
 
 
 def test_the_doubt_of_the_curve_is_part_of_the_error(judged):
@@ -342,7 +353,7 @@ def test_correlation_by_prediction_has_the_sign_of_the_ranker():
         scores = sign * short.labels + noise
         log = simulate(short, DLA(), ranker=scores, n_sessions=20_000, seed=1, n_threads=2).log
         found = audit(log).relevance
-        assert "features" in found.method
+        assert found.method.code == "audit.proxy-features"
         assert sign * found.correlation < -5 * found.std_error
 
 
@@ -351,17 +362,16 @@ def test_features_without_meaning_are_no_proxy(judged):
     noise = np.random.default_rng(0).normal(size=(log.n_documents, 5))
     found = audit(replace(log, features=noise, feature_names=())).relevance
     assert not found.is_known
-    assert "too few documents change places" in found.method
-    assert "features do not foresee clicks" in found.method
-    warned = " ".join(audit(replace(log, features=noise, feature_names=())).warnings)
-    assert "RegressionEM would take nearly all of the fall" in warned
+    assert codes(found.method) == ["audit.proxy-too-few", "audit.proxy-no-prediction"]
+    warned = fields(audit(replace(log, features=noise, feature_names=())).warnings)
+    assert warned["audit.features-useless"] == {"estimator": "RegressionEM"}
 
 
 def test_prediction_is_a_ridge_regression_within_positions(judged):
     """Cross-fitted weights against scikit-learn on rows centred at each position."""
     from sklearn.linear_model import Ridge
 
-    from untilt.auditing import checks as audit_relevance
+    from untilt.auditing import relevance as audit_relevance
 
     log = simulate(judged, DLA(), n_sessions=5_000, seed=1, n_threads=2).log
     cells = position_counts(log)
@@ -461,8 +471,8 @@ def test_the_text_holds_what_was_found(audits):
     for part in (
         "size and shape",
         "click rate by position",
-        "can position bias be told? - Yes",
-        "Lists were changed on purpose: swapped in",
+        "is position bias identified? - Yes",
+        "An experiment changed lists: swapped in",
         "Use PivotSwap",
         "untilt.PivotSwap(pivot=2).fit(log).bias_",
     ):
@@ -483,17 +493,17 @@ def test_a_record_is_plain_data(audits):
 def test_every_session_has_a_click_is_a_warning(judged):
     log = simulate(judged, DLA(), n_sessions=3_000, seed=1, n_threads=2).log
     clicked = np.add.reduceat(log.label, log.indptr[:-1]) > 0
-    assert "Every session has a click" in " ".join(audit(log.take(clicked)).warnings)
+    assert "audit.always-clicked" in codes(audit(log.take(clicked)).warnings)
 
 
 def test_a_dwell_time_is_audited_by_whether_there_was_any(judged):
     log = simulate(judged, "dwell", n_sessions=3_000, seed=1, n_threads=2).log
     found = audit(log)
     clicks = audit(log.with_label((log.label > 0).astype(float)))
-    assert "is no click" in found.warnings[0]
+    assert found.warnings[0].code == "audit.label-no-click"
     np.testing.assert_array_equal(found.graph.clicks, clicks.graph.clicks)
     assert found.evidence is None
-    assert "Estimators need clicks" in repr(found)
+    assert codes(found.next_steps)[-1] == "audit.clicks-first"
 
 
 @pytest.mark.parametrize("wrong", [None, [1, 2], "clicks.parquet"])

@@ -80,7 +80,7 @@ def test_the_audit_of_a_file_is_that_of_the_log(logs):
 def test_people_read_the_verdict_and_what_to_do(logs):
     path = logs / "swap" / "clicks.parquet"
     text = said("audit", path)
-    assert "can position bias be told? - Yes" in text
+    assert "is position bias identified? - Yes" in text
     assert "Use PivotSwap" in text
     assert "--method pivot-swap --pivot 1" in text
     assert "pairs of positions share documents" in text

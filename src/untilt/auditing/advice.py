@@ -1,8 +1,8 @@
 """Which estimator for this log? The strongest claim that the log supports, and why.
 
-Randomised lists come first: they need no luck. Then documents that stand at several positions
-anyway. Where positions stay apart, only a model of relevance can bridge them, and it must be
-believed; without features there is nothing to believe in, and a swap is the way.
+Randomised lists come first: they assume the least. Then documents that are shown at several
+positions anyway. Positions that share no documents can be compared by a model of relevance alone,
+and it must be believed; without features there is no such model, and swaps are needed.
 """
 
 from collections import Counter
@@ -15,18 +15,22 @@ import numpy as np
 
 from untilt import catalog
 from untilt.auditing.checks import sessions_by_ranker
+from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.experiments.assignment import swap_of
 from untilt.bias.experiments.shuffled import ShuffledTop
-from untilt.bias.position_graph import PositionGraph, positions_text
+from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap, SwapEstimator
+from untilt.bias.harvesting.all_pairs import AllPairs
+from untilt.bias.position_graph import PositionGraph
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError
+from untilt.facts import Fact, joined
 
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Interventions:
-    """Sessions whose lists were changed on purpose, as the log's `ranker` tells.
+    """Sessions whose lists an experiment changed, by the log's `ranker`.
 
     shuffled : sessions of rankers whose name begins with "shuffle"
     shuffled_depth : positions 1..depth take part in the shuffle, and were clicked there
@@ -69,16 +73,16 @@ class Advice:
     Parameters
     ----------
     estimator : its name in `untilt`
-    why : what in the log speaks for it
+    why : what in the log speaks for it, a fact of one or more `parts`
     options : of the estimator, where they are not the usual ones
     believes : what must be true and cannot be seen in the log
     instead : a command that helps where no estimator does
     """
 
     estimator: str
-    why: str
+    why: Fact
     options: Mapping[str, Any] = field(default_factory=dict)
-    believes: tuple[str, ...] = ()
+    believes: tuple[Fact, ...] = ()
     instead: str = ""
 
     @property
@@ -97,7 +101,7 @@ class Advice:
 
 
 def interventions_of(log: ClickLog) -> Interventions:
-    """What the names of the rankers tell; see `untilt.bias.experiments.recognise`."""
+    """What the names of the rankers say; see `untilt.bias.experiments.assignment`."""
     if log.ranker is None:
         return Interventions(0, 0, MappingProxyType({}))
     swapped: Counter[Pair] = Counter()
@@ -124,8 +128,7 @@ def _shuffled_depth(shuffled: ClickLog) -> int:
 
 def comparable_depth(graph: PositionGraph) -> int:
     """Positions 1..depth can all be compared by clicks on documents that they share."""
-    first = next((found for found in graph.clicked_components if 1 in found), ())
-    return _reach(first)
+    return _reach(next((part for part in graph.clicked_components if 1 in part), ()))
 
 
 def advise(
@@ -138,13 +141,13 @@ def advise(
 ) -> Advice:
     """The estimator that asks for the least belief and reaches as deep as any other."""
     if not clicked:
-        return _nothing("nobody clicked in this log, so there is nothing to learn from")
+        return Advice("", Fact("audit.nobody-clicked"))
     if graph.depth < 2:
-        return _nothing("lists have a single position, so there is no bias to estimate")
+        return Advice("", Fact("audit.no-bias"))
     reach = comparable_depth(graph)
-    for found, depth in (_shuffled(done), _pivot(done, reach), _adjacent(done, reach)):
-        if found and depth >= max(2, reach):
-            return replace(found, why=found.why + _below(graph, depth))
+    for advice, depth in (_shuffled(done), _pivot(done, reach), _adjacent(done, reach)):
+        if advice and depth >= max(2, reach):
+            return replace(advice, why=joined(advice.why, *_below(graph, depth)))
     if reach == graph.depth:
         return _all_pairs(graph, reach, n_rankers)
     if usable_features:
@@ -155,16 +158,9 @@ def advise(
 def _shuffled(done: Interventions) -> tuple[Advice | None, int]:
     if not done.shuffled:
         return None, 0
-    why = (
-        f"{done.shuffled:,} sessions were shown in random order: there the click rate by position "
-        "falls by examination alone"
-    )
-    advice = Advice(
-        "ShuffledTop",
-        why,
-        believes=("every order of the shuffled documents was equally likely",),
-    )
-    return advice, done.shuffled_depth
+    why = Fact("audit.shuffled", sessions=done.shuffled)
+    believes = (Fact("audit.random-order"),)
+    return Advice(ShuffledTop.__name__, why, believes=believes), done.shuffled_depth
 
 
 def _pivot(done: Interventions, repeated: int) -> tuple[Advice | None, int]:
@@ -172,18 +168,8 @@ def _pivot(done: Interventions, repeated: int) -> tuple[Advice | None, int]:
     if reach < 2 or reach < done.adjacent_reach:
         return None, 0
     sessions = sum(n for pair, n in done.swapped.items() if done.pivot in pair)
-    why = (
-        f"{sessions:,} sessions swapped position {done.pivot} with another, down to position "
-        f"{reach}: the two documents change places and nothing else does"
-    )
-    within, because = _within(reach, repeated)
-    advice = Advice(
-        "PivotSwap",
-        f"{why}{because}",
-        {"pivot": done.pivot} | within,
-        ("which sessions were swapped was left to chance",),
-    )
-    return advice, reach
+    why = Fact("audit.pivot-swaps", sessions=sessions, pivot=done.pivot, depth=reach)
+    return _swaps(PivotSwap, why, {"pivot": done.pivot}, reach, repeated), reach
 
 
 def _adjacent(done: Interventions, repeated: int) -> tuple[Advice | None, int]:
@@ -191,112 +177,69 @@ def _adjacent(done: Interventions, repeated: int) -> tuple[Advice | None, int]:
     if reach < 2:
         return None, 0
     sessions = sum(n for (a, b), n in done.swapped.items() if b == a + 1)
-    why = (
-        f"{sessions:,} sessions swapped neighbours, down to position {reach}: the two documents "
-        "change places and nothing else does"
-    )
-    within, because = _within(reach, repeated)
-    advice = Advice(
-        "AdjacentSwap",
-        f"{why}{because}",
-        within,
-        ("which sessions were swapped was left to chance",),
-    )
-    return advice, reach
+    why = Fact("audit.adjacent-swaps", sessions=sessions, depth=reach)
+    return _swaps(AdjacentSwap, why, {}, reach, repeated), reach
 
 
-def _within(reach: int, repeated: int) -> tuple[dict[str, Any], str]:
-    """How swapped lists are compared, and why where it is not the usual way."""
-    if repeated >= reach:
-        return {}, ""
-    because = (
-        "; queries hardly come back, so that swapped lists are compared with others of their "
-        "length instead of with the same documents"
-    )
-    return {"within": "length"}, because
+def _swaps(
+    estimator: type[SwapEstimator], why: Fact, options: dict[str, Any], reach: int, repeated: int
+) -> Advice:
+    """Lists are compared by length where repeated queries join fewer positions than the swaps."""
+    if repeated < reach:
+        why, options = (
+            joined(why, Fact("audit.queries-do-not-repeat")),
+            options | {"within": "length"},
+        )
+    return Advice(estimator.__name__, why, options, (Fact("audit.random-swaps"),))
 
 
 def _all_pairs(graph: PositionGraph, reach: int, n_rankers: int) -> Advice:
-    whole = reach == graph.depth
-    where = "all positions" if whole else positions_text(range(1, reach + 1))
-    source = f"{n_rankers} rankers disagree" if n_rankers > 1 else "ranks vary by themselves"
-    why = (
-        f"{source}, so that documents stand at several positions: their clicks there differ by "
-        f"examination alone, and {where} are joined by such documents{_below(graph, reach)}"
-    )
-    return Advice(
-        "AllPairs",
-        why,
-        {} if whole else {"depth": reach},
-        ("a document is as relevant on the days and to the people that saw it higher",),
-    )
+    positions = tuple(range(1, reach + 1))
+    why = Fact("audit.repeated-positions", n_rankers=n_rankers, positions=positions)
+    options = {} if reach == graph.depth else {"depth": reach}
+    why = joined(why, *_below(graph, reach))
+    return Advice(AllPairs.__name__, why, options, (Fact("audit.same-relevance"),))
 
 
 def _regression(graph: PositionGraph, reach: int, usable_features: int) -> Advice:
-    checked = (
-        f" Check it with AllPairs on positions 1..{reach}, which are joined." if reach > 1 else ""
-    )
-    why = (
-        f"the positions fall apart into {len(_parts(graph))} groups that share too few documents, "
-        f"so only a model of relevance can compare them, and there are {usable_features} features "
-        f"to build one on.{checked} Without that belief: {_swaps_text(graph)}"
-    )
-    return Advice(
-        "RegressionEM",
-        why,
-        believes=(
-            "the features explain relevance, the same way at every position",
-            "what the production ranker knew and the features do not is not there: it would count "
-            "as position bias",
-        ),
-    )
+    why = [Fact("audit.needs-model", groups=_n_groups(graph), features=usable_features)]
+    if reach > 1:
+        why.append(Fact("audit.check-with", estimator=AllPairs.__name__, depth=reach))
+    believes = (Fact("audit.features-explain"), Fact("audit.nothing-hidden"))
+    why.append(Fact("audit.otherwise", do=_to_know_more(graph)))
+    return Advice(RegressionEM.__name__, joined(*why), believes=believes)
 
 
 def _swap(graph: PositionGraph) -> Advice:
-    why = (
-        f"each position shows documents of its own (the positions fall apart into "
-        f"{len(_parts(graph))} groups) and there are no features to model relevance with: any "
-        f"curve fits this log. {_swaps_text(graph).capitalize()}"
-    )
+    why = joined(Fact("audit.any-curve-fits", groups=_n_groups(graph)), _to_know_more(graph))
     return Advice("", why, instead="untilt plan LOG --sessions-per-day N")
 
 
-def _below(graph: PositionGraph, reach: int) -> str:
+def _below(graph: PositionGraph, reach: int) -> list[Fact]:
     """What is to be said of positions that an estimator does not reach."""
-    if reach >= graph.depth:
-        return ""
-    return f". Below position {reach} the log says nothing without a model; {_swaps_text(graph)}"
+    return [] if reach >= graph.depth else [Fact("audit.below", depth=reach), _to_know_more(graph)]
 
 
-def _nothing(why: str) -> Advice:
-    return Advice("", why)
+def _to_know_more(graph: PositionGraph) -> Fact:
+    """The cheapest swaps that join the positions, or more sessions."""
+    pairs = tuple((swap.upper, swap.lower) for swap in graph.swaps)
+    return Fact("audit.swap-positions", pairs=pairs) if pairs else Fact("audit.collect-sessions")
 
 
-def _swaps_text(graph: PositionGraph) -> str:
-    """What to do in order to know more; the cheapest swaps, or more sessions."""
-    if not graph.swaps:
-        return "collect more sessions: positions share documents, but too few clicks on them"
-    pairs = [f"{swap.upper} and {swap.lower}" for swap in graph.swaps[:3]]
-    more = f" and {len(graph.swaps) - 3} pairs more" if len(graph.swaps) > 3 else ""
-    return (
-        f"swap positions {', '.join(pairs)}{more} in a share of the sessions; "
-        "`untilt plan` says how many it takes"
-    )
-
-
-def _parts(graph: PositionGraph) -> tuple[tuple[int, ...], ...]:
-    return graph.components if len(graph.components) > 1 else graph.clicked_components
+def _n_groups(graph: PositionGraph) -> int:
+    several = len(graph.components) > 1
+    return len(graph.components if several else graph.clicked_components)
 
 
 def _reach(positions: Iterable[int]) -> int:
     """The largest n with 1..n all among the positions."""
-    found = set(positions)
+    among = set(positions)
     n = 0
-    while n + 1 in found:
+    while n + 1 in among:
         n += 1
     return n
 
 
 def _most_common(pairs: Iterable[Pair]) -> int:
-    found = Counter(k for pair in pairs for k in pair)
-    return min(found, key=lambda k: (-found[k], k), default=0)
+    times = Counter(k for pair in pairs for k in pair)
+    return min(times, key=lambda k: (-times[k], k), default=0)

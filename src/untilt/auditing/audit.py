@@ -1,7 +1,8 @@
-"""What can this log tell about position bias, and what is wrong with it?"""
+"""What a log says about position bias, what is wrong with it, and what to do next."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,19 +10,27 @@ import numpy as np
 from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.advice import Advice, Interventions, advise, comparable_depth, interventions_of
-from untilt.auditing.checks import RelevanceProxy, relevance_proxy
+from untilt.auditing.relevance import RelevanceProxy, relevance_proxy
 from untilt.bias.curve import PositionBias
+from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.harvesting.all_pairs import AllPairs
+from untilt.bias.log_ratios import FEWEST_QUERIES
 from untilt.bias.position_graph import PositionGraph, position_graph
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.rates import ClickRates
 from untilt.errors import OptionError
+from untilt.facts import Fact
 
 if TYPE_CHECKING:
     from untilt.bias.curve import PositionBias
     from untilt.bias.position_graph import PositionGraph
     from untilt.data.rates import ClickRates
+
+FEW_CLICKS = 30  # at a position; below, its click rate is known to no better than a third or so
+WIDE = 1.5  # an interval that reaches beyond a factor of this is called wide
+INFORMATIVE = 0.1  # correlation of position and relevance from which the order is informative
+MOST_POSITIONS = 25  # of which the text says with which others they share documents
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +45,7 @@ class Audit:
     share_without_click : of the sessions
     positions_without_click, positions_never_shown : of 1..K
     rankers : name -> sessions
-    interventions : swaps and shuffles that the rankers' names tell of
+    interventions : swaps and shuffles, by the names of the rankers
     constant_features, missing_features : names; the latter with the share that is missing
     duplicate_impressions : a document that its session already shows higher up
     sessions_with_gaps : sessions that skip a position
@@ -75,34 +84,38 @@ class Audit:
     @property
     def comparable(self) -> tuple[int, ...]:
         """Positions that can be compared with position 1 without a model of relevance."""
-        return next((found for found in self.graph.clicked_components if 1 in found), ())
+        return next((part for part in self.graph.clicked_components if 1 in part), ())
 
     @property
     def not_comparable(self) -> tuple[int, ...]:
         """Positions that were shown and cannot be compared with position 1 without a model."""
-        shown = {k for found in self.graph.components for k in found}
+        shown = {k for part in self.graph.components for k in part}
         return tuple(sorted(shown - set(self.comparable)))
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What is worth knowing, in sentences."""
-        from untilt.auditing.text import notes
-
-        return notes(self)
+    def notes(self) -> tuple[Fact, ...]:
+        """What is worth knowing, neither good nor bad."""
+        return tuple(_notes(self))
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """What can mislead whoever learns from this log, in sentences."""
-        from untilt.auditing.text import warnings
-
-        return warnings(self)
+    def warnings(self) -> tuple[Fact, ...]:
+        """What can mislead whoever learns from this log."""
+        return (
+            *_about_clicks(self),
+            *_about_lists(self),
+            *_about_features(self),
+            *_about_evidence(self),
+        )
 
     @property
-    def verdict(self) -> str:
-        """Whether this log can tell position bias, in sentences."""
-        from untilt.auditing.text import verdict
+    def verdict(self) -> Fact:
+        """Whether this log identifies position bias; its `parts` say where, and how precisely."""
+        return Fact("audit.verdict", parts=tuple(_verdict(self)))
 
-        return verdict(self)
+    @property
+    def next_steps(self) -> tuple[Fact, ...]:
+        """The estimator to use, why, what it believes, and how to call it."""
+        return tuple(_next_steps(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, text, lists and dictionaries; numbers that are not finite stay so."""
@@ -110,16 +123,23 @@ class Audit:
         return record(self)
 
     def __repr__(self) -> str:
-        from untilt.auditing.text import text
-
-        return text(self)
+        parts = [
+            *_part("size and shape", _size(self)),
+            *repr(self.click_rates).splitlines(),
+            "",
+            *_part("worth knowing", self.notes),
+            *_part("warnings", self.warnings),
+            *_part("is position bias identified?", (self.verdict, *_shared(self.graph))),
+            *_part("what to do", self.next_steps),
+        ]
+        return "\n".join(parts).rstrip()
 
 
 def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
     """Look at a log before learning from it.
 
-    Counts, click rates with intervals, what is odd, whether documents that stand at several
-    positions join all positions (then examination can be measured without a model of relevance),
+    Counts, click rates with intervals, what is odd, whether documents shown at several positions
+    join all positions (then examination can be measured without a model of relevance),
     and which estimator to use. Only sums over equal lists are used: a collapsed log gives the same
     audit.
 
@@ -145,8 +165,8 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
         size=checks.log_size(log),
         click_rates=rates,
         share_without_click=checks.share_without_click(log),
-        positions_without_click=_places(rates, (rates.clicks == 0) & (rates.impressions > 0)),
-        positions_never_shown=_places(rates, rates.impressions == 0),
+        positions_without_click=_positions(rates, (rates.clicks == 0) & (rates.impressions > 0)),
+        positions_never_shown=_positions(rates, rates.impressions == 0),
         rankers=rankers,
         interventions=done,
         constant_features=constant,
@@ -176,7 +196,7 @@ def _check(log: ClickLog) -> None:
         raise OptionError("this log shows nothing: it has no impression. Check how it was read.")
 
 
-def _places(rates: ClickRates, which: Any) -> tuple[int, ...]:
+def _positions(rates: ClickRates, which: Any) -> tuple[int, ...]:
     return tuple(rates.position[which].tolist())
 
 
@@ -185,6 +205,175 @@ def _evidence(log: ClickLog, graph: PositionGraph, level: float) -> PositionBias
     if depth < 2:
         return None
     return AllPairs(depth=depth, level=level).fit(log).bias_
+
+
+def _notes(audit: Audit) -> Iterator[Fact]:
+    if audit.share_without_click:
+        share, label = audit.share_without_click, audit.label_name
+        yield Fact("audit.without-click", share=share, label=label)
+    if audit.rankers:
+        yield Fact("audit.rankers", sessions=dict(audit.rankers))
+    else:
+        yield Fact("audit.no-ranker")
+    done = audit.interventions
+    if done.shuffled or done.swapped:
+        total, pairs = sum(done.swapped.values()), tuple(done.swapped)
+        yield Fact("audit.experiment", shuffled=done.shuffled, swapped=total, pairs=pairs)
+    coverage = audit.coverage
+    if coverage.shown == coverage.candidates:
+        yield Fact("audit.all-shown")
+    else:
+        yield Fact(
+            "audit.coverage",
+            share=coverage.share,
+            candidates=coverage.median_candidates,
+            shown=coverage.median_shown,
+        )
+    yield _order(audit.relevance)
+
+
+def _order(proxy: RelevanceProxy) -> Fact:
+    """Whether documents shown higher are more relevant."""
+    if not proxy.is_known:
+        return Fact("audit.no-proxy", why=proxy.method)
+    kind = "uninformative"
+    if abs(proxy.correlation) > INFORMATIVE:
+        kind = "good" if proxy.correlation < 0 else "inverted"
+    fields = {"correlation": proxy.correlation, "std_error": proxy.std_error}
+    return Fact(f"audit.order-{kind}", **fields, proxy=proxy.method)
+
+
+def _about_clicks(audit: Audit) -> Iterator[Fact]:
+    rates = audit.click_rates
+    if not audit.is_binary:
+        yield Fact("audit.label-no-click", label=audit.label_name)
+    if audit.share_without_click == 0:
+        yield Fact("audit.always-clicked", label=audit.label_name)
+    if audit.positions_without_click:
+        yield Fact("audit.positions-without-click", positions=audit.positions_without_click)
+    few = _positions(rates, (rates.clicks > 0) & (rates.clicks < FEW_CLICKS))
+    if few and audit.is_binary:
+        yield Fact("audit.few-clicks", positions=few, fewer_than=FEW_CLICKS)
+
+
+def _about_lists(audit: Audit) -> Iterator[Fact]:
+    size = audit.size
+    if audit.positions_never_shown:
+        yield Fact("audit.positions-never-shown", positions=audit.positions_never_shown)
+    if audit.sessions_with_gaps:
+        n = audit.sessions_with_gaps
+        yield Fact("audit.gaps", sessions=n, share=n / size.sessions)
+    if audit.duplicate_impressions:
+        yield Fact("audit.duplicates", impressions=audit.duplicate_impressions)
+    if size.queries_with_sessions < FEWEST_QUERIES:
+        yield Fact("audit.few-queries", queries=size.queries_with_sessions)
+
+
+def _about_features(audit: Audit) -> Iterator[Fact]:
+    if not audit.size.features:
+        yield Fact("audit.no-features")
+    if audit.constant_features:
+        yield Fact("audit.constant-features", features=audit.constant_features)
+    if audit.missing_features:
+        yield Fact("audit.missing-features", shares=dict(audit.missing_features))
+    estimator = audit.advice.estimator
+    if estimator == RegressionEM.__name__ and not audit.relevance.is_known:
+        yield Fact("audit.features-useless", estimator=estimator)
+
+
+def _about_evidence(audit: Audit) -> Iterator[Fact]:
+    if audit.coverage.median_share < 0.5:
+        yield Fact("audit.few-candidates-shown")
+    position, factor = _widest(audit.evidence)
+    if factor > WIDE:
+        yield Fact("audit.wide-interval", position=position, factor=factor)
+    if audit.relevance.is_known and audit.relevance.correlation < -INFORMATIVE:
+        yield Fact("audit.rates-mislead")
+
+
+def _verdict(audit: Audit) -> Iterator[Fact]:
+    graph = audit.graph
+    if not graph.click_rate[np.isfinite(graph.click_rate)].any():
+        yield Fact("audit.no-clicks-at-all")
+        return
+    if graph.depth == 1:
+        yield Fact("audit.one-position")
+        return
+    if audit.is_identified:
+        yield Fact("audit.identified", depth=graph.depth)
+    elif len(graph.components) > 1:
+        apart, components = audit.not_comparable, graph.components
+        yield Fact("audit.positions-apart", positions=apart, components=components)
+    elif audit.not_comparable:
+        yield Fact("audit.too-few-clicks", positions=audit.not_comparable)
+    else:
+        yield Fact("audit.identified-where-shown", positions=audit.positions_never_shown)
+    position, factor = _widest(audit.evidence)
+    if audit.evidence is not None:
+        level, estimator = audit.click_rates.level, audit.evidence.method
+        fields = {"position": position, "factor": factor, "level": level, "estimator": estimator}
+        yield Fact("audit.precision", **fields)
+    if graph.swaps and not audit.is_identified:
+        pairs = tuple((swap.upper, swap.lower) for swap in graph.swaps)
+        most_lost = max(swap.most_lost for swap in graph.swaps)
+        yield Fact("audit.swaps-that-join", pairs=pairs, most_lost=most_lost)
+
+
+def _widest(bias: PositionBias | None) -> tuple[int, float]:
+    """The position with the widest interval, and the factor that it spans to either side."""
+    if bias is None or bias.low is None or bias.high is None:
+        return 1, 1.0
+    factor = np.sqrt(bias.high / bias.low)
+    k = int(np.nanargmax(factor))
+    return k + 1, float(factor[k])
+
+
+def _next_steps(audit: Audit) -> Iterator[Fact]:
+    advice = audit.advice
+    if advice.estimator:
+        yield Fact("audit.use", estimator=advice.estimator, why=advice.why)
+    else:
+        yield Fact("audit.use-none", why=advice.why)
+    yield from (Fact("audit.believes", belief=belief) for belief in advice.believes)
+    if advice.call:
+        yield Fact("audit.in-python", call=advice.call)
+    if advice.command:
+        yield Fact("audit.on-command-line", command=advice.command)
+    if advice.estimator and not audit.is_binary:
+        yield Fact("audit.clicks-first", label=audit.label_name)
+
+
+def _size(audit: Audit) -> Iterator[str]:
+    size, label = audit.size, audit.label_name
+    queries = f"{size.queries_with_sessions:,} queries"
+    yield f"{size.sessions:,} sessions in {size.distinct_lists:,} distinct lists, {queries}"
+    total = f"rows with {label}" if audit.is_binary else f"in all of {label}"
+    total = "clicks" if label == "click" else total
+    shown = f"{size.impressions:,} impressions of {size.documents:,} documents"
+    yield f"{shown}, {size.clicks:,.10g} {total}"
+    lengths = f"median list {size.median_list:g}, shortest {size.shortest_list}"
+    yield f"positions 1..{size.deepest_position}, {lengths}; {size.features or 'no'} features"
+
+
+def _shared(graph: PositionGraph) -> Iterator[str]:
+    """One line per position that shares documents: with how many others, and with which most."""
+    shared = graph.documents - np.diag(np.diag(graph.documents))
+    positions = np.flatnonzero(shared.any(axis=1))
+    for k in positions[:MOST_POSITIONS]:
+        best = int(np.argmax(graph.weight[k]))
+        yield (
+            f"position {k + 1}: joined with {np.count_nonzero(shared[k])} others, most strongly "
+            f"with {best + 1} ({shared[k, best]:,} documents, weight {graph.weight[k, best]:,.0f})"
+        )
+    if len(positions) > MOST_POSITIONS:
+        yield f"and {len(positions) - MOST_POSITIONS} positions more"
+
+
+def _part(heading: str, lines: Iterable[str]) -> list[str]:
+    points = [
+        fill(f"- {line}", 100, initial_indent="  ", subsequent_indent="    ") for line in lines
+    ]
+    return [heading, *points, ""] if points else []
 
 
 # An audit as plain data, for JSON.

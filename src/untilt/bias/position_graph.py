@@ -1,9 +1,9 @@
-"""Can this log tell how much more one position is examined than another?
+"""Which positions of a log can be compared, and on how much evidence.
 
 Positions are the nodes of a graph; k and l are joined where some (query, document) was shown at
 both. A method that makes no assumption about relevance can compare positions within a connected
-component and no further: whatever the examination of another component, relevance can make up
-for it.
+component and no further: whatever the examination of another component, relevance can
+compensate for it.
 """
 
 from collections.abc import Iterable
@@ -18,17 +18,18 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError
+from untilt.messages.phrases import positions_text
 
 
 @dataclass(frozen=True)
 class JoiningSwap:
-    """Showing the documents of two positions in exchanged places now and then.
+    """Exchanging the documents of two positions in a share of the sessions.
 
     `most_lost` is the largest number of clicks that one swapped session can lose on average. Under
     the position-based model a swap loses (theta_k - theta_l)(gamma_k - gamma_l), where gamma is the
-    mean relevance of what stands there. That is c_k + c_l - (theta_k gamma_l + theta_l gamma_k), so
-    by the inequality of the means never more than (sqrt(c_k) - sqrt(c_l))^2, with c the click rates
-    now: a bound that needs to know neither examination nor relevance.
+    mean relevance of the documents shown there. That is c_k + c_l - (theta_k gamma_l + theta_l
+    gamma_k), with c the click rates now, so by the inequality of the means never more than
+    (sqrt(c_k) - sqrt(c_l))^2: a bound that needs to know neither examination nor relevance.
     """
 
     upper: int
@@ -63,8 +64,8 @@ class PositionGraph:
     documents : (K, K) number of (query, document) shown at both
     impressions : (K, K) their impressions at k
     clicks : (K, K) their clicks at k
-    weight : (K, K) sum of n_k n_l / (n_k + n_l): two equally large groups of twice that size in all
-        would tell as much. On the diagonal 0
+    weight : (K, K) sum of n_k n_l / (n_k + n_l): as informative as two groups of twice that many
+        impressions each. On the diagonal 0
     components : positions (1-based) joined by shared documents; positions never shown are in none
     clicked_components : positions whose ratio has a finite maximum-likelihood estimate: joined in
         both directions by clicks on shared documents. Finer than `components`
@@ -115,7 +116,7 @@ class PositionGraph:
 
     def component_of(self, position: int) -> tuple[int, ...]:
         """All positions that can be compared with this one; empty where it was never shown."""
-        return next((found for found in self.components if position in found), ())
+        return next((part for part in self.components if position in part), ())
 
     def joining_swap(self, first: Iterable[int], second: Iterable[int]) -> JoiningSwap:
         """The cheapest swap of a position of the first set with one of the second."""
@@ -124,7 +125,7 @@ class PositionGraph:
         return JoiningSwap(upper, lower, float(most_lost(upper, lower, self.click_rate)))
 
     def require(self, depth: int, method: str, *, clicks: bool = True) -> None:
-        """Raise unless positions 1..depth can all be compared, by clicks too unless told not to."""
+        """Raise unless positions 1..depth can all be compared; with `clicks`, by clicks too."""
         self._require_shown(depth)
         self._require_joined(self.components, depth, method)
         if clicks:
@@ -146,11 +147,11 @@ class PositionGraph:
     def _require_joined(
         self, components: tuple[tuple[int, ...], ...], depth: int, method: str
     ) -> None:
-        first = next(found for found in components if 1 in found)
+        first = next(part for part in components if 1 in part)
         lost = [k for k in range(1, depth + 1) if k not in first]
         if not lost:
             return
-        second = next(found for found in components if lost[0] in found)
+        second = next(part for part in components if lost[0] in part)
         swap = self.joining_swap(first, second)
         why = (
             "no document was shown on both sides"
@@ -165,7 +166,7 @@ class PositionGraph:
         )
 
     def __repr__(self) -> str:
-        parts = "; ".join(positions_text(found) for found in self.components)
+        parts = "; ".join(map(positions_text, self.components))
         verdict = "connected" if self.is_connected else f"{len(self.components)} parts: {parts}"
         joins = "".join(f", {swap}" for swap in self.swaps)
         size = f"{self.depth} positions, {len(self.edges)} joined pairs"
@@ -193,18 +194,6 @@ def position_graph(data: ClickLog | PositionCounts) -> PositionGraph:
     )
     object.__setattr__(graph, "swaps", _joining_swaps(graph))
     return graph
-
-
-def positions_text(positions: Iterable[int]) -> str:
-    """ "positions 1..4, 7" for (1, 2, 3, 4, 7)."""
-    runs: list[list[int]] = []
-    for k in sorted(positions):
-        if runs and k == runs[-1][-1] + 1:
-            runs[-1].append(k)
-        else:
-            runs.append([k])
-    text = ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-    return f"position {text}" if len(runs) == 1 and len(runs[0]) == 1 else f"positions {text}"
 
 
 def most_lost(upper: IntArray | int, lower: IntArray | int, click_rate: FloatArray) -> FloatArray:
@@ -242,8 +231,8 @@ def _joining_swaps(graph: PositionGraph) -> tuple[JoiningSwap, ...]:
 def _components(arcs: BoolArray, shown: BoolArray) -> tuple[tuple[int, ...], ...]:
     """Strongly connected parts of the positions shown, by their first position."""
     n, part = connected_components(arcs, directed=True, connection="strong")
-    found = (tuple((np.flatnonzero((part == c) & shown) + 1).tolist()) for c in range(n))
-    return tuple(sorted(positions for positions in found if positions))
+    parts = (tuple((np.flatnonzero((part == c) & shown) + 1).tolist()) for c in range(n))
+    return tuple(sorted(positions for positions in parts if positions))
 
 
 @nb.njit(cache=True)

@@ -59,8 +59,6 @@ def audit(
 
 
 def _report(out: Output, found: "Audit", log: Path) -> None:
-    from untilt.auditing.text import advice_lines
-
     sizes = asdict(found.size).items()
     out.table(("", ""), [(name.replace("_", " "), f"{value:,.12g}") for name, value in sizes])
     what = f"{found.label_name} rate" if found.is_binary else f"mean {found.label_name}"
@@ -72,11 +70,11 @@ def _report(out: Output, found: "Audit", log: Path) -> None:
     if found.warnings:
         out.heading("warnings")
         out.points(found.warnings)
-    out.heading("can position bias be told?")
+    out.heading("is position bias identified?")
     out.points([found.verdict])
     _joined(out, found)
     out.heading("what to do")
-    out.points([line.replace(" LOG", f" {log}") for line in advice_lines(found)])
+    out.points([line.replace(" LOG", f" {log}") for line in found.next_steps])
 
 
 def _joined(out: Output, found: "Audit") -> None:

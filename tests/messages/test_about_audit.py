@@ -1,0 +1,274 @@
+"""The wording of an audit: each message once."""
+
+import pytest
+
+from untilt.facts import Fact
+from untilt.messages.about_audit import MESSAGES
+from untilt.messages.phrases import listed, positions_text
+
+PROXY = {"correlation": -0.31, "std_error": 0.02, "proxy": "clicks"}
+CORRELATED = (
+    "Position and relevance have a correlation of -0.31 +- 0.02 within queries, by clicks: "
+)
+SAID = {
+    "audit.without-click": (
+        {"share": 0.413, "label": "click"},
+        "41.3% of the sessions have no click.",
+    ),
+    "audit.no-ranker": (
+        {},
+        "The log does not say which ranker made a list (column `ranker`).",
+    ),
+    "audit.rankers": (
+        {"sessions": {"base": 9000, "swap:1-2": 1000}},
+        "Lists come from 2 rankers: base (9,000 sessions), swap:1-2 (1,000 sessions).",
+    ),
+    "audit.experiment": (
+        {"shuffled": 500, "swapped": 1000, "pairs": ((1, 2), (1, 3))},
+        "An experiment changed lists: shuffled in 500 and swapped in 1,000 (positions 1-2, 1-3) "
+        "sessions.",
+    ),
+    "audit.all-shown": (
+        {},
+        "Every document of the table was shown. Candidates that were never shown are not in it, or "
+        "there were none.",
+    ),
+    "audit.coverage": (
+        {"share": 0.25, "candidates": 40.0, "shown": 9.5},
+        "25.0% of the candidates were ever shown: of a query's 40 candidates 9.5 (medians).",
+    ),
+    "audit.no-proxy": (
+        {"why": "too few documents change positions"},
+        "There is no proxy of relevance to compare positions with: too few documents change "
+        "positions.",
+    ),
+    "audit.order-good": (
+        PROXY,
+        CORRELATED
+        + "documents shown higher are more relevant, so click rates fall by more than the bias.",
+    ),
+    "audit.order-inverted": (
+        PROXY,
+        CORRELATED
+        + "documents shown higher are less relevant, so click rates fall by less than the bias.",
+    ),
+    "audit.order-uninformative": (
+        PROXY,
+        CORRELATED + "documents shown higher are hardly more or less relevant than the rest.",
+    ),
+    "audit.proxy-clicks": ({}, "clicks of documents that change positions"),
+    "audit.proxy-features": ({}, "a prediction of clicks within positions from the features"),
+    "audit.proxy-too-few": ({}, "too few documents change positions"),
+    "audit.proxy-no-difference": ({}, "documents do not differ in relevance beyond chance"),
+    "audit.proxy-no-prediction": (
+        {},
+        "the features do not predict clicks within a position beyond chance",
+    ),
+    "audit.proxy-nothing-within": ({}, "there is nothing to compare within queries"),
+    "audit.label-no-click": (
+        {"label": "dwell"},
+        "The label 'dwell' is no click: it has other values than 0 and 1. Position bias is "
+        "estimated from clicks.",
+    ),
+    "audit.always-clicked": (
+        {"label": "click"},
+        "Every session has a click: those without may have been left out of this log, which makes "
+        "all rates too high.",
+    ),
+    "audit.positions-without-click": (
+        {"positions": (8, 9)},
+        "Nobody clicked at position 8, 9: nothing can be learned about examination there.",
+    ),
+    "audit.few-clicks": (
+        {"positions": (8, 9), "fewer_than": 30},
+        "There are fewer than 30 clicks at position 8, 9.",
+    ),
+    "audit.positions-never-shown": ({"positions": (3,)}, "No list shows position 3."),
+    "audit.gaps": (
+        {"sessions": 1200, "share": 0.012},
+        "1,200 sessions (1.2%) skip a position: rows may have been lost, or only some were logged.",
+    ),
+    "audit.duplicates": (
+        {"impressions": 1200},
+        "1,200 impressions show a document again that the same session already shows: a click "
+        "cannot be credited to one of the two with certainty.",
+    ),
+    "audit.few-queries": (
+        {"queries": 7},
+        "There are only 7 queries. Queries are the independent units; intervals from so few say "
+        "little about others.",
+    ),
+    "audit.no-features": (
+        {},
+        "There are no features: the log can be measured, but no ranker trained on it.",
+    ),
+    "audit.constant-features": ({"features": ("a", "b")}, "Features with a single value: a, b."),
+    "audit.missing-features": (
+        {"shares": {"a": 0.1, "b": 0.255}},
+        "Features that are missing for some documents: a (10.0%), b (25.5%).",
+    ),
+    "audit.features-useless": (
+        {"estimator": "RegressionEM"},
+        "The features do not predict clicks within a position, so RegressionEM would take nearly "
+        "all of the fall of the click rates for position bias. A swap experiment would decide.",
+    ),
+    "audit.few-candidates-shown": (
+        {},
+        "Most candidates were never shown. What is learned is about the documents on top; a ranker "
+        "trained on them alone can be worse on the rest than the one in production.",
+    ),
+    "audit.wide-interval": (
+        {"position": 9, "factor": 1.83},
+        "Little evidence joins some positions: at position 9 the ratio to position 1 is only known "
+        "to within a factor of 1.8.",
+    ),
+    "audit.rates-mislead": (
+        {},
+        "Click rate by position is no estimate of position bias here: better documents are shown "
+        "higher, so it makes the bias look stronger than it is.",
+    ),
+    "audit.verdict": (
+        {"parts": (Fact("audit.no-bias"), Fact("audit.proxy-clicks"))},
+        "lists have a single position, so there is no bias to estimate clicks of documents that "
+        "change positions",
+    ),
+    "audit.no-clicks-at-all": ({}, "No: there is not one click."),
+    "audit.one-position": (
+        {},
+        "There is nothing to compare: every list has position 1 alone.",
+    ),
+    "audit.identified": (
+        {"depth": 10},
+        "Yes: documents shown at several positions join all positions 1..10, so examination can be "
+        "compared without a model of relevance.",
+    ),
+    "audit.positions-apart": (
+        {"positions": (5, 6), "components": ((1, 2, 3, 4), (5,), (6,))},
+        "Not for positions 5..6: no chain of documents shown at several positions leads from there "
+        "to position 1. Groups that can be compared within themselves: positions 1..4; position 5; "
+        "position 6. Between groups only a model of relevance can compare.",
+    ),
+    "audit.too-few-clicks": (
+        {"positions": (5, 6)},
+        "Not for positions 5..6: documents join all positions, but they have too few clicks there "
+        "for a ratio to position 1. More sessions may help.",
+    ),
+    "audit.identified-where-shown": (
+        {"positions": (3,)},
+        "For all positions that were shown; position 3 never was.",
+    ),
+    "audit.precision": (
+        {"factor": 1.1234, "position": 10, "level": 0.95, "estimator": "AllPairs"},
+        "From these sessions the examination of each position, relative to position 1, is known to "
+        "within a factor of 1.12 or better (the widest is position 10, 95% interval of AllPairs).",
+    ),
+    "audit.swaps-that-join": (
+        {"pairs": ((4, 5), (5, 6)), "most_lost": 0.0123},
+        "The cheapest swaps that would join them: positions 4 and 5, 5 and 6. A swapped session "
+        "loses at most 0.012 clicks on average.",
+    ),
+    "audit.use": ({"estimator": "AllPairs", "why": "ranks vary"}, "Use AllPairs: ranks vary."),
+    "audit.use-none": ({"why": "nobody clicked"}, "No estimator helps here: nobody clicked."),
+    "audit.believes": ({"belief": "it rains"}, "It believes that it rains."),
+    "audit.in-python": (
+        {"call": "untilt.AllPairs().fit(log).bias_"},
+        "In Python: untilt.AllPairs().fit(log).bias_",
+    ),
+    "audit.on-command-line": (
+        {"command": "untilt bias LOG --method all-pairs"},
+        "On the command line: untilt bias LOG --method all-pairs",
+    ),
+    "audit.clicks-first": (
+        {"label": "dwell"},
+        "Estimators need clicks: the label 'dwell' has other values than 0 and 1. Choose or make a "
+        "click column first (log.with_label).",
+    ),
+    "audit.nobody-clicked": (
+        {},
+        "nobody clicked in this log, so there is nothing to learn from",
+    ),
+    "audit.no-bias": ({}, "lists have a single position, so there is no bias to estimate"),
+    "audit.shuffled": (
+        {"sessions": 1200},
+        "1,200 sessions were shown in random order: there the click rate by position falls by "
+        "examination alone",
+    ),
+    "audit.pivot-swaps": (
+        {"sessions": 1200, "pivot": 2, "depth": 10},
+        "1,200 sessions swapped position 2 with another, down to position 10: the two documents "
+        "change positions and nothing else does",
+    ),
+    "audit.adjacent-swaps": (
+        {"sessions": 1200, "depth": 10},
+        "1,200 sessions swapped neighbours, down to position 10: the two documents change "
+        "positions and nothing else does",
+    ),
+    "audit.queries-do-not-repeat": (
+        {},
+        "queries hardly repeat, so that swapped lists are compared with others of their length "
+        "instead of with the same documents",
+    ),
+    "audit.repeated-positions": (
+        {"n_rankers": 3, "positions": (1, 2, 3)},
+        "3 rankers disagree, so that documents are shown at several positions: their clicks there "
+        "differ by examination alone, and positions 1..3 are joined by such documents",
+    ),
+    "audit.needs-model": (
+        {"groups": 7, "features": 46},
+        "the positions fall apart into 7 groups that share too few documents, so only a model of "
+        "relevance can compare them, and there are 46 features to build one on",
+    ),
+    "audit.check-with": (
+        {"estimator": "AllPairs", "depth": 4},
+        "check it with AllPairs on positions 1..4, which are joined",
+    ),
+    "audit.otherwise": ({"do": "swap them"}, "without that belief, swap them"),
+    "audit.any-curve-fits": (
+        {"groups": 7},
+        "each position shows documents of its own (the positions fall apart into 7 groups) and "
+        "there are no features to model relevance with: any curve fits this log",
+    ),
+    "audit.below": ({"depth": 4}, "below position 4 the log says nothing without a model"),
+    "audit.swap-positions": (
+        {"pairs": ((1, 2), (2, 3), (3, 4), (4, 5), (5, 6))},
+        "swap positions 1 and 2, 2 and 3, 3 and 4 and 2 pairs more in a share of the sessions; "
+        "`untilt plan` says how many it takes",
+    ),
+    "audit.collect-sessions": (
+        {},
+        "collect more sessions: positions share documents, but too few clicks on them",
+    ),
+    "audit.random-order": ({}, "every order of the shuffled documents was equally likely"),
+    "audit.random-swaps": ({}, "which sessions were swapped was left to chance"),
+    "audit.same-relevance": (
+        {},
+        "a document is as relevant on the days and to the people that saw it higher",
+    ),
+    "audit.features-explain": (
+        {},
+        "the features explain relevance, the same way at every position",
+    ),
+    "audit.nothing-hidden": (
+        {},
+        "the production ranker used nothing about relevance beyond the features: it would count as "
+        "position bias",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", MESSAGES)
+def test_wording(code):
+    fields, sentence = SAID[code]
+    assert Fact(code, **fields) == sentence
+
+
+def test_one_ranker_and_ranks_that_vary_by_themselves():
+    assert Fact("audit.rankers", sessions={"a": 1}) == "Lists come from 1 ranker: a (1 sessions)."
+    alone = Fact("audit.repeated-positions", n_rankers=1, positions=(1, 2))
+    assert alone.startswith("ranks vary by themselves, so that")
+
+
+def test_lists_are_cut_and_positions_are_runs():
+    assert listed(range(12)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
+    assert positions_text((1, 2, 3, 4, 7)) == "positions 1..4, 7"
+    assert positions_text((7,)) == "position 7"
