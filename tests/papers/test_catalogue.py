@@ -2,16 +2,17 @@
 
 import pytest
 
+from untilt import catalog
 from untilt.papers.datasets import Source
-from untilt.papers.methods import NETWORKS
 from untilt.papers.run import plan, run
 from untilt.papers.schema import load, names
 
+NETWORKS = [each.name for each in catalog.methods("ranker") if "jax" in each.needs]
 SMALLEST = {"queries": 60, "test_queries": 12, "features": 8, "trees": 2, "repeats": 2, "seeds": 1}
 
 
 def one_cell_per_method(name, folder, *, networks):
-    """PositionCounts of the quick plan, the first of each row."""
+    """Cells of the quick plan, the first of each row."""
     experiment = load(name)
     size = {**SMALLEST, "epochs": 1, "widths": (8,), "points": 1}
     if experiment.quick.clicks is not None:

@@ -16,6 +16,7 @@ from untilt.cli.run import answer_text
 from untilt.data.judged import JudgedLists
 from untilt.evaluation.judged import Evaluation, evaluate
 from untilt.rankers.trees.lambdamart import LambdaMART
+from untilt.simulation.protocols import Harvest
 from untilt.simulation.simulate import Simulation, simulate
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import PRS, Balanced, PairwiseDebiasing
@@ -73,7 +74,7 @@ def make_data(out: Output, size: Size, seed: int) -> tuple[JudgedLists, JudgedLi
 def make_clicks(out: Output, train: JudgedLists, size: Size, seed: int) -> Simulation:
     """Sessions of simulated readers on the lists of three weak rankers."""
     with progress("simulating clicks"):
-        simulation = simulate(train, "harvest", n_sessions=size.sessions, seed=seed)
+        simulation = simulate(train, Harvest(), n_sessions=size.sessions, seed=seed)
     log = simulation.log
     out.heading("2. Clicks")
     out.say(

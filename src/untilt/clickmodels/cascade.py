@@ -17,7 +17,7 @@ from untilt.errors import check_choice
 
 
 @method(
-    "click model", "cm", title="Cascade model", order=14, reference="craswell2008",
+    "click model", "cm", choose=("run",), title="Cascade model", order=14, reference="craswell2008",
     note="people read down to the first click and leave",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -58,7 +58,8 @@ class DCMState(NamedTuple):
 
 
 @method(
-    "click model", "dcm", title="Dependent click model", order=15, reference="guo2009dcm",
+    "click model", "dcm", choose=("run",), title="Dependent click model", order=15,
+    reference="guo2009dcm",
     note="after a click people go on with a probability of the position",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -132,7 +133,8 @@ class CCMState(NamedTuple):
 
 
 @method(
-    "click model", "ccm", title="Click chain model", order=18, reference="guo2009ccm",
+    "click model", "ccm", choose=("run",), title="Click chain model", order=18,
+    reference="guo2009ccm",
     note="going on depends on the click and on the relevance of what was clicked",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)

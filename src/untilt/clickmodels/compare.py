@@ -14,13 +14,14 @@ from untilt._core.random import Seed
 from untilt.catalog import find, methods
 from untilt.clickmodels import quality
 from untilt.clickmodels.base import ClickModel
+from untilt.clickmodels.examination import PBM
 from untilt.clickmodels.quality import ByPosition, Measured
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, did_you_mean
 from untilt.facts import Fact
 
-REFERENCE = "pbm"
+REFERENCE = PBM.name
 Models = str | Sequence[str | ClickModel] | Mapping[str, ClickModel]
 
 

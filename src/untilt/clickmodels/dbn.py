@@ -67,7 +67,8 @@ class _Satisfaction(chain.ChainEMModel):
 
 
 @method(
-    "click model", "dbn", title="Dynamic Bayesian network", order=17, reference="chapelle2009dbn",
+    "click model", "dbn", choose=("run",), title="Dynamic Bayesian network", order=17,
+    reference="chapelle2009dbn",
     note="people leave when a click satisfies them, and may give up before",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -94,7 +95,8 @@ class DBN(_Satisfaction):
 
 
 @method(
-    "click model", "sdbn", title="Simplified DBN", order=16, reference="chapelle2009dbn",
+    "click model", "sdbn", choose=("run",), title="Simplified DBN", order=16,
+    reference="chapelle2009dbn",
     note="people go on until a click satisfies them",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -78,7 +78,8 @@ class ExaminationModel(ClickModel):
 
 
 @method(
-    "click model", "pbm", title="Position-based model", order=13, reference="craswell2008",
+    "click model", "pbm", choose=("run",), title="Position-based model", order=13,
+    reference="craswell2008",
     note="each position is examined by itself: P(click) = theta_k gamma",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -129,7 +130,8 @@ class PBM(ExaminationModel, IndependentModel):
 
 
 @method(
-    "click model", "ubm", title="User browsing model", order=19, reference="dupret2008ubm",
+    "click model", "ubm", choose=("run",), title="User browsing model", order=19,
+    reference="dupret2008ubm",
     note="examination depends on the position and on the last click above",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)

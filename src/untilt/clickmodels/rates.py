@@ -39,7 +39,8 @@ class GCTR(IndependentModel):
 
 
 @method(
-    "click model", "rctr", title="Click rate by rank", order=11, reference="craswell2008",
+    "click model", "rctr", choose=("run",), title="Click rate by rank", order=11,
+    reference="craswell2008",
     note="a click rate for each position",
 )  # fmt: skip
 class RCTR(IndependentModel):
@@ -65,7 +66,8 @@ class RCTR(IndependentModel):
 
 
 @method(
-    "click model", "dctr", title="Click rate by document", order=12, reference="craswell2008",
+    "click model", "dctr", choose=("run",), title="Click rate by document", order=12,
+    reference="craswell2008",
     note="a click rate for each document of a query",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -77,7 +77,8 @@ class _Clips(Evaluator):
 
 
 @method(
-    "evaluator", "clipped", title="Clipped IPS", order=30, needs=("bias",), takes=("clip",),
+    "evaluator", "clipped", title="Clipped inverse propensity scoring",
+    order=30, needs=("bias",), takes=("clip",),
     choose=("evaluate", "select", "run"), reference="joachims2017unbiased",
     note="clicks divided by their examination, which is raised to the clip at least",
 )  # fmt: skip
@@ -102,7 +103,8 @@ class ClippedEvaluator(Evaluator):
 
 
 @method(
-    "evaluator", "snips", title="Self-normalised IPS", order=40, needs=("bias",), takes=("clip",),
+    "evaluator", "snips", title="Self-normalised inverse propensity scoring",
+    order=40, needs=("bias",), takes=("clip",),
     choose=("evaluate", "select", "run"), reference="swaminathan2015selfnormalized",
     note="inverse propensities divided by their sum: the metric per relevant document",
 )  # fmt: skip
@@ -126,7 +128,8 @@ class SNIPSEvaluator(_Clips):
 
 
 @method(
-    "evaluator", "bayes-ips", title="Bayes-IPS", order=50, needs=("bias",),
+    "evaluator", "bayes-ips", title="Inverse propensity scoring with trust bias",
+    order=50, needs=("bias",),
     choose=("evaluate", "select"), reference="agarwal2019trust",
     note="inverse propensities times the chance that a click means relevance",
 )  # fmt: skip
@@ -141,7 +144,7 @@ class BayesIPSEvaluator(Evaluator):
 
 
 @method(
-    "evaluator", "affine", title="Affine correction", order=60, needs=("bias",),
+    "evaluator", "affine", title="Affine correction of clicks", order=60, needs=("bias",),
     choose=("evaluate", "select", "run"), reference="vardasbi2020affine",
     note="inverse propensities with the affine correction of trust bias",
 )  # fmt: skip
@@ -163,7 +166,8 @@ class AffineEvaluator(Evaluator):
 
 
 @method(
-    "evaluator", "policy-aware", title="Policy-aware", order=70, needs=("bias",), takes=("clip",),
+    "evaluator", "policy-aware", title="Policy-aware propensity scoring",
+    order=70, needs=("bias",), takes=("clip",),
     choose=("evaluate", "select", "run"), default=True, reference="oosterhuis2020policy",
     note="clicks divided by a document's mean propensity over all sessions of its query",
 )  # fmt: skip
@@ -219,7 +223,8 @@ class DirectEvaluator(Evaluator):
 
 
 @method(
-    "evaluator", "doubly-robust", title="Doubly robust", order=90, needs=("bias",),
+    "evaluator", "doubly-robust", title="Doubly robust: a relevance model, corrected by clicks",
+    order=90, needs=("bias",),
     takes=("clip", "relevance"), choose=("evaluate", "select", "run"),
     reference="oosterhuis2023doubly",
     note="a relevance model, corrected by the clicks that it does not explain",

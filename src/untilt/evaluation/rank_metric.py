@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from untilt._core.arrays import FloatArray
 from untilt.errors import OptionError, did_you_mean
-from untilt.metrics import ARP, DCG, Metric, Precision, parse_metric
+from untilt.metrics import ARP, DCG, MAP, MRR, NDCG, Metric, Precision, Recall, parse_metric
 from untilt.metrics.base import checked_cut
 
-NAMES = ("dcg@k", "precision@k", "arp", "reciprocal@k")
+NAMES = (f"{DCG.name}@k", f"{Precision.name}@k", ARP.name, "reciprocal@k")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _reciprocal(name: str) -> RankMetric:
 
 
 def _nearest(metric: Metric) -> str:
-    near = {"ndcg": "dcg", "recall": "precision", "mrr": "reciprocal", "map": "dcg"}
+    near = {NDCG: DCG.name, Recall: Precision.name, MRR: "reciprocal", MAP: DCG.name}
     cut = "" if metric.cut is None else f"@{metric.cut}"
-    wanted = near.get(metric.name)
+    wanted = near.get(type(metric))
     return "" if wanted is None else did_you_mean(wanted + cut, [wanted + cut])

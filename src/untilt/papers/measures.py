@@ -12,6 +12,7 @@ from untilt.evaluation.estimate import estimate
 from untilt.evaluation.evaluators import DirectEvaluator, IPSEvaluator, SNIPSEvaluator
 from untilt.evaluation.judged import evaluate
 from untilt.evaluation.systems import shown
+from untilt.metrics import ARP
 from untilt.papers.methods import LabelOrder, curve_of, fitted, known, ranker_of
 from untilt.papers.schema import Panel, Row, Value
 from untilt.papers.setting import Setting, original_positions
@@ -116,9 +117,9 @@ def _average_rank(setting: Setting, row: Row) -> Values:
     curves = {"average rank": curve_of(setting, name, options),
               "true average rank": curve_of(setting, "true", {})}  # fmt: skip
     values: Values = {
-        metric: estimate(test, {"it": ranker}, curve, metric="arp", evaluator=SNIPSEvaluator())[
-            "it"
-        ].value
+        metric: estimate(
+            test, {"it": ranker}, curve, metric=str(ARP()), evaluator=SNIPSEvaluator()
+        )["it"].value
         for metric, curve in curves.items()
     }
     found = evaluate(setting.test, ranker.predict(setting.test.features), ["ndcg@10"])

@@ -1,32 +1,30 @@
-"""Methods by name: rankers, tables of weights, and what they learn from. More can be registered.
+"""Methods of an experiment by name: rankers, tables of weights, and what they learn from.
 
-A row of an experiment names one of each, so n weightings and m rankers need n + m entries here.
+A row names one of each, as the catalogue calls them. Beside those there are curves and orders that
+only an experiment can have, such as the true curve of a simulation; more can be registered.
 """
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
+from untilt import catalog
 from untilt._core.arrays import FloatArray, sum_by
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.experiments.shuffled import ShuffledTop
 from untilt.bias.experiments.swaps import PivotSwap
-from untilt.bias.given import ClickCountGuess, EyeTracking, PageSteps, PowerLaw
+from untilt.bias.given import ClickCountGuess, PageSteps, PowerLaw, curve_names
 from untilt.data.clicklog import ClickLog
 from untilt.data.transform import synthesise
 from untilt.errors import OptionError, did_you_mean
 from untilt.papers.schema import Row
 from untilt.papers.setting import Setting
-from untilt.rankers.linear.linear import LinearRanker
-from untilt.rankers.linear.svm import RankSVM
-from untilt.rankers.trees.lambdamart import LambdaMART
-from untilt.weighting import IPS, PNS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing
+from untilt.weighting.base import Weighting
 
-# Where a method's position bias comes from: a name, a builder. More can be registered.
-
+T = TypeVar("T")
 Curve = Callable[..., Any]
 CURVES: dict[str, Curve] = {}
 FEWEST_CLICKS = 5  # at a position of the shuffled lists, for a rate of its own
@@ -44,15 +42,16 @@ def register_curve(name: str) -> Callable[[Curve], Curve]:
 
 def curve_of(setting: Setting, name: str, options: dict[str, Any]) -> Any:
     """The curve of that name in this setting; estimated once, however many methods use it."""
-    if name not in CURVES:
-        raise OptionError(
-            f"there is no bias {name!r} for experiments.{did_you_mean(name, CURVES)} "
-            f"There are: {', '.join(sorted(CURVES))}."
-        )
     key = json.dumps([name, options], sort_keys=True)
     if key not in setting.kept:
-        setting.kept[key] = CURVES[name](setting, **options)
+        setting.kept[key] = _curve(setting, name, options)
     return setting.kept[key]
+
+
+def _curve(setting: Setting, name: str, options: dict[str, Any]) -> Any:
+    if name in curve_names():
+        return catalog.find("curve", name).make(**options)
+    return known(CURVES, name, "bias")(setting, **options)
 
 
 @register_curve("true")
@@ -65,16 +64,6 @@ def _true(setting: Setting) -> PositionBias:
 def _true_with_noise(setting: Setting) -> PositionBias:
     """The truth with its eps+ and eps-."""
     return setting.sim.truth.bias
-
-
-@register_curve("power-law")
-def _power_law(_: Setting, eta: float = 1.0) -> PowerLaw:
-    return PowerLaw(eta)
-
-
-@register_curve("eye-tracking")
-def _eye_tracking(_: Setting, theta: float = 1.0) -> EyeTracking:
-    return EyeTracking(theta)
 
 
 @register_curve("randomization")
@@ -94,7 +83,7 @@ def _randomization(setting: Setting, top: int = 10) -> PositionBias:
     return PositionBias(theta, method=f"ShuffledTop to {top}, then its power law")
 
 
-@register_curve("regression-em")
+@register_curve(catalog.record_of(RegressionEM).name)
 def _regression_em(setting: Setting, **options: Any) -> PositionBias:
     """Regression-EM on the very log that is learned from, by boosted trees."""
     estimator = RegressionEM(
@@ -151,84 +140,8 @@ def _clicks_by_position(log: ClickLog) -> FloatArray:
     return sum_by(log.position - 1, weights, log.depth)
 
 
-# Networks as methods of an experiment. JAX is loaded when one of them is fitted.
-
-Builder_of_network_methods = Callable[..., Any]
-
-
-def neural(setting: Setting, row: Row, weighting: Any) -> Any:
-    """A network on pairs, lists or single documents; the table of weights as for trees."""
-    from untilt.rankers.networks.neural import NeuralRanker
-
-    options = _options(setting, row)
-    if options.get("loss") == "pointwise":
-        bias = curve_of(setting, row.bias, row.bias_options) if row.bias else None
-        return NeuralRanker(bias=bias, **options)
-    return NeuralRanker(weighting, **options)
-
-
-def dual_learning(setting: Setting, row: Row, _: Any) -> Any:
-    """Ranker and propensities that teach each other."""
-    from untilt.rankers.networks.dual_learning import DualLearning
-
-    return DualLearning(**_options(setting, row))
-
-
-def pairwise_trust(setting: Setting, row: Row, _: Any) -> Any:
-    """The losses of 001."""
-    from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker
-
-    return PairwiseTrustRanker(**_options(setting, row))
-
-
-def tower(setting: Setting, row: Row, _: Any) -> Any:
-    """A network beside a shallow tower for the position."""
-    from untilt.rankers.networks.towers import TowerRanker
-
-    return TowerRanker(**_options(setting, row))
-
-
-def feedback_towers(setting: Setting, row: Row, _: Any) -> Any:
-    """One network with a tower for every kind of feedback: baselines V2 to V4 of 001."""
-    from untilt.rankers.networks.towers import FeedbackTowers
-
-    return FeedbackTowers(**_options(setting, row))
-
-
-NETWORKS: dict[str, Builder_of_network_methods] = {
-    "neural": neural,
-    "dual-learning": dual_learning,
-    "pairwise-trust": pairwise_trust,
-    "tower": tower,
-    "feedback-towers": feedback_towers,
-}
-
-
-def _options(setting: Setting, row: Row) -> dict[str, Any]:
-    """The row's options with the seed; a quick size has few epochs and narrow layers."""
-    options = {"seed": setting.seed, **row.options}
-    if setting.size.epochs is not None:
-        options["epochs"] = setting.size.epochs
-    if setting.size.widths:
-        options["widths"] = list(setting.size.widths)
-    if "widths" in options:
-        options["widths"] = tuple(options["widths"])
-    return options
-
-
 Builder = Callable[..., Any]
-RANKERS: dict[str, Builder] = dict(NETWORKS)
-WEIGHTINGS: dict[str, Builder] = {
-    "naive": lambda _, **options: Naive(**options),
-    "ips": IPS,
-    "ips-all": lambda bias, **options: IPS(bias, against="all", **options),
-    "pns": PNS,
-    "prs": PRS,
-    "bayes-ips": BayesIPS,
-    "affine-ips": AffineIPS,
-    "balanced": Balanced,
-    "pairwise-debiasing": lambda _, **options: PairwiseDebiasing(**options),
-}
+RANKERS: dict[str, Builder] = {}  # beside those of the catalogue
 TRAINING: dict[str, Callable[[Setting], Any]] = {
     "clicks": lambda setting: setting.log,
     "labels": lambda setting: setting.labels(),
@@ -248,7 +161,7 @@ def register_ranker(name: str) -> Callable[[Builder], Builder]:
     return add
 
 
-def known(table: dict[str, Any], name: str, what: str) -> Any:
+def known(table: Mapping[str, T], name: str, what: str) -> T:
     """The entry of that name, or an error with the nearest one."""
     if name not in table:
         raise OptionError(
@@ -258,21 +171,43 @@ def known(table: dict[str, Any], name: str, what: str) -> Any:
     return table[name]
 
 
-def weighting_of(setting: Setting, row: Row) -> Any:
+def weighting_of(setting: Setting, row: Row) -> Weighting:
     """The row's table of pair weights."""
-    builder = known(WEIGHTINGS, row.weighting, "weighting")
+    record = catalog.find("weighting", row.weighting)
     bias = curve_of(setting, row.bias, row.bias_options) if row.bias else None
-    if bias is None and row.weighting not in ("naive", "pairwise-debiasing"):
+    if bias is None and "bias" in record.needs:
         raise OptionError(
             f"row {row.name!r}: the weighting {row.weighting!r} needs a bias. Name one of the "
             "experiment's biases, such as bias = 'true'."
         )
-    return builder(bias, **row.weighting_options)
+    given = (bias,) if "bias" in record.needs else ()
+    made: Weighting = record.make(*given, **row.weighting_options)
+    return made
 
 
 def ranker_of(setting: Setting, row: Row) -> Any:
     """The row's ranker, not fitted yet."""
-    return known(RANKERS, row.ranker, "ranker")(setting, row, weighting_of(setting, row))
+    if row.ranker in RANKERS:
+        return RANKERS[row.ranker](setting, row, weighting_of(setting, row))
+    record = catalog.find("ranker", row.ranker, also=tuple(RANKERS))
+    size = setting.size
+    shared = {"trees": ("n_trees", size.trees), "threads": ("n_threads", setting.n_threads),
+              "seed": ("seed", setting.seed)}  # fmt: skip
+    options = dict(shared[name] for name in shared if name in record.takes) | row.options
+    if "jax" in record.needs:
+        options |= _quick_network(setting, options)
+    if "objective" in options or options.get("loss") == "pointwise":
+        bias = curve_of(setting, row.bias, row.bias_options) if row.bias else None
+        return record.make(bias=bias, **options)
+    table = (weighting_of(setting, row),) if "weighting" in record.takes else ()
+    return record.make(*table, **options)
+
+
+def _quick_network(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
+    """A quick size has few epochs and narrow layers."""
+    widths = setting.size.widths or options.get("widths")
+    epochs = {} if setting.size.epochs is None else {"epochs": setting.size.epochs}
+    return epochs | ({"widths": tuple(widths)} if widths else {})
 
 
 def fitted(setting: Setting, row: Row) -> Any:
@@ -301,22 +236,3 @@ def _label_order(_: Setting, __: Row, ___: Any) -> LabelOrder:
 
 
 UNTRAINED = ("production", "label-order")
-
-
-@register_ranker("lambdamart")
-def _lambdamart(setting: Setting, row: Row, weighting: Any) -> LambdaMART:
-    options = {"n_trees": setting.size.trees, "n_threads": setting.n_threads, **row.options}
-    if "objective" in options:
-        bias = curve_of(setting, row.bias, row.bias_options)
-        return LambdaMART(bias=bias, seed=setting.seed, **options)
-    return LambdaMART(weighting, seed=setting.seed, **options)
-
-
-@register_ranker("linear")
-def _linear(_: Setting, row: Row, weighting: Any) -> LinearRanker:
-    return LinearRanker(weighting, **row.options)
-
-
-@register_ranker("rank-svm")
-def _rank_svm(setting: Setting, row: Row, weighting: Any) -> RankSVM:
-    return RankSVM(weighting, seed=setting.seed, **row.options)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from untilt._core.files import replacing
+from untilt.catalog import default
 from untilt.charts.theme import save_chart
 from untilt.papers.chart import Table, chart_of, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Summary, Verdict, verdicts
@@ -115,7 +116,7 @@ def _traffic(size: Size) -> str:
 def _has_trees(experiment: Experiment) -> bool:
     judged = any(panel.measure in ("judged", "average-position", "ratios")
                  for panel in experiment.panels)  # fmt: skip
-    return judged and any(row.ranker == "lambdamart" for row in experiment.rows)
+    return judged and any(row.ranker == default("ranker").name for row in experiment.rows)
 
 
 def markdown(table: Table) -> list[str]:

@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
+from untilt.catalog import default
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
 
 FORMS = ("table", "lines", "bars")
@@ -76,7 +77,7 @@ class Panel:
     """One picture, or one block of a table."""
 
     name: str
-    protocol: str = "dla"
+    protocol: str = default("protocol").name
     parameters: dict[str, Any] = field(default_factory=dict)
     measure: str = "judged"
     metrics: tuple[str, ...] = ("ndcg@10",)
@@ -98,9 +99,9 @@ class Row:
     name: str
     title: str
     group: str = ""
-    ranker: str = "lambdamart"
+    ranker: str = default("ranker").name
     train_on: str = "clicks"
-    weighting: str = "naive"
+    weighting: str = default("weighting").name
     weighting_options: dict[str, Any] = field(default_factory=dict)
     bias: str = ""
     bias_options: dict[str, Any] = field(default_factory=dict)

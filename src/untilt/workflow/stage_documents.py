@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from untilt import catalog
 from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.clickmodels.compare import compare_click_models
@@ -15,8 +16,6 @@ from untilt.workflow.options import RunOptions
 from untilt.workflow.stage_judge import chosen_clip, judged
 from untilt.workflow.stage_read import PARTS, Data, as_clicks
 
-# Those that need seconds, whatever the size of the log; networks need minutes.
-MODELS = ("dctr", "rctr", "pbm", "cm", "dcm", "ccm", "sdbn", "dbn", "ubm")
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 BY_RELEVANCE = "corrected clicks"
 WHY = (
@@ -82,7 +81,11 @@ def click_models(data: Data, options: RunOptions) -> dict[str, Any]:
     learn, test = as_clicks(data.not_test()), as_clicks(data.parts["test"])
     try:
         found = compare_click_models(
-            learn, test, models=MODELS, level=options.level, seed=options.seed
+            learn,
+            test,
+            models=catalog.names("click model", choose="run"),
+            level=options.level,
+            seed=options.seed,
         )
     except UntiltError as error:
         return {"models": [], "notes": [f"Click models could not be compared: {error}"]}

@@ -10,12 +10,14 @@ from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.progress import track
 from untilt._core.statistics import student_quantile
 from untilt.bias.curve import PositionBias
+from untilt.catalog import record_of
 from untilt.data.clicklog import ClickLog
 from untilt.evaluation.clip_curve import clip_curve, clip_curve_evaluator
 from untilt.evaluation.credit import parse_evaluator
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.results import Estimates
 from untilt.evaluation.systems import shown
+from untilt.weighting.pairwise_debiasing import PairwiseDebiasing
 from untilt.workflow.candidates import RAW, SHOWN, system_name
 from untilt.workflow.options import RunOptions
 
@@ -257,7 +259,7 @@ def _importance_of(ranker: Any) -> str:
 
 def _pair_bias(fitted: dict[str, Any]) -> dict[str, Any] | None:
     """t+ and t- of pairwise debiasing, where it was trained."""
-    history = getattr(fitted.get("pairwise-debiasing"), "bias_history_", None)
+    history = getattr(fitted.get(record_of(PairwiseDebiasing).name), "bias_history_", None)
     if not history:
         return None
     last = history[-1]

@@ -154,7 +154,8 @@ def validation_weight(problem: SvmProblem, valid: TrainingLists) -> FloatArray:
 
 
 @method(
-    "ranker", "svm", title="Ranking SVM", aliases=("rank-svm",), order=70, takes=("weighting",),
+    "ranker", "svm", title="Ranking SVM", aliases=("rank-svm",), order=70,
+    takes=("weighting", "seed"),
     choose=("train", "select", "run"), reference="joachims2017unbiased",
     note="a linear score by the propensity-weighted ranking SVM",
 )  # fmt: skip

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
+from untilt.catalog import Kind, Method, methods
 from untilt.report.decision import Answer, PositionCurve, Value
 
 MONTHS = (
@@ -13,26 +14,6 @@ MONTHS = (
 )  # fmt: skip
 MINUS, DASH, TO = "\u2212", "\u2013", " to "
 UNKNOWN = DASH
-
-METRIC_WORDS = {
-    "dcg": "a relevant document counts more the higher it stands (DCG)",
-    "ndcg": "a relevant document counts more the higher it stands, 1 is perfect (NDCG)",
-    "precision": "share of the first positions that hold a relevant document",
-    "arp": "average position of relevant documents; lower is better",
-    "reciprocal": "a relevant document counts one over its position",
-}
-
-METHOD_WORDS = {
-    "naive": "clicks as they are",
-    "ips": "inverse propensity scoring",
-    "clipped": "clipped inverse propensity scoring",
-    "snips": "self-normalised inverse propensity scoring",
-    "bayes-ips": "inverse propensity scoring with trust bias",
-    "affine": "affine correction of clicks",
-    "policy-aware": "policy-aware propensity scoring",
-    "direct": "a relevance model",
-    "doubly-robust": "a relevance model, corrected by clicks (doubly robust)",
-}
 
 
 def number(value: float | None, decimals: int = 3, *, signed: bool = False) -> str:
@@ -94,18 +75,26 @@ def metric_name(metric: str) -> str:
     ('DCG@10', 'ARP', 'my metric')
     """
     base = re.split(r"[@ ]", metric)[0]
-    short = base in ("dcg", "ndcg", "arp", "map", "mrr")
-    return metric.replace(base, base.upper(), 1) if short else metric
+    record = _record("metric", base)
+    return metric.replace(base, record.target, 1) if record and record.target.isupper() else metric
+
+
+def _record(kind: Kind, name: str) -> Method | None:
+    return next((each for each in methods(kind) if each.name == name), None)
 
 
 def method_words(method: str) -> str:
-    """What an evaluation method does, or its own name where it is not known here."""
-    return METHOD_WORDS.get(method, method)
+    """What an evaluator does, or its own name where it is not known."""
+    record = _record("evaluator", method)
+    return method if record is None else record.title[:1].lower() + record.title[1:]
 
 
 def metric_words(metric: str) -> str:
-    """What the metric counts, or nothing where it is not known here."""
-    words = METRIC_WORDS.get(metric.split("@", maxsplit=1)[0], "")
+    """What the metric counts, or nothing where it is not known."""
+    name = metric.split("@", maxsplit=1)[0]
+    record = _record("metric", name)
+    words = {"reciprocal": "a relevant document counts one over its position"}.get(name, "")
+    words = words if record is None else record.note
     depth = re.fullmatch(r"[a-z]+@(\d+)", metric)
     return f"{words}, first {depth[1]} positions" if words and depth else words
 
