@@ -157,7 +157,7 @@ def test_keys_tell_any_two_values_apart():
     assert len(set(keys)) == len(keys)
     assert key_of(PRS(theta.copy())) == key_of(PRS(theta))
     for vague in (object(), lambda x: x):
-        with pytest.raises(OptionError, match="cannot be told from another"):
+        with pytest.raises(OptionError, match="cannot be kept in a folder"):
             key_of(vague)
 
 

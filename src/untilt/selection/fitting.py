@@ -2,65 +2,185 @@
 
 import hashlib
 import inspect
-import json
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
+from untilt._core import codec
 from untilt._core.arrays import FloatArray
 from untilt._core.files import replacing
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, ShapeError
 
-# Finished candidates in a folder, so that a search goes on where it was stopped.
+
+class Candidate(Protocol):
+    """What can be searched over: an estimator in scikit-learn's sense that scores features."""
+
+    def fit(self, data: Any, /) -> Any:
+        """Learn from the training data."""
+        ...
+
+    def predict(self, features: Any, /) -> Any:
+        """One score for each row of the features."""
+        ...
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A candidate after its training: its scores on the held-out documents.
+
+    `ranker` is None where it lies in `path` alone. `resumed` means that nothing was trained now.
+    """
+
+    name: str
+    scores: FloatArray
+    seconds: float
+    resumed: bool
+    ranker: Any
+    path: Path | None
+
+
+@dataclass(frozen=True)
+class FittedRecord:
+    """What a folder says about a finished candidate; parameters as text, for people."""
+
+    name: str
+    kind: str
+    seconds: float
+    parameters: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Store:
-    """One folder; each candidate has `KEY.npy` (scores), `KEY.untilt` and, last, `KEY.json`.
+    """Finished candidates in a folder, so that a search goes on where it was stopped.
 
-    Each file is written whole or not at all, and the JSON only when the others are there: a search
-    that is killed leaves finished candidates and nothing else that counts.
+    Each has `KEY.npy` (scores), `KEY.untilt` (the ranker, where it can be saved) and, last,
+    `KEY.json`. Each file is written whole or not at all, and the JSON only when the others are
+    there: a search that is killed leaves finished candidates and nothing else that counts.
     """
 
     folder: Path
 
-    def ranker_path(self, key: str) -> Path:
-        """Where the fitted ranker lies, if it could be saved."""
-        return self.folder / f"{key}.untilt"
-
-    def write(self, key: str, facts: dict[str, Any], scores: FloatArray, ranker: Any) -> None:
+    def write(self, key: str, record: FittedRecord, scores: FloatArray, ranker: Any) -> Fitted:
         """Keep a finished candidate."""
         with replacing(self.folder / f"{key}.npy") as temporary:
             np.save(temporary, scores, allow_pickle=False)
-        if hasattr(ranker, "save"):
-            ranker.save(self.ranker_path(key))
-        with replacing(self.folder / f"{key}.json") as temporary:
-            temporary.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        path = self.folder / f"{key}.untilt" if hasattr(ranker, "save") else None
+        if path is not None:
+            ranker.save(path)
+        codec.write_json(self.folder / f"{key}.json", codec.to_plain(record))
+        kept = None if path is not None else ranker
+        return Fitted(record.name, scores, record.seconds, False, kept, path)
 
-    def read(self, key: str, n_scores: int) -> tuple[dict[str, Any], FloatArray] | None:
+    def read(self, key: str, name: str, n_scores: int) -> Fitted | None:
         """A finished candidate, or None where there is none or its files are damaged."""
+        where = self.folder / f"{key}.json"
         try:
-            facts = json.loads((self.folder / f"{key}.json").read_text(encoding="utf-8"))
+            plain = codec.read_file(where, again="Fit it again.")
+            record = codec.from_plain(FittedRecord, plain, where=str(where))
             scores = np.load(self.folder / f"{key}.npy", allow_pickle=False)
         except (OSError, ValueError, EOFError):
             return None
-        if not isinstance(facts, dict) or scores.shape != (n_scores,):
+        if scores.shape != (n_scores,):
             return None
-        return facts, scores
+        path = self.folder / f"{key}.untilt"
+        return Fitted(name, scores, record.seconds, True, None, path if path.exists() else None)
 
 
-# A key of parameters and data: the same work has the same key, whatever it is called.
+def fit_all(
+    named: Mapping[str, Candidate],
+    train: Any,
+    valid: ClickLog,
+    *,
+    folder: Path | None,
+    n_jobs: int,
+) -> dict[str, Fitted]:
+    """All candidates by name, in their order. What the folder has is not trained again."""
+    store = None if folder is None else Store(folder)
+    data = None if store is None else key_of(train, valid)
+    keys = {name: key_of(each, data) if store else "" for name, each in named.items()}
+    done: dict[str, Fitted] = {}
+    with progress("fitting candidates", total=len(named)) as advance:
+        for name in named:
+            kept = None if store is None else store.read(keys[name], name, valid.n_documents)
+            if kept is not None:
+                done[name] = kept
+                advance()
+        missing = [
+            (name, each, train, valid, store, keys[name])
+            for name, each in named.items()
+            if name not in done
+        ]
+        for fitted in _run(missing, n_jobs):
+            done[fitted.name] = fitted
+            advance()
+    return {name: done[name] for name in named}
+
+
+_Task = tuple[str, Candidate, Any, ClickLog, Store | None, str]
+
+
+def _run(tasks: list[_Task], n_jobs: int) -> Iterator[Fitted]:
+    if n_jobs == 1 or len(tasks) < 2:
+        for task in tasks:
+            yield _fit_one(*task)
+        return
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+
+    yield from Parallel(n_jobs=n_jobs, return_as="generator_unordered")(
+        delayed(_fit_one)(*task) for task in tasks
+    )
+
+
+def _fit_one(
+    name: str, candidate: Candidate, train: Any, valid: ClickLog, store: Store | None, key: str
+) -> Fitted:
+    from sklearn.base import clone
+
+    start = time.perf_counter()
+    ranker = clone(candidate)
+    ranker.fit(train, **_stopping(ranker, valid))
+    scores = np.asarray(ranker.predict(valid.features), dtype=float)
+    if scores.shape != (valid.n_documents,):
+        raise ShapeError(
+            f"candidate {name!r} must give {valid.n_documents:,} scores, one per held-out "
+            f"document. Got shape {scores.shape} instead."
+        )
+    seconds = time.perf_counter() - start
+    if store is None:
+        return Fitted(name, scores, seconds, False, ranker, None)
+    parameters = {option: repr(each) for option, each in ranker.get_params(deep=False).items()}
+    record = FittedRecord(name, type(ranker).__name__, seconds, parameters)
+    return store.write(key, record, scores, ranker)
+
+
+def _stopping(ranker: Any, valid: ClickLog) -> dict[str, ClickLog]:
+    """A candidate with early stopping is stopped by the same held-out clicks."""
+    if getattr(ranker, "early_stopping", None) is None:
+        return {}
+    if "valid" not in inspect.signature(ranker.fit).parameters:
+        raise OptionError(
+            f"{type(ranker).__name__} has early_stopping, but its fit takes no valid=. "
+            "Leave early_stopping out."
+        )
+    return {"valid": valid}
 
 
 def key_of(*things: Any) -> str:
-    """40 hexadecimal digits that change with any value in the things, down to the last bit."""
+    """40 hexadecimal digits that change with any value in the things, down to the last bit.
+
+    The same work has the same key, whatever it is called: parameters and data in, no names.
+    """
     digest = hashlib.sha256()
     for thing in things:
         _add(digest, thing)
@@ -83,17 +203,11 @@ def _add(digest: Any, thing: Any) -> None:
         for name in sorted(thing, key=str):
             _add(digest, str(name))
             _add(digest, thing[name])
-    else:
-        _add_object(digest, thing)
-
-
-def _add_object(digest: Any, thing: Any) -> None:
-    # Two lambdas share one name, so a name with <lambda> or <locals> in it tells nothing.
-    named = isinstance(thing, type | types.FunctionType) and "<" not in thing.__qualname__
-    if named:
-        digest.update(f"{thing.__module__}.{thing.__qualname__}".encode())
     elif isinstance(thing, type | types.FunctionType):
-        _refuse(thing)
+        # Two lambdas share one name, so a name with <lambda> or <locals> in it identifies nothing.
+        if "<" in thing.__qualname__:
+            _refuse(thing)
+        digest.update(f"{thing.__module__}.{thing.__qualname__}".encode())
     elif hasattr(thing, "get_params"):
         _add(digest, thing.get_params(deep=False))
     elif is_dataclass(thing):
@@ -104,126 +218,8 @@ def _add_object(digest: Any, thing: Any) -> None:
         _refuse(thing)
 
 
-def _refuse(thing: Any) -> None:
+def _refuse(thing: object) -> NoReturn:
     raise OptionError(
-        f"a {type(thing).__name__} among a candidate's parameters cannot be told from another, so "
+        f"a {type(thing).__name__} among a candidate's parameters has no value to compare by, so "
         "results cannot be kept in a folder. Leave folder out, or use plain parameters."
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """A candidate after its training: its scores on the held-out documents.
-
-    `ranker` is None where it lies in `path` alone. `resumed` means that nothing was trained now.
-    """
-
-    name: str
-    scores: FloatArray
-    seconds: float
-    resumed: bool
-    ranker: Any
-    path: Path | None
-
-
-def fit_all(
-    named: dict[str, Any],
-    train: Any,
-    valid: ClickLog,
-    *,
-    folder: Path | None,
-    n_jobs: int,
-) -> dict[str, Fitted]:
-    """All candidates by name, in their order. What the folder has is not trained again."""
-    store = None if folder is None else Store(folder)
-    data = None if store is None else key_of(train, valid)
-    keys = {name: key_of(each, data) if store else "" for name, each in named.items()}
-    done: dict[str, Fitted] = {}
-    with progress("fitting candidates", total=len(named)) as advance:
-        for name in named:
-            found = None if store is None else _resumed(store, name, keys[name], valid)
-            if found is not None:
-                done[name] = found
-                advance()
-        missing = [name for name in named if name not in done]
-        for fitted in _run(named, missing, keys, train, valid, store, n_jobs):
-            done[fitted.name] = fitted
-            advance()
-    return {name: done[name] for name in named}
-
-
-def _resumed(store: Store, name: str, key: str, valid: ClickLog) -> Fitted | None:
-    found = store.read(key, valid.n_documents)
-    if found is None:
-        return None
-    path = store.ranker_path(key)
-    seconds = float(found[0].get("seconds", np.nan))
-    return Fitted(name, found[1], seconds, True, None, path if path.exists() else None)
-
-
-def _run(
-    named: dict[str, Any], missing: list[str], keys: dict[str, str], train: Any, valid: ClickLog,
-    store: Store | None, n_jobs: int,
-) -> Iterator[Fitted]:  # fmt: skip
-    if n_jobs == 1 or len(missing) < 2:
-        for name in missing:
-            yield _fit_one(name, named[name], train, valid, store, keys[name])
-        return
-    from joblib import Parallel, delayed  # type: ignore[import-untyped]
-
-    # A log holds a read-only mapping, which no process can send: it travels as its arrays.
-    parts, held = _sendable(train), _sendable(valid)
-    yield from Parallel(n_jobs=n_jobs, return_as="generator_unordered")(
-        delayed(_fit_sent)(name, named[name], parts, held, store, keys[name]) for name in missing
-    )
-
-
-def _sendable(data: Any) -> Any:
-    if not isinstance(data, ClickLog):
-        return data
-    values = {field.name: getattr(data, field.name) for field in fields(data)}
-    return values | {"extra_labels": dict(data.extra_labels), "context": dict(data.context)}
-
-
-def _fit_sent(
-    name: str, candidate: Any, train: Any, valid: dict[str, Any], store: Store | None, key: str
-) -> Fitted:
-    made: Callable[[Any], Any] = lambda data: ClickLog(**data) if isinstance(data, dict) else data  # noqa: E731
-    return _fit_one(name, candidate, made(train), made(valid), store, key)
-
-
-def _fit_one(
-    name: str, candidate: Any, train: Any, valid: ClickLog, store: Store | None, key: str
-) -> Fitted:
-    from sklearn.base import clone
-
-    start = time.perf_counter()
-    ranker = clone(candidate)
-    ranker.fit(train, **_stopping(ranker, valid))
-    scores = np.asarray(ranker.predict(valid.features), dtype=float)
-    if scores.shape != (valid.n_documents,):
-        raise ShapeError(
-            f"candidate {name!r} must give {valid.n_documents:,} scores, one per held-out "
-            f"document. Got shape {scores.shape} instead."
-        )
-    seconds = time.perf_counter() - start
-    if store is None:
-        return Fitted(name, scores, seconds, False, ranker, None)
-    facts = {"name": name, "kind": type(ranker).__name__, "seconds": seconds}
-    facts["parameters"] = {k: repr(v) for k, v in ranker.get_params(deep=False).items()}
-    store.write(key, facts, scores, ranker)
-    path = store.ranker_path(key)
-    kept = path.exists()
-    return Fitted(name, scores, seconds, False, None if kept else ranker, path if kept else None)
-
-
-def _stopping(ranker: Any, valid: ClickLog) -> dict[str, Any]:
-    """A candidate with early stopping is stopped by the same held-out clicks."""
-    wants = getattr(ranker, "early_stopping", None) is not None
-    takes = "valid" in inspect.signature(ranker.fit).parameters
-    if wants and not takes:
-        raise OptionError(
-            f"{type(ranker).__name__} has early_stopping, but its fit takes no valid=. "
-            "Leave early_stopping out."
-        )
-    return {"valid": valid} if wants else {}

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,15 +17,14 @@ from untilt.evaluation.pool import Among
 from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimates, SystemComparison
 from untilt.rankers.persist import load
-from untilt.selection.fitting import Fitted, fit_all
+from untilt.selection.fitting import Candidate, Fitted, fit_all
 
-# Candidates for a search: every combination of some parameters, or one parameter doubled.
+Candidates = Mapping[str, Candidate] | Iterable[Candidate]
+LONGEST = 40  # characters of a value in a candidate's name
 
-LONGEST = 40
 
-
-def grid(estimator: Any, /, **values: Sequence[Any]) -> dict[str, Any]:
-    """Copies of an estimator, one for each combination of parameter values, by a telling name.
+def grid(estimator: Candidate, /, **values: Sequence[Any]) -> dict[str, Candidate]:
+    """Copies of an estimator, one for each combination of parameter values, named after them.
 
     >>> from sklearn.linear_model import Ridge
     >>> list(grid(Ridge(), alpha=[1, 2], fit_intercept=[True]))
@@ -33,21 +32,26 @@ def grid(estimator: Any, /, **values: Sequence[Any]) -> dict[str, Any]:
     """
     from sklearn.base import clone
 
+    known = estimator.get_params()
     for name, options in values.items():
         if isinstance(options, str) or len(options) == 0:
             raise OptionError(f"grid needs a list of values for {name!r}. Got {options!r} instead.")
-    found: dict[str, Any] = {}
+        if name not in known:
+            raise OptionError(
+                f"{type(estimator).__name__} has no parameter {name!r}. It has: {', '.join(known)}."
+            )
+    candidates: dict[str, Candidate] = {}
     for combination in itertools.product(*values.values()):
         chosen = dict(zip(values, combination, strict=True))
-        _check_names(estimator, chosen)
         name = ", ".join(f"{key}={_short(value)}" for key, value in chosen.items())
-        found[_fresh(name or type(estimator).__name__, found)] = clone(estimator).set_params(
-            **chosen
-        )
-    return found
+        name = _fresh(name or type(estimator).__name__, candidates)
+        candidates[name] = clone(estimator).set_params(**chosen)
+    return candidates
 
 
-def doubling(estimator: Any, parameter: str, *, start: float, times: int = 8) -> dict[str, Any]:
+def doubling(
+    estimator: Candidate, parameter: str, *, start: float, times: int = 8
+) -> dict[str, Candidate]:
     """One parameter from `start`, doubled `times` times: how the arXiv study chose its C.
 
     ([mao_arxivlogs]_ section 5.2, with `metric="arp"`.)
@@ -57,46 +61,6 @@ def doubling(estimator: Any, parameter: str, *, start: float, times: int = 8) ->
             f"doubling needs start above 0 and times of at least 1. Got {start} and {times}."
         )
     return grid(estimator, **{parameter: [start * 2.0**step for step in range(times + 1)]})
-
-
-def named_candidates(candidates: Any) -> dict[str, Any]:
-    """Candidates by name; those of a plain sequence are named after their kind."""
-    if isinstance(candidates, Mapping):
-        named = {str(name): candidate for name, candidate in candidates.items()}
-    else:
-        named = {}
-        for candidate in candidates:
-            named[_fresh(_short(candidate), named)] = candidate
-    if not named:
-        raise OptionError("no candidate to choose from. Give at least one, such as a LambdaMART.")
-    for name, candidate in named.items():
-        if not (hasattr(candidate, "fit") and hasattr(candidate, "predict")):
-            raise OptionError(
-                f"candidate {name!r} must have fit(log) and predict(features). "
-                f"Got {type(candidate).__name__} instead."
-            )
-    return named
-
-
-def _check_names(estimator: Any, chosen: Mapping[str, Any]) -> None:
-    known = estimator.get_params()
-    for name in chosen:
-        if name not in known:
-            raise OptionError(
-                f"{type(estimator).__name__} has no parameter {name!r}. It has: {', '.join(known)}."
-            )
-
-
-def _short(value: Any) -> str:
-    text = f"{value:g}" if isinstance(value, float) else repr(value).strip("'")
-    return text if len(text) <= LONGEST and "\n" not in text else type(value).__name__
-
-
-def _fresh(name: str, taken: Mapping[str, Any]) -> str:
-    """The name, numbered where it is taken."""
-    if name not in taken:
-        return name
-    return next(f"{name} ({n})" for n in itertools.count(2) if f"{name} ({n})" not in taken)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -168,7 +132,7 @@ class Selection:
 
 @renamed_arguments(method="evaluator", tau="clip", load=None)
 def select(
-    candidates: Any,
+    candidates: Candidates,
     *,
     train: Any,
     valid: ClickLog,
@@ -199,7 +163,7 @@ def select(
     n_jobs : candidates fitted at once, in processes of their own; -1 for one per core. Give the
         candidates n_threads=1 then
     """
-    named = named_candidates(candidates)
+    named = _named(candidates)
     if not isinstance(valid, ClickLog) or valid.features is None:
         raise OptionError(
             "valid must be a ClickLog with features: candidates are judged by its clicks. "
@@ -216,3 +180,34 @@ def select(
         valid, scores, bias, metric=metric, evaluator=evaluator, clip=clip, among=among, level=level
     )
     return Selection(estimates, fitted)
+
+
+def _named(candidates: Candidates) -> dict[str, Candidate]:
+    """Candidates by name; those of a plain sequence are named after their kind."""
+    named: dict[str, Candidate] = {}
+    if isinstance(candidates, Mapping):
+        named = {str(name): candidate for name, candidate in candidates.items()}
+    else:
+        for candidate in candidates:
+            named[_fresh(_short(candidate), named)] = candidate
+    if not named:
+        raise OptionError("no candidate to choose from. Give at least one, such as a LambdaMART.")
+    for name, candidate in named.items():
+        if not (hasattr(candidate, "fit") and hasattr(candidate, "predict")):
+            raise OptionError(
+                f"candidate {name!r} must have fit(log) and predict(features). "
+                f"Got {type(candidate).__name__} instead."
+            )
+    return named
+
+
+def _short(value: object) -> str:
+    text = f"{value:g}" if isinstance(value, float) else repr(value).strip("'")
+    return text if len(text) <= LONGEST and "\n" not in text else type(value).__name__
+
+
+def _fresh(name: str, taken: Mapping[str, Candidate]) -> str:
+    """The name, numbered where it is taken."""
+    if name not in taken:
+        return name
+    return next(f"{name} ({n})" for n in itertools.count(2) if f"{name} ({n})" not in taken)
