@@ -10,10 +10,10 @@ import untilt as ut
 from untilt.bias.em.boosted import TreeOptions, fold_of_documents
 from untilt.bias.em.network import NetworkOptions, network_em, posteriors
 from untilt.bias.em.regression_em import RegressionEM
-from untilt.data.counts import position_counts
+from untilt.data.counts import counts_from_rows, position_counts
 from untilt.errors import OptionError
 from untilt.facts import codes
-from untilt.objectives.pbm import PbmCells, PbmLikelihood
+from untilt.objectives.pbm import PbmLikelihood
 
 TREES = TreeOptions(folds=2, early_stopping=10)
 OPTIONS = NetworkOptions(widths=(16,), epochs=40, batch_size=256, learning_rate=0.01)
@@ -52,7 +52,7 @@ def test_the_gradient_of_the_m_step_is_that_of_the_likelihood(rng):
     c, theta = rng.binomial(n.astype(int), 0.4).astype(float), rng.uniform(0.1, 0.9, 6)
     gamma = 1 / (1 + np.exp(-s))
     relevant, _ = posteriors(theta, gamma, n, c)
-    cells = PbmCells(np.arange(6), np.arange(6), n, c, 6)
+    cells = counts_from_rows(np.arange(6), np.arange(1, 7), n, c / n, 6, 6)
     gradient, _ = PbmLikelihood(cells, theta, np.zeros(6)).gradient(s)
     assert n * gamma - relevant == pytest.approx(gradient)
 

@@ -6,16 +6,25 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from untilt.objectives.pbm import PbmCells, PbmLikelihood, pbm_cells, sigmoid
+from untilt.data.counts import PositionCounts, counts_from_rows
+from untilt.objectives.pbm import PbmLikelihood, sigmoid
+
+
+def counts_of(document, position_index, impressions, clicks, n_documents):
+    """Counts from cells that are sorted by document."""
+    return PositionCounts(
+        indptr=np.concatenate([[0], np.cumsum(np.bincount(document, minlength=n_documents))]),
+        query=np.zeros(n_documents, dtype=np.int64),
+        document=np.arange(n_documents),
+        position=np.asarray(position_index) + 1,
+        impressions=np.asarray(impressions, dtype=float),
+        clicks=np.asarray(clicks, dtype=float),
+        depth=int(np.max(position_index)) + 1,
+    )
+
 
 # Two documents; document 0 was shown at positions 1 and 3, document 1 at 2.
-CELLS = PbmCells(
-    row=np.array([0, 0, 1]),
-    place=np.array([0, 2, 1]),
-    shown=np.array([4.0, 3.0, 2.0]),
-    clicks=np.array([3.0, 1.0, 1.0]),
-    n_rows=2,
-)
+CELLS = counts_of([0, 0, 1], [0, 2, 1], [4.0, 3.0, 2.0], [3.0, 1.0, 1.0], 2)
 CURVES = {
     "examination": (np.array([0.9, 0.5, 0.3]), np.zeros(3)),
     "trust": (np.array([0.6, 0.3, 0.2]), np.array([0.3, 0.1, 0.05])),
@@ -30,32 +39,38 @@ def curves(request):
 def random_cells(rng, n_rows=6, depth=3):
     row, place = (index.ravel() for index in np.indices((n_rows, depth)))
     shown = rng.integers(1, 40, len(row)).astype(float)
-    return PbmCells(row, place, shown, np.floor(rng.random(len(row)) * shown), n_rows)
+    return counts_of(row, place, shown, np.floor(rng.random(len(row)) * shown), n_rows)
 
 
-# ---- cells
+# ---- counts
 
 
-def test_cells_pool_the_sessions_of_a_document_at_a_position():
-    cells = pbm_cells(
-        row=np.array([1, 0, 1, 1, 0]),
-        place=np.array([0, 1, 0, 2, 1]),
+def test_counts_pool_the_sessions_of_a_document_at_a_position():
+    """Weighted sessions; document 2 was never shown."""
+    counts = counts_from_rows(
+        document=np.array([1, 0, 1, 1, 0]),
+        position=np.array([1, 2, 1, 3, 2]),
+        count=np.array([2.0, 3.0, 5.0, 1.0, 4.0]),
         label=np.array([1.0, 0.0, 0.0, 1.0, 1.0]),
-        weight=np.array([2.0, 3.0, 5.0, 1.0, 4.0]),
-        n_rows=3,
+        n_documents=3,
+        depth=3,
+        keep_unshown=True,
     )
-    assert cells.row.tolist() == [0, 1, 1]
-    assert cells.place.tolist() == [1, 0, 2]
-    assert cells.shown.tolist() == [3 + 4, 2 + 5, 1]
-    assert cells.clicks.tolist() == [4, 2, 1]
-    assert cells.sums(cells.clicks).tolist() == [4, 3, 0]
+    assert counts.document_index.tolist() == [0, 1, 1]
+    assert counts.position.tolist() == [2, 1, 3]
+    assert counts.impressions.tolist() == [3 + 4, 2 + 5, 1]
+    assert counts.clicks.tolist() == [4, 2, 1]
+    gradient, information = PbmLikelihood(counts, np.ones(3), np.zeros(3)).gradient(np.zeros(3))
+    assert gradient == pytest.approx([7 / 2 - 4, 8 / 2 - 3, 0])
+    assert information == pytest.approx([7 / 4, 8 / 4, 0])
 
 
 def test_no_rows_give_no_cells():
     empty = np.zeros(0, dtype=np.int64)
-    cells = pbm_cells(row=empty, place=empty, label=empty, weight=empty.astype(float), n_rows=2)
-    assert len(cells.row) == 0
-    assert cells.sums(cells.clicks).tolist() == [0, 0]
+    counts = counts_from_rows(empty, empty, empty, np.zeros(0), 2, 1, keep_unshown=True)
+    assert counts.n_cells == 0
+    gradient, _ = PbmLikelihood(counts, np.ones(1), np.zeros(1)).gradient(np.zeros(2))
+    assert gradient.tolist() == [0, 0]
 
 
 # ---- the loss and its derivatives
@@ -94,7 +109,7 @@ def test_information_is_the_expected_hessian_by_enumeration(curves):
     for clicks in itertools.product(range(3), repeat=3):
         c = np.array(clicks, dtype=float)
         chance = np.prod([binomial[n] for n in clicks]) * np.prod(p**c * (1 - p) ** (2 - c))
-        likelihood = PbmLikelihood(PbmCells(row, place, shown, c, 2), alpha, beta)
+        likelihood = PbmLikelihood(counts_of(row, place, shown, c, 2), alpha, beta)
         gradient += chance * likelihood.gradient(scores)[0]
         for d in range(2):
             e = step * (np.arange(2) == d)
@@ -108,7 +123,7 @@ def test_information_is_the_expected_hessian_by_enumeration(curves):
 
 def test_gradient_by_hand_without_trust_bias():
     """One document, one position, theta = 1/2, score 0: p = 1/4, p' = 1/2 * 1/4 = 1/8."""
-    cells = PbmCells(np.array([0]), np.array([0]), np.array([8.0]), np.array([3.0]), 1)
+    cells = counts_of(np.array([0]), np.array([0]), np.array([8.0]), np.array([3.0]), 1)
     gradient, information = PbmLikelihood(cells, np.array([0.5]), np.zeros(1)).gradient(np.zeros(1))
     variance = 1 / 4 * 3 / 4
     assert gradient[0] == pytest.approx(-(3 - 8 / 4) * (1 / 8) / variance)
@@ -129,7 +144,8 @@ def test_full_examination_without_noise_is_logistic_regression(rng):
     cells = random_cells(rng)
     scores = rng.normal(size=6)
     gradient, information = PbmLikelihood(cells, np.ones(3), np.zeros(3)).gradient(scores)
-    g, n, c = 1 / (1 + np.exp(-scores)), cells.sums(cells.shown), cells.sums(cells.clicks)
+    g = 1 / (1 + np.exp(-scores))
+    n, c = map(cells.by_document, (cells.impressions, cells.clicks))
     assert gradient == pytest.approx(n * g - c, abs=1e-6)
     assert information == pytest.approx(n * g * (1 - g), rel=1e-6)
 
@@ -148,14 +164,14 @@ def test_base_score_is_the_best_constant(rng, curves):
 
 def test_base_score_by_hand():
     """theta = 1/2 and 3 clicks in 10: relevance 0.6, the logit of which is log(1.5)."""
-    cells = PbmCells(np.array([0]), np.array([0]), np.array([10.0]), np.array([3.0]), 1)
+    cells = counts_of(np.array([0]), np.array([0]), np.array([10.0]), np.array([3.0]), 1)
     likelihood = PbmLikelihood(cells, np.array([0.5]), np.zeros(1))
     assert likelihood.base_score() == pytest.approx(np.log(1.5), abs=1e-8)
 
 
 @pytest.mark.parametrize(("clicks", "expected"), [(0.0, -8), (10.0, 8)])
 def test_base_score_without_or_with_only_clicks_stops_at_the_edge(clicks, expected):
-    cells = PbmCells(np.array([0]), np.array([0]), np.array([10.0]), np.array([clicks]), 1)
+    cells = counts_of(np.array([0]), np.array([0]), np.array([10.0]), np.array([clicks]), 1)
     assert PbmLikelihood(cells, np.ones(1), np.zeros(1)).base_score() == pytest.approx(
         expected, abs=0.1
     )
@@ -171,7 +187,7 @@ def test_most_likely_scores_recover_relevance_and_trust(rng, curves):
     row, place = (index.ravel() for index in np.indices((4, 3)))
     shown = np.full(12, 1e6)
     clicks = rng.binomial(10**6, alpha[place] * g[row] + beta[place]).astype(float)
-    likelihood = PbmLikelihood(PbmCells(row, place, shown, clicks, 4), alpha, beta)
+    likelihood = PbmLikelihood(counts_of(row, place, shown, clicks, 4), alpha, beta)
     scores = np.full(4, likelihood.base_score())
     for _ in range(100):
         gradient, information = likelihood.gradient(scores)
@@ -186,7 +202,7 @@ def test_ignoring_trust_finds_too_much_relevance(rng):
     alpha, beta = CURVES["trust"]
     row, place = np.zeros(3, dtype=int), np.arange(3)
     clicks = 1e6 * (alpha * 0.2 + beta)
-    cells = PbmCells(row, place, np.full(3, 1e6), clicks, 1)
+    cells = counts_of(row, place, np.full(3, 1e6), clicks, 1)
     right = sigmoid(np.array(PbmLikelihood(cells, alpha, beta).base_score()))
     wrong = sigmoid(np.array(PbmLikelihood(cells, alpha + beta, np.zeros(3)).base_score()))
     assert right == pytest.approx(0.2, abs=1e-6)

@@ -1,15 +1,16 @@
 """weighting="auto": the rule of its choice, and the blend as one booster."""
 
+import lightgbm
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from untilt.bias.given import EyeTracking
 from untilt.errors import OptionError
-from untilt.rankers.held_out import HeldOutClicks, held_out_labels
 from untilt.rankers.learning_data import training_lists
-from untilt.rankers.trees import auto
-from untilt.rankers.trees.auto import AutoChoice, _refit, _verdict
+from untilt.rankers.trees.auto import AutoChoice, candidates, train_choice, verdict
 from untilt.rankers.trees.lambdamart import LambdaMART
+from untilt.rankers.validation import HeldOutClicks, held_out_labels
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 
@@ -48,46 +49,49 @@ def scores(n_queries: int, n_right: int) -> np.ndarray:
 
 def test_a_clear_winner_is_picked():
     judge = two_documents(100)
-    choice = _verdict({"balanced": scores(100, 90), "blend": scores(100, 50)}, judge, 1.0)
+    choice = verdict({"balanced": scores(100, 90), "blend": scores(100, 50)}, judge, 1.0)
     assert choice.picked == "balanced"
     gain = 0.4 * (1 - 1 / np.log2(3))
-    assert f"better than the blend on held-out clicks by {gain:.4f}" in choice.reason
+    assert choice.reason.code == "training.better-than-blend"
+    assert choice.reason.fields["gain"] == pytest.approx(gain)
     expected = 0.9 + 0.1 / np.log2(3)
     assert choice.estimates["balanced"].value == pytest.approx(expected)
 
 
 def test_a_lead_within_noise_keeps_the_blend():
     judge = two_documents(100)
-    choice = _verdict({"balanced": scores(100, 52), "blend": scores(100, 51)}, judge, 1.0)
+    choice = verdict({"balanced": scores(100, 52), "blend": scores(100, 51)}, judge, 1.0)
     assert choice.picked == "blend"
-    assert "balanced was ahead" in choice.reason
-    assert "within noise" in choice.reason
+    assert choice.reason.code == "training.ahead-within-noise"
+    assert choice.reason.fields["candidate"] == "balanced"
 
 
 def test_the_blend_wins_when_it_is_best():
     judge = two_documents(20)
-    choice = _verdict({"balanced": scores(20, 5), "blend": scores(20, 15)}, judge, 1.0)
+    choice = verdict({"balanced": scores(20, 5), "blend": scores(20, 15)}, judge, 1.0)
     assert choice.picked == "blend"
-    assert "did best" in choice.reason
+    assert choice.reason.code == "training.blend-best"
     assert "picked blend" in str(choice)
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 3.0])
 def test_one_booster_holds_the_sum_of_both_models(log, scale):
-    ranker = mart(bagging_fraction=1.0, feature_fraction=1.0)
-    _refit(ranker, training_lists(log), AutoChoice("blend", "", {}, blend_scale=scale))
+    training = mart(bagging_fraction=1.0, feature_fraction=1.0)._training()
+    choice = AutoChoice("blend", "", {}, blend_scale=scale)
+    boosted = train_choice(training_lists(log), training, choice)
     options = {"bias": BIAS, "n_trees": 8, "folds": 2, "n_threads": 1}
     options |= {"bagging_fraction": 1.0, "feature_fraction": 1.0}
-    parts = [LambdaMART(objective=name, **options).fit(log) for name in auto.BLEND]
+    parts = [LambdaMART(objective=name, **options).fit(log) for name in list(candidates())[:2]]
     first, second = (part.predict(log.features) for part in parts)
-    assert ranker.n_trees_ == 16
-    np.testing.assert_allclose(ranker.predict(log.features), first + scale * second, atol=1e-5)
+    assert boosted.n_trees == 16
+    blend = boosted.booster.predict(log.features)
+    np.testing.assert_allclose(blend, first + scale * second, atol=1e-5)
 
 
 def test_fit_tells_its_choice_and_repeats_itself(log):
     one, two = mart(seed=1).fit(log), mart(seed=1).fit(log)
-    assert one.choice_.picked in {*auto.CANDIDATES, "blend"}
-    assert set(one.choice_.estimates) == {*auto.CANDIDATES, "blend"}
+    assert one.choice_.picked in {*candidates(), "blend"}
+    assert set(one.choice_.estimates) == {*candidates(), "blend"}
     assert one.choice_.reason
     np.testing.assert_array_equal(one.predict(log.features), two.predict(log.features))
 
@@ -113,9 +117,27 @@ def test_labels_give_credit_by_grade(judged):
 def test_judged_lists_need_no_choice(judged):
     ranker = mart().fit(judged)
     assert ranker.choice_.picked == "labels"
-    assert ranker.weighting == "auto"
+    assert ranker.choice_.reason.code == "training.labels"
     plain = LambdaMART(n_trees=8, n_threads=1).fit(judged)
     np.testing.assert_array_equal(ranker.predict(judged.features), plain.predict(judged.features))
+
+
+@pytest.mark.parametrize("kind", ["log", "judged"])
+def test_fit_changes_no_parameter(kind, log, judged, monkeypatch):
+    """Not even while it trains: another thread may read or clone the ranker meanwhile."""
+    ranker, seen = mart(), []
+    before = ranker.get_params()
+    boost = lightgbm.train
+
+    def train(*args, **options):
+        seen.append(ranker.get_params())
+        return boost(*args, **options)
+
+    monkeypatch.setattr(lightgbm, "train", train)
+    ranker.fit(log if kind == "log" else judged)
+    assert len(seen) >= 1
+    assert all(params == before for params in [*seen, ranker.get_params()])
+    assert clone(ranker).get_params() == before
 
 
 def test_early_stopping_is_refused(log):

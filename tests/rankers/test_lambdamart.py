@@ -232,7 +232,7 @@ def test_lightgbm_params_win_under_all_their_names(made, alias, name, value):
 
 
 def test_aliases_are_those_of_lightgbm():
-    from untilt.rankers.trees import lambdamart as tree_params
+    from untilt.rankers.trees import boosting as tree_params
 
     for name, aliases in {
         **tree_params._ALIASES,
@@ -371,7 +371,7 @@ def test_pair_norm_changes_the_trees_after_the_first(made):
         ({"objective": "lamda"}, r"objective must be one of 'lambda', .* Did you mean 'lambda'\?"),
         ({"metric": "ndgc"}, r"metric must be one of 'ndcg', .*'map'.* Did you mean 'ndcg'\?"),
         ({"gain": "square"}, r"gain must be one of 'auto', 'exponential', 'linear', 'plain'"),
-        ({"query_weight": "log"}, r"query_weight must be one of sessions, sqrt, equal\. Got 'log'"),
+        ({"query_weight": "log"}, r"query_weight must be one of 'sessions', 'sqrt', .* Got 'log'"),
         ({"sigma": 0.0}, r"sigma must be above 0\. Got 0\.0"),
         ({"truncation": 0}, r"truncation must be at least 1\. Got 0"),
         ({"n_trees": 0}, r"n_trees must be at least 1\. Got 0"),

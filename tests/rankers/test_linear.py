@@ -293,8 +293,8 @@ def test_scaling_is_the_textbook_one(rng):
         ({"max_iter": True}, "max_iter must be a whole number of at least 1. Got True"),
         ({"max_rounds": 0}, "max_rounds must be a whole number of at least 1. Got 0"),
         ({"weighting": "ips"}, "weighting must be a table of pair weights .* Got 'ips' instead"),
-        ({"gain": "cubic"}, "gain must be one of exponential, linear, plain. Got 'cubic'"),
-        ({"query_weight": "all"}, "query_weight must be one of sessions, sqrt, equal"),
+        ({"gain": "cubic"}, "gain must be one of 'exponential', 'linear', 'plain'. Got 'cubic'"),
+        ({"query_weight": "all"}, "query_weight must be one of 'sessions', 'sqrt', 'equal'"),
         (
             {"weighting": PRS(PowerLaw(1.0)), "loss": "dcg-bound"},
             "pair weights of PRS depend on the other document's position too. Use ut.IPS",

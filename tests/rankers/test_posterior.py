@@ -5,14 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
+from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError
-from untilt.objectives.pbm import PbmCells
 from untilt.rankers.learning_data import affine_curves, click_counts, training_lists
 from untilt.rankers.trees.labels import (
     cross_fitted_relevance,
-    ips_labels,
     posterior_labels,
-    relevance_counts,
+    relevance_estimates,
     residual_variance,
 )
 from untilt.rankers.trees.lambdamart import LambdaMART
@@ -25,10 +24,23 @@ THETA = [1.0, 0.5, 0.25]
 SMALL = {"n_trees": 5, "n_leaves": 4, "min_data_in_leaf": 3, "n_threads": 1, "folds": 3}
 
 
+def counts_of(document, position_index, impressions, clicks, n_documents):
+    """Counts from cells that are sorted by document."""
+    return PositionCounts(
+        indptr=np.concatenate([[0], np.cumsum(np.bincount(document, minlength=n_documents))]),
+        query=np.zeros(n_documents, dtype=np.int64),
+        document=np.arange(n_documents),
+        position=np.asarray(position_index) + 1,
+        impressions=np.asarray(impressions, dtype=float),
+        clicks=np.asarray(clicks, dtype=float),
+        depth=int(np.max(position_index)) + 1,
+    )
+
+
 def position_counts(*rows):
     """(document, position, impressions, clicks) by cell."""
     document, position, shown, clicks = (np.array(column) for column in zip(*rows, strict=True))
-    return PbmCells(document, position - 1, shown * 1.0, clicks * 1.0, int(document.max()) + 1)
+    return counts_of(document, position - 1, shown * 1.0, clicks * 1.0, int(document.max()) + 1)
 
 
 # ---- counts, by hand
@@ -36,7 +48,7 @@ def position_counts(*rows):
 
 def test_ips_estimate_pools_the_positions():
     cells = position_counts((0, 1, 4, 3), (0, 2, 6, 1), (1, 3, 8, 1))
-    counts = relevance_counts(cells, np.array(THETA), np.zeros(3))
+    counts = relevance_estimates(cells, np.array(THETA), np.zeros(3))
     assert counts.exposure == pytest.approx([4 * 1 + 6 * 0.5, 8 * 0.25])
     assert counts.estimate == pytest.approx([(3 + 1) / 7, 1 / 2])
 
@@ -44,19 +56,19 @@ def test_ips_estimate_pools_the_positions():
 def test_affine_estimate_takes_the_noise_clicks_out():
     alpha, beta = np.array([0.6, 0.3]), np.array([0.3, 0.1])
     cells = position_counts((0, 1, 10, 6), (0, 2, 20, 5))
-    counts = relevance_counts(cells, alpha, beta)
+    counts = relevance_estimates(cells, alpha, beta)
     assert counts.exposure == pytest.approx([10 * 0.6 + 20 * 0.3])
     assert counts.estimate == pytest.approx([(6 - 3 + 5 - 2) / 12])
 
 
 def test_labels_are_probabilities():
     """Three clicks where one was expected give 3, no click under trust bias gives less than 0."""
-    much = relevance_counts(position_counts((0, 3, 4, 3)), np.array(THETA), np.zeros(3))
-    none = relevance_counts(position_counts((0, 1, 4, 0)), np.array([0.5]), np.array([0.2]))
+    much = relevance_estimates(position_counts((0, 3, 4, 3)), np.array(THETA), np.zeros(3))
+    none = relevance_estimates(position_counts((0, 1, 4, 0)), np.array([0.5]), np.array([0.2]))
     assert much.estimate == pytest.approx([3 / 1])
     assert none.estimate == pytest.approx([-0.8 / 2])
-    assert ips_labels(much).tolist() == [1.0]
-    assert ips_labels(none).tolist() == [0.0]
+    assert much.labels.tolist() == [1.0]
+    assert none.labels.tolist() == [0.0]
 
 
 def test_estimates_are_unbiased_whatever_the_positions(rng):
@@ -65,8 +77,8 @@ def test_estimates_are_unbiased_whatever_the_positions(rng):
     document, place = (index.ravel() for index in np.indices((5, 3)))
     shown, g = rng.integers(1, 30, 15), rng.random(5)
     expected_clicks = shown * (alpha[place] * g[document] + beta[place])
-    cells = PbmCells(document, place, shown, expected_clicks, 5)
-    assert relevance_counts(cells, alpha, beta).estimate == pytest.approx(g)
+    cells = counts_of(document, place, shown, expected_clicks, 5)
+    assert relevance_estimates(cells, alpha, beta).estimate == pytest.approx(g)
 
 
 @pytest.mark.parametrize("beta", [[0.0, 0.0], [0.3, 0.1]])
@@ -78,7 +90,7 @@ def test_noise_is_the_variance_of_the_estimate_by_enumeration(beta):
     for c in itertools.product([0, 1], repeat=3):
         chance = np.prod([p[k] if c[i] else 1 - p[k] for i, k in enumerate((0, 0, 1))])
         cells = position_counts((0, 1, 2, c[0] + c[1]), (0, 2, 1, c[2]))
-        counts = relevance_counts(cells, alpha, beta)
+        counts = relevance_estimates(cells, alpha, beta)
         chances.append(chance)
         estimates.append(counts.estimate[0])
     mean = np.dot(chances, estimates)
@@ -88,7 +100,7 @@ def test_noise_is_the_variance_of_the_estimate_by_enumeration(beta):
 
 
 def test_noise_at_one_position_is_the_textbook_formula():
-    counts = relevance_counts(position_counts((0, 2, 40, 7)), np.array(THETA), np.zeros(3))
+    counts = relevance_estimates(position_counts((0, 2, 40, 7)), np.array(THETA), np.zeros(3))
     g, theta, n = 0.3, 0.5, 40
     assert counts.noise(np.array([g])) == pytest.approx([g * (1 - theta * g) / (n * theta)])
 
@@ -98,11 +110,11 @@ def test_noise_at_one_position_is_the_textbook_formula():
 
 def posterior_of(n, prior, clicks_per_shown=0.2):
     """Ten documents at position 2 (theta 0.5), n impressions each."""
-    cells = PbmCells(
+    cells = counts_of(
         np.arange(10), np.ones(10, dtype=int), np.full(10, float(n)),
         np.full(10, n * clicks_per_shown), 10,
     )  # fmt: skip
-    counts = relevance_counts(cells, np.array(THETA), np.zeros(3))
+    counts = relevance_estimates(cells, np.array(THETA), np.zeros(3))
     return counts, posterior_labels(counts, prior)
 
 
@@ -133,13 +145,13 @@ def test_residual_variance_recovers_a_known_spread(rng):
     truth = np.clip(prior + 0.1 * rng.normal(size=n), 0, 1)
     shown = rng.integers(5, 500, n)
     clicks = rng.binomial(shown, 0.5 * truth)
-    cells = PbmCells(np.arange(n), np.ones(n, dtype=int), shown * 1.0, clicks * 1.0, n)
-    counts = relevance_counts(cells, np.array(THETA), np.zeros(3))
+    cells = counts_of(np.arange(n), np.ones(n, dtype=int), shown * 1.0, clicks * 1.0, n)
+    counts = relevance_estimates(cells, np.array(THETA), np.zeros(3))
     v = residual_variance(counts, prior, counts.noise(prior))
     assert np.sqrt(v) == pytest.approx(0.1, rel=0.05)
     # And the labels are closer to the truth than either of their two sources.
     mu, _ = posterior_labels(counts, prior)
-    error = [np.mean((x - truth) ** 2) for x in (mu, prior, ips_labels(counts))]
+    error = [np.mean((x - truth) ** 2) for x in (mu, prior, counts.labels)]
     assert error[0] < 0.8 * min(error[1:])
 
 
@@ -147,8 +159,8 @@ def test_a_perfect_prior_is_kept(rng):
     n = 20_000
     prior = rng.uniform(0.1, 0.9, n)
     clicks = rng.binomial(20, 0.5 * prior)
-    cells = PbmCells(np.arange(n), np.ones(n, dtype=int), np.full(n, 20.0), clicks * 1.0, n)
-    counts = relevance_counts(cells, np.array(THETA), np.zeros(3))
+    cells = counts_of(np.arange(n), np.ones(n, dtype=int), np.full(n, 20.0), clicks * 1.0, n)
+    counts = relevance_estimates(cells, np.array(THETA), np.zeros(3))
     mu, v = posterior_labels(counts, prior)
     assert v < 0.001
     assert np.abs(mu - prior).mean() < 0.01
@@ -206,7 +218,7 @@ def test_average_precision_has_no_graded_labels(made):
 def relevance_by_cross_fitting(log, **options):
     ranker = LambdaMART(objective="posterior-label", bias=[1.0, 0.5, 0.4, 0.3, 0.2], **options)
     lists = training_lists(log)
-    relevance = cross_fitted_relevance(ranker, lists, affine_curves(ranker.bias, lists.depth))
+    relevance = cross_fitted_relevance(lists, ranker._training())
     return lists, relevance
 
 
@@ -262,9 +274,9 @@ def test_few_sessions_follow_the_likelihood_and_many_the_counts(pbm_log):
     for made, closer_to_counts in ((few, False), (many, True)):
         lists = training_lists(made.log)
         curves = affine_curves(made.theta, lists.depth)
-        counts = relevance_counts(click_counts(lists), *curves)
+        counts = relevance_estimates(click_counts(lists), *curves)
         ranker = LambdaMART(objective="posterior-label", bias=made.theta, **SMALL)
-        prior = cross_fitted_relevance(ranker, lists, curves)
+        prior = cross_fitted_relevance(lists, ranker._training())
         mu, _ = posterior_labels(counts, prior)
-        to_counts = np.mean(np.abs(mu - ips_labels(counts)))
+        to_counts = np.mean(np.abs(mu - counts.labels))
         assert (to_counts < np.mean(np.abs(mu - prior))) == closer_to_counts

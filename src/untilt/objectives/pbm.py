@@ -1,6 +1,6 @@
 """The position-based model as a pointwise likelihood: c ~ Bernoulli(alpha_k sigmoid(f) + beta_k).
 
-Without trust bias alpha = theta and beta = 0. Clicks are collapsed into cells (row, position) with
+Without trust bias alpha = theta and beta = 0. Clicks are summed by cell (document, position) with
 n impressions and c clicks. With g = sigmoid(f), p = alpha g + beta and p' = alpha g (1 - g),
 
     d loss/df = -(c - n p) p' / (p (1 - p)),   Fisher information = n p'^2 / (p (1 - p)).
@@ -10,80 +10,69 @@ same model, fitted by EM).
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt.data.counts import PositionCounts
 
 # p is kept this far from 0 and 1, so that one impossible click cannot make the loss infinite.
 _EDGE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class PbmCells:
-    """Clicks and impressions by (training row, position), sorted by row."""
-
-    row: IntArray
-    place: IntArray
-    shown: FloatArray
-    clicks: FloatArray
-    n_rows: int
-
-    def sums(self, values: FloatArray) -> FloatArray:
-        """Sum of a value per cell over each training row."""
-        return sum_by(self.row, values, self.n_rows)
-
-
-def pbm_cells(
-    *, row: IntArray, place: IntArray, label: FloatArray, weight: FloatArray, n_rows: int
-) -> PbmCells:
-    """Collapse rows of lists into cells; `weight` is the number of sessions behind each row."""
-    depth = int(place.max()) + 1 if len(place) else 1
-    keys, cell = np.unique(row.astype(np.int64) * depth + place, return_inverse=True)
-    return PbmCells(
-        row=keys // depth,
-        place=keys % depth,
-        shown=sum_by(cell, weight),
-        clicks=sum_by(cell, weight * label),
-        n_rows=n_rows,
-    )
-
-
-@dataclass(frozen=True, eq=False)
 class PbmLikelihood:
-    """Negative log-likelihood of the clicks, its gradient and information, per training row."""
+    """Negative log-likelihood of the clicks, its gradient and information, per document.
 
-    cells: PbmCells
+    Parameters
+    ----------
+    counts : clicks and impressions, which may be weighted sessions
+    alpha, beta : (positions,) the affine curves of the bias
+    """
+
+    counts: PositionCounts
     alpha: FloatArray
     beta: FloatArray
 
+    @cached_property
+    def _document(self) -> IntArray:
+        return self.counts.document_index
+
+    @cached_property
+    def _curves(self) -> tuple[FloatArray, FloatArray]:
+        """alpha and beta of each cell."""
+        return self.alpha[self.counts.position_index], self.beta[self.counts.position_index]
+
     def click_probability(self, scores: FloatArray) -> FloatArray:
         """p of each cell."""
-        g = sigmoid(scores[self.cells.row])
-        return self.alpha[self.cells.place] * g + self.beta[self.cells.place]
+        alpha, beta = self._curves
+        return alpha * sigmoid(scores[self._document]) + beta
 
     def loss(self, scores: FloatArray) -> float:
         """- sum c log p + (n - c) log(1 - p)."""
         p = np.clip(self.click_probability(scores), _EDGE, 1 - _EDGE)
-        c, n = self.cells.clicks, self.cells.shown
+        c, n = self.counts.clicks, self.counts.impressions
         return float(-np.sum(c * np.log(p) + (n - c) * np.log1p(-p)))
 
     def gradient(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """(gradient, information), one entry per training row."""
-        g = sigmoid(scores[self.cells.row])
-        alpha, beta = self.alpha[self.cells.place], self.beta[self.cells.place]
+        """(gradient, information), one entry per document."""
+        (alpha, beta), c, n = self._curves, self.counts.clicks, self.counts.impressions
+        g = sigmoid(scores[self._document])
         p = np.clip(alpha * g + beta, _EDGE, 1 - _EDGE)
         slope = alpha * g * (1 - g)
         inverse_variance = 1 / (p * (1 - p))
-        gradient = -(self.cells.clicks - self.cells.shown * p) * slope * inverse_variance
-        information = self.cells.shown * slope**2 * inverse_variance
-        return self.cells.sums(gradient), self.cells.sums(information)
+        by_cell = -(c - n * p) * slope * inverse_variance, n * slope**2 * inverse_variance
+        gradient, information = (
+            sum_by(self._document, values, self.counts.n_documents) for values in by_cell
+        )
+        return gradient, information
 
     def base_score(self) -> float:
-        """The one score for all rows that fits the clicks best, by Newton's method."""
-        score, n_rows = 0.0, self.cells.n_rows
+        """The one score for all documents that fits the clicks best, by Newton's method."""
+        score, n_documents = 0.0, self.counts.n_documents
         for _ in range(50):
-            gradient, information = self.gradient(np.full(n_rows, score))
+            gradient, information = self.gradient(np.full(n_documents, score))
             step = gradient.sum() / max(float(information.sum()), 1e-12)
             score = float(np.clip(score - np.clip(step, -2, 2), -8, 8))
             if abs(step) < 1e-8:

@@ -9,6 +9,7 @@ from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt.bias.given import as_position_bias
 from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, check_choice
@@ -20,7 +21,6 @@ from untilt.objectives.pair_slates import (
     sum_pairs,
     sum_rows,
 )
-from untilt.objectives.pbm import PbmCells, pbm_cells
 from untilt.weighting.base import Weighting
 from untilt.weighting.tables import Naive
 
@@ -233,7 +233,7 @@ def row_table(table: FloatArray) -> FloatArray | None:
     return table[:, 0] if np.all(table == table[:, :1]) else None
 
 
-def click_counts(lists: TrainingLists, query_weight: str | None = None) -> PbmCells:
+def click_counts(lists: TrainingLists, query_weight: str | None = None) -> PositionCounts:
     """Clicks and impressions by (document, position); in sessions, or in weighted ones."""
     if not np.all((lists.label == 0) | (lists.label == 1)):
         raise OptionError(
@@ -241,12 +241,13 @@ def click_counts(lists: TrainingLists, query_weight: str | None = None) -> PbmCe
             "Use objective='lambda', or log.with_label(...) with a click column."
         )
     weight = lists.count if query_weight is None else lists.list_weights(query_weight)
-    return pbm_cells(
-        row=lists.document,
-        place=lists.position_index,
-        label=lists.label,
-        weight=np.repeat(weight, np.diff(lists.indptr)).astype(float),
-        n_rows=lists.n_documents,
+    return counts_from_rows(
+        lists.document,
+        lists.position_index + 1,
+        np.repeat(weight, np.diff(lists.indptr)).astype(float),
+        lists.label,
+        lists.n_documents,
+        lists.depth,
     )
 
 

@@ -80,7 +80,7 @@ def is_known(value: Any) -> bool:
 
 def is_storable(cls: type) -> bool:
     """Whether the fields of a class are all there is to its objects."""
-    return is_dataclass(cls) or is_named_tuple(cls)
+    return (is_dataclass(cls) and not issubclass(cls, Ranker)) or is_named_tuple(cls)
 
 
 def is_named_tuple(cls: type) -> bool:

@@ -9,6 +9,7 @@ from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import as_examination, as_position_bias
 from untilt.errors import OptionError, ShapeError
+from untilt.facts import Fact
 from untilt.weighting.base import Against, Weighting
 
 _DEFAULT_DEPTH = 10
@@ -33,16 +34,17 @@ class Consistency:
     def __bool__(self) -> bool:
         return self.exact
 
-    def __str__(self) -> str:
+    @property
+    def verdict(self) -> Fact:
+        """What follows for a ranker."""
         if self.exact:
-            return "consistent: pairs are ordered by relevance at every pair of positions"
+            return Fact("training.consistent")
+        code = "training.nearly-consistent" if self.symmetric else "training.not-consistent"
         k, l = self.positions  # noqa: E741  the formula's symbols
-        which = "keeps the shown order" if self.worst_pull > 0 else "reverses the shown order"
-        kind = "nearly consistent" if self.symmetric else "not consistent"
-        return (
-            f"{kind}: of two equally relevant documents at positions {k} and {l} it prefers one by "
-            f"{abs(self.worst_pull):.1%} and so {which}"
-        )
+        return Fact(code, k=k, l=l, pull=self.worst_pull)
+
+    def __str__(self) -> str:
+        return str(self.verdict)
 
 
 def is_consistent(

@@ -15,16 +15,16 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt._core.progress import progress
-
-# A small quadratic program over the simplex, solved exactly by an active set.
+from untilt.facts import Fact
 
 
 def solve_simplex_qp(G: FloatArray, b: FloatArray, start: FloatArray) -> FloatArray:
     """The beta that minimises 1/2 beta' G beta - b' beta with beta >= 0 and sum(beta) = 1.
 
-    G is positive semidefinite. On a free set the optimum solves one linear system; an entry that
-    would turn negative leaves the set, the entry with the largest gain enters it, until no entry
-    gains. Entries enter one at a time, so the objective falls at every step and none is seen twice.
+    Exact, by an active set. G is positive semidefinite. On a free set the optimum solves one linear
+    system; an entry that would turn negative leaves the set, the entry with the largest gain enters
+    it, until no entry gains. Entries enter one at a time, so the objective falls at every step and
+    none is seen twice.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class LinearRisk(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The best weights found, and how sure it is that they are the best there are."""
+    """The best weights met, and a lower bound on the objective of any weights."""
 
     weights: FloatArray
     objective: float
@@ -136,6 +136,12 @@ class Solution:
     def converged(self) -> bool:
         """Whether the gap came down to the tolerance."""
         return self.gap <= self.tolerance
+
+    @property
+    def status(self) -> Fact:
+        """How the optimisation ended."""
+        code = "training.gap-closed" if self.converged else "training.gap-open"
+        return Fact(code, gap=self.gap, rounds=self.rounds)
 
 
 @dataclass(eq=False)
@@ -246,11 +252,11 @@ def _search(
     convex: once the tangent at the lower end shows that less than `enough` is left to win, stop.
     """
     d, ds = w - best.w, ahead - best.scores
-    found, low, high, t = best, 0.0, np.inf, 1.0
+    lowest, low, high, t = best, 0.0, np.inf, 1.0
     floor = -np.inf
     for _ in range(_LINE_STEPS):
         there = _Point.at(risk, C, best.w + t * d, best.scores + t * ds)
-        found = min(found, there, key=lambda point: point.objective)
+        lowest = min(lowest, there, key=lambda point: point.objective)
         rising = float(there.w @ d) + C * float(there.slope @ ds)
         if rising > 0:
             high = t
@@ -259,7 +265,7 @@ def _search(
             left, falling = there.objective, rising
         if low > 0 and np.isfinite(high):
             floor = left + falling * (high - low)
-        if found.objective - floor <= enough:
+        if lowest.objective - floor <= enough:
             break
         t = 2 * t if np.isinf(high) else 0.5 * (low + high)
-    return found
+    return lowest

@@ -1,7 +1,7 @@
 """A linear ranker: pairwise logistic regression, or a lower bound on DCG."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +11,7 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
+from untilt.facts import Fact
 from untilt.objectives.linear_losses import DcgBound
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers.base import check_positive, check_rounds
@@ -25,14 +26,15 @@ from untilt.rankers.learning_data import (
     training_lists,
     weighting_for,
 )
-from untilt.rankers.linear.alternating import alternate
 from untilt.rankers.linear.model import (
     LinearModel,
     ScaledFeatures,
     Scaling,
     check_finite,
+    fit_in_turn,
+    joint_status,
 )
-from untilt.weighting.base import JointWeighting, Weighting
+from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 
 LOSSES = ("logistic", "dcg-bound")
 Loss = Callable[[FloatArray], tuple[float, FloatArray]]
@@ -43,6 +45,7 @@ Loss = Callable[[FloatArray], tuple[float, FloatArray]]
     choose=("train", "select", "run", "usual"), reference="burges2005ranknet",
     note="a linear score on the same pairs as 'balanced'",
 )  # fmt: skip
+@dataclass(eq=False, repr=False)
 class LinearRanker(LinearModel):
     r"""A linear score, fitted by L-BFGS with an L2 penalty.
 
@@ -81,28 +84,16 @@ class LinearRanker(LinearModel):
     Fitted: see `LinearModel`; `summary_` says how the fit ended.
     """
 
-    def __init__(
-        self,
-        weighting: Weighting | None = None,
-        *,
-        loss: str = "logistic",
-        l2: float = 1e-3,
-        gain: str = "auto",
-        query_weight: str = "sessions",
-        sigma: float = 1.0,
-        max_iter: int = 1000,
-        tolerance: float = 1e-6,
-        max_rounds: int = 50,
-    ) -> None:
-        self.weighting = weighting
-        self.loss = loss
-        self.l2 = l2
-        self.gain = gain
-        self.query_weight = query_weight
-        self.sigma = sigma
-        self.max_iter = max_iter
-        self.tolerance = tolerance
-        self.max_rounds = max_rounds
+    weighting: Weighting | None = None
+    _: KW_ONLY
+    loss: str = "logistic"
+    l2: float = 1e-3
+    gain: str = "auto"
+    query_weight: str = "sessions"
+    sigma: float = 1.0
+    max_iter: int = 1000
+    tolerance: float = 1e-6
+    max_rounds: int = 50
 
     def fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn from clicks, or from labels where `data` is judged (the skyline)."""
@@ -161,10 +152,11 @@ class LinearRanker(LinearModel):
         def losses(fitted: _Fitted) -> FloatArray:
             return objective.losses_by_position(X.scores(fitted.v))
 
-        depth = max(1, lists.depth)
-        result = alternate(weighting, depth, learn=learn, losses=losses, max_rounds=self.max_rounds)
-        self.bias_, self.bias_history_ = result.bias, result.history
-        return result.fit, {"joint": result.status, "joint_settled": result.settled}
+        learned = LearnedTable(weighting, max(1, lists.depth))
+        fitted = fit_in_turn(learned, learn=learn, losses=losses, max_rounds=self.max_rounds)
+        status = joint_status(learned)
+        self.bias_, self.bias_history_ = learned.bias(status=status), learned.history
+        return fitted, {"joint": status, "joint_settled": learned.settled}
 
     def _descend(self, X: ScaledFeatures, loss: Loss, start: FloatArray | None = None) -> "_Fitted":
         from scipy.optimize import minimize
@@ -173,7 +165,7 @@ class LinearRanker(LinearModel):
             value, slope = loss(X.scores(v))
             return value + 0.5 * self.l2 * float(v @ v), X.pull(slope) + self.l2 * v
 
-        found = minimize(
+        result = minimize(
             objective,
             np.zeros(X.n_features) if start is None else start,
             jac=True,
@@ -181,11 +173,13 @@ class LinearRanker(LinearModel):
             # ftol stops where rounding hides any progress; the slope is the real criterion.
             options={"maxiter": self.max_iter, "gtol": self.tolerance, "ftol": 1e-15},
         )
-        steepest = float(np.abs(found.jac).max(initial=0.0))
-        converged = steepest <= self.tolerance
-        why = "converged" if converged else f"stopped early: {found.message}"
-        status = f"{why} (largest slope {steepest:.1e} after {found.nit} iterations)"
-        return _Fitted(found.x, float(found.fun), int(found.nit), converged, status)
+        slope = float(np.abs(result.jac).max(initial=0.0))
+        ended = {"slope": slope, "iterations": int(result.nit)}
+        converged = slope <= self.tolerance
+        status = Fact("training.converged", **ended)
+        if not converged:
+            status = Fact("training.stopped-early", message=str(result.message), **ended)
+        return _Fitted(result.x, float(result.fun), int(result.nit), converged, status)
 
     def _check(self) -> None:
         if self.loss == "hinge":
@@ -206,7 +200,7 @@ class _Fitted:
     objective: float
     iterations: int
     converged: bool
-    status: str
+    status: Fact
 
 
 def _pair_loss(objective: PairObjective, table: FloatArray | None = None) -> Loss:

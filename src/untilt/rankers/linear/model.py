@@ -1,21 +1,20 @@
-"""What linear rankers share: scaled features, weights in both slates, how rows and pairs weigh."""
+"""What linear rankers share: scaled features, weights, learning a table in turn."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray
+from untilt._core.progress import track
 from untilt.bias.curve import PositionBias
 from untilt.errors import ShapeError
+from untilt.facts import Fact
 from untilt.rankers.base import Ranker
+from untilt.weighting.base import LearnedTable
 
-# Features on one scale, without a scaled copy of them.
-#
-# A linear ranker's penalty treats all weights alike, so features must have the same spread. The
-# scaling is folded into the weights: s = X (v / scale) - mean . (v / scale), so the table of
-# features stays as it is, single precision, and only a block of it at a time is widened.
+Fit = TypeVar("Fit")
 
 _BLOCK_ROWS = 8192  # 46 features in double precision: 3 MB, which stays in the cache
 
@@ -57,7 +56,12 @@ class Scaling:
 
 @dataclass(frozen=True, eq=False)
 class ScaledFeatures:
-    """The linear map from weights v of scaled features to scores, and back."""
+    """The linear map from weights v of scaled features to scores, and back.
+
+    A linear ranker's penalty treats all weights alike, so features must have the same spread. The
+    scaling is folded into the weights: s = X (v / scale) - mean . (v / scale), so the table of
+    features stays as it is, in single precision, and only one block of it at a time is widened.
+    """
 
     features: FeatureArray
     scaling: Scaling
@@ -104,9 +108,9 @@ def _blocks(features: FeatureArray) -> Iterator[FloatArray]:
 
 
 class LinearModel(Ranker):
-    """score = sum_j weight_j (x_j - mean_j), in the features' own slates.
+    """score = sum_j weight_j (x_j - mean_j), in the features' own units.
 
-    Fitted: `weights_` (raw slates), `standardised_weights_` (what one standard deviation of a
+    Fitted: `weights_` (raw units), `standardised_weights_` (what one standard deviation of a
     feature adds to the score; comparable between features), `mean_`, `scale_` (0 for a feature that
     never varied in training: its weight is 0), `bias_` and `bias_history_` (joint weightings).
     """
@@ -135,3 +139,36 @@ class LinearModel(Ranker):
     def _scores(self, features: FeatureArray) -> FloatArray:
         check_finite(features, self.feature_names_)
         return centred_scores(features, self.weights_, self.mean_)
+
+
+def fit_in_turn(
+    learned: LearnedTable,
+    *,
+    learn: Callable[[FloatArray, Fit | None], Fit],
+    losses: Callable[[Fit], FloatArray],
+    max_rounds: int,
+) -> Fit:
+    """Fit with a table, let the losses of the fit make the next table, fit again, and so on.
+
+    Boosting refreshes the table after every tree; here every round is a whole fit, started from the
+    one before. It ends when no pair weight changes by more than 0.1%, or after `max_rounds`.
+
+    Parameters
+    ----------
+    learn : (table, fit before or None) -> fit
+    losses : fit -> S[k, l], the summed unweighted loss per pair of positions
+    """
+    fit = None
+    for _ in track(range(max_rounds), "fitting ranker and bias in turn"):
+        fit = learn(learned.table, fit)
+        learned.update(losses(fit))
+        if learned.settled:
+            break
+    assert fit is not None
+    return fit
+
+
+def joint_status(learned: LearnedTable) -> Fact:
+    """How fitting in turn ended."""
+    code = "training.settled" if learned.settled else "training.not-settled"
+    return Fact(code, fits=len(learned.history))

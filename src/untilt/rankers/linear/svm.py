@@ -1,7 +1,7 @@
 """The propensity-weighted ranking SVM."""
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Self
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from untilt.rankers.learning_data import (
     training_lists,
     weighting_for,
 )
-from untilt.rankers.linear.cutting_plane import Solution
 from untilt.rankers.linear.model import (
     LinearModel,
     ScaledFeatures,
@@ -33,8 +32,6 @@ from untilt.rankers.linear.model import (
 )
 from untilt.rankers.linear.svm_problem import SvmProblem, set_against
 from untilt.weighting.base import Weighting, theta_up_to
-
-# The doubling search for C ([mao_arxivlogs]_ section 5.2).
 
 # One value that is no better may be noise; two in a row and the best is behind. Less than a
 # ten-thousandth of a rank is no gain worth the ever longer fits of a larger C.
@@ -70,6 +67,7 @@ def search_parts(
 def doubling_search(problem: SvmProblem, valid: TrainingLists) -> tuple[Trial, ...]:
     """Double C until the average rank of positives has not improved twice in a row.
 
+    The search of [mao_arxivlogs]_, section 5.2.
     Below the first C every pair lies within the margin, so all smaller values give the same order;
     values that still give that order do not count as no better.
     """
@@ -159,6 +157,7 @@ def validation_weight(problem: SvmProblem, valid: TrainingLists) -> FloatArray:
     choose=("train", "select", "run"), reference="joachims2017unbiased",
     note="a linear score by the propensity-weighted ranking SVM",
 )  # fmt: skip
+@dataclass(eq=False, repr=False)
 class RankSVM(LinearModel):
     r"""A linear score by the propensity-weighted ranking SVM ([joachims2017unbiased]_).
 
@@ -193,32 +192,18 @@ class RankSVM(LinearModel):
     Fitted: see `LinearModel`; `C_`, `search_` (the values of C tried, with what they gave).
     """
 
-    def __init__(
-        self,
-        weighting: Weighting | None = None,
-        *,
-        C: float | str = 1.0,
-        against: str | None = None,
-        tolerance: float = 1e-3,
-        max_iter: int = 2000,
-        scale: bool = True,
-        gain: str = "auto",
-        query_weight: str = "sessions",
-        validation_share: float = 0.2,
-        seed: Seed = 0,
-        max_rounds: int = 50,
-    ) -> None:
-        self.weighting = weighting
-        self.C = C
-        self.against = against
-        self.tolerance = tolerance
-        self.max_iter = max_iter
-        self.scale = scale
-        self.gain = gain
-        self.query_weight = query_weight
-        self.validation_share = validation_share
-        self.seed = seed
-        self.max_rounds = max_rounds
+    weighting: Weighting | None = None
+    _: KW_ONLY
+    C: float | str = 1.0
+    against: str | None = None
+    tolerance: float = 1e-3
+    max_iter: int = 2000
+    scale: bool = True
+    gain: str = "auto"
+    query_weight: str = "sessions"
+    validation_share: float = 0.2
+    seed: Seed = 0
+    max_rounds: int = 50
 
     def fit(
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
@@ -240,7 +225,13 @@ class RankSVM(LinearModel):
             **lists.summary(problem.weighting),
             "against": problem.weighting.against,
             "C": self.C_,
-            **_how_it_went(fit.solution),
+            "objective": fit.solution.objective,
+            "bound": fit.solution.bound,
+            "gap": fit.solution.gap,
+            "iterations": fit.solution.rounds,
+            "planes": fit.solution.planes,
+            "converged": fit.solution.converged,
+            "status": fit.solution.status,
             **fit.joint,
         }
         return self
@@ -286,16 +277,3 @@ def _finite_lists(data: ClickLog | JudgedLists) -> TrainingLists:
     lists = training_lists(data)
     check_finite(lists.features, lists.feature_names)
     return lists
-
-
-def _how_it_went(solution: Solution) -> dict[str, Any]:
-    ended = "converged" if solution.converged else "stopped early"
-    return {
-        "objective": solution.objective,
-        "bound": solution.bound,
-        "gap": solution.gap,
-        "iterations": solution.rounds,
-        "planes": solution.planes,
-        "converged": solution.converged,
-        "status": f"{ended} (duality gap {solution.gap:.1e} after {solution.rounds} rounds)",
-    }

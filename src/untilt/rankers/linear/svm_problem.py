@@ -25,10 +25,9 @@ from untilt.rankers.learning_data import (
     row_slates,
     row_table,
 )
-from untilt.rankers.linear.alternating import alternate
 from untilt.rankers.linear.cutting_plane import Planes, Solution, minimise
-from untilt.rankers.linear.model import ScaledFeatures
-from untilt.weighting.base import JointWeighting, Weighting
+from untilt.rankers.linear.model import ScaledFeatures, fit_in_turn, joint_status
+from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,10 +163,11 @@ class SvmProblem:
         def losses(solution: Solution) -> FloatArray:
             return plain.losses_by_position(self.X.scores(solution.weights))
 
-        depth = max(1, self.lists.depth)
-        result = alternate(joint, depth, learn=learn, losses=losses, max_rounds=self.max_rounds)
-        words = {"joint": result.status, "joint_settled": result.settled}
-        return SvmFit(result.fit, result.bias, result.history, words)
+        learned = LearnedTable(joint, max(1, self.lists.depth))
+        solution = fit_in_turn(learned, learn=learn, losses=losses, max_rounds=self.max_rounds)
+        status = joint_status(learned)
+        summary = {"joint": status, "joint_settled": learned.settled}
+        return SvmFit(solution, learned.bias(status=status), learned.history, summary)
 
 
 def set_against(weighting: Weighting, against: Any) -> Weighting:

@@ -20,10 +20,10 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.networks.mlp import normalised
 from untilt.networks.training import Stopping
-from untilt.rankers.held_out import held_out_clicks, watch_for
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.networks.model import Inputs, NetworkRanker, network_scores, stopping_for
 from untilt.rankers.networks.neural_batches import content_hash
+from untilt.rankers.validation import held_out_clicks, validation_for
 
 # Where a position has no click; a curve must stay above 0.
 FLOOR = 1e-6
@@ -172,10 +172,10 @@ def dual_stopping(
     The propensities are those learned so far. Per click, because a steeper curve makes every
     weight larger, and with it a plain sum.
     """
-    watch = watch_for(valid, None, ranker.early_stopping)
-    if watch is None:
+    validation = validation_for(valid, None, ranker.early_stopping)
+    if validation is None:
         return None
-    plain = stopping_for(watch, inputs, ranker.transform, ranker.activation, "ranker")
+    plain = stopping_for(validation, inputs, ranker.transform, ranker.activation, "ranker")
     if not isinstance(valid, ClickLog):
         return plain
     log: ClickLog = valid
@@ -190,4 +190,4 @@ def dual_stopping(
         scores = network_scores(params["ranker"], features, ranker.activation)
         return float(np.sum(clicks.per_query(scores)) / np.sum(clicks.credit))
 
-    return Stopping(value, watch.rounds)
+    return Stopping(value, validation.rounds)

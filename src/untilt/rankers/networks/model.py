@@ -17,7 +17,7 @@ from untilt.networks.ranking_losses import scores_function, slopes_function
 from untilt.networks.training import Stopping, compiled_value
 from untilt.rankers.base import Ranker, check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
-from untilt.rankers.trees.boosting import Watch
+from untilt.rankers.validation import Validation
 
 _SCORED_ROWS = 8192  # at a time, so that one compilation serves any number of rows
 _ROWS_FOR_SLOPES = 4096
@@ -142,24 +142,24 @@ def importances(layers: Layers, features: FeatureArray, activation: str) -> Floa
 
 
 def stopping_for(
-    watch: Watch | None, inputs: Inputs, transform: str, activation: str, part: str | None = None
+    validation: Validation | None,
+    inputs: Inputs,
+    transform: str,
+    activation: str,
+    part: str | None = None,
 ) -> Stopping | None:
-    """Early stopping by a watch; `part` names the layers inside the parameters."""
-    if watch is None:
+    """Early stopping by held-out data; `part` names the layers inside the parameters."""
+    if validation is None:
         return None
-    check_not_infinite(watch.features, inputs.names)
-    if watch.features.shape[1] != len(inputs.mean):
-        raise ShapeError(
-            f"the held-out data must have the {len(inputs.mean)} features that are trained on. "
-            f"Got {watch.features.shape[1]} instead."
-        )
-    held_out = normalised(watch.features, inputs.mean, inputs.scale, transform)
+    check_not_infinite(validation.features, inputs.names)
+    validation.check_width(len(inputs.mean))
+    held_out = normalised(validation.features, inputs.mean, inputs.scale, transform)
 
     def value(params: Any) -> float:
         layers = params if part is None else params[part]
-        return watch.value(network_scores(layers, held_out, activation))
+        return validation.value(network_scores(layers, held_out, activation))
 
-    return Stopping(value, watch.rounds, watch.higher_is_better)
+    return Stopping(value, validation.rounds)
 
 
 @dataclass(frozen=True, eq=False)

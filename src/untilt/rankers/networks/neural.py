@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +11,7 @@ from untilt._core.arrays import AnyArray, FeatureArray, FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact
@@ -19,10 +20,9 @@ from untilt.networks.jax_layers import Layers, Optimiser
 from untilt.networks.ranking_losses import listwise_loss, pairwise_loss, pointwise_loss
 from untilt.networks.training import Loss, train
 from untilt.objectives.pairs import PairObjective
-from untilt.objectives.pbm import PbmCells, PbmLikelihood
+from untilt.objectives.pbm import PbmLikelihood
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive
-from untilt.rankers.held_out import watch_for
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.networks.model import (
     Inputs,
@@ -34,7 +34,8 @@ from untilt.rankers.networks.model import (
     stopping_for,
 )
 from untilt.rankers.networks.neural_batches import PairBatches, cell_batches, list_batches
-from untilt.weighting.base import JointWeighting, Weighting
+from untilt.rankers.validation import validation_for
+from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 
 # What each loss of `NeuralRanker` learns from: a loss, its batches, and where it starts.
 
@@ -46,16 +47,15 @@ class JointTable:
 
     def __init__(
         self,
-        weighting: JointWeighting,
+        learned: LearnedTable,
         batches: PairBatches,
         features: FeatureArray,
         activation: str,
     ) -> None:
-        self.weighting = weighting
+        self.learned = learned
         self.batches = batches
         self.features = features
         self.activation = activation
-        self.history: list[Any] = []
         self._losses: list[FloatArray] = []
 
     def after_epoch(self, epoch: int, params: Any) -> None:  # noqa: ARG002
@@ -74,8 +74,7 @@ class JointTable:
 
     def _go_on(self, S: FloatArray) -> None:
         self._losses.append(S)
-        self.history.append(self.weighting.update(S, self.history[-1] if self.history else None))
-        self.batches.set_table(self.weighting.table_of(self.history[-1]))
+        self.batches.set_table(self.learned.update(S))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +117,9 @@ def _pairwise(
     batches = PairBatches(objective, table, batch_size=ranker.batch_size, seed=ranker.seed)
     joint = None
     if isinstance(weighting, JointWeighting):
-        joint = JointTable(weighting, batches, inputs.features, ranker.activation)
+        joint = JointTable(
+            LearnedTable(weighting, depth), batches, inputs.features, ranker.activation
+        )
     loss = pairwise_loss(
         ranker.activation,
         sigma=ranker.sigma,
@@ -171,7 +172,7 @@ def _pointwise(ranker: "NeuralRanker", lists: TrainingLists, inputs: Inputs) -> 
     )
 
 
-def _cells(ranker: "NeuralRanker", lists: TrainingLists) -> PbmCells:
+def _cells(ranker: "NeuralRanker", lists: TrainingLists) -> PositionCounts:
     """Clicks by document and position; a grade y of a judged document is (2^y - 1)/(2^max - 1)."""
     if not lists.label.any():
         raise learning_data.nothing_to_learn()
@@ -183,9 +184,10 @@ def _cells(ranker: "NeuralRanker", lists: TrainingLists) -> PbmCells:
             )
         return learning_data.click_counts(lists, ranker.query_weight)
     grade = np.exp2(lists.label) - 1
-    row = np.arange(lists.n_documents)
-    ones = np.ones(lists.n_documents)
-    return PbmCells(row, np.zeros_like(row), ones, grade / grade.max(), lists.n_documents)
+    n = lists.n_documents
+    return counts_from_rows(
+        np.arange(n), np.ones(n, dtype=np.int64), np.ones(n), grade / grade.max(), n, 1
+    )
 
 
 @method(
@@ -290,7 +292,7 @@ class NeuralRanker(NetworkRanker):
         return self
 
     def _train(self, task: Task, inputs: Inputs, valid: ClickLog | JudgedLists | None) -> None:
-        watch = watch_for(valid, self._watch_bias(), self.early_stopping)
+        validation = validation_for(valid, self._validation_bias(), self.early_stopping)
         trained = train(
             task.loss,
             task.start,
@@ -302,7 +304,7 @@ class NeuralRanker(NetworkRanker):
                 "l2": np.asarray(self.l2, np.float32),
                 **task.constants,
             },
-            stopping=stopping_for(watch, inputs, self.transform, self.activation),
+            stopping=stopping_for(validation, inputs, self.transform, self.activation),
             companion=task.joint,
             checkpoint=self.checkpoint,
             fingerprint="" if self.checkpoint is None else self._fingerprint(task, inputs),
@@ -334,11 +336,10 @@ class NeuralRanker(NetworkRanker):
         self.bias_, self.bias_history_ = None, []
         if joint is not None:
             # The parameters of the best epoch go with the ratios estimated up to it.
-            self.bias_history_ = joint.history[:epochs]
-            learned = joint.weighting.bias_of(self.bias_history_[-1], self.bias_history_)
-            self.bias_ = replace(learned, status=Fact("bias.epochs", epochs=epochs))
+            self.bias_history_ = joint.learned.history[:epochs]
+            self.bias_ = joint.learned.bias(epochs, status=Fact("bias.epochs", epochs=epochs))
 
-    def _watch_bias(self) -> Any:
+    def _validation_bias(self) -> Any:
         if self.bias is not None:
             return self.bias
         return self.weighting.position_bias if isinstance(self.weighting, Weighting) else None

@@ -12,11 +12,11 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt.data.counts import PositionCounts
 from untilt.networks.batches import Batch, PaddedLists, PaddedRows, bucket_lengths
 from untilt.objectives.pair_kernels import pair_weights
 from untilt.objectives.pair_slates import PairSlates, RowSlates
 from untilt.objectives.pairs import PairObjective
-from untilt.objectives.pbm import PbmCells
 from untilt.rankers.learning_data import nothing_to_learn
 
 
@@ -91,17 +91,19 @@ def list_batches(slates: RowSlates, *, batch_size: int, seed: int) -> tuple[Padd
     return lists, _mean_factor(lists, total)
 
 
-def cell_batches(cells: PbmCells, *, rows_per_step: int, seed: int) -> tuple[PaddedRows, float]:
-    """Cells (row, position), and the scale that makes the loss a mean over impressions."""
+def cell_batches(
+    counts: PositionCounts, *, rows_per_step: int, seed: int
+) -> tuple[PaddedRows, float]:
+    """Cells (document, position), and the scale that makes the loss a mean over impressions."""
     columns = {
-        "row": cells.row,
-        "place": cells.place,
-        "shown": cells.shown.astype(np.float32),
-        "clicks": cells.clicks.astype(np.float32),
+        "row": counts.document_index,
+        "place": counts.position_index.astype(np.int64),
+        "shown": counts.impressions.astype(np.float32),
+        "clicks": counts.clicks.astype(np.float32),
     }
-    batches = PaddedRows(columns, min(rows_per_step, len(cells.row)), seed)
-    per_batch = len(cells.row) / batches.batch_size
-    return batches, per_batch / float(cells.shown.sum())
+    batches = PaddedRows(columns, min(rows_per_step, counts.n_cells), seed)
+    per_batch = counts.n_cells / batches.batch_size
+    return batches, per_batch / float(counts.impressions.sum())
 
 
 def total_weight(objective: PairObjective, table: FloatArray) -> float:

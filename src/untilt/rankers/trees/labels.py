@@ -1,4 +1,4 @@
-"""Graded labels from clicks: what a document's relevance is, as far as the clicks tell.
+"""Graded labels from clicks: a document's relevance, as far as the clicks tell.
 
 Per (query, document), with n_k impressions and c_k clicks at position k:
 
@@ -10,19 +10,19 @@ which is g (1 - theta g)/(n theta) at a single position.
 
 g is the prediction of a position-based likelihood model that has not seen the query (cross-fitted),
 v the variance of true relevance around it, by moments. With few sessions mu is the model, with
-many it is the counts: an empirical-Bayes bridge ([efron1973stein]_ is the idea).
+many it is the counts: empirical Bayes, after the idea of [efron1973stein]_.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import BoolArray, FloatArray, sum_by
 from untilt._core.random import child_generator
-from untilt.catalog import method
+from untilt.catalog import method, record_of
+from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError
-from untilt.objectives.pbm import PbmCells, PbmLikelihood, sigmoid
+from untilt.objectives.pbm import PbmLikelihood, sigmoid
 from untilt.rankers.learning_data import (
     TrainingLists,
     affine_curves,
@@ -33,16 +33,14 @@ from untilt.rankers.trees.boosting import boost
 from untilt.rankers.trees.objectives import (
     PairTreeObjective,
     PbmTreeObjective,
+    TreeTraining,
     label_objective,
 )
 
-if TYPE_CHECKING:
-    from untilt.rankers.trees.lambdamart import LambdaMART
-
 
 @dataclass(frozen=True, eq=False)
-class RelevanceCounts:
-    """Per training row: the IPS estimate of relevance and the information behind it.
+class RelevanceEstimates:
+    """Per document: the IPS estimate of relevance and the information behind it.
 
     With trust bias r = sum (c_k - n_k beta_k) / sum n_k alpha_k, which is unbiased for relevance.
     Its variance is sum n_k p_k (1 - p_k) / exposure^2 with p_k = alpha_k g + beta_k: a polynomial
@@ -53,6 +51,11 @@ class RelevanceCounts:
     exposure: FloatArray
     spread: tuple[FloatArray, FloatArray, FloatArray]
 
+    @property
+    def labels(self) -> FloatArray:
+        """r, kept in [0, 1]: relevance is a probability."""
+        return np.clip(self.estimate, 0.0, 1.0)
+
     def noise(self, relevance: FloatArray) -> FloatArray:
         """Variance of the estimate where the relevance is this; never quite 0."""
         g = np.clip(relevance, 1e-3, 1.0)
@@ -60,41 +63,37 @@ class RelevanceCounts:
         return np.maximum(constant + linear * g + quadratic * g**2, 1e-3 * g / self.exposure)
 
 
-def relevance_counts(cells: PbmCells, alpha: FloatArray, beta: FloatArray) -> RelevanceCounts:
+def relevance_estimates(
+    counts: PositionCounts, alpha: FloatArray, beta: FloatArray
+) -> RelevanceEstimates:
     """Pool the positions of each document: clicks over expected examinations."""
-    a, b, n = alpha[cells.place], beta[cells.place], cells.shown
-    exposure = np.maximum(cells.sums(n * a), 1e-12)
+    document = counts.document_index
+    a, b, n = alpha[counts.position_index], beta[counts.position_index], counts.impressions
+
+    def sums(values: FloatArray) -> FloatArray:
+        return sum_by(document, values, counts.n_documents)
+
+    exposure = np.maximum(sums(n * a), 1e-12)
     coefficients = (b * (1 - b), a * (1 - 2 * b), -(a**2))
-    constant, linear, quadratic = (cells.sums(n * c) / exposure**2 for c in coefficients)
-    corrected = cells.sums(cells.clicks - n * b)
-    return RelevanceCounts(corrected / exposure, exposure, (constant, linear, quadratic))
+    constant, linear, quadratic = (sums(n * c) / exposure**2 for c in coefficients)
+    corrected = sums(counts.clicks - n * b)
+    return RelevanceEstimates(corrected / exposure, exposure, (constant, linear, quadratic))
 
 
-@method(
-    "objective", "ips-label", options={"objective": "ips-label"},
-    title="IPS label", order=62, needs=("bias",),
-    choose=("train", "select", "run"), public=False,
-    note="LambdaMART on relevance as clicks over expected examinations",
-)  # fmt: skip
-def ips_labels(counts: RelevanceCounts) -> FloatArray:
-    """r, kept in [0, 1]: relevance is a probability."""
-    return np.clip(counts.estimate, 0.0, 1.0)
-
-
-def posterior_labels(counts: RelevanceCounts, prior: FloatArray) -> tuple[FloatArray, float]:
+def posterior_labels(estimates: RelevanceEstimates, prior: FloatArray) -> tuple[FloatArray, float]:
     """(mu, v): each document's estimate shrunk towards the prior as far as it is noise."""
-    noise = counts.noise(prior)
-    v = residual_variance(counts, prior, noise)
-    mu = prior + v / (v + noise) * (counts.estimate - prior)
+    noise = estimates.noise(prior)
+    v = residual_variance(estimates, prior, noise)
+    mu = prior + v / (v + noise) * (estimates.estimate - prior)
     return np.clip(mu, 0.0, 1.0), v
 
 
-def residual_variance(counts: RelevanceCounts, prior: FloatArray, noise: FloatArray) -> float:
-    """v by moments: E (r - g)^2 = v + noise, weighted so that precise rows count.
+def residual_variance(estimates: RelevanceEstimates, prior: FloatArray, noise: FloatArray) -> float:
+    """v by moments: E (r - g)^2 = v + noise, weighted so that precise documents count.
 
     Weights 1/(v + noise)^2 are those of least variance; a few rounds settle them.
     """
-    squared = (counts.estimate - prior) ** 2
+    squared = (estimates.estimate - prior) ** 2
     v = float(np.var(prior)) + 1e-4
     for _ in range(20):
         weight = 1 / (v + noise) ** 2
@@ -105,7 +104,17 @@ def residual_variance(counts: RelevanceCounts, prior: FloatArray, noise: FloatAr
     return v
 
 
-# Posterior labels: a cross-fitted likelihood model and the counts, each where it knows more.
+@method(
+    "objective", "ips-label", options={"objective": "ips-label"},
+    title="IPS label", order=62, needs=("bias",),
+    choose=("train", "select", "run"), public=False,
+    note="LambdaMART on relevance as clicks over expected examinations",
+)  # fmt: skip
+def ips_objective(lists: TrainingLists, training: TreeTraining) -> PairTreeObjective:
+    """Lambdas on IPS labels."""
+    curves = affine_curves(training.bias, lists.depth)
+    estimates = relevance_estimates(click_counts(lists), *curves)
+    return label_objective(lists, estimates.labels, training.lambdas)
 
 
 @method(
@@ -114,54 +123,47 @@ def residual_variance(counts: RelevanceCounts, prior: FloatArray, noise: FloatAr
     choose=("train", "select", "run"), public=False,
     note="LambdaMART on relevance as the position-based model sees it after the clicks",
 )  # fmt: skip
-def posterior_objective(ranker: "LambdaMART", lists: TrainingLists) -> PairTreeObjective:
-    """Lambdas on posterior labels (see `untilt.rankers.trees.labels`)."""
-    curves = affine_curves(ranker.bias, lists.depth)
+def posterior_objective(lists: TrainingLists, training: TreeTraining) -> PairTreeObjective:
+    """Lambdas on posterior labels: a cross-fitted likelihood model and the counts, combined."""
+    curves = affine_curves(training.bias, lists.depth)
     if not lists.label.any():
         raise nothing_to_learn()
-    prior = cross_fitted_relevance(ranker, lists, curves)
-    labels, _ = posterior_labels(relevance_counts(click_counts(lists), *curves), prior)
-    return label_objective(lists, labels, ranker.options(), two_sided=True)
+    prior = cross_fitted_relevance(lists, training)
+    labels, _ = posterior_labels(relevance_estimates(click_counts(lists), *curves), prior)
+    return label_objective(lists, labels, training.lambdas, two_sided=True)
 
 
-def cross_fitted_relevance(
-    ranker: "LambdaMART", lists: TrainingLists, curves: tuple[FloatArray, FloatArray]
-) -> FloatArray:
-    """Relevance of each row as predicted by trees that have not seen the row's query.
+def cross_fitted_relevance(lists: TrainingLists, training: TreeTraining) -> FloatArray:
+    """Relevance of each document as predicted by trees that have not seen its query.
 
     A prior fitted on the same clicks would agree with their noise and shrink nothing.
     """
     queries = np.unique(lists.doc_query)
-    if ranker.folds < 2 or len(queries) < 2:
+    if training.folds < 2 or len(queries) < 2:
         raise OptionError(
             f"posterior labels are cross-fitted: they need at least 2 folds and 2 queries. Got "
-            f"folds={ranker.folds} and {len(queries)} queries. With one query use "
-            "objective='ips-label'."
+            f"folds={training.folds} and {len(queries)} queries. With one query use "
+            f"objective={record_of(ips_objective).name!r}."
         )
     fold_of_query = np.zeros(int(queries.max()) + 1, dtype=np.int64)
-    shuffled = child_generator(ranker.seed, 17).permutation(queries)
-    n_folds = min(ranker.folds, len(queries))
+    shuffled = child_generator(training.seed, 17).permutation(queries)
+    n_folds = min(training.folds, len(queries))
     fold_of_query[shuffled] = np.arange(len(queries)) % n_folds
     fold = fold_of_query[lists.doc_query]
     relevance = np.empty(lists.n_documents)
     for held_out in range(n_folds):
-        rows = fold == held_out
-        relevance[rows] = _predict_left_out(ranker, lists, curves, rows)
+        chosen = fold == held_out
+        relevance[chosen] = _predict_left_out(lists, training, chosen)
     return relevance
 
 
 def _predict_left_out(
-    ranker: "LambdaMART", lists: TrainingLists, curves: tuple[FloatArray, FloatArray], rows: Any
+    lists: TrainingLists, training: TreeTraining, left_out: BoolArray
 ) -> FloatArray:
-    part = lists.of_documents(~rows)
-    likelihood = PbmLikelihood(click_counts(part, ranker.query_weight), *curves)
-    objective = PbmTreeObjective(likelihood)
-    boosted = boost(
-        part,
-        objective,
-        params=ranker.parameters(),
-        n_trees=ranker.n_trees,
-        n_threads=ranker.n_threads,
-    )
-    scores = boosted.booster.predict(lists.features[rows], num_threads=ranker.n_threads or 0)
+    part, curves = lists.of_documents(~left_out), affine_curves(training.bias, lists.depth)
+    counts = click_counts(part, training.lambdas.query_weight)
+    objective = PbmTreeObjective(PbmLikelihood(counts, *curves))
+    booster = boost(part, objective, training.boosting).booster
+    threads = training.boosting.n_threads or 0
+    scores = booster.predict(lists.features[left_out], num_threads=threads)
     return sigmoid(np.asarray(scores) + objective.base_score)

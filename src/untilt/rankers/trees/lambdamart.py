@@ -1,85 +1,32 @@
 """LambdaMART on LightGBM, with a table of weights for pairs of positions."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray
-from untilt.catalog import method
+from untilt.catalog import find, method, names, record_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
+from untilt.facts import Fact
 from untilt.rankers.base import Ranker
-from untilt.rankers.held_out import watch_for
-from untilt.rankers.learning_data import (
-    TrainingLists,
-    affine_curves,
-    click_counts,
-    training_lists,
-)
-from untilt.rankers.trees.boosting import Boosted, boost
-from untilt.rankers.trees.labels import ips_labels, posterior_objective, relevance_counts
+from untilt.rankers.learning_data import TrainingLists, training_lists, weighting_for
+from untilt.rankers.trees.auto import AutoChoice, fit_auto
+from untilt.rankers.trees.boosting import Boosted, boost, merged_params
 from untilt.rankers.trees.objectives import (
+    BoostingOptions,
     LambdaOptions,
     PairTreeObjective,
     TreeObjective,
-    label_objective,
+    TreeTraining,
     lambda_objective,
-    pbm_objective,
 )
+from untilt.rankers.validation import validation_for
 from untilt.weighting.base import Weighting
-from untilt.weighting.tables import Naive
 
-# LightGBM's parameters under one name each, so that a user's own always win.
-#
-# LightGBM takes a parameter under several names and silently keeps one of them: with `num_leaves`
-# already set, `max_leaves` would be ignored. So names are made equal before they meet.
-
-_ALIASES = {
-    "learning_rate": "eta shrinkage_rate",
-    "num_leaves": "num_leaf max_leaves max_leaf max_leaf_nodes",
-    "min_data_in_leaf": "min_data_per_leaf min_data min_child_samples min_samples_leaf",
-    "min_sum_hessian_in_leaf": (
-        "min_sum_hessian_per_leaf min_sum_hessian min_hessian min_child_weight"
-    ),
-    "feature_fraction": "sub_feature colsample_bytree",
-    "bagging_fraction": "sub_row subsample bagging",
-    "bagging_freq": "subsample_freq",
-    "seed": "random_seed random_state",
-    "num_threads": "num_thread nthread nthreads n_jobs",
-    "verbosity": "verbose",
-}
-_NAME = {alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()}
-
-# What LambdaMART decides itself, by the option that does so.
-_OURS = {
-    "n_trees": (
-        "num_iterations num_iteration n_iter num_tree num_trees num_round num_rounds nrounds "
-        "num_boost_round n_estimators max_iter"
-    ),
-    "objective": "objective objective_type app application loss",
-    "early_stopping": (
-        "early_stopping_round early_stopping_rounds early_stopping n_iter_no_change"
-    ),
-}
-_OPTION = {name: option for option, names in _OURS.items() for name in names.split()}
-
-
-def merged_params(own: dict[str, Any], given: dict[str, Any] | None) -> dict[str, Any]:
-    """Our parameters with the user's over them; bagging is switched on where a fraction asks."""
-    theirs = {_NAME.get(name, name): value for name, value in (given or {}).items()}
-    for name in theirs:
-        if name in _OPTION:
-            raise OptionError(
-                f"lightgbm_params cannot set {name!r}. Give LambdaMART({_OPTION[name]}=...) itself."
-            )
-    params = {**own, **theirs}
-    if "bagging_freq" not in params:
-        params["bagging_freq"] = 1 if params["bagging_fraction"] < 1 else 0
-    return params
-
-
-OBJECTIVES = ("lambda", "pbm-likelihood", "ips-label", "posterior-label")
+PAIRS = "lambda"  # the objective on pairs, which takes a weighting
 
 
 @method(
@@ -88,6 +35,7 @@ OBJECTIVES = ("lambda", "pbm-likelihood", "ips-label", "posterior-label")
     reference="burges2010lambdamart",
     note="boosted trees on pairs",
 )  # fmt: skip
+@dataclass(eq=False, repr=False)
 class LambdaMART(Ranker):
     r"""Boosted trees on lambdas, each pair weighted by W[position of clicked, position of other].
 
@@ -116,52 +64,28 @@ class LambdaMART(Ranker):
     (weighting="auto"), `feature_importances_`, `watched_`, `summary_`.
     """
 
-    def __init__(
-        self,
-        weighting: Weighting | str | None = None,
-        *,
-        bias: Any = None,
-        objective: str = "lambda",
-        metric: str = "ndcg",
-        gain: str = "auto",
-        sigma: float = 2.0,
-        pair_norm: bool = True,
-        truncation: int | None = None,
-        query_weight: str = "sessions",
-        n_trees: int = 300,
-        learning_rate: float = 0.05,
-        n_leaves: int = 31,
-        min_data_in_leaf: int = 20,
-        min_sum_hessian_in_leaf: float = 1e-3,
-        feature_fraction: float = 0.9,
-        bagging_fraction: float = 0.9,
-        folds: int = 5,
-        lightgbm_params: dict[str, Any] | None = None,
-        early_stopping: int | None = None,
-        n_threads: int | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.weighting = weighting
-        self.bias = bias
-        self.objective = objective
-        self.metric = metric
-        self.gain = gain
-        self.sigma = sigma
-        self.pair_norm = pair_norm
-        self.truncation = truncation
-        self.query_weight = query_weight
-        self.n_trees = n_trees
-        self.learning_rate = learning_rate
-        self.n_leaves = n_leaves
-        self.min_data_in_leaf = min_data_in_leaf
-        self.min_sum_hessian_in_leaf = min_sum_hessian_in_leaf
-        self.feature_fraction = feature_fraction
-        self.bagging_fraction = bagging_fraction
-        self.folds = folds
-        self.lightgbm_params = lightgbm_params
-        self.early_stopping = early_stopping
-        self.n_threads = n_threads
-        self.seed = seed
+    weighting: Weighting | str | None = None
+    _: KW_ONLY
+    bias: Any = None
+    objective: str = PAIRS
+    metric: str = "ndcg"
+    gain: str = "auto"
+    sigma: float = 2.0
+    pair_norm: bool = True
+    truncation: int | None = None
+    query_weight: str = "sessions"
+    n_trees: int = 300
+    learning_rate: float = 0.05
+    n_leaves: int = 31
+    min_data_in_leaf: int = 20
+    min_sum_hessian_in_leaf: float = 1e-3
+    feature_fraction: float = 0.9
+    bagging_fraction: float = 0.9
+    folds: int = 5
+    lightgbm_params: dict[str, Any] | None = None
+    early_stopping: int | None = None
+    n_threads: int | None = None
+    seed: int = 0
 
     def fit(
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
@@ -169,22 +93,24 @@ class LambdaMART(Ranker):
         """Learn from clicks or labels; with `early_stopping`, `valid` decides when to stop."""
         self._check()
         self._check_bias(data)
-        if isinstance(self.weighting, str):
-            from untilt.rankers.trees.auto import fit_auto
-
-            return fit_auto(self, data, valid)
-        lists = training_lists(data)
-        objective = self._objective(lists)
-        watch = watch_for(valid, self._watch_bias(), self.early_stopping)
-        boosted = boost(
-            lists,
-            objective,
-            params=self.parameters(),
-            n_trees=self.n_trees,
-            n_threads=self.n_threads,
-            watch=watch,
-        )
+        lists, training = training_lists(data), self._training()
+        if self._is_auto and isinstance(data, ClickLog):
+            self.choice_, boosted = fit_auto(data, lists, training, valid)
+            return self._keep(boosted, lists, None)
+        if self._is_auto:
+            self.choice_ = AutoChoice("labels", Fact("training.labels"), {})
+        objective = self._objective(lists, training)
+        validation = validation_for(valid, self._validation_bias(), self.early_stopping)
+        boosted = boost(lists, objective, training.boosting, validation=validation)
         return self._keep(boosted, lists, objective)
+
+    @property
+    def feature_importances_(self) -> dict[str, float]:
+        """Total gain of each feature's splits, as a share of all."""
+        self._check_fitted()
+        gains = self.booster_.feature_importance("gain", iteration=self.n_trees_)
+        shares = gains / max(float(gains.sum()), 1e-300)
+        return dict(zip(self.feature_names_, shares.tolist(), strict=True))
 
     def parameters(self) -> dict[str, Any]:
         """The LightGBM parameters this ranker trains with."""
@@ -199,14 +125,6 @@ class LambdaMART(Ranker):
         }
         return merged_params(own, self.lightgbm_params)
 
-    @property
-    def feature_importances_(self) -> dict[str, float]:
-        """Total gain of each feature's splits, as a share of all."""
-        self._check_fitted()
-        gains = self.booster_.feature_importance("gain", iteration=self.n_trees_)
-        shares = gains / max(float(gains.sum()), 1e-300)
-        return dict(zip(self.feature_names_, shares.tolist(), strict=True))
-
     def options(self) -> LambdaOptions:
         """The options that shape the lambdas."""
         return LambdaOptions(
@@ -218,23 +136,27 @@ class LambdaMART(Ranker):
             query_weight=self.query_weight,
         )
 
-    def _objective(self, lists: TrainingLists) -> TreeObjective:
-        if self.objective == "lambda" or lists.judged:
-            weighting = self.weighting
-            if lists.judged or not isinstance(weighting, Weighting):
-                weighting = Naive()
-            return lambda_objective(lists, weighting, self.options())
-        if self.objective == "pbm-likelihood":
-            return pbm_objective(lists, self.bias, self.query_weight)
-        if self.objective == "ips-label":
-            curves = affine_curves(self.bias, lists.depth)
-            labels = ips_labels(relevance_counts(click_counts(lists), *curves))
-            return label_objective(lists, labels, self.options())
-        return posterior_objective(self, lists)
+    def _training(self) -> TreeTraining:
+        return TreeTraining(
+            bias=self.bias,
+            boosting=BoostingOptions(self.parameters(), self.n_trees, self.n_threads),
+            lambdas=self.options(),
+            folds=self.folds,
+            seed=self.seed,
+        )
 
-    def _keep(self, boosted: Boosted, lists: TrainingLists, objective: Any) -> Self:
+    def _objective(self, lists: TrainingLists, training: TreeTraining) -> TreeObjective:
+        if self.objective == PAIRS or lists.judged:
+            given = None if isinstance(self.weighting, str) else self.weighting
+            return lambda_objective(lists, weighting_for(given, lists), training.lambdas)
+        objective: TreeObjective = find("objective", self.objective).load()(lists, training)
+        return objective
+
+    def _keep(
+        self, boosted: Boosted, lists: TrainingLists, objective: TreeObjective | None
+    ) -> Self:
         self.booster_, self.n_trees_ = boosted.booster, boosted.n_trees
-        self.watched_ = boosted.watched
+        self.watched_ = boosted.values
         self.feature_names_ = lists.feature_names
         self.bias_, self.bias_history_ = None, []
         if isinstance(objective, PairTreeObjective):
@@ -242,18 +164,13 @@ class LambdaMART(Ranker):
             self.bias_ = objective.bias(self.n_trees_)
             self.bias_history_ = objective.history[: self.n_trees_]
         self.summary_ = {
-            "trained_on": "judged lists" if lists.judged else "clicks",
+            **lists.summary(self.weighting),
             "objective": self.objective,
-            "weighting": repr(self.weighting),
-            "queries": len(np.unique(lists.query)),
-            "documents": lists.n_documents,
-            "sessions": int(lists.count.sum()),
-            "distinct_lists": len(lists.query),
             "trees": self.n_trees_,
         }
         return self
 
-    def _watch_bias(self) -> Any:
+    def _validation_bias(self) -> Any:
         if self.bias is not None:
             return self.bias
         return self.weighting.position_bias if isinstance(self.weighting, Weighting) else None
@@ -264,23 +181,27 @@ class LambdaMART(Ranker):
         )
         return np.asarray(scores, dtype=float)
 
+    @property
+    def _is_auto(self) -> bool:
+        return isinstance(self.weighting, str) and self.weighting == _auto()
+
     def _check(self) -> None:
-        check_choice("objective", self.objective, OBJECTIVES)
-        auto = isinstance(self.weighting, str) and self.weighting == "auto"
-        if not (self.weighting is None or auto or isinstance(self.weighting, Weighting)):
+        named = (name for name in names("objective") if name != _auto())
+        check_choice("objective", self.objective, (PAIRS, *named))
+        if not (self.weighting is None or self._is_auto or isinstance(self.weighting, Weighting)):
             raise OptionError(
-                f"weighting must be a table such as ut.PRS(bias), 'auto' or None. "
+                f"weighting must be a table such as ut.PRS(bias), {_auto()!r} or None. "
                 f"Got {self.weighting!r} instead."
             )
-        if self.objective != "lambda" and auto:
+        if self.objective != PAIRS and self._is_auto:
             raise OptionError(
-                f"weighting='auto' picks the objective itself. Leave objective={self.objective!r} "
-                "out, or leave weighting out to have that one."
+                f"weighting={_auto()!r} picks the objective itself. Leave "
+                f"objective={self.objective!r} out, or leave weighting out to have that one."
             )
-        if self.objective != "lambda" and self.weighting is not None:
+        if self.objective != PAIRS and self.weighting is not None:
             raise OptionError(
                 f"objective {self.objective!r} takes the bias itself (bias=...), not a table of "
-                "pair weights. Leave weighting out, or use objective='lambda'."
+                f"pair weights. Leave weighting out, or use objective={PAIRS!r}."
             )
         for name in ("n_trees", "early_stopping"):
             value = getattr(self, name)
@@ -288,10 +209,22 @@ class LambdaMART(Ranker):
                 raise OptionError(f"{name} must be at least 1. Got {value} instead.")
 
     def _check_bias(self, data: ClickLog | JudgedLists) -> None:
-        unused = self.objective == "lambda" and self.weighting is None and self.bias is not None
-        if unused and isinstance(data, ClickLog):
+        if not isinstance(data, ClickLog):
+            return
+        if self._is_auto and self.early_stopping is not None:
+            raise OptionError(
+                f"weighting={_auto()!r} grows every candidate to n_trees and then blends, so "
+                "early_stopping has no meaning there. Leave it out, or choose one objective "
+                "yourself."
+            )
+        if self.objective == PAIRS and self.weighting is None and self.bias is not None:
             raise OptionError(
                 "bias=... alone corrects nothing: raw clicks are learned from. Give "
-                "weighting=ut.PRS(bias) or weighting='auto', or a pointwise objective; "
+                f"weighting=ut.PRS(bias) or weighting={_auto()!r}, or a pointwise objective; "
                 "weighting=ut.Naive() says that raw clicks are meant."
             )
+
+
+def _auto() -> str:
+    """The word for choosing by held-out clicks."""
+    return record_of(fit_auto).name

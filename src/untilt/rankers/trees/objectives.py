@@ -1,4 +1,10 @@
-"""How each objective of `LambdaMART` is put together from lists, a weighting and a bias."""
+"""What `LambdaMART` boosts on: objectives made of lists, a weighting and a bias.
+
+An objective is called each round, `objective(scores, dataset) -> (gradient, hessian)`, which is the
+signature of LightGBM and XGBoost alike. The dataset is not looked at: rows are the documents of the
+training lists. An objective that is chosen by its name is a function `(lists, training)` with a
+record, see `pbm_objective`.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -12,6 +18,7 @@ from untilt.bias.curve import PositionBias
 from untilt.catalog import method
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, check_choice
+from untilt.objectives.map_lambdas import MapObjective
 from untilt.objectives.pair_slates import GAINS, PairSlates, list_norms, sum_pairs
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmLikelihood
@@ -23,20 +30,17 @@ from untilt.rankers.learning_data import (
     nothing_to_learn,
     pair_slates,
 )
-from untilt.weighting.base import JointWeighting, Weighting
+from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 from untilt.weighting.tables import Naive
 
-# Objectives for gradient boosting: called each round with the scores, they give the gradient.
-#
-# All have one signature, `objective(scores, dataset) -> (gradient, hessian)`, which is LightGBM's
-# and XGBoost's alike. The dataset is not looked at: rows are the training rows of the lists.
+METRICS = ("ndcg", "dcg", "arp", "map", "none")
 
 
 class TreeObjective(Protocol):
     """What boosting needs each round."""
 
     def __call__(self, scores: FloatArray, dataset: Any) -> tuple[FloatArray, FloatArray]:
-        """Gradient and hessian of the loss, one entry per training row."""
+        """Gradient and hessian of the loss, one entry per document."""
         ...
 
 
@@ -52,39 +56,44 @@ class LikeAFunction:
 
 
 class PairTreeObjective(LikeAFunction):
-    """Lambdas with a table of pair weights; a joint weighting refreshes its table each round.
+    """Lambdas with a table of pair weights; a joint weighting refreshes its table each round."""
 
-    `history` holds the state of a joint weighting after each round.
-    """
-
-    def __init__(self, objective: PairObjective, weighting: Weighting) -> None:
+    def __init__(self, objective: PairObjective | MapObjective, weighting: Weighting) -> None:
         self.weighting = weighting
         depth = max(1, objective.slates.depth)
-        self._table = self._start = weighting.table(depth)
-        self.history: list[Any] = []
-        self._joint = weighting if isinstance(weighting, JointWeighting) else None
-        # A table that never changes is multiplied into the pairs once.
-        offset = weighting.offset(depth)
-        self._objective = (
-            objective.with_table(self._table, offset) if self._joint is None else objective
-        )
+        self._learned: LearnedTable | None = None
+        self._objective = objective
+        if isinstance(weighting, JointWeighting):
+            self._learned = LearnedTable(weighting, depth)
+        else:
+            table, offset = weighting.table(depth), weighting.offset(depth)
+            self._objective = objective.with_table(table, offset)
 
     def __call__(self, scores: FloatArray, dataset: Any = None) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
         """Gradient and hessian at these scores."""
-        if self._joint is not None:
-            self._refresh(self._joint, scores)
+        if self._learned is not None:
+            self._refresh(self._learned, scores)
         result = self._objective.evaluate(scores, self._table)
         return result.gradient, result.hessian
 
-    def _refresh(self, joint: JointWeighting, scores: FloatArray) -> None:
-        """Estimate the ratios anew with the ranker so far; while it tells nothing they are 1."""
-        if np.all(scores == scores[:1]):  # a training begins; XGBoost's constant is not 0
-            self._table, self.history = self._start, []
-            return
-        S = self._objective.losses_by_position(scores)
-        state = joint.update(S, self.history[-1] if self.history else None)
-        self.history.append(state)
-        self._table = joint.table_of(state)
+    def _refresh(self, learned: LearnedTable, scores: FloatArray) -> None:
+        """The next table, by the scores so far. Equal scores say nothing: a training begins.
+
+        XGBoost begins from a constant that is not 0.
+        """
+        if np.all(scores == scores[:1]):
+            learned.restart()
+        else:
+            learned.update(self._objective.losses_by_position(scores))
+
+    @property
+    def _table(self) -> FloatArray | None:
+        return None if self._learned is None else self._learned.table
+
+    @property
+    def history(self) -> list[Any]:
+        """The state of a joint weighting after each round."""
+        return [] if self._learned is None else self._learned.history
 
     def loss(self, scores: FloatArray) -> float:
         """The weighted loss at these scores, with the present table."""
@@ -92,10 +101,7 @@ class PairTreeObjective(LikeAFunction):
 
     def bias(self, n_trees: int | None = None) -> PositionBias | None:
         """What a joint weighting has learned (by the first `n_trees`); None for a given table."""
-        history = self.history[:n_trees]
-        if self._joint is None or not history:
-            return None
-        return self._joint.bias_of(history[-1], history)
+        return None if self._learned is None else self._learned.bias(n_trees)
 
 
 class PbmTreeObjective(LikeAFunction):
@@ -114,12 +120,9 @@ class PbmTreeObjective(LikeAFunction):
         return self.likelihood.loss(scores + self.base_score)
 
 
-METRICS = ("ndcg", "dcg", "arp", "map", "none")
-
-
 @dataclass(frozen=True)
 class LambdaOptions:
-    """What shapes the lambdas."""
+    """What shapes the lambdas; see `LambdaMART`."""
 
     metric: str = "ndcg"
     gain: str = "auto"
@@ -127,14 +130,49 @@ class LambdaOptions:
     pair_norm: bool = True
     truncation: int | None = None
     query_weight: str = "sessions"
-    extra: dict[str, Any] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise where an option is unknown."""
+        check_choice("metric", self.metric, METRICS)
+        check_choice("gain", self.gain, ("auto", *GAINS))
+
+    def objective(self, slates: PairSlates) -> PairObjective | MapObjective:
+        """The pair objective of these options."""
+        shape: dict[str, Any] = {
+            "sigma": self.sigma,
+            "pair_norm": self.pair_norm,
+            "truncation": self.truncation,
+        }
+        if self.metric == "map":
+            return MapObjective(slates, **shape)
+        return PairObjective(slates, metric=self.metric, **shape)
+
+
+@dataclass(frozen=True)
+class BoostingOptions:
+    """How trees are grown: LightGBM's parameters, the number of trees, and threads (None: all)."""
+
+    params: dict[str, Any]
+    n_trees: int
+    n_threads: int | None = None
+
+
+@dataclass(frozen=True)
+class TreeTraining:
+    """What an objective may ask of the ranker that it is made for; see `LambdaMART`."""
+
+    bias: Any
+    boosting: BoostingOptions
+    lambdas: LambdaOptions = field(default_factory=LambdaOptions)
+    folds: int = 5
+    seed: int = 0
 
 
 def lambda_objective(
     lists: TrainingLists, weighting: Weighting, options: LambdaOptions
 ) -> PairTreeObjective:
     """Pairs of the sessions, weighted by a table."""
-    _check_options(options)
+    options.check()
     slates = pair_slates(
         lists,
         weighting,
@@ -143,7 +181,7 @@ def lambda_objective(
         query_weight=options.query_weight,
         truncation=options.truncation,
     )
-    return _with_pairs(PairTreeObjective(_pair_objective(slates, options), weighting), lists)
+    return _with_pairs(PairTreeObjective(options.objective(slates), weighting), lists)
 
 
 def label_objective(
@@ -156,13 +194,13 @@ def label_objective(
     the log of the ratio of the labels, instead of running apart on the sign of a noisy difference;
     measured on simulated clicks it is worth 0.003 to 0.009 NDCG@10.
     """
-    _check_options(options)
+    options.check()
     if options.metric == "map":
         raise OptionError(
             "metric='map' knows relevant and irrelevant alone and cannot use graded labels, which "
             "this objective makes. Use metric='ndcg', or objective='lambda'."
         )
-    order = _settled_order(lists)
+    order = _order_of_ties(lists)
     queries, per_query = np.unique(lists.doc_query, return_counts=True)
     indptr = ragged.indptr_of(per_query)
     gain = labels[order]
@@ -185,14 +223,15 @@ def label_objective(
         against_all=two_sided,
         collapse=False,
     )
-    return _with_pairs(PairTreeObjective(_pair_objective(slates, options), Naive()), lists)
+    return _with_pairs(PairTreeObjective(options.objective(slates), Naive()), lists)
 
 
-def _settled_order(lists: TrainingLists) -> IntArray:
-    """Rows by query, and inside one as equal scores rank: as shown on average, then by features.
+def _order_of_ties(lists: TrainingLists) -> IntArray:
+    """Documents by query, and inside one as equal scores rank: by mean position, then by features.
 
-    Trees leave many scores equal for many rounds. The order of the documents table must not settle
-    them, or the same log read in another order gives another ranker (by 0.2 of a spread of 1).
+    Trees leave many scores equal for many rounds. The order of the documents table must not decide
+    between them, or the same log read in another order gives another ranker (by 0.2 of a spread
+    of 1).
     """
     direction = child_generator(0, 1).standard_normal(lists.features.shape[1])
     projection = np.empty(lists.n_documents)
@@ -200,22 +239,6 @@ def _settled_order(lists: TrainingLists) -> IntArray:
         block = slice(begin, begin + 65_536)
         projection[block] = np.nan_to_num(lists.features[block]) @ direction
     return np.lexsort((projection, lists.mean_position_index, lists.doc_query))
-
-
-@method(
-    "objective", "pbm-likelihood", options={"objective": "pbm-likelihood"},
-    title="Position-based likelihood", order=60, drop=40,
-    needs=("bias",), choose=("train", "select", "run"), public=False,
-    note="boosted trees on the likelihood of clicks under the position-based model",
-)  # fmt: skip
-def pbm_objective(
-    lists: TrainingLists, bias: Any, query_weight: str = "sessions"
-) -> PbmTreeObjective:
-    """The position-based likelihood of the clicks."""
-    alpha, beta = affine_curves(bias, lists.depth)
-    if not lists.label.any():
-        raise nothing_to_learn()
-    return PbmTreeObjective(PbmLikelihood(click_counts(lists, query_weight), alpha, beta))
 
 
 def _with_pairs(objective: PairTreeObjective, lists: TrainingLists) -> PairTreeObjective:
@@ -226,19 +249,16 @@ def _with_pairs(objective: PairTreeObjective, lists: TrainingLists) -> PairTreeO
     return objective
 
 
-def _check_options(options: LambdaOptions) -> None:
-    check_choice("metric", options.metric, METRICS)
-    check_choice("gain", options.gain, ("auto", *GAINS))
-
-
-def _pair_objective(slates: PairSlates, options: LambdaOptions) -> Any:
-    chosen: dict[str, Any] = {
-        "sigma": options.sigma,
-        "pair_norm": options.pair_norm,
-        "truncation": options.truncation,
-    }
-    if options.metric == "map":
-        from untilt.objectives.map_lambdas import MapObjective
-
-        return MapObjective(slates, **chosen)
-    return PairObjective(slates, metric=options.metric, **chosen)
+@method(
+    "objective", "pbm-likelihood", options={"objective": "pbm-likelihood"},
+    title="Position-based likelihood", order=60, drop=40,
+    needs=("bias",), choose=("train", "select", "run"), public=False,
+    note="boosted trees on the likelihood of clicks under the position-based model",
+)  # fmt: skip
+def pbm_objective(lists: TrainingLists, training: TreeTraining) -> PbmTreeObjective:
+    """The position-based likelihood of the clicks."""
+    alpha, beta = affine_curves(training.bias, lists.depth)
+    if not lists.label.any():
+        raise nothing_to_learn()
+    counts = click_counts(lists, training.lambdas.query_weight)
+    return PbmTreeObjective(PbmLikelihood(counts, alpha, beta))

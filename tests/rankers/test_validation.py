@@ -9,8 +9,8 @@ from untilt.bias.given import KnownBias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.metrics import parse_metric
-from untilt.rankers.held_out import held_out_clicks, watch_for
 from untilt.rankers.trees.lambdamart import LambdaMART
+from untilt.rankers.validation import held_out_clicks, validation_for
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import PRS, PairwiseDebiasing
 
@@ -120,13 +120,12 @@ def test_credit_of_held_out_clicks_by_hand(tiny):
 
 def test_value_of_a_ranking_by_hand(tiny):
     """Document 1 above 0, and 3 above 2: DCG of the credit, per session."""
-    watch = watch_for(tiny, [1.0, 0.5], 5)
+    validation = validation_for(tiny, [1.0, 0.5], 5)
     second = 1 / np.log2(3)
     expected = (2 + 2 * second) + (0 + 2 * second)
-    assert watch.value(np.array([1.0, 2.0, 1.0, 2.0])) == pytest.approx(expected / 4)
-    assert watch.name == "propensity-weighted dcg@10"
-    assert watch.higher_is_better
-    assert watch.rounds == 5
+    assert validation.value(np.array([1.0, 2.0, 1.0, 2.0])) == pytest.approx(expected / 4)
+    assert validation.name == "propensity-weighted dcg@10"
+    assert validation.rounds == 5
 
 
 def test_documents_that_only_some_sessions_show_get_what_they_would_have_got():
@@ -198,5 +197,5 @@ def test_held_out_log_deeper_than_the_bias_is_told(made):
         held_out_clicks(made.log, [1.0, 0.5])
 
 
-def test_nothing_to_watch():
-    assert watch_for(None, None, None) is None
+def test_nothing_to_validate_on():
+    assert validation_for(None, None, None) is None

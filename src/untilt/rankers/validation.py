@@ -1,5 +1,6 @@
 """Judging a ranker while it trains, on judged lists or on held-out clicks."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,20 +11,42 @@ from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
 from untilt.bias.given import as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError
+from untilt.errors import OptionError, ShapeError
 from untilt.metrics import parse_metric
-from untilt.rankers.trees.boosting import Watch
 
 _DCG = parse_metric("dcg@10:gain=linear")
-_LEAST_SHARE = 0.1  # of a query's sessions; documents shown in fewer count as if shown in so many
+# Of a query's sessions: a document shown in a smaller share counts as if shown in this one. Without
+# it a document that hardly any session shows would weigh without bounds.
+_LEAST_SHARE = 0.1
 
 
-def watch_for(
+@dataclass(frozen=True)
+class Validation:
+    """Held-out data to score, and the value of the scores, of which more is better.
+
+    Training stops when the value has not improved for `rounds`, or never where it is None.
+    """
+
+    features: FeatureArray
+    value: Callable[[FloatArray], float]
+    name: str
+    rounds: int | None
+
+    def check_width(self, n_features: int) -> None:
+        """Raise unless the held-out data has the features that are trained on."""
+        if self.features.shape[1] != n_features:
+            raise ShapeError(
+                f"the held-out data must have the {n_features} features that are trained on. "
+                f"Got {self.features.shape[1]} instead."
+            )
+
+
+def validation_for(
     valid: ClickLog | JudgedLists | None, bias: Any, early_stopping: int | None
-) -> Watch | None:
+) -> Validation | None:
     """NDCG@10 on judged lists; propensity-weighted DCG@10 of the held-out clicks on a log.
 
-    Held-out data without `early_stopping` is watched only: all trees are kept.
+    Held-out data without `early_stopping` is only scored: all rounds are kept.
     """
     if valid is None and early_stopping is None:
         return None
@@ -33,31 +56,31 @@ def watch_for(
             "log.split(0.8) gives both parts."
         )
     if isinstance(valid, JudgedLists):
-        return _watch_judged(valid, early_stopping)
+        return _by_labels(valid, early_stopping)
     if isinstance(valid, ClickLog):
-        return _watch_log(valid, bias, early_stopping)
+        return _by_clicks(valid, bias, early_stopping)
     raise OptionError(
         f"valid must be a ClickLog or JudgedLists. Got {type(valid).__name__} instead."
     )
 
 
-def _watch_judged(judged: JudgedLists, rounds: int | None) -> Watch:
+def _by_labels(judged: JudgedLists, rounds: int | None) -> Validation:
     metric = parse_metric("ndcg@10")
 
     def value(scores: FloatArray) -> float:
         return float(np.mean(metric.per_list(scores, judged.labels, judged.indptr)))
 
-    return Watch(judged.features, value, "ndcg@10", True, rounds)
+    return Validation(judged.features, value, str(metric), rounds)
 
 
-def _watch_log(log: ClickLog, bias: Any, rounds: int | None) -> Watch:
+def _by_clicks(log: ClickLog, bias: Any, rounds: int | None) -> Validation:
     clicks = held_out_clicks(log, bias)
     total = float(clicks.sessions.sum())
 
     def value(scores: FloatArray) -> float:
         return float(np.sum(clicks.per_query(scores)) / total)
 
-    return Watch(clicks.features, value, "propensity-weighted dcg@10", True, rounds)
+    return Validation(clicks.features, value, "propensity-weighted dcg@10", rounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +91,11 @@ class HeldOutClicks:
     sum (c - beta_k) / sum alpha_k over the sessions that showed d: an unbiased estimate of the DCG
     it would get, also where only some of the N_q sessions show a document
     ([oosterhuis2020policy]_).
+
+    Parameters
+    ----------
+    features, credit : one row per shown document
+    indptr, sessions : documents and sessions of each query
     """
 
     features: FeatureArray
@@ -90,23 +118,23 @@ def held_out_clicks(log: ClickLog, bias: Any) -> HeldOutClicks:
     alpha, beta = np.ones(log.depth), np.zeros(log.depth)
     if bias is not None:
         alpha, beta = as_position_bias(bias, log.depth).affine()
-    place, count = log.position - 1, log.row_count
-    found = sum_by(log.document, count * (log.label - beta[place]))
-    looked = sum_by(log.document, count * alpha[place])
-    could = sum_by(log.query, log.sessions, log.n_queries)
-    could = could[log.doc_query[: len(found)]]
-    # A document that hardly any session shows would weigh without bounds.
+    k, count = log.position - 1, log.row_count
+    corrected_clicks = sum_by(log.document, count * (log.label - beta[k]))
+    exposure = sum_by(log.document, count * alpha[k])
+    traffic = sum_by(log.query, log.sessions, log.n_queries)
+    of_document = traffic[log.doc_query[: len(exposure)]]
     with np.errstate(invalid="ignore", divide="ignore"):
-        corrected = found * could / np.maximum(looked, could * alpha.min() * _LEAST_SHARE)
+        least = of_document * alpha.min() * _LEAST_SHARE
+        credit = corrected_clicks * of_document / np.maximum(exposure, least)
     shown = np.unique(log.document)
     shown = shown[np.argsort(log.doc_query[shown], kind="stable")]
     queries, per_query = np.unique(log.doc_query[shown], return_counts=True)
     return HeldOutClicks(
         features=features[shown],
-        # A negative credit (affine correction of few clicks) has no place in a gain.
-        credit=np.maximum(corrected[shown], 0.0),
+        # The affine correction of few clicks may be negative, which no gain can be.
+        credit=np.maximum(credit[shown], 0.0),
         indptr=ragged.indptr_of(per_query),
-        sessions=sum_by(log.query, log.sessions)[queries],
+        sessions=traffic[queries],
     )
 
 
