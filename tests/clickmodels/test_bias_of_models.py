@@ -6,7 +6,6 @@ import pytest
 from untilt import PBM, UBM
 from untilt.clickmodels.examination import condition_of
 from untilt.errors import IdentifiabilityError
-from untilt.facts import as_fact
 
 BOTH = pytest.mark.parametrize("model", [PBM, UBM])
 
@@ -15,8 +14,8 @@ def test_examination_relative_to_the_top(log):
     model = PBM().fit(log)
     assert model.bias_.examination == pytest.approx(model.examination_ / model.examination_[0])
     assert model.bias_.relative
-    assert as_fact(model.bias_.status).code == "clickmodels.fitted"
     assert model.em_.converged
+    assert model.bias_.status.part(model.em_.status.code) == model.em_.status
 
 
 def test_ubm_averages_over_the_last_click(logs):

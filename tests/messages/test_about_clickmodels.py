@@ -6,13 +6,8 @@ from untilt.facts import Fact
 from untilt.messages.about_clickmodels import MESSAGES
 
 SAID = {
-    "clickmodels.fitted": (
-        {"ending": "converged in 9 steps", "errors": "errors from session noise", "left_out": 0.01},
-        "converged in 9 steps; errors from session noise; 1.00% of the impressions cannot be",
-    ),
-    "clickmodels.examined-by-position": ({}, "examination depends on the position alone"),
     "clickmodels.examined-by-last-click": ({}, "the position and on the last click above"),
-    "clickmodels.no-click-noise": ({}, "no clicks by mistake or trust"),
+    "clickmodels.not-comparable": ({"share": 0.01}, "1.00% of the impressions cannot be compared"),
     "clickmodels.pbm-best": ({}, "PBM predicts held-out clicks best: it is enough here."),
     "clickmodels.ahead-by-chance": (
         {"model": "ubm"},

@@ -9,7 +9,7 @@ import numpy as np
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.em import EMResult
 from untilt.bias.curve import PositionBias
-from untilt.bias.log_ratios import from_log_ratios
+from untilt.bias.log_ratios import Uncertainty, from_log_ratios
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.clickmodels import examination_em as em
@@ -17,7 +17,7 @@ from untilt.clickmodels.base import HIGH, ClickModel, IndependentModel, Lists
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError
-from untilt.facts import Fact
+from untilt.facts import Fact, joined
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -59,18 +59,19 @@ class ExaminationModel(ClickModel):
         return fit
 
     def _curve(
-        self, log_ratio: FloatArray, covariance: FloatArray, errors: str, left_out: float = 0.0
+        self,
+        log_ratio: FloatArray,
+        covariance: FloatArray,
+        errors: Uncertainty,
+        *notes: Fact,
     ) -> PositionBias:
-        """The curve with its intervals; `left_out` impressions could not be compared."""
         return from_log_ratios(
             log_ratio,
             covariance,
             level=self.level,
             method=type(self).__name__,
             assumes=self.assumes,
-            status=Fact(
-                "clickmodels.fitted", ending=self.em_.status, errors=errors, left_out=left_out
-            ),
+            status=joined(self.em_.status, errors.rule, *notes),
         )
 
     def _gamma(self, lists: Lists) -> FloatArray:
@@ -104,7 +105,7 @@ class PBM(ExaminationModel, IndependentModel):
     """
 
     family = "position"
-    assumes = (Fact("clickmodels.examined-by-position"), Fact("clickmodels.no-click-noise"))
+    assumes = (Fact("bias.position-based"),)
 
     def _learn(self, log: ClickLog) -> None:
         counts = position_counts(log)
@@ -123,7 +124,7 @@ class PBM(ExaminationModel, IndependentModel):
         except IdentifiabilityError as error:
             return error
         errors = em.uncertainty_of_examination(counts, fit.theta, fit.gamma)
-        return self._curve(np.log(fit.theta / fit.theta[0]), errors.covariance, errors.rule)
+        return self._curve(np.log(fit.theta / fit.theta[0]), errors.covariance, errors)
 
     def _marginal(self, lists: Lists) -> FloatArray:
         return self.examination_[lists.position - 1] * self._gamma(lists)
@@ -188,8 +189,9 @@ class UBM(ExaminationModel):
         mean = share @ fit.theta[used]
         slope = share * fit.theta[used] / mean[:, None]
         left_out = 1 - shown.sum() / counts.impressions.sum()
+        notes = [Fact("clickmodels.not-comparable", share=left_out)] if left_out > 0 else []
         return self._curve(
-            np.log(mean / mean[0]), slope @ errors.covariance @ slope.T, errors.rule, left_out
+            np.log(mean / mean[0]), slope @ errors.covariance @ slope.T, errors, *notes
         )
 
     def _conditional(self, lists: Lists) -> FloatArray:

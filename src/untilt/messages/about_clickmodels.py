@@ -12,21 +12,14 @@ def _ahead(model: str, share: float, *, conjunction: str, verdict: str) -> str:
     )
 
 
-def _fitted(ending: str, errors: str, left_out: float) -> str:
-    note = f"; {left_out:.2%} of the impressions cannot be compared" if left_out > 0 else ""
-    return f"{ending}; {errors}{note}"
-
-
 MESSAGES = {
     # Curves of PBM and UBM.
-    "clickmodels.fitted": Message("note", _fitted),
-    "clickmodels.examined-by-position": Message(
-        "note", "examination depends on the position alone"
-    ),
     "clickmodels.examined-by-last-click": Message(
         "note", "examination depends on the position and on the last click above"
     ),
-    "clickmodels.no-click-noise": Message("note", "no clicks by mistake or trust"),
+    "clickmodels.not-comparable": Message(
+        "note", "{share:.2%} of the impressions cannot be compared"
+    ),
     # Is the position-based model enough?
     "clickmodels.pbm-best": Message(
         "note", "PBM predicts held-out clicks best: it is enough here."
