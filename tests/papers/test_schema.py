@@ -7,7 +7,7 @@ import pytest
 
 from untilt import catalog
 from untilt.bias.given import curve_names
-from untilt.errors import FileFormatError, OptionError
+from untilt.errors import FileFormatError, OptionError, UntiltError
 from untilt.metrics import parse_metric
 from untilt.papers.measures import MEASURES
 from untilt.papers.methods import CURVES, RANKERS, TRAINING
@@ -73,10 +73,10 @@ def test_a_file_becomes_values(table):
         (("row", 0, "wieghting"), "ips", "row 1: 'wieghting' is no key here. Did you mean 'weight"),
         (("full", "querys"), 5, "full: 'querys' is no key here. Did you mean 'queries'?"),
         (("panel", 0, "sweep", "value"), [], "sweep: 'value' is no key here. Did you mean 'val"),
-        (("full", "queries"), "many", "full: queries must be int. Got 'many' instead."),
-        (("full", "queries"), 1.5, "full: queries must be int. Got 1.5 instead."),
-        (("panel", 0, "binary"), 1, "panel 1: binary must be bool. Got 1 instead."),
-        (("form",), "pie", "form must be one of 'table', 'lines', 'bars'. Got 'pie'"),
+        (("full", "queries"), "many", "full.queries must be a whole number. Found 'many'"),
+        (("full", "queries"), 1.5, "full.queries must be a whole number. Found 1.5"),
+        (("panel", 0, "binary"), 1, "panels[0].binary must be true or false. Found 1 "),
+        (("form",), "pie", "form must be one of table, lines, bars. Found 'pie'"),
         (("claim", 0, "rows"), ["click"], "speaks of the row 'click', which is not there. Did yo"),
         (("claim", 0, "metric"), "ndcg@1", "the metric 'ndcg@1', which is not there. Did you m"),
         (("claim", 0, "panel"), "q", "speaks of the panel 'q', which is not there"),
@@ -88,7 +88,7 @@ def test_a_file_becomes_values(table):
     ],
 )
 def test_a_wrong_file_is_told_where_and_how(table, path, value, message):
-    with pytest.raises(OptionError) as error:
+    with pytest.raises(UntiltError) as error:
         parse(changed(table, path, value), where="small.toml")
     assert message in str(error.value)
 

@@ -11,8 +11,9 @@ from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
-    from untilt.papers.claims import Summary, Verdict
+    from untilt.papers.claims import Verdict
     from untilt.papers.run import Plan
+    from untilt.papers.summary import Summary
 
 
 class Data(StrEnum):
@@ -123,9 +124,10 @@ def _plan(
 
 
 def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[str, ...]) -> None:
-    from untilt.papers.claims import Summary, verdicts
+    from untilt.papers.claims import verdicts
     from untilt.papers.page import publish
     from untilt.papers.run import run
+    from untilt.papers.summary import Summary
 
     done, total = len(what.finished()), len(what.cells)
     output.say(f"{what.experiment.name}: {what.experiment.title}")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.intervals import Bar, groups_chart, intervals_chart
 from untilt.charts.theme import finished, panel_title
-from untilt.papers.claims import Point, Share, Summary
 from untilt.papers.schema import Panel, Row, Value
+from untilt.papers.summary import Point, Share, Summary
 
 if TYPE_CHECKING:
     import altair as alt

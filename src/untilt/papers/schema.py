@@ -6,23 +6,21 @@ claims. Nothing in it is code.
 """
 
 import tomllib
-import types
-import typing
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal
 
+from untilt._core.codec import from_plain
 from untilt.catalog import default
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
 
-FORMS = ("table", "lines", "bars")
-SCALES = ("linear", "log", "names")
-ROLES = ("", "lower", "upper")
-CLAIMS = ("above", "below", "similar", "rises", "falls", "gains-more", "closer", "larger-gap")
 PARTS = ("protocol", "size", "bias", "weighting", "option")
-
-T = TypeVar("T")
+SUFFIX = ".toml"
+ClaimKind = Literal[
+    "above", "below", "similar", "rises", "falls", "gains-more", "closer", "larger-gap"
+]
 Value = float | str
 
 
@@ -54,7 +52,7 @@ class Sweep:
     parameter: str
     values: tuple[Value, ...]
     title: str
-    scale: str = "linear"
+    scale: Literal["linear", "log", "names"] = "linear"
 
     @property
     def part(self) -> str:
@@ -101,12 +99,13 @@ class Row:
     group: str = ""
     ranker: str = default("ranker").name
     train_on: str = "clicks"
-    weighting: str = default("weighting").name
+    # By its other name, "naive": finished cells are kept under it (`run.digest`).
+    weighting: str = default("weighting").aliases[0]
     weighting_options: dict[str, Any] = field(default_factory=dict)
     bias: str = ""
     bias_options: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
-    role: str = ""
+    role: Literal["", "lower", "upper"] = ""
     fixed: bool = False
 
 
@@ -131,7 +130,7 @@ class Claim:
 
     text: str
     source: str
-    kind: str
+    kind: ClaimKind
     rows: tuple[str, ...]
     panel: str = ""
     metric: str = ""
@@ -152,7 +151,7 @@ class Experiment:
     reference: str
     source: str
     question: str
-    form: str
+    form: Literal["table", "lines", "bars"]
     panels: tuple[Panel, ...]
     rows: tuple[Row, ...]
     full: Size
@@ -174,162 +173,11 @@ class Experiment:
         return tuple(self.row(name) for name in panel.rows) if panel.rows else self.rows
 
 
-def parse(table: dict[str, Any], *, where: str) -> Experiment:
-    """An experiment from the tables of its TOML file; raises where something is not known."""
-    table = dict(table)
-    panels = tuple(
-        _panel(entry, f"{where}, panel {number + 1}")
-        for number, entry in enumerate(_tables(table, "panel", where))
-    )
-    parts: dict[str, Any] = {
-        "panels": panels,
-        "rows": _several(Row, table, "row", where),
-        "reported": _several(Reported, table, "reported", where),
-        "claims": _several(Claim, table, "claim", where),
-        "full": _made(Size, table.pop("full", {}), f"{where}, full"),
-        "quick": _made(Size, table.pop("quick", {}), f"{where}, quick"),
-    }
-    known = [f.name for f in fields(Experiment) if f.name not in parts]
-    _check_keys(table, [*known, "panel", "row", "reported", "claim", "full", "quick"], where)
-    plain = {name: _typed(table[name], _hints(Experiment)[name], f"{where}: {name}")
-             for name in known if name in table}  # fmt: skip
-    _check_required(Experiment, {*plain, *parts}, where)
-    experiment = Experiment(**plain, **parts)
-    _check(experiment, where)
-    return experiment
-
-
-def _panel(entry: dict[str, Any], where: str) -> Panel:
-    entry = dict(entry)
-    sweep = entry.pop("sweep", None)
-    made = _made(Panel, entry, where)
-    if sweep is None:
-        return made
-    axis = _made(Sweep, sweep, f"{where}, sweep")
-    check_choice(f"{where}: sweep.scale", axis.scale, SCALES)
-    check_choice(f"{where}: the part in sweep.parameter", axis.part, PARTS)
-    return Panel(**{**_as_dict(made), "sweep": axis})
-
-
-def _as_dict(value: Any) -> dict[str, Any]:
-    return {f.name: getattr(value, f.name) for f in fields(value)}
-
-
-def _several(cls: type[T], table: dict[str, Any], key: str, where: str) -> tuple[T, ...]:
-    entries = _tables(table, key, where)
-    return tuple(_made(cls, entry, f"{where}, {key} {n + 1}") for n, entry in enumerate(entries))
-
-
-def _tables(table: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    entries = table.pop(key, [])
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise OptionError(f"{where}: {key} must be tables, each under [[{key}]].")
-    return entries
-
-
-def _made(cls: type[T], table: Any, where: str) -> T:
-    if not isinstance(table, dict):
-        raise OptionError(f"{where} must be a table. Got {table!r} instead.")
-    hints = _hints(cls)
-    _check_keys(table, list(hints), where)
-    _check_required(cls, table, where)
-    return cls(**{k: _typed(v, hints[k], f"{where}: {k}") for k, v in table.items()})
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _check_keys(table: dict[str, Any], known: list[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            raise OptionError(
-                f"{where}: {key!r} is no key here.{did_you_mean(key, known)} "
-                f"There are: {', '.join(sorted(known))}."
-            )
-
-
-def _check_required(cls: Any, found: Any, where: str) -> None:
-    from dataclasses import MISSING
-
-    needed = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
-    missing = [name for name in needed if name not in found]
-    if missing:
-        raise OptionError(f"{where}: {', '.join(missing)} must be given.")
-
-
-def _typed(value: Any, wanted: Any, where: str) -> Any:
-    """The value as the field wants it: lists become tuples, whole numbers may stand for others."""
-    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
-    if wanted is Any:
-        return value
-    if origin is tuple and isinstance(value, list):
-        return tuple(_typed(item, arguments[0], where) for item in value)
-    if origin is dict and isinstance(value, dict):
-        return {key: _typed(item, arguments[1], where) for key, item in value.items()}
-    if origin in (types.UnionType, typing.Union):
-        for one in arguments:
-            if one is not type(None) and _fits(value, one):
-                return _typed(value, one, where)
-    elif _fits(value, wanted):
-        return float(value) if wanted is float else value
-    name = getattr(wanted, "__name__", str(wanted)) if origin is None else str(wanted)
-    raise OptionError(f"{where} must be {name}. Got {value!r} instead.")
-
-
-def _fits(value: Any, wanted: Any) -> bool:
-    if wanted is bool or isinstance(value, bool):
-        return wanted is bool and isinstance(value, bool)
-    if wanted is float:
-        return isinstance(value, int | float)
-    return isinstance(wanted, type) and isinstance(value, wanted)
-
-
-def _check(experiment: Experiment, where: str) -> None:
-    """Names that point at each other must be there."""
-    check_choice(f"{where}: form", experiment.form, FORMS)
-    if not experiment.panels or not experiment.rows:
-        raise OptionError(f"{where}: an experiment needs at least one [[panel]] and one [[row]].")
-    rows, panels = [r.name for r in experiment.rows], [p.name for p in experiment.panels]
-    for kind, names in (("row", rows), ("panel", panels)):
-        if len(set(names)) < len(names):
-            raise OptionError(f"{where}: two {kind}s have one name. Got {', '.join(names)}.")
-    for row in experiment.rows:
-        check_choice(f"{where}, row {row.name!r}: role", row.role, ROLES)
-    named = [(name, "a panel") for panel in experiment.panels for name in panel.rows]
-    named += [(each.row, "a reported figure") for each in experiment.reported]
-    for claim in experiment.claims:
-        check_choice(f"{where}: a claim's kind", claim.kind, CLAIMS)
-        if claim.kind == "larger-gap" and len(claim.rows) != 4:
-            raise OptionError(f"{where}: 'larger-gap' needs four rows, two gaps. Got {claim.rows}.")
-        items = [*claim.rows, *([claim.target] if claim.target else [])]
-        named += [(name.partition(":")[0], "a claim") for name in items]
-        _check_named([(claim.panel, "a claim")] if claim.panel else [], panels, "panel", where)
-        wanted = {name.partition(":")[2] or claim.metric for name in items} - {""}
-        metrics = [m for p in experiment.panels if claim.panel in ("", p.name) for m in p.metrics]
-        _check_named([(metric, "a claim") for metric in wanted], metrics, "metric", where)
-    _check_named(named, rows, "row", where)
-
-
-def _check_named(named: list[tuple[str, str]], known: list[str], kind: str, where: str) -> None:
-    for name, who in named:
-        if name not in known:
-            raise OptionError(
-                f"{where}: {who} speaks of the {kind} {name!r}, which is not there."
-                f"{did_you_mean(name, known)} There are: {', '.join(known)}."
-            )
-
-
-# The experiments that come with untilt, and files of one's own.
-
-SUFFIX = ".toml"
-
-
 def names() -> tuple[str, ...]:
     """Names of the experiments that come with untilt, sorted."""
     folder = files("untilt.papers") / "catalogue"
-    found = (entry.name for entry in folder.iterdir())
-    return tuple(sorted(name.removesuffix(SUFFIX) for name in found if name.endswith(SUFFIX)))
+    entries = [entry.name for entry in folder.iterdir()]
+    return tuple(sorted(name.removesuffix(SUFFIX) for name in entries if name.endswith(SUFFIX)))
 
 
 def load(name: str) -> Experiment:
@@ -350,6 +198,88 @@ def _parsed(text: str, where: str, name: str) -> Experiment:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FileFormatError(f"{where} is not TOML: {error}. Mend that place.") from error
-    table.setdefault("name", name)
-    return parse(table, where=where)
+        raise FileFormatError(f"{where} is not TOML: {error}. Correct that line.") from error
+    return parse({"name": name, **table}, where=where)
+
+
+# Array of tables in the file -> field of the experiment, and what each table holds.
+_TABLES = {
+    "panel": ("panels", Panel),
+    "row": ("rows", Row),
+    "reported": ("reported", Reported),
+    "claim": ("claims", Claim),
+}
+
+
+def parse(table: Mapping[str, Any], *, where: str) -> Experiment:
+    """An experiment from the tables of its TOML file; raises where something is not known."""
+    plain: dict[str, Any] = {"full": {}, "quick": {}, **table}
+    for size in ("full", "quick"):
+        _check_keys(Size, plain[size], f"{where}, {size}")
+    for key, (name, cls) in _TABLES.items():
+        entries = plain.pop(key, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise OptionError(f"{where}: {key} must be tables, each under [[{key}]].")
+        for number, entry in enumerate(entries, start=1):
+            _check_keys(cls, entry, f"{where}, {key} {number}")
+            if "sweep" in entry:
+                _check_keys(Sweep, entry["sweep"], f"{where}, {key} {number}, sweep")
+        plain[name] = entries
+    _check_keys(Experiment, plain, where)
+    experiment = from_plain(Experiment, plain, where=where)
+    _check(experiment, where)
+    return experiment
+
+
+def _check_keys(cls: type, table: object, where: str) -> None:
+    """Every key is a field of the class, and every field without a default is there."""
+    if not isinstance(table, Mapping):
+        raise OptionError(f"{where} must be a table. Got {table!r} instead.")
+    known = {each.name: each for each in fields(cls)}
+    for key in table:
+        if key not in known:
+            raise OptionError(
+                f"{where}: {key!r} is no key here.{did_you_mean(key, known)} "
+                f"There are: {', '.join(sorted(known))}."
+            )
+    missing = [
+        name
+        for name, each in known.items()
+        if name not in table and each.default is MISSING and each.default_factory is MISSING
+    ]
+    if missing:
+        raise OptionError(f"{where}: {', '.join(missing)} must be given.")
+
+
+def _check(experiment: Experiment, where: str) -> None:
+    """Names that point at each other must be there."""
+    if not experiment.panels or not experiment.rows:
+        raise OptionError(f"{where}: an experiment needs at least one [[panel]] and one [[row]].")
+    rows, panels = [r.name for r in experiment.rows], [p.name for p in experiment.panels]
+    for kind, given in (("row", rows), ("panel", panels)):
+        if len(set(given)) < len(given):
+            raise OptionError(f"{where}: two {kind}s have one name. Got {', '.join(given)}.")
+    for panel in experiment.panels:
+        if panel.sweep is not None:
+            check_choice(f"{where}: the part in sweep.parameter", panel.sweep.part, PARTS)
+    named = [(name, "a panel") for panel in experiment.panels for name in panel.rows]
+    named += [(each.row, "a reported figure") for each in experiment.reported]
+    for claim in experiment.claims:
+        if claim.kind == "larger-gap" and len(claim.rows) != 4:
+            raise OptionError(f"{where}: 'larger-gap' needs four rows, two gaps. Got {claim.rows}.")
+        items = [*claim.rows, *([claim.target] if claim.target else [])]
+        named += [(name.partition(":")[0], "a claim") for name in items]
+        _check_named([(claim.panel, "a claim")] if claim.panel else [], panels, "panel", where)
+        wanted = {name.partition(":")[2] or claim.metric for name in items} - {""}
+        metrics = [m for p in experiment.panels if claim.panel in ("", p.name) for m in p.metrics]
+        _check_named([(metric, "a claim") for metric in wanted], metrics, "metric", where)
+    _check_named(named, rows, "row", where)
+
+
+def _check_named(named: Iterable[tuple[str, str]], known: list[str], kind: str, where: str) -> None:
+    for name, who in named:
+        if name not in known:
+            raise OptionError(
+                f"{where}: {who} speaks of the {kind} {name!r}, which is not there."
+                f"{did_you_mean(name, known)} There are: {', '.join(known)}."
+            )
