@@ -1,5 +1,7 @@
 """Every method of every experiment runs, on next to nothing."""
 
+from pathlib import Path
+
 import pytest
 
 from untilt import catalog
@@ -8,6 +10,7 @@ from untilt.papers.run import plan, run
 from untilt.papers.schema import load, names
 
 NETWORKS = [each.name for each in catalog.methods("ranker") if "jax" in each.needs]
+PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "reproduced"
 SMALLEST = {"queries": 60, "test_queries": 12, "features": 8, "trees": 2, "repeats": 2, "seeds": 1}
 
 
@@ -46,6 +49,14 @@ def test_every_method_runs(name, tmp_path):
     assert set(done) == set(wanted)
     for cell, result in done.items():
         assert set(what.experiment.panel(cell.panel).metrics) <= set(result.values)
+
+
+@pytest.mark.parametrize("name", names())
+def test_published_results_belong_to_the_experiment_as_it_is(name):
+    """Another default, word or size would make other cells, and the results would be lost."""
+    for source in (Source(), Source("mq2008", Path("mq2008"))):
+        what = plan(load(name), source, PUBLISHED)
+        assert set(what.finished()) == set(what.cells)
 
 
 @pytest.mark.slow
