@@ -28,6 +28,14 @@ class Message(NamedTuple):
     text: str | Callable[..., str]
 
 
+Texts = dict[str, str | Callable[..., str]]
+
+
+def messages(severity: Severity, texts: Texts) -> dict[str, Message]:
+    """Messages of one severity: code -> text."""
+    return {code: Message(severity, text) for code, text in texts.items()}
+
+
 class Fact(str):
     """A sentence with a code and fields; as text it prints, joins and compares like any other."""
 

@@ -93,9 +93,7 @@ def enumerated_step(cells, theta, gamma):
 def test_a_step_is_the_posterior_mean_of_every_impression(rng):
     cells = random_cells(rng, n_documents=12, most=8)
     theta, gamma = rng.uniform(0.2, 0.8, cells.depth), rng.uniform(0.2, 0.8, 12)
-    found = _position_based_step(
-        cells.indptr, cells.position, cells.impressions, cells.clicks, theta, gamma
-    )
+    found = _position_based_step(cells.arrays, theta, gamma)
     for one, two in zip(found, enumerated_step(cells, theta, gamma), strict=True):
         assert one == pytest.approx(two, rel=1e-12)
 
@@ -273,16 +271,8 @@ def test_gradient_of_a_document_is_that_of_the_likelihood(rng):
         return -log_likelihood(cells, alpha[place] * gamma[document] + beta[place])
 
     used = np.arange(40) % 5 > 0
-    gradient, information = boosted_em._document_gradient(
-        cells.indptr,
-        cells.position,
-        cells.impressions,
-        cells.clicks,
-        boosted_em._sigmoid(scores),
-        alpha,
-        beta,
-        used,
-    )
+    given = AffineFit(alpha, beta, boosted_em._sigmoid(scores))
+    gradient, information = boosted_em._document_gradient(cells.arrays, given, used)
     step = 1e-5 * np.eye(40)
     numeric = [(loss(scores + e) - loss(scores - e)) / 2e-5 for e in step]
     assert gradient == pytest.approx(np.where(used, numeric, 0), rel=1e-4, abs=1e-4)
@@ -290,23 +280,22 @@ def test_gradient_of_a_document_is_that_of_the_likelihood(rng):
 
 
 @pytest.mark.parametrize("level", [False, True])
-def test_lines_end_at_the_maximum_of_each_position(rng, level):
+def test_curves_end_at_the_maximum_of_each_position(rng, level):
     cells = random_cells(rng, n_documents=200)
     begin = cells.indptr[:-1]
     rate = np.add.reduceat(cells.clicks, begin) / np.add.reduceat(cells.impressions, begin)
     gamma, place = np.clip(2 * rate, 0.05, 0.95), cells.position - 1
-    alpha, beta, value = fit_affine(
-        cells, gamma, np.full(4, 0.5), np.zeros(4), level=level, steps=200, tolerance=1e-12
-    )
+    start = AffineFit(np.full(4, 0.5), np.zeros(4), gamma)
+    fitted, value = fit_affine(cells, start, level=level, steps=200, tolerance=1e-12)
 
     def loss(x):
         p = x[:4][place] * gamma[document_of_cell(cells)] + (x[4:][place] if level else 0)
         return -log_likelihood(cells, np.clip(p, affine.EDGE, 1 - affine.EDGE))
 
-    start = np.concatenate([alpha, beta])[: 8 if level else 4]
-    best = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 200, "xatol": 1e-7})
+    x = np.concatenate([fitted.alpha, fitted.beta])[: 8 if level else 4]
+    best = minimize(loss, x, method="Nelder-Mead", options={"maxiter": 200, "xatol": 1e-7})
     assert value >= -best.fun - 1e-6
-    assert beta.any() == level
+    assert fitted.beta.any() == level
 
 
 def test_trees_never_see_the_clicks_of_their_own_fold(rng):
@@ -324,7 +313,7 @@ def test_trees_never_see_the_clicks_of_their_own_fold(rng):
         trees = CrossFittedTrees(replace(cells, clicks=frozen(clicks)), features, options)
         trees.start(0.0)
         for _ in range(5):
-            trees.grow(np.full(4, 0.5), np.zeros(4))
+            trees.grow(AffineFit(np.full(4, 0.5), np.zeros(4), np.empty(0)))
         scores.append(trees.scores)
     clean, dirty = scores
     assert np.array_equal(clean[2], dirty[2])

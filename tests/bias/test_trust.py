@@ -166,15 +166,15 @@ def enumerated(cells, plus, minus, shares, group):
 
 
 def arguments(cells, group):
-    return cells.indptr, cells.position, cells.impressions, cells.clicks, group
+    return cells.arrays, group
 
 
 def test_an_e_step_is_the_posterior_of_every_impression(rng):
     cells = small_cells(rng, documents=8)
     group = np.array([0, 1] * 4)
-    shares = normalised(rng.uniform(size=(2, len(GRID))))
+    shares = rng.dirichlet(np.ones(len(GRID)), size=2)
     plus, minus = THETA * PLUS, THETA * MINUS
-    found = _expect(*arguments(cells, group), plus, minus, GRID, shares)
+    found = _expect(*arguments(cells, group), Mixture(plus, minus, GRID, shares))
     for one, two in zip(found, enumerated(cells, plus, minus, shares, group), strict=True):
         assert one == pytest.approx(two, rel=1e-10)
 
@@ -212,17 +212,19 @@ def test_scores_are_derivatives_of_the_likelihood(rng):
     """By alpha and beta, by each value of gamma, and by moving mass to it; summed."""
     cells = small_cells(rng)
     group = np.zeros(30, dtype=np.int64)
-    shares = normalised(rng.uniform(0.5, 1, size=(1, len(GRID))))
+    raw = Mixture(ALPHA + BETA, BETA, GRID, rng.uniform(0.5, 1, size=(1, len(GRID))))
+    mixture = normalised(raw)
+    shares = mixture.shares
 
     def value(x, values=GRID, shares=shares):
         plus, minus = x[:4] + x[4:], x[4:]
-        return _expect(*arguments(cells, group), plus, minus, values, shares)[-1]
+        return _expect(*arguments(cells, group), Mixture(plus, minus, values, shares))[-1]
 
     def slope(move):
         return (value(**move(1e-6)) - value(**move(-1e-6))) / 2e-6
 
     start = np.concatenate([ALPHA, BETA])
-    found = _scores(*arguments(cells, group), ALPHA + BETA, BETA, GRID, shares)
+    found = _scores(*arguments(cells, group), mixture)
     curves, of_values, of_shares = (scores.sum(axis=0) for scores in found)
     expected = [slope(lambda t, i=i: {"x": start + t * np.eye(8)[i]}) for i in range(8)]
     assert curves == pytest.approx(expected, rel=1e-5, abs=1e-4)

@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts, position_counts
+from untilt.data.counts import Cells, PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError
 from untilt.messages.phrases import positions_text
 
@@ -176,9 +176,7 @@ class PositionGraph:
 def position_graph(data: ClickLog | PositionCounts) -> PositionGraph:
     """The graph of a log's positions."""
     cells = position_counts(data) if isinstance(data, ClickLog) else data
-    documents, impressions, clicks, weight = _tables(
-        cells.indptr, cells.position, cells.impressions, cells.clicks, cells.depth
-    )
+    documents, impressions, clicks, weight = _tables(cells.arrays, cells.depth)
     shown = np.diag(documents) > 0
     # An arc from k to l where clicks at l bound p_l from below against p_k. The likelihood has a
     # finite maximum exactly within strongly connected parts: anywhere else one side's examination
@@ -236,13 +234,8 @@ def _components(arcs: BoolArray, shown: BoolArray) -> tuple[tuple[int, ...], ...
 
 
 @nb.njit(cache=True)
-def _tables(
-    indptr: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    depth: int,
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+def _tables(cells: Cells, depth: int) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    indptr, position, impressions, clicks = cells
     documents = np.zeros((depth, depth), dtype=np.int64)
     shown, clicked = np.zeros((depth, depth)), np.zeros((depth, depth))
     weight = np.zeros((depth, depth))

@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from untilt._core.progress import progress
-from untilt.cli.arguments import (
-    AsJson,
-    LogOptions,
-    LogPath,
-    Verbose,
-    check_plots,
-)
+from untilt.cli.arguments import AsJson, LogOptions, LogPath, Verbose, check_plots
 from untilt.cli.console import Output, rates_table, speaking
 
 if TYPE_CHECKING:
@@ -28,8 +22,7 @@ def audit(
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="Draw which positions can be compared: .png, .svg, .html or .json.",
+            metavar="FILE", help="Draw which positions can be compared: .png, .svg, .html or .json."
         ),
     ] = None,
     as_json: AsJson = False,

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from untilt.cli.arguments import (
-    AsJson,
-    ColumnOptions,
-    Verbose,
-    check_share,
-    parse_bias,
-)
+from untilt.cli.arguments import AsJson, ColumnOptions, Verbose, check_share, parse_bias
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
 
@@ -41,20 +35,17 @@ def plan(
         typer.Argument(metavar="[LOG]", help="A click log of the traffic; or give --rates."),
     ] = None,
     rates: Annotated[
-        str | None,
-        typer.Option(metavar="0.3,0.2,...", help="Click rates of positions 1, 2, ..."),
+        str | None, typer.Option(metavar="0.3,0.2,...", help="Click rates of positions 1, 2, ...")
     ] = None,
     sessions_per_day: Annotated[
         float, typer.Option(min=0, help="Sessions a day that take part in the experiment.")
     ] = 10_000,
     width: Annotated[
-        float,
-        typer.Option(help="Wished width of each interval, relative: 0.2 is about +-10%."),
+        float, typer.Option(help="Wished width of each interval, relative: 0.2 is about +-10%.")
     ] = 0.2,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     pairs: Annotated[
-        Pairs,
-        typer.Option(help="Swap one pivot with every other position, or neighbours."),
+        Pairs, typer.Option(help="Swap one pivot with every other position, or neighbours.")
     ] = Pairs.PIVOT,
     pivot: Annotated[int, typer.Option(min=1, help="The pivot's position.")] = 1,
     share: Annotated[float, typer.Option(help="Share of the sessions that are swapped.")] = 0.1,

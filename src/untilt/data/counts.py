@@ -6,7 +6,7 @@ sum is a sufficient statistic. Ten million sessions become as many cells as ther
 """
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numba as nb
 import numpy as np
@@ -14,6 +14,15 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, sum_by
 from untilt.data.clicklog import ClickLog
+
+
+class Cells(NamedTuple):
+    """The cells of a `PositionCounts` as plain arrays, for compiled loops."""
+
+    indptr: IntArray
+    position: IntArray
+    impressions: FloatArray
+    clicks: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +46,11 @@ class PositionCounts:
     impressions: FloatArray
     clicks: FloatArray
     depth: int
+
+    @property
+    def arrays(self) -> Cells:
+        """What compiled loops over the cells need."""
+        return Cells(self.indptr, self.position, self.impressions, self.clicks)
 
     @property
     def n_cells(self) -> int:

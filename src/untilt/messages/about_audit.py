@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from untilt.facts import Message
+from untilt.facts import Texts, messages
 from untilt.messages.phrases import listed, positions_text
 
 Pairs = Sequence[tuple[int, int]]
@@ -47,264 +47,187 @@ def _pairs(pairs: Pairs, most: int) -> str:
     return f"{text} and {len(pairs) - most} pairs more" if len(pairs) > most else text
 
 
-_NOTES = {
-    "audit.without-click": Message("note", "{share:.1%} of the sessions have no {label}."),
-    "audit.no-ranker": Message(
-        "note", "The log does not say which ranker made a list (column `ranker`)."
+NOTES: Texts = {
+    "audit.without-click": "{share:.1%} of the sessions have no {label}.",
+    "audit.no-ranker": "The log does not say which ranker made a list (column `ranker`).",
+    "audit.rankers": _rankers,
+    "audit.experiment": _experiment,
+    "audit.all-shown": (
+        "Every document of the table was shown. Candidates that were never shown are not in it, "
+        "or there were none."
     ),
-    "audit.rankers": Message("note", _rankers),
-    "audit.experiment": Message("note", _experiment),
-    "audit.all-shown": Message(
-        "note",
-        "Every document of the table was shown. Candidates that were never shown are not in it, or "
-        "there were none.",
-    ),
-    "audit.coverage": Message(
-        "note",
+    "audit.coverage": (
         "{share:.1%} of the candidates were ever shown: of a query's {candidates:g} candidates "
-        "{shown:g} (medians).",
+        "{shown:g} (medians)."
     ),
-    "audit.no-proxy": Message(
-        "note", "There is no proxy of relevance to compare positions with: {why}."
+    "audit.no-proxy": "There is no proxy of relevance to compare positions with: {why}.",
+    "audit.order-good": _order(
+        "documents shown higher are more relevant, so click rates fall by more than the bias"
     ),
-    "audit.order-good": Message(
-        "note",
-        _order(
-            "documents shown higher are more relevant, so click rates fall by more than the bias"
-        ),
+    "audit.order-inverted": _order(
+        "documents shown higher are less relevant, so click rates fall by less than the bias"
     ),
-    "audit.order-inverted": Message(
-        "note",
-        _order(
-            "documents shown higher are less relevant, so click rates fall by less than the bias"
-        ),
+    "audit.order-uninformative": _order(
+        "documents shown higher are hardly more or less relevant than the rest"
     ),
-    "audit.order-uninformative": Message(
-        "note", _order("documents shown higher are hardly more or less relevant than the rest")
+    # What a proxy of relevance was made of, and why there is none.
+    "audit.proxy-clicks": "clicks of documents that change positions",
+    "audit.proxy-features": "a prediction of clicks within positions from the features",
+    "audit.proxy-too-few": "too few documents change positions",
+    "audit.proxy-no-difference": "documents do not differ in relevance beyond chance",
+    "audit.proxy-no-prediction": (
+        "the features do not predict clicks within a position beyond chance"
     ),
-}
-
-# What a proxy of relevance was made of, and why there is none.
-_PROXIES = {
-    "audit.proxy-clicks": Message("note", "clicks of documents that change positions"),
-    "audit.proxy-features": Message(
-        "note", "a prediction of clicks within positions from the features"
-    ),
-    "audit.proxy-too-few": Message("note", "too few documents change positions"),
-    "audit.proxy-no-difference": Message(
-        "note", "documents do not differ in relevance beyond chance"
-    ),
-    "audit.proxy-no-prediction": Message(
-        "note", "the features do not predict clicks within a position beyond chance"
-    ),
-    "audit.proxy-nothing-within": Message("note", "there is nothing to compare within queries"),
-}
-
-_WARNINGS = {
-    "audit.label-no-click": Message(
-        "warning",
-        "The label {label!r} is no click: it has other values than 0 and 1. Position bias is "
-        "estimated from clicks.",
-    ),
-    "audit.always-clicked": Message(
-        "warning",
-        "Every session has a {label}: those without may have been left out of this log, which "
-        "makes all rates too high.",
-    ),
-    "audit.positions-without-click": Message(
-        "warning",
-        lambda positions: (
-            f"Nobody clicked at position {listed(positions)}: nothing can be learned "
-            "about examination there."
-        ),
-    ),
-    "audit.few-clicks": Message(
-        "warning",
-        lambda positions, fewer_than: (
-            f"There are fewer than {fewer_than} clicks at position {listed(positions)}."
-        ),
-    ),
-    "audit.positions-never-shown": Message(
-        "warning", lambda positions: f"No list shows position {listed(positions)}."
-    ),
-    "audit.gaps": Message(
-        "warning",
-        "{sessions:,} sessions ({share:.1%}) skip a position: rows may have been lost, or only "
-        "some were logged.",
-    ),
-    "audit.duplicates": Message(
-        "warning",
-        "{impressions:,} impressions show a document again that the same session already shows: a "
-        "click cannot be credited to one of the two with certainty.",
-    ),
-    "audit.few-queries": Message(
-        "warning",
-        "There are only {queries} queries. Queries are the independent units; intervals from so "
-        "few say little about others.",
-    ),
-    "audit.no-features": Message(
-        "warning", "There are no features: the log can be measured, but no ranker trained on it."
-    ),
-    "audit.constant-features": Message(
-        "warning", lambda features: f"Features with a single value: {listed(features)}."
-    ),
-    "audit.missing-features": Message(
-        "warning",
-        lambda shares: (
-            "Features that are missing for some documents: "
-            + listed(f"{name} ({share:.1%})" for name, share in shares.items())
-            + "."
-        ),
-    ),
-    "audit.features-useless": Message(
-        "serious",
-        "The features do not predict clicks within a position, so {estimator} would take nearly "
-        "all of the fall of the click rates for position bias. A swap experiment would decide.",
-    ),
-    "audit.few-candidates-shown": Message(
-        "warning",
-        "Most candidates were never shown. What is learned is about the documents on top; a ranker "
-        "trained on them alone can be worse on the rest than the one in production.",
-    ),
-    "audit.wide-interval": Message(
-        "warning",
-        "Little evidence joins some positions: at position {position} the ratio to position 1 is "
-        "only known to within a factor of {factor:.1f}.",
-    ),
-    "audit.rates-mislead": Message(
-        "warning",
-        "Click rate by position is no estimate of position bias here: better documents are shown "
-        "higher, so it makes the bias look stronger than it is.",
-    ),
-}
-
-_VERDICT = {
-    "audit.verdict": Message("note", _sentences),
-    "audit.no-clicks-at-all": Message("serious", "No: there is not one click."),
-    "audit.one-position": Message(
-        "note", "There is nothing to compare: every list has position 1 alone."
-    ),
-    "audit.identified": Message(
-        "note",
+    "audit.proxy-nothing-within": "there is nothing to compare within queries",
+    # Is position bias identified?
+    "audit.verdict": _sentences,
+    "audit.one-position": "There is nothing to compare: every list has position 1 alone.",
+    "audit.identified": (
         "Yes: documents shown at several positions join all positions 1..{depth}, so examination "
-        "can be compared without a model of relevance.",
+        "can be compared without a model of relevance."
     ),
-    "audit.positions-apart": Message("warning", _apart),
-    "audit.too-few-clicks": Message(
-        "warning",
-        lambda positions: (
-            f"Not for {positions_text(positions)}: documents join all positions, but "
-            "they have too few clicks there for a ratio to position 1. More sessions may help."
-        ),
+    "audit.identified-where-shown": lambda positions: (
+        f"For all positions that were shown; {positions_text(positions)} never was."
     ),
-    "audit.identified-where-shown": Message(
-        "note",
-        lambda positions: (
-            f"For all positions that were shown; {positions_text(positions)} never was."
-        ),
+    "audit.precision": (
+        "From these sessions the examination of each position, relative to position 1, is known "
+        "to within a factor of {factor:.2f} or better (the widest is position {position}, "
+        "{level:.0%} interval of {estimator})."
     ),
-    "audit.precision": Message(
-        "note",
-        "From these sessions the examination of each position, relative to position 1, is known to "
-        "within a factor of {factor:.2f} or better (the widest is position {position}, {level:.0%} "
-        "interval of {estimator}).",
+    "audit.swaps-that-join": lambda pairs, most_lost: (
+        f"The cheapest swaps that would join them: positions {_pairs(pairs, 10)}. A swapped "
+        f"session loses at most {most_lost:.2g} clicks on average."
     ),
-    "audit.swaps-that-join": Message(
-        "note",
-        lambda pairs, most_lost: (
-            f"The cheapest swaps that would join them: positions {_pairs(pairs, 10)}. A swapped "
-            f"session loses at most {most_lost:.2g} clicks on average."
-        ),
-    ),
-}
-
-_ADVICE = {
-    "audit.use": Message("note", "Use {estimator}: {why}."),
-    "audit.use-none": Message("warning", "No estimator helps here: {why}."),
-    "audit.believes": Message("note", "It believes that {belief}."),
-    "audit.in-python": Message("note", "In Python: {call}"),
-    "audit.on-command-line": Message("note", "On the command line: {command}"),
-    "audit.clicks-first": Message(
-        "warning",
-        "Estimators need clicks: the label {label!r} has other values than 0 and 1. Choose or make "
-        "a click column first (log.with_label).",
-    ),
-    "audit.nobody-clicked": Message(
-        "serious", "nobody clicked in this log, so there is nothing to learn from"
-    ),
-    "audit.no-bias": Message(
-        "note", "lists have a single position, so there is no bias to estimate"
-    ),
-    "audit.shuffled": Message(
-        "note",
+    # What to do.
+    "audit.use": "Use {estimator}: {why}.",
+    "audit.believes": "It believes that {belief}.",
+    "audit.in-python": "In Python: {call}",
+    "audit.on-command-line": "On the command line: {command}",
+    "audit.no-bias": "lists have a single position, so there is no bias to estimate",
+    "audit.shuffled": (
         "{sessions:,} sessions were shown in random order: there the click rate by position falls "
-        "by examination alone",
+        "by examination alone"
     ),
-    "audit.pivot-swaps": Message(
-        "note",
+    "audit.pivot-swaps": (
         "{sessions:,} sessions swapped position {pivot} with another, down to position {depth}: "
-        "the two documents change positions and nothing else does",
+        "the two documents change positions and nothing else does"
     ),
-    "audit.adjacent-swaps": Message(
-        "note",
+    "audit.adjacent-swaps": (
         "{sessions:,} sessions swapped neighbours, down to position {depth}: the two documents "
-        "change positions and nothing else does",
+        "change positions and nothing else does"
     ),
-    "audit.queries-do-not-repeat": Message(
-        "note",
+    "audit.queries-do-not-repeat": (
         "queries hardly repeat, so that swapped lists are compared with others of their length "
-        "instead of with the same documents",
+        "instead of with the same documents"
     ),
-    "audit.repeated-positions": Message(
-        "note",
-        lambda n_rankers, positions: (
-            (f"{n_rankers} rankers disagree" if n_rankers > 1 else "ranks vary by themselves")
-            + ", so that documents are shown at several positions: their clicks there differ by "
-            f"examination alone, and {positions_text(positions)} are joined by such documents"
-        ),
+    "audit.repeated-positions": lambda n_rankers, positions: (
+        (f"{n_rankers} rankers disagree" if n_rankers > 1 else "ranks vary by themselves")
+        + ", so that documents are shown at several positions: their clicks there differ by "
+        f"examination alone, and {positions_text(positions)} are joined by such documents"
     ),
-    "audit.needs-model": Message(
-        "warning",
+    "audit.check-with": "check it with {estimator} on positions 1..{depth}, which are joined",
+    "audit.otherwise": "without that belief, {do}",
+    "audit.swap-positions": lambda pairs: (
+        f"swap positions {_pairs(pairs, 3)} in a share of the sessions; `untilt plan` "
+        "says how many it takes"
+    ),
+    "audit.collect-sessions": (
+        "collect more sessions: positions share documents, but too few clicks on them"
+    ),
+    "audit.random-order": "every order of the shuffled documents was equally likely",
+    "audit.random-swaps": "which sessions were swapped was left to chance",
+    "audit.same-relevance": (
+        "a document is as relevant on the days and to the people that saw it higher"
+    ),
+    "audit.features-explain": "the features explain relevance, the same way at every position",
+    "audit.nothing-hidden": (
+        "the production ranker used nothing about relevance beyond the features: it would count "
+        "as position bias"
+    ),
+}
+WARNINGS: Texts = {
+    "audit.label-no-click": (
+        "The label {label!r} is no click: it has other values than 0 and 1. Position bias is "
+        "estimated from clicks."
+    ),
+    "audit.always-clicked": (
+        "Every session has a {label}: those without may have been left out of this log, which "
+        "makes all rates too high."
+    ),
+    "audit.positions-without-click": lambda positions: (
+        f"Nobody clicked at position {listed(positions)}: nothing can be learned "
+        "about examination there."
+    ),
+    "audit.few-clicks": lambda positions, fewer_than: (
+        f"There are fewer than {fewer_than} clicks at position {listed(positions)}."
+    ),
+    "audit.positions-never-shown": lambda positions: f"No list shows position {listed(positions)}.",
+    "audit.gaps": (
+        "{sessions:,} sessions ({share:.1%}) skip a position: rows may have been lost, or only "
+        "some were logged."
+    ),
+    "audit.duplicates": (
+        "{impressions:,} impressions show a document again that the same session already shows: a "
+        "click cannot be credited to one of the two with certainty."
+    ),
+    "audit.few-queries": (
+        "There are only {queries} queries. Queries are the independent units; intervals from so "
+        "few say little about others."
+    ),
+    "audit.no-features": (
+        "There are no features: the log can be measured, but no ranker trained on it."
+    ),
+    "audit.constant-features": lambda features: (
+        f"Features with a single value: {listed(features)}."
+    ),
+    "audit.missing-features": lambda shares: (
+        "Features that are missing for some documents: "
+        + listed(f"{name} ({share:.1%})" for name, share in shares.items())
+        + "."
+    ),
+    "audit.few-candidates-shown": (
+        "Most candidates were never shown. What is learned is about the documents on top; a "
+        "ranker trained on them alone can be worse on the rest than the one in production."
+    ),
+    "audit.wide-interval": (
+        "Little evidence joins some positions: at position {position} the ratio to position 1 is "
+        "only known to within a factor of {factor:.1f}."
+    ),
+    "audit.rates-mislead": (
+        "Click rate by position is no estimate of position bias here: better documents are shown "
+        "higher, so it makes the bias look stronger than it is."
+    ),
+    # Is position bias identified?
+    "audit.positions-apart": _apart,
+    "audit.too-few-clicks": lambda positions: (
+        f"Not for {positions_text(positions)}: documents join all positions, but "
+        "they have too few clicks there for a ratio to position 1. More sessions may help."
+    ),
+    # What to do.
+    "audit.use-none": "No estimator helps here: {why}.",
+    "audit.clicks-first": (
+        "Estimators need clicks: the label {label!r} has other values than 0 and 1. Choose or "
+        "make a click column first (log.with_label)."
+    ),
+    "audit.needs-model": (
         "the positions fall apart into {groups} groups that share too few documents, so only a "
-        "model of relevance can compare them, and there are {features} features to build one on",
+        "model of relevance can compare them, and there are {features} features to build one on"
     ),
-    "audit.check-with": Message(
-        "note", "check it with {estimator} on positions 1..{depth}, which are joined"
+    "audit.below": "below position {depth} the log says nothing without a model",
+}
+SERIOUS: Texts = {
+    "audit.features-useless": (
+        "The features do not predict clicks within a position, so {estimator} would take nearly "
+        "all of the fall of the click rates for position bias. A swap experiment would decide."
     ),
-    "audit.otherwise": Message("note", "without that belief, {do}"),
-    "audit.any-curve-fits": Message(
-        "serious",
+    # Is position bias identified?
+    "audit.no-clicks-at-all": "No: there is not one click.",
+    # What to do.
+    "audit.nobody-clicked": "nobody clicked in this log, so there is nothing to learn from",
+    "audit.any-curve-fits": (
         "each position shows documents of its own (the positions fall apart into {groups} groups) "
-        "and there are no features to model relevance with: any curve fits this log",
-    ),
-    "audit.below": Message(
-        "warning", "below position {depth} the log says nothing without a model"
-    ),
-    "audit.swap-positions": Message(
-        "note",
-        lambda pairs: (
-            f"swap positions {_pairs(pairs, 3)} in a share of the sessions; `untilt plan` "
-            "says how many it takes"
-        ),
-    ),
-    "audit.collect-sessions": Message(
-        "note", "collect more sessions: positions share documents, but too few clicks on them"
-    ),
-    "audit.random-order": Message(
-        "note", "every order of the shuffled documents was equally likely"
-    ),
-    "audit.random-swaps": Message("note", "which sessions were swapped was left to chance"),
-    "audit.same-relevance": Message(
-        "note", "a document is as relevant on the days and to the people that saw it higher"
-    ),
-    "audit.features-explain": Message(
-        "note", "the features explain relevance, the same way at every position"
-    ),
-    "audit.nothing-hidden": Message(
-        "note",
-        "the production ranker used nothing about relevance beyond the features: it would count as "
-        "position bias",
+        "and there are no features to model relevance with: any curve fits this log"
     ),
 }
 
-MESSAGES = _NOTES | _PROXIES | _WARNINGS | _VERDICT | _ADVICE
+MESSAGES = messages("note", NOTES) | messages("warning", WARNINGS) | messages("serious", SERIOUS)

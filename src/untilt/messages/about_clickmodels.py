@@ -31,12 +31,10 @@ MESSAGES = {
         ),
     ),
     "clickmodels.ahead-by-little": Message(
-        "note",
-        partial(_ahead, conjunction="but", verdict="PBM is nearly enough here."),
+        "note", partial(_ahead, conjunction="but", verdict="PBM is nearly enough here.")
     ),
     "clickmodels.ahead": Message(
-        "warning",
-        partial(_ahead, conjunction="and", verdict="PBM is not the whole truth here."),
+        "warning", partial(_ahead, conjunction="and", verdict="PBM is not the whole truth here.")
     ),
     # What the best model means for a curve over positions.
     "clickmodels.curve-is-right": Message(

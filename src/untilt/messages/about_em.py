@@ -1,13 +1,13 @@
 """How a search by expectation maximisation ended."""
 
-from untilt.facts import Message
+from untilt.facts import Texts, messages
 
-MESSAGES = {
-    "em.converged": Message("note", "converged in {steps} steps"),
-    "em.stopped": Message(
-        "note", "stopped after {steps} steps: the M step raised the likelihood no further"
-    ),
-    "em.out-of-steps": Message(
-        "warning", "not converged after {steps} steps; allow more, or a larger tolerance"
-    ),
+NOTES: Texts = {
+    "em.converged": "converged in {steps} steps",
+    "em.stopped": "stopped after {steps} steps: the M step raised the likelihood no further",
 }
+WARNINGS: Texts = {
+    "em.out-of-steps": "not converged after {steps} steps; allow more, or a larger tolerance"
+}
+
+MESSAGES = messages("note", NOTES) | messages("warning", WARNINGS)

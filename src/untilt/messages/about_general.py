@@ -7,7 +7,4 @@ def _joined(parts: tuple[str, ...]) -> str:
     return "; ".join(parts)
 
 
-MESSAGES = {
-    "general.text": Message("note", "{text}"),
-    "general.joined": Message("note", _joined),
-}
+MESSAGES = {"general.text": Message("note", "{text}"), "general.joined": Message("note", _joined)}

@@ -12,7 +12,7 @@ w = n / (p (1 - p)) of a cell, the information about the curves that is left is
 where x = (gamma, 1) are the derivatives of p by (alpha_k, beta_k), alpha its derivative by gamma.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numba as nb
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.bias.em.documents import FLOOR
 from untilt.bias.log_ratios import Uncertainty, larger_error
-from untilt.data.counts import PositionCounts
+from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import IdentifiabilityError
 
 # p is kept this far from 0 and 1, so that one impossible click cannot decide a curve.
@@ -33,8 +33,7 @@ AT_BOUND = 1e-5
 LEAST_INFORMATION = 1e-10
 
 
-@dataclass(frozen=True, eq=False)
-class AffineFit:
+class AffineFit(NamedTuple):
     """alpha, beta (K,) and gamma (documents of the cells,)."""
 
     alpha: FloatArray
@@ -43,41 +42,34 @@ class AffineFit:
 
 
 def fit_affine(
-    cells: PositionCounts,
-    gamma: FloatArray,
-    alpha: FloatArray,
-    beta: FloatArray,
-    *,
-    level: bool,
-    steps: int,
-    tolerance: float = 0.0,
-) -> tuple[FloatArray, FloatArray, float]:
-    """(alpha, beta, log-likelihood) after Newton steps at each position, gamma as given.
+    cells: PositionCounts, fit: AffineFit, *, level: bool, steps: int, tolerance: float = 0.0
+) -> tuple[AffineFit, float]:
+    """The fit after Newton steps at each position, gamma as given, and its log-likelihood.
 
     The likelihood is concave in (alpha_k, beta_k). Steps that do not raise it are halved, position
     by position. Without `level`, beta stays as it is. Ends early when a step gains less than
     `tolerance`.
     """
-    here = _sums(cells, gamma, alpha, beta)
+    here = _sums(cells, fit)
     for _ in range(steps):
         d_alpha, d_beta = _newton(here, level=level)
-        size = np.ones(len(alpha))
+        size = np.ones(len(fit.alpha))
         for _ in range(30):
-            new_alpha, new_beta = alpha + size * d_alpha, beta + size * d_beta
-            new = _sums(cells, gamma, np.maximum(new_alpha, FLOOR), new_beta)
-            worse = new.value < here.value
+            alpha = np.maximum(fit.alpha + size * d_alpha, FLOOR)
+            next_fit = fit._replace(alpha=alpha, beta=fit.beta + size * d_beta)
+            following = _sums(cells, next_fit)
+            worse = following.value < here.value
             if not worse.any():
                 break
             size[worse] = np.where(size[worse] < 1e-6, 0.0, size[worse] / 2)
-        gain = float(np.sum(new.value) - np.sum(here.value))
-        alpha, beta, here = np.maximum(new_alpha, FLOOR), new_beta, new
+        gain = float(np.sum(following.value) - np.sum(here.value))
+        fit, here = next_fit, following
         if gain <= tolerance:
             break
-    return alpha, beta, float(np.sum(here.value))
+    return fit, float(np.sum(here.value))
 
 
-@dataclass(frozen=True, eq=False)
-class _Sums:
+class _Sums(NamedTuple):
     """Per position: scores, information and log-likelihood of (alpha_k, beta_k)."""
 
     s_alpha: FloatArray
@@ -88,11 +80,8 @@ class _Sums:
     value: FloatArray
 
 
-def _sums(cells: PositionCounts, gamma: FloatArray, alpha: FloatArray, beta: FloatArray) -> _Sums:
-    table = _sum_cells(
-        cells.indptr, cells.position, cells.impressions, cells.clicks, gamma, alpha, beta
-    )
-    return _Sums(*table)
+def _sums(cells: PositionCounts, fit: AffineFit) -> _Sums:
+    return _Sums(*_sum_cells(cells.arrays, fit))
 
 
 def _newton(sums: _Sums, *, level: bool) -> tuple[FloatArray, FloatArray]:
@@ -107,16 +96,10 @@ def _newton(sums: _Sums, *, level: bool) -> tuple[FloatArray, FloatArray]:
 
 
 @nb.njit(cache=True)
-def _sum_cells(
-    indptr: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    gamma: FloatArray,
-    alpha: FloatArray,
-    beta: FloatArray,
-) -> FloatArray:
+def _sum_cells(cells: Cells, fit: AffineFit) -> FloatArray:
     """(6, K): the rows of `_Sums`."""
+    indptr, position, impressions, clicks = cells
+    alpha, beta, gamma = fit
     sums = np.zeros((6, len(alpha)))
     for d in range(len(gamma)):
         g = gamma[d]
@@ -158,18 +141,8 @@ def information(
     cells: PositionCounts, fit: AffineFit, query: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """J (2K, 2K) and the score of each query (queries, 2K), gamma taken out of both."""
-    return _information(
-        cells.indptr,
-        cells.position,
-        cells.impressions,
-        cells.clicks,
-        query,
-        fit.alpha,
-        fit.beta,
-        fit.gamma,
-        is_estimated(fit.gamma),
-        int(query.max()) + 1,
-    )
+    n_queries = int(query.max()) + 1
+    return _information(cells.arrays, query, fit, is_estimated(fit.gamma), n_queries)
 
 
 def is_estimated(gamma: FloatArray) -> BoolArray:
@@ -196,17 +169,10 @@ def inverse_information(J: FloatArray) -> FloatArray:
 
 @nb.njit(cache=True)
 def _information(
-    indptr: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    query: IntArray,
-    alpha: FloatArray,
-    beta: FloatArray,
-    gamma: FloatArray,
-    open_gamma: BoolArray,
-    n_queries: int,
+    cells: Cells, query: IntArray, fit: AffineFit, open_gamma: BoolArray, n_queries: int
 ) -> tuple[FloatArray, FloatArray]:
+    indptr, position, impressions, clicks = cells
+    alpha, beta, gamma = fit
     depth = len(alpha)
     J = np.zeros((2 * depth, 2 * depth))
     scores = np.zeros((n_queries, 2 * depth))

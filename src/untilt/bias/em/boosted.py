@@ -23,7 +23,7 @@ from untilt._core.progress import progress
 from untilt._core.random import child_generator
 from untilt.bias.em.affine import EDGE, AffineFit, fit_affine
 from untilt.bias.em.documents import FLOOR, HIGHEST_START
-from untilt.data.counts import PositionCounts
+from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import OptionError
 from untilt.facts import Fact
 
@@ -77,26 +77,28 @@ def boosted_em(
 ) -> LearnedFit:
     """Learn relevance and the curves together. `features` has a row per document of the cells."""
     trees = CrossFittedTrees(cells, features, options)
-    alpha, beta = start_curves(cells)
-    trees.start(start_score(cells.by_position(cells.clicks) / _shown(cells), alpha))
-    best, best_value, history = None, -np.inf, []
+    affine = start_affine(cells)
+    trees.start(start_score(cells, affine))
+    best, best_value, best_round, history = affine, -np.inf, 0, []
     with progress("growing trees of relevance", total=options.n_trees) as advance:
         for round_ in range(options.n_trees + 1):
-            gamma = trees.held_out()
             level = trust and round_ >= ROUNDS_WITHOUT_LEVEL
-            alpha, beta, value = fit_affine(
-                cells, gamma, alpha, beta, level=level, steps=NEWTON_STEPS_PER_ROUND
+            affine, value = fit_affine(
+                cells,
+                affine._replace(gamma=trees.held_out()),
+                level=level,
+                steps=NEWTON_STEPS_PER_ROUND,
             )
             history.append(value)
-            if best is None or value > best_value:
-                best, best_value, best_round = AffineFit(alpha, beta, gamma), value, round_
+            if value > best_value:
+                best, best_value, best_round = affine, value, round_
             if round_ - best_round >= options.early_stopping or round_ == options.n_trees:
                 break
-            trees.grow(alpha, beta)
+            trees.grow(affine)
             advance()
     stopped = len(history) <= options.n_trees
     return LearnedFit(
-        affine=finish(cells, best, trust),
+        affine=at_maximum(cells, best, level=trust),
         history=handed_over(np.array(history)),
         best_round=best_round,
         status=Fact("bias.trees", n_trees=best_round)
@@ -137,28 +139,16 @@ class CrossFittedTrees:
         """(documents,) relevance by the trees that have not seen the document's query."""
         return _sigmoid(self.scores[self.fold, np.arange(len(self.fold))])
 
-    def grow(self, alpha: FloatArray, beta: FloatArray) -> None:
+    def grow(self, affine: AffineFit) -> None:
         """One more tree in each booster, on the clicks of the other folds."""
         for held_out, booster in enumerate(self.boosters):
-            gradient, information = self._gradient(held_out, alpha, beta)
+            own = affine._replace(gamma=_sigmoid(self.scores[held_out]))
+            gradient, information = _document_gradient(
+                self.cells.arrays, own, self.fold != held_out
+            )
             pair = self.scale * gradient, self.scale * information
             booster.update(fobj=lambda *_, pair=pair: pair)
             self.scores[held_out] = self.base + _training_scores(booster)
-
-    def _gradient(
-        self, held_out: int, alpha: FloatArray, beta: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        cells = self.cells
-        return _document_gradient(
-            cells.indptr,
-            cells.position,
-            cells.impressions,
-            cells.clicks,
-            _sigmoid(self.scores[held_out]),
-            alpha,
-            beta,
-            self.fold != held_out,
-        )
 
 
 def fold_of_documents(cells: PositionCounts, options: TreeOptions) -> IntArray:
@@ -177,35 +167,27 @@ def fold_of_documents(cells: PositionCounts, options: TreeOptions) -> IntArray:
     return fold[query]
 
 
-def finish(cells: PositionCounts, affine: AffineFit | None, trust: bool) -> AffineFit:
+def at_maximum(cells: PositionCounts, affine: AffineFit, *, level: bool) -> AffineFit:
     """The curves at their maximum, with the relevance of the best round."""
-    assert affine is not None
-    alpha, beta, _ = fit_affine(
-        cells,
-        affine.gamma,
-        affine.alpha,
-        affine.beta,
-        level=trust,
-        steps=NEWTON_STEPS_AT_THE_END,
-        tolerance=1e-9,
-    )
-    return AffineFit(alpha, beta, affine.gamma)
+    return fit_affine(cells, affine, level=level, steps=NEWTON_STEPS_AT_THE_END, tolerance=1e-9)[0]
 
 
-def start_curves(cells: PositionCounts) -> tuple[FloatArray, FloatArray]:
-    """alpha by click rates, beta 0."""
-    rate = cells.by_position(cells.clicks) / _shown(cells)
-    return np.maximum(HIGHEST_START * rate / rate.max(), FLOOR), np.zeros(cells.depth)
+def start_affine(cells: PositionCounts) -> AffineFit:
+    """alpha by click rates, beta 0, gamma not known yet."""
+    rate = _click_rate(cells)
+    alpha = np.maximum(HIGHEST_START * rate / rate.max(), FLOOR)
+    return AffineFit(alpha, np.zeros(cells.depth), np.empty(0))
 
 
-def _shown(cells: PositionCounts) -> FloatArray:
-    return np.maximum(cells.by_position(cells.impressions), 1e-300)
-
-
-def start_score(rate: FloatArray, alpha: FloatArray) -> float:
+def start_score(cells: PositionCounts, affine: AffineFit) -> float:
     """The score of the one relevance that makes the start fit the click rates."""
-    gamma = min(float(rate.max() / alpha.max()), 0.95)
+    gamma = min(float(_click_rate(cells).max() / affine.alpha.max()), 0.95)
     return float(np.log(gamma / (1 - gamma)))
+
+
+def _click_rate(cells: PositionCounts) -> FloatArray:
+    shown = np.maximum(cells.by_position(cells.impressions), 1e-300)
+    return cells.by_position(cells.clicks) / shown
 
 
 def tree_params(options: TreeOptions) -> dict[str, Any]:
@@ -257,16 +239,11 @@ def _sigmoid(x: FloatArray) -> FloatArray:
 
 @nb.njit(cache=True)
 def _document_gradient(
-    indptr: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    gamma: FloatArray,
-    alpha: FloatArray,
-    beta: FloatArray,
-    used: BoolArray,
+    cells: Cells, affine: AffineFit, used: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
     """Of minus the log-likelihood by the score of each document, and its information."""
+    indptr, position, impressions, clicks = cells
+    alpha, beta, gamma = affine
     gradient, information = np.zeros(len(gamma)), np.zeros(len(gamma))
     for d in range(len(gamma)):
         if not used[d]:

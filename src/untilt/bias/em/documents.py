@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray
 from untilt._core.em import EMResult, run_em
-from untilt.data.counts import PositionCounts
+from untilt.data.counts import Cells, PositionCounts
 
 # A position that is never clicked falls towards 0 without end; an estimate of 0 would be no
 # examination at all, which no weighting can divide by.
@@ -58,9 +58,7 @@ def position_based_em(
     gamma = start_gamma(cells, theta)
 
     def step(state: Examined) -> tuple[Examined, float]:
-        theta, gamma, likelihood = _position_based_step(
-            cells.indptr, cells.position, cells.impressions, cells.clicks, *state
-        )
+        theta, gamma, likelihood = _position_based_step(cells.arrays, *state)
         return Examined(theta, gamma), likelihood
 
     return run_em(
@@ -89,14 +87,10 @@ def start_gamma(cells: PositionCounts, theta: FloatArray) -> FloatArray:
 
 @nb.njit(cache=True)
 def _position_based_step(
-    indptr: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    theta: FloatArray,
-    gamma: FloatArray,
+    cells: Cells, theta: FloatArray, gamma: FloatArray
 ) -> tuple[FloatArray, FloatArray, float]:
     """(next theta, next gamma, log-likelihood of the ones that came in)."""
+    indptr, position, impressions, clicks = cells
     depth = len(theta)
     examined, shown = np.zeros(depth), np.zeros(depth)
     next_gamma = np.empty(len(gamma))

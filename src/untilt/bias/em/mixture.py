@@ -22,7 +22,7 @@ from untilt._core.em import EMResult, run_em
 from untilt.bias.em.affine import AffineFit, inverse_information
 from untilt.bias.em.documents import CEILING, LOW, START_NOISE, start_theta
 from untilt.bias.log_ratios import Uncertainty, larger_error
-from untilt.data.counts import PositionCounts
+from untilt.data.counts import Cells, PositionCounts
 from untilt.facts import Fact
 
 # Posteriors below this are left out of the M step: most values of most documents, at no loss.
@@ -79,13 +79,12 @@ def mixture_em(cells: PositionCounts, *, tolerance: float, max_steps: int) -> Mi
     group, values = groups_by_position(cells), start_values(cells)
     theta = start_theta(cells)
     even = np.full((int(group.max()) + 1, len(values)), 1 / len(values))
-    data = (cells.indptr, cells.position, cells.impressions, cells.clicks, group)
+    data = cells.arrays, group
 
     def step(state: Mixture) -> tuple[Mixture, float]:
-        plus, minus, values, shares = state
-        expected = _expect(*data, plus, minus, values, normalised(shares))
-        sums, of_values, by_group, _, likelihood = expected
-        return Mixture(*_maximise(sums, of_values, state), normalised(by_group)), likelihood
+        sums, of_values, by_group, _, likelihood = _expect(*data, normalised(state))
+        following = Mixture(*_maximise(sums, of_values, state), by_group)
+        return normalised(following), likelihood
 
     em = run_em(
         Mixture(theta, START_NOISE * theta, values, even),
@@ -97,8 +96,8 @@ def mixture_em(cells: PositionCounts, *, tolerance: float, max_steps: int) -> Mi
         high=CEILING,
         what="trust EM",
     )
-    plus, minus, values, shares = em.state
-    gamma = _expect(*data, plus, minus, values, normalised(shares))[3]
+    gamma = _expect(*data, normalised(em.state))[3]
+    plus, minus = em.state.plus, em.state.minus
     return MixtureFit(em, AffineFit(plus - minus, minus, handed_over(gamma)), group)
 
 
@@ -123,10 +122,10 @@ def groups_by_position(cells: PositionCounts) -> IntArray:
     return np.unique(np.searchsorted(limits, mean), return_inverse=True)[1]
 
 
-def normalised(shares: FloatArray) -> FloatArray:
+def normalised(mixture: Mixture) -> Mixture:
     """Shares that sum to 1 in each group; a jump of the EM loop does not keep that."""
-    floored = np.maximum(shares, LOW)
-    return floored / floored.sum(axis=1, keepdims=True)
+    floored = np.maximum(mixture.shares, LOW)
+    return mixture._replace(shares=floored / floored.sum(axis=1, keepdims=True))
 
 
 def _maximise(
@@ -194,19 +193,13 @@ def posterior(
 
 @nb.njit(cache=True)
 def _expect(
-    indptr: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    group: IntArray,
-    plus: FloatArray,
-    minus: FloatArray,
-    values: FloatArray,
-    shares: FloatArray,
+    cells: Cells, group: IntArray, mixture: Mixture
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]:
     """Sums for z+ and z- (4, K) and for gamma (2, M), posteriors by group, posterior mean of each
     document, log-likelihood.
     """
+    indptr, position, impressions, clicks = cells
+    plus, minus, values, shares = mixture
     p, log_p, log_q = tables(plus, minus, values)
     depth, size = p.shape
     # Posterior relevance of an impression with and without a click, at each value of gamma.
@@ -275,15 +268,11 @@ def uncertainty_of_mixture(
 
 def _efficient_scores(cells: PositionCounts, fit: MixtureFit) -> FloatArray:
     """(documents, 2K). Shares belong to a group each, values to all: taken out in that order."""
-    plus, minus, values, shares = fit.em.state
-    shares = normalised(shares)
-    curves, of_values, of_shares = _scores(
-        cells.indptr, cells.position, cells.impressions, cells.clicks, fit.group,
-        plus, minus, values, shares,
-    )  # fmt: skip
-    used = shares >= LEAST_SHARE
+    mixture = normalised(fit.em.state)
+    curves, of_values, of_shares = _scores(cells.arrays, fit.group, mixture)
+    used = mixture.shares >= LEAST_SHARE
     both = np.hstack([curves, of_values[:, used.any(axis=0)]])
-    for g in range(len(shares)):
+    for g in range(len(used)):
         rows = np.flatnonzero(fit.group == g)
         both[rows] = _unexplained(both[rows], of_shares[rows][:, used[g]])
     width = curves.shape[1]
@@ -301,17 +290,11 @@ def _sums_by(query: IntArray, values: FloatArray) -> FloatArray:
 
 @nb.njit(cache=True)
 def _scores(
-    indptr: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    group: IntArray,
-    plus: FloatArray,
-    minus: FloatArray,
-    values: FloatArray,
-    shares: FloatArray,
+    cells: Cells, group: IntArray, mixture: Mixture
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Scores of each document for (alpha, beta), (documents, 2K), for values and for shares."""
+    indptr, position, impressions, clicks = cells
+    plus, minus, values, shares = mixture
     p, log_p, log_q = tables(plus, minus, values)
     depth, size = p.shape
     log_shares = np.log(shares)

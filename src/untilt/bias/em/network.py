@@ -30,9 +30,9 @@ from untilt.bias.em.affine import AffineFit, fit_affine
 from untilt.bias.em.boosted import (
     LearnedFit,
     TreeOptions,
-    finish,
+    at_maximum,
     fold_of_documents,
-    start_curves,
+    start_affine,
     start_score,
 )
 from untilt.data.counts import PositionCounts
@@ -116,29 +116,33 @@ def network_em(
         )
     inputs = normalised(features, mean, scale, options.transform)
     batches = _batches(cells, fold, options, trees.seed)
-    state, alpha, beta = _start(cells, inputs, int(fold.max()) + 1, options, trees.seed)
+    state, affine = _start(cells, inputs, int(fold.max()) + 1, options, trees.seed)
     step = em_step(options.activation, Optimiser(options.optimiser))
     constants = {"features": inputs, "l2": np.float32(options.l2), "mean": _mean_factor(batches)}
     constants = jax_modules().jax.device_put(constants)
-    best, best_value, best_epoch, t, history = None, -np.inf, 0, 0, []
+    best, best_value, best_epoch, t, history = affine, -np.inf, 0, 0, []
     with progress("training networks of relevance", total=options.epochs) as advance:
         for epoch in range(options.epochs):
             for batch in batches.epoch(epoch):
                 rates = np.array([options.learning_rate, (t + 2.0) ** -_FORGETTING], np.float32)
                 state, t = _State(*step(state, rates, batch, constants)), t + 1
-            gamma = held_out_relevance(state.networks, inputs, fold, options.activation)
-            alpha, beta, value = fit_affine(
-                cells, gamma, alpha, beta, level=False, steps=_NEWTON_STEPS_PER_EPOCH
+            affine, value = fit_affine(
+                cells,
+                affine._replace(
+                    gamma=held_out_relevance(state.networks, inputs, fold, options.activation)
+                ),
+                level=False,
+                steps=_NEWTON_STEPS_PER_EPOCH,
             )
             history.append(value)
-            if best is None or value > best_value:
-                best, best_value, best_epoch = AffineFit(alpha, beta, gamma), value, epoch + 1
+            if value > best_value:
+                best, best_value, best_epoch = affine, value, epoch + 1
             advance()
             if epoch + 1 - best_epoch >= trees.early_stopping:
                 break
     stopped = len(history) < options.epochs
     return LearnedFit(
-        affine=finish(cells, best, trust=False),
+        affine=at_maximum(cells, best, level=False),
         history=handed_over(np.array(history)),
         best_round=best_epoch,
         status=Fact(
@@ -236,7 +240,7 @@ def _mean_factor(batches: PaddedRows) -> FloatArray:
 
 def _start(
     cells: PositionCounts, inputs: FloatArray, n_networks: int, options: NetworkOptions, seed: int
-) -> tuple[_State, FloatArray, FloatArray]:
+) -> tuple[_State, AffineFit]:
     """Networks of the mean relevance, and sums that give the click rates as a curve."""
     jax = jax_modules().jax
     widths = (inputs.shape[1], *options.widths, 1)
@@ -245,9 +249,8 @@ def _start(
         for f in range(n_networks)
     ]
     networks = jax.tree.map(lambda *leaves: np.stack(leaves), *layers)
-    alpha, beta = start_curves(cells)
-    rate = cells.by_position(cells.clicks) / np.maximum(cells.by_position(cells.impressions), 1e-9)
-    networks["biases"][-1] += np.float32(start_score(rate, alpha))
-    sums = np.stack([alpha, np.ones_like(alpha)]).astype(np.float32)
+    affine = start_affine(cells)
+    networks["biases"][-1] += np.float32(start_score(cells, affine))
+    sums = np.stack([affine.alpha, np.ones_like(affine.alpha)]).astype(np.float32)
     optimiser = Optimiser(options.optimiser).direction().init(networks)
-    return _State(networks, optimiser, sums), alpha, beta
+    return _State(networks, optimiser, sums), affine

@@ -29,7 +29,7 @@ from untilt.bias.em.boosted import LearnedFit, TreeOptions, fold_of_documents, t
 from untilt.bias.em.documents import class_em, position_based_em
 from untilt.bias.log_ratios import Uncertainty, larger_error
 from untilt.bias.position_graph import position_graph
-from untilt.data.counts import PositionCounts
+from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import IdentifiabilityError
 from untilt.facts import Fact, joined
 
@@ -212,28 +212,15 @@ def uncertainty_of_strata(
     """
     gamma = np.empty(int(fit.number.max()) + 1)
     gamma[fit.number] = fit.affine.gamma
-    together, affine = (
-        cells.grouped(fit.number),
-        AffineFit(fit.affine.alpha, fit.affine.beta, gamma),
-    )
+    together, affine = cells.grouped(fit.number), fit.affine._replace(gamma=gamma)
     J, _ = information(together, affine, np.zeros(len(gamma), dtype=np.int64))
     inverse = inverse_information(J[np.ix_(free, free)])
     to_numbers = np.zeros(jacobian.T.shape)
     to_numbers[free] = inverse @ jacobian[:, free].T
     query = np.unique(cells.query, return_inverse=True)[1]
-    influence = _sum_influence(
-        cells.indptr,
-        cells.position,
-        cells.impressions,
-        cells.clicks,
-        fit.number,
-        query,
-        affine.alpha,
-        affine.beta,
-        gamma,
-        _influence_of_a_click(together, affine, to_numbers),
-        int(query.max()) + 1,
-    )
+    table = _influence_of_a_click(together, affine, to_numbers)
+    n_queries = int(query.max()) + 1
+    influence = _sum_influence(cells.arrays, fit.number, query, affine, table, n_queries)
     by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
     return larger_error(influence.T @ influence, len(influence), by_session)
 
@@ -266,19 +253,16 @@ def _influence_of_a_click(
 
 @nb.njit(cache=True)
 def _sum_influence(
-    indptr: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
+    cells: Cells,
     number: IntArray,
     query: IntArray,
-    alpha: FloatArray,
-    beta: FloatArray,
-    gamma: FloatArray,
+    affine: AffineFit,
     table: FloatArray,
     n_queries: int,
 ) -> FloatArray:
     """(queries, m) sum of each query's scores, in terms of the numbers."""
+    indptr, position, impressions, clicks = cells
+    alpha, beta, gamma = affine
     influence = np.zeros((n_queries, table.shape[2]))
     for d in range(len(number)):
         stratum, q = number[d], query[d]

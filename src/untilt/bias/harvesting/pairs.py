@@ -21,7 +21,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.bias.log_ratios import Uncertainty, larger_error
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts, position_counts
+from untilt.data.counts import Cells, PositionCounts, position_counts
 from untilt.errors import DepthError, IdentifiabilityError, check_choice
 from untilt.facts import Fact
 
@@ -45,14 +45,7 @@ def pair_sums(cells: PositionCounts, weight: str) -> PairSums:
     thousand times counts for more than one shown twice.
     """
     check_choice("weight", weight, WEIGHTS)
-    W, C = _sums(
-        cells.indptr,
-        cells.position,
-        cells.impressions,
-        cells.clicks,
-        cells.depth,
-        weight == "session",
-    )
+    W, C = _sums(cells.arrays, cells.depth, weight == "session")
     return PairSums(W, C)
 
 
@@ -64,17 +57,7 @@ def scores_by_query(
     u_k = sum_l f_kl with f_kl = sum w (gain_kl rate_k - gain_lk rate_l + offset_kl), the query's
     part of the estimating equations; offset is antisymmetric, and gain 0 for pairs not used.
     """
-    return _by_query(
-        cells.indptr,
-        cells.query,
-        cells.position,
-        cells.impressions,
-        cells.clicks,
-        cells.depth,
-        weight == "session",
-        gain,
-        offset,
-    )
+    return _by_query(cells.arrays, cells.query, cells.depth, weight == "session", gain, offset)
 
 
 def scores_by_session(
@@ -86,15 +69,7 @@ def scores_by_session(
     cells of the document. Under the position-based model clicks at different positions of a session
     are independent.
     """
-    return _by_session(
-        cells.indptr,
-        cells.position,
-        cells.impressions,
-        cells.clicks,
-        weight == "session",
-        gain,
-        theta,
-    )
+    return _by_session(cells.arrays, weight == "session", gain, theta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,14 +148,8 @@ def _weight(n_k: float, n_l: float, by_session: bool) -> float:
 
 
 @nb.njit(cache=True)
-def _sums(
-    indptr: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    depth: int,
-    by_session: bool,
-) -> tuple[FloatArray, FloatArray]:
+def _sums(cells: Cells, depth: int, by_session: bool) -> tuple[FloatArray, FloatArray]:
+    indptr, position, impressions, clicks = cells
     W, C = np.zeros((depth, depth)), np.zeros((depth, depth))
     for i in range(len(indptr) - 1):
         for a in range(indptr[i], indptr[i + 1]):
@@ -196,16 +165,14 @@ def _sums(
 
 @nb.njit(cache=True)
 def _by_query(
-    indptr: IntArray,
+    cells: Cells,
     query: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
     depth: int,
     by_session: bool,
     gain: FloatArray,
     offset: FloatArray,
 ) -> tuple[FloatArray, int]:
+    indptr, position, impressions, clicks = cells
     M, u = np.zeros((depth, depth)), np.zeros(depth)
     n_queries, used = 0, False
     n = len(indptr) - 1
@@ -234,15 +201,8 @@ def _by_query(
 
 
 @nb.njit(cache=True)
-def _by_session(
-    indptr: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    by_session: bool,
-    gain: FloatArray,
-    theta: FloatArray,
-) -> FloatArray:
+def _by_session(cells: Cells, by_session: bool, gain: FloatArray, theta: FloatArray) -> FloatArray:
+    indptr, position, impressions, clicks = cells
     depth = len(theta)
     M, v = np.zeros((depth, depth)), np.zeros(depth)
     for i in range(len(indptr) - 1):
