@@ -20,12 +20,13 @@ from _harness import run_python, save, table
 from sklearn.datasets import load_svmlight_file
 
 from untilt.data.judged import JudgedLists
-from untilt.data.letor.letor import read_letor, write_letor
+from untilt.data.letor.read_letor import read_letor
+from untilt.data.letor.write_letor import write_letor
 
 ROOT = Path(__file__).resolve().parent.parent
-READ = "from untilt.data.letor.letor import read_letor; read_letor({!r})"
+READ = "from untilt.data.letor.read_letor import read_letor; read_letor({!r})"
 LOAD = "from sklearn.datasets import load_svmlight_file; load_svmlight_file({!r}, query_id=True)"
-NOTHING = "import untilt.data.letor.letor, sklearn.datasets"
+NOTHING = "import untilt.data.letor.read_letor, sklearn.datasets"
 
 
 def made(n_rows: int, n_features: int, seed: int) -> JudgedLists:

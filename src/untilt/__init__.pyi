@@ -33,14 +33,14 @@ from untilt.clickmodels.rates import GCTR as GCTR
 from untilt.clickmodels.rates import RCTR as RCTR
 from untilt.data.clicklog import ClickLog as ClickLog
 from untilt.data.judged import JudgedLists as JudgedLists
-from untilt.data.letor.letor import read_letor as read_letor
-from untilt.data.letor.letor import write_letor as write_letor
+from untilt.data.letor.read_letor import read_letor as read_letor
+from untilt.data.letor.write_letor import write_letor as write_letor
 from untilt.data.read.bad_rows import DroppedRowsWarning as DroppedRowsWarning
 from untilt.data.read.bad_rows import ReadReport as ReadReport
 from untilt.data.read.read_log import read_log as read_log
 from untilt.data.read.read_log import read_log_report as read_log_report
 from untilt.data.transform import synthesise as synthesise
-from untilt.data.write import write_log as write_log
+from untilt.data.write_log import write_log as write_log
 from untilt.errors import UntiltError as UntiltError
 from untilt.evaluation.clip_curve import clip_curve as clip_curve
 from untilt.evaluation.estimate import estimate as estimate

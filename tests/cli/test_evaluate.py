@@ -9,9 +9,10 @@ from typer.testing import CliRunner, Result
 
 from untilt.bias.given import EyeTracking
 from untilt.cli.main import app
-from untilt.data.letor.letor import read_letor, write_letor
+from untilt.data.letor.read_letor import read_letor
+from untilt.data.letor.write_letor import write_letor
 from untilt.data.read.read_log import read_log
-from untilt.data.write import write_log
+from untilt.data.write_log import write_log
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.judged import evaluate as by_labels
 from untilt.evaluation.systems import shown

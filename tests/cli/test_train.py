@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from untilt.cli.main import app
-from untilt.data.letor.letor import write_letor
-from untilt.data.write import write_log
+from untilt.data.letor.write_letor import write_letor
+from untilt.data.write_log import write_log
 from untilt.rankers.persist import load
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged

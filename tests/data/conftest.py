@@ -29,7 +29,7 @@ def contents_of(log: ClickLog) -> Contents:
         ranker = None if log.ranker is None else log.ranker_names[log.ranker[i]]
         time = None if log.time is None else log.time[i]
         context = tuple((name, column[i]) for name, column in sorted(log.context.items()))
-        sessions[log.query_id[log.query[i]], ranker, time, context, shown] += int(log.count[i])
+        sessions[log.query_id[log.query[i]], ranker, time, shown, *context] += int(log.count[i])
     documents = {
         (log.query_id[log.doc_query[j]], log.doc_id[j]): (
             None if log.features is None else tuple(log.features[j].tolist())

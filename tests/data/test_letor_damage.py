@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from untilt.data.letor import parse as letor_lines
 from untilt.data.letor import parse as letor_parse
-from untilt.data.letor.letor import read_letor
+from untilt.data.letor.read_letor import read_letor
 from untilt.errors import UntiltError
 
 VALID = (

@@ -5,7 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
-from untilt.data.letor.letor import read_letor, write_letor
+from untilt.data.letor.read_letor import read_letor
+from untilt.data.letor.write_letor import write_letor
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from untilt.data.letor import parse as letor_lines
 from untilt.data.letor import parse as letor_parse
-from untilt.data.letor.letor import read_letor
+from untilt.data.letor.read_letor import read_letor
 from untilt.errors import BadRowsError, FileFormatError, OptionError
 
 
@@ -210,7 +210,7 @@ def test_an_id_beyond_n_features_is_an_error(read):
 
 
 def test_a_table_larger_than_memory_is_refused(read, monkeypatch):
-    monkeypatch.setattr("untilt.data.letor.letor.physical_memory", lambda: 100)
+    monkeypatch.setattr("untilt.data.letor.read_letor.physical_memory", lambda: 100)
     assert read("1 qid:1 5:1\n" * 5).features.nbytes == 100
     with pytest.raises(BadRowsError, match="6 rows with feature ids up to 5 need"):
         read("1 qid:1 5:1\n" * 6)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from untilt.data.judged import JudgedLists
-from untilt.data.letor.letor import read_letor, write_letor
+from untilt.data.letor.read_letor import read_letor
+from untilt.data.letor.write_letor import write_letor
 from untilt.errors import BadRowsError, OptionError
 
 WORDS = st.text(
@@ -102,8 +103,8 @@ def test_gzip_by_name_and_equal_bytes_each_time(tmp_path):
 
 
 def test_many_batches(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr("untilt.data.letor.write_lines._BATCH_BYTES", 3000)
-    monkeypatch.setattr("untilt.data.letor.write_lines._SLICE_BYTES", 900)
+    monkeypatch.setattr("untilt.data.letor.write_letor._BATCH_BYTES", 3000)
+    monkeypatch.setattr("untilt.data.letor.write_letor._SLICE_BYTES", 900)
     lengths = rng.integers(1, 30, size=40)
     judged = JudgedLists(
         features=rng.normal(size=(lengths.sum(), 11)),
@@ -168,7 +169,7 @@ def test_an_error_leaves_the_old_file(tmp_path, monkeypatch):
         yield b"half a line"
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("untilt.data.letor.write_lines._formatted", fails)
+    monkeypatch.setattr("untilt.data.letor.write_letor._formatted", fails)
     with pytest.raises(KeyboardInterrupt):
         write_letor(lists(), path)
     assert path.read_bytes() == before

@@ -7,6 +7,8 @@ import pytest
 from untilt.data.read import assemble as lists
 from untilt.data.read.read_log import DroppedRowsWarning, read_log, read_log_report
 from untilt.errors import BadRowsError, ColumnError
+from untilt.facts import codes
+from untilt.messages.about_log import FIXES
 
 GOOD = {
     "query_id": [1, 1, 1, 1],
@@ -27,38 +29,38 @@ def broken(column, row, value, **more):
     return table
 
 
-# column, its values, what the message says, rows that "drop" drops
+# the log, the code of the rule, what the message shows, rows that "drop" drops
 BAD_VALUES = {
-    "query missing": (broken("query_id", 1, None), "query_id is missing", "query NULL", 1),
-    "session missing": (broken("session_id", 1, None), "session_id is missing", "session NULL", 1),
-    "document missing": (broken("doc_id", 1, None), "doc_id is missing", "document NULL", 1),
-    "position missing": (broken("position", 1, None), "position is no whole", "position = NULL", 1),
-    "position 0": (broken("position", 1, 0), "position is no whole number", "position = 0", 1),
-    "position negative": (broken("position", 1, -3), "position is no whole", "position = -3", 1),
-    "position broken": (broken("position", 1, 1.5), "position is no whole", "position = 1.5", 1),
-    "position infinite": (broken("position", 1, np.inf), "no whole number", "position = inf", 1),
-    "position huge": (broken("position", 1, 2**31), "no whole number", "position = 2147483648", 1),
-    "click missing": (broken("click", 1, None), "click is missing, no number", "click = NULL", 1),
-    "click NaN": (broken("click", 1, np.nan), "click is missing, no number", "click = nan", 1),
-    "click negative": (broken("click", 1, -1.0), "infinite or negative", "click = -1.0", 1),
-    "click infinite": (broken("click", 1, np.inf), "infinite or negative", "click = inf", 1),
-    "ranker missing": (broken("ranker", 1, None), "ranker is missing", "session 10", 1),
-    "count 0": (broken("count", 1, 0), "count is no whole number from 1", "count = 0", 1),
+    "query missing": (broken("query_id", 1, None), "log.id-missing", "query NULL", 1),
+    "session missing": (broken("session_id", 1, None), "log.session-missing", "session NULL", 1),
+    "document missing": (broken("doc_id", 1, None), "log.id-missing", "document NULL", 1),
+    "position missing": (broken("position", 1, None), "log.bad-position", "position = NULL", 1),
+    "position 0": (broken("position", 1, 0), "log.bad-position", "position = 0", 1),
+    "position negative": (broken("position", 1, -3), "log.bad-position", "position = -3", 1),
+    "position broken": (broken("position", 1, 1.5), "log.bad-position", "position = 1.5", 1),
+    "position infinite": (broken("position", 1, np.inf), "log.bad-position", "position = inf", 1),
+    "position huge": (broken("position", 1, 2**31), "log.bad-position", "position = 2147483648", 1),
+    "click missing": (broken("click", 1, None), "log.bad-label", "click = NULL", 1),
+    "click NaN": (broken("click", 1, np.nan), "log.bad-label", "click = nan", 1),
+    "click negative": (broken("click", 1, -1.0), "log.bad-label", "click = -1.0", 1),
+    "click infinite": (broken("click", 1, np.inf), "log.bad-label", "click = inf", 1),
+    "ranker missing": (broken("ranker", 1, None), "log.ranker-missing", "session 10", 1),
+    "count 0": (broken("count", 1, 0), "log.bad-count", "count = 0", 1),
     "position twice": (
         broken("position", 1, 1),
-        "a position stands twice",
+        "log.position-twice",
         "session 10, query 1: position 1 shows 5 and 6",
         2,
     ),
     "two rankers": (
         broken("ranker", 1, "b"),
-        "rows differ in ranker",
+        "log.session-differs",
         "session 10, query 1: ranker a and b",
         2,
     ),
     "two counts": (
         broken("count", 1, 7),
-        "rows differ in count",
+        "log.session-differs",
         "session 10, query 1: count 2 and 7",
         2,
     ),
@@ -67,23 +69,22 @@ BAD_VALUES = {
 
 @pytest.mark.parametrize("name", BAD_VALUES)
 def test_bad_rows_are_refused_and_named(name):
-    columns, what, example, _ = BAD_VALUES[name]
+    columns, code, example, _ = BAD_VALUES[name]
     with pytest.raises(BadRowsError) as caught:
         read_log(pa.table(columns))
     message = str(caught.value)
-    assert what in message
     assert example in message
-    assert "Fix: " in message
+    assert f"Fix: {FIXES[code]}." in message
     assert 'on_bad="drop"' in message
 
 
 @pytest.mark.parametrize("name", BAD_VALUES)
 def test_bad_rows_are_dropped_and_counted(name, contents, checked):
-    columns, what, _, n_dropped = BAD_VALUES[name]
+    columns, code, _, n_dropped = BAD_VALUES[name]
     log, report = read_log_report(pa.table(columns), on_bad="drop")
     assert (report.n_rows, report.n_dropped) == (4, n_dropped)
     assert [bad.n_rows for bad in report.bad] == [n_dropped]
-    assert what in report.bad[0].what
+    assert codes(bad.what for bad in report.bad) == [code]
     kept = pa.table({k: v[:1] + v[2:] if n_dropped == 1 else v[2:] for k, v in columns.items()})
     assert contents(checked(log)) == contents(read_log(kept))
 

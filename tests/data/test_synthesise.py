@@ -6,7 +6,7 @@ import pytest
 from untilt.data.clicklog import ClickLog
 from untilt.data.read.read_log import read_log
 from untilt.data.transform import synthesise
-from untilt.data.write import write_log
+from untilt.data.write_log import write_log
 from untilt.errors import ColumnError, OptionError
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from untilt.data import write
+from untilt.data import write_log as write
 from untilt.data.clicklog import ClickLog
 from untilt.data.read.read_log import read_log
-from untilt.data.write import write_log
+from untilt.data.write_log import write_log
 from untilt.errors import BadRowsError, OptionError, UntiltError
 
 

@@ -4,7 +4,7 @@ import lightgbm
 import numpy as np
 import pytest
 
-from untilt.data.letor.letor import read_letor
+from untilt.data.letor.read_letor import read_letor
 from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.rankers.trees.own_pipeline import lightgbm_dataset, objective
 from untilt.simulation.synthetic import make_judged

@@ -188,7 +188,7 @@ def _report(out: Output, estimates: "Estimates", baseline: str) -> None:
 
 
 def _by_labels(out: Output, path: Path, systems: dict[str, Any], metric: str, level: float) -> None:
-    from untilt.data.letor.letor import read_letor
+    from untilt.data.letor.read_letor import read_letor
     from untilt.evaluation.judged import evaluate as by_labels
 
     if not systems:

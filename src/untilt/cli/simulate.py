@@ -112,7 +112,7 @@ def simulate(
 
     With your own judged lists: [bold]untilt simulate --out sim --data MQ2008/S1.txt.gz[/bold]
     """
-    from untilt.data.letor.letor import write_letor
+    from untilt.data.letor.write_letor import write_letor
     from untilt.simulation.parquet import simulate_to_parquet
 
     with speaking(as_json=as_json, verbose=verbose) as output:
@@ -151,7 +151,7 @@ def _check_folder(folder: Path) -> None:
 
 def _judged(data: list[Path] | None, *, queries: int, features: int, seed: int) -> "JudgedLists":
     if data:
-        from untilt.data.letor.letor import read_letor
+        from untilt.data.letor.read_letor import read_letor
 
         with progress("reading judged lists"):
             return read_letor(data)

@@ -71,7 +71,7 @@ def train(
             ranker, method, parse_bias(bias), clip=clip, trees=trees, threads=threads, seed=seed
         )
         if letor:
-            from untilt.data.letor.letor import read_letor
+            from untilt.data.letor.read_letor import read_letor
 
             given: Any = read_letor(data)
         else:

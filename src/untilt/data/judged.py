@@ -111,14 +111,14 @@ def _check_lengths(
     names: tuple[str, ...],
 ) -> None:
     n, d = features.shape
-    for what, found, wanted in (
+    for what, given, wanted in (
         ("labels", len(labels), n),
         ("doc_id", len(doc_id), n),
         ("query_id", len(query_id), len(indptr) - 1),
         ("feature_names", len(names), d),
     ):
-        if found != wanted:
-            raise ShapeError(f"{what} must have {wanted} entries. Got {found} instead.")
+        if given != wanted:
+            raise ShapeError(f"{what} must have {wanted} entries. Got {given} instead.")
     if not np.all(np.isfinite(labels)) or np.any(labels < 0):
         row = int(np.flatnonzero(~np.isfinite(labels) | (labels < 0))[0])
         raise ShapeError(f"labels must be finite and at least 0. Got {labels[row]} in row {row}.")

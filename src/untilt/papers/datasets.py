@@ -12,8 +12,8 @@ import numpy as np
 
 from untilt._core.random import child_generator
 from untilt.data.judged import JudgedLists
-from untilt.data.letor.letor import Collector, read_letor
 from untilt.data.letor.parse import line_blocks
+from untilt.data.letor.read_letor import Collector, read_letor
 from untilt.errors import FileFormatError, OptionError, did_you_mean
 from untilt.papers.schema import Size
 from untilt.simulation.synthetic import make_judged

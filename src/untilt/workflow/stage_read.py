@@ -174,7 +174,7 @@ def _facts(source: str, n_rows: int, dropped: dict[str, int]) -> dict[str, Any]:
 
 
 def _keep(log: ClickLog, folder: RunFolder) -> None:
-    from untilt.data.write import write_log
+    from untilt.data.write_log import write_log
 
     write_log(log, folder.log, documents=folder.documents)
 

@@ -2,8 +2,8 @@
 
     label qid:ID id:value id:value ... # comment
 
-The kernel never stops at a bad line: it notes a code and a place, and goes on. What a code means to
-the user is said in `letor_errors`.
+The kernel never stops at a bad line: it notes a code and a byte, and goes on; `read_letor` says
+what a code means to the user.
 """
 
 import gzip
@@ -44,7 +44,7 @@ class Block:
     """What stood in one block of lines; every array has one entry per row.
 
     `code` is FINE, SLOW (a number needs more than double precision to be read) or what is wrong at
-    byte `place`. `spans` are the bytes of the query id and of the document id (empty if none).
+    byte `byte`. `spans` are the bytes of the query id and of the document id (empty if none).
     `line` counts from the block's first line. `n_columns` is the widest row; where `features` has
     fewer columns, values beyond them were left out.
     """
@@ -54,7 +54,7 @@ class Block:
     spans: IntArray
     line: IntArray
     code: IntArray
-    place: IntArray
+    byte: IntArray
     n_lines: int
     n_columns: int
 
@@ -125,13 +125,13 @@ def read_slowly(block: Block, data: bytes, *, first_id: int) -> None:
         block.code[row] = FINE
         block.labels[row] = float(label[0])
         if np.isinf(block.labels[row]):
-            block.code[row], block.place[row] = BAD_LABEL, begin + label.start()
+            block.code[row], block.byte[row] = BAD_LABEL, begin + label.start()
         for word in features:
             number, _, text = word[0].partition(b":")
             with np.errstate(over="ignore"):
                 value = np.float32(float(text))
             if np.isinf(value):
-                block.code[row], block.place[row] = INFINITE, begin + word.start()
+                block.code[row], block.byte[row] = INFINITE, begin + word.start()
             block.features[row, int(number) - first_id] = value
 
 

@@ -1,7 +1,7 @@
 """From typed views to a `ClickLog`: number the documents, pack the lists, unpack the distinct ones.
 
-This is the fast path. It trusts nothing: whatever a clean log does not have raises `SuspectError`,
-and the reader then looks for the bad rows at leisure.
+This is the fast path. It trusts nothing: whatever a clean log does not have raises `NotCleanError`,
+and the reader then takes the slow path, which names the bad rows.
 """
 
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from untilt._core.arrays import AnyArray, FloatArray, IntArray, identifiers
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.read.columns import Field, Impressions, Summary, summarise
-from untilt.data.read.database import Bench
+from untilt.data.read.database import Database
 from untilt.data.read.numbering import (
     DocumentCode,
     Documents,
     LabelCode,
-    SuspectError,
+    NotCleanError,
     document_code,
     label_code,
     number_documents,
 )
 from untilt.data.read.packing import (
-    Carried,
     Packed,
+    SessionColumn,
     Unpacker,
-    count_places,
+    count_filled,
     fill_rows,
     pack,
     unpacker,
@@ -37,8 +37,6 @@ from untilt.data.read.packing import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-# The table of packed lists as arrays, batch by batch into memory that is there from the start.
 
 # Rows that are unpacked at a time: some hundred MB, also where lists are very long.
 _BATCH_ROWS = 1 << 21
@@ -73,15 +71,15 @@ class Decoder:
     ) -> None:
         """Write the rows of lists with these words, queries and numbers of rows from `first_row`.
 
-        Raises SuspectError where a list has fewer places than rows (two rows stand at one position)
+        Raises NotCleanError where a list has fewer slots than rows (two rows stand at one position)
         or shows a document that its query does not have.
         """
         segments = self.unpack.segments(words)
         packing, size = self.unpack.packing, n
         if self.unpack.parts:
-            size = count_places(segments.words, packing.bits, packing.per_word)
+            size = count_filled(segments.words, packing.bits, packing.per_word)
             if not np.array_equal(np.bincount(segments.owner, size, len(words)), n):
-                raise SuspectError
+                raise NotCleanError
         misfits = fill_rows(
             segments.words,
             packing.bits,
@@ -98,7 +96,7 @@ class Decoder:
             to.labels,
         )
         if misfits:
-            raise SuspectError
+            raise NotCleanError
 
     def _lookup(self) -> tuple[IntArray, int]:
         """The ids to look codes up in, and the id of code 1; no ids where codes are numbers."""
@@ -118,7 +116,7 @@ class Wanted:
     collapse: bool
 
 
-def fetch_lists(bench: Bench, decoder: Decoder, wanted: Wanted) -> Lists:
+def fetch_lists(database: Database, decoder: Decoder, wanted: Wanted) -> Lists:
     """The lists in an order that depends on their content alone."""
     words, n_labels = decoder.unpack.outer.words, len(wanted.label_names)
     known = [
@@ -130,7 +128,7 @@ def fetch_lists(bench: Bench, decoder: Decoder, wanted: Wanted) -> Lists:
         order = ["session_id", "q"]
     if wanted.log.has("timestamp"):
         columns, order = [*columns, "t"], ["t", *order]
-    n_lists, n_rows = bench.row("SELECT count(*), coalesce(sum(n), 0) FROM lists")
+    n_lists, n_rows = database.row("SELECT count(*), coalesce(sum(n), 0) FROM lists")
     lists = _empty(n_lists, int(n_rows), n_labels)
     numbered = "SELECT lists.*, queries.q FROM lists JOIN queries ON query = query_id"
     if decoder.code.least is None:
@@ -138,11 +136,11 @@ def fetch_lists(bench: Bench, decoder: Decoder, wanted: Wanted) -> Lists:
     sql = f"SELECT {', '.join(columns)} FROM ({numbered}) ORDER BY {', '.join(order)}"
     first_list = 0
     size = max(1, min(1 << 16, _BATCH_ROWS * n_lists // max(1, int(n_rows))))
-    for batch in bench.batches(sql, size=size):
+    for batch in database.batches(sql, size=size):
         _write(batch, first_list, lists, decoder)
         first_list += len(batch)
     if first_list < n_lists:
-        raise SuspectError  # a query that the documents do not have
+        raise NotCleanError  # a query that the documents do not have
     return lists
 
 
@@ -179,90 +177,90 @@ def _write(batch: "pa.RecordBatch", first_list: int, lists: Lists, decoder: Deco
 
 
 def assemble(
-    bench: Bench, wanted: Wanted, view: str, documents: str | None
+    database: Database, wanted: Wanted, view: str, documents: str | None
 ) -> tuple[ClickLog, Summary]:
-    """The log behind `view`. Raises SuspectError where it, or its documents, are not clean."""
+    """The log behind `view`. Raises NotCleanError where it, or its documents, are not clean."""
     with progress("looking over the log"):
-        summary = summarise(bench, view, wanted.log)
+        summary = summarise(database, view, wanted.log)
     if not summary.is_clean:
-        raise SuspectError
-    numbered = number_documents(bench, documents or view, wanted.document_fields)
-    labels = label_code(bench, view, summary.largest_labels)
+        raise NotCleanError
+    numbered = number_documents(database, documents or view, wanted.document_fields)
+    labels = label_code(database, view, summary.largest_labels)
     code = document_code(summary, numbered, label_bits=labels.bits)
-    rankers = _number_rankers(bench, view) if wanted.log.has("ranker") else ()
-    contexts = _number_contexts(bench, view, wanted)
-    packed = _pack(bench, wanted, view, code, labels, summary.depth)
-    _check_lists(bench, wanted, summary.n_rows)
+    rankers = _number_rankers(database, view) if wanted.log.has("ranker") else ()
+    contexts = _number_contexts(database, view, wanted)
+    packed = _pack(database, wanted, view, code, labels, summary.depth)
+    _check_lists(database, wanted, summary.n_rows)
     with progress("unpacking the lists"):
         lists = fetch_lists(
-            bench,
-            Decoder(unpacker(bench, packed), numbered, code, labels),
+            database,
+            Decoder(unpacker(database, packed), numbered, code, labels),
             wanted,
         )
     return _click_log(wanted, numbered, lists, rankers, contexts), summary
 
 
-def _number_rankers(bench: Bench, view: str) -> tuple[str, ...]:
+def _number_rankers(database: Database, view: str) -> tuple[str, ...]:
     """The rankers' names, 2 before 10; the table `rankers` maps them to numbers."""
-    bench.run(
+    database.run(
         "CREATE OR REPLACE TEMP TABLE rankers AS SELECT ranker, CAST(row_number() OVER "
         "(ORDER BY TRY_CAST(ranker AS BIGINT), ranker) - 1 AS INTEGER) AS r "
         f"FROM (SELECT DISTINCT ranker FROM {view})"
     )
-    return tuple(name for (name,) in bench.rows("SELECT ranker FROM rankers ORDER BY r"))
+    return tuple(name for (name,) in database.rows("SELECT ranker FROM rankers ORDER BY r"))
 
 
-def _number_contexts(bench: Bench, view: str, wanted: Wanted) -> dict[str, AnyArray]:
+def _number_contexts(database: Database, view: str, wanted: Wanted) -> dict[str, AnyArray]:
     """The columns of the distinct contexts; the table `contexts` maps them to row numbers x."""
     names = ", ".join(field.alias for field in wanted.log.context)
     if not names:
         return {}
-    bench.run(
+    database.run(
         f"CREATE OR REPLACE TEMP TABLE contexts AS SELECT *, row_number() OVER (ORDER BY {names}) "
         f"- 1 AS x FROM (SELECT DISTINCT {names} FROM {view})"
     )
-    columns = bench.arrays(f"SELECT {names} FROM contexts ORDER BY x")
+    columns = database.arrays(f"SELECT {names} FROM contexts ORDER BY x")
     return dict(zip(wanted.context, columns.values(), strict=True))
 
 
 def _pack(
-    bench: Bench, wanted: Wanted, view: str, code: DocumentCode, labels: LabelCode, depth: int
+    database: Database, wanted: Wanted, view: str, code: DocumentCode, labels: LabelCode, depth: int
 ) -> Packed:
-    columns = ["session_id", f"{code.query} AS query", "position - 1 AS place"]
+    columns = ["session_id", f"{code.query} AS query", "position - 1 AS slot"]
     columns.append(f"({code.sql} << {labels.bits}) | {labels.sql} AS code")
     joins, carried = f"{code.join} {labels.join}", []
     if wanted.log.has("ranker"):
         columns.append("r")
-        carried += [Carried("r_low", "min", "r"), Carried("r_high", "max", "r")]
+        carried += [SessionColumn("r_low", "min", "r"), SessionColumn("r_high", "max", "r")]
         joins += " JOIN rankers USING (ranker)"
     if wanted.context:
         columns.append("x")
-        carried += [Carried("x_low", "min", "x"), Carried("x_high", "max", "x")]
+        carried += [SessionColumn("x_low", "min", "x"), SessionColumn("x_high", "max", "x")]
         joins += f" JOIN contexts USING ({', '.join(field.alias for field in wanted.log.context)})"
     if wanted.log.has("count"):
         columns.append("count AS c")
-        carried += [Carried("c_low", "min", "c"), Carried("c_high", "max", "c")]
+        carried += [SessionColumn("c_low", "min", "c"), SessionColumn("c_high", "max", "c")]
     if wanted.log.has("timestamp"):
         columns.append("timestamp AS t")
-        carried.append(Carried("t", "min", "t"))
+        carried.append(SessionColumn("t", "min", "t"))
     rows = f"(SELECT {', '.join(columns)} FROM {view} AS i {joins})"
     bits = code.bits + labels.bits
-    return pack(bench, rows, bits=bits, depth=depth, carried=carried, collapse=wanted.collapse)
+    return pack(database, rows, bits=bits, depth=depth, carried=carried, collapse=wanted.collapse)
 
 
-def _check_lists(bench: Bench, wanted: Wanted, n_rows: int) -> None:
+def _check_lists(database: Database, wanted: Wanted, n_rows: int) -> None:
     """No row may have lost its document, and the rows of a session must agree on what they share.
 
     What is left, a position that stands twice, is noticed when the lists are unpacked.
     """
     differ = ["r_low <> r_high"] if wanted.log.has("ranker") else []
     differ += ["x_low <> x_high"] if wanted.context else []
-    packed, spread, unequal = bench.row(
+    packed, spread, unequal = database.row(
         f"SELECT coalesce(sum(n * copies), 0), coalesce(max(spread), 0), "
         f"count(*) FILTER ({' OR '.join(differ) or 'false'}) FROM lists"
     )
     if packed != n_rows or spread > 0 or unequal > 0:
-        raise SuspectError
+        raise NotCleanError
 
 
 def _click_log(

@@ -7,9 +7,9 @@ the rules before it left over, so a row counts once.
 from dataclasses import dataclass
 
 from untilt.data.read.columns import Field, Impressions
-from untilt.data.read.database import Bench, literal
-
-# Rows as a message shows them.
+from untilt.data.read.database import Database, literal
+from untilt.facts import Fact
+from untilt.messages.about_log import FIXES
 
 N_SHOWN = 5
 _NAMES = {
@@ -30,19 +30,18 @@ def shown(value: str) -> str:
     return f"coalesce(left(CAST({value} AS VARCHAR), 60), 'NULL')"
 
 
-def examples_of(bench: Bench, rows: str, fields: tuple[Field, ...], value: str) -> tuple[str, ...]:
+def examples_of(
+    database: Database, rows: str, fields: tuple[Field, ...], value: str
+) -> tuple[str, ...]:
     """Up to five rows: who they are, and the value in question."""
     have = {field.alias for field in fields}
     keys = [alias for alias in _NAMES if alias in have]
     who = " || ', ' || ".join(f"'{_NAMES[key]} ' || {shown(f'raw_{key}')}" for key in keys)
     order = ", ".join(f"raw_{key}" for key in keys)
-    found = bench.rows(
+    texts = database.rows(
         f"SELECT {who} || ': ' || {value} FROM ({rows}) ORDER BY {order} LIMIT {N_SHOWN}"
     )
-    return tuple(text for (text,) in found)
-
-
-# What a reader found wrong, and what it did about it.
+    return tuple(text for (text,) in texts)
 
 
 class DroppedRowsWarning(UserWarning):
@@ -51,13 +50,17 @@ class DroppedRowsWarning(UserWarning):
 
 @dataclass(frozen=True)
 class BadRows:
-    """Rows that break one rule: how many, up to five of them, and what to do about it."""
+    """Rows that break one rule (`what.code` names it): how many, and up to five of them."""
 
-    what: str
+    what: Fact
     n_rows: int
     examples: tuple[str, ...]
-    fix: str
     table: str = "log"
+
+    @property
+    def fix(self) -> str:
+        """What to do about it."""
+        return FIXES[self.what.code]
 
     def __str__(self) -> str:
         rows = "row" if self.n_rows == 1 else "rows"
@@ -87,63 +90,59 @@ class ReadReport:
 
     def error_text(self) -> str:
         """The same as a refusal."""
-        found = "\n".join(str(bad) for bad in self.bad)
+        rules = "\n".join(str(bad) for bad in self.bad)
         return (
-            f"{self.source} has rows that cannot be used.\n{found}\n"
+            f"{self.source} has rows that cannot be used.\n{rules}\n"
             f'To leave them out and count them, pass on_bad="drop".'
         )
 
 
-# The rules for documents and their features.
-
-
 def document_rules(
-    bench: Bench, view: str, fields: tuple[Field, ...], table: str
+    database: Database, view: str, fields: tuple[Field, ...], table: str
 ) -> tuple[list[BadRows], str]:
     """Documents with a bad feature or with two sets of features; a view of the good ones."""
     keys, features = fields[:2], fields[2:]
-    bad = _bad_features(bench, view, keys, features, table)
+    bad = _bad_features(database, view, keys, features, table)
     columns = ", ".join(["query_id", "doc_id", *(field.alias for field in features)])
-    bench.run(
+    database.run(
         f"CREATE TEMP TABLE candidates AS SELECT DISTINCT {columns} FROM {view} "
         f"WHERE {all_present(fields)}"
     )
-    bench.run(
+    database.run(
         "CREATE TEMP TABLE disputed AS SELECT query_id, doc_id FROM candidates "
         "GROUP BY query_id, doc_id HAVING count(*) > 1"
     )
-    bad += _disputed(bench, view, fields, table)
-    bench.run(
+    bad += _disputed(database, view, fields, table)
+    database.run(
         "CREATE TEMP VIEW kept_documents AS SELECT * FROM candidates "
         "ANTI JOIN disputed USING (query_id, doc_id)"
     )
     return bad, "kept_documents"
 
 
-def without_document(bench: Bench, rows: str, documents: str) -> tuple[list[BadRows], str]:
+def without_document(database: Database, rows: str, documents: str) -> tuple[list[BadRows], str]:
     """Impressions of documents that have no features; a view of the other ones."""
     lost = f"(SELECT * FROM {rows} ANTI JOIN {documents} USING (query_id, doc_id))"
-    (count,) = bench.row(f"SELECT count(*) FROM {lost}")
+    (count,) = database.row(f"SELECT count(*) FROM {lost}")
     if count == 0:
         return [], rows
-    found = bench.rows(
+    examples = database.rows(
         f"SELECT CAST(session_id AS VARCHAR), query_id, doc_id, position FROM {lost} "
         f"ORDER BY session_id, query_id, position LIMIT {N_SHOWN}"
     )
-    examples = tuple(
+    shown_rows = tuple(
         f"session {session}, query {query}, document {document}, position {position}"
-        for session, query, document, position in found
+        for session, query, document, position in examples
     )
-    what, fix = (
-        "a document without features",
-        ("add its (query_id, doc_id) with features to the documents, or take it out of the log"),
-    )
-    return [BadRows(what, count, examples, fix)], with_document(bench, rows, documents, ())
+    bad = BadRows(Fact("log.no-document"), count, shown_rows)
+    return [bad], with_document(database, rows, documents, ())
 
 
-def with_document(bench: Bench, rows: str, documents: str, features: tuple[Field, ...]) -> str:
+def with_document(
+    database: Database, rows: str, documents: str, features: tuple[Field, ...]
+) -> str:
     """A view of the impressions whose document is known and whose own features are good."""
-    bench.run(
+    database.run(
         f"CREATE TEMP VIEW with_document AS SELECT * FROM {rows} "
         f"SEMI JOIN {documents} USING (query_id, doc_id) WHERE {all_present(features)}"
     )
@@ -151,12 +150,12 @@ def with_document(bench: Bench, rows: str, documents: str, features: tuple[Field
 
 
 def _bad_features(
-    bench: Bench, view: str, keys: tuple[Field, ...], features: tuple[Field, ...], table: str
+    database: Database, view: str, keys: tuple[Field, ...], features: tuple[Field, ...], table: str
 ) -> list[BadRows]:
     if not features:
         return []
     rows = f"SELECT * FROM {view} WHERE {all_present(keys)} AND NOT ({all_present(features)})"
-    (count,) = bench.row(f"SELECT count(*) FROM ({rows})")
+    (count,) = database.row(f"SELECT count(*) FROM ({rows})")
     if count == 0:
         return []
     cases = " ".join(
@@ -164,32 +163,27 @@ def _bad_features(
         f"{shown(f'raw_{field.alias}')}"
         for field in features
     )
-    examples = examples_of(bench, rows, keys, f"CASE {cases} END")
-    return [BadRows(features[0].what, count, examples, features[0].fix, table)]
+    examples = examples_of(database, rows, keys, f"CASE {cases} END")
+    return [BadRows(features[0].bad, count, examples, table)]
 
 
-def _disputed(bench: Bench, view: str, fields: tuple[Field, ...], table: str) -> list[BadRows]:
+def _disputed(
+    database: Database, view: str, fields: tuple[Field, ...], table: str
+) -> list[BadRows]:
     features = fields[2:]
-    (count,) = bench.row(
+    (count,) = database.row(
         f"SELECT count(*) FROM {view} SEMI JOIN disputed USING (query_id, doc_id) "
         f"WHERE {all_present(fields)}"
     )
     if count == 0:
         return []
     values = ", ".join(f"array_agg(DISTINCT {field.alias})" for field in features)
-    found = bench.rows(
+    disputes = database.rows(
         f"SELECT query_id, doc_id, {values} FROM candidates SEMI JOIN disputed "
         f"USING (query_id, doc_id) GROUP BY query_id, doc_id ORDER BY ALL LIMIT {N_SHOWN}"
     )
-    return [
-        BadRows(
-            "a document of a query has different features in different rows",
-            count,
-            tuple(_dispute(*row, features=features) for row in found),
-            "features belong to the pair of query and document: keep one row of them for each pair",
-            table,
-        )
-    ]
+    examples = tuple(_dispute(*row, features=features) for row in disputes)
+    return [BadRows(Fact("log.features-differ"), count, examples, table)]
 
 
 def _dispute(
@@ -221,37 +215,42 @@ class SessionRule:
     group: str
     condition: str
     example: str
-    what: str
-    fix: str
+    bad: Fact
 
 
 def examine(
-    bench: Bench, log: Impressions, *, documents: str | None, document_fields: tuple[Field, ...]
+    database: Database,
+    log: Impressions,
+    *,
+    documents: str | None,
+    document_fields: tuple[Field, ...],
 ) -> Examined:
     """Apply all rules. `documents` is the view of the documents table, None where there is none."""
-    bad = bad_values(bench, "impressions", log.fields, "log")
-    bench.run(
+    bad = bad_values(database, "impressions", log.fields, "log")
+    database.run(
         f"CREATE TEMP VIEW good_values AS SELECT * FROM impressions WHERE {all_present(log.fields)}"
     )
     rows, kept = "good_values", None
     if documents is not None:
-        bad += bad_values(bench, documents, document_fields[:2], "documents table")
-        found, kept = document_rules(bench, documents, document_fields, "documents table")
-        lost, rows = without_document(bench, rows, kept)
-        bad += found + lost
+        bad += bad_values(database, documents, document_fields[:2], "documents table")
+        of_documents, kept = document_rules(database, documents, document_fields, "documents table")
+        lost, rows = without_document(database, rows, kept)
+        bad += of_documents + lost
     elif log.features:
-        found, kept = document_rules(bench, rows, document_fields, "log")
-        rows = with_document(bench, rows, kept, log.features)
-        bad += found
-    found, rows = _session_rules(bench, log, rows)
-    return Examined(tuple(bad + found), rows, kept)
+        of_documents, kept = document_rules(database, rows, document_fields, "log")
+        rows = with_document(database, rows, kept, log.features)
+        bad += of_documents
+    of_sessions, rows = _session_rules(database, log, rows)
+    return Examined(tuple(bad + of_sessions), rows, kept)
 
 
-def bad_values(bench: Bench, view: str, fields: tuple[Field, ...], table: str) -> list[BadRows]:
+def bad_values(
+    database: Database, view: str, fields: tuple[Field, ...], table: str
+) -> list[BadRows]:
     """Rows with a NULL in a typed column, under the first such column."""
     cases = " ".join(f"WHEN {field.alias} IS NULL THEN {i}" for i, field in enumerate(fields))
     rows = f"(SELECT *, CASE {cases} END AS rule FROM {view})"
-    counts = dict(bench.rows(f"SELECT rule, count(*) FROM {rows} GROUP BY rule ORDER BY rule"))
+    counts = dict(database.rows(f"SELECT rule, count(*) FROM {rows} GROUP BY rule ORDER BY rule"))
     n_rows = sum(counts.values())
     bad = []
     for index, field in enumerate(fields):
@@ -262,33 +261,33 @@ def bad_values(bench: Bench, view: str, fields: tuple[Field, ...], table: str) -
         if count:
             value = f"{literal(field.column.name)} || ' = ' || {shown(f'raw_{field.alias}')}"
             broken = f"SELECT * FROM {rows} WHERE rule = {index}"
-            examples = examples_of(bench, broken, fields, value)
-            bad.append(BadRows(field.what, count, examples, field.fix, table))
+            examples = examples_of(database, broken, fields, value)
+            bad.append(BadRows(field.bad, count, examples, table))
     return bad
 
 
-def _session_rules(bench: Bench, log: Impressions, rows: str) -> tuple[list[BadRows], str]:
+def _session_rules(database: Database, log: Impressions, rows: str) -> tuple[list[BadRows], str]:
     """Sessions that are not one list. They go as a whole: nobody can say what they showed."""
     bad = []
     for number, rule in enumerate(_rules_for(log)):
         broken = f"broken_sessions_{number}"
-        bench.run(
+        database.run(
             f"CREATE TEMP TABLE {broken} AS SELECT session_id, query_id, min(example) AS example "
             f"FROM (SELECT session_id, query_id, {rule.example} AS example FROM {rows} "
             f"GROUP BY {rule.group} HAVING {rule.condition}) GROUP BY session_id, query_id"
         )
-        (count,) = bench.row(
+        (count,) = database.row(
             f"SELECT count(*) FROM {rows} SEMI JOIN {broken} USING (session_id, query_id)"
         )
         if count == 0:
             continue
-        found = bench.rows(
+        broken_sessions = database.rows(
             f"SELECT CAST(session_id AS VARCHAR), query_id, example FROM {broken} "
             f"ORDER BY session_id, query_id LIMIT {N_SHOWN}"
         )
-        examples = tuple(f"session {s}, query {q}: {example}" for s, q, example in found)
-        bad.append(BadRows(rule.what, count, examples, rule.fix))
-        bench.run(
+        examples = tuple(f"session {s}, query {q}: {example}" for s, q, example in broken_sessions)
+        bad.append(BadRows(rule.bad, count, examples))
+        database.run(
             f"CREATE TEMP VIEW whole_sessions_{number} AS SELECT * FROM {rows} "
             f"ANTI JOIN {broken} USING (session_id, query_id)"
         )
@@ -302,9 +301,7 @@ def _rules_for(log: Impressions) -> list[SessionRule]:
             "session_id, query_id, position",
             "count(*) > 1",
             "'position ' || position || ' shows ' || min(doc_id) || ' and ' || max(doc_id)",
-            "in a session where a position stands twice",
-            "a session is one list: give each page load its own session_id, number positions "
-            "through over all pages, and write each impression once",
+            Fact("log.position-twice"),
         )
     ]
     shared = [(alias, alias) for alias in ("ranker", "count") if log.has(alias)]
@@ -314,9 +311,7 @@ def _rules_for(log: Impressions) -> list[SessionRule]:
                 "session_id, query_id",
                 f"min({alias}) <> max({alias})",
                 f"{literal(name + ' ')} || min({alias}) || ' and ' || max({alias})",
-                f"in a session whose rows differ in {name}",
-                f"a session is one list with one {name}"
-                + ("; an interleaved list needs a name of its own" * (alias == "ranker")),
+                Fact("log.session-differs", column=name),
             )
         )
     return rules

@@ -1,11 +1,11 @@
-"""Which column plays which role: names mapped, missing ones named, features chosen."""
+"""Which column plays which role, and the typed views of a log: NULL where a value is bad."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from untilt.data.read.database import Bench
+from untilt.data.read.database import Database
 from untilt.data.read.sources import Source
 from untilt.data.read.types import (
     MOST_COUNT,
@@ -19,6 +19,7 @@ from untilt.data.read.types import (
     whole_sql,
 )
 from untilt.errors import ColumnError, OptionError, did_you_mean
+from untilt.facts import Fact
 
 Features = str | Sequence[str] | Callable[[str], bool] | None
 
@@ -157,8 +158,8 @@ def _refuse_missing(source: Source, roles: Mapping[str, str]) -> None:
     )
 
 
-def _hint(role: str, name: str, found: Sequence[str]) -> str:
-    by_lower = {column.lower(): column for column in found}
+def _hint(role: str, name: str, columns: Sequence[str]) -> str:
+    by_lower = {column.lower(): column for column in columns}
     known = [by_lower[other] for other in _OTHER_NAMES.get(role, ()) if other in by_lower]
     near = [by_lower[close] for close in get_close_matches(name.lower(), list(by_lower), n=1)]
     return f"{role} = {(near or known)[0]!r}" if near or known else ""
@@ -169,20 +170,17 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names[:40]) + (f" and {len(names) - 40} more" if len(names) > 40 else "")
 
 
-# The typed views of a log: one column per role, NULL where a value cannot be used.
-
 Types = Mapping[str, Column]
 
 
 @dataclass(frozen=True)
 class Field:
-    """One role: `sql` over their table is NULL where the value cannot be used, and why that is."""
+    """One role: `sql` over their table is NULL where the value is `bad`."""
 
     alias: str
     column: Column
     sql: str
-    what: str
-    fix: str
+    bad: Fact
     is_number: bool = False
 
     @property
@@ -238,8 +236,7 @@ def id_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> list[Fi
             role,
             types[layout.roles[role]],
             id_sql(types[layout.roles[role]], as_text=role in text_ids),
-            f"{role} is missing",
-            "give every row its ids",
+            Fact("log.id-missing", column=role),
         )
         for role in ("query_id", "doc_id")
     ]
@@ -251,7 +248,7 @@ def log_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> tuple[
     session = types[layout.roles["session_id"]]
     missing = session.raw if session.kind != "float" else f"nullif({session.raw}, 'nan')"
     fields.append(
-        Field("session_id", session, missing, "session_id is missing", "give every row its session")
+        Field("session_id", session, missing, Fact("log.session-missing", column="session_id"))
     )
     position = types[layout.roles["position"]]
     fields.append(
@@ -259,58 +256,36 @@ def log_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> tuple[
             "position",
             position,
             whole_sql(position, "position", most=MOST_POSITION),
-            f"{position.name} is no whole number from 1 to {MOST_POSITION:,}",
-            "positions count from 1 at the top of the page; add 1 where they count from 0",
+            Fact("log.bad-position", column=position.name, most=MOST_POSITION),
             is_number=True,
         )
     )
     for index, (name, theirs) in enumerate(layout.labels.items()):
-        fields.append(_label_field(index, name, types[theirs]))
+        bad = Fact("log.bad-label", column=theirs)
+        sql = label_sql(types[theirs], name)
+        fields.append(Field(f"label_{index}", types[theirs], sql, bad, is_number=True))
     for index, (name, theirs) in enumerate(layout.context.items()):
-        fields.append(_context_field(index, name, types[theirs]))
+        bad = Fact("log.bad-context", column=theirs)
+        sql = context_sql(types[theirs], name)
+        fields.append(Field(f"context_{index}", types[theirs], sql, bad))
     return (*fields, *_optional_fields(layout, types))
-
-
-def _label_field(index: int, name: str, column: Column) -> Field:
-    return Field(
-        f"label_{index}",
-        column,
-        label_sql(column, name),
-        f"{column.name} is missing, no number, infinite or negative",
-        "feedback is a number of at least 0; write 0 where nothing was done, and leave out rows "
-        "that nobody could see",
-        is_number=True,
-    )
-
-
-def _context_field(index: int, name: str, column: Column) -> Field:
-    return Field(
-        f"context_{index}",
-        column,
-        context_sql(column, name),
-        f"{column.name} is missing or not finite",
-        "context is a number or text: write a value of its own, such as 'unknown', into the gaps",
-    )
 
 
 def _optional_fields(layout: Layout, types: Types) -> list[Field]:
     fields = []
     if "ranker" in layout.roles:
         column = types[layout.roles["ranker"]]
-        fix = "name the system that made the list, or pass columns={'ranker': None}"
-        text = id_sql(column, as_text=True)
-        fields.append(Field("ranker", column, text, f"{column.name} is missing", fix))
+        missing = Fact("log.ranker-missing", column=column.name)
+        fields.append(Field("ranker", column, id_sql(column, as_text=True), missing))
     if "count" in layout.roles:
         column = types[layout.roles["count"]]
         sql = whole_sql(column, "count", most=MOST_COUNT)
-        what = f"{column.name} is no whole number from 1 to {MOST_COUNT:,}"
-        fix = "count says how many sessions the row stands for; pass columns={'count': None} if not"
-        fields.append(Field("count", column, sql, what, fix, is_number=True))
+        bad = Fact("log.bad-count", column=column.name, most=MOST_COUNT)
+        fields.append(Field("count", column, sql, bad, is_number=True))
     if "timestamp" in layout.roles:
         column = types[layout.roles["timestamp"]]
-        what = f"{column.name} is missing or no time"
-        fix = "give a timestamp or a number, or pass columns={'timestamp': None}"
-        fields.append(Field("timestamp", column, time_sql(column), what, fix))
+        bad = Fact("log.bad-time", column=column.name)
+        fields.append(Field("timestamp", column, time_sql(column), bad))
     return fields
 
 
@@ -318,31 +293,25 @@ def feature_fields(
     names: tuple[str, ...], types: Types, missing: float | None
 ) -> tuple[Field, ...]:
     """The features of a table."""
-    fix = "fill the gaps, or name a value for them with missing=0.0"
+    bad = Fact("log.bad-feature")
     return tuple(
-        Field(
-            f"feature_{index}",
-            types[name],
-            feature_sql(types[name], missing),
-            "a feature is missing, no number, or not finite in single precision",
-            fix,
-        )
+        Field(f"feature_{index}", types[name], feature_sql(types[name], missing), bad)
         for index, name in enumerate(names)
     )
 
 
-def create_view(bench: Bench, name: str, table: str, fields: tuple[Field, ...]) -> None:
+def create_view(database: Database, name: str, table: str, fields: tuple[Field, ...]) -> None:
     """A view with every field typed and raw; what a query does not use costs nothing."""
     shown = [f"{field.sql} AS {field.alias}" for field in fields]
     raw = [f"{field.column.raw} AS raw_{field.alias}" for field in fields]
-    bench.run(f"CREATE TEMP VIEW {name} AS SELECT {', '.join([*shown, *raw])} FROM {table}")
+    database.run(f"CREATE TEMP VIEW {name} AS SELECT {', '.join([*shown, *raw])} FROM {table}")
 
 
-def summarise(bench: Bench, view: str, log: Impressions) -> Summary:
+def summarise(database: Database, view: str, log: Impressions) -> Summary:
     """One look over the log: whether any row is bad, how deep it goes, how large values get.
 
     Parquet files store least and greatest values, but a damaged file may lie there. The typed
-    columns make DuckDB look at the values themselves; packing relies on what is found.
+    columns make DuckDB look at the values themselves; packing relies on them.
     """
     numbers = [field for field in log.fields if field.is_number]
     asked = [f"count({field.alias})" for field in log.fields]
@@ -350,11 +319,14 @@ def summarise(bench: Bench, view: str, log: Impressions) -> Summary:
         broken = f"count(*) FILTER ({field.alias} <> floor({field.alias}))"
         asked += [f"max({field.alias})", "0" if field.is_whole else broken]
     asked += ["min(doc_id)", "max(doc_id)"] if log.has_number_ids else ["NULL", "NULL"]
-    n_rows, *found = bench.row(f"SELECT count(*), {', '.join(asked)} FROM {view}")
-    present, found, bounds = found[: len(log.fields)], found[len(log.fields) : -2], found[-2:]
+    n_rows, *answers = database.row(f"SELECT count(*), {', '.join(asked)} FROM {view}")
+    present, bounds = answers[: len(log.fields)], answers[-2:]
+    largest_and_broken = answers[len(log.fields) : -2]
     largest = {
         field.alias: None if broken else int(most or 0)
-        for field, most, broken in zip(numbers, found[::2], found[1::2], strict=True)
+        for field, most, broken in zip(
+            numbers, largest_and_broken[::2], largest_and_broken[1::2], strict=True
+        )
     }
     return Summary(
         n_rows=n_rows,

@@ -1,4 +1,4 @@
-"""A private DuckDB to work in: limits, scratch space, and its errors in our words."""
+"""A DuckDB connection of our own: limits, temporary files, and its errors as ours."""
 
 import os
 import tempfile
@@ -25,8 +25,8 @@ _MEMORY_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class Bench:
-    """A connection of our own and a folder that goes away with it.
+class Database:
+    """A connection of our own and a temporary folder that is removed with it.
 
     Statements run in a thread beside the caller's, which waits and can be interrupted: DuckDB by
     itself looks for Ctrl-C only now and then, and may go on for as long as a statement lasts.
@@ -51,8 +51,8 @@ class Bench:
 
     def arrays(self, sql: str) -> dict[str, AnyArray]:
         """A result as one array per column."""
-        found = self._wait_for(lambda: self.connection.execute(sql).fetchnumpy())
-        return {name: np.asarray(column) for name, column in found.items()}
+        columns = self._wait_for(lambda: self.connection.execute(sql).fetchnumpy())
+        return {name: np.asarray(column) for name, column in columns.items()}
 
     def batches(self, sql: str, *, size: int) -> "Iterator[pa.RecordBatch]":
         """A large result, in pieces of at most `size` rows; read all of it before the next call."""
@@ -65,8 +65,7 @@ class Bench:
 
     def columns(self, relation: str) -> dict[str, str]:
         """Column names and DuckDB types of a table, view or table function."""
-        found = self.rows(f"DESCRIBE SELECT * FROM {relation}")
-        return {row[0]: row[1] for row in found}
+        return {name: type_ for name, type_, *_ in self.rows(f"DESCRIBE SELECT * FROM {relation}")}
 
     def _wait_for(self, work: Callable[[], T]) -> T:
         future = self.worker.submit(work)
@@ -81,18 +80,18 @@ class Bench:
             try:
                 self.connection.interrupt()
                 wait([future], timeout=0.1)
-            except KeyboardInterrupt:  # pressed again: it is being seen to
+            except KeyboardInterrupt:  # pressed again while we wait
                 continue
 
 
 @contextmanager
-def workbench(
+def open_database(
     *,
     memory_limit: str | int | None,
     temp_directory: str | os.PathLike[str] | None,
     threads: int | None,
-) -> Iterator[Bench]:
-    """A bench that spills to a folder inside `temp_directory` and cleans up after itself."""
+) -> Iterator[Database]:
+    """A database in memory that spills to a folder inside `temp_directory`, removed at the end."""
     try:
         scratch = tempfile.TemporaryDirectory(
             prefix="untilt-", dir=temp_directory, ignore_cleanup_errors=True
@@ -105,7 +104,7 @@ def workbench(
     with scratch as folder, ThreadPoolExecutor(1, thread_name_prefix="duckdb") as worker:
         connection = _connect(memory_limit, threads, Path(folder))
         try:
-            yield Bench(connection, Path(folder), worker)
+            yield Database(connection, Path(folder), worker)
         finally:
             connection.close()
 
@@ -152,7 +151,7 @@ def _memory() -> int | None:
 
 
 @contextmanager
-def in_our_words(what: str) -> Iterator[None]:
+def translated_errors(what: str) -> Iterator[None]:
     """Turn DuckDB's and Arrow's errors about `what` into ours.
 
     Errors about the SQL itself go through: they would be a bug of ours, not of the data.

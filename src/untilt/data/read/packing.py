@@ -1,7 +1,7 @@
 """Shown lists as a few 64-bit words, so that DuckDB can group whole sessions without sorting them.
 
-The place of a position inside the words holds the number of the document there (from 1 within its
-query, so 0 is an empty place) and its labels. Two sessions of a query have the same words if and
+Each position has a slot in the words, which holds the number of the document there (from 1 within
+its query, so 0 is an empty slot) and its labels. Two sessions of a query have the same words if and
 only if they showed the same documents at the same positions with the same labels: nothing is
 hashed, so nothing can collide. Grouping by the words is the collapse, and the words unpack to the
 rows again, so the log is not read a second time for them.
@@ -19,7 +19,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.progress import progress
-from untilt.data.read.database import Bench
+from untilt.data.read.database import Database
 
 MOST_WORDS = 16
 PART_WORDS = 4
@@ -27,19 +27,19 @@ PART_WORDS = 4
 
 @dataclass(frozen=True)
 class Packing:
-    """Places of `bits` bits, as many to a word as fit, in `n_words` words."""
+    """Slots of `bits` bits, as many to a word as fit, in `n_words` words."""
 
     bits: int
     n_words: int
 
     @property
     def per_word(self) -> int:
-        """Places in one word."""
+        """Slots in one word."""
         return 64 // self.bits
 
     @property
     def span(self) -> int:
-        """Places in all words."""
+        """Slots in all words."""
         return self.per_word * self.n_words
 
     @property
@@ -49,23 +49,23 @@ class Packing:
 
     @property
     def aggregates(self) -> list[str]:
-        """SQL that makes the words out of the columns that `placed` gives."""
+        """SQL that makes the words out of the columns that `in_words` gives."""
         return [
             f"coalesce(bit_or(shifted) FILTER (word = {number}), 0) AS w{number}"
             for number in range(self.n_words)
         ]
 
-    def placed(self, rows: str, place: str) -> str:
+    def in_words(self, rows: str, slot: str) -> str:
         """`rows` with the number of their word, and their code where it stands in that word."""
-        within = f"CAST({place} % {self.per_word} * {self.bits} AS UBIGINT)"
+        within = f"CAST({slot} % {self.per_word} * {self.bits} AS UBIGINT)"
         return (
-            f"(SELECT *, {place} // {self.per_word} AS word, code << {within} AS shifted "
+            f"(SELECT *, {slot} // {self.per_word} AS word, code << {within} AS shifted "
             f"FROM {rows})"
         )
 
 
 @dataclass(frozen=True)
-class Carried:
+class SessionColumn:
     """What a session has beside its list: the least or greatest value of a column of its rows."""
 
     name: str
@@ -91,62 +91,74 @@ def fitting(bits: int, depth: int) -> Packing:
 
 
 def pack(
-    bench: Bench, rows: str, *, bits: int, depth: int, carried: Sequence[Carried], collapse: bool
+    database: Database,
+    rows: str,
+    *,
+    bits: int,
+    depth: int,
+    carried: Sequence[SessionColumn],
+    collapse: bool,
 ) -> Packed:
-    """Pack rows (session_id, query, place, code and the carried columns) into the table `lists`."""
+    """Pack rows (session_id, query, slot, code and the carried columns) into the table `lists`."""
     packing, size = fitting(bits, depth), "count(*)"
     parts: list[tuple[str, Packing]] = []
     while packing.n_words > MOST_WORDS:
         part = Packing(packing.bits, PART_WORDS)
         with progress("numbering the parts of long lists"):
-            rows, n_parts = _cut(bench, rows, part, carried, size, number=len(parts))
+            rows, n_parts = _cut(database, rows, part, carried, size, number=len(parts))
         parts.append((f"parts_{len(parts)}", part))
-        carried = [Carried(value.name, value.function, value.name) for value in carried]
+        carried = [SessionColumn(value.name, value.function, value.name) for value in carried]
         depth, size = -(-depth // part.span), "CAST(sum(n) AS BIGINT)"
         packing = fitting(n_parts.bit_length(), depth)
     with progress("grouping impressions by session"):
-        _group(bench, rows, packing, carried, size, collapse)
+        _group(database, rows, packing, carried, size, collapse)
     return Packed(packing, tuple(reversed(parts)))
 
 
 def _cut(
-    bench: Bench, rows: str, part: Packing, carried: Sequence[Carried], size: str, *, number: int
+    database: Database,
+    rows: str,
+    part: Packing,
+    carried: Sequence[SessionColumn],
+    size: str,
+    *,
+    number: int,
 ) -> tuple[str, int]:
     """Sessions cut into parts, the parts numbered from 1; rows with part numbers as codes."""
     cells, parts = f"cells_{number}", f"parts_{number}"
     words = ", ".join(part.words)
     beside = ", ".join([f"{size} AS n", *_aggregates(carried), *part.aggregates])
-    placed = part.placed(rows, f"(place % {part.span})")
-    bench.run(
+    shifted = part.in_words(rows, f"(slot % {part.span})")
+    database.run(
         f"CREATE OR REPLACE TEMP TABLE {cells} AS SELECT session_id, query, part, {beside} "
-        f"FROM (SELECT *, place // {part.span} AS part FROM {placed}) "
+        f"FROM (SELECT *, slot // {part.span} AS part FROM {shifted}) "
         f"GROUP BY session_id, query, part"
     )
-    bench.run(
+    database.run(
         f"CREATE OR REPLACE TEMP TABLE {parts} AS SELECT {words}, "
         f"CAST(row_number() OVER (ORDER BY {words}) AS UBIGINT) AS code "
         f"FROM (SELECT DISTINCT {words} FROM {cells})"
     )
-    (n_parts,) = bench.row(f"SELECT count(*) FROM {parts}")
+    (n_parts,) = database.row(f"SELECT count(*) FROM {parts}")
     names = ", ".join(["n", *(value.name for value in carried)])
     return (
-        f"(SELECT session_id, query, part AS place, code, {names} "
+        f"(SELECT session_id, query, part AS slot, code, {names} "
         f"FROM {cells} JOIN {parts} USING ({words}))",
         n_parts,
     )
 
 
 def _group(
-    bench: Bench,
+    database: Database,
     rows: str,
     packing: Packing,
-    carried: Sequence[Carried],
+    carried: Sequence[SessionColumn],
     size: str,
     collapse: bool,
 ) -> None:
     beside = ", ".join([f"{size} AS n", *_aggregates(carried), *packing.aggregates])
     sessions = (
-        f"(SELECT session_id, query, {beside} FROM {packing.placed(rows, 'place')} "
+        f"(SELECT session_id, query, {beside} FROM {packing.in_words(rows, 'slot')} "
         f"GROUP BY session_id, query)"
     )
     counted = any(value.name == "c_low" for value in carried)
@@ -159,17 +171,14 @@ def _group(
     else:
         total, spread = ("c_low", "c_high - c_low") if counted else ("1", "0")
         chosen, copies, tail = f"session_id, {chosen}", "1", ""
-    bench.run(
+    database.run(
         f"CREATE OR REPLACE TEMP TABLE lists AS SELECT {chosen}, {copies} AS copies, "
         f"CAST({total} AS BIGINT) AS sessions, {spread} AS spread FROM {sessions} {tail}"
     )
 
 
-def _aggregates(carried: Sequence[Carried]) -> list[str]:
+def _aggregates(carried: Sequence[SessionColumn]) -> list[str]:
     return [f"{value.function}({value.column}) AS {value.name}" for value in carried]
-
-
-# Packed lists back to rows.
 
 
 @dataclass(frozen=True)
@@ -198,66 +207,66 @@ class Unpacker:
         n = len(words)
         segments, packing = Segments(np.arange(n), np.zeros(n, dtype=np.int64), words), self.outer
         for table, inner in self.parts:
-            owner, place, code = unpack(segments.words, packing)
-            start = (segments.start[owner] + place) * inner.span
+            owner, slot, code = unpack(segments.words, packing)
+            start = (segments.start[owner] + slot) * inner.span
             segments = Segments(segments.owner[owner], start, table[code.astype(np.int64) - 1])
             packing = inner
         return segments
 
 
-def unpacker(bench: Bench, packed: Packed) -> Unpacker:
+def unpacker(database: Database, packed: Packed) -> Unpacker:
     """Fetch the tables of parts; they hold each distinct part once."""
     parts = []
     for name, packing in packed.parts:
         words = ", ".join(packing.words)
-        found = bench.arrays(f"SELECT {words} FROM {name} ORDER BY code")
-        parts.append((np.column_stack([found[word] for word in packing.words]), packing))
+        columns = database.arrays(f"SELECT {words} FROM {name} ORDER BY code")
+        parts.append((np.column_stack([columns[word] for word in packing.words]), packing))
     return Unpacker(packed.packing, tuple(parts))
 
 
 def unpack(words: AnyArray, packing: Packing) -> tuple[IntArray, IntArray, AnyArray]:
-    """Row of `words`, place from 0, and code of every place that is not empty."""
-    row_start = ragged.indptr_of(count_places(words, packing.bits, packing.per_word))
-    place = np.empty(row_start[-1], dtype=np.int64)
+    """Row of `words`, slot from 0, and code of every slot that is not empty."""
+    row_start = ragged.indptr_of(count_filled(words, packing.bits, packing.per_word))
+    slot = np.empty(row_start[-1], dtype=np.int64)
     code = np.empty(row_start[-1], dtype=np.uint64)
-    _fill_places(words, packing.bits, packing.per_word, row_start, place, code)
-    return ragged.list_of_row(row_start), place, code
+    _fill_slots(words, packing.bits, packing.per_word, row_start, slot, code)
+    return ragged.list_of_row(row_start), slot, code
 
 
 @nb.njit(cache=True)
-def _code_at(word: np.uint64, slot: int, bits: int) -> np.uint64:
+def _code_at(word: np.uint64, j: int, bits: int) -> np.uint64:
     all_ones = np.uint64(0xFFFFFFFFFFFFFFFF)
-    return (word >> np.uint64(slot * bits)) & (all_ones >> np.uint64(64 - bits))
+    return (word >> np.uint64(j * bits)) & (all_ones >> np.uint64(64 - bits))
 
 
 @nb.njit(parallel=True, cache=True)
-def count_places(words: AnyArray, bits: int, per_word: int) -> IntArray:
-    """The number of places of each row of `words` that are not empty."""
+def count_filled(words: AnyArray, bits: int, per_word: int) -> IntArray:
+    """The number of slots of each row of `words` that are not empty."""
     count = np.zeros(len(words), dtype=np.int64)
     for i in nb.prange(len(words)):
         for w in range(words.shape[1]):
-            for slot in range(per_word):
-                count[i] += _code_at(words[i, w], slot, bits) != np.uint64(0)
+            for j in range(per_word):
+                count[i] += _code_at(words[i, w], j, bits) != np.uint64(0)
     return count
 
 
 @nb.njit(parallel=True, cache=True)
-def _fill_places(
+def _fill_slots(
     words: AnyArray,
     bits: int,
     per_word: int,
     row_start: IntArray,
-    place: IntArray,
+    slot: IntArray,
     code: AnyArray,
 ) -> None:
     for i in nb.prange(len(words)):
         row = row_start[i]
         for w in range(words.shape[1]):
-            for slot in range(per_word):
-                found = _code_at(words[i, w], slot, bits)
-                if found != np.uint64(0):
-                    place[row] = w * per_word + slot
-                    code[row] = found
+            for j in range(per_word):
+                here = _code_at(words[i, w], j, bits)
+                if here != np.uint64(0):
+                    slot[row] = w * per_word + j
+                    code[row] = here
                     row += 1
 
 
@@ -280,7 +289,7 @@ def fill_rows(
 ) -> int:
     """Write the rows of every segment; returns how many things do not fit.
 
-    A segment does not fit if it has fewer places than rows, a document if its query lacks it. With
+    A segment does not fit if it has fewer slots than rows, a document if its query lacks it. With
     an empty `doc_id` the code is the document's number within its query; else it is an id, counted
     from the least, to find among the query's, which are sorted.
     """
@@ -291,8 +300,8 @@ def fill_rows(
         row = row_start[i]
         begin, end = first[query[i]], first[query[i] + 1]
         for w in range(words.shape[1]):
-            for slot in range(per_word):
-                code = _code_at(words[i, w], slot, bits)
+            for j in range(per_word):
+                code = _code_at(words[i, w], j, bits)
                 if code == np.uint64(0):
                     continue
                 number = np.int64(code >> np.uint64(label_bits)) - 1
@@ -309,9 +318,9 @@ def fill_rows(
                     if index == end or doc_id[index] != wanted:
                         misfits += 1
                 document[row] = index
-                position[row] = start[i] + w * per_word + slot + 1
-                for j in range(len(labels)):
-                    labels[j, row] = label_values[j, code & label_mask]
+                position[row] = start[i] + w * per_word + j + 1
+                for label in range(len(labels)):
+                    labels[label, row] = label_values[label, code & label_mask]
                 row += 1
         misfits += row != row_start[i + 1]
     return misfits

@@ -25,13 +25,11 @@ from untilt.data.read.columns import (
     log_fields,
     log_layout,
 )
-from untilt.data.read.database import Bench, in_our_words, workbench
-from untilt.data.read.numbering import SuspectError
+from untilt.data.read.database import Database, open_database, translated_errors
+from untilt.data.read.numbering import NotCleanError
 from untilt.data.read.sources import Source, open_source
 from untilt.data.read.types import Column, id_is_text_sql
 from untilt.errors import BadRowsError, FileFormatError, OptionError, check_choice
-
-# One reading of a log, from the request to the report.
 
 
 @dataclass(frozen=True)
@@ -84,20 +82,20 @@ class Table:
 def read(request: Request) -> tuple[ClickLog, ReadReport]:
     """Read the log; bad rows are an error or are dropped, as asked for."""
     request.check()
-    with workbench(
+    with open_database(
         memory_limit=request.memory_limit,
         temp_directory=request.temp_directory,
         threads=request.threads,
-    ) as bench:
-        log, documents = _tables(bench, request)
-        with in_our_words(log.source.what):
-            return _read(bench, request, log, documents)
+    ) as database:
+        log, documents = _tables(database, request)
+        with translated_errors(log.source.what):
+            return _read(database, request, log, documents)
 
 
-def _tables(bench: Bench, request: Request) -> tuple[Table, Table | None]:
+def _tables(database: Database, request: Request) -> tuple[Table, Table | None]:
     """Open both tables and settle their columns."""
     columns = request.columns or {}
-    source = open_source(bench, request.source, "log_table")
+    source = open_source(database, request.source, "log_table")
     layout = log_layout(
         source,
         columns=columns,
@@ -106,19 +104,19 @@ def _tables(bench: Bench, request: Request) -> tuple[Table, Table | None]:
         features=None if request.documents is not None else request.features,
         with_time=not request.collapse,
     )
-    log = _load(bench, source, layout, request.features)
+    log = _load(database, source, layout, request.features)
     if request.documents is None:
         return log, None
-    source = open_source(bench, request.documents, "documents_table")
+    source = open_source(database, request.documents, "documents_table")
     layout = documents_layout(source, columns=columns, features=request.features)
-    return log, _load(bench, source, layout, request.features)
+    return log, _load(database, source, layout, request.features)
 
 
-def _load(bench: Bench, source: Source, layout: Layout, features: Features) -> Table:
+def _load(database: Database, source: Source, layout: Layout, features: Features) -> Table:
     """Load a table; a rule for features takes the columns that hold numbers and no others."""
     name = source.load(layout.names, layout.ids)
-    with in_our_words(source.what):
-        types = {name: Column(name, type_) for name, type_ in bench.columns(name).items()}
+    with translated_errors(source.what):
+        types = {name: Column(name, type_) for name, type_ in database.columns(name).items()}
     if not is_pattern(features):
         return Table(name, source, layout, types)
     kept = tuple(name for name in layout.features if types[name].is_numeric)
@@ -126,7 +124,7 @@ def _load(bench: Bench, source: Source, layout: Layout, features: Features) -> T
     return Table(name, source, replace(layout, features=kept), types, ignored)
 
 
-def _text_ids(bench: Bench, tables: Sequence[Table], request: Request) -> frozenset[str]:
+def _text_ids(database: Database, tables: Sequence[Table], request: Request) -> frozenset[str]:
     """Roles whose ids are text. Where two tables differ, text is what both can be."""
     columns = [
         (role, table, table.types[table.layout.roles[role]]) for table in tables for role in KEYS
@@ -137,37 +135,37 @@ def _text_ids(bench: Bench, tables: Sequence[Table], request: Request) -> frozen
     return frozenset(
         role
         for role, name, test in tests
-        if test == "true" or (test != "false" and bench.row(f"SELECT {test} FROM {name}")[0])
+        if test == "true" or (test != "false" and database.row(f"SELECT {test} FROM {name}")[0])
     )
 
 
 def _read(
-    bench: Bench, request: Request, log: Table, documents: Table | None
+    database: Database, request: Request, log: Table, documents: Table | None
 ) -> tuple[ClickLog, ReadReport]:
     tables = [log] if documents is None else [log, documents]
-    text_ids = _text_ids(bench, tables, request)
+    text_ids = _text_ids(database, tables, request)
     owner = documents or log
     features = feature_fields(owner.layout.features, owner.types, request.missing)
     fields = (*id_fields(owner.layout, owner.types, text_ids), *features)
     inline = features if documents is None else ()
     impressions = Impressions(log_fields(log.layout, log.types, text_ids), inline)
-    create_view(bench, "impressions", log.name, (*impressions.fields, *inline))
+    create_view(database, "impressions", log.name, (*impressions.fields, *inline))
     view = None
     if documents is not None:
-        create_view(bench, view := "document_rows", documents.name, fields)
+        create_view(database, view := "document_rows", documents.name, fields)
     names = request.label_names, tuple(request.context)
     wanted = Wanted(impressions, fields, *names, request.collapse)
     ignored = tuple(name for table in tables for name in table.ignored)
     try:
-        clicks, summary = assemble(bench, wanted, "impressions", view)
+        clicks, summary = assemble(database, wanted, "impressions", view)
         return clicks, ReadReport(log.source.what, summary.n_rows, 0, (), ignored)
-    except SuspectError:
+    except NotCleanError:
         pass  # and out of this block, so that no frame of it keeps a result open
-    return _without_bad_rows(bench, request, wanted, view, log.source.what, ignored)
+    return _without_bad_rows(database, request, wanted, view, log.source.what, ignored)
 
 
 def _without_bad_rows(
-    bench: Bench,
+    database: Database,
     request: Request,
     wanted: Wanted,
     documents: str | None,
@@ -175,19 +173,19 @@ def _without_bad_rows(
     ignored: tuple[str, ...],
 ) -> tuple[ClickLog, ReadReport]:
     with progress("looking for bad rows"):
-        found = examine(
-            bench, wanted.log, documents=documents, document_fields=wanted.document_fields
+        examined = examine(
+            database, wanted.log, documents=documents, document_fields=wanted.document_fields
         )
-        (n_rows,) = bench.row("SELECT count(*) FROM impressions")
-    if not found.bad:
+        (n_rows,) = database.row("SELECT count(*) FROM impressions")
+    if not examined.bad:
         raise FileFormatError(
             f"{what} contradicts itself: read twice, it does not give the same rows. The file is "
             f"damaged or was changed while it was read. Write it anew."
         )
     if request.on_bad == "raise":
-        raise BadRowsError(ReadReport(what, n_rows, 0, found.bad, ignored).error_text())
-    clicks, summary = assemble(bench, wanted, found.impressions, found.documents)
-    return clicks, ReadReport(what, n_rows, n_rows - summary.n_rows, found.bad, ignored)
+        raise BadRowsError(ReadReport(what, n_rows, 0, examined.bad, ignored).error_text())
+    clicks, summary = assemble(database, wanted, examined.impressions, examined.documents)
+    return clicks, ReadReport(what, n_rows, n_rows - summary.n_rows, examined.bad, ignored)
 
 
 __all__ = [

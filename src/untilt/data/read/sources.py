@@ -9,11 +9,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from untilt.data.read.database import Bench, arrow_reader, in_our_words, literal, quoted
+from untilt.data.read.database import Database, arrow_reader, literal, quoted, translated_errors
 from untilt.data.read.types import load_csv
 from untilt.errors import ColumnError, FileFormatError, OptionError, did_you_mean
-
-# Paths to what lies there: Parquet, CSV or a DuckDB database; a file, a folder or a pattern.
 
 PathLike = str | os.PathLike[str]
 
@@ -54,28 +52,28 @@ def _expanded(path: PathLike) -> list[str]:
     if os.path.isfile(text):
         return [text]
     if os.path.isdir(text):
-        found = _in_folder(Path(text))
+        files = _in_folder(Path(text))
         hint = "The folder holds no Parquet and no CSV file"
     else:
-        found = sorted(file for file in glob.glob(text, recursive=True) if os.path.isfile(file))
+        files = sorted(file for file in glob.glob(text, recursive=True) if os.path.isfile(file))
         hint = "There is no such file" if not glob.has_magic(text) else "No file fits this pattern"
-    if not found:
+    if not files:
         raise FileFormatError(f"cannot read {text!r}. {hint}. Check the path.")
-    return found
+    return files
 
 
 def _in_folder(folder: Path) -> list[str]:
     """Parquet files at any depth, else CSV files; hidden ones are half-written or notes."""
     for kind in (FileKind.PARQUET, FileKind.CSV):
-        found = [
+        files = [
             str(file)
             for file in sorted(folder.rglob("*"))
             if file.is_file()
             and file.name.lower().endswith(_ENDINGS[kind])
             and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
         ]
-        if found:
-            return found
+        if files:
+            return files
     return []
 
 
@@ -98,20 +96,22 @@ def _kind(file: str) -> FileKind:
     )
 
 
-def database_table(bench: Bench, path: PathLike, table: object, *, alias: str) -> tuple[str, str]:
+def database_table(
+    database: Database, path: PathLike, table: object, *, alias: str
+) -> tuple[str, str]:
     """Attach a database file; its one table, or the one asked for, with its full name in SQL."""
     file = os.fspath(path)
     if not os.path.isfile(file):
         raise FileFormatError(f"cannot read {file!r}. There is no such file. Check the path.")
-    with in_our_words(file):
-        bench.run(f"ATTACH {literal(file)} AS {alias} (READ_ONLY, TYPE duckdb)")
-        found = bench.rows(
+    with translated_errors(file):
+        database.run(f"ATTACH {literal(file)} AS {alias} (READ_ONLY, TYPE duckdb)")
+        tables = database.rows(
             f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{alias}' "
             f"UNION ALL SELECT schema_name, view_name FROM duckdb_views() "
             f"WHERE database_name = '{alias}' AND NOT internal ORDER BY ALL"
         )
     names = {
-        name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in found
+        name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in tables
     }
     chosen = next(iter(names)) if table is None and len(names) == 1 else table
     if chosen not in names:
@@ -142,11 +142,11 @@ class Source:
         return name in self.columns
 
 
-def open_source(bench: Bench, source: Any, name: str) -> Source:
+def open_source(database: Database, source: Any, name: str) -> Source:
     """Find out what kind of thing `source` is, without importing any library it may come from."""
     family = type(source).__module__.partition(".")[0].lstrip("_")
     kind = type(source).__name__
-    openers: list[tuple[bool, Callable[[Bench, Any, str], Source]]] = [
+    openers: list[tuple[bool, Callable[[Database, Any, str], Source]]] = [
         (_is_path(source), _from_file),
         (isinstance(source, list) and bool(source) and all(map(_is_path, source)), _from_files),
         (isinstance(source, tuple), _from_database),
@@ -158,7 +158,7 @@ def open_source(bench: Bench, source: Any, name: str) -> Source:
     ]
     for fits, opener in openers:
         if fits:
-            return opener(bench, source, name)
+            return opener(database, source, name)
     raise OptionError(
         "a table can be read from a path (Parquet, CSV, DuckDB database), a list of paths, a pair "
         "(database path, table name), a DuckDB relation, or a pyarrow, Polars or pandas table. "
@@ -170,51 +170,51 @@ def _is_path(source: Any) -> bool:
     return isinstance(source, str | os.PathLike)
 
 
-def _from_file(bench: Bench, path: str | os.PathLike[str], name: str) -> Source:
-    return _from_files(bench, [path], name)
+def _from_file(database: Database, path: str | os.PathLike[str], name: str) -> Source:
+    return _from_files(database, [path], name)
 
 
-def _from_files(bench: Bench, paths: Sequence[str | os.PathLike[str]], name: str) -> Source:
+def _from_files(database: Database, paths: Sequence[str | os.PathLike[str]], name: str) -> Source:
     kind, files, what = files_of(paths)
     if kind is FileKind.DATABASE:
-        return _from_database(bench, (files[0], None), name)
+        return _from_database(database, (files[0], None), name)
     if kind is FileKind.CSV:
-        columns, load = load_csv(bench, files, name, what)
+        columns, load = load_csv(database, files, name, what)
         return Source(what, columns, load)
     listed = ", ".join(literal(glob.escape(file)) for file in files)
-    with in_our_words(what):
-        bench.run(
+    with translated_errors(what):
+        database.run(
             f"CREATE TEMP VIEW {name} AS "
             f"SELECT * FROM read_parquet([{listed}], union_by_name = {len(files) > 1})"
         )
-        return _view(bench, what, name)
+        return _view(database, what, name)
 
 
-def _from_database(bench: Bench, source: tuple[Any, ...], name: str) -> Source:
+def _from_database(database: Database, source: tuple[Any, ...], name: str) -> Source:
     if len(source) != 2 or not isinstance(source[0], str | os.PathLike):
         raise OptionError(
             f"a table of a database is given as (path, table name). Got {source!r} instead."
         )
     path, table = source
-    what, qualified = database_table(bench, path, table, alias=f"{name}_database")
-    with in_our_words(what):
-        bench.run(f"CREATE TEMP VIEW {name} AS SELECT * FROM {qualified}")
-        return _view(bench, what, name)
+    what, qualified = database_table(database, path, table, alias=f"{name}_database")
+    with translated_errors(what):
+        database.run(f"CREATE TEMP VIEW {name} AS SELECT * FROM {qualified}")
+        return _view(database, what, name)
 
 
-def _from_relation(bench: Bench, relation: Any, name: str) -> Source:
+def _from_relation(database: Database, relation: Any, name: str) -> Source:
     """A relation lives in another DuckDB, so its rows come over as a stream, once."""
     what = "the DuckDB relation"
 
     def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
         chosen = relation.project(", ".join(quoted(column) for column in columns))
-        with in_our_words(what):
-            return _materialise(bench, name, arrow_reader(chosen, 1 << 17))
+        with translated_errors(what):
+            return _materialise(database, name, arrow_reader(chosen, 1 << 17))
 
     return Source(what, tuple(relation.columns), load)
 
 
-def _from_lazy_frame(bench: Bench, frame: Any, name: str) -> Source:
+def _from_lazy_frame(database: Database, frame: Any, name: str) -> Source:
     """A lazy frame may be larger than memory: it runs into a scratch file, piece by piece."""
     from polars.exceptions import PolarsError
 
@@ -225,13 +225,13 @@ def _from_lazy_frame(bench: Bench, frame: Any, name: str) -> Source:
         raise FileFormatError(f"{what} cannot be read: {error}") from error
 
     def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
-        file = bench.scratch / f"{name}.parquet"
+        file = database.scratch / f"{name}.parquet"
         try:
             frame.select(list(columns)).sink_parquet(file)
         except PolarsError as error:
             raise FileFormatError(f"{what} cannot be read: {error}") from error
-        with in_our_words(what):
-            bench.run(
+        with translated_errors(what):
+            database.run(
                 f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet({literal(str(file))})"
             )
         return name
@@ -239,7 +239,7 @@ def _from_lazy_frame(bench: Bench, frame: Any, name: str) -> Source:
     return Source(what, names, load)
 
 
-def _from_frame(bench: Bench, frame: Any, name: str) -> Source:
+def _from_frame(database: Database, frame: Any, name: str) -> Source:
     """A data frame in memory; only the columns asked for are converted, most without a copy."""
     import pyarrow as pa
 
@@ -250,24 +250,24 @@ def _from_frame(bench: Bench, frame: Any, name: str) -> Source:
         raise ColumnError(f"{what} has columns of the same name: {', '.join(names)}. Rename them.")
 
     def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
-        with in_our_words(what):
+        with translated_errors(what):
             arrays = {column: convert(frame, names.index(column)) for column in columns}
-            bench.connection.register(name, pa.table(arrays))
+            database.connection.register(name, pa.table(arrays))
         return name
 
     return Source(what, names, load)
 
 
-def _polars_column(frame: Any, place: int) -> Any:
-    series = frame.to_series(place)
+def _polars_column(frame: Any, index: int) -> Any:
+    series = frame.to_series(index)
     # Python objects have no Arrow type; as text their bad values can at least be named.
     return _as_text(series) if str(series.dtype) == "Object" else series.to_arrow()
 
 
-def _pandas_column(frame: Any, place: int) -> Any:
+def _pandas_column(frame: Any, index: int) -> Any:
     import pyarrow as pa
 
-    series = frame.iloc[:, place]
+    series = frame.iloc[:, index]
     try:
         return pa.Array.from_pandas(series)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -288,12 +288,12 @@ def _is_missing(value: object) -> bool:
 _COLUMNS = {"polars": _polars_column, "pandas": _pandas_column}
 
 
-def _from_arrow(bench: Bench, source: Any, name: str) -> Source:
+def _from_arrow(database: Database, source: Any, name: str) -> Source:
     import pyarrow as pa
 
     what = f"the Arrow {type(source).__name__}"
     if isinstance(source, pa.RecordBatchReader):
-        return _from_stream(bench, source, name)
+        return _from_stream(database, source, name)
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if not isinstance(source, pa.Table) and not hasattr(source, "get_fragments"):
@@ -301,35 +301,37 @@ def _from_arrow(bench: Bench, source: Any, name: str) -> Source:
             f"a pyarrow {type(source).__name__} is no table. Pass a Table, RecordBatch, "
             f"RecordBatchReader or Dataset."
         )
-    with in_our_words(what):
-        bench.connection.register(name, source)
-        return _view(bench, what, name)
+    with translated_errors(what):
+        database.connection.register(name, source)
+        return _view(database, what, name)
 
 
-def _from_stream(bench: Bench, source: Any, name: str) -> Source:
+def _from_stream(database: Database, source: Any, name: str) -> Source:
     """Anything that hands out an Arrow stream. It can be read once, so it is copied."""
     import pyarrow as pa
 
     what = f"the {type(source).__name__}"
-    with in_our_words(what):
+    with translated_errors(what):
         reader = pa.RecordBatchReader.from_stream(source)
     names = tuple(reader.schema.names)
 
     def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
-        with in_our_words(what):
-            return _materialise(bench, name, reader, columns)
+        with translated_errors(what):
+            return _materialise(database, name, reader, columns)
 
     return Source(what, names, load)
 
 
-def _view(bench: Bench, what: str, name: str) -> Source:
-    return Source(what, tuple(bench.columns(name)), lambda _columns, _ids: name)
+def _view(database: Database, what: str, name: str) -> Source:
+    return Source(what, tuple(database.columns(name)), lambda _columns, _ids: name)
 
 
-def _materialise(bench: Bench, name: str, reader: Any, columns: Sequence[str] = ("*",)) -> str:
+def _materialise(
+    database: Database, name: str, reader: Any, columns: Sequence[str] = ("*",)
+) -> str:
     chosen = ", ".join("*" if column == "*" else quoted(column) for column in columns)
     stream = f"{name}_stream"
-    bench.connection.register(stream, reader)
-    bench.run(f"CREATE TEMP TABLE {name} AS SELECT {chosen} FROM {stream}")
-    bench.connection.unregister(stream)
+    database.connection.register(stream, reader)
+    database.run(f"CREATE TEMP TABLE {name} AS SELECT {chosen} FROM {stream}")
+    database.connection.unregister(stream)
     return name

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from untilt.data.read.database import Bench, in_our_words, literal, quoted
+from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.errors import ColumnError, FileFormatError
 
 Kind = Literal["whole", "wide", "decimal", "float", "boolean", "text", "time", "other"]
@@ -177,7 +177,7 @@ _MISSING = "('', 'null', 'na', 'n/a', 'none', 'nan')"
 
 
 def load_csv(
-    bench: Bench, files: Sequence[str], name: str, what: str
+    database: Database, files: Sequence[str], name: str, what: str
 ) -> tuple[tuple[str, ...], Callable[[Sequence[str], frozenset[str]], str]]:
     """The columns of the files, and a function that loads some of them as a typed table."""
     headers = [_header(file) for file in files]
@@ -189,11 +189,11 @@ def load_csv(
 
     def load(columns: Sequence[str], ids: frozenset[str]) -> str:
         chosen = ", ".join(quoted(column) for column in columns)
-        with in_our_words(what):
-            bench.run(f"CREATE TEMP TABLE {name}_text AS SELECT {chosen} FROM ({text})")
-            casts = _casts(bench, f"{name}_text", columns, ids)
-            bench.run(f"CREATE TEMP TABLE {name} AS SELECT {casts} FROM {name}_text")
-            bench.run(f"DROP TABLE {name}_text")
+        with translated_errors(what):
+            database.run(f"CREATE TEMP TABLE {name}_text AS SELECT {chosen} FROM ({text})")
+            casts = _casts(database, f"{name}_text", columns, ids)
+            database.run(f"CREATE TEMP TABLE {name} AS SELECT {casts} FROM {name}_text")
+            database.run(f"DROP TABLE {name}_text")
         return name
 
     return names, load
@@ -229,8 +229,8 @@ def _distinct(names: Sequence[str]) -> list[str]:
     """Names as SQL needs them: none empty (pandas writes its index so), none twice."""
     taken: set[str] = set()
     distinct = []
-    for place, given in enumerate(names, start=1):
-        name = given or f"column{place}"
+    for number, given in enumerate(names, start=1):
+        name = given or f"column{number}"
         while name.lower() in taken:
             name += "_"
         taken.add(name.lower())
@@ -247,11 +247,11 @@ def _reader(file: str, separator: str, names: Sequence[str]) -> str:
     )
 
 
-def _casts(bench: Bench, table: str, columns: Sequence[str], ids: frozenset[str]) -> str:
+def _casts(database: Database, table: str, columns: Sequence[str], ids: frozenset[str]) -> str:
     """Each column as the narrowest type that keeps all its values."""
     tests = [_tests(column, column in ids) for column in columns]
     aggregates = [f"bool_and({test})" for fits in tests for test in fits.values()]
-    verdicts = iter(bench.row(f"SELECT {', '.join(aggregates)} FROM {table}"))
+    verdicts = iter(database.row(f"SELECT {', '.join(aggregates)} FROM {table}"))
     casts = []
     for column, fits in zip(columns, tests, strict=True):
         # A table without rows fits every type: None is not False.

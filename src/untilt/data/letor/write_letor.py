@@ -1,6 +1,7 @@
 """Judged lists to LETOR text: rows are formatted in parallel, slice by slice."""
 
 import gzip
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,19 +19,30 @@ from untilt.data.letor.numbers import MOST_VALUE_BYTES, write_value, write_whole
 from untilt.data.letor.parse import threads_for
 from untilt.errors import BadRowsError, OptionError
 
+PathLike = str | os.PathLike[str]
+
 _BATCH_BYTES = 1 << 25
 _SLICE_BYTES = 1 << 19
 _SPACE, _COLON, _NEWLINE = ord(" "), ord(":"), ord("\n")
 _BLANKS = frozenset("\0\t\n\v\f\r ")
 
 
-def write_judged(judged: JudgedLists, path: Path) -> None:
-    """Check that the lists can be written, then write them."""
+def write_letor(judged: JudgedLists, path: PathLike) -> None:
+    """Write judged lists as LETOR text, gzip if the name ends in `.gz`, whole or not at all.
+
+    Every feature is written, zeros too, so that any reader finds the same number of them, with the
+    fewest digits that read back as the same float32. `read_letor` gives equal lists again, but for
+    two things that the format has no room for: feature names, and whether an id such as 12 was
+    text. Document ids go into the comment unless they are their index in the query.
+    """
+    if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
+        raise OptionError(f"path must be one file. Got {path!r} instead.")
     _check(judged)
-    heads, tails = _heads(judged), _tails(judged)
+    begins, ends = _label_and_query(judged), _comments(judged)
+    packed = Path(path).suffix == ".gz"
     try:
-        with replacing(path) as temporary, _opened(temporary, path.suffix == ".gz") as file:
-            for text in _formatted(judged.features, heads, tails):
+        with replacing(path) as temporary, _opened(temporary, packed) as file:
+            for text in _formatted(judged.features, begins, ends):
                 file.write(text)
     except OSError as error:
         raise OptionError(
@@ -62,7 +74,7 @@ def _refuse_twins(queries: list[str]) -> None:
         )
 
 
-def _heads(judged: JudgedLists) -> list[bytes]:
+def _label_and_query(judged: JudgedLists) -> list[bytes]:
     """`label qid:ID` of each row."""
     queries = [_id_text(value, "query_id", "#") for value in judged.query_id.tolist()]
     _refuse_twins(queries)
@@ -74,7 +86,7 @@ def _heads(judged: JudgedLists) -> list[bytes]:
     ]
 
 
-def _tails(judged: JudgedLists) -> list[bytes]:
+def _comments(judged: JudgedLists) -> list[bytes]:
     """` #docid = ID` of each row; nothing where ids are the places in the query."""
     assert judged.doc_id is not None
     if np.array_equal(judged.doc_id, ragged.place_in_list(judged.indptr)):
@@ -116,23 +128,23 @@ def _opened(path: Path, packed: bool) -> Iterator[BinaryIO | gzip.GzipFile]:
 
 
 def _formatted(
-    features: FeatureArray, heads: list[bytes], tails: list[bytes]
+    features: FeatureArray, begins: list[bytes], ends: list[bytes]
 ) -> Iterator[memoryview]:
     """The text, in pieces; never more than about 32 MB of it at a time."""
     n_rows, n_columns = features.shape
     per_value = len(f" {n_columns}:") + MOST_VALUE_BYTES
-    row_bytes = n_columns * per_value + max(map(len, heads)) + max(map(len, tails)) + 1
+    row_bytes = n_columns * per_value + max(map(len, begins)) + max(map(len, ends)) + 1
     batch = max(1, _BATCH_BYTES // row_bytes)
     buffer = np.empty(min(batch, n_rows) * row_bytes, dtype=np.uint8)
     for first in range(0, n_rows, batch):
         rows = slice(first, first + batch)
-        n_slices = 1 + len(heads[rows]) * row_bytes // _SLICE_BYTES
-        start = np.linspace(0, len(heads[rows]), n_slices + 1).astype(np.int64)
+        n_slices = 1 + len(begins[rows]) * row_bytes // _SLICE_BYTES
+        start = np.linspace(0, len(begins[rows]), n_slices + 1).astype(np.int64)
         with threads_for(n_slices):
             end = _format(
                 *(buffer, row_bytes, start, features[rows]),
-                *_joined(heads[rows]),
-                *_joined(tails[rows]),
+                *_joined(begins[rows]),
+                *_joined(ends[rows]),
             )
         for begin, finish in zip((start * row_bytes).tolist(), end.tolist(), strict=False):
             yield buffer[begin:finish].data
@@ -155,23 +167,23 @@ def _format(
     row_bytes: int,
     start: IntArray,
     features: FeatureArray,
-    heads: AnyArray,
-    head_start: IntArray,
-    tails: AnyArray,
-    tail_start: IntArray,
+    begins: AnyArray,
+    begin_start: IntArray,
+    ends: AnyArray,
+    end_start: IntArray,
 ) -> IntArray:
     """Write each slice of rows from its own place in the buffer; return where each slice ends."""
     end = np.empty(len(start) - 1, dtype=np.int64)
     for s in nb.prange(len(start) - 1):
         at = start[s] * row_bytes
         for row in range(start[s], start[s + 1]):
-            at = _copy(buffer, at, heads[head_start[row] : head_start[row + 1]])
+            at = _copy(buffer, at, begins[begin_start[row] : begin_start[row + 1]])
             for column in range(features.shape[1]):
                 buffer[at] = _SPACE
                 at = write_whole(buffer, at + 1, column + 1)
                 buffer[at] = _COLON
                 at = write_value(buffer, at + 1, features[row, column])
-            at = _copy(buffer, at, tails[tail_start[row] : tail_start[row + 1]])
+            at = _copy(buffer, at, ends[end_start[row] : end_start[row + 1]])
             buffer[at] = _NEWLINE
             at += 1
         end[s] = at

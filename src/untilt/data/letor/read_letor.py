@@ -1,4 +1,4 @@
-"""Judged lists from and to LETOR text, the format of nearly all public learning-to-rank data.
+"""Judged lists from LETOR text, the format of nearly all public learning-to-rank data.
 
     2 qid:10032 1:0.056 2:0.25 3:1 #docid = GX029-35-5894638
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FeatureArray, IntArray, handed_over
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray, handed_over
 from untilt.data.judged import JudgedLists
 from untilt.data.letor import parse as codes
 from untilt.data.letor.parse import (
@@ -28,11 +28,11 @@ from untilt.data.letor.parse import (
     read_slowly,
     slices_of,
 )
-from untilt.data.letor.write_lines import write_judged
 from untilt.errors import BadRowsError, FileFormatError, OptionError
 
-# What the parser's codes mean to the person who has to mend the file.
+PathLike = str | os.PathLike[str]
 
+# What the parser's codes mean to the person who has to mend the file.
 _SHAPE = "Write lines as `label qid:ID 1:value 2:value ...`"
 _EXPLAINED = {
     codes.BAD_LABEL: ("a line must start with its label, a finite number", _SHAPE),
@@ -56,39 +56,89 @@ _EXPLAINED = {
 }
 
 
-def bad_row(where: str, code: int, found: bytes, *, most_columns: int) -> BadRowsError:
-    """The error for a row with this code, at a place such as `train.txt line 7`."""
-    what, fix = _EXPLAINED[code]
-    return BadRowsError(
-        f"{where}: {what.format(most=most_columns)}. Got {shown(found)} instead. {fix}."
-    )
+def read_letor(
+    path: PathLike | Sequence[PathLike],
+    *,
+    n_features: int | None = None,
+    feature_names: Sequence[str] | None = None,
+    zero_based: bool = False,
+) -> JudgedLists:
+    r"""Read judged lists from LETOR (SVMlight) text, plain or gzip.
+
+    Each line is `label qid:ID id:value id:value ... # comment`, with any spacing and the features
+    in any order; blank lines and lines with a comment alone are skipped. A feature that a line does
+    not name is 0. Values are exactly float32(float(text)).
+
+    Query and document ids become whole numbers if all of them are written as such, else they stay
+    text. A document's id is the word after `docid =` in the comment, else the comment's first word,
+    else its place in the query, counted from 0.
+
+    Several files are read as one long file: a query may go on from the end of one file to the start
+    of the next. Rows of a query that stand apart are an error, as is everything else that is not in
+    the format; the message names file and line.
+
+    Parameters
+    ----------
+    path : one file, or several in this order
+    n_features : columns of `features`; where absent, the largest feature id
+    feature_names : one name per feature; where absent, f1, f2, ...
+    zero_based : feature ids start at 0 instead of 1
+
+    Examples
+    --------
+    >>> from tempfile import NamedTemporaryFile
+    >>> with NamedTemporaryFile("w", suffix=".txt") as file:
+    ...     _ = file.write("2 qid:a 1:0.5 2:1 #docid = X\n0 qid:a 2:3 #docid = Y\n")
+    ...     file.flush()
+    ...     read_letor(file.name)
+    JudgedLists(1 queries, 2 documents, 2 features, labels {0, 2})
+    """
+    names = _names(feature_names)
+    collector = Collector(n_features=_width(n_features, names), first_id=0 if zero_based else 1)
+    for file in _paths(path):
+        collector.start_file(str(file))
+        for data in line_blocks(file):
+            collector.add(data)
+        collector.end_file()
+    return collector.judged(names)
 
 
-def scattered_query(query: str, first: str, again: str) -> BadRowsError:
-    """The error for a query whose rows do not stand together."""
-    return BadRowsError(
-        f"{again}: query {query!r} comes back after other queries; it began at {first}. The rows "
-        "of a query must stand together. Sort the rows by query id, or give each list its own id."
-    )
+def _paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
+    several = [path] if isinstance(path, (str, os.PathLike)) else path
+    if not isinstance(several, Sequence) or len(several) == 0:
+        raise OptionError(f"path must be a file or a list of files. Got {path!r} instead.")
+    for one in several:
+        if not isinstance(one, (str, os.PathLike)) or "\0" in os.fspath(one):
+            raise OptionError(f"path must be a file or a list of files. Got {one!r} instead.")
+    return [Path(one) for one in several]
 
 
-def not_text(where: str, found: bytes) -> BadRowsError:
-    """The error for an id that is no UTF-8 text."""
-    return BadRowsError(
-        f"{where}: an id must be UTF-8 text. Got {shown(found)} instead. Convert the file to UTF-8."
-    )
+def _names(feature_names: Sequence[str] | None) -> tuple[str, ...] | None:
+    if feature_names is None:
+        return None
+    names = () if isinstance(feature_names, str) else tuple(feature_names)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise OptionError(
+            "feature_names must be a list with one name per feature. "
+            f"Got {feature_names!r} instead."
+        )
+    return names
 
 
-def shown(found: bytes) -> str:
-    """Bytes as a message may show them: short, quoted, and readable whatever they hold."""
-    if not found:
-        return "the end of the line"
-    start = found[:40]
-    text = repr(start.decode()) if start.isascii() else repr(start)[1:]
-    return text + ("..." if len(found) > 40 else "")
-
-
-# Parsed blocks of LETOR lines into one JudgedLists.
+def _width(n_features: int | None, names: tuple[str, ...] | None) -> int | None:
+    if n_features is None:
+        return None if names is None else len(names)
+    whole = isinstance(n_features, (int, np.integer)) and not isinstance(n_features, bool)
+    if not whole or not 1 <= n_features <= MOST_COLUMNS:
+        raise OptionError(
+            f"n_features must be a whole number from 1 to {MOST_COLUMNS:,}. "
+            f"Got {n_features!r} instead."
+        )
+    if names is not None and len(names) != n_features:
+        raise OptionError(
+            f"feature_names must have n_features = {n_features} entries. Got {len(names)} instead."
+        )
+    return int(n_features)
 
 
 class Collector:
@@ -99,7 +149,7 @@ class Collector:
         self._first_id = first_id
         self._width = n_features or 0
         self._features: list[FeatureArray] = []
-        self._labels: list[FeatureArray] = []
+        self._labels: list[FloatArray] = []
         self._query_id: list[str] = []
         self._first_row: list[IntArray] = []
         self._doc_id: list[list[str]] = []
@@ -185,7 +235,7 @@ class Collector:
             raise bad_row(
                 self._where(block, row),
                 int(block.code[row]),
-                _word(data, int(block.place[row])),
+                _word(data, int(block.byte[row])),
                 most_columns=self._most_columns,
             )
 
@@ -210,14 +260,14 @@ class Collector:
     ) -> list[str]:
         if np.array_equal(spans[:, 0], spans[:, 1]):  # most files name no documents
             return [""] * len(spans)
-        found = [data[begin:end] for begin, end in spans.tolist()]
+        ids = [data[begin:end] for begin, end in spans.tolist()]
         try:
             # No id holds a newline, so one decoding serves all of them.
-            return b"\n".join(found).decode().split("\n")
+            return b"\n".join(ids).decode().split("\n")
         except UnicodeDecodeError:
-            place = next(i for i, one in enumerate(found) if not _is_text(one))
-            row = place if rows is None else int(rows[place])
-            raise not_text(self._where(block, row), found[place]) from None
+            index = next(i for i, one in enumerate(ids) if not _is_text(one))
+            row = index if rows is None else int(rows[index])
+            raise not_text(self._where(block, row), ids[index]) from None
 
     def _documents(self, first_row: IntArray) -> AnyArray | None:
         """Ids of the documents; None, which means the place in the query, where no row has one."""
@@ -244,7 +294,7 @@ def _stacked(blocks: list[FeatureArray], n_columns: int) -> FeatureArray:
 
 
 def _identifiers(texts: list[str]) -> AnyArray:
-    """Whole numbers if each text is how Python writes one, else the texts: 007 stays 007."""
+    """Whole numbers if each text is as Python writes one, else the texts: 007 stays 007."""
     try:
         numbers = np.array([int(text) for text in texts], dtype=np.int64)
     except (ValueError, OverflowError):
@@ -259,110 +309,41 @@ def _word(data: bytes, at: int) -> bytes:
     return b"" if line[:1] in b"#" else line.split(maxsplit=1)[0]
 
 
-def _is_text(found: bytes) -> bool:
+def _is_text(word: bytes) -> bool:
     try:
-        found.decode()
+        word.decode()
     except UnicodeDecodeError:
         return False
     return True
 
 
-PathLike = str | os.PathLike[str]
+def bad_row(where: str, code: int, word: bytes, *, most_columns: int) -> BadRowsError:
+    """The error for a row with this code, at a place such as `train.txt line 7`."""
+    what, fix = _EXPLAINED[code]
+    return BadRowsError(
+        f"{where}: {what.format(most=most_columns)}. Got {shown(word)} instead. {fix}."
+    )
 
 
-def read_letor(
-    path: PathLike | Sequence[PathLike],
-    *,
-    n_features: int | None = None,
-    feature_names: Sequence[str] | None = None,
-    zero_based: bool = False,
-) -> JudgedLists:
-    r"""Read judged lists from LETOR (SVMlight) text, plain or gzip.
-
-    Each line is `label qid:ID id:value id:value ... # comment`, with any spacing and the features
-    in any order; blank lines and lines with a comment alone are skipped. A feature that a line does
-    not name is 0. Values are exactly float32(float(text)).
-
-    Query and document ids become whole numbers if all of them are written as such, else they stay
-    text. A document's id is the word after `docid =` in the comment, else the comment's first word,
-    else its place in the query, counted from 0.
-
-    Several files are read as one long file: a query may go on from the end of one file to the start
-    of the next. Rows of a query that stand apart are an error, as is everything else that is not in
-    the format; the message names file and line.
-
-    Parameters
-    ----------
-    path : one file, or several in this order
-    n_features : columns of `features`; where absent, the largest feature id
-    feature_names : one name per feature; where absent, f1, f2, ...
-    zero_based : feature ids start at 0 instead of 1
-
-    Examples
-    --------
-    >>> from tempfile import NamedTemporaryFile
-    >>> with NamedTemporaryFile("w", suffix=".txt") as file:
-    ...     _ = file.write("2 qid:a 1:0.5 2:1 #docid = X\n0 qid:a 2:3 #docid = Y\n")
-    ...     file.flush()
-    ...     read_letor(file.name)
-    JudgedLists(1 queries, 2 documents, 2 features, labels {0, 2})
-    """
-    names = _names(feature_names)
-    collector = Collector(n_features=_width(n_features, names), first_id=0 if zero_based else 1)
-    for file in _paths(path):
-        collector.start_file(str(file))
-        for data in line_blocks(file):
-            collector.add(data)
-        collector.end_file()
-    return collector.judged(names)
+def scattered_query(query: str, first: str, again: str) -> BadRowsError:
+    """The error for a query whose rows do not stand together."""
+    return BadRowsError(
+        f"{again}: query {query!r} comes back after other queries; it began at {first}. The rows "
+        "of a query must stand together. Sort the rows by query id, or give each list its own id."
+    )
 
 
-def write_letor(judged: JudgedLists, path: PathLike) -> None:
-    """Write judged lists as LETOR text, gzip if the name ends in `.gz`, whole or not at all.
-
-    Every feature is written, zeros too, so that any reader finds the same number of them, with the
-    fewest digits that read back as the same float32. `read_letor` gives equal lists again, but for
-    two things that the format has no place for: feature names, and whether an id such as 12 was
-    text. Document ids go into the comment unless they are the places in the query.
-    """
-    if not isinstance(path, (str, os.PathLike)):
-        raise OptionError(f"path must be one file. Got {path!r} instead.")
-    write_judged(judged, _paths(path)[0])
+def not_text(where: str, word: bytes) -> BadRowsError:
+    """The error for an id that is no UTF-8 text."""
+    return BadRowsError(
+        f"{where}: an id must be UTF-8 text. Got {shown(word)} instead. Convert the file to UTF-8."
+    )
 
 
-def _paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
-    several = [path] if isinstance(path, (str, os.PathLike)) else path
-    if not isinstance(several, Sequence) or len(several) == 0:
-        raise OptionError(f"path must be a file or a list of files. Got {path!r} instead.")
-    for one in several:
-        if not isinstance(one, (str, os.PathLike)) or "\0" in os.fspath(one):
-            raise OptionError(f"path must be a file or a list of files. Got {one!r} instead.")
-    return [Path(one) for one in several]
-
-
-def _names(feature_names: Sequence[str] | None) -> tuple[str, ...] | None:
-    if feature_names is None:
-        return None
-    names = () if isinstance(feature_names, str) else tuple(feature_names)
-    if not names or not all(isinstance(name, str) for name in names):
-        raise OptionError(
-            "feature_names must be a list with one name per feature. "
-            f"Got {feature_names!r} instead."
-        )
-    return names
-
-
-def _width(n_features: int | None, names: tuple[str, ...] | None) -> int | None:
-    if n_features is None:
-        return None if names is None else len(names)
-    whole = isinstance(n_features, (int, np.integer)) and not isinstance(n_features, bool)
-    if not whole or not 1 <= n_features <= MOST_COLUMNS:
-        raise OptionError(
-            f"n_features must be a whole number from 1 to {MOST_COLUMNS:,}. "
-            f"Got {n_features!r} instead."
-        )
-    if names is not None and len(names) != n_features:
-        raise OptionError(
-            f"feature_names must have n_features = {n_features} entries. Got {len(names)} instead."
-        )
-    return int(n_features)
+def shown(word: bytes) -> str:
+    """Bytes as a message may show them: short, quoted, and readable whatever they hold."""
+    if not word:
+        return "the end of the line"
+    start = word[:40]
+    text = repr(start.decode()) if start.isascii() else repr(start)[1:]
+    return text + ("..." if len(word) > 40 else "")

@@ -1,0 +1,56 @@
+"""Rows of a click log that break a rule: which rule, and what to do about it."""
+
+from untilt.facts import Message
+
+MESSAGES = {
+    "log.id-missing": Message("warning", "{column} is missing"),
+    "log.session-missing": Message("warning", "{column} is missing"),
+    "log.bad-position": Message("warning", "{column} is no whole number from 1 to {most:,}"),
+    "log.bad-label": Message("warning", "{column} is missing, no number, infinite or negative"),
+    "log.bad-context": Message("warning", "{column} is missing or not finite"),
+    "log.ranker-missing": Message("warning", "{column} is missing"),
+    "log.bad-count": Message("warning", "{column} is no whole number from 1 to {most:,}"),
+    "log.bad-time": Message("warning", "{column} is missing or no time"),
+    "log.bad-feature": Message(
+        "warning", "a feature is missing, no number, or not finite in single precision"
+    ),
+    "log.no-document": Message("warning", "a document without features"),
+    "log.features-differ": Message(
+        "warning", "a document of a query has different features in different rows"
+    ),
+    "log.position-twice": Message("warning", "in a session where a position stands twice"),
+    "log.session-differs": Message("warning", "in a session whose rows differ in {column}"),
+}
+
+# What the person who made the log can do, by the code of the rule.
+FIXES = {
+    "log.id-missing": "give every row its ids",
+    "log.session-missing": "give every row its session",
+    "log.bad-position": (
+        "positions count from 1 at the top of the page; add 1 where they count from 0"
+    ),
+    "log.bad-label": (
+        "feedback is a number of at least 0; write 0 where nothing was done, and leave out rows "
+        "that nobody could see"
+    ),
+    "log.bad-context": (
+        "context is a number or text: write a value of its own, such as 'unknown', into the gaps"
+    ),
+    "log.ranker-missing": "name the system that made the list, or pass columns={'ranker': None}",
+    "log.bad-count": (
+        "count says how many sessions the row stands for; pass columns={'count': None} if not"
+    ),
+    "log.bad-time": "give a timestamp or a number, or pass columns={'timestamp': None}",
+    "log.bad-feature": "fill the gaps, or name a value for them with missing=0.0",
+    "log.no-document": (
+        "add its (query_id, doc_id) with features to the documents, or take it out of the log"
+    ),
+    "log.features-differ": (
+        "features belong to the pair of query and document: keep one row of them for each pair"
+    ),
+    "log.position-twice": (
+        "a session is one list: give each page load its own session_id, number positions through "
+        "over all pages, and write each impression once"
+    ),
+    "log.session-differs": "a session is one list, and all its rows agree on what it was",
+}

@@ -1,0 +1,48 @@
+"""The wording of every rule that rows of a log can break, and that each has a fix."""
+
+import pytest
+
+from untilt.facts import Fact
+from untilt.messages.about_log import FIXES, MESSAGES
+
+SAID = {
+    "log.id-missing": ({"column": "doc_id"}, "doc_id is missing"),
+    "log.session-missing": ({"column": "session_id"}, "session_id is missing"),
+    "log.bad-position": (
+        {"column": "rank", "most": 2147483647},
+        "rank is no whole number from 1 to 2,147,483,647",
+    ),
+    "log.bad-label": (
+        {"column": "click"},
+        "click is missing, no number, infinite or negative",
+    ),
+    "log.bad-context": ({"column": "hour"}, "hour is missing or not finite"),
+    "log.ranker-missing": ({"column": "system"}, "system is missing"),
+    "log.bad-count": ({"column": "n", "most": 9}, "n is no whole number from 1 to 9"),
+    "log.bad-time": ({"column": "ts"}, "ts is missing or no time"),
+    "log.bad-feature": (
+        {},
+        "a feature is missing, no number, or not finite in single precision",
+    ),
+    "log.no-document": ({}, "a document without features"),
+    "log.features-differ": (
+        {},
+        "a document of a query has different features in different rows",
+    ),
+    "log.position-twice": ({}, "in a session where a position stands twice"),
+    "log.session-differs": (
+        {"column": "device"},
+        "in a session whose rows differ in device",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", MESSAGES)
+def test_wording(code):
+    fields, text = SAID[code]
+    fact = Fact(code, **fields)
+    assert (str(fact), fact.severity) == (text, "warning")
+
+
+def test_every_rule_has_a_fix():
+    assert set(FIXES) == set(MESSAGES) == set(SAID)
