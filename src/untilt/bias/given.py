@@ -30,6 +30,10 @@ class Examination(Protocol):
         """theta at these 1-based positions."""
 
 
+# What can be given where a bias is needed; see `as_examination`.
+BiasLike = Examination | npt.ArrayLike
+
+
 class GivenCurve:
     """Base of the given curves: they reach any depth and have no standard errors."""
 
@@ -183,11 +187,12 @@ def parse_curve(text: str) -> GivenCurve:
     return curve
 
 
-def as_examination(bias: Any) -> Examination:
+def as_examination(bias: BiasLike) -> Examination:
     """A `PositionBias`, a given curve, or a plain array of examination probabilities."""
     # Arrays first: a pandas Series and a JAX array have an `at` of their own.
     if isinstance(bias, list | tuple) or hasattr(bias, "__array__"):
-        return KnownBias(bias)
+        array: Any = bias
+        return KnownBias(array)
     if isinstance(bias, Examination):
         return bias
     raise OptionError(
@@ -196,7 +201,7 @@ def as_examination(bias: Any) -> Examination:
     )
 
 
-def as_position_bias(bias: Any, depth: int) -> PositionBias:
+def as_position_bias(bias: BiasLike, depth: int) -> PositionBias:
     """The same as a `PositionBias` that covers positions 1..depth."""
     examination = as_examination(bias)
     if isinstance(examination, PositionBias):

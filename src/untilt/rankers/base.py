@@ -1,5 +1,6 @@
 """What every ranker shares: it is fitted on a log or on judged lists, and scores features."""
 
+import os
 from abc import abstractmethod
 from typing import Any, Self
 
@@ -46,7 +47,7 @@ class Ranker(BaseEstimator):
             name = type(self).__name__
             raise NotFittedError(f"this {name} has not been fitted. Call fit(log) first.")
 
-    def save(self, path: Any) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the ranker to one file that `untilt.load` reads; no pickle inside."""
         from untilt.rankers.persist import save
 
@@ -55,7 +56,7 @@ class Ranker(BaseEstimator):
     def _state(self) -> dict[str, Any]:
         """What was learned: every attribute whose name ends in an underscore.
 
-        Values of any kind that `rankers.persist_codec` knows; a ranker that holds something else
+        Values of any kind that `rankers.persist` can write; a ranker that holds something else
         turns it into such values here, and back in `_restore`.
         """
         learned = {name: value for name, value in vars(self).items() if not name.startswith("_")}

@@ -7,7 +7,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, sum_by
-from untilt.bias.given import as_position_bias
+from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
@@ -251,7 +251,7 @@ def click_counts(lists: TrainingLists, query_weight: str | None = None) -> Posit
     )
 
 
-def affine_curves(bias: Any, depth: int) -> tuple[FloatArray, FloatArray]:
+def affine_curves(bias: BiasLike | None, depth: int) -> tuple[FloatArray, FloatArray]:
     """(alpha, beta) of a bias at positions 1..depth."""
     if bias is None:
         raise OptionError(

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
-from untilt.bias.given import as_position_bias
+from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError
@@ -42,7 +41,7 @@ class Validation:
 
 
 def validation_for(
-    valid: ClickLog | JudgedLists | None, bias: Any, early_stopping: int | None
+    valid: ClickLog | JudgedLists | None, bias: BiasLike | None, early_stopping: int | None
 ) -> Validation | None:
     """NDCG@10 on judged lists; propensity-weighted DCG@10 of the held-out clicks on a log.
 
@@ -73,7 +72,7 @@ def _by_labels(judged: JudgedLists, rounds: int | None) -> Validation:
     return Validation(judged.features, value, str(metric), rounds)
 
 
-def _by_clicks(log: ClickLog, bias: Any, rounds: int | None) -> Validation:
+def _by_clicks(log: ClickLog, bias: BiasLike | None, rounds: int | None) -> Validation:
     clicks = held_out_clicks(log, bias)
     total = float(clicks.sessions.sum())
 
@@ -108,7 +107,7 @@ class HeldOutClicks:
         return _DCG.per_list(scores, self.credit, self.indptr)
 
 
-def held_out_clicks(log: ClickLog, bias: Any) -> HeldOutClicks:
+def held_out_clicks(log: ClickLog, bias: BiasLike | None) -> HeldOutClicks:
     """Credit of each shown document; without a bias every click counts the same."""
     if log.features is None:
         raise OptionError("the held-out log has no features to score.")

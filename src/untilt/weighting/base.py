@@ -6,8 +6,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
+from untilt.bias.given import BiasLike, as_examination
 from untilt.facts import Fact
 
 Against = Literal["unclicked", "all"]
@@ -39,13 +40,14 @@ class Weighting(ABC):
         return None
 
     @property
-    def position_bias(self) -> Any:
+    def position_bias(self) -> BiasLike | None:
         """The curve behind the table, where there is one."""
-        return getattr(self, "bias", None)
+        bias: BiasLike | None = getattr(self, "bias", None)
+        return bias
 
 
 class JointWeighting(Weighting):
-    """A weighting that is learned along with the ranker."""
+    """A weighting that is learned along with the ranker; its state is of its own kind."""
 
     joint: ClassVar[bool] = True
 
@@ -111,7 +113,6 @@ class LearnedTable:
         return bias if status is None else replace(bias, status=status)
 
 
-def theta_up_to(bias: Any, depth: int) -> FloatArray:
+def theta_up_to(bias: BiasLike, depth: int) -> FloatArray:
     """theta_1..theta_depth of any kind of bias."""
-    positions: IntArray = np.arange(1, depth + 1)
-    return np.asarray(bias.at(positions), dtype=float)
+    return np.asarray(as_examination(bias).at(np.arange(1, depth + 1)), dtype=float)

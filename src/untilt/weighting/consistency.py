@@ -1,13 +1,12 @@
 """Does a table order documents by relevance, whatever the positions they were shown at?"""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.bias.given import as_examination, as_position_bias
+from untilt.bias.given import BiasLike, as_examination, as_position_bias
 from untilt.errors import OptionError, ShapeError
 from untilt.facts import Fact
 from untilt.weighting.base import Against, Weighting
@@ -49,7 +48,7 @@ class Consistency:
 
 def is_consistent(
     table: FloatArray | Weighting,
-    theta: Any,
+    theta: BiasLike,
     *,
     against: Against = "unclicked",
     relevance: float = 0.5,
@@ -99,7 +98,7 @@ def is_consistent(
 
 
 def _parts(
-    table: FloatArray | Weighting, theta: Any, against: Against, depth: int | None
+    table: FloatArray | Weighting, theta: BiasLike, against: Against, depth: int | None
 ) -> tuple[FloatArray, FloatArray, Against]:
     """(W, offset, against) of a weighting or of a user's table."""
     if isinstance(table, Weighting):
@@ -114,8 +113,8 @@ def _parts(
     return W, np.zeros_like(W), against
 
 
-def _reach(bias: Any) -> int:
-    """How deep a curve goes; given curves go on for ever, ten positions of them will do."""
+def _reach(bias: BiasLike | None) -> int:
+    """How deep a curve goes; given curves have no end, ten positions of them will do."""
     curve = None if bias is None else as_examination(bias)
     return curve.depth if isinstance(curve, PositionBias) else _DEFAULT_DEPTH
 

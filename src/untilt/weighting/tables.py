@@ -1,13 +1,12 @@
 """The debiasing methods of the literature, and one of our own, as tables of pair weights."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.bias.given import as_examination
+from untilt.bias.given import BiasLike, as_examination
 from untilt.catalog import method
 from untilt.errors import OptionError
 from untilt.weighting.base import Against, Weighting, theta_up_to
@@ -31,7 +30,7 @@ class Naive(Weighting):
 class _FromBias(Weighting):
     """Base of the tables that need a curve; arrays and given curves are taken as well."""
 
-    bias: Any
+    bias: BiasLike
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bias", as_examination(self.bias))
@@ -143,20 +142,20 @@ class BayesIPS(_FromBias):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_clip(self.clip)
-        if not (isinstance(self.bias, PositionBias) and self.bias.has_trust):
+        trust = _trust(self.bias)
+        if trust is None:
             raise OptionError(
                 "BayesIPS needs a bias with eps_plus and eps_minus: estimate it with TrustEM, or "
                 "give KnownBias(examination, eps_plus=..., eps_minus=...)."
             )
-        bias: Any = self.bias
-        clicked = bias.eps_plus + bias.eps_minus > 0
-        _check_trust(bias, clicked, "eps_plus or eps_minus must be above 0")
+        _check_trust(trust, trust[0] + trust[1] > 0, "eps_plus or eps_minus must be above 0")
 
     def table(self, depth: int) -> FloatArray:
         """P(relevant | click) / theta_k in each row."""
-        theta = theta_up_to(self.bias, depth)
-        plus, minus = self.bias.eps_plus[:depth], self.bias.eps_minus[:depth]
-        row = plus / (plus + minus) / np.maximum(self.clip, theta)
+        trust = _trust(self.bias)
+        assert trust is not None
+        plus, minus = (eps[:depth] for eps in trust)
+        row = plus / (plus + minus) / np.maximum(self.clip, theta_up_to(self.bias, depth))
         return np.repeat(row[:, None], depth, axis=1)
 
 
@@ -169,9 +168,10 @@ class _Affine(_FromBias):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.bias, PositionBias) and self.bias.has_trust:
+        trust = _trust(self.bias)
+        if isinstance(self.bias, PositionBias) and trust is not None:
             alpha, _ = self.bias.affine()
-            _check_trust(self.bias, alpha > 0, "eps_plus must be above eps_minus")
+            _check_trust(trust, alpha > 0, "eps_plus must be above eps_minus")
 
     def offset(self, depth: int) -> FloatArray | None:
         """-beta_k W[k, l] with trust bias, else None."""
@@ -237,13 +237,21 @@ def _check_clip(clip: float) -> None:
         raise OptionError(f"clip must lie between 0 and 1. Got {clip} instead; 0 is no clipping.")
 
 
-def _check_trust(bias: Any, informative: BoolArray, rule: str) -> None:
+def _trust(bias: BiasLike) -> tuple[FloatArray, FloatArray] | None:
+    """(eps_plus, eps_minus) of a bias, None where it has no trust bias."""
+    if not isinstance(bias, PositionBias) or bias.eps_plus is None or bias.eps_minus is None:
+        return None
+    return bias.eps_plus, bias.eps_minus
+
+
+def _check_trust(trust: tuple[FloatArray, FloatArray], informative: BoolArray, rule: str) -> None:
     """Raise where clicks at some position say nothing about relevance."""
     if informative.all():
         return
     k = int(np.argmin(informative))
+    plus, minus = (eps[k] for eps in trust)
     raise OptionError(
-        f"{rule} at every position. Got eps_plus {bias.eps_plus[k]:g} and eps_minus "
-        f"{bias.eps_minus[k]:g} at position {k + 1}, where a click says nothing about relevance. "
-        f"Cut the log above it, or use a bias without eps_plus and eps_minus."
+        f"{rule} at every position. Got eps_plus {plus:g} and eps_minus {minus:g} at position "
+        f"{k + 1}, where a click says nothing about relevance. Cut the log above it, or use a bias "
+        f"without eps_plus and eps_minus."
     )

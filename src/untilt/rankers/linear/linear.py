@@ -14,18 +14,9 @@ from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact
 from untilt.objectives.linear_losses import DcgBound
 from untilt.objectives.pairs import PairObjective
+from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive, check_rounds
-from untilt.rankers.learning_data import (
-    TrainingLists,
-    metric_gain,
-    nothing_to_learn,
-    pair_gain,
-    pair_slates,
-    row_slates,
-    row_table,
-    training_lists,
-    weighting_for,
-)
+from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.linear.model import (
     LinearModel,
     ScaledFeatures,
@@ -98,9 +89,9 @@ class LinearRanker(LinearModel):
     def fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn from clicks, or from labels where `data` is judged (the skyline)."""
         self._check()
-        lists = training_lists(data)
+        lists = learning_data.training_lists(data)
         check_finite(lists.features, lists.feature_names)
-        weighting = weighting_for(self.weighting, lists)
+        weighting = learning_data.weighting_for(self.weighting, lists)
         X = ScaledFeatures(lists.features, Scaling.of(lists.features))
         self.bias_, self.bias_history_ = None, []
         if isinstance(weighting, JointWeighting):
@@ -129,11 +120,11 @@ class LinearRanker(LinearModel):
         return _pair_loss(objective.with_table(table, weighting.offset(depth)))
 
     def _pair_objective(self, lists: TrainingLists, weighting: Weighting) -> PairObjective:
-        slates = pair_slates(
+        slates = learning_data.pair_slates(
             lists,
             weighting,
             metric="none",
-            gain=pair_gain(self.gain, lists),
+            gain=learning_data.pair_gain(self.gain, lists),
             query_weight=self.query_weight,
         )
         return PairObjective(slates, metric="none")
@@ -211,7 +202,7 @@ def _pair_loss(objective: PairObjective, table: FloatArray | None = None) -> Los
     # With all scores equal every pair costs log 2, so the loss there counts the pairs' weight.
     total = at(np.zeros(objective.slates.n_documents))[0] / np.log(2.0)
     if not total > 0:
-        raise nothing_to_learn()
+        raise learning_data.nothing_to_learn()
     return _divided(at, total)
 
 
@@ -219,19 +210,19 @@ def _dcg_loss(
     lists: TrainingLists, weighting: Weighting, gain: str, query_weight: str, sigma: float
 ) -> Loss:
     depth = max(1, lists.depth)
-    W, offset = row_table(weighting.table(depth)), weighting.offset(depth)
+    W, offset = learning_data.row_table(weighting.table(depth)), weighting.offset(depth)
     if W is None:
         raise _needs_rows(weighting)
-    slates = row_slates(
+    slates = learning_data.row_slates(
         lists,
         W,
-        gain=metric_gain(gain, lists),
+        gain=learning_data.metric_gain(gain, lists),
         query_weight=query_weight,
         row_offset=None if offset is None else offset[:, 0],
     )
     bound = DcgBound(slates, sigma=sigma)
     if not bound.best > 0:
-        raise nothing_to_learn()
+        raise learning_data.nothing_to_learn()
     return _divided(bound.evaluate, -bound.best)
 
 

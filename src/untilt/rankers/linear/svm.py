@@ -14,15 +14,9 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.metrics.arp import ARP
+from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive, check_rounds
-from untilt.rankers.learning_data import (
-    TrainingLists,
-    pair_gain,
-    row_slates,
-    row_table,
-    training_lists,
-    weighting_for,
-)
+from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.linear.model import (
     LinearModel,
     ScaledFeatures,
@@ -113,7 +107,7 @@ class _Judge:
                 f"training data. Got {valid.features.shape[1]} instead."
             )
         self._scaling, self._features = problem.X.scaling, valid.features
-        self._slates = row_slates(
+        self._slates = learning_data.row_slates(
             valid,
             validation_weight(problem, valid),
             gain="plain" if valid.judged else "linear",
@@ -144,7 +138,7 @@ def validation_weight(problem: SvmProblem, valid: TrainingLists) -> FloatArray:
     if valid.judged:
         return np.ones(depth)
     weighting = problem.weighting
-    own = None if weighting.joint else row_table(weighting.table(depth))
+    own = None if weighting.joint else learning_data.row_table(weighting.table(depth))
     if own is not None:
         return own
     bias = problem.solve(1.0).bias if weighting.joint else weighting.position_bias
@@ -248,8 +242,8 @@ class RankSVM(LinearModel):
         return SvmProblem(
             X=ScaledFeatures(features, scaling),
             lists=lists,
-            weighting=set_against(weighting_for(self.weighting, lists), self.against),
-            gain=pair_gain(self.gain, lists),
+            weighting=set_against(learning_data.weighting_for(self.weighting, lists), self.against),
+            gain=learning_data.pair_gain(self.gain, lists),
             query_weight=self.query_weight,
             tolerance=self.tolerance,
             max_iter=self.max_iter,
@@ -274,6 +268,6 @@ class RankSVM(LinearModel):
 
 
 def _finite_lists(data: ClickLog | JudgedLists) -> TrainingLists:
-    lists = training_lists(data)
+    lists = learning_data.training_lists(data)
     check_finite(lists.features, lists.feature_names)
     return lists

@@ -18,13 +18,8 @@ from untilt.objectives.linear_losses import (
 )
 from untilt.objectives.pair_slates import PairSlates
 from untilt.objectives.pairs import PairObjective
-from untilt.rankers.learning_data import (
-    TrainingLists,
-    nothing_to_learn,
-    pair_slates,
-    row_slates,
-    row_table,
-)
+from untilt.rankers import learning_data
+from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.linear.cutting_plane import Planes, Solution, minimise
 from untilt.rankers.linear.model import ScaledFeatures, fit_in_turn, joint_status
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
@@ -106,11 +101,11 @@ class SvmProblem:
         """The risk with the weighting's own table; a joint weighting only starts from it."""
         depth = max(1, self.lists.depth)
         table, offset = self.weighting.table(depth), self.weighting.offset(depth)
-        row_weight = None if offset is not None else row_table(table)
+        row_weight = None if offset is not None else learning_data.row_table(table)
         if row_weight is None:
             return self._risk(PairHinge.of(self._slates, table, offset))
         if self.weighting.against == "all":
-            rows = row_slates(
+            rows = learning_data.row_slates(
                 self.lists, row_weight, gain=self.gain, query_weight=self.query_weight
             )
             return self._risk(hinge_against_all(rows))
@@ -129,7 +124,7 @@ class SvmProblem:
 
     @cached_property
     def _slates(self) -> PairSlates:
-        return pair_slates(
+        return learning_data.pair_slates(
             self.lists,
             self.weighting,
             metric="none",
@@ -139,11 +134,11 @@ class SvmProblem:
 
     def _risk(self, *parts: SortedHinge | PairHinge) -> HingeRisk:
         if not self.positives > 0:
-            raise nothing_to_learn()
+            raise learning_data.nothing_to_learn()
         risk = HingeRisk(self.X, parts, self.positives)
         # With all scores equal every pair costs 1, so the risk there is the pairs' weight.
         if not risk.at(np.zeros(self.lists.n_documents))[0] > 0:
-            raise nothing_to_learn()
+            raise learning_data.nothing_to_learn()
         return risk
 
     def _minimise(
@@ -170,7 +165,7 @@ class SvmProblem:
         return SvmFit(solution, learned.bias(status=status), learned.history, summary)
 
 
-def set_against(weighting: Weighting, against: Any) -> Weighting:
+def set_against(weighting: Weighting, against: str | None) -> Weighting:
     """The same weighting, clicked documents compared with "unclicked" or "all" others."""
     if against is None or against == weighting.against:
         return weighting

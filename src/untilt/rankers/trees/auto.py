@@ -9,7 +9,6 @@ case, so the blend is kept unless one candidate beats it by more than two standa
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -64,6 +63,7 @@ def candidates() -> dict[str, Callable[[TrainingLists, TreeTraining], TreeObject
 
 
 def _balanced_pairs(lists: TrainingLists, training: TreeTraining) -> PairTreeObjective:
+    assert training.bias is not None
     return lambda_objective(lists, Balanced(training.bias), training.lambdas)
 
 
@@ -154,7 +154,7 @@ class _OnItsOwn(LikeAFunction):
         self._objective, self._scale = objective, scale
         self._before: FloatArray | None = None
 
-    def __call__(self, scores: FloatArray, dataset: Any) -> tuple[FloatArray, FloatArray]:
+    def __call__(self, scores: FloatArray, dataset: object) -> tuple[FloatArray, FloatArray]:
         """Gradient and hessian at the scores of the added trees."""
         if self._before is None:
             self._before = scores.copy()

@@ -158,7 +158,7 @@ def _evaluation(
     labels = np.zeros(len(validation.features), dtype=np.float32)
     valid = lightgbm.Dataset(validation.features, label=labels, reference=train)
 
-    def evaluate(scores: FloatArray, _: Any) -> tuple[str, float, bool]:
+    def evaluate(scores: FloatArray, _: object) -> tuple[str, float, bool]:
         values.append(validation.value(scores))
         return validation.name, values[-1], True
 

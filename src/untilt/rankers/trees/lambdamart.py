@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray
+from untilt.bias.given import BiasLike
 from untilt.catalog import find, method, names, record_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -66,7 +67,7 @@ class LambdaMART(Ranker):
 
     weighting: Weighting | str | None = None
     _: KW_ONLY
-    bias: Any = None
+    bias: BiasLike | None = None
     objective: str = PAIRS
     metric: str = "ndcg"
     gain: str = "auto"
@@ -170,7 +171,7 @@ class LambdaMART(Ranker):
         }
         return self
 
-    def _validation_bias(self) -> Any:
+    def _validation_bias(self) -> BiasLike | None:
         if self.bias is not None:
             return self.bias
         return self.weighting.position_bias if isinstance(self.weighting, Weighting) else None

@@ -7,6 +7,7 @@ record, see `pbm_objective`.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import child_generator
 from untilt.bias.curve import PositionBias
+from untilt.bias.given import BiasLike
 from untilt.catalog import method
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, check_choice
@@ -22,14 +24,8 @@ from untilt.objectives.map_lambdas import MapObjective
 from untilt.objectives.pair_slates import GAINS, PairSlates, list_norms, sum_pairs
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmLikelihood
-from untilt.rankers.learning_data import (
-    TrainingLists,
-    affine_curves,
-    click_counts,
-    metric_gain,
-    nothing_to_learn,
-    pair_slates,
-)
+from untilt.rankers import learning_data
+from untilt.rankers.learning_data import TrainingLists
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 from untilt.weighting.tables import Naive
 
@@ -39,7 +35,7 @@ METRICS = ("ndcg", "dcg", "arp", "map", "none")
 class TreeObjective(Protocol):
     """What boosting needs each round."""
 
-    def __call__(self, scores: FloatArray, dataset: Any) -> tuple[FloatArray, FloatArray]:
+    def __call__(self, scores: FloatArray, dataset: object) -> tuple[FloatArray, FloatArray]:
         """Gradient and hessian of the loss, one entry per document."""
         ...
 
@@ -51,7 +47,7 @@ class LikeAFunction:
     written to a copy that nobody sees, and all pair statistics would be held twice.
     """
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self
 
 
@@ -69,7 +65,7 @@ class PairTreeObjective(LikeAFunction):
             table, offset = weighting.table(depth), weighting.offset(depth)
             self._objective = objective.with_table(table, offset)
 
-    def __call__(self, scores: FloatArray, dataset: Any = None) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+    def __call__(self, scores: FloatArray, dataset: object = None) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
         """Gradient and hessian at these scores."""
         if self._learned is not None:
             self._refresh(self._learned, scores)
@@ -111,7 +107,7 @@ class PbmTreeObjective(LikeAFunction):
         self.likelihood = likelihood
         self.base_score = likelihood.base_score()
 
-    def __call__(self, scores: FloatArray, dataset: Any = None) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+    def __call__(self, scores: FloatArray, dataset: object = None) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
         """Gradient and Fisher information at these scores."""
         return self.likelihood.gradient(scores + self.base_score)
 
@@ -138,14 +134,8 @@ class LambdaOptions:
 
     def objective(self, slates: PairSlates) -> PairObjective | MapObjective:
         """The pair objective of these options."""
-        shape: dict[str, Any] = {
-            "sigma": self.sigma,
-            "pair_norm": self.pair_norm,
-            "truncation": self.truncation,
-        }
-        if self.metric == "map":
-            return MapObjective(slates, **shape)
-        return PairObjective(slates, metric=self.metric, **shape)
+        kind = MapObjective if self.metric == "map" else partial(PairObjective, metric=self.metric)
+        return kind(slates, sigma=self.sigma, pair_norm=self.pair_norm, truncation=self.truncation)
 
 
 @dataclass(frozen=True)
@@ -161,7 +151,7 @@ class BoostingOptions:
 class TreeTraining:
     """What an objective may ask of the ranker that it is made for; see `LambdaMART`."""
 
-    bias: Any
+    bias: BiasLike | None
     boosting: BoostingOptions
     lambdas: LambdaOptions = field(default_factory=LambdaOptions)
     folds: int = 5
@@ -173,11 +163,11 @@ def lambda_objective(
 ) -> PairTreeObjective:
     """Pairs of the sessions, weighted by a table."""
     options.check()
-    slates = pair_slates(
+    slates = learning_data.pair_slates(
         lists,
         weighting,
         metric=options.metric,
-        gain=metric_gain(options.gain, lists),
+        gain=learning_data.metric_gain(options.gain, lists),
         query_weight=options.query_weight,
         truncation=options.truncation,
     )
@@ -245,7 +235,7 @@ def _with_pairs(objective: PairTreeObjective, lists: TrainingLists) -> PairTreeO
     """The objective, unless no pair has any weight: trees would then all be empty."""
     _, hessian = objective(np.zeros(lists.n_documents))
     if not hessian.any():
-        raise nothing_to_learn()
+        raise learning_data.nothing_to_learn()
     return objective
 
 
@@ -257,8 +247,8 @@ def _with_pairs(objective: PairTreeObjective, lists: TrainingLists) -> PairTreeO
 )  # fmt: skip
 def pbm_objective(lists: TrainingLists, training: TreeTraining) -> PbmTreeObjective:
     """The position-based likelihood of the clicks."""
-    alpha, beta = affine_curves(training.bias, lists.depth)
+    alpha, beta = learning_data.affine_curves(training.bias, lists.depth)
     if not lists.label.any():
-        raise nothing_to_learn()
-    counts = click_counts(lists, training.lambdas.query_weight)
+        raise learning_data.nothing_to_learn()
+    counts = learning_data.click_counts(lists, training.lambdas.query_weight)
     return PbmTreeObjective(PbmLikelihood(counts, alpha, beta))

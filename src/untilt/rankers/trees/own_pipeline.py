@@ -1,6 +1,6 @@
 """For people with their own LightGBM or XGBoost pipeline: the objective, and matching rows."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -9,6 +9,9 @@ from untilt.rankers.trees.boosting import dataset_of
 from untilt.rankers.trees.objectives import LambdaOptions, PairTreeObjective, lambda_objective
 from untilt.weighting.base import Weighting
 from untilt.weighting.tables import Naive
+
+if TYPE_CHECKING:
+    import lightgbm
 
 
 def objective(
@@ -41,7 +44,9 @@ def objective(
     return lambda_objective(training_lists(log), weighting or Naive(), options)
 
 
-def lightgbm_dataset(log: ClickLog | JudgedLists, params: dict[str, Any] | None = None) -> Any:
+def lightgbm_dataset(
+    log: ClickLog | JudgedLists, params: dict[str, Any] | None = None
+) -> "lightgbm.Dataset":
     """A `lightgbm.Dataset` whose rows are those that `objective(log, ...)` expects."""
     return dataset_of(training_lists(log), params)
 
