@@ -24,7 +24,7 @@ BATCH = {
     "l2": np.asarray(0.3),
     "scale": np.asarray(0.25),
     "row": (MASK * RNG.integers(0, N, (3, 4))).astype(int),
-    "place": (MASK * np.arange(4)).astype(int),
+    "position_index": (MASK * np.arange(4)).astype(int),
     "mask": MASK,
     "table": RNG.uniform(0.5, 2, (K, K)),
     "pairs": MASK[:, :, None] * MASK[:, None, :] * RNG.uniform(size=(3, 4, 4)),
@@ -34,9 +34,9 @@ BATCH = {
 CELLS = {
     **BATCH,
     "row": np.array([0, 3, 3, 8, 0]),
-    "place": np.array([0, 1, 2, 3, 0]),
+    "position_index": np.array([0, 1, 2, 3, 0]),
     "mask": np.array([1.0, 1, 1, 1, 0]),
-    "shown": np.array([3.0, 2, 5, 1, 9]),
+    "impressions": np.array([3.0, 2, 5, 1, 9]),
     "clicks": np.array([1.0, 2, 0, 1, 4]),
     "alpha": np.array([0.9, 0.6, 0.4, 0.3]),
     "beta": np.array([0.05, 0.1, 0.0, 0.2]),
@@ -48,7 +48,7 @@ PENALTY = 0.3 / 2 * sum(np.sum(np.asarray(w, float) ** 2) for w in LAYERS["weigh
 def lists():
     for b in range(3):
         there = np.flatnonzero(MASK[b])
-        yield b, there, SCORES[BATCH["row"][b, there]], BATCH["place"][b, there]
+        yield b, there, SCORES[BATCH["row"][b, there]], BATCH["position_index"][b, there]
 
 
 def test_pairwise_by_loops():
@@ -97,9 +97,9 @@ def test_listwise_by_loops():
 def test_pointwise_by_loops():
     total = 0.0
     for i in range(4):
-        k, s = CELLS["place"][i], SCORES[CELLS["row"][i]]
+        k, s = CELLS["position_index"][i], SCORES[CELLS["row"][i]]
         p = CELLS["alpha"][k] / (1 + np.exp(-s)) + CELLS["beta"][k]
-        c, n = CELLS["clicks"][i], CELLS["shown"][i]
+        c, n = CELLS["clicks"][i], CELLS["impressions"][i]
         total -= c * np.log(p) + (n - c) * np.log(1 - p)
     assert float(pointwise_loss("tanh")(LAYERS, CELLS)) == pytest.approx(
         0.25 * total + PENALTY, rel=1e-5
@@ -176,7 +176,7 @@ def _dual_with_fixed_weights(params, batch, at):
     total = 0.0
     for b in range(2):
         there = np.flatnonzero(MASK[b])
-        rows, place = BATCH["row"][b, there], BATCH["place"][b, there]
+        rows, place = BATCH["row"][b, there], BATCH["position_index"][b, there]
 
         def shares(of, rows=rows, place=place):
             x = batch["features"][rows]

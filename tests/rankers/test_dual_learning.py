@@ -10,8 +10,12 @@ import untilt as ut
 from untilt.errors import FileFormatError, IdentifiabilityError, OptionError
 from untilt.networks.ranking_losses import dual_loss
 from untilt.rankers.learning_data import training_lists
-from untilt.rankers.networks.dual_curve import ClickedSlates, clicked_slates, fit_propensities
-from untilt.rankers.networks.dual_learning import DualLearning
+from untilt.rankers.networks.dual_learning import (
+    ClickedSlates,
+    DualLearning,
+    clicked_slates,
+    fit_propensities,
+)
 from untilt.rankers.persist import load
 
 SMALL = {"widths": (6,), "epochs": 3, "batch_size": 8}
@@ -19,15 +23,17 @@ THETA = np.array([1.0, 0.6, 0.3, 0.2, 0.1])
 
 
 def slates_of(lists, clicks, depth=5):
-    """From (rows, places) of each slate."""
+    """From (documents, position indices) of each slate."""
     lengths = [len(rows) for rows, _ in lists]
     return ClickedSlates(
         indptr=np.append(0, np.cumsum(lengths)),
         query=np.arange(len(lists)),
-        row=np.concatenate([rows for rows, _ in lists]),
-        place=np.concatenate([places for _, places in lists]),
+        count=np.ones(len(lists)),
+        document=np.concatenate([rows for rows, _ in lists]),
+        position_index=np.concatenate([positions for _, positions in lists]),
+        n_documents=30,
         clicks=np.asarray(clicks, float),
-        depth=depth,
+        n_positions=depth,
     )
 
 
@@ -48,21 +54,21 @@ def random_slates(rng, n=60):
     """Slates of two to five of the positions, random clicks."""
     lists = []
     for _ in range(n):
-        places = np.sort(rng.choice(5, size=rng.integers(2, 6), replace=False))
-        lists.append((rng.integers(0, 30, len(places)), places))
+        positions = np.sort(rng.choice(5, size=rng.integers(2, 6), replace=False))
+        lists.append((rng.integers(0, 30, len(positions)), positions))
     n_rows = sum(len(rows) for rows, _ in lists)
     return slates_of(lists, rng.integers(0, 9, n_rows)), rng.normal(size=30)
 
 
 def test_ragged_slates_against_another_optimiser(rng):
     slates, scores = random_slates(rng)
-    s = scores[slates.row]
+    s = scores[slates.document]
     bounds = list(pairwise(slates.indptr))
 
     def loss(z):
         z, total = np.append(0, z), 0.0
         for a, b in bounds:
-            share = np.exp(z[slates.place[a:b]])
+            share = np.exp(z[slates.position_index[a:b]])
             w = slates.clicks[a:b] * np.exp(s[a] - s[a:b])
             total -= np.sum(w * np.log(share / share.sum()))
         return total
@@ -80,7 +86,7 @@ def test_errors_are_those_of_repeated_draws(rng):
     for _ in range(200):
         found = fit_propensities(slates_of(lists, rng.binomial(30, p)), np.log(gamma), np.inf)
         curves.append(found.z)
-        errors.append(np.sqrt(np.diag(found.doubt.covariance)))
+        errors.append(np.sqrt(np.diag(found.uncertainty.covariance)))
     assert np.mean(curves, axis=0) == pytest.approx(np.log(THETA), abs=0.03)
     spread = np.std(curves, axis=0)[1:]
     assert np.all(np.mean(errors, axis=0)[1:] > 0.9 * spread)
@@ -90,7 +96,7 @@ def test_errors_are_those_of_repeated_draws(rng):
 def test_positions_without_a_click_are_next_to_nothing():
     slates = slates_of([([0, 1, 2], [0, 1, 2])], [5, 2, 0], depth=3)
     found = fit_propensities(slates, np.zeros(3), np.inf)
-    assert found.dead.tolist() == [False, False, True]
+    assert found.without_click.tolist() == [False, False, True]
     assert np.exp(found.z) == pytest.approx([1, 0.4, 1e-6])
 
 
@@ -106,7 +112,7 @@ def test_both_losses_are_at_rest_at_the_truth(rng):
         batch = {
             # One feature per document, its log relevance, and a network that hands it on.
             "features": np.log(gamma).reshape(-1, 1), "l2": 0.0, "scale": 1.0,
-            "row": np.arange(35).reshape(7, 5), "place": np.tile(np.arange(5), (7, 1)),
+            "row": np.arange(35).reshape(7, 5), "position_index": np.tile(np.arange(5), (7, 1)),
             "mask": np.ones((7, 5)), "clicks": THETA * gamma,
         }  # fmt: skip
         layers = {"weights": [np.ones((1, 1))], "biases": [np.zeros(1)]}
@@ -122,8 +128,8 @@ def test_both_losses_are_at_rest_at_the_truth(rng):
 def test_clicks_are_summed_over_the_sessions_of_a_slate(made):
     slates = clicked_slates(training_lists(made.log))
     assert slates.clicks.sum() == made.log.label.sum()
-    by_place = np.bincount(slates.place, weights=slates.clicks)
-    assert np.array_equal(by_place, np.bincount(made.log.position - 1, weights=made.log.label))
+    by_position = np.bincount(slates.position_index, weights=slates.clicks)
+    assert np.array_equal(by_position, np.bincount(made.log.position - 1, weights=made.log.label))
     assert len(slates.query) <= made.log.slates().n_groups
     assert np.all(np.diff(slates.query) >= 0)
 

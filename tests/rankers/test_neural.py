@@ -14,7 +14,7 @@ from untilt.networks.training import compiled_value
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmLikelihood
 from untilt.rankers.learning_data import click_counts, pair_slates, row_slates, training_lists
-from untilt.rankers.networks.model import inputs_of, network_scores
+from untilt.rankers.networks.network_ranker import inputs_of, network_scores
 from untilt.rankers.networks.neural import NeuralRanker, task_of
 from untilt.rankers.networks.neural_batches import content_hash
 from untilt.rankers.persist import load

@@ -9,16 +9,16 @@ from untilt.errors import OptionError
 from untilt.networks.jax_layers import jax_modules, start_layers
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.persist import load
-from untilt.rankers.trust.em import TrustStart
-from untilt.rankers.trust.model import logistic_loss, pair_weights, rank_change
-from untilt.rankers.trust.online import (
+from untilt.rankers.trust.mini_batch import (
     StepSettings,
     TrustTables,
     em_loss,
     slate_batches,
     start_tables,
 )
+from untilt.rankers.trust.pair_em import TrustStart
 from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker
+from untilt.rankers.trust.trust_model import logistic_loss, pair_weights, rank_change
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 
@@ -129,7 +129,7 @@ def slow_rank_loss(loss, params, tables, batch):
         change = rank_change(s[u], batch["mask"][u] > 0)
         for i in range(s.shape[1]):
             for j in range(s.shape[1]):
-                k, m = batch["place"][u, i], batch["place"][u, j]
+                k, m = batch["position_index"][u, i], batch["position_index"][u, j]
                 gamma = 1 / (1 + np.exp(-(g[u, i] - g[u, j] - params["tie"])))
                 beta = 1 / (1 + np.exp(-b[u, i]))
                 eps = tables.eps_plus[k, m], tables.eps_minus[k, m]

@@ -11,7 +11,7 @@ from untilt.rankers.networks.towers import (
     BASELINES,
     FeedbackTowers,
     TowerRanker,
-    tower_cells,
+    label_counts,
     tower_loss,
 )
 from untilt.rankers.persist import load
@@ -65,13 +65,14 @@ def test_the_sum_finds_what_position_adds_to_a_number():
 
 def test_cells_are_sums_over_sessions(log):
     lists = training_lists(log)
-    cells = tower_cells(lists, lists.label)
-    sessions = np.repeat(lists.count, np.diff(lists.indptr))
-    assert cells.shown.sum() == sessions.sum()
+    counts = label_counts(lists)
+    sessions = lists.row_count
+    assert counts.impressions.sum() == sessions.sum()
     at = 5
-    same = (lists.document == cells.row[at]) & (lists.position_index == cells.place[at])
-    assert cells.shown[at] == sessions[same].sum()
-    assert cells.total[at] == pytest.approx((sessions * lists.label)[same].sum())
+    document = counts.document[counts.document_index[at]]
+    same = (lists.document == document) & (lists.position_index == counts.position_index[at])
+    assert counts.impressions[at] == sessions[same].sum()
+    assert counts.clicks[at] == pytest.approx((sessions * lists.label)[same].sum())
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_losses_and_their_gradients(combine, target, rng):
     batch = {
         "features": rng.normal(size=(6, 2)),
         "row": np.array([0, 3, 3, 5]),
-        "place": np.array([0, 1, 2, 2]),
+        "position_index": np.array([0, 1, 2, 2]),
         "mean": np.array([0.0, 0.2, 1.0, 0.5]),
         "weight": np.array([1.0, 3.0, 2.0, 1.0]),
         "mask": np.array([1.0, 1.0, 1.0, 0.0]),
@@ -117,7 +118,7 @@ def slow_loss(params, batch, combine, target):
         x = batch["features"][batch["row"][at]]
         hidden = np.tanh(x @ params["f"]["weights"][0] + params["f"]["biases"][0])
         f = float(hidden @ params["f"]["weights"][1][:, 0] + params["f"]["biases"][1][0])
-        b, y = params["b"][batch["place"][at]], batch["mean"][at]
+        b, y = params["b"][batch["position_index"][at]], batch["mean"][at]
         z = f + b if combine == "sum" else f
         if target == "number":
             each = (y - z) ** 2

@@ -34,17 +34,17 @@ def pairwise_loss(
 ) -> Loss:
     r"""Sum over pairs of w_ij log(1 + exp(-sigma (s_i - s_j))), w_ij = W[k_i, k_j] pairs_ij.
 
-    batch: "row", "place" (lists, length); "table" W, (K, K); and either "pairs" (lists, length,
-    length), entry [i, j] the sessions that prefer i to j, or "gain" (lists, length) and "weight"
-    (lists,), from which they follow as in `pairs_of_gains`: far less to put together and to move.
+    batch: "row", "position_index" (lists, length); "table" W, (K, K); and either "pairs" (lists,
+    length, length), entry [i, j] the sessions that prefer i to j, or "gain" (lists, length) and
+    "weight" (lists,), from which they follow as in `pairs_of_gains`: far less to copy.
     """
 
     def loss(layers: Layers, batch: Batch) -> Any:
         jax, jnp, _ = jax_modules()
         s = list_scores(layers, batch, activation, dropout)
-        place = batch["place"]
+        k = batch["position_index"]
         pairs = batch["pairs"] if "pairs" in batch else pairs_of_gains(batch, plain, against_all)
-        weight = pairs * batch["table"][place[:, :, None], place[:, None, :]]
+        weight = pairs * batch["table"][k[:, :, None], k[:, None, :]]
         phi = jax.nn.softplus(-sigma * (s[:, :, None] - s[:, None, :]))
         return batch["scale"] * jnp.sum(weight * phi) + penalty(layers, batch)
 
@@ -72,15 +72,19 @@ def listwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
 def pointwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
     r"""- sum over cells of c log p + (n - c) log(1 - p), p = alpha_k sigmoid(s) + beta_k.
 
-    batch: "row", "place", "mask", "shown" n, "clicks" c, all (cells,); "alpha", "beta" (K,).
+    batch: "row", "position_index", "mask", "impressions" n, "clicks" c, all (cells,); "alpha" and
+    "beta" (K,).
     """
 
     def loss(layers: Layers, batch: Batch) -> Any:
         jax, jnp, _ = jax_modules()
         s = scores(layers, batch["features"][batch["row"]], activation, dropout, batch)
-        alpha, beta = batch["alpha"][batch["place"]], batch["beta"][batch["place"]]
+        alpha, beta = (
+            batch["alpha"][batch["position_index"]],
+            batch["beta"][batch["position_index"]],
+        )
         p = jnp.clip(alpha * jax.nn.sigmoid(s) + beta, _EDGE, 1 - _EDGE)
-        c, n = batch["clicks"], batch["shown"]
+        c, n = batch["clicks"], batch["impressions"]
         fit = batch["mask"] * (c * jnp.log(p) + (n - c) * jnp.log1p(-p))
         return -batch["scale"] * jnp.sum(fit) + penalty(layers, batch)
 
@@ -97,15 +101,15 @@ def dual_loss(activation: str, *, largest_weight: float, dropout: float = 0.0) -
     with theta = softmax(z) over the positions of a list, gamma = softmax(s) over its documents, and
     "1" the first row of the list. Neither ratio may exceed `largest_weight`.
 
-    params: {"ranker": layers, "propensity": z (K,)}; batch: "row", "place", "mask", "clicks"
-    (lists, length).
+    params: {"ranker": layers, "propensity": z (K,)}; batch: "row", "position_index", "mask",
+    "clicks" (lists, length).
     """
 
     def loss(params: Any, batch: Batch) -> Any:
         jax, jnp, _ = jax_modules()
         fixed = jax.lax.stop_gradient
         s = list_scores(params["ranker"], batch, activation, dropout)
-        z = params["propensity"][batch["place"]]
+        z = params["propensity"][batch["position_index"]]
         relevance = masked_log_softmax(s, batch["mask"])
         examined = masked_log_softmax(z, batch["mask"])
         clicks = batch["clicks"]
@@ -147,8 +151,8 @@ def pairs_of_gains(batch: Batch, plain: bool, against_all: bool) -> Any:
     gain, mask = jnp.asarray(batch["gain"]), batch["mask"]
     lead = gain[:, :, None] - (0.0 if against_all else gain[:, None, :])
     lead = (lead > 0).astype(gain.dtype) if plain else jnp.maximum(lead, 0.0)
-    place = jnp.arange(gain.shape[1])
-    other = place[:, None] != place[None, :]
+    row = jnp.arange(gain.shape[1])
+    other = row[:, None] != row[None, :]
     there = mask[:, :, None] * mask[:, None, :] * other
     return batch["weight"][:, None, None] * there * lead
 

@@ -1,49 +1,47 @@
 """Dual learning: a ranker and the position bias, each learned with the other's help."""
 
 import os
-from typing import Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core import ragged
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights, check_level
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.em_estimator import require_shown
 from untilt.bias.estimator import check_clicks
-from untilt.bias.log_ratios import Uncertainty, from_log_ratios
+from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.judged import JudgedLists
+from untilt.data.slates import Slates, merge_slates
 from untilt.errors import OptionError
 from untilt.facts import Fact, joined
 from untilt.networks.batches import PaddedLists, bucket_lengths
 from untilt.networks.jax_layers import Optimiser
+from untilt.networks.mlp import normalised
 from untilt.networks.ranking_losses import dual_loss
 from untilt.networks.training import Stopping, Trained, train
 from untilt.rankers.base import check_positive
-from untilt.rankers.learning_data import nothing_to_learn, training_lists
-from untilt.rankers.networks.dual_curve import (
-    ClickedSlates,
-    clicked_slates,
-    dual_stopping,
-    fit_propensities,
-)
-from untilt.rankers.networks.model import (
+from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
+from untilt.rankers.networks.network_ranker import (
     Inputs,
-    NetworkRanker,
-    Noisy,
+    WatchedNetworkRanker,
     fingerprint,
     inputs_of,
     network_scores,
+    stopping_for,
+    trained_on,
 )
 from untilt.rankers.networks.neural import NeuralRanker
+from untilt.rankers.networks.neural_batches import content_hash
+from untilt.rankers.validation import held_out_clicks, validation_for
 
-_SHARED = (
-    "widths", "activation", "transform", "epochs", "batch_size", "optimiser", "learning_rate",
-    "schedule", "l2", "dropout", "clip_norm", "early_stopping", "checkpoint", "seed",
-)  # fmt: skip
+FLOOR = 1e-6  # of examination where a position has no click: a curve must stay above 0
 
 
 @method(
@@ -56,7 +54,8 @@ _SHARED = (
     cost=10.0, choose=("train", "select", "run"), reference="ai2018dla",
     note="a network and the position bias, each learned with the other as given",
 )  # fmt: skip
-class DualLearning(NetworkRanker):
+@dataclass(kw_only=True, eq=False, repr=False)
+class DualLearning(WatchedNetworkRanker):
     r"""The dual learning algorithm (DLA) of [ai2018dla]_: two losses, each weighted by the other.
 
         ranker       - sum c_i (theta_1 / theta_i) log softmax(s)_i    over documents of a list
@@ -76,11 +75,11 @@ class DualLearning(NetworkRanker):
 
     Parameters
     ----------
-    widths, activation, transform, dropout, l2 : of the ranker's network, see `NeuralRanker`
-    epochs, batch_size, optimiser, learning_rate, schedule, clip_norm : of training
+    widths, activation, transform, epochs, batch_size, optimiser, learning_rate, schedule, l2 :
+        of the ranker's network, see `NetworkRanker`; a batch is of slates
+    dropout, clip_norm, early_stopping, checkpoint : see `WatchedNetworkRanker`
     propensity_learning_rate : of z; it has one number per position and may go faster
     largest_weight : neither ratio may exceed it; infinity leaves them as they are
-    early_stopping, checkpoint : see `NeuralRanker`
     level : of the intervals
     n_bootstrap : resamples of queries for the errors, each a training of its own. 0: by formula,
         the larger of clustered by query and click noise, with the learned relevance as given,
@@ -89,48 +88,12 @@ class DualLearning(NetworkRanker):
     Fitted: `bias_`, and see `NetworkRanker`.
     """
 
-    bias_: PositionBias | None
-
-    def __init__(
-        self,
-        *,
-        widths: tuple[int, ...] = (512, 256, 128),
-        activation: str = "elu",
-        transform: str = "none",
-        epochs: int = 50,
-        batch_size: int = 256,
-        optimiser: str = "adam",
-        learning_rate: float = 1e-3,
-        propensity_learning_rate: float = 0.02,
-        schedule: str = "cosine",
-        l2: float = 0.0,
-        dropout: float = 0.0,
-        clip_norm: float | None = None,
-        largest_weight: float = float("inf"),
-        early_stopping: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        level: float = 0.95,
-        n_bootstrap: int = 0,
-        seed: int = 0,
-    ) -> None:
-        self.widths = widths
-        self.activation = activation
-        self.transform = transform
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.optimiser = optimiser
-        self.learning_rate = learning_rate
-        self.propensity_learning_rate = propensity_learning_rate
-        self.schedule = schedule
-        self.l2 = l2
-        self.dropout = dropout
-        self.clip_norm = clip_norm
-        self.largest_weight = largest_weight
-        self.early_stopping = early_stopping
-        self.checkpoint = checkpoint
-        self.level = level
-        self.n_bootstrap = n_bootstrap
-        self.seed = seed
+    schedule: str = "cosine"
+    propensity_learning_rate: float = 0.02
+    largest_weight: float = float("inf")
+    level: float = 0.95
+    n_bootstrap: int = 0
+    bias_: PositionBias | None = field(init=False)
 
     def fit(
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
@@ -150,24 +113,26 @@ class DualLearning(NetworkRanker):
         self._keep_network(trained.params["ranker"], inputs)
         self.bias_ = self._bias(trained, inputs, slates)
         self._keep_history(trained)
-        self.summary_ = {**lists.summary(None), **self.summary_}
-        del self.summary_["weighting"]
+        self.summary_ = {**trained_on(lists), **self.summary_}
         return self
 
     def _train(
         self,
         inputs: Inputs,
-        slates: ClickedSlates,
+        slates: "ClickedSlates",
         stopping: Stopping | None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Trained:
         batches = _batches(slates, self.batch_size, self.seed)
         scale = len(slates.query) / (batches.batch_size * float(slates.clicks.sum()))
-        start = {"ranker": inputs.start(self), "propensity": np.zeros(slates.depth, np.float32)}
+        start = {
+            "ranker": inputs.start(self),
+            "propensity": np.zeros(slates.n_positions, np.float32),
+        }
         return train(
             dual_loss(self.activation, largest_weight=self.largest_weight, dropout=self.dropout),
             start,
-            Noisy(batches, self.seed) if self.dropout > 0 else batches,
+            self._with_noise(batches),
             optimiser=self._optimiser(),
             epochs=self.epochs,
             constants={
@@ -179,29 +144,31 @@ class DualLearning(NetworkRanker):
             checkpoint=checkpoint,
             fingerprint=""
             if checkpoint is None
-            else fingerprint(self, inputs.features, slates.row, slates.place, slates.clicks),
+            else fingerprint(
+                self, inputs.features, slates.document, slates.position_index, slates.clicks
+            ),
             what="training ranker and propensities",
         )
 
-    def _bias(self, trained: Trained, inputs: Inputs, slates: ClickedSlates) -> PositionBias:
+    def _bias(self, trained: Trained, inputs: Inputs, slates: "ClickedSlates") -> PositionBias:
         scores = network_scores(trained.params["ranker"], inputs.features, self.activation)
-        found = fit_propensities(slates, scores, self.largest_weight)
-        rule = joined(found.doubt.rule, Fact("bias.errors-given-relevance"))
-        doubt = Uncertainty(found.doubt.covariance, rule)
+        fitted = fit_propensities(slates, scores, self.largest_weight)
+        given = joined(fitted.uncertainty.rule, Fact("bias.errors-given-relevance"))
+        uncertainty = replace(fitted.uncertainty, rule=given)
         if self.n_bootstrap:
-            doubt = self._resampled(inputs, slates)
-        dead = tuple((np.flatnonzero(found.dead) + 1).tolist())
-        no_click = [Fact("bias.not-examined", positions=dead)] if dead else []
+            uncertainty = self._resampled(inputs, slates)
+        without = tuple((np.flatnonzero(fitted.without_click) + 1).tolist())
+        no_click = [Fact("bias.not-examined", positions=without)] if without else []
         return from_log_ratios(
-            found.z,
-            doubt.covariance,
+            fitted.z,
+            uncertainty.covariance,
             level=self.level,
             method="DualLearning",
             assumes=(Fact("bias.position-based"), Fact("bias.features-explain")),
-            status=joined(trained.status, doubt.rule, *no_click),
+            status=joined(trained.status, uncertainty.rule, *no_click),
         )
 
-    def _resampled(self, inputs: Inputs, slates: ClickedSlates) -> Uncertainty:
+    def _resampled(self, inputs: Inputs, slates: "ClickedSlates") -> Uncertainty:
         """Covariance of the curve over trainings on queries drawn anew."""
         queries = np.unique(slates.query)
         drawn = np.zeros(int(queries[-1]) + 1)
@@ -209,25 +176,19 @@ class DualLearning(NetworkRanker):
         draws = bootstrap_weights(len(queries), self.n_bootstrap, self.seed)
         for weights in track(draws, "resampling queries"):
             drawn[queries] = weights
-            curves.append(self._curve_of(inputs, slates.drawn(drawn)))
+            weight = np.repeat(drawn[slates.query], ragged.lengths(slates.indptr))
+            curves.append(self._curve_of(inputs, replace(slates, clicks=slates.clicks * weight)))
         rule = Fact("bias.errors-resampled", n_resamples=self.n_bootstrap, n_queries=len(queries))
         return Uncertainty(np.atleast_2d(np.cov(np.array(curves), rowvar=False)), rule)
 
-    def _curve_of(self, inputs: Inputs, slates: ClickedSlates) -> FloatArray:
+    def _curve_of(self, inputs: Inputs, slates: "ClickedSlates") -> FloatArray:
         layers = self._train(inputs, slates, None).params["ranker"]
         scores = network_scores(layers, inputs.features, self.activation)
         return fit_propensities(slates, scores, self.largest_weight).z
 
-    def _keep_history(self, trained: Trained) -> None:
-        self.losses_, self.watched_ = np.array(trained.losses), trained.watched
-        self.summary_ = {
-            "epochs": trained.epochs,
-            "steps": trained.steps,
-            "status": trained.status,
-        }
-
     def _fit_labels(self, judged: JudgedLists, valid: ClickLog | JudgedLists | None) -> Self:
-        options = {name: getattr(self, name) for name in _SHARED}
+        shared = [each.name for each in fields(WatchedNetworkRanker) if each.init]
+        options = {name: getattr(self, name) for name in shared}
         ranker = NeuralRanker(loss="listwise", **options).fit(judged, valid=valid)
         for name, value in ranker._state().items():
             setattr(self, name, value)
@@ -236,20 +197,13 @@ class DualLearning(NetworkRanker):
 
     def _optimiser(self) -> Optimiser:
         factor = self.propensity_learning_rate / self.learning_rate
-        return Optimiser(
-            name=self.optimiser,
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            clip_norm=self.clip_norm,
-            multipliers=(("propensity", factor),),
-        )
+        return replace(super()._optimiser(), multipliers=(("propensity", factor),))
 
     def _check(self) -> None:
         check_level(self.level)
-        self._check_network()
         check_positive("learning_rate", self.learning_rate)
         check_positive("propensity_learning_rate", self.propensity_learning_rate)
-        self._optimiser().check()
+        self._check_network()
         if not self.largest_weight >= 1:
             raise OptionError(
                 f"largest_weight must be at least 1. Got {self.largest_weight} instead."
@@ -261,16 +215,170 @@ class DualLearning(NetworkRanker):
             )
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClickedSlates(Slates):
+    """Slates of two or more documents with a click, in an order of their own contents.
+
+    Parameters
+    ----------
+    clicks : (rows,) clicks over all sessions
+    n_positions : the lowest position of the log, K; slates without a click may be the deepest
+    """
+
+    ROW_COLUMNS: ClassVar[tuple[str, ...]] = (*Slates.ROW_COLUMNS, "clicks")
+
+    clicks: FloatArray
+    n_positions: int
+
+    def by_position(self, values: FloatArray) -> FloatArray:
+        """(K,) sum of values (one per row) at each position."""
+        return sum_by(self.position_index, values, self.n_positions)
+
+
+def clicked_slates(lists: TrainingLists) -> ClickedSlates:
+    """Sum the clicks over the sessions of each slate: both losses are linear in them."""
+    merged, row = merge_slates(lists, lists.slate_of_list)
+    clicks = sum_by(row, lists.row_count * lists.label, len(merged.document))
+    slates = ClickedSlates.of(merged, clicks=clicks, n_positions=lists.depth)
+    indptr = slates.indptr
+    contents = content_hash(indptr, slates.document, slates.position_index)
+    order = np.lexsort((contents, slates.query))
+    useful = (ragged.sums_by_list(indptr, clicks) > 0) & (ragged.lengths(indptr) > 1)
+    return slates.take(order[useful[order]])
+
+
 def _batches(slates: ClickedSlates, batch_size: int, seed: int) -> PaddedLists:
-    lengths = np.diff(slates.indptr)
     return PaddedLists(
         indptr=slates.indptr,
         row_columns={
-            "row": slates.row,
-            "place": slates.place,
+            "row": slates.document,
+            "position_index": slates.position_index,
             "clicks": slates.clicks.astype(np.float32),
         },
-        batch_size=min(batch_size, len(slates.query)),
-        lengths=bucket_lengths(lengths),
+        batch_size=min(batch_size, slates.n_slates),
+        lengths=bucket_lengths(ragged.lengths(slates.indptr)),
         seed=seed,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Propensities:
+    """z = log(theta / theta_1), its uncertainty, and the positions without a click."""
+
+    z: FloatArray
+    uncertainty: Uncertainty
+    without_click: BoolArray
+
+
+def fit_propensities(
+    slates: ClickedSlates, scores: FloatArray, largest_weight: float
+) -> Propensities:
+    r"""The minimum of the propensity loss with the ranker held fixed, and its uncertainty.
+
+    Given the scores s of a ranker the loss of [ai2018dla]_ is a softmax regression on positions,
+
+        - sum over clicks of (gamma_1 / gamma_i) log( exp(z_k) / sum over the slate of exp(z_l) ),
+
+    convex in z = log theta. Where all slates have the same positions its minimum is theta_k
+    proportional to the weighted clicks at k.
+    """
+    weighted = slates.clicks * relevance_ratio(slates, scores, largest_weight)
+    theta = _softmax_regression(slates, weighted)
+    without_click = slates.by_position(slates.clicks) == 0
+    theta = np.where(without_click, FLOOR, theta)
+    uncertainty = _uncertainty(slates, weighted, theta, without_click)
+    return Propensities(np.log(theta / theta[0]), uncertainty, without_click)
+
+
+def relevance_ratio(slates: ClickedSlates, scores: FloatArray, largest_weight: float) -> FloatArray:
+    """gamma_1 / gamma_i = exp(s_1 - s_i) of each row, at most `largest_weight`."""
+    s = scores[slates.document]
+    first = np.repeat(s[slates.indptr[:-1]], ragged.lengths(slates.indptr))
+    return np.exp(np.minimum(first - s, min(np.log(largest_weight), 60.0)))
+
+
+def _softmax_regression(slates: ClickedSlates, weighted: FloatArray) -> FloatArray:
+    """theta by the fixed point theta_k = clicks_k / sum over slates with k of clicks / Z.
+
+    Each step lowers the loss (it minimises a bound on it that touches at theta); with the same
+    positions in all slates the first step is the minimum.
+    """
+    which = ragged.list_of_row(slates.indptr)
+    clicks = slates.by_position(weighted)
+    per_slate = ragged.sums_by_list(slates.indptr, weighted)
+    theta = np.ones(slates.n_positions)
+    for _ in range(1000):
+        Z = ragged.sums_by_list(slates.indptr, theta[slates.position_index])
+        share = (per_slate / Z)[which]
+        chance = slates.by_position(share)
+        new = np.maximum(clicks / np.maximum(chance, 1e-300), FLOOR)
+        new /= new[0]
+        settled = np.max(np.abs(np.log(new / theta))) < 1e-12
+        theta = new
+        if settled:
+            break
+    return theta
+
+
+def _uncertainty(
+    slates: ClickedSlates, weighted: FloatArray, theta: FloatArray, without_click: BoolArray
+) -> Uncertainty:
+    """The sandwich H^-1 M H^-1 of the softmax regression, relevance taken as given.
+
+    M sums outer products of the scores of queries, or of single clicks; see `larger_error`.
+    """
+    which, k = ragged.list_of_row(slates.indptr), slates.position_index
+    per_slate = ragged.sums_by_list(slates.indptr, weighted)
+    p = theta[k]
+    p = p / ragged.sums_by_list(slates.indptr, p)[which]
+    P = np.zeros((slates.n_slates, slates.n_positions))
+    P[which, k] = p
+    H = np.diag(per_slate @ P) - (P * per_slate[:, None]).T @ P
+    score = np.zeros((int(slates.query.max()) + 1, slates.n_positions))
+    np.add.at(score, (slates.query[which], k), weighted - per_slate[which] * p)
+    score = score[np.unique(slates.query)]
+    # One click of weight w at k has the score w (e_k - p): its square, summed over clicks.
+    square = np.divide(weighted**2, slates.clicks, out=np.zeros_like(weighted), where=weighted > 0)
+    by_slate = ragged.sums_by_list(slates.indptr, square)
+    Q = np.zeros_like(P)
+    Q[which, k] = square
+    noise = np.diag(Q.sum(axis=0)) - Q.T @ P - P.T @ Q + (P * by_slate[:, None]).T @ P
+    free = np.flatnonzero(~without_click)[1:]
+    by_query, by_click = (_sandwich(H, M, free) for M in (score.T @ score, noise))
+    return larger_error(by_query, len(score), by_click)
+
+
+def _sandwich(H: FloatArray, M: FloatArray, free: IntArray) -> FloatArray:
+    covariance = np.zeros_like(M)
+    inverse = np.linalg.pinv(H[np.ix_(free, free)])
+    covariance[np.ix_(free, free)] = inverse @ M[np.ix_(free, free)] @ inverse
+    return covariance
+
+
+def dual_stopping(
+    valid: ClickLog | JudgedLists | None, inputs: Inputs, ranker: DualLearning
+) -> Stopping | None:
+    """NDCG@10 on judged lists; on a log, DCG@10 per propensity-weighted click.
+
+    The propensities are those learned so far. Per click, because a steeper curve makes every
+    weight larger, and with it a plain sum.
+    """
+    validation = validation_for(valid, None, ranker.early_stopping)
+    if validation is None:
+        return None
+    plain = stopping_for(validation, inputs, ranker.transform, ranker.activation, "ranker")
+    if not isinstance(valid, ClickLog):
+        return plain
+    log: ClickLog = valid
+
+    def value(params: Any) -> float:
+        z = np.asarray(params["propensity"], dtype=float)
+        depth = max(log.depth, len(z))
+        # Positions below those trained on count as the last one.
+        theta = np.exp(np.pad(z - z[0], (0, depth - len(z)), mode="edge"))
+        clicks = held_out_clicks(log, theta)
+        features = normalised(clicks.features, inputs.mean, inputs.scale, ranker.transform)
+        scores = network_scores(params["ranker"], features, ranker.activation)
+        return float(np.sum(clicks.per_query(scores)) / np.sum(clicks.credit))
+
+    return Stopping(value, validation.rounds)

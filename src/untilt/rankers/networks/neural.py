@@ -1,8 +1,7 @@
 """A network as ranker: pairwise, listwise or pointwise, on collapsed slates in mini-batches."""
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact
 from untilt.networks.batches import Sampler
-from untilt.networks.jax_layers import Layers, Optimiser
+from untilt.networks.jax_layers import Layers
 from untilt.networks.ranking_losses import listwise_loss, pairwise_loss, pointwise_loss
 from untilt.networks.training import Loss, train
 from untilt.objectives.pairs import PairObjective
@@ -24,10 +23,9 @@ from untilt.objectives.pbm import PbmLikelihood
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists
-from untilt.rankers.networks.model import (
+from untilt.rankers.networks.network_ranker import (
     Inputs,
-    NetworkRanker,
-    Noisy,
+    WatchedNetworkRanker,
     fingerprint,
     inputs_of,
     network_scores,
@@ -195,7 +193,8 @@ def _cells(ranker: "NeuralRanker", lists: TrainingLists) -> PositionCounts:
     needs=("jax",), cost=10.0, choose=("train", "select", "run"), reference="burges2005ranknet",
     note="a fully connected network on pairs",
 )  # fmt: skip
-class NeuralRanker(NetworkRanker):
+@dataclass(eq=False, repr=False)
+class NeuralRanker(WatchedNetworkRanker):
     r"""A fully connected network, trained by mini-batches with JAX; on a GPU where there is one.
 
         "pairwise"   sum w_ij log(1 + exp(-sigma (s_i - s_j))),  w_ij = W[k_i, k_j] (i over j)
@@ -216,66 +215,27 @@ class NeuralRanker(NetworkRanker):
     weighting : a table of pair weights such as `PRS(bias)`; None takes clicks as they are. A joint
         one (`PairwiseDebiasing`) is refreshed after every epoch
     bias : the position bias, for loss="pointwise" and for judging held-out clicks
-    widths, activation : hidden layers ([512, 256, 128] and ELU as in [ren2021pairwise]_)
-    transform : "none", or "log1p" for features with heavy tails, before they are standardised
     gain : how labels weigh: "plain", "linear", "exponential", or "auto"
     query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
     sigma : steepness of the pair loss
     batch_size : slates per step ("pointwise": as many documents as they show on average)
-    optimiser, learning_rate, schedule : see `untilt.networks.jax_layers.Optimiser`
-    early_stopping : epochs without improvement on `fit(..., valid=...)` before training stops
-    checkpoint : file to write after every epoch and to go on from where it exists
+    widths, activation, transform, epochs, optimiser, learning_rate, schedule, l2, seed : see
+        `NetworkRanker`
+    dropout, clip_norm, early_stopping, checkpoint : see `WatchedNetworkRanker`
 
     Fitted: see `NetworkRanker`; `bias_` and `bias_history_` (joint weightings).
     """
 
-    bias_: PositionBias | None
-    bias_history_: list[Any]
-
-    def __init__(
-        self,
-        weighting: Weighting | None = None,
-        *,
-        loss: str = "pairwise",
-        bias: Any = None,
-        widths: tuple[int, ...] = (512, 256, 128),
-        activation: str = "elu",
-        transform: str = "none",
-        gain: str = "auto",
-        query_weight: str = "sessions",
-        sigma: float = 1.0,
-        epochs: int = 20,
-        batch_size: int = 256,
-        optimiser: str = "adam",
-        learning_rate: float = 1e-3,
-        schedule: str = "constant",
-        l2: float = 0.0,
-        dropout: float = 0.0,
-        clip_norm: float | None = None,
-        early_stopping: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.weighting = weighting
-        self.loss = loss
-        self.bias = bias
-        self.widths = widths
-        self.activation = activation
-        self.transform = transform
-        self.gain = gain
-        self.query_weight = query_weight
-        self.sigma = sigma
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.optimiser = optimiser
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.l2 = l2
-        self.dropout = dropout
-        self.clip_norm = clip_norm
-        self.early_stopping = early_stopping
-        self.checkpoint = checkpoint
-        self.seed = seed
+    weighting: Weighting | None = None
+    _: KW_ONLY
+    loss: str = "pairwise"
+    bias: Any = None
+    gain: str = "auto"
+    query_weight: str = "sessions"
+    sigma: float = 1.0
+    epochs: int = 20
+    bias_: PositionBias | None = field(init=False)
+    bias_history_: list[Any] = field(init=False)
 
     def fit(
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
@@ -288,7 +248,8 @@ class NeuralRanker(NetworkRanker):
         inputs = inputs_of(lists, self.transform)
         task = task_of(self, lists, weighting, inputs)
         self._train(task, inputs, valid)
-        self.summary_ = {**lists.summary(self.weighting), **self.summary_}
+        trained_on = lists.summary(self.weighting)
+        self.summary_ = {**trained_on, "loss": self.loss, **self.summary_}
         return self
 
     def _train(self, task: Task, inputs: Inputs, valid: ClickLog | JudgedLists | None) -> None:
@@ -296,7 +257,7 @@ class NeuralRanker(NetworkRanker):
         trained = train(
             task.loss,
             task.start,
-            Noisy(task.batches, self.seed) if self.dropout > 0 else task.batches,
+            self._with_noise(task.batches),
             optimiser=self._optimiser(),
             epochs=self.epochs,
             constants={
@@ -311,26 +272,12 @@ class NeuralRanker(NetworkRanker):
             what="training a ranking network",
         )
         self._keep_network(trained.params, inputs)
-        self.losses_, self.watched_ = np.array(trained.losses), trained.watched
         self._keep_bias(task.joint, trained.best_epoch)
-        self.summary_ = {
-            "loss": self.loss,
-            "epochs": trained.epochs,
-            "steps": trained.steps,
-            "status": trained.status,
-        }
+        self._keep_history(trained)
 
     def _fingerprint(self, task: Task, inputs: Inputs) -> str:
         first = next(iter(task.batches.epoch(0)))
         return fingerprint(self, inputs.features, *(first[name] for name in sorted(first)))
-
-    def _optimiser(self) -> Optimiser:
-        return Optimiser(
-            name=self.optimiser,
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            clip_norm=self.clip_norm,
-        )
 
     def _keep_bias(self, joint: JointTable | None, epochs: int) -> None:
         self.bias_, self.bias_history_ = None, []
@@ -347,7 +294,6 @@ class NeuralRanker(NetworkRanker):
     def _check(self) -> None:
         check_choice("loss", self.loss, LOSSES)
         self._check_network()
-        self._optimiser().check()
         check_positive("sigma", self.sigma)
         if self.loss == "pointwise" and self.weighting is not None:
             raise OptionError(

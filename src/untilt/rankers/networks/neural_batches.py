@@ -37,7 +37,7 @@ class PairBatches:
             raise nothing_to_learn()
         columns: dict[str, AnyArray] = {
             "row": self.slates.document,
-            "place": self.slates.position_index,
+            "position_index": self.slates.position_index,
         }
         options: dict[str, Any] = {"more": self._pairs}
         if np.all(self.slates.start < 0):
@@ -97,8 +97,8 @@ def cell_batches(
     """Cells (document, position), and the scale that makes the loss a mean over impressions."""
     columns = {
         "row": counts.document_index,
-        "place": counts.position_index.astype(np.int64),
-        "shown": counts.impressions.astype(np.float32),
+        "position_index": counts.position_index.astype(np.int64),
+        "impressions": counts.impressions.astype(np.float32),
         "clicks": counts.clicks.astype(np.float32),
     }
     batches = PaddedRows(columns, min(rows_per_step, counts.n_cells), seed)

@@ -9,36 +9,37 @@ error on z for numbers. The tower sees the position alone and is thrown away at 
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
+from untilt._core.arrays import FeatureArray, FloatArray
 from untilt._core.random import child_generator
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
 from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
 from untilt.networks.batches import PaddedRows
 from untilt.networks.jax_layers import (
     Layers,
-    Optimiser,
     apply_layers,
     jax_modules,
-    start_layers,
     sum_of_squares,
     to_network,
 )
 from untilt.networks.mlp import Network
 from untilt.networks.training import train
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
-from untilt.rankers.networks.model import (
+from untilt.rankers.networks.network_ranker import (
     Inputs,
     NetworkRanker,
     check_not_infinite,
     importances,
     inputs_of,
+    trained_on,
 )
 
 COMBINE = ("sum", "product", "none")
@@ -55,67 +56,42 @@ TARGETS = ("auto", "probability", "number")
     choose=("train", "select", "run"), options={"combine": "product"},
     note="a network for relevance times a shallow tower for position",
 )  # fmt: skip
+@dataclass(eq=False, repr=False)
 class TowerRanker(NetworkRanker):
     r"""A network f(x) for relevance beside a shallow tower b_k for position, fitted together.
 
-    Simple, and wrong where relevance and position go together: then any part of one can be told by
-    the other, and nothing in the loss says which (the document's reason for pairwise debiasing).
+    Simple, and wrong where relevance and position go together: then either can explain a part
+    of the other, and nothing in the loss says which (the document's reason for pairwise debiasing).
     Sessions of equal (document, position) sum up exactly.
 
     Parameters
     ----------
     combine : "sum", "product" (PAL; probabilities only) or "none"
     target : "probability" (cross-entropy), "number" (squared error), or "auto": by the labels
-    widths, activation, transform : of the network f
-    epochs, batch_size, optimiser, learning_rate, schedule, l2 : of training; a batch is of rows,
-        one for each distinct (document, position)
+    widths, activation, transform, epochs, batch_size, optimiser, learning_rate, schedule, l2 :
+        of the network f, see `NetworkRanker`; a batch is of distinct (document, position)
 
     Fitted: `tower_` (b_1..b_K; 0 at position 1 with "sum"), `target_`, and what `NetworkRanker`
     has. `predict` gives f(x), `predict_feedback` the expected label without the tower.
     """
 
-    def __init__(
-        self,
-        combine: str = "sum",
-        *,
-        target: str = "auto",
-        widths: tuple[int, ...] = (512, 256, 128),
-        activation: str = "elu",
-        transform: str = "none",
-        epochs: int = 50,
-        batch_size: int = 256,
-        optimiser: str = "adam",
-        learning_rate: float = 1e-3,
-        schedule: str = "constant",
-        l2: float = 2e-4,
-        seed: int = 0,
-    ) -> None:
-        self.combine = combine
-        self.target = target
-        self.widths = widths
-        self.activation = activation
-        self.transform = transform
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.optimiser = optimiser
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.l2 = l2
-        self.seed = seed
-
-    dropout = 0.0
-    early_stopping = None
+    combine: str = "sum"
+    _: KW_ONLY
+    target: str = "auto"
+    l2: float = 2e-4
+    tower_: FloatArray = field(init=False)
+    target_: str = field(init=False)
 
     def fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn from feedback, or from labels where `data` is judged (the skyline)."""
         self._check()
         lists = training_lists(data)
         inputs = inputs_of(lists, self.transform)
-        fitted = fit_tower(lists, inputs, self.combine, self.target, TowerShape.of(self))
+        fitted = fit_tower(self, lists, inputs, self.combine, self.target)
         self._keep_network(fitted.layers, inputs)
         self.tower_, self.target_ = fitted.tower, fitted.target
         self.losses_, self.watched_ = fitted.losses, ()
-        self.summary_ = tower_summary(lists, fitted.status)
+        self.summary_ = {**trained_on(lists), "status": fitted.status}
         return self
 
     def predict_feedback(self, features: FeatureArray) -> FloatArray:
@@ -126,32 +102,6 @@ class TowerRanker(NetworkRanker):
         check_choice("combine", self.combine, COMBINE)
         check_choice("target", self.target, TARGETS)
         self._check_network()
-        TowerShape.of(self).optimiser.check()
-
-
-class TowerShape(NamedTuple):
-    """Everything about a tower but what it learns."""
-
-    widths: tuple[int, ...]
-    activation: str
-    epochs: int
-    batch_size: int
-    optimiser: Optimiser
-    l2: float
-    seed: int
-
-    @classmethod
-    def of(cls, ranker: Any) -> "TowerShape":
-        """The options of a ranker that has them all."""
-        return cls(
-            tuple(ranker.widths),
-            ranker.activation,
-            ranker.epochs,
-            ranker.batch_size,
-            Optimiser(ranker.optimiser, ranker.learning_rate, ranker.schedule),
-            ranker.l2,
-            ranker.seed,
-        )
 
 
 class FittedTower(NamedTuple):
@@ -165,38 +115,33 @@ class FittedTower(NamedTuple):
 
 
 def fit_tower(
-    lists: TrainingLists, inputs: Inputs, combine: str, target: str, shape: TowerShape
+    ranker: NetworkRanker, lists: TrainingLists, inputs: Inputs, combine: str, target: str
 ) -> FittedTower:
-    """Fit a network and a tower to the labels of the lists."""
-    label = lists.label
-    target = _target(label, combine, target, judged=lists.judged)
-    cells = tower_cells(lists, label)
-    weight, mean = cells.shown / cells.shown.mean(), cells.total / cells.shown
+    """Fit a network and a tower, with the options of a ranker, to the labels of the lists."""
+    target = _target(lists.label, combine, target, judged=lists.judged)
+    counts = label_counts(lists)
+    weight, mean = counts.impressions / counts.impressions.mean(), counts.rate
     shift, unit = (0.0, 1.0) if target == "probability" else _scale(mean, weight)
     params = {
-        "f": start_layers(
-            child_generator(shape.seed, 0),
-            (inputs.features.shape[1], *shape.widths, 1),
-            activation=shape.activation,
-        ),
-        "b": np.zeros(max(1, lists.depth), np.float32),
+        "f": inputs.start(ranker),
+        "b": np.zeros(counts.depth, np.float32),
     }
     batches = PaddedRows(
         {
-            "row": cells.row.astype(np.int32),
-            "place": cells.place.astype(np.int32),
+            "row": counts.document[counts.document_index].astype(np.int32),
+            "position_index": counts.position_index.astype(np.int32),
             "weight": weight.astype(np.float32),
             "mean": ((mean - shift) / unit).astype(np.float32),
         },
-        min(shape.batch_size, len(cells.row)),
-        seed=int(child_generator(shape.seed, 1).integers(2**31)),
+        min(ranker.batch_size, counts.n_cells),
+        seed=int(child_generator(ranker.seed, 1).integers(2**31)),
     )
     trained = train(
-        tower_loss(combine, target, shape.activation, shape.l2),
+        tower_loss(combine, target, ranker.activation, ranker.l2),
         params,
         batches,
-        optimiser=shape.optimiser,
-        epochs=shape.epochs,
+        optimiser=ranker._optimiser(),
+        epochs=ranker.epochs,
         constants={"features": inputs.features},
         what="training a tower",
     )
@@ -208,23 +153,16 @@ def fit_tower(
     return FittedTower(layers, tower, target, np.array(trained.losses), trained.status)
 
 
-class TowerCells(NamedTuple):
-    """Distinct (document, position): sessions, and the sum of their labels."""
-
-    row: IntArray
-    place: IntArray
-    shown: FloatArray
-    total: FloatArray
-
-
-def tower_cells(lists: TrainingLists, label: FloatArray) -> TowerCells:
-    """Sum up the sessions of every (document, position), sorted by both."""
-    sessions = np.repeat(lists.count, np.diff(lists.indptr))
-    depth = max(1, lists.depth)
-    key, cell = np.unique(lists.document * depth + lists.position_index, return_inverse=True)
-    shown = sum_by(cell, sessions)
-    total = sum_by(cell, sessions * label)
-    return TowerCells(key // depth, key % depth, shown, total)
+def label_counts(lists: TrainingLists) -> PositionCounts:
+    """Sessions and summed labels of every (document, position)."""
+    return counts_from_rows(
+        lists.document,
+        lists.position_index + 1,
+        lists.row_count.astype(float),
+        lists.label,
+        lists.n_documents,
+        max(1, lists.depth),
+    )
 
 
 @lru_cache(maxsize=32)
@@ -234,7 +172,7 @@ def tower_loss(combine: str, target: str, activation: str, l2: float) -> Callabl
 
     def loss(params: Any, batch: Any) -> Any:
         f = apply_layers(params["f"], batch["features"][batch["row"]], activation)[:, 0]
-        b = params["b"][batch["place"]]
+        b = params["b"][batch["position_index"]]
         y, weight = batch["mean"], batch["weight"] * batch["mask"]
         if target == "number":
             each = (y - f - (b if combine == "sum" else 0.0)) ** 2
@@ -252,13 +190,6 @@ def tower_loss(combine: str, target: str, activation: str, l2: float) -> Callabl
 def feedback(score: FloatArray, target: str) -> FloatArray:
     """The expected label of a network's output."""
     return 1 / (1 + np.exp(-np.clip(score, -500, 500))) if target == "probability" else score
-
-
-def tower_summary(lists: TrainingLists, status: str) -> dict[str, Any]:
-    """What a tower was trained on, and how it went."""
-    summary = lists.summary(None)
-    del summary["weighting"]
-    return {**summary, "status": status}
 
 
 def _target(label: FloatArray, combine: str, target: str, *, judged: bool) -> str:
@@ -313,6 +244,7 @@ BASELINES: dict[str, dict[str, str]] = {
     reference="ren2021pairwise",
     note="a network and a position tower for each kind of feedback, summed",
 )  # fmt: skip
+@dataclass(eq=False, repr=False)
 class FeedbackTowers(NetworkRanker):
     r"""One network with a tower for each feedback column; the predictions are summed.
 
@@ -330,38 +262,13 @@ class FeedbackTowers(NetworkRanker):
     Fitted: `networks_`, `tower_` (column -> b_1..b_K), `targets_`, `feature_importances_`.
     """
 
-    def __init__(
-        self,
-        towers: Mapping[str, str] | None = None,
-        *,
-        weights: Mapping[str, float] | None = None,
-        widths: tuple[int, ...] = (512, 256, 128),
-        activation: str = "elu",
-        transform: str = "none",
-        epochs: int = 50,
-        batch_size: int = 256,
-        optimiser: str = "adam",
-        learning_rate: float = 1e-3,
-        schedule: str = "constant",
-        l2: float = 2e-4,
-        seed: int = 0,
-    ) -> None:
-        self.towers = towers
-        self.weights = weights
-        self.widths = widths
-        self.activation = activation
-        self.transform = transform
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.optimiser = optimiser
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.l2 = l2
-        self.seed = seed
-
-    dropout = 0.0
-    early_stopping = None
-    networks_: dict[str, Network]
+    towers: Mapping[str, str] | None = None
+    _: KW_ONLY
+    weights: Mapping[str, float] | None = None
+    l2: float = 2e-4
+    networks_: dict[str, Network] = field(init=False)
+    tower_: dict[str, FloatArray] = field(init=False)
+    targets_: dict[str, str] = field(init=False)
 
     def fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn each column, or the labels where `data` is judged (the skyline)."""
@@ -369,11 +276,11 @@ class FeedbackTowers(NetworkRanker):
         lists = training_lists(data)
         inputs = inputs_of(lists, self.transform)
         self.networks_, self.tower_, self.targets_ = {}, {}, {}
-        told, shares = [], []
+        status, shares = [], []
         for column, combine in {"label": "none"}.items() if lists.judged else towers.items():
             if isinstance(data, ClickLog):
                 lists = training_lists(_with_column(data, column))
-            fitted = fit_tower(lists, inputs, combine, "auto", TowerShape.of(self))
+            fitted = fit_tower(self, lists, inputs, combine, "auto")
             self.networks_[column] = to_network(
                 fitted.layers,
                 self.activation,
@@ -382,11 +289,11 @@ class FeedbackTowers(NetworkRanker):
                 transform=self.transform,
             )
             self.tower_[column], self.targets_[column] = fitted.tower, fitted.target
-            told.append(f"{column}: {fitted.status}")
+            status.append(f"{column}: {fitted.status}")
             shares.append(importances(fitted.layers, inputs.features, self.activation))
         self.importances_ = np.mean(shares, axis=0)
         self.feature_names_ = lists.feature_names
-        self.summary_ = tower_summary(lists, "; ".join(told))
+        self.summary_ = {**trained_on(lists), "status": "; ".join(status)}
         return self
 
     def _scores(self, features: FeatureArray) -> FloatArray:
@@ -417,7 +324,6 @@ class FeedbackTowers(NetworkRanker):
                     f"Towers: {', '.join(towers)}."
                 )
         self._check_network()
-        TowerShape.of(self).optimiser.check()
         return dict(towers)
 
 

@@ -1,34 +1,33 @@
 """Pairwise debiasing with trust bias, for clicks and for feedback that is a number."""
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray
-from untilt._core.em import EMResult
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import as_examination
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
-from untilt.networks.jax_layers import Optimiser
 from untilt.objectives.pair_slates import gains_of, list_norms
 from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
-from untilt.rankers.networks.model import NetworkRanker, inputs_of
-from untilt.rankers.trust.em import TrustStart
-from untilt.rankers.trust.model import LOSSES, PairTrust, TrustEpoch
-from untilt.rankers.trust.online import Schedule, StepSettings, fit_online
-from untilt.rankers.trust.slates import TrustSlates, trust_slates
-from untilt.rankers.trust.whole import (
+from untilt.rankers.networks.network_ranker import NetworkRanker, inputs_of, trained_on
+from untilt.rankers.trust.full_batch import (
     RELEVANCE,
-    WholeFit,
-    fit_whole,
+    FullBatchFit,
+    fit_full_batch,
     regressions_for,
     train_on_weights,
     weights_of_pairs,
 )
+from untilt.rankers.trust.mini_batch import Schedule, StepSettings, fit_mini_batches
+from untilt.rankers.trust.pair_em import TrustStart
+from untilt.rankers.trust.slates import TrustSlates, trust_slates
+from untilt.rankers.trust.trust_model import LOSSES, PairTrust, TrustEpoch
 
 LABELS = ("categorical", "continuous")
 FORMS = ("mini-batch", "full-batch")
@@ -40,13 +39,14 @@ POSTERIORS = ("expected", "sampled")
     needs=("jax",), cost=20.0, choose=("train", "select", "run"), reference="ren2021pairwise",
     note="a network on pairs, with trust bias by pair of positions",
 )  # fmt: skip
+@dataclass(eq=False, repr=False)
 class PairwiseTrustRanker(NetworkRanker):
     r"""Learn from pairs with c_i > c_j under pairwise trust bias ([ren2021pairwise]_).
 
     Labels may be clicks or any number >= 0 (dwell time, a synthesised label): the model asks only
     which of two is larger and which are 0. It estimates, by regression EM, examination theta_k,
     trust bias eps+_kl and eps-_kl by pair of positions, preference gamma(x_i, x_j) and relevance
-    beta(x_i) (`untilt.rankers.trust.model`), and trains a network on
+    beta(x_i) (`untilt.rankers.trust.trust_model`), and trains a network on
 
     .. math:: \sum_{c_i > c_j} \frac{m_{ij} h_{ij}^{[c_j = 0]} |\Delta Z_{ij}|}{\theta_i \theta_j}
         \log(1 + e^{-(s_i - s_j)})
@@ -82,62 +82,26 @@ class PairwiseTrustRanker(NetworkRanker):
     (one value per step; full-batch), and what `NetworkRanker` has.
     """
 
-    def __init__(
-        self,
-        loss: str = "opt",
-        *,
-        labels: str = "categorical",
-        em: str = "mini-batch",
-        relevance: str = "network",
-        bias: Any = None,
-        first_examination: float | None = None,
-        posteriors: str = "expected",
-        widths: tuple[int, ...] = (512, 256, 128),
-        activation: str = "elu",
-        transform: str = "none",
-        epochs: int = 50,
-        batch_size: int = 32,
-        optimiser: str = "adam",
-        learning_rate: float = 1e-3,
-        schedule: str = "constant",
-        l2: float = 2e-3,
-        em_rate: float = 0.5,
-        em_decay: float = 0.1,
-        clip: float = 0.01,
-        tolerance: float = 1e-3,
-        max_steps: int = 500,
-        seed: int = 0,
-    ) -> None:
-        self.loss = loss
-        self.labels = labels
-        self.em = em
-        self.relevance = relevance
-        self.bias = bias
-        self.first_examination = first_examination
-        self.posteriors = posteriors
-        self.widths = widths
-        self.activation = activation
-        self.transform = transform
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.optimiser = optimiser
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.l2 = l2
-        self.em_rate = em_rate
-        self.em_decay = em_decay
-        self.clip = clip
-        self.tolerance = tolerance
-        self.max_steps = max_steps
-        self.seed = seed
-
-    dropout = 0.0
-    early_stopping = None
-    pair_trust_: PairTrust | None
-    bias_: PositionBias | None
-    history_: tuple[TrustEpoch, ...]
-    item_likelihood_: FloatArray
-    pair_likelihood_: FloatArray
+    loss: str = "opt"
+    _: KW_ONLY
+    labels: str = "categorical"
+    em: str = "mini-batch"
+    relevance: str = "network"
+    bias: Any = None
+    first_examination: float | None = None
+    posteriors: str = "expected"
+    batch_size: int = 32
+    l2: float = 2e-3
+    em_rate: float = 0.5
+    em_decay: float = 0.1
+    clip: float = 0.01
+    tolerance: float = 1e-3
+    max_steps: int = 500
+    pair_trust_: PairTrust | None = field(init=False)
+    bias_: PositionBias | None = field(init=False)
+    history_: tuple[TrustEpoch, ...] = field(init=False)
+    item_likelihood_: FloatArray = field(init=False)
+    pair_likelihood_: FloatArray = field(init=False)
 
     def fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn from feedback, or from labels where `data` is judged (the skyline)."""
@@ -151,20 +115,18 @@ class PairwiseTrustRanker(NetworkRanker):
         if lists.judged or self.loss == "naive":
             layers, status = self._fit_as_they_are(slates, features)
         elif self.em == "mini-batch":
-            layers, status = self._fit_online(slates, features)
+            layers, status = self._fit_mini_batches(slates, features)
         else:
-            layers, status = self._fit_whole(slates, features)
+            layers, status = self._fit_full_batch(slates, features)
         self._keep_network(layers, inputs)
         self.watched_ = ()
-        summary = lists.summary(None)
-        del summary["weighting"]
-        self.summary_ = {**summary, "loss": self.loss, "em": self.em, "status": status}
+        self.summary_ = {
+            **trained_on(lists), "loss": self.loss, "em": self.em, "status": status,
+        }  # fmt: skip
         return self
 
-    # ---- three ways to a ranker
-
-    def _fit_online(self, slates: TrustSlates, features: FeatureArray) -> tuple[Any, str]:
-        found = fit_online(
+    def _fit_mini_batches(self, slates: TrustSlates, features: FeatureArray) -> tuple[Any, str]:
+        fitted = fit_mini_batches(
             slates,
             features,
             tuple(self.widths),
@@ -183,14 +145,14 @@ class PairwiseTrustRanker(NetworkRanker):
             start=TrustStart(),
             seed=self.seed,
         )
-        self._keep(found.trust)
-        self.history_ = found.history
-        self.losses_ = np.array([epoch.ranking_loss for epoch in found.history])
-        return found.layers, found.trust.status
+        self._keep(fitted.trust)
+        self.history_ = fitted.history
+        self.losses_ = np.array([epoch.ranking_loss for epoch in fitted.history])
+        return fitted.layers, fitted.trust.status
 
-    def _fit_whole(self, slates: TrustSlates, features: FeatureArray) -> tuple[Any, str]:
+    def _fit_full_batch(self, slates: TrustSlates, features: FeatureArray) -> tuple[Any, str]:
         ipw = self.loss == "ipw"
-        fit = fit_whole(
+        fit = fit_full_batch(
             slates,
             regressions_for(
                 self.relevance,
@@ -236,8 +198,6 @@ class PairwiseTrustRanker(NetworkRanker):
         self.losses_ = np.array(trained.losses)
         return trained.params
 
-    # ---- inside
-
     def _keep(self, trust: PairTrust) -> None:
         self.pair_trust_ = trust
         self.bias_ = trust.to_bias()
@@ -246,17 +206,8 @@ class PairwiseTrustRanker(NetworkRanker):
         if self.labels == "categorical":
             _check_grades(lists.label)
         gain = gains_of(lists.label, "exponential" if self.labels == "categorical" else "linear")
-        slates = trust_slates(
-            lists.indptr,
-            lists.document,
-            lists.position_index,
-            lists.label,
-            gain,
-            lists.count.astype(float),
-            list_norms(lists.indptr, gain, "ndcg"),
-            lists.query,
-            lists.slate_of_list,
-        )
+        norm = list_norms(lists.indptr, gain, "ndcg")
+        slates = trust_slates(lists, lists.label, gain, norm, lists.slate_of_list)
         if not (slates.above_positive.any() or slates.above_zero.any()):
             raise nothing_to_learn()
         return slates
@@ -267,9 +218,6 @@ class PairwiseTrustRanker(NetworkRanker):
         theta = np.asarray(as_examination(self.bias).at(np.arange(1, depth + 1)), dtype=float)
         # Only ratios matter, but examination is a probability in this model.
         return theta / max(1.0, theta.max())
-
-    def _optimiser(self) -> Optimiser:
-        return Optimiser(self.optimiser, self.learning_rate, self.schedule)
 
     def _check(self) -> None:
         check_choice("loss", self.loss, LOSSES)
@@ -293,7 +241,6 @@ class PairwiseTrustRanker(NetworkRanker):
             raise OptionError(f"first_examination must lie above 0, up to 1. Got {first} instead.")
         if self.em_rate > 1:
             raise OptionError(f"em_rate must be at most 1. Got {self.em_rate} instead.")
-        self._optimiser().check()
 
 
 def _check_grades(label: FloatArray) -> None:
@@ -305,13 +252,10 @@ def _check_grades(label: FloatArray) -> None:
         )
 
 
-def _tables(fit: WholeFit) -> PairTrust:
+def _tables(fit: FullBatchFit) -> PairTrust:
     e, t = fit.examination.state, fit.trust.state
     return PairTrust(e.theta, e.theta_minus, t.eps_plus, t.eps_minus, _status(fit))
 
 
-def _status(fit: WholeFit) -> str:
-    def told(name: str, em: EMResult[Any]) -> str:
-        return f"{name}: {em.status}"
-
-    return f"{told('examination', fit.examination)}; {told('trust bias', fit.trust)}"
+def _status(fit: FullBatchFit) -> str:
+    return f"examination: {fit.examination.status}; trust bias: {fit.trust.status}"

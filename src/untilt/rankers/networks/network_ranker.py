@@ -1,8 +1,9 @@
 """What ranking networks share: features on one scale, a network kept as arrays, its options."""
 
 import hashlib
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from untilt._core.arrays import AnyArray, FeatureArray, FloatArray
 from untilt._core.random import child_generator
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.networks.batches import Batch, Sampler
-from untilt.networks.jax_layers import Layers, start_layers, to_network
+from untilt.networks.jax_layers import Layers, Optimiser, start_layers, to_network
 from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, Network, normalisation, normalised
 from untilt.networks.ranking_losses import scores_function, slopes_function
-from untilt.networks.training import Stopping, compiled_value
+from untilt.networks.training import Stopping, Trained, compiled_value
 from untilt.rankers.base import Ranker, check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.validation import Validation
@@ -23,26 +24,36 @@ _SCORED_ROWS = 8192  # at a time, so that one compilation serves any number of r
 _ROWS_FOR_SLOPES = 4096
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class NetworkRanker(Ranker):
     """Base of the rankers whose score is the output of a network.
 
-    Fitted: `network_` (arrays; scores without JAX), `losses_` (mean loss by epoch), `watched_`,
-    `importances_`, `summary_`.
+    Parameters
+    ----------
+    widths, activation : hidden layers ([512, 256, 128] and ELU as in [ren2021pairwise]_)
+    transform : "none", or "log1p" for features with heavy tails, before they are standardised
+    epochs, batch_size : passes over the data, and slates (or rows) per step
+    optimiser, learning_rate, schedule : see `untilt.networks.jax_layers.Optimiser`
+    l2 : l2/2 |weights|^2 is added to the loss
+
+    Fitted: `network_` (arrays; scores without JAX), `losses_` (mean loss by epoch), `watched_`
+    (value on held-out data by epoch), `importances_`, `summary_`.
     """
 
-    network_: Network
-    losses_: FloatArray
-    watched_: tuple[float, ...]
-    importances_: FloatArray
-    widths: tuple[int, ...]
-    activation: str
-    transform: str
-    dropout: float
-    l2: float
-    epochs: int
-    batch_size: int
-    early_stopping: int | None
-    seed: int
+    widths: tuple[int, ...] = (512, 256, 128)
+    activation: str = "elu"
+    transform: str = "none"
+    epochs: int = 50
+    batch_size: int = 256
+    optimiser: str = "adam"
+    learning_rate: float = 1e-3
+    schedule: str = "constant"
+    l2: float = 0.0
+    seed: int = 0
+    network_: Network = field(init=False)
+    losses_: FloatArray = field(init=False)
+    watched_: tuple[float, ...] = field(init=False)
+    importances_: FloatArray = field(init=False)
 
     @property
     def feature_importances_(self) -> dict[str, float]:
@@ -60,12 +71,12 @@ class NetworkRanker(Ranker):
         check_positive("l2", self.l2, or_zero=True)
         for name in ("epochs", "batch_size"):
             check_rounds(name, getattr(self, name))
-        if self.early_stopping is not None:
-            check_rounds("early_stopping", self.early_stopping)
         for width in self.widths:
             check_rounds("every width", width)
-        if not 0 <= self.dropout < 1:
-            raise OptionError(f"dropout must lie from 0 to below 1. Got {self.dropout} instead.")
+        self._optimiser().check()
+
+    def _optimiser(self) -> Optimiser:
+        return Optimiser(self.optimiser, self.learning_rate, self.schedule)
 
     def _keep_network(self, layers: Layers, inputs: "Inputs") -> None:
         self.network_ = to_network(
@@ -77,6 +88,45 @@ class NetworkRanker(Ranker):
         )
         self.importances_ = importances(layers, inputs.features, self.activation)
         self.feature_names_ = inputs.names
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class WatchedNetworkRanker(NetworkRanker):
+    """Base of the networks that can be watched on held-out data and go on from a checkpoint.
+
+    Parameters
+    ----------
+    dropout : share of hidden units that a step leaves out
+    clip_norm : a longer gradient is cut to this length
+    early_stopping : epochs without improvement on `fit(..., valid=...)` before training stops
+    checkpoint : file to write after every epoch and to go on from where it exists
+    """
+
+    dropout: float = 0.0
+    clip_norm: float | None = None
+    early_stopping: int | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+
+    def _check_network(self) -> None:
+        super()._check_network()
+        if self.early_stopping is not None:
+            check_rounds("early_stopping", self.early_stopping)
+        if not 0 <= self.dropout < 1:
+            raise OptionError(f"dropout must lie from 0 to below 1. Got {self.dropout} instead.")
+
+    def _optimiser(self) -> Optimiser:
+        return replace(super()._optimiser(), clip_norm=self.clip_norm)
+
+    def _with_noise(self, batches: Sampler) -> Sampler:
+        return Noisy(batches, self.seed) if self.dropout > 0 else batches
+
+    def _keep_history(self, trained: Trained) -> None:
+        self.losses_, self.watched_ = np.array(trained.losses), trained.watched
+        self.summary_ = {
+            "epochs": trained.epochs,
+            "steps": trained.steps,
+            "status": trained.status,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +157,11 @@ def inputs_of(lists: TrainingLists, transform: str) -> Inputs:
         )
     features = normalised(lists.features, mean, scale, transform)
     return Inputs(features, mean, scale, lists.feature_names)
+
+
+def trained_on(lists: TrainingLists) -> dict[str, Any]:
+    """The summary of the lists for a ranker that takes no weighting."""
+    return {name: value for name, value in lists.summary(None).items() if name != "weighting"}
 
 
 def check_not_infinite(features: FeatureArray, names: tuple[str, ...]) -> None:
@@ -184,8 +239,8 @@ class Noisy:
 def fingerprint(ranker: Ranker, *arrays: AnyArray) -> str:
     """What is trained on what; the path of the checkpoint and the number of epochs may change."""
     digest = hashlib.blake2b(digest_size=16)
-    told = {k: v for k, v in ranker.get_params().items() if k not in ("checkpoint", "epochs")}
-    digest.update(f"{type(ranker).__name__} {sorted(told.items())!r}".encode())
+    options = {k: v for k, v in ranker.get_params().items() if k not in ("checkpoint", "epochs")}
+    digest.update(f"{type(ranker).__name__} {sorted(options.items())!r}".encode())
     for array in arrays:
         digest.update(f"{array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)

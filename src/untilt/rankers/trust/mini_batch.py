@@ -1,4 +1,10 @@
-"""The mini-batch form of the pairwise trust ranker: tables and three networks, epoch by epoch."""
+"""The mini-batch form: EM and the ranker's loss in one compiled step ([ren2021pairwise]_, eq. 20).
+
+Three networks share a batch of slates: gamma_ij = sigmoid(g(x_i) - g(x_j) - tie), beta_i =
+sigmoid(b(x_i)), and the ranker s(x_i). The E step takes them and the tables as they are; g and b
+are fitted to the posteriors (their expectation, or a draw from them), the tables go towards the
+batch's own estimates, eps <- (1 - rate) eps + rate eps^, and the ranker goes down its loss.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,30 +26,23 @@ from untilt.networks.jax_layers import (
     start_layers,
     sum_of_squares,
 )
-from untilt.rankers.trust import model
-from untilt.rankers.trust.em import TrustStart
-from untilt.rankers.trust.model import (
+from untilt.rankers.trust import trust_model as model
+from untilt.rankers.trust.pair_em import TrustStart
+from untilt.rankers.trust.slates import TrustSlates
+from untilt.rankers.trust.trust_model import (
     PairTrust,
     TrustEpoch,
     logistic_loss,
     pair_weights,
     rank_change,
 )
-from untilt.rankers.trust.slates import TrustSlates
-
-# Mini-batch EM and the ranker's loss in one compiled step ([ren2021pairwise]_, equation 20).
-#
-# Three networks share a batch of slates: gamma_ij = sigmoid(g(x_i) - g(x_j) - tie), beta_i =
-# sigmoid(b(x_i)), and the ranker s(x_i). The E step takes them and the tables as they are; g and b
-# are fitted to the posteriors (their expectation, or a draw from them), the tables move towards the
-# batch's own estimates, eps <- (1 - rate) eps + rate eps^, and the ranker goes down its loss.
 
 # Single precision: probabilities this near to 0 or 1 still leave 1 - p with three digits.
 _FLOOR = 1e-4
 
 
 class TrustTables(NamedTuple):
-    """theta and theta- by place, (K,), eps+ and eps- by pair of places, (K, K)."""
+    """theta and theta- by position, (K,), eps+ and eps- by pair of positions, (K, K)."""
 
     theta: Any
     theta_minus: Any
@@ -69,14 +68,14 @@ class StepSettings:
         return self.loss == "ipw"
 
 
-class _Seen(NamedTuple):
+class _Observed(NamedTuple):
     """A batch in the model's symbols; counts are sessions."""
 
     positive: Any
     zero: Any
     above: Any
     below: Any
-    place: Any
+    position_index: Any
     theta_i: Any
     theta_j: Any
     theta_minus_j: Any
@@ -86,7 +85,7 @@ class _Seen(NamedTuple):
 
 @lru_cache(maxsize=64)
 def compiled_em_step(settings: StepSettings, optimiser: Optimiser) -> Callable[..., Any]:
-    """(params, state, tables, rate, em_rate, key, batch, constants) -> (the first three, told)."""
+    """A step, compiled per shape: the next (params, state, tables), and the sums of `_sums`."""
     jax = jax_modules().jax
     direction = optimiser.direction()
 
@@ -101,11 +100,11 @@ def compiled_em_step(settings: StepSettings, optimiser: Optimiser) -> Callable[.
         constants: dict[str, Any],
     ) -> tuple[Any, Any, TrustTables, Any]:
         whole = {**constants, **batch}
-        (_, (moved, told)), gradient = jax.value_and_grad(em_loss, argnums=1, has_aux=True)(
+        (_, (tables, sums)), gradient = jax.value_and_grad(em_loss, argnums=1, has_aux=True)(
             settings, params, tables, whole, key, em_rate
         )
         update, state = direction.update(gradient, state, params)
-        return jax.tree.map(lambda p, u: p - rate * u, params, update), state, moved, told
+        return jax.tree.map(lambda p, u: p - rate * u, params, update), state, tables, sums
 
     return jax.jit(step)
 
@@ -113,7 +112,7 @@ def compiled_em_step(settings: StepSettings, optimiser: Optimiser) -> Callable[.
 def em_loss(
     settings: StepSettings, params: Any, tables: TrustTables, batch: Any, key: Any, em_rate: Any
 ) -> tuple[Any, tuple[TrustTables, Any]]:
-    """The sum of the three networks' losses per session, with the moved tables and what to tell."""
+    """The three networks' losses per session, summed; the next tables; the sums of `_sums`."""
     jax, jnp, _ = jax_modules()
     x = batch["features"][batch["row"]]
     g, b, s = (
@@ -121,12 +120,12 @@ def em_loss(
         for part in ("gamma", "beta", "ranker")
     )
     d = g[:, :, None] - g[:, None, :] - params["tie"]
-    seen = _seen(batch, tables)
+    seen = _observed(batch, tables)
     stop = jax.lax.stop_gradient
     gamma, beta = (stop(jnp.clip(jax.nn.sigmoid(z), _FLOOR, 1 - _FLOOR)) for z in (d, b))
     given = (seen.theta_i, seen.theta_j, seen.eps_plus, seen.eps_minus, gamma, beta[:, :, None])
     yes, no = model.posterior_above(*given), model.posterior_not_above(*given)
-    item = model.posterior_zero(tables.theta[seen.place], beta)
+    item = model.posterior_zero(tables.theta[seen.position_index], beta)
     keys = jax.random.split(key, 3)
     draw = _draw if settings.sampled else _expect
     preferred = draw(keys[0], seen.above, model.preference(yes, gamma))
@@ -138,24 +137,24 @@ def em_loss(
     rank_loss = jnp.sum(weight * logistic_loss(s[:, :, None] - s[:, None, :], jnp))
     sessions = batch["scale"] * batch["sessions"].shape[0]
     penalty = settings.l2 / 2 * sum(sum_of_squares(params[p]) for p in ("gamma", "beta", "ranker"))
-    moved = _moved(settings, tables, seen, yes, no, item, em_rate)
-    told = _told(seen, given, tables.theta[seen.place] * beta, rank_loss)
-    return (pair_loss + item_loss + rank_loss) / sessions + penalty, (moved, told)
+    following = _next_tables(settings, tables, seen, yes, no, item, em_rate)
+    sums = _sums(seen, given, tables.theta[seen.position_index] * beta, rank_loss)
+    return (pair_loss + item_loss + rank_loss) / sessions + penalty, (following, sums)
 
 
-def _seen(batch: Any, tables: TrustTables) -> _Seen:
+def _observed(batch: Any, tables: TrustTables) -> _Observed:
     jnp = jax_modules().numpy
-    mask, place, n = batch["mask"], batch["place"], batch["sessions"][:, None]
+    mask, k, n = batch["mask"], batch["position_index"], batch["sessions"][:, None]
     positive = batch["positive"] * mask
     pair = mask[:, :, None] * mask[:, None, :] * (1 - jnp.eye(mask.shape[1]))
     above = batch["above_positive"] + batch["above_zero"]
-    i, j = place[:, :, None], place[:, None, :]
-    return _Seen(
+    i, j = k[:, :, None], k[:, None, :]
+    return _Observed(
         positive=positive,
         zero=n * mask - positive,
         above=above,
         below=pair * n[:, :, None] - above,
-        place=place,
+        position_index=k,
         theta_i=tables.theta[i],
         theta_j=tables.theta[j],
         theta_minus_j=tables.theta_minus[j],
@@ -165,7 +164,7 @@ def _seen(batch: Any, tables: TrustTables) -> _Seen:
 
 
 def _pair_weight(
-    settings: StepSettings, seen: _Seen, gamma: Any, beta_i: Any, batch: Any, scores: Any
+    settings: StepSettings, seen: _Observed, gamma: Any, beta_i: Any, batch: Any, scores: Any
 ) -> Any:
     """w_ij of the loss, summed over the sessions of the slate."""
     jnp = jax_modules().numpy
@@ -179,49 +178,49 @@ def _pair_weight(
     return gain * rank_change(scores, batch["mask"] > 0, jnp)
 
 
-def _moved(
+def _next_tables(
     settings: StepSettings,
     tables: TrustTables,
-    seen: _Seen,
+    seen: _Observed,
     yes: model.PairPosterior,
     no: model.PairPosterior,
     item: model.ItemPosterior,
     em_rate: Any,
 ) -> TrustTables:
-    """Equation 20 for every table; an entry that the batch says nothing of stays."""
+    """Equation 20 for every table; an entry without sessions in the batch stays."""
     jnp = jax_modules().numpy
-    k = seen.place
+    k = seen.position_index
 
-    def by_place(values: Any) -> Any:
+    def by_position(values: Any) -> Any:
         return jnp.zeros_like(tables.theta).at[k].add(values)
 
     def by_pair(values: Any) -> Any:
         return jnp.zeros_like(tables.eps_plus).at[k[:, :, None], k[:, None, :]].add(values)
 
     def towards(old: Any, part: Any, whole: Any) -> Any:
-        found = jnp.clip(part / jnp.maximum(whole, 1e-12), _FLOOR, 1 - _FLOOR)
-        return jnp.where(whole > 0, (1 - em_rate) * old + em_rate * found, old)
+        batch = jnp.clip(part / jnp.maximum(whole, 1e-12), _FLOOR, 1 - _FLOOR)
+        return jnp.where(whole > 0, (1 - em_rate) * old + em_rate * batch, old)
 
-    zero, positive = by_place(seen.zero), by_place(seen.positive)
-    examined = by_place(seen.zero * item.examined)
-    moved = tables._replace(theta_minus=towards(tables.theta_minus, examined, zero))
+    zero, positive = by_position(seen.zero), by_position(seen.positive)
+    examined = by_position(seen.zero * item.examined)
+    following = tables._replace(theta_minus=towards(tables.theta_minus, examined, zero))
     if not settings.known_theta:
         theta = towards(tables.theta, positive + examined, positive + zero)
         held = theta if settings.first is None else theta.at[0].set(settings.first)
-        moved = moved._replace(theta=held)
+        following = following._replace(theta=held)
     if settings.known_eps:
-        return moved
+        return following
     plus, minus = by_pair(seen.above * yes.preferred), by_pair(seen.above * yes.not_preferred)
     eps_plus = towards(tables.eps_plus, plus, plus + by_pair(seen.below * no.preferred))
     eps_minus = towards(tables.eps_minus, minus, minus + by_pair(seen.below * no.not_preferred))
     crossed, middle = eps_minus > eps_plus, (eps_plus + eps_minus) / 2
-    return moved._replace(
+    return following._replace(
         eps_plus=jnp.where(crossed, middle, eps_plus),
         eps_minus=jnp.where(crossed, middle, eps_minus),
     )
 
 
-def _told(seen: _Seen, given: Any, chance: Any, rank_loss: Any) -> Any:
+def _sums(seen: _Observed, given: Any, chance: Any, rank_loss: Any) -> Any:
     """(log-likelihood of documents, of pairs, the ranker's loss), summed over the batch."""
     jnp = jax_modules().numpy
     p = jnp.clip(model.above(*given), 1e-7, 1 - 1e-7)
@@ -258,7 +257,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
-class OnlineFit:
+class MiniBatchFit:
     """Where mini-batch EM ended: the ranker's layers, the tables, and the way there."""
 
     layers: Layers
@@ -266,7 +265,7 @@ class OnlineFit:
     history: tuple[TrustEpoch, ...]
 
 
-def fit_online(
+def fit_mini_batches(
     slates: TrustSlates,
     features: FeatureArray,
     widths: tuple[int, ...],
@@ -277,11 +276,11 @@ def fit_online(
     theta: FloatArray | None,
     start: TrustStart,
     seed: Seed,
-) -> OnlineFit:
+) -> MiniBatchFit:
     """Run mini-batch EM. `features` are normalised rows; `theta` is a known curve or None."""
     jax = jax_modules().jax
     step = compiled_em_step(settings, optimiser)
-    constants = jax.device_put({"features": features, "scale": np.float32(_per_slate(slates))})
+    constants = jax.device_put({"features": features, "scale": np.float32(slates.count.mean())})
     params = jax.device_put(_start_params(seed, (features.shape[1], *widths, 1), settings))
     state = optimiser.direction().init(params)
     tables = jax.device_put(start_tables(slates.depth, start, theta, known_eps=settings.known_eps))
@@ -291,25 +290,24 @@ def fit_online(
     history, t = [], 0
     with progress("pairwise trust by mini-batches", total=total) as advance:
         for epoch in range(schedule.epochs):
-            told = []
+            sums = []
             for batch in batches.epoch(epoch):
                 em_rate = np.float32(schedule.em_rate * (1 + t) ** -schedule.em_decay)
                 rate = np.float32(optimiser.rate(t, total))
                 draw = jax.random.fold_in(key, t)
-                params, state, tables, sums = step(
+                params, state, tables, of_batch = step(
                     params, state, tables, rate, em_rate, draw, batch, constants
                 )
-                told.append(sums)
+                sums.append(of_batch)
                 t += 1
                 advance()
-            history.append(_epoch(told, float(slates.sessions.sum()), optimiser))
-    found = jax.tree.map(np.asarray, jax.device_get((params["ranker"], tables)))
+            history.append(_epoch(sums, float(slates.count.sum()), optimiser))
+    layers, tables = jax.tree.map(np.asarray, jax.device_get((params["ranker"], tables)))
     status = f"{schedule.epochs} epochs of mini-batch EM, {t} steps"
-    tables = found[1]
     trust = PairTrust(
         tables.theta, tables.theta_minus, tables.eps_plus, tables.eps_minus, status=status
     )
-    return OnlineFit(found[0], trust, tuple(history))
+    return MiniBatchFit(layers, trust, tuple(history))
 
 
 def slate_batches(
@@ -324,11 +322,11 @@ def slate_batches(
     return PaddedLists(
         indptr=slates.indptr,
         row_columns={
-            "row": slates.row.astype(np.int32),
-            "place": slates.place.astype(np.int32),
+            "row": slates.document.astype(np.int32),
+            "position_index": slates.position_index.astype(np.int32),
             "positive": slates.positive.astype(np.float32),
         },
-        list_columns={"sessions": slates.sessions.astype(np.float32)},
+        list_columns={"sessions": slates.count.astype(np.float32)},
         batch_size=min(batch_size, slates.n_slates),
         lengths=bucket_lengths(size, most=3),
         seed=int(child_generator(seed, 2).integers(2**31)),
@@ -350,10 +348,6 @@ def start_tables(
     )
 
 
-def _per_slate(slates: TrustSlates) -> float:
-    return float(slates.sessions.mean())
-
-
 def _start_params(seed: Seed, widths: tuple[int, ...], settings: StepSettings) -> dict[str, Any]:
     parts: dict[str, Any] = {
         name: start_layers(child_generator(seed, 0, at), widths, activation=settings.activation)
@@ -362,8 +356,8 @@ def _start_params(seed: Seed, widths: tuple[int, ...], settings: StepSettings) -
     return {**parts, "tie": np.zeros((), np.float32)}
 
 
-def _epoch(told: list[Any], sessions: float, optimiser: Optimiser) -> TrustEpoch:
-    items, pairs, loss = np.sum(jax_modules().jax.device_get(told), axis=0) / sessions
+def _epoch(sums: list[Any], sessions: float, optimiser: Optimiser) -> TrustEpoch:
+    items, pairs, loss = np.sum(jax_modules().jax.device_get(sums), axis=0) / sessions
     if not np.isfinite(items + pairs + loss):
         raise OptionError(
             f"the ranking loss became {loss}. Lower learning_rate (now "

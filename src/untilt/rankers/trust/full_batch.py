@@ -19,7 +19,8 @@ from untilt.networks.jax_layers import (
     to_network,
 )
 from untilt.networks.training import Trained, train
-from untilt.rankers.trust.em import (
+from untilt.rankers.trust.mini_batch import slate_batches
+from untilt.rankers.trust.pair_em import (
     Examination,
     Items,
     LogisticRegression,
@@ -32,11 +33,8 @@ from untilt.rankers.trust.em import (
     fit_examination,
     fit_trust,
 )
-from untilt.rankers.trust.model import logistic_loss, pair_weights, rank_change
-from untilt.rankers.trust.online import slate_batches
 from untilt.rankers.trust.slates import TrustSlates
-
-# A network as the regression of an EM step: gradient steps, kept where they climb.
+from untilt.rankers.trust.trust_model import logistic_loss, pair_weights, rank_change
 
 _FLOOR = 1e-6
 _RATE = 1e-3
@@ -95,9 +93,9 @@ class NetworkRegression:
             "trials": (trials / trials.sum()).astype(np.float32),
         }
         for rate in (_RATE, _RATE / 4, _RATE / 16):
-            moved = jax.tree.map(np.asarray, jax.device_get(climb(state, data, np.float32(rate))))
-            if expected_likelihood(self.values(moved), successes, trials) >= before:
-                return dict(moved)
+            climbed = jax.tree.map(np.asarray, jax.device_get(climb(state, data, np.float32(rate))))
+            if expected_likelihood(self.values(climbed), successes, trials) >= before:
+                return dict(climbed)
         return dict(state)
 
 
@@ -126,7 +124,7 @@ def _compiled_climb(activation: str, steps: int, paired: bool) -> Callable[..., 
 RELEVANCE = ("network", "linear", "table")
 
 
-class WholeFit(NamedTuple):
+class FullBatchFit(NamedTuple):
     """Both EMs, and the values of beta (per item cell) and gamma (per pair cell) at their end."""
 
     examination: EMResult[Examination]
@@ -141,12 +139,12 @@ def cells_of_slates(slates: TrustSlates) -> tuple[Items, Pairs, IntArray]:
     slate, i, j = slates.pairs()
     apart = i != j
     above = slates.above_positive + slates.above_zero
-    items = Items(slates.place, slates.shown, slates.positive)
-    pairs = Pairs(i[apart], j[apart], slates.sessions[slate[apart]], above[apart])
+    items = Items(slates.position_index, slates.row_count.astype(float), slates.positive)
+    pairs = Pairs(i[apart], j[apart], slates.count[slate[apart]].astype(float), above[apart])
     return items, pairs, np.flatnonzero(apart)
 
 
-def fit_whole(
+def fit_full_batch(
     slates: TrustSlates,
     regressions: tuple[Regression, Regression],
     *,
@@ -156,7 +154,7 @@ def fit_whole(
     fixed_trust: bool,
     tolerance: float,
     max_steps: int,
-) -> WholeFit:
+) -> FullBatchFit:
     """Examination and beta from documents, then trust bias and gamma from pairs."""
     items, pairs, pair = cells_of_slates(slates)
     of_beta, of_gamma = regressions
@@ -172,7 +170,7 @@ def fit_whole(
         fixed=fixed_trust,
         **options,  # type: ignore[arg-type]
     )
-    return WholeFit(examination, trust, beta, of_gamma.values(trust.state.gamma), pair)
+    return FullBatchFit(examination, trust, beta, of_gamma.values(trust.state.gamma), pair)
 
 
 def regressions_for(
@@ -186,25 +184,25 @@ def regressions_for(
 ) -> tuple[Regression, Regression]:
     """Who gives beta and gamma; `features` are normalised, one row per document."""
     _, pairs, _ = cells_of_slates(slates)
-    row_i, row_j = slates.row[pairs.i], slates.row[pairs.j]
+    row_i, row_j = slates.document[pairs.i], slates.document[pairs.j]
     if relevance == "table":
         pair = np.unique(row_i * (row_j.max(initial=0) + 1) + row_j, return_inverse=True)[1]
-        return TableRegression(slates.row), TableRegression(pair)
+        return TableRegression(slates.document), TableRegression(pair)
     if relevance == "linear":
         x = features.astype(np.float64)
-        return LogisticRegression(x[slates.row]), LogisticRegression(x[row_i] - x[row_j])
+        return LogisticRegression(x[slates.document]), LogisticRegression(x[row_i] - x[row_j])
 
     def network(i: IntArray, j: IntArray | None, path: int) -> NetworkRegression:
         return NetworkRegression(features, i, j, widths, activation, child_generator(seed, path))
 
-    return network(slates.row, None, 4), network(row_i, row_j, 5)
+    return network(slates.document, None, 4), network(row_i, row_j, 5)
 
 
-def weights_of_pairs(slates: TrustSlates, fit: WholeFit, loss: str, clip: float) -> FloatArray:
+def weights_of_pairs(slates: TrustSlates, fit: FullBatchFit, loss: str, clip: float) -> FloatArray:
     """(pairs,) w_ij summed over sessions, without the change of discounts that `opt` adds."""
     items, pairs, _ = cells_of_slates(slates)
     e, t = fit.examination.state, fit.trust.state
-    k_i, k_j = items.place[pairs.i], items.place[pairs.j]
+    k_i, k_j = items.position_index[pairs.i], items.position_index[pairs.j]
     positive, zero = pair_weights(
         e.theta[k_i], e.theta[k_j], e.theta_minus[k_j], t.eps_plus[k_i, k_j],
         t.eps_minus[k_i, k_j], fit.gamma, fit.beta[pairs.i], clip=clip,

@@ -216,9 +216,6 @@ def rank_change(scores: Values, mask: Values, xp: Values = np) -> Values:
     return xp.abs(discount[..., :, None] - discount[..., None, :])
 
 
-# What the pairwise trust model knows of positions: tables, and how they were found.
-
-
 @storable
 @dataclass(frozen=True, eq=False, repr=False)
 class PairTrust:

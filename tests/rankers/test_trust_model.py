@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.rankers.trust import model
-from untilt.rankers.trust.model import logistic_loss, pair_weights, rank_change
+from untilt.rankers.trust import trust_model as model
+from untilt.rankers.trust.trust_model import logistic_loss, pair_weights, rank_change
 
 NAMES = ("theta_i", "theta_j", "eps_plus", "eps_minus", "gamma", "beta_i")
 

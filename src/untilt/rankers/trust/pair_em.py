@@ -19,24 +19,18 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.em import EMResult, run_em
-from untilt.rankers.trust import model
+from untilt.rankers.trust import trust_model as model
 
-# Probabilities fitted to counts, as the maximisation step needs them: tables and logistic lines.
-#
-# A regression has a `start`, the `values` of a fitted state, and `refit`, which never lowers
-#
-#     Q = sum over cells of successes log p + (trials - successes) log(1 - p),
-#
-# where successes are expected ones of the expectation step. That is all that EM needs to climb.
-
-_FLOOR_TRUST_REGRESSIONS = (
-    1e-6  # no probability is nearer to 0 or 1: one such cell would never move again
-)
+_FLOOR = 1e-6  # no probability is nearer to 0 or 1: EM would never move it again
 _HALVINGS = 30
 
 
 class Regression(Protocol):
-    """Probabilities of cells."""
+    """Probabilities of cells, fitted to counts, as the maximisation step needs them.
+
+    EM climbs if `refit` never lowers Q = sum over cells of successes log p + (trials - successes)
+    log(1 - p), where successes are the expected ones of the expectation step.
+    """
 
     def start(self) -> Any:
         """A state before anything is known."""
@@ -74,7 +68,7 @@ class TableRegression:
         n = sum_by(self.entity, trials, len(state))
         s = sum_by(self.entity, successes, len(state))
         rate = np.divide(s, n, out=state.copy(), where=n > 0)
-        return np.clip(rate, _FLOOR_TRUST_REGRESSIONS, 1 - _FLOOR_TRUST_REGRESSIONS)
+        return np.clip(rate, _FLOOR, 1 - _FLOOR)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +89,7 @@ class LogisticRegression:
     def values(self, state: FloatArray) -> FloatArray:
         """The logistic curve, kept off 0 and 1."""
         z = np.clip(self.x @ state[:-1] + state[-1], -30, 30)
-        return np.clip(1 / (1 + np.exp(-z)), _FLOOR_TRUST_REGRESSIONS, 1 - _FLOOR_TRUST_REGRESSIONS)
+        return np.clip(1 / (1 + np.exp(-z)), _FLOOR, 1 - _FLOOR)
 
     def refit(self, state: FloatArray, successes: FloatArray, trials: FloatArray) -> FloatArray:
         """One step uphill."""
@@ -118,14 +112,11 @@ def expected_likelihood(p: FloatArray, successes: FloatArray, trials: FloatArray
     return float(np.dot(successes, np.log(p)) + np.dot(trials - successes, np.log1p(-p)))
 
 
-_FLOOR = 1e-6
-
-
 class Items(NamedTuple):
-    """Cells of documents at positions: 0-based place, sessions, sessions with c > 0."""
+    """Documents of slates: 0-based position, sessions, sessions with c > 0."""
 
-    place: IntArray
-    shown: FloatArray
+    position_index: IntArray
+    sessions: FloatArray
     positive: FloatArray
 
 
@@ -134,12 +125,12 @@ class Pairs(NamedTuple):
 
     i: IntArray
     j: IntArray
-    shown: FloatArray
+    sessions: FloatArray
     above: FloatArray
 
 
 class Trust(NamedTuple):
-    """eps+ and eps- by pair of places, (K, K), and the state of gamma."""
+    """eps+ and eps- by pair of positions, (K, K), and the state of gamma."""
 
     eps_plus: FloatArray
     eps_minus: FloatArray
@@ -147,7 +138,7 @@ class Trust(NamedTuple):
 
 
 class Examination(NamedTuple):
-    """theta and theta- by place, (K,), and the state of beta."""
+    """theta and theta- by position, (K,), and the state of beta."""
 
     theta: FloatArray
     theta_minus: FloatArray
@@ -156,7 +147,7 @@ class Examination(NamedTuple):
 
 @dataclass(frozen=True)
 class TrustStart:
-    """Where EM starts. On a ridge of equally good answers the start decides which one is found."""
+    """Where EM starts. Of equally good answers the start decides which one EM ends at."""
 
     theta: float = 0.9
     eps_plus: float = 0.95
@@ -175,10 +166,10 @@ def fit_examination(
 ) -> EMResult[Examination]:
     """theta, theta- and beta from single documents; `theta` gives a known curve, or none.
 
-    `first` holds theta_1 at that value: clicks tell theta_k beta, so without it a constant may move
-    from one to the other wherever beta is a free table.
+    `first` holds theta_1 at that value: clicks give only theta_k beta, so without it a constant
+    factor is free between the two wherever beta is a free table.
     """
-    depth = int(items.place.max(initial=-1)) + 1
+    depth = int(items.position_index.max(initial=-1)) + 1
     known = np.full(depth, start.theta) if theta is None else np.asarray(theta, dtype=float)[:depth]
     known = np.clip(known, _FLOOR, 1 - _FLOOR)
     if first is not None:
@@ -200,30 +191,30 @@ def examination_step(
     items: Items, beta: Regression, state: Examination
 ) -> tuple[Examination, float]:
     """One E and M step, and the log-likelihood of the state that went in."""
-    theta, b = state.theta[items.place], beta.values(state.beta)
-    zero = items.shown - items.positive
+    theta, b = state.theta[items.position_index], beta.values(state.beta)
+    zero = items.sessions - items.positive
     hidden = model.posterior_zero(theta, b)
     likelihood = np.dot(items.positive, np.log(theta * b)) + np.dot(zero, np.log1p(-theta * b))
     relevant = items.positive + zero * hidden.relevant
     examination = updated_examination(
-        sum_by(items.place, zero * hidden.examined, len(state.theta)),
-        sum_by(items.place, zero, len(state.theta)),
-        sum_by(items.place, items.positive, len(state.theta)),
+        sum_by(items.position_index, zero * hidden.examined, len(state.theta)),
+        sum_by(items.position_index, zero, len(state.theta)),
+        sum_by(items.position_index, items.positive, len(state.theta)),
         before=state,
     )
-    following = examination._replace(beta=beta.refit(state.beta, relevant, items.shown))
+    following = examination._replace(beta=beta.refit(state.beta, relevant, items.sessions))
     return following, float(likelihood)
 
 
 def updated_examination(
     examined_zero: FloatArray, zero: FloatArray, positive: FloatArray, before: Examination
 ) -> Examination:
-    """theta- and theta of Figure 2 from sums by place; a place without sessions stays."""
+    """theta- and theta of Figure 2 from sums by position; one without sessions stays."""
     theta_minus = np.divide(examined_zero, zero, out=before.theta_minus.copy(), where=zero > 0)
     n = zero + positive
     theta = np.divide(positive + zero * theta_minus, n, out=before.theta.copy(), where=n > 0)
-    clip = np.clip(theta, _FLOOR, 1 - _FLOOR), np.clip(theta_minus, _FLOOR, 1 - _FLOOR)
-    return before._replace(theta=clip[0], theta_minus=clip[1])
+    theta, theta_minus = (np.clip(p, _FLOOR, 1 - _FLOOR) for p in (theta, theta_minus))
+    return before._replace(theta=theta, theta_minus=theta_minus)
 
 
 def fit_trust(
@@ -260,13 +251,13 @@ def trust_step(
     state: Trust,
 ) -> tuple[Trust, float]:
     """One E and M step, and the log-likelihood of the state that went in."""
-    k_i, k_j = items.place[pairs.i], items.place[pairs.j]
+    k_i, k_j = items.position_index[pairs.i], items.position_index[pairs.j]
     g = gamma.values(state.gamma)
     theta_i, theta_j = examination.theta[k_i], examination.theta[k_j]
     eps_plus, eps_minus = state.eps_plus[k_i, k_j], state.eps_minus[k_i, k_j]
     given = (theta_i, theta_j, eps_plus, eps_minus, g, beta[pairs.i])
     yes, no = model.posterior_above(*given), model.posterior_not_above(*given)
-    p, below = model.above(*given), pairs.shown - pairs.above
+    p, below = model.above(*given), pairs.sessions - pairs.above
     likelihood = np.dot(pairs.above, np.log(p)) + np.dot(below, np.log1p(-p))
     depth = len(examination.theta)
 
@@ -282,7 +273,9 @@ def trust_step(
         by_pair(below * no.not_preferred),
         before=state,
     )
-    return eps._replace(gamma=gamma.refit(state.gamma, preferred, pairs.shown)), float(likelihood)
+    return eps._replace(gamma=gamma.refit(state.gamma, preferred, pairs.sessions)), float(
+        likelihood
+    )
 
 
 def updated_trust(
@@ -292,10 +285,10 @@ def updated_trust(
     other_below: FloatArray,
     before: Trust,
 ) -> Trust:
-    """eps+ and eps- of Figure 2 from sums by pair of places, with eps- <= eps+.
+    """eps+ and eps- of Figure 2 from sums by pair of positions, with eps- <= eps+.
 
-    Where the two would change places both get their common rate, the maximum under the constraint;
-    a pair of places without sessions stays.
+    Where eps- would be the larger one both get their common rate, the maximum under the constraint;
+    a pair of positions without sessions stays.
     """
     n_plus, n_minus = preferred_above + preferred_below, other_above + other_below
     plus = np.divide(preferred_above, n_plus, out=before.eps_plus.copy(), where=n_plus > 0)
