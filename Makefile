@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-slow test-lowest coverage check docs pictures bench release clean
+.PHONY: demo test test-slow test-lowest coverage check docs generated stub tables api pictures bench release clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -51,6 +51,12 @@ docs: $(STAMP)
 	$(BIN)/sphinx-build -W --keep-going -q -E -c docs/site -d build/doctrees . build/site
 	@echo "open build/site/index.html"
 
+# The stub of the public names, the tables of methods in the documentation, and the list of the
+# public API; a test says when one is out of date. `make stub`, `make tables`, `make api`: one alone.
+generated: stub tables api
+stub tables api: $(STAMP)
+	$(BIN)/python tools/generate.py $@
+
 # Draws the pictures of the documentation anew, each with its fixed seed.
 pictures: $(STAMP)
 	$(BIN)/python docs/pictures
@@ -66,7 +72,7 @@ release: $(STAMP)
 	$(BIN)/python -m build --outdir dist .
 	@$(PYTHON) -m venv $(RELEASE)/env && mkdir -p $(RELEASE)/work
 	@$(RELEASE)/env/bin/pip install --quiet --quiet --disable-pip-version-check "$$(ls $(CURDIR)/dist/untilt-*.whl)[dev]"
-	@cp -r tests docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md Makefile pyproject.toml $(RELEASE)/work
+	@cp -r tests tools docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md Makefile pyproject.toml $(RELEASE)/work
 	cd $(RELEASE)/work && ../env/bin/python -m pytest -n 2 --dist loadfile tests/test_import.py tests/test_public_names.py tests/cli tests/workflow tests/report
 	cd $(RELEASE)/work && ../env/bin/untilt demo
 	@ls -l dist

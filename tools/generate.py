@@ -1,34 +1,116 @@
-"""Write what is derived from the records of the methods: `python tools/generate.py [stub]`.
+"""Write what is derived from the records and from the code: `python tools/generate.py [PART ...]`.
 
-stub     src/untilt/__init__.pyi, the public names for type checkers and editors
+    stub     src/untilt/__init__.pyi: the public names for type checkers and editors
+    tables   the tables of methods in the documentation, between their markers
+    api      tests/public_api.txt: every public name with its signature, to be reviewed in the diff
+
+Tests say when one of them is out of date.
 """
 
+import inspect
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
+
+import untilt
+from untilt import catalog
 
 ROOT = Path(__file__).parents[1]
-STUB = ROOT / "src/untilt/__init__.pyi"
 
 
 def stub() -> dict[Path, str]:
     """One import per public name, sorted by its module."""
-    import untilt
-
     homes = untilt._homes() | {"UntiltError": "untilt.errors", "__version__": "untilt._version"}
     # As ruff sorts: by module, then constants, classes, functions.
     names = sorted(homes, key=lambda name: (homes[name], not name.isupper(), name.islower(), name))
     lines = [f"from {homes[name]} import {name} as {name}" for name in names]
-    return {STUB: "# Written by `make stub`.\n" + "\n".join(lines) + "\n"}
+    text = "# Written by `make stub`.\n" + "\n".join(lines) + "\n"
+    return {ROOT / "src/untilt/__init__.pyi": text}
 
 
-WRITERS: dict[str, Callable[[], dict[Path, str]]] = {"stub": stub}
+# Between `<!-- methods: KIND -->` and `<!-- end -->`.
+MARKED = re.compile(r"(<!-- methods: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def tables() -> dict[Path, str]:
+    """The pages with markers, their tables written anew."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    texts = {page: page.read_text(encoding="utf8") for page in pages}
+    return {
+        page: MARKED.sub(
+            lambda mark: mark[1] + table(cast("catalog.Kind", mark[2])) + mark[3], text
+        )
+        for page, text in texts.items()
+        if MARKED.search(text)
+    }
+
+
+def table(kind: catalog.Kind) -> str:
+    """The methods of a kind as a table in Markdown."""
+    records = [each for each in catalog.methods(kind) if each.home.startswith("untilt.")]
+    columns: dict[str, Callable[[catalog.Method], str]] = {
+        "name": lambda each: f"`{each.name}`",
+        "class": lambda each: f"`{each.target}`" if each.public else "",
+        "what it is": lambda each: each.note,
+        "rests on": lambda each: each.rests_on,
+        "needs": lambda each: ", ".join(each.needs),
+        "reference": lambda each: f"[{each.reference}]" if each.reference else "",
+    }
+    cells = {title: [cell(each) for each in records] for title, cell in columns.items()}
+    kept = {title: column for title, column in cells.items() if any(column)}
+    rows = [list(kept), ["---"] * len(kept), *map(list, zip(*kept.values(), strict=True))]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def api() -> dict[Path, str]:
+    """Every public name and signature, and the public methods of public classes."""
+    lines = [line for name in sorted(untilt.__all__) for line in _described(name)]
+    return {ROOT / "tests/public_api.txt": "\n".join(lines) + "\n"}
+
+
+def _described(name: str) -> Iterator[str]:
+    value = getattr(untilt, name)
+    if not callable(value):
+        yield name
+        return
+    yield f"{name}{_signature(value)}"
+    if not isinstance(value, type):
+        return
+    for attribute in sorted(dir(value)):
+        member = inspect.getattr_static(value, attribute)
+        ours = _owner(value, attribute).__module__.startswith("untilt")
+        if attribute.startswith("_") or not ours:
+            continue
+        if isinstance(member, property):
+            yield f"{name}.{attribute}"
+        elif isinstance(member, classmethod | staticmethod) or inspect.isfunction(member):
+            yield f"{name}.{attribute}{_signature(getattr(value, attribute))}"
+
+
+def _owner(cls: type, attribute: str) -> type:
+    return next(base for base in cls.__mro__ if attribute in vars(base))
+
+
+def _signature(value: Callable[..., object]) -> str:
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        return "(...)"
+    # Names and defaults; annotations would change with every import that is moved.
+    parameters = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+    plain = signature.replace(parameters=parameters, return_annotation=signature.empty)
+    return re.sub(r" at 0x[0-9a-f]+", "", str(plain))
+
+
+WRITERS: dict[str, Callable[[], dict[Path, str]]] = {"stub": stub, "tables": tables, "api": api}
 
 
 def main(wanted: list[str]) -> None:
     """Write the files of these parts, of all where none is named."""
-    for name in wanted or WRITERS:
-        for path, text in WRITERS[name]().items():
+    for part in wanted or WRITERS:
+        for path, text in WRITERS[part]().items():
             path.write_text(text, encoding="utf8")
             sys.stdout.write(f"{path.relative_to(ROOT)}\n")
 

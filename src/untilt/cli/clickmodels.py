@@ -42,7 +42,7 @@ class Unit(StrEnum):
 
 Models = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="NAME", help="Only this model, as in ubm. May be repeated."),
+    typer.Option("--model", metavar="NAME", help="Only this one; may be repeated: {click model}."),
 ]
 Train = Annotated[
     float, typer.Option("--train", metavar="SHARE", help="Share of the sessions to learn from.")
