@@ -32,7 +32,7 @@ _NAMES = {
     "untilt.evaluation.judged": "evaluate",
     "untilt.evaluation.rank_metric": "RankMetric",
     "untilt.evaluation.systems": "shown",
-    "untilt.metrics.parse": "parse_metric",
+    "untilt.metrics.metric": "parse_metric",
     "untilt.rankers.export": "export_model",
     "untilt.rankers.persist": "load register",
     "untilt.rankers.trees.own_pipeline": "lightgbm_dataset objective xgboost_matrix",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from untilt.metrics import ARP, DCG, MAP, MRR, NDCG, Metric, Precision, Recall
-from untilt.metrics.base import values_per_list
+from untilt.metrics.metric import values_per_list
 
 GAINS = ("exponential", "linear")
 METRICS: list[Metric] = [

@@ -13,7 +13,7 @@ from untilt._core.statistics import Interval, check_level
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, did_you_mean
 from untilt.metrics import Metric, parse_metric, parse_metrics
-from untilt.metrics.base import Empty, Ties, checked_weights, mean_of_lists, values_per_list
+from untilt.metrics.metric import Empty, Ties, checked_weights, mean_of_lists, values_per_list
 
 # Results that are looked up by metric and print as a small table.
 

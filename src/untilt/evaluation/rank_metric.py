@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core.arrays import FloatArray
+from untilt.catalog import methods
 from untilt.errors import OptionError, did_you_mean
-from untilt.metrics import ARP, DCG, MAP, MRR, NDCG, Metric, Precision, Recall, parse_metric
-from untilt.metrics.base import checked_cut
+from untilt.metrics import ARP, DCG, Metric, Precision, parse_metric
+from untilt.metrics.metric import checked_cut
 
 NAMES = (f"{DCG.name}@k", f"{Precision.name}@k", ARP.name, "reciprocal@k")
 
@@ -65,16 +66,19 @@ def as_rank_metric(metric: MetricLike) -> RankMetric:
     """
     if isinstance(metric, RankMetric):
         return metric
-    if isinstance(metric, str) and metric.strip().lower().partition("@")[0] == "reciprocal":
+    if isinstance(metric, str) and metric.strip().lower().partition("@")[0] == RECIPROCAL:
         return _reciprocal(metric.strip().lower())
     if callable(metric) and not isinstance(metric, Metric):
         return RankMetric(getattr(metric, "__name__", "function of rank"), metric)
     known = parse_metric(metric)
-    if not isinstance(known, ARP | DCG | Precision):
+    if not known.additive:
+        cut = "" if known.cut is None else f"@{known.cut}"
+        near = known.nearest_additive and known.nearest_additive + cut
+        additive = [each.name for each in methods("metric") if each.load().additive]
         raise OptionError(
             f"clicks can estimate sums of lambda(rank) times relevance only, and {known} is none: "
-            f"it divides by or depends on the labels of other documents.{_nearest(known)} There "
-            f"are: {', '.join(NAMES)}, or any function of rank."
+            f"it divides by or depends on the labels of other documents.{did_you_mean(near, [near])}"
+            f" There are: {', '.join([*additive, RECIPROCAL])}, or any function of rank."
         )
     return RankMetric(
         str(known),
@@ -87,12 +91,5 @@ def as_rank_metric(metric: MetricLike) -> RankMetric:
 def _reciprocal(name: str) -> RankMetric:
     _, at, cut = name.partition("@")
     if at and not cut.isdecimal():
-        raise OptionError(f"reciprocal@k needs a whole number k of at least 1. Got {name!r}.")
+        raise OptionError(f"{RECIPROCAL}@k needs a whole number k of at least 1. Got {name!r}.")
     return RankMetric(name, lambda rank: 1 / rank, cut=checked_cut(int(cut), name) if at else None)
-
-
-def _nearest(metric: Metric) -> str:
-    near = {NDCG: DCG.name, Recall: Precision.name, MRR: "reciprocal", MAP: DCG.name}
-    cut = "" if metric.cut is None else f"@{metric.cut}"
-    wanted = near.get(type(metric))
-    return "" if wanted is None else did_you_mean(wanted + cut, [wanted + cut])

@@ -1,7 +1,7 @@
 """One compiled loop over ragged lists for all metrics at once: each list is sorted only once.
 
 Every metric is a walk down the ranking with a weight lambda(r) for rank r (`discount`), a gain for
-each document, and a norm; the codes below say which. Ties are groups of places that the documents
+each document, and a norm; the codes below say which. Ties are groups of ranks that the documents
 of equal score fill in random order, and the walks give the exact expectation over that order
 [mcsherry2008ties]_. The other rules for ties are the special case of groups of one.
 """
@@ -109,7 +109,7 @@ def _one_list(
 
 @nb.njit(cache=True)
 def _order(score: FloatArray, label: FloatArray, ties: int) -> IntArray:
-    """Places by falling score; mergesort keeps equal scores in the order it finds them."""
+    """Rows by falling score; mergesort keeps equal scores in the order it finds them."""
     if ties == PESSIMISTIC:
         first = np.argsort(label, kind="mergesort")
     elif ties == OPTIMISTIC:
@@ -121,13 +121,13 @@ def _order(score: FloatArray, label: FloatArray, ties: int) -> IntArray:
 
 @nb.njit(cache=True)
 def _group_ends(falling: FloatArray, together: bool) -> IntArray:
-    """ends[a] is where the group that starts at place a ends; only starts are ever looked up."""
+    """ends[a] is where the group of equal scores from index a ends; only starts are looked up."""
     n = len(falling)
     ends = np.arange(1, n + 1)
     if together:
-        for place in range(n - 2, -1, -1):
-            if falling[place] == falling[place + 1]:
-                ends[place] = ends[place + 1]
+        for i in range(n - 2, -1, -1):
+            if falling[i] == falling[i + 1]:
+                ends[i] = ends[i + 1]
     return ends
 
 
@@ -142,7 +142,7 @@ def _gains(label: FloatArray, kind: int, relevant_from: float) -> FloatArray:
 
 @nb.njit(cache=True)
 def _each_gain(g: FloatArray, ends: IntArray, discount: FloatArray) -> float:
-    """E sum_r lambda(r) g_r: in a group each document takes each place equally often."""
+    """E sum_r lambda(r) g_r: in a group each document takes each rank equally often."""
     value, a, last = 0.0, 0, len(discount)
     while a < last:
         b = ends[a]
@@ -155,18 +155,18 @@ def _each_gain(g: FloatArray, ends: IntArray, discount: FloatArray) -> float:
 def _precision_at_gain(g: FloatArray, ends: IntArray, discount: FloatArray) -> float:
     """E sum over relevant r of lambda(r) * (relevant documents at ranks 1..r).
 
-    A group of n places with p relevant documents, f found before it: its place t = 0, 1, ... holds
-    a relevant one with probability p/n, and then t (p - 1)/(n - 1) of the t places before it do.
+    A group of n ranks with p relevant documents, `before` of them above it: its rank t = 0, 1, ...
+    holds a relevant one with probability p/n, and then t (p - 1)/(n - 1) of the t ranks above do.
     """
-    value, found, a, last = 0.0, 0.0, 0, len(discount)
+    value, before, a, last = 0.0, 0.0, 0, len(discount)
     while a < last:
         b = ends[a]
         n, p = b - a, g[a:b].sum()
         if p > 0:
             more = (p - 1) / (n - 1) if n > 1 else 0.0
             for t in range(min(b, last) - a):
-                value += p / n * (found + 1 + t * more) * discount[a + t]
-        found += p
+                value += p / n * (before + 1 + t * more) * discount[a + t]
+        before += p
         a = b
     return value
 
@@ -175,7 +175,7 @@ def _precision_at_gain(g: FloatArray, ends: IntArray, discount: FloatArray) -> f
 def _first_gain(g: FloatArray, ends: IntArray, discount: FloatArray) -> float:
     """E lambda(rank of the first relevant document), 0 where it lies below the cut.
 
-    In the first group that holds p relevant among n, place t is the first relevant one with
+    In the first group that holds p relevant among n, rank t is the first relevant one with
     probability P(none before) * p/(n - t).
     """
     value, a, last = 0.0, 0, len(discount)

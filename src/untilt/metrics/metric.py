@@ -1,6 +1,10 @@
-"""What a metric is: a value that prints, parses and hashes, and a formula on ragged lists."""
+"""What a metric is: a value that prints, parses and hashes, and a formula on ragged lists.
+
+Names are ndcg@10, ndcg@5:gain=linear, map:relevant_from=2, arp.
+"""
 
 import operator
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -11,7 +15,9 @@ import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, whole_numbers
+from untilt._core.printed import options_text, parse_options
 from untilt._core.statistics import MeanEstimate, weighted_mean
+from untilt.catalog import find
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.metrics import kernel
 
@@ -29,6 +35,7 @@ EMPTY: dict[str, float] = {"zero": 0.0, "one": 1.0, "skip": float("nan")}
 GAINS: dict[str, int] = {"exponential": kernel.EXPONENTIAL, "linear": kernel.LINEAR}
 # 2^1000 leaves room to sum ten million of them in a float64.
 LARGEST_EXPONENT = 1000.0
+_NAME = re.compile(r"(?P<name>[^@:]+?)\s*(@\s*(?P<k>[^:]*?)\s*)?(:(?P<options>.*))?")
 
 
 class Formula(NamedTuple):
@@ -65,6 +72,10 @@ class Metric(ABC):
 
     name: ClassVar[str]
     higher_is_better: ClassVar[bool] = True
+    # Whether sum_i lambda(rank_i) y_i, without a norm, is a metric that clicks can estimate; where
+    # not, the name of the nearest one that is.
+    additive: ClassVar[bool] = False
+    nearest_additive: ClassVar[str] = ""
 
     @property
     def cut(self) -> int | None:
@@ -124,12 +135,44 @@ class Metric(ABC):
 
     def __str__(self) -> str:
         cut = "" if self.cut is None else f"@{self.cut}"
-        changed = [
-            f"{option.name}={_option_text(getattr(self, option.name))}"
-            for option in fields(self)
-            if option.name != "k" and getattr(self, option.name) != option.default
-        ]
-        return f"{self.name}{cut}" + (":" + ",".join(changed) if changed else "")
+        return f"{self.name}{cut}{options_text(self, without=('k',))}"
+
+
+def parse_metric(metric: str | Metric) -> Metric:
+    """The metric of a name such as `ndcg@10`; capitals do not matter. A metric is handed through.
+
+    The grammar is name[@k][:option=value,...], and `str(metric)` writes it.
+
+    >>> parse_metric("nDCG@10")
+    NDCG(k=10, gain='exponential')
+    >>> parse_metric("P@5:relevant_from=2")
+    Precision(k=5, relevant_from=2.0)
+    """
+    if isinstance(metric, Metric):
+        return metric
+    parts = _NAME.fullmatch(metric.strip().lower()) if isinstance(metric, str) else None
+    if parts is None:
+        raise OptionError(f"a metric is a name such as 'ndcg@10'. Got {metric!r} instead.")
+    record, k = find("metric", parts["name"]), parts["k"]
+    kind, name = record.load(), record.name
+    options: dict[str, float | str] = parse_options(parts["options"], kind, name, without=("k",))
+    if k is None and "cut" in record.needs:
+        raise OptionError(f"{name} needs a cut, as in '{name}@10'. Got {metric!r}.")
+    if k is not None and "k" not in {field.name for field in fields(kind)}:
+        raise OptionError(f"{name} has no cut: it looks at the whole list. Write {name}.")
+    if k is not None and not k.isdecimal():
+        raise OptionError(f"{name}@k needs a whole number k of at least 1. Got {k!r}.")
+    parsed: Metric = kind(**options, **({} if k is None else {"k": int(k)}))
+    return parsed
+
+
+def parse_metrics(metrics: str | Metric | Sequence[str | Metric]) -> tuple[Metric, ...]:
+    """One metric or several, each once, in the order given."""
+    several = [metrics] if isinstance(metrics, str | Metric) else metrics
+    parsed = tuple(dict.fromkeys(parse_metric(metric) for metric in several))
+    if not parsed:
+        raise OptionError("no metric was asked for. Name at least one, such as 'ndcg@10'.")
+    return parsed
 
 
 def values_per_list(
@@ -191,10 +234,10 @@ def checked_weights(weights: npt.ArrayLike | None, n_lists: int) -> FloatArray:
     return w
 
 
-def checked_cut(k: int, name: str) -> int:
+def checked_cut(k: int | None, name: str) -> int:
     """The cut as a whole number of at least 1."""
     try:
-        cut = operator.index(k)
+        cut = operator.index(k)  # type: ignore[arg-type]
     except TypeError:
         cut = 0
     if isinstance(k, bool) or cut < 1:
@@ -250,10 +293,3 @@ def _check_exponent(largest: float) -> None:
             f"the gain 2^y - 1 is out of range for the label {largest:g}. "
             f"Use gain='linear' for labels that are no grades, such as dwell times."
         )
-
-
-def _option_text(value: object) -> str:
-    """As short as it can be and still read back as the same value."""
-    if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return str(value)
