@@ -9,10 +9,10 @@ import numpy.typing as npt
 from untilt._core.arrays import FloatArray
 from untilt.catalog import methods
 from untilt.errors import OptionError, did_you_mean
-from untilt.metrics import ARP, DCG, Metric, Precision, parse_metric
+from untilt.metrics import Metric, parse_metric
 from untilt.metrics.metric import checked_cut
 
-NAMES = (f"{DCG.name}@k", f"{Precision.name}@k", ARP.name, "reciprocal@k")
+RECIPROCAL = "reciprocal"  # 1 / rank has a name, though it is no metric of labels
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,9 @@ def as_rank_metric(metric: MetricLike) -> RankMetric:
         additive = [each.name for each in methods("metric") if each.load().additive]
         raise OptionError(
             f"clicks can estimate sums of lambda(rank) times relevance only, and {known} is none: "
-            f"it divides by or depends on the labels of other documents.{did_you_mean(near, [near])}"
-            f" There are: {', '.join([*additive, RECIPROCAL])}, or any function of rank."
+            "it divides by or depends on the labels of other documents."
+            f"{did_you_mean(near, [near])} There are: {', '.join([*additive, RECIPROCAL])}, or any "
+            "function of rank."
         )
     return RankMetric(
         str(known),
