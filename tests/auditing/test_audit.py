@@ -5,17 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from untilt import catalog
-from untilt.auditing.audit import Audit, audit
+from untilt import ClickLog, PositionBias, audit, catalog, make_judged, simulate
+from untilt.auditing.audit import Audit
 from untilt.auditing.relevance import by_curve, by_prediction
-from untilt.bias.curve import PositionBias
-from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.errors import OptionError
 from untilt.facts import codes
 from untilt.simulation.protocols import DLA, Shuffle, Swap
-from untilt.simulation.simulate import simulate
-from untilt.simulation.synthetic import make_judged
 
 
 def small_log(**changes) -> ClickLog:
@@ -167,7 +163,7 @@ def test_the_verdict_names_the_groups_and_the_swaps(audits):
 
 
 def test_evidence_is_the_curve_of_all_pairs(judged):
-    from untilt.bias.harvesting.all_pairs import AllPairs
+    from untilt import AllPairs
 
     log = simulate(judged, "harvest", n_sessions=5_000, seed=2, n_threads=2).log
     found = audit(log, level=0.9)

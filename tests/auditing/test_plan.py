@@ -5,17 +5,22 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from untilt.auditing.plan import Plan, plan_swaps
+from untilt import (
+    AdjacentSwap,
+    ClickLog,
+    PivotSwap,
+    PowerLaw,
+    UntiltError,
+    make_judged,
+    plan_swaps,
+    simulate,
+)
+from untilt.auditing.plan import Plan
 from untilt.auditing.plan_design import Traffic, allocation, log_variance, pivot_design, traffic_of
-from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap
-from untilt.bias.given import PowerLaw
 from untilt.bias.log_ratios import from_log_ratios
-from untilt.data.clicklog import ClickLog
-from untilt.errors import DepthError, OptionError, UntiltError
+from untilt.errors import DepthError, OptionError
 from untilt.simulation.behaviour import Display
 from untilt.simulation.protocols import DLA, Swap
-from untilt.simulation.simulate import simulate
-from untilt.simulation.synthetic import make_judged
 
 RATES = (0.3, 0.2, 0.12, 0.05)
 

@@ -6,9 +6,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from untilt.bias.curve import PositionBias
-from untilt.bias.given import KnownBias, PowerLaw
+from untilt import KnownBias, PositionBias, PowerLaw
 from untilt.errors import FileFormatError
+from untilt.facts import Fact, codes, joined
 
 FULL = PositionBias(
     np.array([1.0, 0.1 + 0.2, 1 / 3]),
@@ -116,3 +116,15 @@ def test_a_cut_file_is_refused(tmp_path, cut):
     path.write_text(text[: min(cut, len(text) - 1)], encoding="utf-8")
     with pytest.raises(FileFormatError):
         PositionBias.load(path)
+
+
+def test_facts_keep_their_codes_and_fields():
+    status = joined(
+        Fact("em.converged", steps=7), Fact("bias.few-clicks", positions=(3, 4), fewer_than=10)
+    )
+    bias = PositionBias([1.0, 0.5], status=status, assumes=(Fact("bias.position-based"), "by hand"))
+    again = PositionBias.from_json(bias.to_json())
+    assert (again.status, again.assumes) == (bias.status, bias.assumes)
+    assert codes(again.status) == ["em.converged", "bias.few-clicks"]
+    assert again.status.part("bias.few-clicks").fields["positions"] == (3, 4)
+    assert codes(again.assumes) == ["bias.position-based", "general.text"]

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from untilt import KnownBias, PositionBias, PowerLaw
 from untilt.bias.compare import compare
-from untilt.bias.curve import PositionBias
-from untilt.bias.given import KnownBias, PowerLaw
 from untilt.bias.log_ratios import from_log_ratios
 from untilt.errors import OptionError
 

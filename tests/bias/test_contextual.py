@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import approx_fprime
 from sklearn.base import clone
 
-from untilt.bias.contextual.contextual import ContextualBias
+from untilt import AllPairs, ClickLog, ContextualBias
 from untilt.bias.contextual.evidence import context_cells, contexts_of, evidence_of
 from untilt.bias.contextual.likelihood import (
     Problem,
@@ -15,8 +15,6 @@ from untilt.bias.contextual.likelihood import (
     session_noise,
     value_and_gradient,
 )
-from untilt.bias.harvesting.all_pairs import AllPairs
-from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, ShapeError
 
 DEPTH = 5

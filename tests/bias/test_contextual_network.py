@@ -6,11 +6,10 @@ import sys
 import numpy as np
 import pytest
 
-from untilt.bias.contextual.contextual import ContextualBias
+from untilt import ClickLog, ContextualBias
 from untilt.bias.contextual.evidence import context_cells, contexts_of, evidence_of
 from untilt.bias.contextual.likelihood import log_likelihood
 from untilt.bias.contextual.network import _columns, _loss
-from untilt.data.clicklog import ClickLog
 from untilt.networks.jax_layers import start_layers, sum_of_squares, to_network
 
 pytest.importorskip("jax")

@@ -12,8 +12,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from untilt.bias.contextual.contextual import ContextualBias
-from untilt.data.clicklog import ClickLog
+from untilt import ClickLog, ContextualBias
 
 DEPTH = 3
 PAIRS = list(combinations(range(DEPTH), 2))

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from untilt.bias.harvesting.all_pairs import AllPairs, maximise
-from untilt.bias.harvesting.chains import AdjacentChain, Pivot, tree_equations
+from untilt import AdjacentChain, AllPairs, Pivot
+from untilt.bias.harvesting.all_pairs import maximise
+from untilt.bias.harvesting.chains import tree_equations
 from untilt.bias.harvesting.pairs import pair_sums, sandwich, scores_by_query, scores_by_session
 from untilt.data.counts import position_counts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.bias.position_graph import most_lost, position_graph
+from untilt import position_graph
+from untilt.bias.position_graph import most_lost
 from untilt.data.counts import position_counts
 from untilt.errors import IdentifiabilityError
 from untilt.messages.phrases import positions_text

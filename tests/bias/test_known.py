@@ -4,17 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from untilt.bias.curve import PositionBias
-from untilt.bias.given import (
-    ClickCountGuess,
-    EyeTracking,
-    GivenCurve,
-    KnownBias,
-    PageSteps,
-    PowerLaw,
-    as_examination,
-    as_position_bias,
-)
+from untilt import ClickCountGuess, EyeTracking, KnownBias, PageSteps, PositionBias, PowerLaw
+from untilt.bias.given import GivenCurve, as_examination, as_position_bias
 from untilt.errors import DepthError, OptionError, ShapeError
 
 CURVES = [

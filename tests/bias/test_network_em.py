@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import untilt as ut
+from untilt import RegressionEM
 from untilt.bias.em.boosted import TreeOptions, fold_of_documents
 from untilt.bias.em.network import NetworkOptions, network_em, posteriors
-from untilt.bias.em.regression_em import RegressionEM
 from untilt.data.counts import counts_from_rows, position_counts
 from untilt.errors import OptionError
 from untilt.facts import codes

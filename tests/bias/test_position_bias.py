@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from untilt.bias.curve import PositionBias
-from untilt.bias.given import KnownBias
+from untilt import KnownBias, PositionBias
 from untilt.bias.log_ratios import from_log_ratios, log_ratios
 from untilt.errors import DepthError, OptionError, ShapeError
 

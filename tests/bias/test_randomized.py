@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.bias.experiments.shuffled import ShuffledTop
+from untilt import ShuffledTop
 from untilt.errors import DepthError, IdentifiabilityError
 
 

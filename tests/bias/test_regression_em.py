@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.base import clone
 
+from untilt import RegressionEM
 from untilt._core.arrays import frozen
 from untilt.bias.em import affine
 from untilt.bias.em import boosted as boosted_em
@@ -19,7 +20,6 @@ from untilt.bias.em.documents import (
     position_based_em,
     several_positions,
 )
-from untilt.bias.em.regression_em import RegressionEM
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 from untilt.facts import codes
@@ -322,8 +322,7 @@ def test_trees_never_see_the_clicks_of_their_own_fold(rng):
 
 @pytest.fixture(scope="module")
 def featured():
-    from untilt.simulation.simulate import simulate
-    from untilt.simulation.synthetic import make_judged
+    from untilt import make_judged, simulate
 
     return simulate(make_judged(80, n_features=10, seed=1), "dla", sessions_per_query=50, seed=1)
 

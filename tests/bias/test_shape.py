@@ -5,8 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.isotonic import IsotonicRegression
 
-from untilt.bias.curve import PositionBias
-from untilt.bias.given import EyeTracking, KnownBias, PowerLaw
+from untilt import EyeTracking, KnownBias, PositionBias, PowerLaw
 from untilt.bias.log_ratios import from_log_ratios, log_ratios
 from untilt.bias.shapes import fit_quadratic, hold_last
 from untilt.errors import DepthError, OptionError

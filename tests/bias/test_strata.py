@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from untilt import TrustAnchor
 from untilt._core.arrays import frozen
 from untilt.bias.em.affine import AffineFit, uncertainty_of_affine
 from untilt.bias.em.boosted import TreeOptions
@@ -16,7 +17,7 @@ from untilt.bias.em.strata import (
     uncertainty_of_strata,
     widened,
 )
-from untilt.bias.em.trust_curves import TrustAnchor, re_anchored
+from untilt.bias.em.trust_curves import re_anchored
 from untilt.bias.log_ratios import Uncertainty
 from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap
+from untilt import AdjacentSwap, PivotSwap
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 from untilt.facts import codes
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from untilt import KnownBias, PositionBias, PowerLaw, TrustAnchor, TrustEM
 from untilt._core.arrays import frozen
-from untilt.bias.curve import PositionBias
 from untilt.bias.em.documents import class_em
 from untilt.bias.em.mixture import (
     Mixture,
@@ -20,9 +20,7 @@ from untilt.bias.em.mixture import (
     start_values,
     uncertainty_of_mixture,
 )
-from untilt.bias.em.trust_curves import AffineCurves, TrustAnchor, anchor_jacobian, re_anchored
-from untilt.bias.em.trust_em import TrustEM
-from untilt.bias.given import KnownBias, PowerLaw
+from untilt.bias.em.trust_curves import AffineCurves, anchor_jacobian, re_anchored
 from untilt.data.counts import PositionCounts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 from untilt.facts import codes
@@ -339,7 +337,7 @@ def trusted():
 
 
 def trust_log(rng, *, n_sessions, n_queries=40, plus=PLUS, minus=MINUS, depth=4):
-    from untilt.data.clicklog import ClickLog
+    from untilt import ClickLog
 
     relevance = rng.choice([0.0, 0.1, 0.3, 0.6, 1.0], size=(n_queries, 5))
     query = rng.integers(n_queries, size=n_sessions)

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from untilt import catalog
-from untilt.auditing.audit import audit
-from untilt.auditing.plan import plan_swaps
-from untilt.bias.curve import PositionBias
+from untilt import (
+    PositionBias,
+    audit,
+    catalog,
+    make_judged,
+    plan_swaps,
+    read_log,
+    simulate_to_parquet,
+)
 from untilt.cli.main import app
-from untilt.data.read.read_log import read_log
-from untilt.simulation.parquet import simulate_to_parquet
 from untilt.simulation.protocols import DLA, Shuffle, Swap
-from untilt.simulation.synthetic import make_judged
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from untilt.bias.harvesting.all_pairs import AllPairs
-from untilt.bias.harvesting.chains import AdjacentChain, tree_equations
+from untilt import AdjacentChain, AllPairs, ClickLog
+from untilt.bias.harvesting.chains import tree_equations
 from untilt.bias.harvesting.pairs import pair_sums, sandwich, scores_by_session
-from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 
 N_QUERIES, K, SESSIONS = 80, 4, 400

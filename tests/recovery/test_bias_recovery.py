@@ -5,15 +5,19 @@ from functools import cache
 import numpy as np
 import pytest
 
-from untilt.bias.experiments.shuffled import ShuffledTop
-from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap
-from untilt.bias.given import PowerLaw
-from untilt.bias.harvesting.all_pairs import AllPairs
-from untilt.bias.harvesting.chains import AdjacentChain, Pivot
+from untilt import (
+    AdjacentChain,
+    AdjacentSwap,
+    AllPairs,
+    Pivot,
+    PivotSwap,
+    PowerLaw,
+    ShuffledTop,
+    make_judged,
+    simulate,
+)
 from untilt.errors import IdentifiabilityError
 from untilt.simulation.protocols import DLA, PRS, Harvest, Shuffle, Swap
-from untilt.simulation.simulate import simulate
-from untilt.simulation.synthetic import make_judged
 
 SEEDS = (0, 1, 2)
 PROTOCOLS = {

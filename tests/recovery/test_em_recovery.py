@@ -5,18 +5,24 @@ from functools import cache
 import numpy as np
 import pytest
 
-from untilt.bias.em.regression_em import RegressionEM
-from untilt.bias.em.trust_curves import TrustAnchor
-from untilt.bias.em.trust_em import TrustEM
-from untilt.bias.given import KnownBias
-from untilt.evaluation.estimate import estimate
-from untilt.evaluation.judged import evaluate
-from untilt.rankers.trees.lambdamart import LambdaMART
-from untilt.simulation.production import production_ranker
+from untilt import (
+    AffineIPS,
+    Balanced,
+    BayesIPS,
+    KnownBias,
+    LambdaMART,
+    Naive,
+    RegressionEM,
+    TrustAnchor,
+    TrustEM,
+    estimate,
+    evaluate,
+    make_judged,
+    production_ranker,
+    simulate,
+)
 from untilt.simulation.protocols import DLA, Harvest, Shuffle, Swap, Trust
-from untilt.simulation.simulate import simulate
-from untilt.simulation.synthetic import make_explained, make_judged
-from untilt.weighting import AffineIPS, Balanced, BayesIPS, Naive
+from untilt.simulation.synthetic import make_explained
 
 SEEDS = (0, 1, 2)
 N_FEATURES = {make_explained: 20, make_judged: 30}

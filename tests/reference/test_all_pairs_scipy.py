@@ -8,10 +8,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from untilt.bias.harvesting.all_pairs import AllPairs
+from untilt import AllPairs, make_judged, simulate
 from untilt.simulation.protocols import Harvest
-from untilt.simulation.simulate import simulate
-from untilt.simulation.synthetic import make_judged
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,19 @@
-"""How many swapped sessions does it take, and what do they cost?"""
+"""How many swapped sessions an experiment needs, and what they cost in clicks."""
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
+from untilt._core import codec
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.statistics import normal_quantile
 from untilt.auditing.plan_design import (
+    Clicks,
     Design,
     Traffic,
     adjacent_design,
@@ -20,13 +23,14 @@ from untilt.auditing.plan_design import (
     pivot_design,
     traffic_of,
 )
-from untilt.bias.given import as_examination
+from untilt.bias.given import Examination, as_examination
 from untilt.bias.position_graph import most_lost
 from untilt.errors import OptionError, check_choice
+from untilt.facts import Fact
 
 PAIRS = ("pivot", "adjacent")
 WITHIN = ("document", "length")
-HOPELESS = 2.0**42  # sessions; a plan beyond is no plan
+MOST_SESSIONS = 2.0**42  # a plan beyond is no plan
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Plan:
     sessions_per_day, days : traffic, and how long it takes
     clicks_lost, lost_share : expected, and as a share of all clicks in that time; bounds where
         `is_bound`
-    width, level : what was wished: high - low of the interval of theta_k / theta_1, relative to it
+    width, level : asked for: high - low of the interval of theta_k / theta_1, relative to it
     expected_width : (K,) what is expected at each position, 0 at position 1
     estimator : the call that makes the curve of the log afterwards
     examination : (K,) the curve that was assumed for the calculation, relative to position 1
@@ -80,21 +84,27 @@ class Plan:
     estimator: str
     examination: FloatArray
     is_bound: bool
+    json_properties: ClassVar[tuple[str, ...]] = ("swapped_sessions", "notes")
 
     @property
     def swapped_sessions(self) -> int:
         """Sessions that are swapped, over all pairs."""
         return sum(swap.sessions for swap in self.swaps)
 
+    @property
+    def notes(self) -> tuple[Fact, ...]:
+        """How to run the experiment and what the numbers are for."""
+        bound = (Fact("plan.hardest-case"),) if self.is_bound else ()
+        return (
+            Fact("plan.log-swaps", estimator=self.estimator),
+            Fact("plan.draw-by-session"),
+            *bound,
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, text and lists."""
-        record = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return record | {
-            "swaps": [asdict(swap) for swap in self.swaps],
-            "swapped_sessions": self.swapped_sessions,
-            "expected_width": self.expected_width.tolist(),
-            "examination": self.examination.tolist(),
-        }
+        """For JSON: plain numbers, text and lists."""
+        plain: dict[str, Any] = codec.to_plain(self)
+        return plain
 
     def __repr__(self) -> str:
         most = "at most " if self.is_bound else ""
@@ -113,7 +123,7 @@ class Plan:
 
 
 def plan_swaps(
-    clicks: Any,
+    clicks: Clicks,
     *,
     sessions_per_day: float,
     width: float = 0.2,
@@ -122,7 +132,7 @@ def plan_swaps(
     pivot: int = 1,
     share: float = 0.1,
     depth: int | None = None,
-    examination: Any = None,
+    examination: Examination | npt.ArrayLike | None = None,
     within: str = "document",
 ) -> Plan:
     r"""Sessions, days and clicks that a swap experiment takes.
@@ -139,7 +149,7 @@ def plan_swaps(
     Parameters
     ----------
     clicks : an ordinary log of the traffic to experiment on, or its click rates by position. A log
-        also tells how much documents differ, how long lists are, and how often queries come back
+        also says how much documents differ, how long lists are, and how often queries repeat
     sessions_per_day : of the traffic that takes part
     width : wished at every position, relative: 0.2 is about +-10%
     level : of the intervals
@@ -148,7 +158,7 @@ def plan_swaps(
     depth : positions 1..depth; all where not given
     examination : a guess: a PositionBias, a curve such as PowerLaw(1.0), or an array
     within : as in `PivotSwap`: "document" compares the same document of the same query, so queries
-        must come back; "length" compares lists of one length
+        must repeat; "length" compares lists of one length
 
     >>> plan_swaps([0.3, 0.2, 0.1], sessions_per_day=10_000, width=0.2).swapped_sessions
     1819
@@ -156,7 +166,7 @@ def plan_swaps(
     _check(sessions_per_day, width, pairs, share, within)
     traffic = traffic_of(clicks, depth)
     if within == "length":
-        traffic = traffic.alike()
+        traffic = traffic.without_documents()
     theta = _examination(examination, traffic)
     design = _design(pairs, pivot, traffic.depth)
     drawn = allocation(design, traffic, theta)
@@ -206,7 +216,7 @@ def _design(pairs: str, pivot: int, depth: int) -> Design:
     return pivot_design(pivot, depth)
 
 
-def _examination(guess: Any, traffic: Traffic) -> FloatArray:
+def _examination(guess: Examination | npt.ArrayLike | None, traffic: Traffic) -> FloatArray:
     """(K,) relative to position 1; the hardest case is that of equal relevance everywhere."""
     if guess is None:
         return traffic.click_rate / traffic.click_rate[0]
@@ -215,7 +225,7 @@ def _examination(guess: Any, traffic: Traffic) -> FloatArray:
     if rate.max() >= 1:
         i, k = np.unravel_index(int(np.argmax(rate)), rate.shape)
         raise OptionError(
-            f"this examination contradicts the click rates: what stands at position {i + 1} and "
+            f"this examination contradicts the click rates: what is shown at position {i + 1} and "
             f"gets {traffic.click_rate[i]:.3g} clicks there would get {rate[i, k]:.3g} at position "
             f"{k + 1}. Guess a flatter curve, or none."
         )
@@ -225,12 +235,12 @@ def _examination(guess: Any, traffic: Traffic) -> FloatArray:
 def _sessions(largest_variance: Callable[[float], float], wished: float) -> int:
     """The smallest number of sessions after which no variance is above what is wished."""
     n = 2.0
-    while n < HOPELESS and not largest_variance(n) <= wished:
+    while n < MOST_SESSIONS and not largest_variance(n) <= wished:
         n *= 2
-    if n >= HOPELESS:
+    if n >= MOST_SESSIONS:
         raise OptionError(
-            "no number of sessions is enough: queries hardly ever come back in this log, so the "
-            'same document is not seen at two positions. Plan with within="length".'
+            "no number of sessions is enough: queries hardly ever repeat in this log, so the "
+            'same document is not shown at two positions. Plan with within="length".'
         )
     low, high = n / 2, n
     while high - low > max(0.5, 1e-6 * high):
@@ -242,14 +252,14 @@ def _sessions(largest_variance: Callable[[float], float], wished: float) -> int:
 def _swaps(
     design: Design, traffic: Traffic, theta: FloatArray | None, probability: FloatArray, n: int
 ) -> tuple[PlannedSwap, ...]:
-    found = []
+    swaps = []
     for (a, b), serves, chance in zip(
         design.pairs, design.serves, probability.tolist(), strict=True
     ):
         sessions = math.ceil(n * chance * traffic.reach[b - 1])
         lost = float(_lost(a, b, traffic, theta))
-        found.append(PlannedSwap(a, b, serves, chance, sessions, lost, sessions * lost))
-    return tuple(found)
+        swaps.append(PlannedSwap(a, b, serves, chance, sessions, lost, sessions * lost))
+    return tuple(swaps)
 
 
 def _lost(a: int, b: int, traffic: Traffic, theta: FloatArray | None) -> float:

@@ -1,21 +1,21 @@
-r"""How sure a swap experiment will be, before it is made.
+r"""The precision of a swap experiment, before it is made.
 
-Swapping positions a < b shows the document that usually stands at a (relevance gamma_a) at b, and
-the other way round. With r(i@k) the click rate of the document of place i at position k,
+Swapping positions a < b shows the document usually shown at a (relevance gamma_a) at b, and the
+other way round. With r(i@k) the click rate at position k of the document usually shown at i,
 
     log theta_b / theta_a = log [w_a r(a@b) + w_b r(b@b)] - log [w_a r(a@a) + w_b r(b@a)]
 
-where w = n_home n_away / (n_home + n_away), as `PivotSwap` and `AdjacentSwap` weigh them. Every
-rate is a mean of independent clicks, so the variance of each log-ratio follows from its derivatives
-by the rates. Where queries hardly come back, a part of the sessions finds nothing to be compared
-with (`Traffic.repeated`); their weight is lost, and their noise with it.
+where w = n_usual n_swapped / (n_usual + n_swapped), the weights of `PivotSwap` and `AdjacentSwap`.
+Every rate is a mean of independent clicks, so the variance of each log-ratio follows from its
+derivatives by the rates. Where queries hardly repeat, a part of the sessions has nothing to be
+compared with (`Traffic.repeated`); their weight is lost, and their noise with it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray
@@ -25,7 +25,8 @@ from untilt.data.counts import PositionCounts, position_counts
 from untilt.data.rates import ClickRates
 from untilt.errors import DepthError, OptionError
 
-# What a plan must know about the readers: click rates, how much they differ, who comes back.
+# What a plan is made from: a log of the traffic, or click rates by position.
+Clicks = ClickLog | ClickRates | npt.ArrayLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +36,12 @@ class Traffic:
     Parameters
     ----------
     click_rate : (K,) c_k, clicks per impression at k
-    second_moment : (K,) mean of p^2 over what stands at k, p the click probability of one
+    second_moment : (K,) mean of p^2 over what is shown at k, p the click probability of one
         (query, document) there; c_k^2 where nothing is known about how much they differ
     reach : (K,) share of the sessions whose list reaches k
     clicks_per_session : over all positions, also those below K
     query_share, queries : (different shares,) of the sessions, and how many queries have each of
-        them; None where sessions are not told by query
+        them; None where the queries of sessions are not known
     new_queries : share of the sessions whose query was not seen before and never will be again
     """
 
@@ -57,8 +58,8 @@ class Traffic:
         """The lowest position."""
         return len(self.click_rate)
 
-    def alike(self) -> "Traffic":
-        """The same, with all that stands at a position taken as equally relevant.
+    def without_documents(self) -> "Traffic":
+        """The same, with all documents shown at a position taken as equally relevant.
 
         Where lists are compared by length alone, differences between queries are noise like any
         other: the variance of a click is then c (1 - c).
@@ -80,7 +81,7 @@ class Traffic:
         return max(1e-12, 1 - self.new_queries - distinct / sessions)
 
 
-def traffic_of(clicks: Any, depth: int | None) -> Traffic:
+def traffic_of(clicks: Clicks, depth: int | None) -> Traffic:
     """From a log, or from click rates by position."""
     if isinstance(clicks, ClickLog):
         return _from_log(clicks, depth)
@@ -95,7 +96,7 @@ def traffic_of(clicks: Any, depth: int | None) -> Traffic:
     return Traffic(rates, rates**2, np.ones(len(rates)), total)
 
 
-def _numbers(clicks: Any) -> FloatArray:
+def _numbers(clicks: Clicks) -> FloatArray:
     try:
         return np.asarray(clicks.rate if isinstance(clicks, ClickRates) else clicks, np.float64)
     except (TypeError, ValueError):
@@ -161,9 +162,10 @@ def _check_depth(depth: int | None, deepest: int) -> None:
         )
 
 
-def _shown(clicks: Any) -> str:
-    many = isinstance(clicks, Sequence | np.ndarray) and len(clicks) > 8
-    return f"{type(clicks).__name__} of {len(clicks)}" if many else repr(clicks)
+def _shown(clicks: Clicks) -> str:
+    if isinstance(clicks, Sequence | np.ndarray) and len(clicks) > 8:
+        return f"{type(clicks).__name__} of {len(clicks)}"
+    return repr(clicks)
 
 
 # Click noise is taken as at least this share of the click rate: an estimate of how much documents
@@ -206,12 +208,12 @@ def adjacent_design(depth: int) -> Design:
 
 
 def moved_rate(traffic: Traffic, theta: FloatArray) -> FloatArray:
-    """(K, K) entry [i, k]: click rate at k of what usually stands at i, c_i theta_k / theta_i."""
+    """(K, K) entry [i, k]: click rate at k of what is usually shown at i, c_i theta_k / theta_i."""
     return traffic.click_rate[:, None] * theta / theta[:, None]
 
 
 def click_noise(traffic: Traffic, theta: FloatArray) -> FloatArray:
-    """(K, K) variance of one click at k on what usually stands at i, given its own relevance."""
+    """(K, K) variance of one click at k on what is usually shown at i, given its own relevance."""
     rate = moved_rate(traffic, theta)
     noise = rate - traffic.second_moment[:, None] * (theta / theta[:, None]) ** 2
     return np.maximum(noise, LEAST_NOISE * rate)
@@ -256,19 +258,19 @@ def log_variance(
     noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
     reach = traffic.reach * sessions
     untouched = reach[:, None] - _touched(design, reach, share * drawn)
-    home, away = np.zeros((len(design.pairs), traffic.depth)), np.zeros(len(design.pairs))
+    usual, swapped = np.zeros((len(design.pairs), traffic.depth)), np.zeros(len(design.pairs))
     for p, (a, b) in enumerate(design.pairs):
         i, j = a - 1, b - 1
         s, n = share * drawn[p] * reach[j], untouched[j, [i, j]]
         w = s * n / (s + n)
         # Of the weight a share e is left, and so of the squares that noise is multiplied by.
-        e = np.array([traffic.repeated(s + n_home) for n_home in n])
+        e = np.array([traffic.repeated(s + n_usual) for n_usual in n])
         above, below = (e * w) @ rate[[i, j], i], (e * w) @ rate[[i, j], j]
-        home[p, i], home[p, j] = np.sqrt(e) * w * [-1 / above, 1 / below]
-        away[p] = e * w**2 @ [noise[i, j] / below**2, noise[j, i] / above**2] / s
-    # Untouched places serve several pairs, so their parts are added before they are squared.
-    at_home = (design.path @ home) ** 2 @ (np.diag(noise) / np.diag(untouched))
-    return at_home + design.path**2 @ away
+        usual[p, i], usual[p, j] = np.sqrt(e) * w * [-1 / above, 1 / below]
+        swapped[p] = e * w**2 @ [noise[i, j] / below**2, noise[j, i] / above**2] / s
+    # Untouched positions are part of several pairs, so their parts are added before squaring.
+    untouched_noise = (design.path @ usual) ** 2 @ (np.diag(noise) / np.diag(untouched))
+    return untouched_noise + design.path**2 @ swapped
 
 
 def _touched(design: Design, reach: FloatArray, probability: FloatArray) -> FloatArray:

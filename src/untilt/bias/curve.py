@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from untilt._core import codec
 from untilt._core.arrays import FloatArray, IntArray, frozen
@@ -123,7 +124,7 @@ class PositionBias:
         """Whether click noise by position (eps+, eps-) is part of it."""
         return self.eps_plus is not None and self.eps_minus is not None
 
-    def at(self, position: IntArray | int) -> Any:
+    def at(self, position: npt.ArrayLike) -> FloatArray:
         """theta at these 1-based positions."""
         return self.examination[self._index(position)]
 
@@ -131,10 +132,11 @@ class PositionBias:
         """The interval of theta at one position; a known curve has no width."""
         k = self._index(position)
         if self.low is None or self.high is None:
-            return Interval(self.examination[k], self.examination[k], self.level)
+            theta = float(self.examination[k])
+            return Interval(theta, theta, self.level)
         return Interval(float(self.low[k]), float(self.high[k]), self.level)
 
-    def _index(self, position: IntArray | int) -> Any:
+    def _index(self, position: npt.ArrayLike) -> IntArray:
         asked = np.asarray(position, dtype=np.int64)
         if asked.size and asked.min() < 1:
             raise DepthError(f"positions start at 1. Got {asked.min()} instead.")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt import catalog
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method
 from untilt.errors import DepthError, OptionError, did_you_mean
@@ -26,7 +26,7 @@ class Examination(Protocol):
     """Anything that knows how likely a position is examined."""
 
     @abstractmethod
-    def at(self, position: IntArray | int) -> Any:
+    def at(self, position: npt.ArrayLike) -> FloatArray:
         """theta at these 1-based positions."""
 
 
@@ -37,7 +37,7 @@ BiasLike = Examination | npt.ArrayLike
 class GivenCurve:
     """Base of the given curves: they reach any depth and have no standard errors."""
 
-    def at(self, position: IntArray | int) -> Any:
+    def at(self, position: npt.ArrayLike) -> FloatArray:
         """theta at these 1-based positions."""
         asked = np.asarray(position)
         if asked.size and asked.min() < 1:

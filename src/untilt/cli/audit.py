@@ -28,7 +28,7 @@ def audit(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Look at a click log: who clicks where, what is odd, and can it tell position bias at all?
+    """Look at a click log: who clicks where, what is odd, and does it identify position bias?
 
     The log has one row per shown document: query_id, session_id, doc_id, position, click.
 
@@ -44,35 +44,35 @@ def audit(
         check_plots(plot)
         read = reading.read(out, log)
         with progress("looking at the log"):
-            found = audit_log(read)
-        out.record(**found.to_dict())
-        _report(out, found, log)
+            audited = audit_log(read)
+        out.record(**audited.to_dict())
+        _report(out, audited, log)
         if plot is not None:
-            _draw(out, found, plot)
+            _draw(out, audited, plot)
 
 
-def _report(out: Output, found: "Audit", log: Path) -> None:
-    sizes = asdict(found.size).items()
+def _report(out: Output, audited: "Audit", log: Path) -> None:
+    sizes = asdict(audited.size).items()
     out.table(("", ""), [(name.replace("_", " "), f"{value:,.12g}") for name, value in sizes])
-    what = f"{found.label_name} rate" if found.is_binary else f"mean {found.label_name}"
-    level = found.click_rates.level
+    what = f"{audited.label_name} rate" if audited.is_binary else f"mean {audited.label_name}"
+    level = audited.click_rates.level
     out.heading(f"{what} by position ({level:.0%} interval, clustered by query)")
-    out.table(*rates_table(found.click_rates))
+    out.table(*rates_table(audited.click_rates))
     out.heading("worth knowing")
-    out.points(found.notes)
-    if found.warnings:
+    out.points(audited.notes)
+    if audited.warnings:
         out.heading("warnings")
-        out.points(found.warnings)
+        out.points(audited.warnings)
     out.heading("is position bias identified?")
-    out.points([found.verdict])
-    _joined(out, found)
+    out.points([audited.verdict])
+    _joined(out, audited)
     out.heading("what to do")
-    out.points([line.replace(" LOG", f" {log}") for line in found.next_steps])
+    out.points([line.replace(" LOG", f" {log}") for line in audited.next_steps])
 
 
-def _joined(out: Output, found: "Audit") -> None:
+def _joined(out: Output, audited: "Audit") -> None:
     """Positions that share documents, by the weight of what they share; the JSON has them all."""
-    edges = sorted(found.graph.edges, key=lambda edge: (edge.upper, -edge.weight, edge.lower))
+    edges = sorted(audited.graph.edges, key=lambda edge: (edge.upper, -edge.weight, edge.lower))
     best = {edge.upper: edge for edge in reversed(edges)}
     rows = [
         (
@@ -86,21 +86,21 @@ def _joined(out: Output, found: "Audit") -> None:
     ]
     if not rows:
         return
-    n, pairs = len(found.graph.edges), "pairs" if len(found.graph.edges) > 1 else "pair"
+    n, pairs = len(audited.graph.edges), "pairs" if len(audited.graph.edges) > 1 else "pair"
     out.heading(f"{n:,} {pairs} of positions share documents; the strongest of each position")
     columns = ("positions", "documents", "weight", "clicks at the upper", "at the lower")
     out.table(columns, rows[:MOST_ROWS])
 
 
-def _draw(out: Output, found: "Audit", path: Path) -> None:
+def _draw(out: Output, audited: "Audit", path: Path) -> None:
     from untilt.charts.graph import graph_chart, graph_notes
     from untilt.charts.theme import finished, save_chart
 
     with progress("drawing"):
         chart = finished(
-            graph_chart(found.graph),
+            graph_chart(audited.graph),
             title="Which positions can be compared",
-            subtitle=graph_notes(found.graph),
+            subtitle=graph_notes(audited.graph),
         )
         save_chart(chart, path)
     out.record(plot=path)

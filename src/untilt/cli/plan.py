@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from untilt.errors import OptionError
 
 if TYPE_CHECKING:
     from untilt.auditing.plan import Plan
+    from untilt.auditing.plan_design import Clicks
 
 
 class Pairs(StrEnum):
@@ -62,7 +63,7 @@ def plan(
     ] = None,
     within: Annotated[
         Within,
-        typer.Option(help="Compare the same documents (queries come back), or lists of a length."),
+        typer.Option(help="Compare the same documents (queries repeat), or lists of a length."),
     ] = Within.DOCUMENT,
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -79,7 +80,7 @@ def plan(
 
     with speaking(as_json=as_json, verbose=verbose) as out:
         check_share("--level", level)
-        found = plan_swaps(
+        planned = plan_swaps(
             _clicks(out, log, rates, reading),
             sessions_per_day=sessions_per_day,
             width=width,
@@ -91,11 +92,11 @@ def plan(
             examination=parse_bias(examination),
             within=within.value,
         )
-        out.record(**found.to_dict())
-        _report(out, found)
+        out.record(**planned.to_dict())
+        _report(out, planned)
 
 
-def _clicks(out: Output, log: Path | None, rates: str | None, reading: ColumnOptions) -> Any:
+def _clicks(out: Output, log: Path | None, rates: str | None, reading: ColumnOptions) -> "Clicks":
     if (log is None) == (rates is None):
         raise OptionError(
             "a plan starts from a log or from click rates. Give either: untilt plan LOG, or "
@@ -113,22 +114,22 @@ def _clicks(out: Output, log: Path | None, rates: str | None, reading: ColumnOpt
         ) from None
 
 
-def _report(out: Output, found: "Plan") -> None:
-    most = "at most " if found.is_bound else ""
+def _report(out: Output, planned: "Plan") -> None:
+    most = "at most " if planned.is_bound else ""
     out.say(
-        f"{found.sessions:,} sessions, {found.swapped_sessions:,} of them swapped: "
-        f"{found.days:,.1f} days of {found.sessions_per_day:,.0f} sessions. It costs {most}"
-        f"{found.clicks_lost:,.0f} clicks, {found.lost_share:.2%} of all in that time."
+        f"{planned.sessions:,} sessions, {planned.swapped_sessions:,} of them swapped: "
+        f"{planned.days:,.1f} days of {planned.sessions_per_day:,.0f} sessions. It costs {most}"
+        f"{planned.clicks_lost:,.0f} clicks, {planned.lost_share:.2%} of all in that time."
     )
-    out.heading(f"swaps to draw, each session at random ({found.level:.0%} intervals afterwards)")
+    out.heading(f"swaps to draw, each session at random ({planned.level:.0%} intervals afterwards)")
     out.table(
-        ("positions", "probability", "sessions", f"{most}clicks lost", "interval"), _rows(found)
+        ("positions", "probability", "sessions", f"{most}clicks lost", "interval"), _rows(planned)
     )
     out.heading("notes")
-    out.points(_notes(found))
+    out.points(planned.notes)
 
 
-def _rows(found: "Plan") -> list[tuple[str, ...]]:
+def _rows(planned: "Plan") -> list[tuple[str, ...]]:
     """One row per swap, beside the interval of the position that it serves."""
     return [
         (
@@ -136,21 +137,7 @@ def _rows(found: "Plan") -> list[tuple[str, ...]]:
             f"{swap.probability:.3%}",
             f"{swap.sessions:,}",
             f"{swap.clicks_lost:,.1f}",
-            f"position {swap.serves}: {found.expected_width[swap.serves - 1]:.0%} wide",
+            f"position {swap.serves}: {planned.expected_width[swap.serves - 1]:.0%} wide",
         )
-        for swap in found.swaps
+        for swap in planned.swaps
     ]
-
-
-def _notes(found: "Plan") -> list[str]:
-    lines = [
-        f"Log what happened as `ranker`: 'swap:1-5' for a swap of 1 and 5, 'base' otherwise. "
-        f"Then: untilt.{found.estimator}.fit(log).",
-        "Draw the swap for each session by itself, whatever the query or the reader.",
-    ]
-    if found.is_bound:
-        lines.append(
-            "No guess of the bias was given: the sessions are for the hardest case, and no bias "
-            "makes the swaps cost more. With --examination both can be smaller."
-        )
-    return lines

@@ -1,0 +1,20 @@
+"""A planned swap experiment: how to run it, and what its numbers are for."""
+
+from untilt.facts import messages
+
+MESSAGES = messages(
+    "note",
+    {
+        "plan.log-swaps": (
+            "Log what happened as `ranker`: 'swap:1-5' for a swap of 1 and 5, 'base' otherwise. "
+            "Then: untilt.{estimator}.fit(log)."
+        ),
+        "plan.draw-by-session": (
+            "Draw the swap for each session by itself, whatever the query or the reader."
+        ),
+        "plan.hardest-case": (
+            "No guess of the bias was given: the sessions are for the hardest case, and no bias "
+            "makes the swaps cost more. With --examination both can be smaller."
+        ),
+    },
+)
