@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from untilt.errors import FileFormatError, OptionError
-from untilt.papers.datasets import LAYOUTS, Source, source_of
+from untilt.papers.datasets import Source, source_of
+from untilt.papers.layouts import LAYOUTS
 from untilt.papers.schema import Size
 
 
@@ -133,7 +134,7 @@ def test_names_and_folders(monkeypatch, tmp_path):
 
 def test_a_fold_that_is_not_there(tmp_path):
     with pytest.raises(OptionError, match=r"folds 1\.\.5"):
-        LAYOUTS["mq2008"].read(tmp_path, 6)
+        LAYOUTS["mq2008"].files(tmp_path, 6)
 
 
 def test_quick_takes_some_queries_of_a_public_set(tmp_path):

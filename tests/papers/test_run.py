@@ -97,13 +97,13 @@ def test_a_stopped_run_goes_on_where_it_was(undisturbed, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(what, told=stop_after_three)
+        run(what, on_result=stop_after_three)
     assert list(what.finished()) == seen
     after = []
-    whole = run(what, told=lambda result: after.append(result.cell))
+    whole = run(what, on_result=lambda result: after.append(result.cell))
     assert not set(after) & set(seen)
     assert values(whole) == values(undisturbed)
-    assert run(what, told=lambda _: pytest.fail("all was finished")) == whole
+    assert run(what, on_result=lambda _: pytest.fail("all was finished")) == whole
 
 
 def test_a_line_that_a_kill_cut_is_run_again(undisturbed, tmp_path):
@@ -125,7 +125,7 @@ def test_killed_outright_and_started_again(undisturbed, tmp_path):
         "from untilt.papers.run import plan, run\n"
         "from untilt.papers.datasets import Source\n"
         "import time\n"
-        "run(plan(load('tiny.toml'), Source(), 'out'), told=lambda r: time.sleep(0.3))\n"
+        "run(plan(load('tiny.toml'), Source(), 'out'), on_result=lambda r: time.sleep(0.3))\n"
     )
     running = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=os.environ.copy())
     path = tmp_path / "out" / "results" / "tiny-made.jsonl"

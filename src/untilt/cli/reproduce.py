@@ -2,32 +2,25 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from untilt.cli.arguments import AsJson, Verbose
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
+from untilt.papers.layouts import LAYOUTS, MADE
 
 if TYPE_CHECKING:
+    from untilt._core.statistics import Interval
     from untilt.papers.claims import Verdict
     from untilt.papers.run import Plan
     from untilt.papers.summary import Summary
 
 
-class Data(StrEnum):
-    """Judged lists that an experiment can start from."""
-
-    MADE = "made"
-    MQ2008 = "mq2008"
-    OHSUMED = "ohsumed"
-    MSLR_SAMPLE = "mslr-sample"
-    YAHOO = "yahoo"
-    MSLR_WEB10K = "mslr-web10k"
-    MSLR_WEB30K = "mslr-web30k"
-    ISTELLA = "istella"
-    ISTELLA_S = "istella-s"
+# Judged lists that an experiment can start from.
+Data = StrEnum("Data", {name.upper(): name for name in (MADE, *LAYOUTS)})  # type: ignore[misc]
+DEFAULT = Data(MADE)
 
 
 class Picture(StrEnum):
@@ -50,7 +43,7 @@ def reproduce(
             "--quick", help="Small: seconds to a minute. Shows the form, not the figures."
         ),
     ] = False,
-    data: Annotated[Data, typer.Option(help="Judged lists to start from.")] = Data.MADE,
+    data: Annotated[Data, typer.Option(help="Judged lists to start from.")] = DEFAULT,
     path: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Where they lie; $UNTILT_DATA/NAME where not given."),
@@ -136,18 +129,18 @@ def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[s
     results = run(
         what,
         n_threads=threads,
-        told=lambda r: output.detail(f"{r.cell} {r.values} in {r.seconds:.2f} s"),
+        on_result=lambda r: output.detail(f"{r.cell} {r.values} in {r.seconds:.2f} s"),
     )
     summary = Summary(what.experiment, results)
-    found = verdicts(summary)
+    decided = verdicts(summary)
     files = publish(what, out, formats=formats)
-    _report(output, what, summary, found)
-    _record(output, what, summary, found, files)
+    _report(output, what, summary, decided)
+    _record(output, what, summary, decided, files)
     output.heading("written")
     output.table(("", ""), [(str(path), "") for path in [what.results.path, *files]])
 
 
-def _report(output: Output, what: "Plan", summary: "Summary", found: "list[Verdict]") -> None:
+def _report(output: Output, what: "Plan", summary: "Summary", decided: "list[Verdict]") -> None:
     from untilt.papers.chart import tables_of
     from untilt.papers.page import as_text, setting
 
@@ -156,40 +149,36 @@ def _report(output: Output, what: "Plan", summary: "Summary", found: "list[Verdi
         output.heading(table.title)
         if not output.as_json:
             typer.echo(as_text(table))  # not cut to the width of a terminal that is none
-    if found:
+    if decided:
         output.heading("what the document claims")
-        output.points([f"{each.verdict}: {each.claim.text} {each.sentence}." for each in found])
+        output.points([f"{each.verdict}: {each.claim.text} {each.sentence}." for each in decided])
 
 
 def _record(
     output: Output,
     what: "Plan",
     summary: "Summary",
-    found: "list[Verdict]",
+    decided: "list[Verdict]",
     files: list[Path],
 ) -> None:
-    points: list[dict[str, Any]] = []
-    for point in summary.points.values():
-        interval = point.interval
-        points.append(
-            {
-                "panel": point.panel,
-                "row": point.row,
-                "metric": point.metric,
-                "x": point.x,
-                "value": point.value,
-                "low": None if interval is None else interval.low,
-                "high": None if interval is None else interval.high,
-                "runs": len(point.runs),
-            }
-        )
     output.record(
         experiment=what.experiment.name,
         data=what.source.name,
         quick=what.quick,
         cells=len(what.cells),
         seconds=summary.seconds,
-        points=points,
+        points=[
+            {
+                "panel": point.panel,
+                "row": point.row,
+                "metric": point.metric,
+                "x": point.x,
+                "value": point.value,
+                **_ends(point.interval),
+                "runs": len(point.runs),
+            }
+            for point in summary.points.values()
+        ],
         shares=_shares(summary),
         claims=[
             {
@@ -197,25 +186,35 @@ def _record(
                 "source": each.claim.source,
                 "verdict": each.verdict,
                 "value": each.value,
-                "low": None if each.interval is None else each.interval.low,
-                "high": None if each.interval is None else each.interval.high,
+                **_ends(each.interval),
             }
-            for each in found
+            for each in decided
         ],
         files=[what.results.path, *files],
     )
 
 
-def _shares(summary: "Summary") -> list[dict[str, Any]]:
-    shares = []
+def _ends(interval: "Interval | None") -> dict[str, float | None]:
+    if interval is None:
+        return {"low": None, "high": None}
+    return {"low": interval.low, "high": interval.high}
+
+
+def _shares(summary: "Summary") -> list[dict[str, object]]:
+    shares: list[dict[str, object]] = []
     for panel in summary.experiment.panels:
+        metric = panel.metrics[0]
         for row in summary.experiment.rows_of(panel):
-            metric = panel.metrics[0]
             share = summary.share(panel, row, metric)
             if share is not None:
-                there = summary.reported_share(panel, row, metric)
-                entry = {"panel": panel.name, "row": row.name, "metric": metric}
                 shares.append(
-                    {**entry, "share": share.value, "half": share.half, "document": there}
+                    {
+                        "panel": panel.name,
+                        "row": row.name,
+                        "metric": metric,
+                        "share": share.value,
+                        "half": share.half,
+                        "document": summary.reported_share(panel, row, metric),
+                    }
                 )
     return shares

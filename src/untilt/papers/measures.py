@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 
 from untilt._core import ragged
+from untilt._core.arrays import FloatArray
+from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, did_you_mean
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.evaluators import DirectEvaluator, IPSEvaluator, SNIPSEvaluator
 from untilt.evaluation.judged import evaluate
-from untilt.evaluation.systems import shown
+from untilt.evaluation.systems import Shown, shown
 from untilt.metrics import ARP
 from untilt.papers.methods import LabelOrder, curve_of, fitted, known, ranker_of
 from untilt.papers.schema import Panel, Row, Value
-from untilt.papers.setting import Setting, original_positions
+from untilt.papers.setting import Setting
 from untilt.rankers.linear.linear import LinearRanker
 
 Values = dict[str, float | list[float]]
@@ -57,35 +59,36 @@ def row_at(panel: Panel, row: Row, x: Value | None) -> Row:
     return replace(row, **changed)
 
 
-def scores_of(ranker: Any, judged: Any) -> Any:
+def scores_of(ranker: Any, judged: JudgedLists) -> FloatArray:
     """Scores of all documents; the order of the labels needs the labels."""
     if isinstance(ranker, LabelOrder):
         return ranker.scores(judged)
-    return ranker.predict(judged.features)
+    return np.asarray(ranker.predict(judged.features))
 
 
 @register_measure("judged")
 def _judged(setting: Setting, row: Row) -> Values:
     """The panel's metrics on the labelled test lists."""
     scores = scores_of(fitted(setting, row), setting.test)
-    found = evaluate(setting.test, scores, list(setting.panel.metrics))
-    return {name: float(found[name].value) for name in setting.panel.metrics}
+    judged = evaluate(setting.test, scores, list(setting.panel.metrics))
+    return {name: float(judged[name].value) for name in setting.panel.metrics}
 
 
 @register_measure("average-position")
 def _average_position(setting: Setting, row: Row) -> Values:
-    """Mean place after re-ranking of the documents that stood at 1..10 (003 Figure 1).
+    """Mean position after re-ranking of the documents shown at 1..10 (003 Figure 1).
 
-    The ten documents of a test list are re-ranked among themselves; equal scores share places.
+    The ten documents of a test list are re-ranked among themselves; equal scores share positions.
     """
     test = setting.all_test
     full = test.take(ragged.lengths(test.indptr) >= TOP)
-    rows, place = original_positions(full, setting.production.predict(full.features), TOP)
-    by_list = np.asarray(scores_of(fitted(setting, row), full))[rows].reshape(-1, TOP)
+    original = np.asarray(setting.production.predict(full.features))
+    order = ragged.order_within_lists(full.indptr, -original)
+    rows = order[ragged.place_in_list(full.indptr) < TOP]
+    by_list = scores_of(fitted(setting, row), full)[rows].reshape(-1, TOP)
     above = (by_list[:, None, :] > by_list[:, :, None]).sum(axis=2)
     ties = (by_list[:, None, :] == by_list[:, :, None]).sum(axis=2)
     new = above + (ties + 1) / 2
-    assert np.array_equal(place.reshape(-1, TOP)[0], np.arange(TOP))
     return {"average position": new.mean(axis=0).tolist()}
 
 
@@ -122,15 +125,15 @@ def _average_rank(setting: Setting, row: Row) -> Values:
         )["it"].value
         for metric, curve in curves.items()
     }
-    found = evaluate(setting.test, ranker.predict(setting.test.features), ["ndcg@10"])
-    return {**values, "ndcg@10": float(found["ndcg@10"].value)}
+    judged = evaluate(setting.test, ranker.predict(setting.test.features), ["ndcg@10"])
+    return {**values, "ndcg@10": float(judged["ndcg@10"].value)}
 
 
 @register_measure("estimate-error")
 def _estimate_error(setting: Setting, row: Row) -> Values:
     """Bias, spread and root mean squared error of an estimate, as shares of the true value."""
-    truth, found = _estimates(setting, row)
-    error = (found["new"] - truth["new"]) / abs(truth["new"])
+    truth, estimates = _estimates(setting, row)
+    error = (estimates["new"] - truth["new"]) / abs(truth["new"])
     spread = float(error.std(ddof=1))
     return {
         "bias": float(error.mean()),
@@ -142,8 +145,8 @@ def _estimate_error(setting: Setting, row: Row) -> Values:
 @register_measure("estimate-difference")
 def _estimate_difference(setting: Setting, row: Row) -> Values:
     """The estimated lead of a better ranker over the shown order, as a share of the true lead."""
-    truth, found = _estimates(setting, row)
-    lead = (found["new"] - found["shown"]) / (truth["new"] - truth["shown"])
+    truth, estimates = _estimates(setting, row)
+    lead = (estimates["new"] - estimates["shown"]) / (truth["new"] - truth["shown"])
     return {
         "difference": float(lead.mean()),
         "spread": float(lead.std(ddof=1)),
@@ -151,7 +154,7 @@ def _estimate_difference(setting: Setting, row: Row) -> Values:
     }
 
 
-def _estimates(setting: Setting, row: Row) -> tuple[dict[str, float], dict[str, Any]]:
+def _estimates(setting: Setting, row: Row) -> tuple[dict[str, float], dict[str, FloatArray]]:
     """True DCG@10 of two systems, and its estimates from every repeat of the log.
 
     `new` is a linear ranker trained on the labels; `shown` the production ranker's order.
@@ -161,19 +164,16 @@ def _estimates(setting: Setting, row: Row) -> tuple[dict[str, float], dict[str, 
     options = {words.get(name, name): value for name, value in row.options.items()}
     options = {"evaluator": IPSEvaluator(), **options}
     bias = curve_of(setting, row.bias, row.bias_options) if row.bias else None
-    if "better ranker" not in setting.kept:
-        setting.kept["better ranker"] = LinearRanker().fit(setting.labels())
-    new = setting.kept["better ranker"]
-    systems = {"new": new, "shown": shown}
+    new = setting.once("better ranker", lambda: LinearRanker().fit(setting.labels()))
+    systems: dict[str, LinearRanker | Shown] = {"new": new, "shown": shown}
     first = setting.repeats[0]
     relevance = first.truth.relevance
     exact = estimate(first.log, systems, metric="dcg@10", evaluator=DirectEvaluator(relevance))
-    found: dict[str, list[float]] = {name: [] for name in systems}
-    for repeat in setting.repeats:
-        made = estimate(repeat.log, systems, bias, metric="dcg@10", **options)
-        for name in systems:
-            found[name].append(made[name].value)
+    repeated = [
+        estimate(repeat.log, systems, bias, metric="dcg@10", **options)
+        for repeat in setting.repeats
+    ]
     return (
         {name: exact[name].value for name in systems},
-        {name: np.array(values) for name, values in found.items()},
+        {name: np.array([made[name].value for made in repeated]) for name in systems},
     )

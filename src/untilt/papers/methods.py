@@ -43,9 +43,7 @@ def register_curve(name: str) -> Callable[[Curve], Curve]:
 def curve_of(setting: Setting, name: str, options: dict[str, Any]) -> Any:
     """The curve of that name in this setting; estimated once, however many methods use it."""
     key = json.dumps([name, options], sort_keys=True)
-    if key not in setting.kept:
-        setting.kept[key] = _curve(setting, name, options)
-    return setting.kept[key]
+    return setting.once(key, lambda: _curve(setting, name, options))
 
 
 def _curve(setting: Setting, name: str, options: dict[str, Any]) -> Any:

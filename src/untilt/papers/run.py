@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,14 @@ import numpy as np
 from untilt._core.progress import progress
 from untilt.errors import FileFormatError, OptionError, did_you_mean
 from untilt.papers.datasets import Source
-from untilt.papers.measures import measure, row_at
+from untilt.papers.measures import Values, measure, row_at
 from untilt.papers.schema import Experiment, Panel, Row, Size, Value
 from untilt.papers.setting import Setting, at_value
-
-# Cells: the smallest units of work, each one line of a results file.
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One method in one setting: data x panel x row x x x seed x fold.
+    """One method in one setting, the smallest unit of work: data, panel, row, x, seed and fold.
 
     `of` is a digest of everything else that the result depends on: the panel, the row and the
     sizes. After a change of the experiment's file the old results are other cells.
@@ -49,7 +46,7 @@ class Result:
     """What a cell gave. A value is a number, or a list with one number per position."""
 
     cell: Cell
-    values: dict[str, Any]
+    values: Values
     seconds: float
 
 
@@ -89,25 +86,17 @@ def digest(panel: Panel, row: Row, size: Size, most_queries: int | None) -> str:
         shape["sweep"] = panel.sweep.parameter
     method = {k: v for k, v in asdict(row).items() if k not in ("title", "group", "role", "name")}
     sizes = {k: v for k, v in asdict(size).items() if v not in (None, ())}
-    for how_many in ("seeds", "fold_seeds", "folds", "points"):
-        sizes.pop(how_many, None)
+    for amount in ("seeds", "fold_seeds", "folds", "points"):
+        sizes.pop(amount, None)
     text = json.dumps([shape, method, sizes, most_queries], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def resized(size: Size, changes: dict[str, Any]) -> Size:
-    """The size with some of its numbers exchanged."""
-    for name in changes:
-        if name not in Size.__dataclass_fields__:
-            hint = did_you_mean(name, Size.__dataclass_fields__)
-            raise OptionError(f"an experiment's size has no {name!r}.{hint}")
-    return replace(size, **changes)
-
-
 class ResultsFile:
-    """Finished cells, one JSON line each. Appending is one write: a kill leaves whole lines,
+    """Finished cells, one JSON line each.
 
-    or one broken last line, which reading skips and the next append closes off.
+    Appending is one write: a kill leaves whole lines, or one broken last line, which reading skips
+    and the next append closes off.
     """
 
     def __init__(self, path: Path) -> None:
@@ -120,10 +109,7 @@ class ResultsFile:
     def append(self, result: Result) -> None:
         """Add a finished cell."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps(
-            {"cell": asdict(result.cell), "values": result.values,
-             "seconds": result.seconds}, allow_nan=False,
-        )  # fmt: skip
+        line = json.dumps(asdict(result), allow_nan=False)
         data = f"{'' if self._ends_well() else chr(10)}{line}\n".encode()
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
@@ -145,9 +131,9 @@ class ResultsFile:
         lines = self.path.read_text(encoding="utf8").splitlines()
         for number, line in enumerate(lines):
             try:
-                found = json.loads(line)
-                yield Result(Cell(**found["cell"]), found["values"], found["seconds"])
-            except (ValueError, TypeError, KeyError) as error:
+                record = json.loads(line)
+                yield Result(Cell(**record.pop("cell")), **record)
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
                 if self._was_cut(line):
                     continue
                 raise FileFormatError(
@@ -159,9 +145,6 @@ class ResultsFile:
     def _was_cut(line: str) -> bool:
         """A line that a kill cut short: it begins like one of ours and does not end."""
         return not line.strip() or ('{"cell": '.startswith(line[:9]) and not line.endswith("}"))
-
-
-Told = Callable[[Result], None]
 
 
 @dataclass(frozen=True)
@@ -195,7 +178,7 @@ def plan(
     folder: str | Path,
     *,
     quick: bool = False,
-    changes: dict[str, Any] | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> Plan:
     """What running this experiment on this data means; nothing is computed yet.
 
@@ -205,11 +188,16 @@ def plan(
     ----------
     changes : sizes other than the file's, such as {"seeds": 5}
     """
-    size = resized(experiment.quick if quick else experiment.full, changes or {})
+    changes = changes or {}
+    for name in changes:
+        if name not in Size.__dataclass_fields__:
+            hint = did_you_mean(name, Size.__dataclass_fields__)
+            raise OptionError(f"an experiment's size has no {name!r}.{hint}")
+    size = replace(experiment.quick if quick else experiment.full, **changes)
     for name in ("queries", "test_queries", "seeds", "fold_seeds", "folds", "trees"):
         if getattr(size, name) < 1:
             raise OptionError(f"{name} must be at least 1. Got {getattr(size, name)} instead.")
-    cut = quick or "queries" in (changes or {})
+    cut = quick or "queries" in changes
     name = f"{experiment.name}-{source.name}{'-quick' if quick else ''}.jsonl"
     return Plan(
         experiment=experiment,
@@ -221,11 +209,13 @@ def plan(
     )
 
 
-def run(what: Plan, *, n_threads: int = 1, told: Told | None = None) -> dict[Cell, Result]:
+def run(
+    what: Plan, *, n_threads: int = 1, on_result: Callable[[Result], None] | None = None
+) -> dict[Cell, Result]:
     """Run the cells that are not finished, and return all results of the plan.
 
     Each result is written before the next cell starts, so a run may be stopped at any moment; the
-    same call goes on where it was.
+    same call goes on where it was. `on_result` is called with each.
     """
     finished = what.finished()
     todo = [cell for cell in what.cells if cell not in finished]
@@ -235,15 +225,15 @@ def run(what: Plan, *, n_threads: int = 1, told: Told | None = None) -> dict[Cel
             for cell in group:
                 finished[cell] = result = _result(what, setting, cell)
                 what.results.append(result)
-                if told is not None:
-                    told(result)
+                if on_result is not None:
+                    on_result(result)
                 advance()
     return {cell: finished[cell] for cell in what.cells}
 
 
 def _sharing(what: Plan, todo: Iterable[Cell]) -> list[list[Cell]]:
     """Cells grouped by the clicks that they share, in their order."""
-    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in todo:
         sweep = what.experiment.panel(cell.panel).sweep
         x = cell.x if sweep is not None and sweep.changes_the_log else None
@@ -263,16 +253,11 @@ def _result(what: Plan, setting: Setting, cell: Cell) -> Result:
     start = time.perf_counter()
     row = row_at(what.experiment.panel(cell.panel), what.experiment.row(cell.row), cell.x)
     values = measure(setting, row)
-    plain = {name: _finite(value, cell, name) for name, value in values.items()}
-    return Result(cell, plain, round(time.perf_counter() - start, 3))
-
-
-def _finite(value: Any, cell: Cell, name: str) -> Any:
-    numbers = value if isinstance(value, list) else [value]
-    if all(math.isfinite(number) for number in numbers):
-        return value
-    raise OptionError(
-        f"{name} of row {cell.row!r} in panel {cell.panel!r} is no finite number (seed "
-        f"{cell.seed}, fold {cell.fold}, x {cell.x}). The log may be too small for this method: "
-        "give it more queries or sessions."
-    )
+    for name, value in values.items():
+        if not np.all(np.isfinite(value)):
+            raise OptionError(
+                f"{name} of row {cell.row!r} in panel {cell.panel!r} is no finite number (seed "
+                f"{cell.seed}, fold {cell.fold}, x {cell.x}). The log may be too small for this "
+                "method: give it more queries or sessions."
+            )
+    return Result(cell, values, round(time.perf_counter() - start, 3))

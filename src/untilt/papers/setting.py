@@ -1,8 +1,9 @@
 """One setting: the lists, clicks and curves that all methods of a comparison share."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from untilt.simulation.protocols import Protocol, Shuffle, Swap, as_protocol
 from untilt.simulation.simulate import Simulation, simulate
 
 INTERVENTION_SEED = 1_000_003  # the experiment's sessions are other sessions than the log's
+T = TypeVar("T")
 REPEAT_SEED = 2_000_003
 SWAP_SESSIONS = 100
 
@@ -43,8 +45,16 @@ class Setting:
         self.panel, self.size, self.seed, self.n_threads = panel, size, seed, n_threads
         # Of both parts: a small part may lack the highest grade.
         self.max_label = float(max(train.labels.max(initial=0), test.labels.max(initial=0)))
-        self.train, self.all_test = _share_of(train, size.share, seed), test
-        self.kept: dict[str, Any] = {}  # what several methods use: curves, a ranker
+        self.train = train if size.share >= 1 else train.split(size.share, seed=seed)[0]
+        self.all_test = test
+        self._kept: dict[str, Any] = {}
+
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """What several methods use, such as a curve or a ranker: made the first time."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        kept: T = self._kept[key]
+        return kept
 
     @property
     def test(self) -> JudgedLists:
@@ -78,7 +88,7 @@ class Setting:
 
     @cached_property
     def swapped(self) -> Simulation:
-        """Sessions in which the top document changed places with one of 1..21 (002 section 3).
+        """Sessions in which the top document was swapped with one of 1..21 (002 section 3).
 
         An experiment of its own, with at least SWAP_SESSIONS per query: each pair of positions
         gets one of 21.
@@ -121,7 +131,7 @@ class Setting:
         return JudgedLists(judged.features[shown], judged.labels[shown], kept, judged.query_id)
 
     def irrelevant_only(self) -> ClickLog:
-        """The log without relevant documents that nobody clicked: what only the truth can tell."""
+        """The log without relevant documents that nobody clicked: only the truth can tell them."""
         log = self.log
         keep = (log.label > 0) | (self.sim.truth.relevance[log.document] < 0.5)
         rows = log._rows(np.flatnonzero(keep))
@@ -155,15 +165,3 @@ def at_value(panel: Panel, size: Size, x: Value | None) -> tuple[Panel, Size]:
     whole = sweep.key in ("clicks", "sessions_per_query", "queries")
     changed: dict[str, Any] = {sweep.key: int(x) if whole else x}
     return panel, replace(size, **changed)
-
-
-def _share_of(judged: JudgedLists, share: float, seed: int) -> JudgedLists:
-    return judged if share >= 1 else judged.split(share, seed=seed)[0]
-
-
-def original_positions(judged: JudgedLists, scores: Any, depth: int) -> tuple[Any, Any]:
-    """(rows, place): the rows of the top `depth` of every list by these scores, and their place."""
-    order = ragged.order_within_lists(judged.indptr, -np.asarray(scores))
-    place = ragged.place_in_list(judged.indptr)
-    top = place < depth
-    return order[top], place[top]
