@@ -37,14 +37,14 @@ def timed_run(log: Path, documents: Path, out: Path, arguments: list[str]) -> di
         *arguments,
         OMP_WAIT_POLICY="passive",
     )
-    steps = json.loads((out / "figures.json").read_text())["how_computed"]["steps"]
+    steps = json.loads((out / "figures.json").read_text())["provenance"]["steps"]
     answer = json.loads(done.output)["answer"]
     return {
         "seconds": done.seconds,
         "peak_gib": done.peak_bytes / 2**30,
         "steps": {step["name"]: step["seconds"] for step in steps},
-        "difference": answer["difference"],
-        "chosen": answer["new"],
+        "difference": {"value": answer["difference"]["value"], **answer["difference"]["interval"]},
+        "chosen": answer["new"]["system"],
     }
 
 

@@ -124,6 +124,7 @@ def test_people_can_read_the_text():
         (("curve",), [[1.0], [2.0, 3.0]], r"it\.curve must be an array of numbers"),
         (("curve",), {"a": 1}, r"it\.curve must be an array of numbers"),
         (("curve",), ["one"], r"it\.curve must be an array of numbers"),
+        (("position",), [1.5], r"it\.position must be an array of int64"),
         (("fact",), 3, r"it\.fact must be a fact"),
         (("fact", "code"), "general.unheard", r"the message 'general\.unheard' is not known"),
         (("clip",), "none", r"it\.clip must be one of auto"),

@@ -1,4 +1,7 @@
-"""A headless Chromium, spoken to over a pipe; its tests are skipped where there is none."""
+"""A decision with every part filled, and a headless Chromium, spoken to over a pipe.
+
+Tests with the browser are skipped where there is none.
+"""
 
 import base64
 import json
@@ -11,8 +14,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import untilt as ut
+from untilt._core.statistics import Interval
+from untilt.auditing.advice import Advice, Interventions
+from untilt.auditing.audit import Audit
+from untilt.auditing.checks import Coverage, LogSize, RelevanceProxy
+from untilt.bias.position_graph import JoiningSwap, PositionGraph
+from untilt.clickmodels.quality import Measured
+from untilt.data.rates import ClickRates
+from untilt.evaluation.clip_curve import ClipCurve
+from untilt.evaluation.results import Estimate, SystemComparison, SystemDifference
+from untilt.evaluation.uncertainty import CurveCheck
+from untilt.facts import Fact
 from untilt.report import decision as d
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -200,56 +216,171 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Tab]]:
         tab.close()
 
 
-def curve(name: str, *values: float, half: float = 0.0) -> d.PositionCurve:
-    ends = (tuple(v - half for v in values), tuple(v + half for v in values)) if half else ((), ())
-    return d.PositionCurve(name, tuple(range(1, len(values) + 1)), values, *ends)
+def estimate(system: str, value: float, half: float = 0.1) -> Estimate:
+    """A value of a system on 4,000 sessions of 200 queries."""
+    return Estimate(
+        system=system, metric="dcg@10", evaluator="ips", value=value, std_error=half / 2,
+        interval=Interval(value - half, value + half), sampling_error=half / 2, bias_error=0.0,
+        effective_n=1234.5, largest_weight=9.75, clipped_share=0.02, unsupported_share=0.0,
+        unshown_share=0.03, n_sessions=4000, n_queries=200, warnings=(),
+    )  # fmt: skip
+
+
+def difference(
+    system: str, value: float, half: float, more_sessions: float = 0.0
+) -> SystemDifference:
+    """A difference to the logged order."""
+    return SystemDifference(
+        system=system, baseline="logged order", value=value, std_error=half / 2,
+        interval=Interval(value - half, value + half), p_value=0.01, corrected_p=0.02,
+        decided=abs(value) > half, sessions_needed=4000 + more_sessions,
+        more_sessions=more_sessions,
+    )  # fmt: skip
+
+
+def held_out(*differences: SystemDifference, higher_is_better: bool = True, **more) -> d.HeldOut:
+    """Systems that differ so from a logged order of value 1; the last is chosen."""
+    logged = estimate("logged order", 1.0)
+    return d.HeldOut(
+        chosen=differences[-1].system if differences else "logged order",
+        estimates=(logged, *(estimate(each.system, 1.0 + each.value) for each in differences)),
+        comparison=SystemComparison(
+            differences, "dcg@10", "logged order", higher_is_better, "holm", 0.8, 0.95
+        ),
+        evaluator="ips",
+        scale=Fact("estimate.scale-relative"),
+        **more,
+    )
+
+
+def audited() -> Audit:
+    """Four positions, 1 and 2 joined by shared documents, 3 and 4 too."""
+    documents = np.array([[60, 30, 0, 0], [30, 60, 0, 0], [0, 0, 60, 10], [0, 0, 10, 60]])
+    weight = np.array([[0, 120.5, 0, 0], [120.5, 0, 0, 0], [0, 0, 0, 20], [0, 0, 20, 0]])
+    rate = np.array([0.4, 0.2, 0.1, 0.05])
+    return Audit(
+        label_name="click",
+        is_binary=True,
+        size=LogSize(10_000, 800, 500, 6000, 40_000, 4, 12, 500, 3500.0, 4, 4.0),
+        click_rates=ClickRates(
+            position=np.arange(1, 5), impressions=np.full(4, 10_000), clicks=10_000 * rate,
+            rate=rate, std_error=np.full(4, 0.005), low=rate - 0.01, high=rate + 0.01, level=0.95,
+        ),
+        share_without_click=0.61,
+        positions_without_click=(),
+        positions_never_shown=(),
+        rankers={"a": 6000, "b": 4000},
+        interventions=Interventions(0, 0, {}),
+        constant_features=(),
+        missing_features={},
+        duplicate_impressions=0,
+        sessions_with_gaps=0,
+        coverage=Coverage(6000, 5000, 12.0, 10.0, 0.5, 0.8, 100),
+        relevance=RelevanceProxy(-0.2, 0.05, "by clicks"),
+        graph=PositionGraph(
+            documents=documents, impressions=1000.0 * (documents > 0),
+            clicks=100.0 * (documents > 0), weight=weight, components=((1, 2), (3, 4)),
+            clicked_components=((1, 2), (3, 4)), swaps=(JoiningSwap(2, 3, 0.01),),
+        ),
+        evidence=None,
+        advice=advise_nothing(),
+    )  # fmt: skip
+
+
+def advise_nothing() -> Advice:
+    """No estimator is possible."""
+    return Advice("", "positions 3 and 4 share no document with 1 and 2")
+
+
+def new_positions(*values: float, half: float = 0.1) -> d.NewPositions:
+    value = np.array(values)
+    return d.NewPositions(np.arange(1, len(values) + 1), value, value - half, value + half)
 
 
 @pytest.fixture
 def decision() -> d.Decision:
     """Every part filled, by hand."""
+    theta = np.array([1.0, 0.6, 0.4, 0.3])
+    clips, value = np.array([0.25, 0.5, 1.0]), np.array([1.2, 1.1, 0.9])
+    note = Fact("general.text", text="a note")
     return d.Decision(
         title="Shop search",
-        answer=d.Answer(
-            "new", "logged order", "dcg@10", d.Value(1.2, 1.1, 1.3), d.Value(1.0, 0.9, 1.1),
-            d.Value(0.2, 0.12, 0.28), "better",
+        source=d.LogSource("clicks.parquet", 40_007, {"position 0": 7}),
+        audit=audited(),
+        split=d.Split("query", {"train": 6000}, {"train": 300}, (note,)),
+        bias=d.UsedBias(
+            ut.PositionBias(theta, std_error=np.full(4, 0.025), method="AllPairs"),
+            "measured",
+            "rankers disagree",
         ),
-        how_sure=d.HowSure(4000, 200, 1234.5, 9.75, 0.02, 0.03, None, True, ("A note.",)),
-        log=d.LogShape(
-            "clicks.parquet", 10_000, 40_000, 3500.0, 500, 6000, 4, 12, 800, 0.61,
-            rankers={"a": 6000, "b": 4000}, splits={"train": 300}, dropped_rows={"position 0": 7},
+        plan=d.TrainingPlan(("clicks", "prs"), 300),
+        training=d.Training(
+            (d.Candidate("prs", "new", "the one to try", "a.untilt", estimate("new", 1.1), True),),
+            "new",
+            0.25,
         ),
-        click_rates=(curve("click rate", 0.4, 0.2, 0.1, 0.05, half=0.01),),
-        examination=d.Examination((curve("AllPairs", 1.0, 0.6, 0.4, 0.3, half=0.05),
-                                   curve("PowerLaw", 1.0, 0.5, 0.33, 0.25))),
-        identifiability=d.Identifiability(
-            (1, 2, 3, 4), (d.GraphEdge(1, 2, 30, 120.5), d.GraphEdge(3, 4, 10, 20.0)),
-            ((1, 2), (3, 4)), (d.Swap(2, 3, 0.01),), identified=False,
+        click_models=d.ClickModels(
+            (
+                d.ClickModelFigures(
+                    "pbm", *(Measured(v, Interval(v, v)) for v in (-0.5, 1.5, 1.4))
+                ),
+            ),
+            (note,),
         ),
-        rankers=d.Rankers("dcg@10", "logged order", (
-            d.RankerResult("logged order", d.Value(1.0, 0.9, 1.1)),
-            d.RankerResult("raw", d.Value(1.05, 0.95, 1.15), d.Value(0.05, -0.02, 0.12), False),
-            d.RankerResult("new", d.Value(1.2, 1.1, 1.3), d.Value(0.2, 0.12, 0.28), True, True),
-        ), "ips"),
-        clip_curve=d.ClipCurve(
-            "new", "dcg@10", (0.25, 0.5, 1.0), (1.2, 1.1, 0.9), (1.1, 1.0, 0.8), (1.3, 1.2, 1.0),
-            (0.0, 0.2, 0.9), 0.25,
+        held_out=held_out(
+            difference("raw", 0.05, 0.07),
+            difference("new", 0.2, 0.08),
+            check=CurveCheck(
+                position=np.array([1, 2]), observed=np.array([100.0, 50.0]),
+                expected=np.array([98.0, 52.0]), z=np.array([0.2, -0.3]), n_documents=30,
+            ),
+            to_raw=difference("new", 0.15, 0.1),
+            clip=0.25,
+            clip_curve=ClipCurve(
+                clip=clips, value=value, std_error=np.full(3, 0.05), low=value - 0.1,
+                high=value + 0.1, bias=value - 1.2, mse=np.array([0.1, 0.2, 0.3]),
+                clipped_share=np.array([0.0, 0.2, 0.9]), metric="dcg@10", level=0.95,
+                evaluator="clipped",
+            ),
+            new_positions={
+                "raw": new_positions(1.5, 2.2, 2.9, 3.4), "new": new_positions(2.0, 2.4, 2.6, 3.0),
+            },
+            pair_bias=d.PairBias(np.array([1, 0.6, 0.4, 0.2]), np.array([1, 0.98, 0.97, 0.95]), 49),
+            importances={"bm25": 0.7, "age": 0.3},
+            importance_of="gain of splits",
+            changed=(
+                d.ChangedQuery("red shoes", (
+                    d.MovedDocument("A", 3.5, 1, 4.0, 20), d.MovedDocument("B", None, 2, 0.0, 0),
+                    d.MovedDocument("C", 1.0, 3, 9.0, 40, 2.0),
+                ), 40, 2.25),
+                d.ChangedQuery("hats", (d.MovedDocument("D", 1.0, 1),)),
+            ),
         ),
-        moved=(curve("raw", 1.5, 2.2, 2.9, 3.4), curve("new", 2.0, 2.4, 2.6, 3.0, half=0.1)),
-        pair_bias=(curve("t+ (clicked)", 1, 0.6, 0.4, 0.2), curve("t-", 1, 0.98, 0.97, 0.95)),
-        importances=(d.FeatureImportance("bm25", 0.7), d.FeatureImportance("age", 0.3)),
-        importance_of="gain of splits",
-        changed=(
-            d.ChangedQuery("red shoes", (
-                d.MovedDocument("A", 3.5, 1, 4.0, 20), d.MovedDocument("B", None, 2, 0.0, 0),
-                d.MovedDocument("C", 1.0, 3, 9.0, 40, 2.0),
-            ), 40, 2.25, "mean places moved"),
-            d.ChangedQuery("hats", (d.MovedDocument("D", 1.0, 1),)),
-        ),
-        warnings=("Something may mislead.",),
-        how_computed=d.HowComputed(
+        further_warnings=("Something may mislead.",),
+        provenance=d.Provenance(
             "untilt run clicks.parquet", "2026-01-01", 3, "2 cores", {"untilt": "0.1"},
             {"metric": "dcg@10"}, {"train": 300},
-            (d.Step("read", 0.5), d.Step("bias", 1.0, "kept")),
+            (d.StepTime("read", 0.5), d.StepTime("bias", 1.0, resumed=True)),
         ),
     )  # fmt: skip
+
+
+@pytest.fixture
+def undecided() -> Callable[[float], d.Decision]:
+    """A difference that is not decided, with so many more sessions needed."""
+
+    def made(more_sessions: float) -> d.Decision:
+        return d.Decision("t", held_out=held_out(difference("new", 0.02, 0.08, more_sessions)))
+
+    return made
+
+
+@pytest.fixture
+def decided() -> Callable[..., d.Decision]:
+    """A decided difference of this value, of a metric where higher (or lower) is better."""
+
+    def made(value: float, *, higher_is_better: bool = True, **parts: Any) -> d.Decision:
+        part = held_out(difference("new", value, 0.08), higher_is_better=higher_is_better)
+        return d.Decision("t", held_out=part, **parts)
+
+    return made

@@ -1,4 +1,4 @@
-"""What a report says, as data: JSON and back, and errors that say where."""
+"""What a report says, as data: JSON and back, the answer that follows, errors that say where."""
 
 import json
 from dataclasses import replace
@@ -6,50 +6,48 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from untilt.errors import FileFormatError
-from untilt.report.decision import Decision, PositionCurve, Value, verdict_of, write_report
+import untilt as ut
+from untilt._core.statistics import Interval
+from untilt.errors import FileFormatError, OptionError
+from untilt.facts import Fact, codes
+from untilt.report.decision import Decision, HeldOut, Training, UsedBias, verdict_of, write_report
 
 
 def test_json_round_trip(decision, tmp_path):
     decision.save(tmp_path / "figures.json")
-    assert Decision.load(tmp_path / "figures.json") == decision
+    again = Decision.load(tmp_path / "figures.json")
+    assert again == decision
+    assert again.answer == decision.answer
+    assert again.warnings == decision.warnings
+    assert np.array_equal(again.audit.graph.weight, decision.audit.graph.weight)
 
 
 def test_an_empty_decision_round_trips():
     empty = Decision("nothing")
     assert Decision.from_dict(json.loads(json.dumps(empty.to_dict()))) == empty
+    assert empty != Decision("something")
 
 
-def test_numpy_becomes_python_and_what_is_not_finite_null():
-    curve = PositionCurve(
-        "c", np.array([1, 2]), np.array([0.5, np.nan]), (np.float32(0.25), np.inf)
-    )
-    plain = Decision("t", click_rates=(curve,)).to_dict()
-    text = json.dumps(plain, allow_nan=False)
-    (read,) = Decision.from_dict(json.loads(text)).click_rates
-    assert read.position == (1, 2)
-    assert read.value == (0.5, None)
-    assert read.low == (0.25, None)
+def test_the_file_holds_the_answer_for_other_tools(decision):
+    plain = json.loads(json.dumps(decision.to_dict(), allow_nan=False))
+    assert plain["answer"]["difference"]["value"] == 0.2
+    assert plain["answer"]["verdict"] == "better"
+    assert plain["answer"]["recommendation"]["code"] == "run.try-it"
+    assert [each["text"] for each in plain["warnings"]] == list(decision.warnings)
 
 
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("title",), 3, r"figures\.title must be text\. Found 3"),
-        (("answer", "verdict"), "great", r"answer\.verdict must be one of better, worse, und"),
-        (("answer", "value", "low"), "x", r"answer\.value\.low must be a number\. Found 'x'"),
-        (("click_rates",), {}, r"click_rates must be a list"),
-        (("click_rates", 0, "position", 1), 1.5, r"position\[1\] must be a whole number"),
-        (("log", "sessions"), True, r"log\.sessions must be a whole number\. Found True"),
-        (("log", "rankers"), [], r"log\.rankers must be an object"),
-        (("rankers",), "none", r"rankers must be an object"),
-        (("rankers", "extra"), 1, r"Unknown: extra\. Write it again with untilt run"),
-        (("version",), 99, r"version 99 of the format; this untilt reads version 1"),
-        (("format",), "other", r"holds no figures of a report"),
+        (("title",), 3, "checksum does not match"),
+        (("answer", "verdict"), "worse", "checksum does not match"),
+        (("held_out", "chosen"), "raw", "checksum does not match"),
+        (("version",), 99, r"version 99 of the format; this untilt reads version 2"),
+        (("kind",), "other", r'lacks "kind": "untilt decision"'),
     ],
 )
-def test_a_damaged_file_says_where(decision, path, value, message):
-    plain = decision.to_dict()
+def test_an_edited_file_is_noticed(decision, path, value, message):
+    plain = json.loads(json.dumps(decision.to_dict()))
     *way, last = path
     place = plain
     for step in way:
@@ -59,41 +57,102 @@ def test_a_damaged_file_says_where(decision, path, value, message):
         Decision.from_dict(plain)
 
 
-def test_a_missing_part_says_which(decision):
-    plain = decision.to_dict()
-    del plain["rankers"]["metric"]
-    with pytest.raises(FileFormatError, match=r"figures\.rankers .* Missing: metric"):
-        Decision.from_dict(plain)
+def test_figures_of_the_first_version_say_what_to_do():
+    with pytest.raises(FileFormatError, match=r"untilt 0\.1.*Start `untilt run` again"):
+        Decision.from_dict({"format": "untilt decision", "version": 1, "title": "t"})
 
 
-def test_a_file_that_is_no_json(tmp_path):
+def test_a_file_that_is_no_json_or_not_there(tmp_path):
     (tmp_path / "figures.json").write_text("{half")
-    with pytest.raises(FileFormatError, match=r"cannot be read as JSON"):
+    with pytest.raises(FileFormatError, match=r"figures\.json is no JSON"):
         Decision.load(tmp_path / "figures.json")
-    with pytest.raises(FileFormatError, match=r"cannot be read as JSON"):
+    with pytest.raises(OptionError, match=r"there is no file .*none\.json"):
         Decision.load(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize(
-    ("difference", "higher", "verdict"),
+    ("low", "high", "higher", "verdict"),
     [
-        (Value(0.2, 0.1, 0.3), True, "better"),
-        (Value(0.2, 0.1, 0.3), False, "worse"),
-        (Value(-0.2, -0.3, -0.1), True, "worse"),
-        (Value(-0.2, -0.3, -0.1), False, "better"),
-        (Value(0.2, -0.1, 0.5), True, "undecided"),
-        (Value(0.2), True, "undecided"),
-        (Value(0.2, 0.0, 0.5), True, "undecided"),
+        (0.1, 0.3, True, "better"),
+        (0.1, 0.3, False, "worse"),
+        (-0.3, -0.1, True, "worse"),
+        (-0.3, -0.1, False, "better"),
+        (-0.1, 0.5, True, "undecided"),
+        (-np.inf, np.inf, True, "undecided"),
+        (np.nan, np.nan, True, "undecided"),
+        (0.0, 0.5, True, "undecided"),
     ],
 )
-def test_the_verdict_is_what_the_interval_says(difference, higher, verdict):
-    assert verdict_of(difference, higher_is_better=higher) == verdict
+def test_the_verdict_is_what_the_interval_says(low, high, higher, verdict):
+    assert verdict_of(Interval(low, high), higher_is_better=higher) == verdict
+
+
+def used(kind):
+    return UsedBias(ut.KnownBias([1.0, 0.5]), kind)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "code"),
+    [
+        (0.2, "measured", "run.try-it"),
+        (0.2, "modelled", "run.try-if-curve-right"),
+        (0.2, "given", "run.try-if-curve-right"),
+        (0.2, "assumed", "run.measure-bias-first"),
+        (-0.2, "measured", "run.keep-order"),
+        (-0.2, "assumed", "run.measure-bias-first"),
+    ],
+)
+def test_what_to_do_follows_from_the_verdict_and_the_bias(decided, value, kind, code):
+    assert decided(value, bias=used(kind)).answer.recommendation.code == code
+
+
+def test_a_misfit_comes_before_a_recommendation(decision):
+    worse = replace(decision.held_out.check, z=np.array([9.0, -9.0]))
+    data = replace(decision, held_out=replace(decision.held_out, check=worse))
+    assert data.answer.recommendation.code == "run.find-misfit-first"
+
+
+def test_undecided_says_how_many_sessions_are_missing(undecided):
+    fact = undecided(12_000.0).answer.recommendation
+    assert (fact.code, fact.fields["sessions"]) == ("run.collect-sessions", 12_000.0)
+    hopeless = undecided(np.inf)
+    assert hopeless.answer.recommendation.code == "run.do-not-decide"
+    assert codes(hopeless.notes) == ["run.sessions-not-enough"]
+
+
+def test_no_answer_says_why():
+    assert Decision("t").no_answer.code == "run.nothing-compared"
+    failed = Fact("run.candidate-failed", candidate="prs", error="no pairs")
+    fact = Decision("t", training=Training(warnings=(failed,))).no_answer
+    assert (fact.code, fact.fields["why"].code) == ("run.nothing-trained", "run.candidate-failed")
+
+
+def test_warnings_of_all_parts_the_gravest_first_none_twice(decision):
+    serious, warning = Fact("run.no-features"), Fact("run.bias-from-all-queries")
+    bias = replace(decision.bias, warnings=(warning, warning, serious))
+    told = codes(replace(decision, bias=bias).warnings)
+    assert told[0] == "run.no-features"
+    assert told.count("run.bias-from-all-queries") == 1
+    assert told[-1] == "general.text"
+
+
+def test_a_decision_from_estimates_of_ones_own():
+    judged = ut.make_judged(n_queries=40, n_features=5, seed=0)
+    log = ut.simulate(judged, "harvest", n_sessions=2000, seed=0).log
+    systems = {"logged order": ut.shown, "new": np.zeros(log.n_documents)}
+    estimates = ut.estimate(log, systems, ut.PowerLaw(1.0))
+    part = HeldOut.of(estimates, "new")
+    answer = Decision("t", held_out=part).answer
+    assert answer.new == estimates["new"]
+    assert answer.difference.value == estimates["new"].value - estimates["logged order"].value
+    assert Decision.from_dict(Decision("t", held_out=part).to_dict()).answer == answer
 
 
 def test_a_failed_report_leaves_the_old_file(decision, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("old")
-    bad = replace(decision, changed=(replace(decision.changed[0], documents=None),))
+    changed = (replace(decision.held_out.changed[0], documents=None),)
+    bad = replace(decision, held_out=replace(decision.held_out, changed=changed))
     with pytest.raises(TypeError):
         write_report(bad, path)
     assert path.read_text() == "old"

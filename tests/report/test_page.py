@@ -3,16 +3,19 @@
 import json
 import re
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from html.parser import HTMLParser
 
 import altair
 import pytest
 
+from untilt._core import codec
 from untilt.report import decision as d
 from untilt.report.page.page import chart_specs, page
-from untilt.report.page.sections import sections_of
-from untilt.report.page.words import first_sentence, second_sentence
+from untilt.report.page.parts import Section
+from untilt.report.page.rankers import importance_section, rankers_section
+from untilt.report.page.sections import figures_of, sections_of
+from untilt.report.page.words import first_sentence
 
 ORDER = [
     "how-sure", "log", "positions", "comparable", "rankers", "clip", "moved", "pair-bias",
@@ -55,60 +58,98 @@ def test_sections_stand_in_the_order_of_a_decision(decision):
     assert [section.name for section in sections_of(decision)] == ORDER
 
 
+HELD_OUT = ["how-sure", "rankers", "clip", "moved", "pair-bias", "importance", "changed"]
 PART = {
-    "how_sure": "how-sure", "log": "log", "identifiability": "comparable", "rankers": "rankers",
-    "clip_curve": "clip", "moved": "moved", "pair_bias": "pair-bias", "importances": "importance",
-    "changed": "changed", "warnings": "warnings", "how_computed": "computed",
+    "held_out": HELD_OUT, "audit": ["log", "comparable"], "provenance": ["computed"],
+    "bias": [], "source": [], "split": [], "training": [],
 }  # fmt: skip
+OF_HELD_OUT = {
+    "clip_curve": "clip", "new_positions": "moved", "pair_bias": "pair-bias",
+    "importances": "importance", "changed": "changed",
+}  # fmt: skip
+
+
+def defaults(kind):
+    return {
+        f.name: f.default if f.default_factory is MISSING else f.default_factory()
+        for f in fields(kind)
+    }
 
 
 @pytest.mark.parametrize("part", PART)
 def test_a_part_without_data_has_no_section(decision, part):
-    default = {f.name: f.default for f in fields(d.Decision)}[part]
-    names = [section.name for section in sections_of(replace(decision, **{part: default}))]
-    assert names == [name for name in ORDER if name != PART[part]]
+    names = [section.name for section in sections_of(replace(decision, **{part: None}))]
+    assert names == [name for name in ORDER if name not in PART[part]]
+
+
+@pytest.mark.parametrize("part", OF_HELD_OUT)
+def test_what_was_not_evaluated_has_no_section(decision, part):
+    without = replace(decision.held_out, **{part: defaults(d.HeldOut)[part]})
+    names = [section.name for section in sections_of(replace(decision, held_out=without))]
+    assert names == [name for name in ORDER if name != OF_HELD_OUT[part]]
+
+
+def test_no_warnings_no_section(decision):
+    quiet = replace(decision, audit=None, further_warnings=())
+    assert quiet.warnings == ()
+    assert "warnings" not in [section.name for section in sections_of(quiet)]
 
 
 def test_clicks_and_examination_share_a_section(decision):
-    without_clicks = {s.name: s for s in sections_of(replace(decision, click_rates=()))}
+    without_clicks = {s.name: s for s in sections_of(replace(decision, audit=None))}
     assert [f.name for f in without_clicks["positions"].figures] == ["examination"]
-    without_curve = {s.name: s for s in sections_of(replace(decision, examination=None))}
+    without_curve = {s.name: s for s in sections_of(replace(decision, bias=None))}
     assert [f.name for f in without_curve["positions"].figures] == ["click-rate"]
-    neither = sections_of(replace(decision, click_rates=(), examination=None))
+    neither = sections_of(replace(decision, audit=None, bias=None))
     assert "positions" not in [section.name for section in neither]
 
 
+def test_the_audits_own_curve_stands_beside_a_modelled_one(decision):
+    evidence = replace(decision.bias.bias, method="Pivot")
+    data = replace(decision, audit=replace(decision.audit, evidence=evidence))
+    (figure,) = (f for f in figures_of(data) if f.name == "examination")
+    assert [key.name for key in figure.keys] == ["AllPairs", "Pivot, to compare"]
+
+
 def test_a_page_without_anything_says_so_and_needs_no_script():
-    read = Reader(page(d.Decision("Pages", no_answer="This log has no features.")))
+    empty = d.Decision("Pages")
+    read = Reader(page(empty))
     assert read.tags["script"] == 0
-    assert "This log has no features." in read.text
+    assert empty.no_answer in read.text
     assert read.tags["section"] == 1
 
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">\'"&{{7*7}}'
 
 
+KEPT = ("better", "dcg@10", "query", "measured", "holm", "ips", "clipped", "general.text")
+KEYED = (
+    "rankers", "dropped", "sessions", "queries", "versions", "options", "sizes", "importances",
+    "new_positions", "missing_features",
+)  # fmt: skip
+
+
 def hostile(decision: d.Decision) -> d.Decision:
     """Every text of the data is an attack."""
 
     def attack(value):
-        if isinstance(value, str) and value not in ("better", "dcg@10"):
+        if isinstance(value, str) and value not in KEPT:
             return HOSTILE
         if isinstance(value, list):
             return [attack(each) for each in value]
+        if isinstance(value, dict) and "code" in value:  # a fact
+            own = value["code"] == "general.text"
+            return {**value, "fields": {"text": HOSTILE} if own else value["fields"]}
         if isinstance(value, dict):
-            keyed = {"rankers", "splits", "dropped_rows", "versions", "options", "sizes"}
             return {
                 k: {HOSTILE + str(i): attack(x) for i, x in enumerate(v.values())}
-                if k in keyed and isinstance(v, dict) and "metric" not in v
+                if k in KEYED and isinstance(v, dict)
                 else attack(v)
                 for k, v in value.items()
             }
         return value
 
-    plain = decision.to_dict()
-    head = {name: plain.pop(name) for name in ("format", "version")}
-    return d.Decision.from_dict({**head, **attack(plain)})
+    return codec.from_plain(d.Decision, attack(codec.to_plain(decision)), where="figures")
 
 
 def test_hostile_text_stays_text(decision):
@@ -142,12 +183,11 @@ def test_nothing_names_an_outside_address_to_be_fetched(decision):
 
 
 def test_each_chart_has_words_and_a_table(decision):
-    for section in sections_of(decision):
-        for figure in section.figures:
-            assert len(figure.description) > 30
-            assert figure.spec["description"] == figure.description
-            assert len(figure.table.rows) > 0
-            assert all(len(row) == len(figure.table.header) for row in figure.table.rows)
+    for figure in figures_of(decision):
+        assert len(figure.description) > 30
+        assert figure.spec["description"] == figure.description
+        assert len(figure.table.rows) > 0
+        assert all(len(row) == len(figure.table.header) for row in figure.table.rows)
 
 
 def test_vega_lite_accepts_every_chart(decision):
@@ -177,87 +217,86 @@ def test_user_text_is_never_an_expression_or_a_field(decision):
 
 
 def test_tables_hold_the_figures(decision):
-    figures = {f.name: f for s in sections_of(decision) for f in s.figures}
+    figures = {figure.name: figure for figure in figures_of(decision)}
     assert figures["click-rate"].table.rows[0] == ("1", "0.4000", "0.3900", "0.4100")
-    assert figures["examination"].table.header == (
-        "position", "AllPairs", "low", "high", "PowerLaw",
-    )  # fmt: skip
+    assert figures["examination"].table.header == ("position", "AllPairs", "low", "high")
     assert figures["graph"].table.rows[0] == ("1 and 2", "30", "120")
     assert figures["importance"].table.rows == (("bm25", "70.0%"), ("age", "30.0%"))
 
 
+def section(data: d.Decision, name: str) -> Section:
+    return next(each for each in sections_of(data) if each.name == name)
+
+
 def test_what_rankers_are_stands_under_their_table(decision):
-    entries = tuple(replace(e, note="the one to beat") for e in decision.rankers.entries[:1])
-    data = replace(decision, rankers=replace(decision.rankers, entries=entries))
-    section = next(s for s in sections_of(data) if s.name == "rankers")
-    assert section.notes == ("logged order: the one to beat.",)
-    assert section.figures == ()  # nothing is compared with anything
-    assert section.tables[0].header == ("ranker", "DCG@10", "95% interval")
+    compared = section(decision, "rankers")
+    assert compared.notes == ("new: the one to try.",)
+    assert compared.tables[0].rows[2] == (
+        *("new (chosen)", "1.20", "1.10 to 1.30", "+0.200", "+0.120 to +0.280", "yes"),
+    )
+    alone = replace(
+        decision.held_out,
+        chosen="logged order",
+        estimates=decision.held_out.estimates[:1],
+        comparison=replace(decision.held_out.comparison, entries=()),
+    )
+    section_alone = rankers_section(alone, {})
+    assert section_alone.figures == ()  # nothing is compared with anything
+    assert section_alone.tables[0].header == ("ranker", "DCG@10", "95% interval")
 
 
-@pytest.mark.parametrize(("method", "said"), [("", False), ("ips", False), ("clipped", True)])
-def test_a_clip_curve_by_another_method_than_the_answer_says_so(decision, method, said):
-    curve = replace(decision.clip_curve, method=method)
-    section = next(s for s in sections_of(replace(decision, clip_curve=curve)) if s.name == "clip")
-    assert ("the answer by inverse propensity scoring" in section.figures[0].caption) == said
+@pytest.mark.parametrize(("evaluator", "told"), [("ips", False), ("clipped", True)])
+def test_a_clip_curve_by_another_evaluator_than_the_answer_says_so(decision, evaluator, told):
+    curve = replace(decision.held_out.clip_curve, evaluator=evaluator)
+    data = replace(decision, held_out=replace(decision.held_out, clip_curve=curve))
+    caption = section(data, "clip").figures[0].caption
+    assert ("the answer by ips" in caption) == told
 
 
 def test_more_curves_than_colours_are_in_the_table(decision):
-    many = tuple(replace(decision.moved[0], name=f"ranker {i}") for i in range(9))
-    (figure,) = next(
-        s for s in sections_of(replace(decision, moved=many)) if s.name == "moved"
-    ).figures
+    curve = decision.held_out.new_positions["raw"]
+    many = replace(decision.held_out, new_positions={f"ranker {i}": curve for i in range(9)})
+    (figure,) = section(replace(decision, held_out=many), "moved").figures
     assert figure.caption.startswith("The first 7 of 9 curves are drawn.")
-    assert len(figure.table.header) == 10
+    assert len(figure.table.header) == 1 + 3 * 9
     assert len(figure.keys) == 7
 
 
-def answer(verdict: str, value: float, half: float, **more) -> d.Answer:
-    difference = d.Value(value, value - half, value + half)
-    return d.Answer("new", "logged order", "dcg@10", d.Value(1 + value), d.Value(1.0), difference,
-                    verdict, **more)  # fmt: skip
-
-
-def test_the_answer_in_two_sentences():
-    better = answer("better", 0.2, 0.08)
-    assert first_sentence(better) == (
+def test_the_answer_in_a_sentence(decided, undecided):
+    assert first_sentence(decided(0.2).answer) == (
         "The new ranker \u201cnew\u201d would have served readers better than the logged order: "
         "+20.0% DCG@10 per session (+0.200, 95% interval +0.120 to +0.280)."
     )
-    assert "try it on a share of the traffic" in second_sentence(better, None)
-    worse = answer("worse", -0.2, 0.08)
-    assert "worse than the logged order: \u221220.0%" in first_sentence(worse)
-    assert second_sentence(worse, None).endswith("keep the logged order.")
-
-
-def test_an_undecided_answer_says_what_is_missing():
-    unsure = answer("undecided", 0.02, 0.08)
-    assert first_sentence(unsure).startswith(
+    worse = first_sentence(decided(-0.2).answer)
+    assert "worse than the logged order: \u221220.0%" in worse
+    assert first_sentence(undecided(1.0).answer).startswith(
         "This log cannot tell whether the new ranker \u201cnew\u201d is better"
     )
-    assert "about 12,000 more held-out sessions" in second_sentence(unsure, 12_000.0)
-    assert second_sentence(unsure, float("inf")).endswith("do not decide on these figures alone.")
-    assert second_sentence(replace(unsure, recommendation="Wait."), None) == "Wait."
+
+
+def test_the_page_says_how_many_sessions_are_missing(undecided):
+    missing = {tile.label: tile.value for tile in section(undecided(12_000.0), "how-sure").tiles}
+    assert missing["Still needed"] == "12,000"
+    hopeless = section(undecided(float("inf")), "how-sure")
+    assert "Still needed" not in [tile.label for tile in hopeless.tiles]
 
 
 def test_changed_queries_show_old_and_new_places(decision):
-    section = next(s for s in sections_of(decision) if s.name == "changed")
-    assert section.tables[0].header == (
+    changed = section(decision, "changed")
+    assert changed.tables[0].header == (
         "document", "new", "old", "moves", "clicks", "shown", "label",
     )  # fmt: skip
-    assert section.tables[0].rows == (
+    assert changed.tables[0].rows == (
         ("A", "1", "3.5", "\u2191 2", "4", "20", "\u2013"),
         ("B", "2", "not shown", "", "0", "0", "\u2013"),
         ("C", "3", "1", "\u2193 2", "9", "40", "2"),
     )
-    assert section.tables[1].header == ("document", "new", "old", "moves")
-    assert [table.opened for table in section.tables] == [True, False]
+    assert changed.tables[1].header == ("document", "new", "old", "moves")
+    assert [table.opened for table in changed.tables] == [True, False]
 
 
 def test_long_names_of_features_keep_their_ends():
     names = [f"title_bm25_normalised_by_length_{i}" for i in range(3)]
-    spec = chart_specs(
-        d.Decision("t", importances=tuple(d.FeatureImportance(n, 0.3) for n in names))
-    )
-    labels = [row["label"] for row in spec["importance"]["data"]["values"]]
+    (figure,) = importance_section(dict.fromkeys(names, 0.3), "").figures
+    labels = [row["label"] for row in figure.spec["data"]["values"]]
     assert labels == [f"title_bm\u2026d_by_length_{i}" for i in range(3)]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from untilt.report import decision as d
@@ -75,19 +76,23 @@ def test_a_tooltip_has_the_values_of_all_curves(report, open_page):
         tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=found[1])
     text = tab.value("document.getElementById('vg-tooltip-element')?.innerText ?? ''")
     assert "AllPairs" in text
-    assert "PowerLaw" in text
+    assert "AllPairs" in text
     assert "0.400  [0.350, 0.450]".replace("  ", " ") in " ".join(text.split())
 
 
 def test_hostile_text_does_not_run(decision, open_page, tmp_path):
     attack = "</script><script>window.hit=1</script><img src=x onerror='window.hit=1'>"
+    part = decision.held_out
     wild = replace(
         decision,
         title=attack,
-        moved=tuple(replace(curve, name=attack + curve.name) for curve in decision.moved),
-        importances=(d.FeatureImportance(attack, 1.0),),
-        changed=(d.ChangedQuery(attack, (d.MovedDocument(attack, 1.0, 2),)),),
-        warnings=(attack,),
+        held_out=replace(
+            part,
+            new_positions={attack + name: each for name, each in part.new_positions.items()},
+            importances={attack: 1.0},
+            changed=(d.ChangedQuery(attack, (d.MovedDocument(attack, 1.0, 2),)),),
+        ),
+        further_warnings=(attack,),
     )
     tab = open_page(write_report(wild, tmp_path / "wild.html"), width=390)
     assert tab.value("window.hit") is None
@@ -97,13 +102,23 @@ def test_hostile_text_does_not_run(decision, open_page, tmp_path):
 
 
 def test_deep_lists_and_one_position_alone_fit_a_phone(decision, open_page, tmp_path):
-    deep = tuple(range(1, 121))
-    rates = d.PositionCurve("click rate", deep, tuple(1 / k for k in deep))
-    graph = d.Identifiability(
-        deep, tuple(d.GraphEdge(k, k + 1, 5, 10.0) for k in deep[:-1]), (deep,)
+    position = np.arange(1, 121)
+    rate = 1 / position
+    rates = replace(
+        decision.audit.click_rates, position=position, rate=rate, low=0.9 * rate, high=1.1 * rate
     )
-    one = d.PositionCurve("one", (1,), (0.5,))
-    data = replace(decision, click_rates=(rates,), identifiability=graph, pair_bias=(one,))
+    joined = np.eye(120) + np.eye(120, k=1) + np.eye(120, k=-1)
+    chain = (tuple(position.tolist()),)
+    graph = replace(
+        decision.audit.graph, documents=(5 * joined).astype(int), impressions=joined,
+        clicks=joined, weight=10.0 * joined, components=chain, clicked_components=chain, swaps=(),
+    )  # fmt: skip
+    one = d.PairBias(np.array([0.5]), np.array([0.5]), 1)
+    data = replace(
+        decision,
+        audit=replace(decision.audit, click_rates=rates, graph=graph),
+        held_out=replace(decision.held_out, pair_bias=one),
+    )
     tab = open_page(write_report(data, tmp_path / "deep.html"), width=390)
     assert tab.complaints == []
     assert tab.value(OVERFLOW) <= 0

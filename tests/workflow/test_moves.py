@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
+from untilt.workflow.stage_judge import changed_queries, mean_ranks, moved
 
 import untilt as ut
-from untilt.workflow.stage_judge import changed_queries, mean_ranks, moved
 
 
 def slow_ranks(indptr, scores):

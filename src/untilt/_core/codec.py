@@ -17,7 +17,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -34,6 +34,8 @@ from untilt.facts import Fact, as_fact
 T = TypeVar("T")
 Plain = dict[str, Any]
 _NOT_FINITE = ("nan", "inf", "-inf")
+# What an array is read as, where its hint leaves the width open.
+_DTYPES: dict[Any, Any] = {Any: None, np.signedinteger: np.int64, np.floating: np.float64}
 
 
 def to_plain(value: Any) -> Any:  # noqa: PLR0911  one return for each kind of value
@@ -144,15 +146,20 @@ def _read_union(parts: tuple[Any, ...], plain: Any, where: str) -> Any:
 
 
 def _read_array(hint: Any, plain: Any, where: str) -> AnyArray:
-    (dtype,) = get_args(get_args(hint)[1])
+    (scalar,) = get_args(get_args(hint)[1])
+    wanted = _DTYPES.get(get_origin(scalar) or scalar, scalar)
     try:
-        array = np.array(plain, dtype=None if dtype is Any else dtype)
+        array = np.array(plain)
         if array.dtype.kind == "U":  # numbers beside "nan" or "inf"
             array = np.array(plain, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise _refusal(where, "an array of numbers", plain) from None
     if not isinstance(plain, list) or array.dtype.kind not in "biuf":
         raise _refusal(where, "an array of numbers", plain)
+    if wanted is not None:
+        if array.size and not np.can_cast(array.dtype, wanted, "same_kind"):
+            raise _refusal(where, f"an array of {np.dtype(wanted).name}", plain)
+        array = array.astype(wanted, copy=False)
     return handed_over(array)
 
 
@@ -272,17 +279,24 @@ def read_file(path: str | os.PathLike[str], *, again: str) -> Any:
 
 
 def json_text(plain: Any) -> str:
-    """JSON with one line for each entry; a list of numbers or words stands on one line."""
+    """JSON with a line for each entry; a list of numbers or of short words stands on one line."""
     return _laid_out(plain, "\n") + "\n"
 
 
 def _laid_out(plain: Any, newline: str) -> str:
     inside = newline + " "
-    leaf: Callable[[Any], str] = lambda each: json.dumps(each, ensure_ascii=False, allow_nan=False)  # noqa: E731
     if isinstance(plain, dict) and plain:
-        rows = [f"{leaf(name)}: {_laid_out(each, inside)}" for name, each in plain.items()]
+        rows = [f"{_leaf(name)}: {_laid_out(each, inside)}" for name, each in plain.items()]
         return "{" + inside + f",{inside}".join(rows) + newline + "}"
-    if isinstance(plain, list) and any(isinstance(each, dict | list) for each in plain):
+    if isinstance(plain, list) and any(_needs_a_line(each) for each in plain):
         rows = [_laid_out(each, inside) for each in plain]
         return "[" + inside + f",{inside}".join(rows) + newline + "]"
-    return leaf(plain)
+    return _leaf(plain)
+
+
+def _needs_a_line(plain: Any) -> bool:
+    return isinstance(plain, dict | list) or (isinstance(plain, str) and len(plain) > 40)
+
+
+def _leaf(plain: Any) -> str:
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False)

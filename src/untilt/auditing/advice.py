@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -84,6 +84,7 @@ class Advice:
     options: Mapping[str, Any] = field(default_factory=dict)
     believes: tuple[Fact, ...] = ()
     instead: str = ""
+    json_properties: ClassVar[tuple[str, ...]] = ("call", "command")
 
     @property
     def call(self) -> str:

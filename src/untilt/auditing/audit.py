@@ -1,12 +1,13 @@
 """What a log says about position bias, what is wrong with it, and what to do next."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from untilt._core import codec
 from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.advice import Advice, Interventions, advise, comparable_depth, interventions_of
@@ -21,11 +22,6 @@ from untilt.data.counts import position_counts
 from untilt.data.rates import ClickRates
 from untilt.errors import OptionError
 from untilt.facts import Fact
-
-if TYPE_CHECKING:
-    from untilt.bias.curve import PositionBias
-    from untilt.bias.position_graph import PositionGraph
-    from untilt.data.rates import ClickRates
 
 FEW_CLICKS = 30  # at a position; below, its click rate is known to no better than a third or so
 WIDE = 1.5  # an interval that reaches beyond a factor of this is called wide
@@ -75,6 +71,9 @@ class Audit:
     graph: PositionGraph
     evidence: PositionBias | None
     advice: Advice
+    json_properties: ClassVar[tuple[str, ...]] = (
+        "is_identified", "comparable", "not_comparable", "verdict", "notes", "warnings",
+    )  # fmt: skip
 
     @property
     def is_identified(self) -> bool:
@@ -118,9 +117,9 @@ class Audit:
         return tuple(_next_steps(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, text, lists and dictionaries; numbers that are not finite stay so."""
-
-        return record(self)
+        """For JSON: the fields by name, and the properties that people look for."""
+        plain: dict[str, Any] = codec.to_plain(self)
+        return plain
 
     def __repr__(self) -> str:
         parts = [
@@ -374,79 +373,3 @@ def _part(heading: str, lines: Iterable[str]) -> list[str]:
         fill(f"- {line}", 100, initial_indent="  ", subsequent_indent="    ") for line in lines
     ]
     return [heading, *points, ""] if points else []
-
-
-# An audit as plain data, for JSON.
-
-
-def record(audit: "Audit") -> dict[str, Any]:
-    """Every fact under a name of its own."""
-    return {
-        **asdict(audit.size),
-        "label": audit.label_name,
-        "click_rates": _rates(audit.click_rates),
-        "share_without_click": audit.share_without_click,
-        "positions_without_click": list(audit.positions_without_click),
-        "positions_never_shown": list(audit.positions_never_shown),
-        "rankers": list(audit.rankers),
-        "sessions_by_ranker": dict(audit.rankers),
-        "shuffled_sessions": audit.interventions.shuffled,
-        "swapped_sessions": [
-            {"upper": upper, "lower": lower, "sessions": sessions}
-            for (upper, lower), sessions in audit.interventions.swapped.items()
-        ],
-        "constant_features": list(audit.constant_features),
-        "missing_features": dict(audit.missing_features),
-        "duplicate_impressions": audit.duplicate_impressions,
-        "sessions_with_gaps": audit.sessions_with_gaps,
-        "candidates": asdict(audit.coverage) | {"share": audit.coverage.share},
-        "position_and_relevance": asdict(audit.relevance),
-        "identifiability": _identifiability(audit),
-        "advice": {
-            "estimator": audit.advice.estimator,
-            "options": dict(audit.advice.options),
-            "call": audit.advice.call,
-            "command": audit.advice.command,
-            "why": audit.advice.why,
-            "believes": list(audit.advice.believes),
-        },
-        "notes": list(audit.notes),
-        "warnings": list(audit.warnings),
-    }
-
-
-def _identifiability(audit: "Audit") -> dict[str, Any]:
-    graph = audit.graph
-    return {
-        "identified": audit.is_identified,
-        "verdict": audit.verdict,
-        "components": [list(found) for found in graph.components],
-        "clicked_components": [list(found) for found in graph.clicked_components],
-        "comparable": list(audit.comparable),
-        "not_comparable": list(audit.not_comparable),
-        "edges": _edges(graph),
-        "joining_swaps": [asdict(swap) for swap in graph.swaps],
-        "evidence": _evidence_of_audit_record(audit.evidence),
-    }
-
-
-def _edges(graph: "PositionGraph") -> list[dict[str, Any]]:
-    return [asdict(edge) for edge in graph.edges]
-
-
-def _evidence_of_audit_record(bias: "PositionBias | None") -> dict[str, Any] | None:
-    if bias is None or bias.low is None or bias.high is None:
-        return None
-    return {
-        "method": bias.method,
-        "examination": bias.examination.tolist(),
-        "low": bias.low.tolist(),
-        "high": bias.high.tolist(),
-        "level": bias.level,
-        "status": bias.status,
-    }
-
-
-def _rates(rates: "ClickRates") -> dict[str, Any]:
-    columns = ("position", "impressions", "clicks", "rate", "std_error", "low", "high")
-    return {name: getattr(rates, name).tolist() for name in columns} | {"level": rates.level}

@@ -6,6 +6,7 @@ Everything is weighted by sessions, so that a counted list and its repeated sess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 
@@ -50,6 +51,7 @@ class Coverage:
     lowest_share: float
     median_share: float
     queries_shown_whole: int
+    json_properties: ClassVar[tuple[str, ...]] = ("share",)
 
     @property
     def share(self) -> float:

@@ -9,6 +9,7 @@ compensate for it.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
+from typing import ClassVar
 
 import numba as nb
 import numpy as np
@@ -79,6 +80,7 @@ class PositionGraph:
     components: tuple[tuple[int, ...], ...]
     clicked_components: tuple[tuple[int, ...], ...]
     swaps: tuple[JoiningSwap, ...]
+    json_properties: ClassVar[tuple[str, ...]] = ("edges",)
 
     @property
     def depth(self) -> int:

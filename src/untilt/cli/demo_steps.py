@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt._core.codec import to_plain
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
 from untilt.catalog import record_of
@@ -48,13 +49,13 @@ def run(out: Output, size: Size, folder: Path, *, seed: int) -> None:
     train, test = make_data(out, size, seed)
     simulation = make_clicks(out, train, size, seed)
     look_at_clicks(out, simulation)
-    found = decide(out, simulation, size, folder, seed)
-    compare_curves(out, simulation, found)
-    compare_with_labels(out, simulation, found, test, size, seed)
+    result = decide(out, simulation, size, folder, seed)
+    compare_curves(out, simulation, result)
+    compare_with_labels(out, simulation, result, test, size, seed)
     seconds = time.monotonic() - started
-    out.record(seconds=seconds, report=found.report)
+    out.record(seconds=seconds, report=result.report)
     out.say()
-    out.path(f"Done in {seconds:.0f} s. The report of step 4", found.report)
+    out.path(f"Done in {seconds:.0f} s. The report of step 4", result.report)
 
 
 def make_data(out: Output, size: Size, seed: int) -> tuple[JudgedLists, JudgedLists]:
@@ -104,7 +105,7 @@ def look_at_clicks(out: Output, simulation: Simulation) -> None:
 def decide(out: Output, simulation: Simulation, size: Size, folder: Path, seed: int) -> RunResult:
     """What `untilt run` does with a log: nothing of the truth is used."""
     out.heading("4. From the log to a decision, as `untilt run LOG` does it")
-    found = run_job(
+    result = run_job(
         simulation.log,
         folder,
         trees=size.trees,
@@ -114,25 +115,26 @@ def decide(out: Output, simulation: Simulation, size: Size, folder: Path, seed: 
         command="untilt demo",
         tell=lambda sentence: out.say(f"  {sentence}"),
     )
-    decision = found.decision
-    assert decision.rankers is not None
-    out.say(f"\n{decision.rankers.metric} per session on held-out queries, by clicks (* chosen):")
-    out.table(("ranker", "value", "to logged order", "interval"), found.rows())
-    out.say(answer_text(found))
+    answer = result.decision.answer
+    assert answer is not None
+    metric = answer.new.metric
+    out.say(f"\n{metric} per session on held-out queries, by clicks (* chosen):")
+    out.table(("ranker", "value", "to logged order", "interval"), result.rows())
+    out.say(answer_text(result))
     out.record(
-        answer=None if decision.answer is None else vars(decision.answer.difference),
-        verdict=None if decision.answer is None else decision.answer.verdict,
-        chosen=None if decision.answer is None else decision.answer.new,
-        bias_kind=found.bias_kind,
-        warnings=list(found.warnings),
-        files=sorted(str(path) for path in found.folder.iterdir() if path.is_file()),
+        answer=to_plain(answer.difference),
+        verdict=answer.verdict,
+        chosen=answer.new.system,
+        bias_kind=result.bias_kind,
+        warnings=to_plain(result.warnings),
+        files=sorted(str(path) for path in result.folder.iterdir() if path.is_file()),
     )
-    return found
+    return result
 
 
-def compare_curves(out: Output, simulation: Simulation, found: RunResult) -> None:
+def compare_curves(out: Output, simulation: Simulation, result: RunResult) -> None:
     """The estimated examination beside the one that made the clicks."""
-    bias, truth = found.bias, simulation.truth.examination
+    bias, truth = result.bias, simulation.truth.examination
     true = truth[: bias.depth] / truth[0]
     out.heading(f"5. Was it right? Examination by {bias.method}, against the truth")
     rows = []
@@ -151,13 +153,13 @@ def compare_curves(out: Output, simulation: Simulation, found: RunResult) -> Non
 
 
 def compare_with_labels(
-    out: Output, simulation: Simulation, found: RunResult, test: JudgedLists, size: Size, seed: int
+    out: Output, simulation: Simulation, result: RunResult, test: JudgedLists, size: Size, seed: int
 ) -> None:
     """All orders by the labels of queries set aside, and how much of the gap was closed."""
-    quality = _quality(simulation, found, test, size, seed)
+    quality = _quality(simulation, result, test, size, seed)
     estimates = {name: each[METRIC] for name, each in quality.items()}
-    answer = found.decision.answer
-    chosen = RAW if answer is None else answer.new
+    answer = result.decision.answer
+    chosen = RAW if answer is None else answer.new.system
     out.heading("6. Was it better? By the labels of queries set aside, which real logs do not have")
     out.table(
         ("ranker", METRIC, "95% interval"),
@@ -179,14 +181,14 @@ def compare_with_labels(
 
 
 def _quality(
-    simulation: Simulation, found: RunResult, test: JudgedLists, size: Size, seed: int
+    simulation: Simulation, result: RunResult, test: JudgedLists, size: Size, seed: int
 ) -> dict[str, Evaluation]:
     with progress("training on labels, to compare with"):
         skyline = LambdaMART(n_trees=size.trees, seed=seed).fit(simulation.truth.judged)
     orders: dict[str, Any] = {
         "random order": child_generator(seed, 1).random(len(test)),
         "a logged order": simulation.truth.rankers[0],
-        **found.candidates,
+        **result.candidates,
         "labels": skyline,
     }
     return {name: evaluate(test, order, METRIC) for name, order in orders.items()}
@@ -195,6 +197,6 @@ def _quality(
 def _relevance_by_position(simulation: Simulation) -> FloatArray:
     """(K,) mean true relevance of what sessions show at each position."""
     log = simulation.log
-    weight, place = log.row_count, log.position - 1
+    weight, index = log.row_count, log.position - 1
     relevance = simulation.truth.relevance[log.document]
-    return np.bincount(place, weight * relevance) / np.bincount(place, weight)
+    return np.bincount(index, weight * relevance) / np.bincount(index, weight)

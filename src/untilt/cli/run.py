@@ -137,8 +137,8 @@ def run(
 
         source, folder, options = _merged(given, config)
         with hints_for_commands():
-            found = run_job(source, folder, tell=_teller(output), command=_command(), **options)
-        report_run(output, found)
+            result = run_job(source, folder, tell=_teller(output), command=_command(), **options)
+        report_run(output, result)
 
 
 def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict[str, Any]]:
@@ -169,62 +169,54 @@ def _command() -> str:
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
-def report_run(out: Output, found: "RunResult") -> None:
+def report_run(out: Output, result: "RunResult") -> None:
     """The answer, the table behind it, every warning, and where to look."""
-    decision = found.decision
+    from untilt._core.codec import to_plain
+    from untilt.report.page.words import sentence
+
+    decision = result.decision
     out.record(
-        folder=found.folder,
-        report=found.report,
-        answer=_plain(decision.answer),
-        no_answer=decision.no_answer or None,
-        rankers=_plain(decision.rankers),
-        bias={"kind": found.bias_kind, "curves": _plain(decision.examination)},
-        warnings=list(decision.warnings),
-        resumed=list(found.resumed),
-        files=sorted(str(p) for p in found.folder.iterdir() if p.is_file()),
+        folder=result.folder,
+        report=result.report,
+        answer=to_plain(decision.answer),
+        no_answer=decision.no_answer,
+        rankers=to_plain(None if decision.held_out is None else decision.held_out.estimates),
+        differences=to_plain(None if decision.held_out is None else decision.held_out.comparison),
+        bias=to_plain(decision.bias),
+        warnings=to_plain(decision.warnings),
+        resumed=list(result.resumed),
+        files=sorted(str(p) for p in result.folder.iterdir() if p.is_file()),
     )
-    rows = found.rows()
-    if rows and decision.rankers is not None:
-        out.heading(f"{decision.rankers.metric} per session on what was held out (* chosen)")
+    rows = result.rows()
+    if rows and decision.held_out is not None:
+        metric = decision.held_out.comparison.metric
+        out.heading(f"{metric} per session on what was held out (* chosen)")
         out.table(("ranker", "value", "to logged order", "interval"), rows)
     out.heading("Answer")
-    out.say(answer_text(found))
+    out.say(answer_text(result))
     if decision.warnings:
         out.heading("Beware")
-        out.points(decision.warnings)
+        out.points(tuple(map(sentence, decision.warnings)))
     out.say()
-    out.path("Report", found.report)
+    out.path("Report", result.report)
 
 
-def answer_text(found: "RunResult") -> str:
+def answer_text(result: "RunResult") -> str:
     """The answer in a sentence or two."""
-    answer = found.decision.answer
+    answer = result.decision.answer
     if answer is None:
-        return found.decision.no_answer
+        return result.decision.no_answer or ""
+    new, shown = answer.new.system, answer.shown.system
     verdicts = {
-        "better": f"{answer.new} would have been better than the {answer.shown}",
-        "worse": f"{answer.new} would have been worse than the {answer.shown}",
-        "undecided": f"Held-out clicks cannot tell {answer.new} from the {answer.shown}",
+        "better": f"{new} would have been better than the {shown}",
+        "worse": f"{new} would have been worse than the {shown}",
+        "undecided": f"Held-out clicks cannot tell {new} from the {shown}",
     }
-    gap = answer.difference
-    ends = (
-        ""
-        if gap.low is None
-        else f", {answer.level:.0%} interval [{gap.low:+.4f}, {gap.high:+.4f}]"
-    )
+    ends = answer.difference.interval
     return (
-        f"{verdicts[answer.verdict]}: {gap.value:+.4f} {answer.metric}{ends}. "
-        f"{answer.recommendation}"
+        f"{verdicts[answer.verdict]}: {answer.difference.value:+.4f} {answer.new.metric}, "
+        f"{ends.level:.0%} interval [{ends.low:+.4f}, {ends.high:+.4f}]. {answer.recommendation}"
     )
-
-
-def _plain(part: Any) -> Any:
-    from untilt.report.plain import to_plain
-
-    return None if part is None else to_plain(part)
-
-
-# `untilt report`: the page of a run, built again from its figures.
 
 
 def report(

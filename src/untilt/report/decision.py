@@ -1,231 +1,143 @@
-"""What a report says, as plain data: from here to a page, or to JSON and back, nothing is computed.
+"""What a run knows, from the log to the answer: the data of one report.
 
-Each part of `Decision` is optional, because logs differ: one without features has no rankers, one
-without a second ranker has nothing to compare. Positions are 1-based. Numbers that are not known
-are None.
+`Decision` holds the results of the steps as they are: an `Audit`, a `PositionBias`, `Estimate`s and
+their differences. The page renders these very classes, and JSON holds them exactly. Every part is
+optional, because logs differ: one without features has no rankers. Positions are 1-based.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from untilt._core import codec
+from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.files import replacing
-from untilt.errors import FileFormatError
-from untilt.report.plain import from_plain, to_plain
+from untilt._core.statistics import Interval
+from untilt.auditing.audit import Audit
+from untilt.bias.curve import PositionBias
+from untilt.clickmodels.quality import Measured
+from untilt.errors import FileFormatError, OptionError
+from untilt.evaluation.clip_curve import ClipCurve
+from untilt.evaluation.results import Estimate, Estimates, SystemComparison, SystemDifference
+from untilt.evaluation.uncertainty import CurveCheck
+from untilt.facts import Fact, as_fact
 
-FORMAT, VERSION = "untilt decision", 1
+KIND, VERSION = "untilt decision", 2
+AGAIN = "Give the figures.json that this version of untilt run wrote."
 Verdict = Literal["better", "worse", "undecided"]
+BiasKind = Literal["measured", "modelled", "given", "assumed"]
+_GRAVEST_FIRST = ("serious", "warning", "note")
 
 
 @dataclass(frozen=True)
-class Value:
-    """A number and the ends of its interval, where they are known."""
+class LogSource:
+    """Where the log came from; `dropped`: rule that was broken -> rows that were left out."""
 
-    value: float | None
-    low: float | None = None
-    high: float | None = None
+    source: str
+    rows: int
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class PositionCurve:
-    """A value at each of some positions, with interval ends where they are known.
+class Split:
+    """What was held out; `sessions` and `queries`: "train", "valid" or "test" -> how many."""
 
-    `note` says in a sentence how it came about ("AllPairs, 95% intervals clustered by query").
+    by: Literal["query", "session"]
+    sessions: Mapping[str, int]
+    queries: Mapping[str, int]
+    notes: tuple[Fact, ...] = ()
+    warnings: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class UsedBias:
+    """The examination curve that corrects the clicks, and how far it can be believed.
+
+    kind : "measured", "modelled" (rests on a model of relevance), "given" or "assumed"
+    why : why this estimator or curve
     """
 
-    name: str
-    position: tuple[int, ...]
-    value: tuple[float | None, ...]
-    low: tuple[float | None, ...] = ()
-    high: tuple[float | None, ...] = ()
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The new ranker against the logged order on held-out queries, the same sessions for both.
-
-    Parameters
-    ----------
-    new, shown : names of the two
-    metric : what was estimated, such as "dcg@10"
-    value, shown_value, difference : of the new one, of the logged order, new minus logged
-    verdict : what the interval of the difference says; see `verdict_of`
-    level : of the intervals
-    scale : what the values are multiples of ("relative: relevance counts as ..."), may be empty
-    recommendation : what to do, in a sentence; may be empty
-    """
-
-    new: str
-    shown: str
-    metric: str
-    value: Value
-    shown_value: Value
-    difference: Value
-    verdict: Verdict
-    higher_is_better: bool = True
-    level: float = 0.95
-    scale: str = ""
-    recommendation: str = ""
-
-
-@dataclass(frozen=True)
-class HowSure:
-    """How far the answer can be believed.
-
-    Parameters
-    ----------
-    sessions, queries : that the answer rests on (held out from training)
-    effective_sessions : clicks weigh differently; as many equally heavy ones would tell as much
-    largest_weight : of one click
-    clipped_share, unshown_share : of the clicks that were clipped; of the top places given to
-        documents that nobody was shown
-    more_sessions : held-out sessions like these that are still needed to decide, where undecided
-    curve_fits : whether the log's own clicks fit the examination curve; None where not tested
-    notes : sentences; what speaks for and against the answer
-    """
-
-    sessions: int
-    queries: int
-    effective_sessions: float | None = None
-    largest_weight: float | None = None
-    clipped_share: float | None = None
-    unshown_share: float | None = None
-    more_sessions: float | None = None
-    curve_fits: bool | None = None
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class LogShape:
-    """What the log holds. `rankers`: name -> sessions; `splits`: name -> queries, such as "train".
-
-    `dropped_rows`: rule that was broken -> rows.
-    """
-
-    name: str
-    sessions: int
-    impressions: int
-    clicks: float
-    queries: int
-    documents: int
-    deepest_position: int
-    features: int = 0
-    distinct_lists: int | None = None
-    share_without_click: float | None = None
-    label: str = "click"
-    rankers: Mapping[str, int] = field(default_factory=dict)
-    splits: Mapping[str, int] = field(default_factory=dict)
-    dropped_rows: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Examination:
-    """Examination curves; the first is the one that was used.
-
-    `relative`: to position 1, as clicks alone can only tell ratios. `assumed`: the curve was given,
-    not measured. `why`: why this estimator.
-    """
-
-    curves: tuple[PositionCurve, ...]
-    relative: bool = True
-    level: float = 0.95
-    assumed: bool = False
+    bias: PositionBias
+    kind: BiasKind
     why: str = ""
+    warnings: tuple[Fact, ...] = ()
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether nothing in the curve was estimated from clicks."""
+        return self.kind == "assumed" or (self.kind == "given" and self.bias.is_known)
 
 
 @dataclass(frozen=True)
-class GraphEdge:
-    """Two positions that showed the same documents; `weight` is how much that tells."""
+class TrainingPlan:
+    """What is trained; `warnings` say what was left out for lack of time."""
 
-    upper: int
-    lower: int
-    documents: int
-    weight: float
-
-
-@dataclass(frozen=True)
-class Swap:
-    """A swap of two positions that would join what is apart, and the most clicks one can lose."""
-
-    upper: int
-    lower: int
-    most_lost: float | None = None
+    method: tuple[str, ...]
+    trees: int
+    warnings: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True)
-class Identifiability:
-    """Which positions can be compared without a model of relevance.
+class Candidate:
+    """A trained ranker: its name in figures, its file, and its value on the validation part."""
 
-    `positions` are those that were shown; `components` those joined by shared documents.
-    """
-
-    positions: tuple[int, ...]
-    edges: tuple[GraphEdge, ...]
-    components: tuple[tuple[int, ...], ...]
-    swaps: tuple[Swap, ...] = ()
-    identified: bool = True
-    verdict: str = ""
-
-
-@dataclass(frozen=True)
-class RankerResult:
-    """One ranker on the held-out queries; `difference` is to the baseline, None for itself."""
-
+    method: str
     name: str
-    value: Value
-    difference: Value | None = None
-    decided: bool | None = None
-    chosen: bool = False
-    note: str = ""
+    note: str
+    file: str
+    estimate: Estimate
+    within_noise: bool
 
 
 @dataclass(frozen=True)
-class Rankers:
-    """All rankers on the same held-out queries. `baseline`: the name the differences are to."""
+class Training:
+    """All candidates; `chosen` is the name of the best on the validation part, `clip` that used."""
 
-    metric: str
-    baseline: str
-    entries: tuple[RankerResult, ...]
-    method: str = ""
-    higher_is_better: bool = True
-    level: float = 0.95
+    candidates: tuple[Candidate, ...] = ()
+    chosen: str | None = None
+    clip: float | None = None
+    warnings: tuple[Fact, ...] = ()
 
-
-@dataclass(frozen=True)
-class ClipCurve:
-    """The estimate of one system as a function of the clip tau; `chosen` is the clip used.
-
-    `method`: how the curve was estimated, where it is another one than the answer's.
-    """
-
-    system: str
-    metric: str
-    tau: tuple[float, ...]
-    value: tuple[float | None, ...]
-    low: tuple[float | None, ...]
-    high: tuple[float | None, ...]
-    clipped_share: tuple[float | None, ...] = ()
-    chosen: float | None = None
-    level: float = 0.95
-    method: str = ""
+    @property
+    def best(self) -> Candidate | None:
+        """The chosen candidate."""
+        return next((each for each in self.candidates if each.name == self.chosen), None)
 
 
 @dataclass(frozen=True)
-class FeatureImportance:
-    """How much a feature contributes, as a share of all features' contribution."""
+class ClickModelFigures:
+    """How well one click model predicts held-out clicks."""
 
-    name: str
-    share: float
+    model: str
+    log_likelihood: Measured
+    perplexity: Measured
+    conditional_perplexity: Measured
+
+
+@dataclass(frozen=True)
+class ClickModels:
+    """Click models on held-out sessions, and what follows from them."""
+
+    models: tuple[ClickModelFigures, ...] = ()
+    notes: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class NewPositions:
+    """(K,) average new position of what stood at each old position, with interval ends."""
+
+    position: IntArray
+    value: FloatArray
+    low: FloatArray
+    high: FloatArray
 
 
 @dataclass(frozen=True)
 class MovedDocument:
-    """A document of one query: where it stood, where the new ranker puts it, and what it earned.
+    """A document of one query: where it stood on average, and where the new ranker puts it.
 
     `old_position` is None for a document nobody was shown. `label`: a human judgement, if any.
     """
@@ -242,28 +154,105 @@ class MovedDocument:
 class ChangedQuery:
     """A query whose order changes much; documents in the new order.
 
-    `change`: any number by which the queries were sorted; `note` says in a sentence what it is.
+    `change` is the sum over documents of how much 1/log2(1 + position) changes.
     """
 
     query: str
     documents: tuple[MovedDocument, ...]
     sessions: int | None = None
     change: float | None = None
-    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class PairBias:
+    """t+ (clicked) and t- (not clicked) by position, as pairwise debiasing learned them."""
+
+    plus: FloatArray
+    minus: FloatArray
+    rounds: int
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Orders of documents on sessions that played no part in learning or choosing.
+
+    Parameters
+    ----------
+    chosen : the system that the answer is about
+    estimates, comparison : values, and differences to the logged order
+    evaluator, scale, warnings : of the estimates
+    check : whether the log's own clicks fit the examination curve
+    to_raw : the chosen system minus the same learner on raw clicks
+    clip, clip_curve : the clip used, and the estimate of the chosen system at other ones
+    new_positions : system -> average new position of what stood at each old position (Figure 1 of
+        [hu2019unbiased]_)
+    changed : queries whose order changes most, the largest change first
+    importances, importance_of : feature -> share, the largest first; what is shared out
+    pair_bias : t+ and t- of pairwise debiasing (Figure 2 of the same)
+    """
+
+    chosen: str
+    estimates: tuple[Estimate, ...]
+    comparison: SystemComparison
+    evaluator: str
+    scale: Fact
+    warnings: tuple[Fact, ...] = ()
+    check: CurveCheck | None = None
+    to_raw: SystemDifference | None = None
+    clip: float | None = None
+    clip_curve: ClipCurve | None = None
+    new_positions: Mapping[str, NewPositions] = field(default_factory=dict)
+    changed: tuple[ChangedQuery, ...] = ()
+    importances: Mapping[str, float] = field(default_factory=dict)
+    importance_of: str = ""
+    pair_bias: PairBias | None = None
+
+    @classmethod
+    def of(
+        cls, estimates: Estimates, chosen: str, *, baseline: str | None = None, **more: Any
+    ) -> "HeldOut":
+        """From `untilt.estimate`; `baseline` is the logged order, the first where not given."""
+        own = {"warnings": estimates.warnings, "check": estimates.check}
+        return cls(
+            chosen=estimates[chosen].system,
+            estimates=estimates.entries,
+            comparison=estimates.compare(baseline),
+            evaluator=estimates.evaluator,
+            scale=estimates.scale,
+            **{**own, **more},
+        )
+
+    def __getitem__(self, system: str) -> Estimate:
+        return next(each for each in self.estimates if each.system == system)
 
 
 @dataclass(frozen=True)
-class Step:
-    """One step of the computation and the seconds it took; `note` says what was cut or reused."""
+class Answer:
+    """The new order against the logged one, estimated on the same sessions.
+
+    `verdict` is what the interval of the difference says; see `verdict_of`.
+    """
+
+    new: Estimate
+    shown: Estimate
+    difference: SystemDifference
+    verdict: Verdict
+    higher_is_better: bool
+    recommendation: Fact
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One step of the computation; `resumed`: an earlier run had done it."""
 
     name: str
-    seconds: float | None = None
-    note: str = ""
+    seconds: float
+    resumed: bool = False
 
 
 @dataclass(frozen=True)
-class HowComputed:
-    """Enough to do it again. `versions`: of packages; `options`: as text."""
+class Provenance:
+    """Enough to do it again. `versions`: of packages; `options`: as text; `sizes`: of the parts."""
 
     command: str = ""
     finished: str = ""
@@ -272,94 +261,152 @@ class HowComputed:
     versions: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StepTime, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Decision:
-    """Everything a report says, in its order. What is None or empty is left out of the page.
+    """The results of all steps. What is None or empty is left out of the page.
 
     Parameters
     ----------
     title : of the page, such as the log's name
-    answer, no_answer : the answer, or a sentence that says why there is none
-    click_rates : click rate by position, one curve or several (by ranker), with intervals
-    moved : average new position of what stood at each old position, one curve per ranker
-        (Figure 1 of [hu2019unbiased]_)
-    pair_bias : t+ and t- by position (Figure 2 of the same)
-    importances : of the chosen ranker; `importance_of` says what is shared out ("gain of splits")
-    changed : queries whose order changes most, the largest change first
-    warnings : every one, in sentences
+    source, audit, split, bias, plan, training, click_models, held_out : results of the steps
+    provenance : how it was computed
+    further_warnings : of your own, added to those of the parts
     """
 
     title: str
-    answer: Answer | None = None
-    no_answer: str = ""
-    how_sure: HowSure | None = None
-    log: LogShape | None = None
-    click_rates: tuple[PositionCurve, ...] = ()
-    examination: Examination | None = None
-    identifiability: Identifiability | None = None
-    rankers: Rankers | None = None
-    clip_curve: ClipCurve | None = None
-    moved: tuple[PositionCurve, ...] = ()
-    pair_bias: tuple[PositionCurve, ...] = ()
-    importances: tuple[FeatureImportance, ...] = ()
-    importance_of: str = ""
-    changed: tuple[ChangedQuery, ...] = ()
-    warnings: tuple[str, ...] = ()
-    how_computed: HowComputed | None = None
+    source: LogSource | None = None
+    audit: Audit | None = None
+    split: Split | None = None
+    bias: UsedBias | None = None
+    plan: TrainingPlan | None = None
+    training: Training | None = None
+    click_models: ClickModels | None = None
+    held_out: HeldOut | None = None
+    provenance: Provenance | None = None
+    further_warnings: tuple[str, ...] = ()
+    json_properties: ClassVar[tuple[str, ...]] = ("answer", "no_answer", "notes", "warnings")
+
+    @property
+    def answer(self) -> Answer | None:
+        """The chosen system against the logged order; None where nothing was compared."""
+        part = self.held_out
+        if part is None:
+            return None
+        difference, better = part.comparison[part.chosen], part.comparison.higher_is_better
+        verdict = verdict_of(difference.interval, higher_is_better=better)
+        return Answer(
+            new=part[part.chosen],
+            shown=part[part.comparison.baseline],
+            difference=difference,
+            verdict=verdict,
+            higher_is_better=better,
+            recommendation=self._recommendation(verdict, difference),
+        )
+
+    def _recommendation(self, verdict: Verdict, difference: SystemDifference) -> Fact:
+        kind = "given" if self.bias is None else self.bias.kind
+        check = self.held_out.check if self.held_out else None
+        if kind == "assumed":
+            return Fact("run.measure-bias-first")
+        if check is not None and not check.fits:
+            return Fact("run.find-misfit-first")
+        if verdict == "better":
+            return Fact("run.try-it" if kind == "measured" else "run.try-if-curve-right")
+        if verdict == "worse":
+            return Fact("run.keep-order", shown=difference.baseline)
+        if 0 < difference.more_sessions < float("inf"):
+            return Fact("run.collect-sessions", sessions=difference.more_sessions)
+        return Fact("run.do-not-decide")
+
+    @property
+    def no_answer(self) -> Fact | None:
+        """Why there is no answer; None where there is one."""
+        if self.held_out is not None:
+            return None
+        if self.training is not None and self.training.warnings:
+            return Fact("run.nothing-trained", why=self.training.warnings[0])
+        return Fact("run.nothing-compared")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What speaks for and against the answer."""
+        answer, part = self.answer, self.held_out
+        if answer is None or part is None:
+            return ()
+        notes: list[str] = [] if part.check is None else [str(part.check)]
+        raw = part.to_raw
+        if raw is not None:
+            ends = {"low": raw.interval.low, "high": raw.interval.high}
+            metric = part.comparison.metric
+            notes.append(
+                Fact("run.against-raw-clicks", difference=raw.value, metric=metric, **ends)
+            )
+        if answer.verdict == "undecided" and not isfinite(answer.difference.more_sessions):
+            notes.append(Fact("run.sessions-not-enough"))
+        return tuple(notes)
+
+    @property
+    def warnings(self) -> tuple[Fact, ...]:
+        """Every warning of every step, the gravest first, none twice."""
+        told: list[str] = []
+        for part in (self.bias, self.held_out, self.split, self.training, self.plan):
+            told += part.warnings if part is not None else ()
+        if self.held_out is not None:
+            chosen = self.held_out[self.held_out.chosen]
+            told += [
+                Fact("run.of-system", system=chosen.system, warning=each)
+                for each in chosen.warnings
+            ]
+        told += [*(self.audit.warnings if self.audit else ()), *self.further_warnings]
+        facts = [as_fact(each) for each in dict.fromkeys(told)]
+        return tuple(sorted(facts, key=lambda each: _GRAVEST_FIRST.index(each.severity)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Decision) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; NumPy's numbers become Python's, what is not finite None."""
-        return {"format": FORMAT, "version": VERSION, **to_plain(self)}
+        """Plain data for JSON, with a checksum."""
+        return codec.sealed(self, kind=KIND, version=VERSION)
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any], *, where: str = "figures") -> "Decision":
-        """What `to_dict` wrote, with types and names checked."""
-        if not isinstance(plain, Mapping) or plain.get("format") != FORMAT:
+    def from_dict(cls, plain: Any, *, where: str = "figures") -> "Decision":
+        """What `to_dict` wrote, with types, names and checksum checked."""
+        if isinstance(plain, dict) and plain.get("format") == KIND:
             raise FileFormatError(
-                f"{where} holds no figures of a report: it has no 'format': '{FORMAT}'. "
-                "Give the figures.json that untilt run wrote."
+                f"{where} holds the figures of a report in the format of untilt 0.1, which this "
+                "version cannot show. Start `untilt run` again with the same folder: trained "
+                "rankers are kept."
             )
-        if plain.get("version") != VERSION:
-            raise FileFormatError(
-                f"{where} has version {plain.get('version')!r} of the format; this untilt reads "
-                f"version {VERSION}. Update untilt, or write it again with untilt run."
-            )
-        parts = {k: v for k, v in plain.items() if k not in ("format", "version")}
-        return from_plain(cls, parts, where=where)
+        return codec.unsealed(
+            plain, cls, kind=KIND, version=VERSION, where=where, again=AGAIN, strict=True
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write JSON (`figures.json`), whole or not at all."""
-        with replacing(path) as temporary:
-            text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
-            temporary.write_text(text + "\n", encoding="utf-8")
+        codec.write_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Decision":
         """What `save` wrote."""
-        try:
-            plain = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise FileFormatError(
-                f"{os.fspath(path)} cannot be read as JSON: {error}. "
-                "Give the figures.json that untilt run wrote."
-            ) from error
-        return cls.from_dict(plain, where=Path(path).name)
+        if not Path(path).is_file():
+            raise OptionError(f"there is no file {os.fspath(path)}. {AGAIN}")
+        return cls.from_dict(codec.read_file(path, again=AGAIN), where=Path(path).name)
 
 
-def verdict_of(difference: Value, *, higher_is_better: bool = True) -> Verdict:
-    """ "better" or "worse" where the interval of the difference leaves out 0, else "undecided".
+def verdict_of(interval: Interval, *, higher_is_better: bool = True) -> Verdict:
+    """ "better" or "worse" where the interval of a difference leaves out 0, else "undecided".
 
-    >>> verdict_of(Value(0.2, 0.1, 0.3)), verdict_of(Value(0.2, -0.1, 0.5))
+    >>> verdict_of(Interval(0.1, 0.3)), verdict_of(Interval(-0.1, 0.5))
     ('better', 'undecided')
     """
-    if difference.low is None or difference.high is None:
-        return "undecided"
-    if difference.low > 0:
+    if interval.low > 0:
         return "better" if higher_is_better else "worse"
-    if difference.high < 0:
+    if interval.high < 0:
         return "worse" if higher_is_better else "better"
     return "undecided"
 

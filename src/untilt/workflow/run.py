@@ -1,32 +1,30 @@
 """From a log to a decision: the main job, step by step, resumable."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from untilt._core import codec
 from untilt._core.files import replacing
-from untilt.auditing.audit import audit
+from untilt.auditing.audit import Audit, audit
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import parse_curve
-from untilt.report.decision import Decision, write_report
-from untilt.report.plain import to_plain
-from untilt.workflow.decide import decision_of, how_computed
+from untilt.evaluation.results import SystemDifference
+from untilt.facts import Fact
+from untilt.rankers.base import Ranker
+from untilt.report import decision as d
 from untilt.workflow.folder import RunFolder, locked
-from untilt.workflow.options import Options, RunOptions, config_text, options_of, with_title
-from untilt.workflow.stage_bias import bias_choice, cut_warning, find_bias
-from untilt.workflow.stage_documents import WHY, click_models, reorder
-from untilt.workflow.stage_judge import judge
+from untilt.workflow.options import RunOptions, config_text, options_of, with_title
+from untilt.workflow.stage_bias import bias_choice, used_bias
+from untilt.workflow.stage_documents import click_models, reorder
+from untilt.workflow.stage_evaluate import evaluate_rankers
 from untilt.workflow.stage_rankers import make_plan, train_and_choose
-from untilt.workflow.stage_read import PARTS, Data, log_path, part_of_queries, read_step
+from untilt.workflow.stage_read import Data, log_path, read_step, split_of
+from untilt.workflow.stage_report import provenance, write_tables
 from untilt.workflow.steps import Done, Steps
-from untilt.workflow.tables import write_tables
-
-# What a run leaves: one value that knows where everything lies.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,14 +35,12 @@ class RunResult:
     ----------
     folder : where everything lies
     decision : every figure of the report
-    bias_kind : "measured", "modelled" (rests on a model of relevance), "given" or "assumed"
     resumed : steps that an earlier run had done
     """
 
     folder: Path
-    decision: Decision
-    bias_kind: str
-    resumed: tuple[str, ...]
+    decision: d.Decision
+    resumed: tuple[str, ...] = ()
 
     @property
     def report(self) -> Path:
@@ -54,54 +50,62 @@ class RunResult:
     @property
     def bias(self) -> PositionBias:
         """The position bias that was used."""
-        return PositionBias.load(RunFolder(self.folder).bias)
+        assert self.decision.bias is not None
+        return self.decision.bias.bias
 
     @property
-    def ranker(self) -> Any:
+    def bias_kind(self) -> d.BiasKind:
+        """ "measured", "modelled" (rests on a model of relevance), "given" or "assumed"."""
+        assert self.decision.bias is not None
+        return self.decision.bias.kind
+
+    @property
+    def ranker(self) -> Ranker | None:
         """The ranker that was chosen; None where none could be trained."""
-        from untilt.rankers.persist import load
-
-        path = RunFolder(self.folder).ranker
-        return load(path) if path.exists() else None
+        training = self.decision.training
+        best = None if training is None else training.best
+        return None if best is None else self._load(best)
 
     @property
-    def candidates(self) -> dict[str, Any]:
+    def candidates(self) -> dict[str, Ranker]:
         """Every ranker that was trained, by its name in the report; none without features."""
+        training = self.decision.training
+        return {} if training is None else {e.name: self._load(e) for e in training.candidates}
+
+    def _load(self, candidate: d.Candidate) -> Ranker:
         from untilt.rankers.persist import load
 
-        folder = RunFolder(self.folder)
-        record = folder.work / "steps" / "rankers.json"
-        if not (folder.ranker.exists() and record.exists()):
-            return {}
-        found = json.loads(record.read_text(encoding="utf-8"))["result"]["candidates"]
-        return {each["name"]: load(folder.candidates / each["file"]) for each in found}
+        ranker: Ranker = load(RunFolder(self.folder).candidates / candidate.file)
+        return ranker
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[Fact, ...]:
         """Every warning, the gravest first."""
         return self.decision.warnings
 
     def rows(self) -> list[tuple[str, ...]]:
         """Cells of a table: ranker, value, difference to the logged order and its interval."""
-        if self.decision.rankers is None:
+        part = self.decision.held_out
+        if part is None:
             return []
+        differences = {each.system: each for each in part.comparison}
         return [
             (
-                entry.name + (" *" if entry.chosen else ""),
-                _number(entry.value.value),
-                "" if entry.difference is None else _number(entry.difference.value, sign="+"),
-                "" if entry.difference is None else _interval(entry.difference, sign="+"),
+                each.system + (" *" if each.system == part.chosen else ""),
+                f"{each.value:.4f}",
+                *_difference(differences.get(each.system)),
             )
-            for entry in self.decision.rankers.entries
+            for each in part.estimates
         ]
 
     def __repr__(self) -> str:
         answer = self.decision.answer
-        verdict = self.decision.no_answer
+        verdict: str = self.decision.no_answer or ""
         if answer is not None:
+            value, interval = _difference(answer.difference)
             verdict = (
-                f"{answer.new} is {answer.verdict}: {_number(answer.difference.value, sign='+')} "
-                f"{answer.metric} {_interval(answer.difference, sign='+')} to the {answer.shown}"
+                f"{answer.new.system} is {answer.verdict}: {value} {answer.new.metric} {interval} "
+                f"to the {answer.shown.system}"
             )
         return (
             f"RunResult({verdict}; bias {self.bias_kind}; {len(self.warnings)} warnings; "
@@ -109,12 +113,11 @@ class RunResult:
         )
 
 
-def _number(value: float | None, *, sign: str = "") -> str:
-    return "unknown" if value is None else f"{value:{sign}.4f}"
-
-
-def _interval(value: Any, *, sign: str = "") -> str:
-    return f"[{_number(value.low, sign=sign)}, {_number(value.high, sign=sign)}]"
+def _difference(difference: SystemDifference | None) -> tuple[str, str]:
+    if difference is None:
+        return "", ""
+    ends = difference.interval
+    return f"{difference.value:+.4f}", f"[{ends.low:+.4f}, {ends.high:+.4f}]"
 
 
 def run(
@@ -123,9 +126,9 @@ def run(
     *,
     tell: Callable[[str], None] | None = None,
     command: str = "",
-    **options: Unpack[Options],
+    **options: Any,
 ) -> RunResult:
-    """The main job: read, audit, estimate the bias, train, choose, judge on held-out queries.
+    """The main job: read, audit, estimate the bias, train, choose, evaluate on held-out queries.
 
     The folder gets `report.html`, `figures.json` (every figure), `tables/` (the same as Parquet),
     `ranker.untilt`, `bias.json`, `audit.json` and `run.toml` (the options). Stopped at any moment,
@@ -140,7 +143,7 @@ def run(
     log : a `ClickLog`, or any source of `untilt.read_log`
     tell : called with a sentence after each step
     command : how the run was started, for the record
-    options : see `untilt.workflow.options.RunOptions`
+    options : the fields of `untilt.workflow.options.RunOptions`
     """
     chosen = with_title(options_of(options), log)
     bias_choice(chosen.bias), parse_curve(chosen.fallback)  # wrong ones before long work
@@ -148,12 +151,16 @@ def run(
     place.check()
     with locked(place.work / "lock"):
         place.clear_unfinished()
-        steps = Steps(place.work / "steps", tell or _silent)
+        steps = Steps(place.work / "steps", tell or (lambda _: None))
         return _Run(log, place, chosen, steps, command).result()
 
 
-def _silent(_: str) -> None:
-    """Nobody listens."""
+@dataclass(frozen=True)
+class _Written:
+    """What the last step leaves besides its files; `tables` are their names."""
+
+    provenance: d.Provenance
+    tables: tuple[str, ...]
 
 
 @dataclass
@@ -170,26 +177,36 @@ class _Run:
         """All steps, in order."""
         read, data = read_step(self.source, self.folder, self.options, self.steps)
         seen = self._audit(read, data)
-        split = self._split(read, data)
-        found = self._bias(seen, split, data)
-        bias = codec.from_plain(PositionBias, found.result["bias"], where="bias")
-        if seen.result["features"]:
-            facts = self._rankers(found, data, bias)
-        else:
-            facts = self._documents(found, data, bias)
-        done = [read, seen, split, found, *facts]
-        decision = self._report({step.name: step for step in done})
+        split = self.steps.run(
+            "split",
+            d.Split,
+            lambda: split_of(data),
+            read.key,
+            self.options.pick("split", "valid_share", "test_share", "seed"),
+            what="holding out queries for the evaluation",
+        )
+        used = self._bias(seen, split, data)
+        known = d.Decision(
+            title=self.options.title or "click log",
+            source=read.result,
+            audit=seen.result,
+            split=split.result,
+            bias=used.result,
+        )
+        steps = self._rankers if seen.result.size.features else self._documents
+        decision = self._report(steps(known, used, data), split.result)
         resumed = tuple(step.name for step in self.steps.done if step.resumed)
-        return RunResult(self.folder.path, decision, found.result["kind"], resumed)
+        return RunResult(self.folder.path, decision, resumed)
 
-    def _audit(self, read: Done, data: Data) -> Done:
-        def compute() -> dict[str, Any]:
-            found = audit(data.log, level=self.options.level).to_dict()
-            _write_json(self.folder.audit, found)
-            return found
+    def _audit(self, read: Done[d.LogSource], data: Data) -> Done[Audit]:
+        def compute() -> Audit:
+            audited = audit(data.log, level=self.options.level)
+            codec.write_json(self.folder.audit, audited.to_dict())
+            return audited
 
         return self.steps.run(
             "audit",
+            Audit,
             compute,
             read.key,
             self.options.level,
@@ -197,26 +214,17 @@ class _Run:
             files=lambda _: [self.folder.audit],
         )
 
-    def _split(self, read: Done, data: Data) -> Done:
-        def compute() -> dict[str, Any]:
-            return part_of_queries(data)
-
-        wanted = self.options.pick("split", "valid_share", "test_share", "seed")
-        return self.steps.run(
-            "split", compute, read.key, wanted, what="setting queries aside to judge by"
-        )
-
-    def _bias(self, seen: Done, split: Done, data: Data) -> Done:
-        def compute() -> dict[str, Any]:
-            found = find_bias(data, seen.result, self.options)
-            found.bias.save(self.folder.bias)
-            record = found.record()
-            return {**record, "warnings": [*found.warnings, *cut_warning(found.bias, data.log)]}
+    def _bias(self, seen: Done[Audit], split: Done[d.Split], data: Data) -> Done[d.UsedBias]:
+        def compute() -> d.UsedBias:
+            used = used_bias(data, seen.result.advice, self.options)
+            used.bias.save(self.folder.bias)
+            return used
 
         wanted = self.options.pick("bias", "fallback", "level", "seed")
         wanted["bias"] = bias_choice(wanted["bias"])
         return self.steps.run(
             "bias",
+            d.UsedBias,
             compute,
             seen.key,
             split.key,
@@ -225,113 +233,108 @@ class _Run:
             files=lambda _: [self.folder.bias],
         )
 
-    def _rankers(self, found: Done, data: Data, bias: PositionBias) -> list[Done]:
-        options, depth, spent = self.options, bias.depth, self.steps.seconds
+    def _rankers(self, known: d.Decision, used: Done[d.UsedBias], data: Data) -> d.Decision:
+        """Rankers, for a log with features."""
+        options, bias, spent = self.options, used.result.bias, self.steps.seconds
         plan = self.steps.run(
             "plan",
-            lambda: make_plan(data.cut("train", depth), bias, options, spent=spent),
-            found.key,
+            d.TrainingPlan,
+            lambda: make_plan(data.cut("train", bias.depth), bias, options, spent=spent),
+            used.key,
             options.pick("method", "trees", "time_limit", "threads", "seed"),
             what="planning the training",
         )
-        rankers = self.steps.run(
+        training = self.steps.run(
             "rankers",
-            lambda: self._train(plan, data, bias),
+            d.Training,
+            lambda: self._train(plan.result, data, bias),
             plan.key,
             options.pick("metric", "evaluator", "clip", "among", "level"),
             what="training rankers and choosing one by held-out clicks",
             files=self._ranker_files,
         )
-        if rankers.result["chosen"] is None:
-            return [plan, rankers]
-        judged = self.steps.run(
-            "judge",
-            lambda: judge(
-                data.cut("test", depth), bias, options, rankers.result, self.folder.candidates
+        known = replace(known, plan=plan.result, training=training.result)
+        if training.result.chosen is None:
+            return known
+        held_out = self.steps.run(
+            "evaluate",
+            d.HeldOut,
+            lambda: evaluate_rankers(
+                data.cut("test", bias.depth), bias, options, training.result, self.folder.candidates
             ),
-            rankers.key,
-            what="judging on held-out queries",
+            training.key,
+            what="evaluating on held-out queries",
         )
-        return [plan, rankers, judged]
+        return replace(known, held_out=held_out.result)
 
-    def _train(self, plan: Done, data: Data, bias: PositionBias) -> dict[str, Any]:
+    def _train(self, plan: d.TrainingPlan, data: Data, bias: PositionBias) -> d.Training:
         limit = self.options.time_limit
-        found = train_and_choose(
+        training = train_and_choose(
             data.cut("train", bias.depth),
             data.cut("valid", bias.depth),
             bias,
             self.options,
-            plan.result,
+            plan,
             folder=self.folder.candidates,
             seconds_left=None if limit is None else limit - self.steps.seconds,
         )
-        chosen = next((e for e in found["candidates"] if e["method"] == found["chosen"]), None)
-        if chosen is None:
+        if training.best is None:
             self.folder.ranker.unlink(missing_ok=True)
         else:
             with replacing(self.folder.ranker) as temporary:
-                shutil.copyfile(self.folder.candidates / chosen["file"], temporary)
-        return found
+                shutil.copyfile(self.folder.candidates / training.best.file, temporary)
+        return training
 
-    def _ranker_files(self, result: dict[str, Any]) -> list[Path]:
-        if result["chosen"] is None:
+    def _ranker_files(self, training: d.Training) -> list[Path]:
+        if training.chosen is None:
             return []
-        files = [self.folder.candidates / each["file"] for each in result["candidates"]]
+        files = [self.folder.candidates / each.file for each in training.candidates]
         return [*files, self.folder.ranker]
 
-    def _documents(self, found: Done, data: Data, bias: PositionBias) -> list[Done]:
+    def _documents(self, known: d.Decision, used: Done[d.UsedBias], data: Data) -> d.Decision:
+        """Documents by their own clicks, for a log without features."""
         options = self.options
         models = self.steps.run(
             "clickmodels",
+            d.ClickModels,
             lambda: click_models(data, options),
-            found.key,
+            used.key,
             what="comparing click models",
         )
 
-        def compute() -> dict[str, Any]:
+        def compute() -> d.HeldOut:
             self.folder.ranker.unlink(missing_ok=True)  # of an earlier run on another log
-            return {**reorder(data, bias, options), "warnings": [WHY]}
+            return reorder(data, used.result.bias, options)
 
-        judged = self.steps.run(
-            "judge",
+        held_out = self.steps.run(
+            "evaluate",
+            d.HeldOut,
             compute,
-            found.key,
+            used.key,
             options.pick("metric", "evaluator", "clip", "among", "level", "seed"),
-            what="judging on held-out sessions",
+            what="evaluating on held-out sessions",
         )
-        return [models, judged]
+        return replace(known, click_models=models.result, held_out=held_out.result)
 
-    def _report(self, done: dict[str, Done]) -> Decision:
-        facts = {name: step.result for name, step in done.items()}
-
-        def compute() -> dict[str, Any]:
-            sizes = {f"{name} sessions": facts["split"]["sessions"][name] for name in PARTS}
-            how = how_computed(self.options, self.steps.done, sizes, command=self.command)
-            decision = decision_of(facts, self.options, how)
-            models = facts.get("clickmodels", {}).get("models", [])
-            tables = write_tables(decision, self.folder.tables, click_models=models)
-            self._write_options()
+    def _report(self, known: d.Decision, split: d.Split) -> d.Decision:
+        def compute() -> _Written:
+            how = provenance(self.options, self.steps.times, split, command=self.command)
+            decision = replace(known, provenance=how)
+            tables = write_tables(decision, self.folder.tables)
+            text = config_text(self.options, log=log_path(self.source), out=None)
+            with replacing(self.folder.options) as temporary:
+                temporary.write_text(text, encoding="utf-8")
             decision.save(self.folder.figures)
-            write_report(decision, self.folder.report)
-            return {"tables": tables}
+            d.write_report(decision, self.folder.report)
+            return _Written(how, tables)
 
-        self.steps.run(
+        written = self.steps.run(
             "report",
+            _Written,
             compute,
-            {name: step.key for name, step in done.items()},
+            {step.name: step.key for step in self.steps.done},
             self.options.title,
             what="writing the report",
             files=lambda _: [self.folder.report, self.folder.figures, self.folder.options],
         )
-        return Decision.load(self.folder.figures)
-
-    def _write_options(self) -> None:
-        places = {"log": log_path(self.source), "out": None}
-        with replacing(self.folder.options) as temporary:
-            temporary.write_text(config_text(self.options, **places), encoding="utf-8")
-
-
-def _write_json(path: Path, record: dict[str, Any]) -> None:
-    with replacing(path) as temporary:
-        text = json.dumps(to_plain(record), indent=1, ensure_ascii=False, allow_nan=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
+        return replace(known, provenance=written.result.provenance)

@@ -1,32 +1,28 @@
 """Logs without features: no ranker can be trained, but documents with clicks can be reordered."""
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from untilt import catalog
 from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.clickmodels.compare import compare_click_models
+from untilt.clickmodels.compare import advise, compare_click_models
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError
-from untilt.evaluation.estimate import estimate
+from untilt.facts import Fact
+from untilt.report.decision import ClickModelFigures, ClickModels, HeldOut
 from untilt.workflow.candidates import RAW
 from untilt.workflow.options import RunOptions
-from untilt.workflow.stage_judge import chosen_clip, judged
+from untilt.workflow.stage_evaluate import chosen_clip, estimated, evaluate_scores
 from untilt.workflow.stage_read import PARTS, Data, as_clicks
 
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 BY_RELEVANCE = "corrected clicks"
-WHY = (
-    "This log has no features, so no ranker can be trained that scores new documents or queries: "
-    "give --documents TABLE or --features PATTERN. What can be done is to order the documents that "
-    "were shown often by their own clicks, corrected for position."
-)
 
 
-def reorder(data: Data, bias: PositionBias, options: RunOptions) -> dict[str, Any]:
-    """The documents of each query by clicks of other sessions, raw and corrected, judged."""
+def reorder(data: Data, bias: PositionBias, options: RunOptions) -> HeldOut:
+    """The documents of each query by clicks of other sessions, raw and corrected, evaluated."""
     train, valid, test = (data.cut(name, bias.depth) for name in PARTS)
     learn = data.not_test()
     learn = learn if learn.depth <= bias.depth else learn.top(bias.depth)
@@ -38,11 +34,9 @@ def reorder(data: Data, bias: PositionBias, options: RunOptions) -> dict[str, An
 
     before = scores(train)
     clip = chosen_clip(valid, before[RAW], bias, options)
-    best = estimate(
-        valid, before, bias, metric=options.metric, evaluator=options.evaluator, clip=clip,
-        among=options.among,
-    ).best.system  # fmt: skip
-    return judged(test, scores(learn), bias, options, chosen=best, clip=clip)
+    best = estimated(valid, before, bias, options, clip).best.system
+    held_out = evaluate_scores(test, scores(learn), bias, options, chosen=best, clip=clip)
+    return replace(held_out, warnings=(Fact("run.no-features"), *held_out.warnings))
 
 
 def relevance(log: ClickLog, bias: PositionBias, *, strength: float) -> FloatArray:
@@ -53,9 +47,9 @@ def relevance(log: ClickLog, bias: PositionBias, *, strength: float) -> FloatArr
     with m the `strength`, in examined impressions, and g = sum y_d / sum e_d.
     """
     alpha, beta = bias.affine()
-    place, weight = log.position - 1, log.row_count
-    gained = np.bincount(log.document, weight * (log.label - beta[place]), log.n_documents)
-    tried = np.bincount(log.document, weight * alpha[place], log.n_documents)
+    index, weight = log.position - 1, log.row_count
+    gained = np.bincount(log.document, weight * (log.label - beta[index]), log.n_documents)
+    tried = np.bincount(log.document, weight * alpha[index], log.n_documents)
     mean = gained.sum() / max(tried.sum(), 1e-300)
     return np.clip((gained + strength * mean) / (tried + strength), 0, None)
 
@@ -63,42 +57,34 @@ def relevance(log: ClickLog, bias: PositionBias, *, strength: float) -> FloatArr
 def best_strength(train: ClickLog, valid: ClickLog, bias: PositionBias) -> float:
     """The strength m of the likeliest clicks on other sessions, of 1, 3, 10, ..., 1000."""
     alpha, beta = bias.affine()
-    place, weight = valid.position - 1, valid.row_count
+    index, weight = valid.position - 1, valid.row_count
     clicked = valid.label > 0
 
     def log_likelihood(strength: float) -> float:
         g = relevance(train, bias, strength=strength)[valid.document]
-        p = np.clip(alpha[place] * g + beta[place], 1e-6, 1 - 1e-6)
+        p = np.clip(alpha[index] * g + beta[index], 1e-6, 1 - 1e-6)
         return float(np.dot(weight, np.log(np.where(clicked, p, 1 - p))))
 
     return max(STRENGTHS, key=log_likelihood)
 
 
-def click_models(data: Data, options: RunOptions) -> dict[str, Any]:
+def click_models(data: Data, options: RunOptions) -> ClickModels:
     """Click models on held-out sessions: is a curve over positions enough?"""
-    from untilt.clickmodels.compare import advise
-
     learn, test = as_clicks(data.not_test()), as_clicks(data.parts["test"])
     try:
-        found = compare_click_models(
-            learn,
-            test,
-            models=catalog.names("click model", choose="run"),
-            level=options.level,
-            seed=options.seed,
+        models = catalog.names("click model", choose="run")
+        comparison = compare_click_models(
+            learn, test, models=models, level=options.level, seed=options.seed
         )
     except UntiltError as error:
-        return {"models": [], "notes": [f"Click models could not be compared: {error}"]}
-    rows = [
-        {
-            "model": each.name,
-            "log_likelihood": each.log_likelihood.value,
-            "low": each.log_likelihood.interval.low,
-            "high": each.log_likelihood.interval.high,
-            "perplexity": each.perplexity.value,
-            "conditional_perplexity": each.conditional_perplexity.value,
-        }
-        for each in found
-    ]
-    advice = advise(found)
-    return {"models": rows, "notes": [] if advice is None else [str(advice)]}
+        return ClickModels(notes=(Fact("run.click-models-failed", error=str(error)),))
+    advice = advise(comparison)
+    return ClickModels(
+        models=tuple(
+            ClickModelFigures(
+                each.name, each.log_likelihood, each.perplexity, each.conditional_perplexity
+            )
+            for each in comparison
+        ),
+        notes=() if advice is None else advice.sentences,
+    )

@@ -1,4 +1,7 @@
-"""Step 1: read the log, merge equal sessions, and keep the result for a run that goes on."""
+"""Steps 1 and 2: read the log, merge equal sessions, and set parts aside for choice and evaluation.
+
+What was read is kept for a run that goes on.
+"""
 
 import os
 from collections.abc import Callable
@@ -13,12 +16,12 @@ from untilt._core.random import child_generator
 from untilt.data.clicklog import ClickLog
 from untilt.data.transform import restrict_queries
 from untilt.errors import OptionError
+from untilt.facts import Fact
+from untilt.report.decision import LogSource, Split
 from untilt.selection.fitting import key_of
 from untilt.workflow.folder import FileDigests, RunFolder
-from untilt.workflow.options import RunOptions
+from untilt.workflow.options import RunOptions, SplitBy
 from untilt.workflow.steps import Done, Steps
-
-# The log of a run and its parts, read when a step first needs them.
 
 # Below this a fifth of the queries is too few to judge by, and sessions are split instead.
 FEWEST_QUERIES = 25
@@ -43,7 +46,7 @@ class Data:
         return as_clicks(self.log)
 
     @cached_property
-    def by(self) -> str:
+    def by(self) -> SplitBy:
         """What is held out: "query", or "session" where that was asked for or must be."""
         return split_by(self.log, self.options)
 
@@ -68,7 +71,7 @@ class Data:
         return part if part.depth <= depth else part.top(depth)
 
 
-def split_by(log: ClickLog, options: RunOptions) -> str:
+def split_by(log: ClickLog, options: RunOptions) -> SplitBy:
     """Queries where there are enough of them and features to learn across them."""
     asked = len(np.unique(log.query))
     return options.split if log.features is not None and asked >= FEWEST_QUERIES else "session"
@@ -96,23 +99,20 @@ def as_clicks(log: ClickLog) -> ClickLog:
     return log if log.is_binary else log.with_label((log.label > 0).astype(np.float64))
 
 
-def part_of_queries(data: Data) -> dict[str, Any]:
+def split_of(data: Data) -> Split:
     """Sizes of the parts, and what is to be said of how they were made."""
-    unwished = data.by == "session" and data.options.split == "query"
-    few = (
-        f"Only {len(np.unique(data.log.query))} queries have sessions, so that single sessions are "
-        "held out in place of whole queries: the figures are about these queries, not new ones."
+    options, unwished = data.options, data.by == "session" and data.options.split == "query"
+    queries = len(np.unique(data.log.query))
+    units = "queries" if data.by == "query" else "sessions"
+    return Split(
+        by=data.by,
+        sessions={name: data.parts[name].n_sessions for name in PARTS},
+        queries={name: len(np.unique(data.parts[name].query)) for name in PARTS},
+        notes=(Fact("run.held-out", share=options.test_share, units=units),),
+        warnings=(Fact("run.sessions-held-out", queries=queries),)
+        if unwished and data.log.features is not None
+        else (),
     )
-    return {
-        "by": data.by,
-        "sessions": {name: data.parts[name].n_sessions for name in PARTS},
-        "queries": {name: len(np.unique(data.parts[name].query)) for name in PARTS},
-        "warnings": [few] if unwished and data.log.features is not None else [],
-        "notes": [
-            f"Held out to judge by: {data.options.test_share:.0%} of the "
-            f"{'queries' if data.by == 'query' else 'sessions'}."
-        ],
-    }
 
 
 READING = ("documents", "columns", "label", "features", "missing", "on_bad")
@@ -120,8 +120,8 @@ READING = ("documents", "columns", "label", "features", "missing", "on_bad")
 
 def read_step(
     source: Any, folder: RunFolder, options: RunOptions, steps: Steps
-) -> tuple[Done, Data]:
-    """The facts of the reading, and the log itself, which is loaded when first asked for."""
+) -> tuple[Done[LogSource], Data]:
+    """Where the log came from, and the log itself, which is loaded when first asked for."""
     files = FileDigests(folder.work / "inputs.json")
     given = None if isinstance(source, ClickLog) else files.of(source)
     documents = None if options.documents is None else files.of(options.documents)
@@ -130,13 +130,25 @@ def read_step(
         return _from_memory(source, options, steps)
     held: dict[str, ClickLog] = {}
 
-    def compute() -> dict[str, Any]:
-        held["log"], facts = _read(source, options)
-        _keep(held["log"], folder)
-        return facts
+    def compute() -> LogSource:
+        from untilt.data.write_log import write_log
+
+        held["log"], read = _read(source, options)
+        write_log(held["log"], folder.log, documents=folder.documents)
+        return read
+
+    def load() -> ClickLog:
+        if "log" in held:
+            return held.pop("log")
+        from untilt.data.read.read_log import read_log
+
+        return read_log(
+            folder.log, documents=folder.documents, label=options.label, threads=options.threads
+        )
 
     done = steps.run(
         "read",
+        LogSource,
         compute,
         options.pick("columns", "label", "missing", "on_bad"),
         _plain_features(options.features),
@@ -145,56 +157,27 @@ def read_step(
         what="reading the log",
         files=lambda _: (folder.log, folder.documents),
     )
-    load = _loader(held, folder, options)
     return done, Data(load, options)
 
 
-def _from_memory(source: Any, options: RunOptions, steps: Steps) -> tuple[Done, Data]:
+def _from_memory(source: Any, options: RunOptions, steps: Steps) -> tuple[Done[LogSource], Data]:
     """What is handed over in memory is there at every start; nothing is kept of it."""
     if isinstance(source, ClickLog):
-        log, facts = source.collapse(), _facts("memory", source.n_impressions, {})
+        log, read = source.collapse(), LogSource("memory", source.n_impressions)
     else:
-        log, facts = _read(source, options)
-    done = steps.run("read", lambda: facts, key_of(log), what="reading the log")
+        log, read = _read(source, options)
+    done = steps.run("read", LogSource, lambda: read, key_of(log), what="reading the log")
     return done, Data(lambda: log, options)
 
 
-def _read(source: Any, options: RunOptions) -> tuple[ClickLog, dict[str, Any]]:
+def _read(source: Any, options: RunOptions) -> tuple[ClickLog, LogSource]:
     from untilt.data.read.read_log import read_log_report
 
     log, report = read_log_report(source, **options.pick(*READING), threads=options.threads)
     if log.n_lists == 0:
         raise OptionError(f"{report.source} holds no session: there is nothing to learn from.")
     dropped = {f"{bad.table}: {bad.what}": bad.n_rows for bad in report.bad}
-    return log, _facts(report.source, report.n_rows, dropped)
-
-
-def _facts(source: str, n_rows: int, dropped: dict[str, int]) -> dict[str, Any]:
-    return {"source": source, "rows": n_rows, "dropped": dropped}
-
-
-def _keep(log: ClickLog, folder: RunFolder) -> None:
-    from untilt.data.write_log import write_log
-
-    write_log(log, folder.log, documents=folder.documents)
-
-
-def _loader(
-    held: dict[str, ClickLog], folder: RunFolder, options: RunOptions
-) -> Callable[[], ClickLog]:
-    def load() -> ClickLog:
-        if "log" in held:
-            return held.pop("log")
-        from untilt.data.read.read_log import read_log
-
-        return read_log(
-            folder.log,
-            documents=folder.documents,
-            label=options.label,
-            threads=options.threads,
-        )
-
-    return load
+    return log, LogSource(report.source, report.n_rows, dropped)
 
 
 def _plain_features(features: Any) -> Any:

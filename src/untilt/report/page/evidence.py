@@ -1,128 +1,128 @@
 """Sections about the log's own evidence: clicks, examination, what can be compared, the clip."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from untilt.auditing.audit import Audit
+from untilt.bias.curve import PositionBias
 from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.graph import graph_chart, positions_words
 from untilt.charts.theme import MOST_SERIES, PAGE
-from untilt.report.decision import ClipCurve, Decision, Examination, Identifiability, PositionCurve
+from untilt.report.decision import Decision, HeldOut, PairBias, UsedBias
 from untilt.report.page.parts import Figure, Key, Section, Table, specification
 from untilt.report.page.words import (
     count_of,
-    method_words,
+    evaluator_words,
     metric_name,
     number,
     percent,
-    ratio_of_ends,
     sentence,
     whole,
 )
 
+Curves = Mapping[str, Curve]
+
 
 def position_section(data: Decision) -> Section | None:
     """Click rate and examination by position, one above the other."""
-    curves, examination = _known(data.click_rates), data.examination
-    looked = _known(examination.curves) if examination else ()
-    said, figures = [], []
-    if curves:
-        said.append(_fall(curves[0], "is clicked", "as often as"))
-        figures.append(_click_figure(curves))
-    if examination and looked:
-        said.append(_fall(looked[0], "is looked at", "as often as"))
-        said.append(_how_known(examination))
-        figures.append(_examination_figure(examination, looked))
+    audit, used = data.audit, data.bias
+    told, figures = [], []
+    if audit is not None:
+        rates = audit.click_rates
+        clicks = {"click rate": Curve(rates.position, rates.rate, rates.low, rates.high)}
+        told.append(_fall(clicks["click rate"], "is clicked"))
+        figures.append(
+            curve_figure(
+                "click-rate",
+                "Click rate",
+                clicks,
+                y_title="clicks per impression",
+                description=f"Click rate by position. {_range_words(clicks, percent_values=True)}",
+                caption=f"All sessions; {rates.level:.0%} intervals, clustered by query.",
+                decimals=4,
+            )
+        )
+    if used is not None:
+        told += [_fall(_examination(used.bias), "is looked at"), _how_known(used)]
+        figures.append(_examination_figure(used, audit))
     if not figures:
         return None
-    paragraph = " ".join(sentence for sentence in said if sentence)
+    paragraph = " ".join(text for text in told if text)
     return Section(
         "positions",
         "Clicks and examination by position",
         paragraphs=(paragraph,) if paragraph else (),
         figures=tuple(figures),
-        notes=(sentence(examination.why),) if examination and examination.why else (),
+        notes=(sentence(used.why),) if used is not None and used.why else (),
     )
 
 
-def _known(curves: Sequence[PositionCurve]) -> tuple[PositionCurve, ...]:
-    return tuple(curve for curve in curves if curve.position)
+def _examination(bias: PositionBias) -> Curve:
+    return Curve(range(1, bias.depth + 1), bias.examination, bias.low, bias.high)
 
 
-def _fall(curve: PositionCurve, verb: str, than: str) -> str:
-    found = ratio_of_ends(curve)
-    if found is None:
+def _fall(curve: Curve, verb: str) -> str:
+    """How many times the value at the first position exceeds that at the last."""
+    known = [(int(k), value) for k, value, *_ in curve.points() if value]
+    if len(known) < 2:
         return ""
-    first, last, times = found
-    return f"Position {first} {verb} {number(times, 1)} times {than} position {last}."
+    (first, top), (last, bottom) = known[0], known[-1]
+    return f"Position {first} {verb} {number(top / bottom, 1)} times as often as position {last}."
 
 
-def _how_known(examination: Examination) -> str:
-    if examination.assumed:
+def _how_known(used: UsedBias) -> str:
+    if used.is_assumed:
         return "The curve was given, not measured: the answer is as right as the curve is."
     return (
         "The second is taken out of the first when a ranker learns: what is left is relevance."
-        if examination.relative
+        if used.bias.relative
         else ""
     )
 
 
-def _click_figure(curves: tuple[PositionCurve, ...]) -> Figure:
-    description = f"Click rate by position. {_range_words(curves, percent_values=True)}"
-    return curve_figure(
-        "click-rate",
-        "Click rate",
-        curves,
-        y_title="clicks per impression",
-        description=description,
-        caption=_notes(curves) or "Band: interval.",
-        decimals=4,
-    )
-
-
-def _examination_figure(examination: Examination, curves: tuple[PositionCurve, ...]) -> Figure:
-    relative = " (position 1 counts as 1)" if examination.relative else ""
+def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
+    """The curve that is used, and the audit's own beside it where that is another."""
+    bias, evidence = used.bias, None if audit is None else audit.evidence
+    curves, notes = {bias.method: _examination(bias)}, [sentence(bias.status)]
+    if evidence is not None and evidence.method != bias.method and evidence.low is not None:
+        curves[f"{evidence.method}, to compare"] = _examination(evidence)
+        notes.append(
+            "To compare: by documents that stood at several positions, without a model of "
+            "relevance."
+        )
+    caption = f"Used here: {bias.method}. " if len(curves) > 1 else ""
+    if any(curve.low is not None for curve in curves.values()):
+        caption += f"Band: {bias.level:.0%} interval."
+    relative = " (position 1 counts as 1)" if bias.relative else ""
     return curve_figure(
         "examination",
         "Examination: how often readers look at a position",
         curves,
-        y_title="relative to position 1" if examination.relative else "probability",
+        y_title="relative to position 1" if bias.relative else "probability",
         description=f"Examination by position{relative}. {_range_words(curves)}",
-        caption=_examination_caption(examination, curves),
-        table_caption=_notes(curves),
+        caption=caption.strip(),
+        table_caption=" ".join(notes),
     )
 
 
-def _examination_caption(examination: Examination, curves: Sequence[PositionCurve]) -> str:
-    banded = any(curve.low for curve in curves)
-    band = f"Band: {examination.level:.0%} interval. " if banded else ""
-    used = f"Used here: {curves[0].name}. " if len(curves) > 1 else ""
-    return f"{used}{band}".strip()
-
-
-def _notes(curves: Sequence[PositionCurve]) -> str:
-    return " ".join(dict.fromkeys(sentence(c.note) for c in curves if c.note not in ("", c.name)))
-
-
-def _range_words(curves: Sequence[PositionCurve], *, percent_values: bool = False) -> str:
+def _range_words(curves: Curves, *, percent_values: bool = False) -> str:
     """The ends of each curve in words, for those who do not see the chart."""
-    parts = []
-    for curve in curves:
-        known = [(k, v) for k, v in zip(curve.position, curve.value, strict=True) if v is not None]
-        if not known:
-            continue
-        (first, top), (last, bottom) = known[0], known[-1]
-        say = percent if percent_values else number
-        parts.append(
-            f"{curve.name or 'It'} goes from {say(top)} at position {first} to {say(bottom)} at "
-            f"position {last}."
-        )
+    parts, say = [], percent if percent_values else number
+    for name, curve in curves.items():
+        known = [(int(k), value) for k, value, *_ in curve.points() if value is not None]
+        if known:
+            (first, top), (last, bottom) = known[0], known[-1]
+            parts.append(
+                f"{name} goes from {say(top)} at position {first} to {say(bottom)} at position "
+                f"{last}."
+            )
     return " ".join(parts)
 
 
 def curve_figure(
     name: str,
     title: str,
-    curves: Sequence[PositionCurve],
+    curves: Curves,
     *,
     y_title: str,
     description: str,
@@ -137,9 +137,9 @@ def curve_figure(
     """Curves with their legend and their table; the table has all, however many."""
     if len(curves) > MOST_SERIES:
         caption = f"The first {MOST_SERIES} of {len(curves)} curves are drawn. {caption}".strip()
-    drawn = curves[:MOST_SERIES]
+    drawn = dict(list(curves.items())[:MOST_SERIES])
     chart = curves_chart(
-        {curve.name: _drawable(curve) for curve in drawn},
+        drawn,
         value_title=y_title,
         x=XAxis(x_title),
         from_zero=from_zero,
@@ -148,156 +148,135 @@ def curve_figure(
         diagonal=diagonal,
         theme=PAGE,
     )
-    spec = specification(chart, description)
-    keys = tuple(Key(curve.name, i) for i, curve in enumerate(drawn))
+    keys = tuple(Key(each, i) for i, each in enumerate(drawn)) if len(drawn) > 1 else ()
     table = replace(curve_table(curves, decimals, x_title), caption=table_caption)
-    shown = keys if len(keys) > 1 else ()
-    return Figure(name, title, spec, description, table, caption, shown)
+    spec = specification(chart, description)
+    return Figure(name, title, spec, description, table, caption, keys)
 
 
-def _drawable(curve: PositionCurve) -> Curve:
-    return Curve(curve.position, curve.value, curve.low or None, curve.high or None)
-
-
-def curve_table(curves: Sequence[PositionCurve], decimals: int, first: str) -> Table:
+def curve_table(curves: Curves, decimals: int, first: str) -> Table:
     """A row for each position; value and, where known, the ends of the interval of each curve."""
     header, columns = [first], []
-    for curve in curves:
-        at = {k: rest for k, *rest in _drawable(curve).points()}
-        wanted = (0, 1, 2) if curve.low else (0,)
-        name = curve.name or "value"
+    for name, curve in curves.items():
+        at = {int(k): rest for k, *rest in curve.points()}
+        wanted = (0,) if curve.low is None else (0, 1, 2)
         header += [name, "low", "high"][: len(wanted)]
         columns += [(at, j) for j in wanted]
     rows = tuple(
         (str(k), *(number(at[k][j] if k in at else None, decimals) for at, j in columns))
-        for k in sorted({k for curve in curves for k in curve.position})
+        for k in sorted({k for at, _ in columns for k in at})
     )
     return Table(tuple(header), rows, text_columns=())
 
 
-def identifiability_section(graph: Identifiability) -> Section:
+def comparable_section(audit: Audit) -> Section:
     """Which positions share documents, so that their clicks can be compared."""
-    joined = [found for found in graph.components if len(found) > 1]
-    pieces = "; ".join(positions_words(found) for found in graph.components)
-    description = (
-        f"Positions {positions_words(graph.positions)} with {count_of(len(graph.edges), 'link')} "
-        f"between positions that showed the same documents. Groups joined: {pieces or 'none'}."
-    )
+    graph = audit.graph
+    shown = [k for part in graph.components for k in part]
+    pieces = "; ".join(positions_words(part) for part in graph.components)
     edges = sorted(graph.edges, key=lambda edge: -edge.weight)
-    table = Table(
-        ("positions", "shared documents", "evidence"),
-        tuple((f"{e.upper} and {e.lower}", whole(e.documents), whole(e.weight)) for e in edges),
+    description = (
+        f"Positions {positions_words(shown)} with {count_of(len(edges), 'link')} between "
+        f"positions that showed the same documents. Groups joined: {pieces or 'none'}."
     )
     figure = Figure(
         "graph",
         "An arc joins positions that showed the same documents",
         specification(graph_chart(graph, theme=PAGE), description),
         description,
-        table,
-        _graph_caption(graph),
+        Table(
+            ("positions", "shared documents", "evidence"),
+            _pair_rows((e.upper, e.lower, whole(e.documents), whole(e.weight)) for e in edges),
+        ),
+        "A wider arc carries more evidence."
+        + (" Dashed: swaps that would join the groups." if graph.swaps else ""),
     )
-    swaps = _swap_table(graph)
-    default = (
-        "Every position can be compared with every other."
-        if graph.identified
-        else f"The positions fall into {count_of(len(joined) or len(graph.components), 'group')} "
-        "that cannot be compared without a model of relevance."
+    swaps = Table(
+        ("positions", "clicks lost per swap at most"),
+        _pair_rows((s.upper, s.lower, number(s.most_lost, 4)) for s in graph.swaps),
+        "Swaps that would join the groups",
     )
     return Section(
         "comparable",
         "Can the positions be compared?",
-        paragraphs=(graph.verdict or default,),
-        figures=(figure,) if graph.positions else (),
-        tables=(swaps,) if swaps else (),
+        paragraphs=(audit.verdict,),
+        figures=(figure,) if shown else (),
+        tables=(swaps,) if graph.swaps else (),
     )
 
 
-def _graph_caption(graph: Identifiability) -> str:
-    text = "A wider arc carries more evidence."
-    return f"{text} Dashed: swaps that would join what is apart." if graph.swaps else text
+def _pair_rows(pairs: Iterable[tuple[int, int, *tuple[str, ...]]]) -> tuple[tuple[str, ...], ...]:
+    return tuple((f"{upper} and {lower}", *rest) for upper, lower, *rest in pairs)
 
 
-def _swap_table(graph: Identifiability) -> Table | None:
-    if not graph.swaps:
+def clip_section(part: HeldOut) -> Section | None:
+    """What clipping of weights would change."""
+    curve = part.clip_curve
+    if curve is None:
         return None
-    rows = tuple(
-        (f"{swap.upper} and {swap.lower}", number(swap.most_lost, 4)) for swap in graph.swaps
-    )
-    caption = "Swaps that would join what is apart"
-    return Table(("positions", "clicks lost per swap at most"), rows, caption)
-
-
-def clip_section(curve: ClipCurve, method: str = "") -> Section:
-    """What clipping of weights would change; `method` is the one that gave the answer."""
-    metric = metric_name(curve.metric)
-    chosen = f"The clip used here is {number(curve.chosen, 3)}. "
-    low, high = min(curve.tau, default=0.0), max(curve.tau, default=0.0)
-    first, last = (curve.value or (None,))[0], (curve.value or (None,))[-1]
+    metric, clip = metric_name(curve.metric), part.clip
+    estimates = Curve(curve.clip, curve.value, curve.low, curve.high)
+    clipped = [percent(share) for share in curve.clipped_share]
     description = (
-        f"{metric} of {curve.system} by clip: {number(first)} at {number(low)}, "
-        f"{number(last)} at {number(high)}."
-    )
-    clipped = [percent(share) for share in curve.clipped_share or (None,) * len(curve.tau)]
-    estimates = Curve(curve.tau, curve.value, curve.low, curve.high)
-    rows = tuple(
-        (*(number(each, 4) for each in point), share)
-        for point, share in zip(estimates.points(), clipped, strict=True)
+        f"{metric} of {part.chosen} by clip: {number(curve.value[0])} at {number(curve.clip[0])}, "
+        f"{number(curve.value[-1])} at {number(curve.clip[-1])}."
     )
     chart = curves_chart(
         {"estimate": estimates},
         value_title=f"{metric} per session",
         x=XAxis("clip: what is smaller counts as this", "log"),
         from_zero=False,
-        marked=curve.chosen or None,
+        marked=clip or None,
         more={"clicks clipped": clipped},
         theme=PAGE,
     )
+    rows = tuple(
+        (*(number(each, 4) for each in point), share)
+        for point, share in zip(estimates.points(), clipped, strict=True)
+    )
+    caption = [f"Band: {curve.level:.0%} interval, which does not know about the bias of a clip."]
+    caption += ["Dashed: the clip used."] if clip else []
+    if curve.evaluator != part.evaluator:
+        caption.append(
+            f"This curve is by {evaluator_words(curve.evaluator)}, the answer by "
+            f"{evaluator_words(part.evaluator)}, so the two can lie at different heights."
+        )
     figure = Figure(
         "clip",
-        f"{metric} of {curve.system} by clip",
+        f"{metric} of {part.chosen} by clip",
         specification(chart, description),
         description,
         Table(("clip", "estimate", "low", "high", "clicks clipped"), rows, text_columns=()),
-        _clip_caption(curve, method),
+        " ".join(caption),
     )
-    said = (
-        f"{chosen if curve.chosen else ''}Rarely examined positions get large weights. A clip caps "
-        "them: less noise, but the estimate leans towards raw clicks. Where the curve is flat, the "
-        "answer does not hang on it."
+    used = f"The clip used here is {number(clip, 3)}. " if clip else ""
+    text = (
+        f"{used}Rarely examined positions get large weights. A clip caps them: less noise, but the "
+        "estimate leans towards raw clicks. Where the curve is flat, the answer does not depend on "
+        "the clip."
     )
-    return Section(
-        "clip", "Does the answer hang on a few heavy clicks?", (said,), figures=(figure,)
-    )
+    title = "Does the answer depend on a few heavy clicks?"
+    return Section("clip", title, (text,), figures=(figure,))
 
 
-def _clip_caption(curve: ClipCurve, method: str) -> str:
-    parts = [f"Band: {curve.level:.0%} interval, which does not know about the bias of a clip."]
-    if curve.chosen:
-        parts.append("Dashed: the clip used.")
-    if curve.method and method and curve.method != method:
-        parts.append(
-            f"This curve is by {method_words(curve.method)}, the answer by {method_words(method)}, "
-            "so the two can lie at different heights."
-        )
-    return " ".join(parts)
-
-
-def pair_bias_section(curves: tuple[PositionCurve, ...]) -> Section | None:
+def pair_bias_section(learned: PairBias) -> Section:
     """t+ and t- by position, as pairwise debiasing learned them."""
-    known = _known(curves)
-    if not known:
-        return None
+    positions = range(1, len(learned.plus) + 1)
+    curves = {
+        "t+ (clicked)": Curve(positions, learned.plus),
+        "t\u2212 (not clicked)": Curve(positions, learned.minus),
+    }
     figure = curve_figure(
         "pair-bias",
         "Bias of clicked and of unclicked documents",
-        known,
+        curves,
         y_title="relative to position 1",
-        description=f"Bias by position. {_range_words(known)}",
-        caption=_notes(known),
+        description=f"Bias by position. {_range_words(curves)}",
+        caption=f"By pairwise debiasing, after {learned.rounds} trees; 1 at position 1.",
         level_line=1.0,
     )
-    said = (
+    text = (
         "Pairwise debiasing learns two curves along with its ranker: t+ for clicked documents and "
         "t\u2212 for documents that were not clicked, both 1 at position 1."
     )
-    return Section("pair-bias", "Bias learned by pairwise debiasing", (said,), figures=(figure,))
+    return Section("pair-bias", "Bias learned by pairwise debiasing", (text,), figures=(figure,))

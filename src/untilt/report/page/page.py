@@ -5,6 +5,7 @@ archived and opened offline. Each chart is there twice: as a drawing, for print 
 run no scripts, and as a specification that the inlined Vega turns into an interactive one.
 """
 
+import math
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -13,26 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 from untilt._version import __version__
 from untilt.charts.theme import PAGE, SHAPES, css_variables
-from untilt.report.decision import Answer, Decision, Value
-from untilt.report.page.parts import Fact, Figure
-from untilt.report.page.sections import sections_of
+from untilt.evaluation.results import SystemDifference
+from untilt.report.decision import Answer, Decision
+from untilt.report.page.parts import Figure, Tile
+from untilt.report.page.sections import figures_of, sections_of
 from untilt.report.page.words import (
     count_of,
     day,
+    decimals_for,
+    ends,
     first_sentence,
-    interval,
     metric_name,
     metric_words,
     number,
-    places,
-    second_sentence,
 )
 
 if TYPE_CHECKING:
     import jinja2
-
-
-# The top of the page: the answer in two sentences, and its interval as a strip.
 
 VERDICTS = {
     "better": ("\u25b2", "Better"),
@@ -56,57 +54,57 @@ class Strip:
 
 @dataclass(frozen=True)
 class AnswerView:
-    """What the template shows of the answer."""
+    """The top of the page: the answer in two sentences, and its interval as a strip."""
 
     verdict: str
     mark: str
     word: str
     first: str
     second: str
-    facts: tuple[Fact, ...]
+    tiles: tuple[Tile, ...]
     strip: Strip | None
     small_print: str
 
 
 def answer_view(data: Decision) -> AnswerView | None:
     """None where there is no answer; `Decision.no_answer` says why."""
-    answer = data.answer
-    if answer is None:
+    answer, part = data.answer, data.held_out
+    if answer is None or part is None:
         return None
     mark, word = VERDICTS[answer.verdict]
-    more = data.how_sure.more_sessions if data.how_sure else None
     return AnswerView(
         verdict=answer.verdict,
         mark=mark,
         word=word,
         first=first_sentence(answer),
-        second=second_sentence(answer, more),
-        facts=_facts(answer),
+        second=answer.recommendation,
+        tiles=_tiles(answer),
         strip=_strip(answer.difference),
-        small_print=_small_print(answer),
+        small_print=_small_print(answer, part.scale),
     )
 
 
-def _facts(answer: Answer) -> tuple[Fact, ...]:
-    level = places((answer.value, answer.shown_value))
-    change = places((answer.difference,))
+def _tiles(answer: Answer) -> tuple[Tile, ...]:
+    level = decimals_for(each.interval for each in (answer.new, answer.shown))
+    gap = answer.difference
+    change = decimals_for([gap.interval])
     return (
-        Fact(answer.shown, number(answer.shown_value.value, level),
-             interval(answer.shown_value, level)),
-        Fact(answer.new, number(answer.value.value, level),
-             interval(answer.value, level)),
-        Fact("difference", number(answer.difference.value, change, signed=True),
-             interval(answer.difference, change, signed=True)),
+        *(
+            Tile(each.system, number(each.value, level), ends(each.interval, level))
+            for each in (answer.shown, answer.new)
+        ),
+        Tile("difference", number(gap.value, change, signed=True),
+             ends(gap.interval, change, signed=True)),
     )  # fmt: skip
 
 
-def _strip(difference: Value) -> Strip | None:
+def _strip(difference: SystemDifference) -> Strip | None:
     """Room for 0 and the interval, with a sixth of the width on either side."""
-    value, low, high = difference.value, difference.low, difference.high
-    if value is None or low is None or high is None or not high > low:
+    value, low, high = difference.value, difference.interval.low, difference.interval.high
+    if not 0 < high - low < math.inf:
         return None
     start, end = min(0.0, low), max(0.0, high)
-    decimals = places((difference,))
+    decimals = decimals_for([difference.interval])
 
     def at(x: float) -> float:
         return round(12 + 76 * (x - start) / (end - start), 2)
@@ -115,13 +113,11 @@ def _strip(difference: Value) -> Strip | None:
     return Strip(at(0.0), at(low), at(value), at(high), *texts)
 
 
-def _small_print(answer: Answer) -> str:
-    metric, counts = metric_name(answer.metric), metric_words(answer.metric)
+def _small_print(answer: Answer, scale: str) -> str:
+    metric = answer.new.metric
     better = "higher" if answer.higher_is_better else "lower"
-    parts = [f"{metric} per session, {better} is better"]
-    parts += [counts] if counts else []
-    parts += [answer.scale] if answer.scale else []
-    return "; ".join(parts) + "."
+    parts = (f"{metric_name(metric)} per session, {better} is better", metric_words(metric), scale)
+    return "; ".join(part for part in parts if part) + "."
 
 
 STATIC_WIDTH = 660  # of the drawing that stands in print and where scripts do not run
@@ -168,11 +164,11 @@ def drawing(figure: Figure) -> str:
 def _about(data: Decision) -> str:
     """One line under the title."""
     parts = []
-    if data.log:
-        parts += [count_of(data.log.sessions, "session"),
-                  count_of(data.log.queries, "query", "queries")]  # fmt: skip
-    if data.how_computed and data.how_computed.finished:
-        parts.append(day(data.how_computed.finished))
+    if data.audit:
+        size = data.audit.size
+        parts += [count_of(size.sessions, "session"), count_of(size.queries, "query", "queries")]
+    if data.provenance and data.provenance.finished:
+        parts.append(day(data.provenance.finished))
     return " \u00b7 ".join(parts)
 
 
@@ -210,4 +206,4 @@ def _library() -> str:
 
 def chart_specs(data: Decision) -> dict[str, dict[str, Any]]:
     """Name -> Vega-Lite specification of each chart on the page."""
-    return {figure.name: figure.spec for s in sections_of(data) for figure in s.figures}
+    return {figure.name: figure.spec for figure in figures_of(data)}

@@ -1,5 +1,7 @@
-"""What a page is made of: sections of sentences, facts, figures and tables. Text is not escaped
-here; the template does that."""
+"""What a page is made of: sections of sentences, tiles, figures and tables.
+
+Text is not escaped here; the template does that.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +51,7 @@ def specification(chart: Any, description: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Fact:
+class Tile:
     """One number that matters, what it is, and what it means."""
 
     label: str
@@ -64,7 +66,7 @@ class Section:
     name: str
     title: str
     paragraphs: tuple[str, ...] = ()
-    facts: tuple[Fact, ...] = ()
+    tiles: tuple[Tile, ...] = ()
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     small_tables: tuple[Table, ...] = ()

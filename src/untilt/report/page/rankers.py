@@ -1,31 +1,23 @@
-"""Sections about rankers: compared, what they move, what they look at, what changes."""
+"""Sections about rankers: compared, what they move, which features they use, what changes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
+from untilt.charts.curves import Curve
 from untilt.charts.intervals import Bar, bars_chart, intervals_chart
 from untilt.charts.theme import PAGE
-from untilt.report.decision import (
-    ChangedQuery,
-    FeatureImportance,
-    MovedDocument,
-    PositionCurve,
-    RankerResult,
-    Rankers,
-    Value,
-)
+from untilt.report.decision import ChangedQuery, HeldOut, MovedDocument, NewPositions
 from untilt.report.page.evidence import curve_figure
 from untilt.report.page.parts import Figure, Section, Table, specification
 from untilt.report.page.words import (
     count_of,
-    interval,
-    method_words,
+    decimals_for,
+    ends,
+    evaluator_words,
     metric_name,
     metric_words,
     number,
     percent,
-    places,
     quoted,
-    sentence,
     stopped,
     whole,
 )
@@ -33,98 +25,118 @@ from untilt.report.page.words import (
 MOST_FEATURES = 20
 
 
-def rankers_section(rankers: Rankers) -> Section:
-    """Differences to the baseline as a chart, values and differences as a table."""
-    compared = [(entry, entry.difference) for entry in rankers.entries if entry.difference]
-    better = "Higher" if rankers.higher_is_better else "Lower"
-    counts = metric_words(rankers.metric)
-    said = (
-        f"All were estimated on the same held-out queries"
-        f"{f' by {method_words(rankers.method)}' if rankers.method else ''}. {better} is better"
-        f"{f': {counts}' if counts else ''}."
+def rankers_section(part: HeldOut, notes: Mapping[str, str]) -> Section:
+    """Differences to the logged order as a chart, values and differences as a table.
+
+    notes : system -> what it is
+    """
+    metric = part.comparison.metric
+    better = "Higher" if part.comparison.higher_is_better else "Lower"
+    counts = metric_words(metric)
+    text = (
+        f"All were estimated on the same held-out sessions by {evaluator_words(part.evaluator)}. "
+        f"{better} is better{f': {counts}' if counts else ''}."
     )
-    figures = (_differences(rankers, compared),) if compared else ()
     return Section(
-        "rankers", "Rankers compared", (said,), figures=figures, tables=(_table(rankers),),
-        notes=tuple(stopped(f"{e.name}: {e.note}") for e in rankers.entries if e.note),
-    )  # fmt: skip
+        "rankers",
+        "Rankers compared",
+        (text,),
+        figures=(_differences(part),) if len(part.comparison) else (),
+        tables=(_table(part),),
+        notes=tuple(
+            stopped(f"{each.system}: {notes[each.system]}")
+            for each in part.estimates
+            if notes.get(each.system)
+        ),
+    )
 
 
-def _differences(rankers: Rankers, compared: Sequence[tuple[RankerResult, Value]]) -> Figure:
-    metric = metric_name(rankers.metric)
-    decimals = places([value for _, value in compared])
-    description = f"{metric} minus that of the {rankers.baseline}: " + "; ".join(
-        f"{entry.name} {number(value.value, decimals, signed=True)} "
-        f"({interval(value, decimals, signed=True)})"
-        for entry, value in compared
+def _differences(part: HeldOut) -> Figure:
+    comparison = part.comparison
+    metric, baseline = metric_name(comparison.metric), comparison.baseline
+    decimals = decimals_for(each.interval for each in comparison)
+    rows = tuple(
+        (
+            each.system,
+            *(
+                number(value, decimals, signed=True)
+                for value in (each.value, each.interval.low, each.interval.high)
+            ),
+        )
+        for each in comparison
+    )
+    description = f"{metric} minus that of the {baseline}: " + "; ".join(
+        f"{each.system} {row[1]} ({ends(each.interval, decimals, signed=True)})"
+        for each, row in zip(comparison, rows, strict=True)
     )
     chart = intervals_chart(
         {
-            e.name: Bar(v.value, v.low, v.high, number(v.value, decimals, signed=True), e.chosen)
-            for e, v in compared
+            each.system: Bar(
+                each.value, each.interval.low, each.interval.high, row[1],
+                each.system == part.chosen,
+            )
+            for each, row in zip(comparison, rows, strict=True)
         },
-        value_title=f"{metric} per session, minus the {rankers.baseline}",
+        value_title=f"{metric} per session, minus the {baseline}",
         names="above",
         at=0.0,
         value_format=f"+.{decimals}f",
         theme=PAGE,
-    )
-    rows = tuple(
-        (e.name, *(number(x, decimals, signed=True) for x in (v.value, v.low, v.high)))
-        for e, v in compared
-    )
+    )  # fmt: skip
     return Figure(
         "rankers",
-        f"Difference to the {rankers.baseline}",
+        f"Difference to the {baseline}",
         specification(chart, description),
         description,
         Table(("ranker", "difference", "low", "high"), rows),
-        f"Bar: {rankers.level:.0%} interval of the paired difference. What lies on one side of 0 "
-        "with its whole bar is more than chance.",
+        f"Bar: {comparison.level:.0%} interval of the paired difference. What lies on one side of "
+        "0 with its whole bar is more than chance.",
     )
 
 
-def _table(rankers: Rankers) -> Table:
-    decimals = places([entry.value for entry in rankers.entries])
-    other = places([entry.difference for entry in rankers.entries if entry.difference])
-    rows = tuple(
-        (
-            f"{entry.name} (chosen)" if entry.chosen else entry.name,
-            number(entry.value.value, decimals),
-            interval(entry.value, decimals),
-            number(entry.difference.value, other, signed=True) if entry.difference else "",
-            interval(entry.difference, other, signed=True) if entry.difference else "",
-            {True: "yes", False: "no", None: ""}[entry.decided],
-        )
-        for entry in rankers.entries
-    )
-    ends = f"{rankers.level:.0%} interval"
-    header = ("ranker", metric_name(rankers.metric), ends, "difference", ends, "decided")
-    keep = [j for j in range(len(header)) if j < 3 or any(row[j] for row in rows)]
+def _table(part: HeldOut) -> Table:
+    differences = {each.system: each for each in part.comparison}
+    decimals = decimals_for(each.interval for each in part.estimates)
+    other = decimals_for(each.interval for each in part.comparison)
+    rows = []
+    for each in part.estimates:
+        gap, chosen = differences.get(each.system), each.system == part.chosen
+        row = [
+            f"{each.system} (chosen)" if chosen else each.system,
+            number(each.value, decimals),
+            ends(each.interval, decimals),
+        ]
+        if gap is not None:
+            row += [
+                number(gap.value, other, signed=True),
+                ends(gap.interval, other, signed=True),
+                "yes" if gap.decided else "no",
+            ]
+        rows.append(row)
+    level = f"{part.comparison.level:.0%} interval"
+    header = ("ranker", metric_name(part.comparison.metric), level, "difference", level, "decided")
+    width = max(map(len, rows))
     return Table(
-        tuple(header[j] for j in keep),
-        tuple(tuple(row[j] for j in keep) for row in rows),
+        header[:width],
+        tuple((*row, *[""] * (width - len(row))) for row in rows),
         "Estimates per session",
-        text_columns=tuple(i for i, j in enumerate(keep) if j in (0, 5)),
-        marked=tuple(i for i, entry in enumerate(rankers.entries) if entry.chosen),
+        text_columns=(0, 5),
+        marked=tuple(i for i, each in enumerate(part.estimates) if each.system == part.chosen),
     )
 
 
-def moved_section(curves: tuple[PositionCurve, ...]) -> Section | None:
+def moved_section(moved: Mapping[str, NewPositions]) -> Section:
     """Average new position by old position; on the diagonal nothing moves."""
-    known = tuple(curve for curve in curves if curve.position)
-    if not known:
-        return None
+    curves = {n: Curve(each.position, each.value, each.low, each.high) for n, each in moved.items()}
     description = "Average new position by old position. " + " ".join(
-        f"{curve.name}: what stood at position {curve.position[0]} stands at "
-        f"{number(curve.value[0], 1)}, what stood at {curve.position[-1]} at "
-        f"{number(curve.value[-1], 1)}."
-        for curve in known
+        f"{name}: what stood at position {each.position[0]} stands at {number(each.value[0], 1)}, "
+        f"what stood at {each.position[-1]} at {number(each.value[-1], 1)}."
+        for name, each in moved.items()
     )
     figure = curve_figure(
         "moved",
         "Average new position of what stood at each position",
-        known,
+        curves,
         y_title="new position",
         x_title="old position",
         description=description,
@@ -133,51 +145,42 @@ def moved_section(curves: tuple[PositionCurve, ...]) -> Section | None:
         from_zero=False,
         diagonal=True,
     )
-    said = (
+    text = (
         "A ranker that takes clicks as they are tends to repeat the order that was shown, so its "
         "curve stays near the diagonal. One that corrects for position is free to move documents."
     )
-    return Section("moved", "What moves where", (said,), figures=(figure,))
+    return Section("moved", "What moves where", (text,), figures=(figure,))
 
 
-def importance_section(entries: tuple[FeatureImportance, ...], of: str) -> Section:
+def importance_section(shares: Mapping[str, float], of: str) -> Section:
     """The largest ones as bars; all that are known in the table."""
-    drawn = entries[:MOST_FEATURES]
-    first = ", ".join(f"{each.name} ({percent(each.share, 0)})" for each in drawn[:3])
-    rest = len(entries) - len(drawn)
+    drawn = dict(list(shares.items())[:MOST_FEATURES])
+    first = ", ".join(f"{name} ({percent(drawn[name], 0)})" for name in list(drawn)[:3])
+    rest = len(shares) - len(drawn)
     description = f"Share of each feature{f' in the {of}' if of else ''}: {first} lead."
-    table = Table(("feature", "share"), tuple((each.name, percent(each.share)) for each in entries))
-    chart = bars_chart(
-        {each.name: each.share for each in drawn}, value_title="share of all features", theme=PAGE
-    )
+    chart = bars_chart(drawn, value_title="share of all features", theme=PAGE)
+    caption = [f"Importance is the {of}."] if of else []
+    caption += [f"{count_of(rest, 'smaller one')} in the table."] if rest else []
     figure = Figure(
         "importance",
         "Features by importance",
         specification(chart, description),
         description,
-        table,
-        " ".join(
-            text
-            for text in (
-                f"Importance is the {of}." if of else "",
-                f"{count_of(rest, 'smaller one')} in the table." if rest else "",
-            )
-            if text
-        ),
+        Table(("feature", "share"), tuple((name, percent(each)) for name, each in shares.items())),
+        " ".join(caption),
     )
-    said = f"Most important: {first}."
-    return Section("importance", "What the chosen ranker looks at", (said,), figures=(figure,))
+    title = "What the chosen ranker looks at"
+    return Section("importance", title, (f"Most important: {first}.",), figures=(figure,))
 
 
 def changed_section(changed: tuple[ChangedQuery, ...]) -> Section:
     """One table a query, in the new order, the first one open."""
-    note = next((query.note for query in changed if query.note), "")
-    said = "Read some of them: does the new order look right to someone who knows the queries?"
+    text = (
+        "Read some of them: does the new order look right to someone who knows the queries? The "
+        "change is the sum over documents of how much 1/log2(1 + position) changes."
+    )
     tables = tuple(_query_table(query, opened=i == 0) for i, query in enumerate(changed))
-    extra = f" {sentence(note)}" if note else ""
-    return Section(
-        "changed", "Queries whose order changes most", (said + extra,), tables=tables
-    )  # fmt: skip
+    return Section("changed", "Queries whose order changes most", (text,), tables=tables)
 
 
 def _query_table(query: ChangedQuery, *, opened: bool) -> Table:
@@ -197,19 +200,18 @@ def _query_table(query: ChangedQuery, *, opened: bool) -> Table:
 
 def _document_row(document: MovedDocument, clicked: bool, labelled: bool) -> tuple[str, ...]:
     old = document.old_position
-    decimals = 0 if old is None or old == round(old) else 1
     cells = [document.document, str(document.new_position)]
-    cells += ["not shown", ""] if old is None else [number(old, decimals), _moves(document)]
+    if old is None:
+        cells += ["not shown", ""]
+    else:
+        cells += [number(old, 0 if old == round(old) else 1), _arrow(old - document.new_position)]
     cells += [whole(document.clicks), whole(document.impressions)] if clicked else []
     cells += [number(document.label, 0)] if labelled else []
     return tuple(cells)
 
 
-def _moves(document: MovedDocument) -> str:
-    """Up or down by how many places, with an arrow so that no colour is needed."""
-    assert document.old_position is not None
-    places_up = document.old_position - document.new_position
-    if abs(places_up) < 0.5:
+def _arrow(positions_up: float) -> str:
+    """Up or down by how many positions, with an arrow so that no colour is needed."""
+    if abs(positions_up) < 0.5:
         return "="
-    arrow = "\u2191" if places_up > 0 else "\u2193"
-    return f"{arrow} {abs(places_up):.0f}"
+    return f"{chr(0x2191) if positions_up > 0 else chr(0x2193)} {abs(positions_up):.0f}"

@@ -2,150 +2,130 @@
 
 from collections.abc import Mapping, Sequence
 
-from untilt.report.decision import Decision, HowComputed, HowSure, LogShape, Step
-from untilt.report.page.evidence import (
-    clip_section,
-    identifiability_section,
-    pair_bias_section,
-    position_section,
-)
-from untilt.report.page.parts import Fact, Section, Table
-from untilt.report.page.rankers import (
-    changed_section,
-    importance_section,
-    moved_section,
-    rankers_section,
-)
-from untilt.report.page.words import count_of, number, percent, stopped, whole
+from untilt.auditing.audit import Audit
+from untilt.report.decision import Decision, HeldOut, Provenance, StepTime
+from untilt.report.page import evidence, rankers
+from untilt.report.page.parts import Figure, Section, Table, Tile
+from untilt.report.page.words import count_of, number, percent, sentence, whole
 
 
 def sections_of(data: Decision) -> tuple[Section, ...]:
     """Everything below the answer."""
-    found = (
-        _how_sure(data) if data.how_sure else None,
-        _log(data.log, data.title) if data.log else None,
-        position_section(data),
-        identifiability_section(data.identifiability) if data.identifiability else None,
-        rankers_section(data.rankers) if data.rankers else None,
-        clip_section(data.clip_curve, _method(data)) if data.clip_curve else None,
-        moved_section(data.moved) if data.moved else None,
-        pair_bias_section(data.pair_bias) if data.pair_bias else None,
-        importance_section(data.importances, data.importance_of) if data.importances else None,
-        changed_section(data.changed) if data.changed else None,
-        _warnings(data.warnings) if data.warnings else None,
-        _how_computed(data.how_computed) if data.how_computed else None,
+    part = data.held_out
+    notes = {} if data.training is None else {e.name: e.note for e in data.training.candidates}
+    sections = (
+        _how_sure(data, part) if part else None,
+        _log(data, data.audit) if data.audit else None,
+        evidence.position_section(data),
+        evidence.comparable_section(data.audit) if data.audit else None,
+        rankers.rankers_section(part, notes) if part else None,
+        evidence.clip_section(part) if part else None,
+        rankers.moved_section(part.new_positions) if part and part.new_positions else None,
+        evidence.pair_bias_section(part.pair_bias) if part and part.pair_bias else None,
+        rankers.importance_section(part.importances, part.importance_of)
+        if part and part.importances
+        else None,
+        rankers.changed_section(part.changed) if part and part.changed else None,
+        Section("warnings", "Warnings", cautions=tuple(map(sentence, data.warnings)))
+        if data.warnings
+        else None,
+        _provenance(data.provenance) if data.provenance else None,
     )
-    return tuple(section for section in found if section)
+    return tuple(section for section in sections if section)
 
 
-def _method(data: Decision) -> str:
-    return data.rankers.method if data.rankers else ""
+def figures_of(data: Decision) -> tuple[Figure, ...]:
+    """Every chart of the page."""
+    return tuple(figure for section in sections_of(data) for figure in section.figures)
 
 
-def _how_sure(data: Decision) -> Section:
-    sure = data.how_sure
-    assert sure is not None
-    n = len(data.warnings)
-    warned = Fact("Warnings", str(n) if n else "none", "listed below" if n else "")
-    return Section(
-        "how-sure",
-        "How sure is this?",
-        facts=(*_sure_facts(sure), warned),
-        notes=sure.notes,
-    )
-
-
-def _sure_facts(sure: HowSure) -> list[Fact]:
-    facts = [
-        Fact("Held-out sessions", whole(sure.sessions), "not used for training"),
-        Fact("Held-out queries", whole(sure.queries), "intervals are over queries"),
-    ]
-    if sure.effective_sessions is not None:
-        note = "as many clicks of equal weight would tell as much"
-        facts.append(Fact("Effective size", whole(sure.effective_sessions), note))
-    if sure.largest_weight is not None:
-        note = "largest weight that one click has"
-        facts.append(Fact("Heaviest click", f"\u00d7 {number(sure.largest_weight, 1)}", note))
-    if sure.clipped_share:
-        facts.append(Fact("Clipped clicks", percent(sure.clipped_share), "lean towards raw clicks"))
-    if sure.unshown_share is not None:
-        note = "top places of the new order that hold documents nobody was shown"
-        facts.append(Fact("Unseen documents", percent(sure.unshown_share), note))
-    if sure.curve_fits is not None:
-        note = "whether the log's own clicks agree with the examination curve"
-        facts.append(Fact("Curve fits", "yes" if sure.curve_fits else "no", note))
-    if sure.more_sessions:
-        note = "more held-out sessions to decide a difference of this size"
-        facts.append(Fact("Still needed", whole(sure.more_sessions), note))
-    return facts
-
-
-def _log(log: LogShape, title: str) -> Section:
-    per_session = log.clicks / log.sessions if log.sessions else None
-    facts = [
-        Fact("Sessions", whole(log.sessions), _lists(log)),
-        Fact("Impressions", whole(log.impressions)),
-        Fact("Clicks" if log.label == "click" else f"Sum of {log.label}", whole(log.clicks),
-             f"{number(per_session, 2)} per session"),
-        Fact("Queries", whole(log.queries)),
-        Fact("Documents", whole(log.documents), f"{count_of(log.features, 'feature')} each"
-             if log.features else "without features"),
-        Fact("Deepest position", whole(log.deepest_position)),
+def _how_sure(data: Decision, part: HeldOut) -> Section:
+    n, of = len(data.warnings), part[part.chosen]
+    answer = data.answer
+    tiles = [
+        Tile("Held-out sessions", whole(of.n_sessions), "not used for training"),
+        Tile("Held-out queries", whole(of.n_queries), "intervals are over queries"),
+        Tile("Effective size", whole(of.effective_n),
+             "as many clicks of equal weight would tell as much"),
+        Tile("Heaviest click", f"\u00d7 {number(of.largest_weight, 1)}",
+             "largest weight that one click has"),
     ]  # fmt: skip
-    if log.share_without_click is not None:
-        facts.append(Fact("Without a click", percent(log.share_without_click), "of the sessions"))
-    tables = [
-        _counts("Sessions by ranker", "made the list", "sessions", log.rankers),
-        _counts("Queries by use", "use", "queries", log.splits),
-        _counts("Rows left out", "reason", "rows", log.dropped_rows),
-    ]
+    if of.clipped_share:
+        tiles.append(Tile("Clipped clicks", percent(of.clipped_share), "lean towards raw clicks"))
+    note = "top positions of the new order that hold documents nobody was shown"
+    tiles.append(Tile("Unseen documents", percent(of.unshown_share), note))
+    if part.check is not None and part.check.possible:
+        note = "whether the log's own clicks agree with the examination curve"
+        tiles.append(Tile("Curve fits", "yes" if part.check.fits else "no", note))
+    if answer is not None and answer.verdict == "undecided":
+        more = answer.difference.more_sessions
+        if 0 < more < float("inf"):
+            note = "more held-out sessions to decide a difference of this size"
+            tiles.append(Tile("Still needed", whole(more), note))
+    tiles.append(Tile("Warnings", str(n) if n else "none", "listed below" if n else ""))
+    notes = tuple(map(sentence, data.notes))
+    return Section("how-sure", "How sure is this?", tiles=tuple(tiles), notes=notes)
+
+
+def _log(data: Decision, audit: Audit) -> Section:
+    size, label = audit.size, audit.label_name
+    per_session = number(size.clicks / size.sessions, 2)
+    features = f"{count_of(size.features, 'feature')} each" if size.features else "without features"
+    lists = f"with {count_of(size.distinct_lists, 'different list')}"
+    tiles = (
+        Tile("Sessions", whole(size.sessions), lists),
+        Tile("Impressions", whole(size.impressions)),
+        Tile("Clicks" if label == "click" else f"Sum of {label}", whole(size.clicks),
+             f"{per_session} per session"),
+        Tile("Queries", whole(size.queries)),
+        Tile("Documents", whole(size.documents), features),
+        Tile("Deepest position", whole(size.deepest_position)),
+        Tile("Without a click", percent(audit.share_without_click), "of the sessions"),
+    )  # fmt: skip
+    split, models = data.split, data.click_models
+    by_use = split.queries if split is not None and split.by == "query" else {}
+    dropped = data.source.dropped if data.source else {}
+    tables = (
+        _counts("Sessions by ranker", "made the list", "sessions", audit.rankers),
+        _counts("Queries by use", "use", "queries", by_use),
+        _counts("Rows left out", "reason", "rows", dropped),
+    )
     return Section(
         "log",
         "What the log looks like",
-        paragraphs=(f"All of this is from {log.name}.",) if log.name not in ("", title) else (),
-        facts=tuple(facts),
-        small_tables=tuple(table for table in tables if table),
-        notes=log.notes,
+        tiles=tiles,
+        small_tables=tuple(table for table in tables if table.rows),
+        notes=tuple(
+            sentence(note)
+            for part in (audit, split, models)
+            if part is not None
+            for note in part.notes
+        ),
     )
 
 
-def _lists(log: LogShape) -> str:
-    if log.distinct_lists is None:
-        return ""
-    return f"with {count_of(log.distinct_lists, 'different list')}"
+def _counts(caption: str, what: str, unit: str, counts: Mapping[str, int]) -> Table:
+    return Table((what, unit), tuple((name, whole(n)) for name, n in counts.items()), caption)
 
 
-def _counts(caption: str, what: str, unit: str, counts: Mapping[str, int]) -> Table | None:
-    if not counts:
-        return None
-    rows = tuple((str(name), whole(n)) for name, n in counts.items())
-    return Table((what, unit), rows, caption)
-
-
-def _warnings(warnings: tuple[str, ...]) -> Section:
-    return Section("warnings", "Warnings", cautions=tuple(map(stopped, warnings)))
-
-
-def _how_computed(done: HowComputed) -> Section:
-    said = {
+def _provenance(done: Provenance) -> Section:
+    about = {
         "Command": done.command,
         "Finished": done.finished,
         "Machine": done.machine,
         "Seed": "" if done.seed is None else str(done.seed),
     }
-    about = tuple((name, text) for name, text in said.items() if text)
-    sizes = tuple((name, whole(n)) for name, n in done.sizes.items())
-    options = tuple(done.options.items())
+    words = (0, 1)
     steps = _steps(done.steps)
     wide, narrow = ((steps,), ()) if len(steps.header) > 2 else ((), (steps,))
     tables = (
-        Table(("", ""), about, "The run", text_columns=(0, 1)),
+        Table(("", ""), tuple((n, text) for n, text in about.items() if text), "The run", words),
         *wide,
-        Table(("option", "value"), options, "All options", text_columns=(0, 1), folded=True),
+        Table(("option", "value"), tuple(done.options.items()), "All options", words, folded=True),
     )
     small = (
         *narrow,
-        Table(("what", "how many"), sizes, "Sizes"),
+        _counts("Sizes", "what", "how many", done.sizes),
         Table(("package", "version"), tuple(done.versions.items()), "Versions"),
     )
     return Section(
@@ -156,8 +136,9 @@ def _how_computed(done: HowComputed) -> Section:
     )
 
 
-def _steps(steps: Sequence[Step]) -> Table:
-    noted = any(step.note for step in steps)
-    rows = tuple((s.name, number(s.seconds, 1), *((s.note,) if noted else ())) for s in steps)
-    header = ("step", "seconds", *(("note",) if noted else ()))
+def _steps(steps: Sequence[StepTime]) -> Table:
+    resumed = any(step.resumed for step in steps)
+    notes = [("by an earlier run" if step.resumed else "",) if resumed else () for step in steps]
+    rows = tuple((s.name, number(s.seconds, 1), *n) for s, n in zip(steps, notes, strict=True))
+    header = ("step", "seconds", *(("note",) if resumed else ()))
     return Table(header, rows, "Steps", text_columns=(0, 2))

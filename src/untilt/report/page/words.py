@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from untilt.catalog import Kind, Method, methods
-from untilt.report.decision import Answer, PositionCurve, Value
+from untilt import catalog
+from untilt._core.statistics import Interval
+from untilt.report.decision import Answer
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -47,26 +48,24 @@ def percent(share: float | None, decimals: int = 1) -> str:
     return f"{share:.{decimals}%}".replace("-", MINUS)
 
 
-def places(values: Iterable[Value]) -> int:
+def decimals_for(intervals: Iterable[Interval]) -> int:
     """Decimals that show two digits of the narrowest interval; three where there is none.
 
-    >>> places([Value(1.2345, 1.0, 1.5), Value(9.0)])
+    >>> decimals_for([Interval(1.0, 1.5), Interval(-math.inf, math.inf)])
     2
     """
-    widths = [
-        v.high - v.low
-        for v in values
-        if v.low is not None and v.high is not None and v.high > v.low
-    ]
+    widths = [each.high - each.low for each in intervals]
+    widths = [width for width in widths if 0 < width < math.inf]
     if not widths:
         return 3
     return min(6, max(0, 1 - math.floor(math.log10(min(widths) / 2))))
 
 
-def interval(value: Value, decimals: int, *, signed: bool = False) -> str:
-    """The ends of an interval: 0.08 to 0.14."""
-    ends = (number(end, decimals, signed=signed) for end in (value.low, value.high))
-    return UNKNOWN if value.low is None or value.high is None else TO.join(ends)
+def ends(interval: Interval, decimals: int, *, signed: bool = False) -> str:
+    """The ends of an interval: 0.08 to 0.14; a dash where they are not known."""
+    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
+        return UNKNOWN
+    return TO.join(number(end, decimals, signed=signed) for end in (interval.low, interval.high))
 
 
 def metric_name(metric: str) -> str:
@@ -75,45 +74,42 @@ def metric_name(metric: str) -> str:
     ('DCG@10', 'ARP', 'my metric')
     """
     base = re.split(r"[@ ]", metric)[0]
-    record = _record("metric", base)
-    return metric.replace(base, record.target, 1) if record and record.target.isupper() else metric
-
-
-def _record(kind: Kind, name: str) -> Method | None:
-    return next((each for each in methods(kind) if each.name == name), None)
-
-
-def method_words(method: str) -> str:
-    """What an evaluator does, or its own name where it is not known."""
-    record = _record("evaluator", method)
-    return method if record is None else record.title[:1].lower() + record.title[1:]
+    classes = {each.name: each.target for each in catalog.methods("metric")}
+    short = classes.get(base, base)
+    return metric.replace(base, short, 1) if short.isupper() else metric
 
 
 def metric_words(metric: str) -> str:
-    """What the metric counts, or nothing where it is not known."""
-    name = metric.split("@", maxsplit=1)[0]
-    record = _record("metric", name)
-    words = {"reciprocal": "a relevant document counts one over its position"}.get(name, "")
-    words = words if record is None else record.note
+    """What the metric counts, or nothing where it carries no record."""
+    notes = {"reciprocal": "a relevant document counts one over its position"}
+    notes |= {each.name: each.note for each in catalog.methods("metric")}
+    words = notes.get(metric.split("@", maxsplit=1)[0], "")
     depth = re.fullmatch(r"[a-z]+@(\d+)", metric)
     return f"{words}, first {depth[1]} positions" if words and depth else words
 
 
+def evaluator_words(evaluator: str) -> str:
+    """The name of an evaluator and what it does, where it carries a record."""
+    notes = {each.name: each.note for each in catalog.methods("evaluator")}
+    return f"{evaluator} ({notes[evaluator]})" if evaluator in notes else evaluator
+
+
 def first_sentence(answer: Answer) -> str:
     """Better, worse or undecided: which, by how much."""
-    new = quoted(answer.new)
+    new, shown = quoted(answer.new.system), answer.shown.system
     claim = {
-        "better": f"The new ranker {new} would have served readers better than the {answer.shown}",
-        "worse": f"The new ranker {new} would have served readers worse than the {answer.shown}",
+        "better": f"The new ranker {new} would have served readers better than the {shown}",
+        "worse": f"The new ranker {new} would have served readers worse than the {shown}",
         "undecided": f"This log cannot tell whether the new ranker {new} is better than the "
-        f"{answer.shown}",
+        f"{shown}",
     }[answer.verdict]
-    decimals = places((answer.difference,))
-    change = number(answer.difference.value, decimals, signed=True)
-    ends = interval(answer.difference, decimals, signed=True)
-    sure = f"{answer.level:.0%} interval {ends}"
-    share, metric = _relative(answer), f"{metric_name(answer.metric)} per session"
-    if share:
+    value, interval = answer.difference.value, answer.difference.interval
+    decimals = decimals_for([interval])
+    change = number(value, decimals, signed=True)
+    sure = f"{interval.level:.0%} interval {ends(interval, decimals, signed=True)}"
+    metric = f"{metric_name(answer.new.metric)} per session"
+    if answer.shown.value > 0 and math.isfinite(value):
+        share = f"{value / answer.shown.value:+.1%}".replace("-", MINUS)
         return f"{claim}: {share} {metric} ({change}, {sure})."
     return f"{claim}: {change} {metric} ({sure})."
 
@@ -121,38 +117,6 @@ def first_sentence(answer: Answer) -> str:
 def quoted(name: str) -> str:
     """A name as it is, in quotes: a sentence must not change its first letter."""
     return f"\u201c{name}\u201d"
-
-
-def _relative(answer: Answer) -> str:
-    base, change = answer.shown_value.value, answer.difference.value
-    if not base or change is None or base < 0:
-        return ""
-    return f"{change / base:+.1%}".replace("-", MINUS)
-
-
-def second_sentence(answer: Answer, more_sessions: float | None) -> str:
-    """What to do about it."""
-    if answer.recommendation:
-        return answer.recommendation
-    if answer.verdict == "better":
-        return "The interval leaves out 0, so try it on a share of the traffic."
-    if answer.verdict == "worse":
-        return f"The interval leaves out 0, so keep the {answer.shown}."
-    if more_sessions is not None and math.isfinite(more_sessions) and more_sessions > 0:
-        return (
-            f"The interval includes 0; about {whole(more_sessions)} more held-out sessions would "
-            "decide a difference of this size."
-        )
-    return "The interval includes 0; do not decide on these figures alone."
-
-
-def ratio_of_ends(curve: PositionCurve) -> tuple[int, int, float] | None:
-    """First and last position with a value, and how many times the first exceeds the last."""
-    known = [(k, v) for k, v in zip(curve.position, curve.value, strict=True) if v]
-    if len(known) < 2:
-        return None
-    (first, top), (last, bottom) = known[0], known[-1]
-    return first, last, top / bottom
 
 
 def sentence(text: str) -> str:

@@ -1,0 +1,162 @@
+"""Step 7: how it was computed, and every figure as Parquet, one table for each part."""
+
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from untilt._core.arrays import FloatArray
+from untilt._core.files import replacing
+from untilt._version import __version__
+from untilt.report.decision import Decision, HeldOut, Provenance, Split, StepTime
+from untilt.workflow.options import RunOptions
+
+PACKAGES = ("numpy", "scipy", "numba", "lightgbm", "duckdb")
+Cell = str | float | int | bool | None
+Rows = list[dict[str, Cell]]
+
+
+def provenance(
+    options: RunOptions, steps: tuple[StepTime, ...], split: Split, *, command: str
+) -> Provenance:
+    """Versions, options, machine and the seconds of each step."""
+    values = {field.name: getattr(options, field.name) for field in fields(options)}
+    return Provenance(
+        command=command,
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        seed=options.seed,
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        versions={
+            "untilt": __version__,
+            "python": platform.python_version(),
+            **{package: version(package) for package in PACKAGES},
+        },
+        options={name: _text(value) for name, value in values.items() if value is not None},
+        sizes={f"{name} sessions": n for name, n in split.sessions.items()},
+        steps=steps,
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    text = str(value)
+    return text if len(text) <= 200 and "\n" not in text else f"a {type(value).__name__}"
+
+
+def write_tables(decision: Decision, folder: Path) -> tuple[str, ...]:
+    """Write each part that has rows; returns the names of the tables."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = {name: rows for name, rows in _tables(decision).items() if rows}
+    for name, rows in tables.items():
+        with replacing(folder / f"{name}.parquet") as temporary:
+            pq.write_table(pa.Table.from_pylist(rows), temporary, compression="zstd")
+    return tuple(tables)
+
+
+def _tables(decision: Decision) -> dict[str, Rows]:
+    audit, bias = decision.audit, decision.bias
+    rates = audit.click_rates if audit else None
+    models = decision.click_models.models if decision.click_models else ()
+    return {
+        "click_rates": []
+        if rates is None
+        else _curve("click rate", rates.rate, rates.low, rates.high),
+        "examination": []
+        if bias is None
+        else _curve(bias.bias.method, bias.bias.examination, bias.bias.low, bias.bias.high),
+        "position_graph": [
+            {name: getattr(edge, name) for name in ("upper", "lower", "documents", "weight")}
+            for edge in (audit.graph.edges if audit else ())
+        ],
+        "click_models": [
+            {
+                "model": each.model,
+                "log_likelihood": each.log_likelihood.value,
+                "low": each.log_likelihood.interval.low,
+                "high": each.log_likelihood.interval.high,
+                "perplexity": each.perplexity.value,
+                "conditional_perplexity": each.conditional_perplexity.value,
+            }
+            for each in models
+        ],
+        **({} if decision.held_out is None else _held_out(decision.held_out)),
+        "warnings": [
+            {"code": each.code, "severity": each.severity, "warning": str(each)}
+            for each in decision.warnings
+        ],
+    }
+
+
+def _held_out(part: HeldOut) -> dict[str, Rows]:
+    clips, pairs = part.clip_curve, part.pair_bias
+    return {
+        "moved": [
+            row
+            for name, each in part.new_positions.items()
+            for row in _curve(name, each.value, each.low, each.high)
+        ],
+        "pair_bias": []
+        if pairs is None
+        else [*_curve("t+ (clicked)", pairs.plus), *_curve("t- (not clicked)", pairs.minus)],
+        "rankers": _rankers(part),
+        "clip_curve": []
+        if clips is None
+        else _columns(
+            clip=clips.clip, value=clips.value, low=clips.low, high=clips.high,
+            clipped_share=clips.clipped_share,
+        ),
+        "importances": [{"name": name, "share": each} for name, each in part.importances.items()],
+        "changed_queries": [
+            {"query": query.query, "sessions": query.sessions, **asdict(document)}
+            for query in part.changed
+            for document in query.documents
+        ],
+    }  # fmt: skip
+
+
+def _curve(
+    name: str, value: FloatArray, low: FloatArray | None = None, high: FloatArray | None = None
+) -> Rows:
+    none = [None] * len(value)
+    rows = _columns(
+        position=range(1, len(value) + 1), value=value, low=none if low is None else low,
+        high=none if high is None else high,
+    )  # fmt: skip
+    return [{"curve": name, **row} for row in rows]
+
+
+def _columns(**columns: Iterable[Any]) -> Rows:
+    """Rows from columns of equal length; NumPy's numbers become Python's."""
+    lists: Mapping[str, list[Any]] = {
+        name: column.tolist() if hasattr(column, "tolist") else list(column)
+        for name, column in columns.items()
+    }
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+def _rankers(part: HeldOut) -> Rows:
+    rows: Rows = []
+    differences = {each.system: each for each in part.comparison}
+    for each in part.estimates:
+        gap = differences.get(each.system)
+        rows.append(
+            {
+                "ranker": each.system,
+                "chosen": each.system == part.chosen,
+                "value": each.value,
+                "low": each.interval.low,
+                "high": each.interval.high,
+                "difference": gap.value if gap else None,
+                "difference_low": gap.interval.low if gap else None,
+                "difference_high": gap.interval.high if gap else None,
+                "decided": gap.decided if gap else None,
+            }
+        )
+    return rows
