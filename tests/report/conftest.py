@@ -309,7 +309,10 @@ def decision() -> d.Decision:
         audit=audited(),
         split=d.Split("query", {"train": 6000}, {"train": 300}, (note,)),
         bias=d.UsedBias(
-            ut.PositionBias(theta, std_error=np.full(4, 0.025), method="AllPairs"),
+            ut.PositionBias(
+                theta, std_error=np.full(4, 0.025), low=theta - 0.05, high=theta + 0.05,
+                method="AllPairs",
+            ),
             "measured",
             "rankers disagree",
         ),
@@ -345,7 +348,7 @@ def decision() -> d.Decision:
             new_positions={
                 "raw": new_positions(1.5, 2.2, 2.9, 3.4), "new": new_positions(2.0, 2.4, 2.6, 3.0),
             },
-            pair_bias=d.PairBias(np.array([1, 0.6, 0.4, 0.2]), np.array([1, 0.98, 0.97, 0.95]), 49),
+            pair_bias=d.PairBias(np.array([1, 0.6, 0.4, 0.2]), np.array([1, 0.98, 0.97, 0.95]), 12),
             importances={"bm25": 0.7, "age": 0.3},
             importance_of="gain of splits",
             changed=(

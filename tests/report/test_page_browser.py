@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from untilt.data.rates import ClickRates
 from untilt.report import decision as d
 from untilt.report.decision import write_report
 
@@ -104,9 +105,10 @@ def test_hostile_text_does_not_run(decision, open_page, tmp_path):
 def test_deep_lists_and_one_position_alone_fit_a_phone(decision, open_page, tmp_path):
     position = np.arange(1, 121)
     rate = 1 / position
-    rates = replace(
-        decision.audit.click_rates, position=position, rate=rate, low=0.9 * rate, high=1.1 * rate
-    )
+    rates = ClickRates(
+        position=position, impressions=np.full(120, 1000), clicks=1000 * rate, rate=rate,
+        std_error=0.05 * rate, low=0.9 * rate, high=1.1 * rate, level=0.95,
+    )  # fmt: skip
     joined = np.eye(120) + np.eye(120, k=1) + np.eye(120, k=-1)
     chain = (tuple(position.tolist()),)
     graph = replace(

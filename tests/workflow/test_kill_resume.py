@@ -54,7 +54,7 @@ def check_same(made, folder, finished):
     done = subprocess.run(command(made, folder), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = Decision.load(folder / "figures.json")
-    plain = [replace(each, how_computed=None) for each in (found, finished.decision)]
+    plain = [replace(each, provenance=None) for each in (found, finished.decision)]
     assert plain[0] == plain[1]
     assert (folder / "bias.json").read_bytes() == (finished.folder / "bias.json").read_bytes()
     features = ut.read_log(made.log, documents=made.documents).features
@@ -74,7 +74,7 @@ def test_killed_while_reading_training_and_writing(made, finished, tmp_path):
     kills = [
         killed_when(made, folder, appears(folder, "work/.log-*")),
         killed_when(made, folder, appears(folder, "work/candidates/*.untilt")),
-        killed_when(made, folder, appears(folder, "work/steps/judge.json")),
+        killed_when(made, folder, appears(folder, "work/steps/evaluate.json")),
     ]
     assert any(kills)
     check_same(made, folder, finished)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import untilt as ut
+from untilt.facts import codes
 from untilt.workflow.stage_documents import BY_RELEVANCE, best_strength, relevance
 
 FAST = {"trees": 5, "threads": 1, "method": ["balanced"]}
@@ -24,20 +25,21 @@ def test_one_ranker_and_features_the_bias_is_modelled_and_said_so(judged, tmp_pa
     log = ut.simulate(judged, "dla", n_sessions=6000, seed=8).log
     found = ut.run(log, tmp_path / "run", **FAST)
     assert found.bias_kind == "modelled"
-    assert "not measured but modelled by RegressionEM" in found.warnings[0]
-    assert "if the examination curve is right" in found.decision.answer.recommendation or (
-        found.decision.answer.verdict != "better"
-    )
+    assert found.warnings[0].code == "run.bias-modelled"
+    assert found.warnings[0].fields["estimator"] == "RegressionEM"
+    answer = found.decision.answer
+    assert answer.recommendation.code == "run.try-if-curve-right" or answer.verdict != "better"
 
 
 def test_nothing_to_go_by_the_curve_is_assumed_and_said_so(judged, tmp_path):
     log = without_features(ut.simulate(judged, "dla", n_sessions=6000, seed=8).log)
     found = ut.run(log, tmp_path / "run", fallback="power-law:0.5", **FAST)
     assert found.bias_kind == "assumed"
-    assert found.warnings[0].startswith("This log cannot tell its position bias")
+    assert found.warnings[0].code == "run.bias-assumed"
+    assert found.warnings[0].fields["curve"] == "power-law:0.5"
     assert found.bias.examination == pytest.approx(np.arange(1, 11) ** -0.5)
-    assert found.decision.examination.assumed
-    assert "First measure the position bias" in found.decision.answer.recommendation
+    assert found.decision.bias.is_assumed
+    assert found.decision.answer.recommendation.code == "run.measure-bias-first"
 
 
 def test_no_features_documents_are_reordered_and_no_ranker_is_left(judged, tmp_path):
@@ -46,8 +48,8 @@ def test_no_features_documents_are_reordered_and_no_ranker_is_left(judged, tmp_p
     assert found.bias_kind == "measured"
     assert found.ranker is None
     assert found.candidates == {}
-    assert any("no features" in warning for warning in found.warnings)
-    names = [entry.name for entry in found.decision.rankers.entries]
+    assert "run.no-features" in codes(found.warnings)
+    names = [each.system for each in found.decision.held_out.estimates]
     assert names == ["logged order", "raw clicks", BY_RELEVANCE]
     assert (found.folder / "tables" / "click_models.parquet").exists()
 
@@ -56,8 +58,8 @@ def test_too_few_queries_are_split_by_session(tmp_path):
     small = ut.make_judged(n_queries=22, n_features=4, seed=9)
     log = ut.simulate(small, "harvest", n_sessions=4000, seed=9).log
     found = ut.run(log, tmp_path / "run", **FAST)
-    assert any("single sessions are held out" in warning for warning in found.warnings)
-    assert found.decision.how_sure.sessions == pytest.approx(0.2 * 4000, abs=1)
+    assert "run.sessions-held-out" in codes(found.warnings)
+    assert found.decision.answer.new.n_sessions == pytest.approx(0.2 * 4000, abs=1)
 
 
 def test_a_given_bias_that_ends_early_cuts_the_log(judged, tmp_path):
@@ -65,8 +67,9 @@ def test_a_given_bias_that_ends_early_cuts_the_log(judged, tmp_path):
     given = ut.KnownBias([1.0, 0.9, 0.7, 0.5])
     found = ut.run(log, tmp_path / "run", bias=given, **FAST)
     assert found.bias_kind == "given"
-    assert any("known for positions 1..4 of 10" in warning for warning in found.warnings)
-    assert len(found.decision.moved[0].position) == 4
+    fields = {each.code: dict(each.fields) for each in found.warnings}
+    assert fields["run.bias-ends-early"] == {"known": 4, "depth": 10}
+    assert len(found.decision.held_out.new_positions["balanced"].position) == 4
 
 
 def test_features_that_never_vary_give_no_ranker_and_say_why(judged, tmp_path):
@@ -76,7 +79,8 @@ def test_features_that_never_vary_give_no_ranker_and_say_why(judged, tmp_path):
     flat = replace(log, features=np.ones_like(log.features))
     found = ut.run(flat, tmp_path / "run", **FAST)
     assert found.decision.answer is None
-    assert "constant" in found.decision.no_answer
+    assert found.decision.no_answer.code == "run.nothing-trained"
+    assert "constant" in found.decision.no_answer.fields["why"].fields["error"]
     assert found.ranker is None
 
 
@@ -85,13 +89,15 @@ def test_feedback_that_is_no_click(judged, tmp_path):
     named = log if not log.is_binary else log.with_label(next(iter(log.extra_labels)))
     assert not named.is_binary
     found = ut.run(named, tmp_path / "run", bias="power-law:1", **FAST)
-    assert found.decision.log.label == named.label_name
+    assert found.decision.audit.label_name == named.label_name
 
 
 def test_a_time_limit_is_kept_to_and_told(judged, tmp_path):
     log = ut.simulate(judged, "harvest", n_sessions=4000, seed=8).log
     found = ut.run(log, tmp_path / "run", threads=1, time_limit="2s", trees=2000)
-    assert any("For the time limit of 2.0 s" in warning for warning in found.warnings)
+    limits = [each.fields["limit"] for each in found.decision.plan.warnings]
+    assert "2.0 s" in limits
+    assert set(found.decision.plan.warnings) <= set(found.warnings)
     assert found.candidates["raw clicks"].n_trees_ < 2000
 
 

@@ -1,5 +1,6 @@
 """Changed options redo just what depends on them, changed input everything; one run at a time."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 import untilt as ut
+from untilt._core import codec
 from untilt.errors import OptionError
+from untilt.facts import Fact
 from untilt.workflow.folder import locked
 
 
@@ -31,7 +34,7 @@ def resumed(made, folder, small_options, **changed):
         ({"trees": 9}, ("read", "audit", "split", "bias")),
         ({"bias": "power-law:1"}, ("read", "audit", "split")),
         ({"test_share": 0.25}, ("read", "audit")),
-        ({"title": "another"}, ("read", "audit", "split", "bias", "plan", "rankers", "judge")),
+        ({"title": "another"}, ("read", "audit", "split", "bias", "plan", "rankers", "evaluate")),
         ({"missing": 0.0}, ()),
     ],
 )
@@ -62,7 +65,7 @@ def test_a_changed_file_changes_everything(made, copy, small_options, tmp_path):
         **small_options,
     )
     assert again.resumed == ()
-    assert again.decision.log.sessions == other.n_sessions
+    assert again.decision.audit.size.sessions == other.n_sessions
 
 
 @pytest.mark.parametrize("name", ["ranker.untilt", "bias.json", "figures.json", "report.html"])
@@ -75,11 +78,41 @@ def test_a_lost_file_is_made_again(made, copy, small_options, name):
     assert (copy / name).exists()
 
 
-def test_a_damaged_step_is_done_again(made, copy, finished, small_options):
-    (copy / "work" / "steps" / "judge.json").write_text('{"key": ')
-    found = ut.run(made.log, copy, documents=made.documents, **small_options)
-    assert "judge" not in found.resumed
-    assert found.decision.rankers == finished.decision.rankers
+def cut_short(text):
+    return text[: len(text) // 2]
+
+
+def other_value(text):
+    record = json.loads(text)
+    record["result"]["chosen"] = "raw clicks"
+    return json.dumps(record)
+
+
+def unknown_field(text):
+    """Under a right checksum, as by a version of untilt with another idea of the result."""
+    record = json.loads(text)
+    record["result"]["surprise"] = 1
+    del record["sha256"]
+    return json.dumps({**record, "sha256": codec.checksum(record)})
+
+
+@pytest.mark.parametrize("damage", [cut_short, other_value, unknown_field, lambda _: "[]"])
+def test_a_damaged_step_is_done_again_with_a_word(made, copy, finished, small_options, damage):
+    step, told = copy / "work" / "steps" / "evaluate.json", []
+    step.write_text(damage(step.read_text()))
+    again = ut.run(made.log, copy, documents=made.documents, tell=told.append, **small_options)
+    assert "evaluate" not in again.resumed
+    assert [(each.code, each.fields["step"]) for each in told if isinstance(each, Fact)] == [
+        ("run.step-damaged", "evaluate")
+    ]
+    assert again.decision.held_out.estimates == finished.decision.held_out.estimates
+
+
+def test_a_step_of_another_version_is_done_again_without_a_word(made, copy, small_options):
+    step, told = copy / "work" / "steps" / "evaluate.json", []
+    step.write_text(json.dumps({"step": "judge", "key": "0" * 40, "seconds": 1.0, "result": {}}))
+    ut.run(made.log, copy, documents=made.documents, tell=told.append, **small_options)
+    assert not [each for each in told if isinstance(each, Fact)]
 
 
 def test_what_a_kill_left_half_written_is_removed(made, copy, small_options):

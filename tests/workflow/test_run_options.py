@@ -4,9 +4,9 @@ import pytest
 
 import untilt as ut
 from untilt.errors import FileFormatError, OptionError
+from untilt.facts import codes
+from untilt.report.decision import TrainingPlan
 from untilt.workflow.options import (
-    Options,
-    RunOptions,
     config_text,
     duration_text,
     options_of,
@@ -14,7 +14,7 @@ from untilt.workflow.options import (
     seconds_of,
     usual_methods,
 )
-from untilt.workflow.stage_rankers import Plan, Speed, fitted_plan
+from untilt.workflow.stage_rankers import Speed, plan_within
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,6 @@ def test_a_wrong_option_is_told_before_anything_is_read(options, message, tmp_pa
     with pytest.raises(OptionError, match=message):
         ut.run(tmp_path / "no such log", tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
-
-
-def test_the_typed_names_are_the_options():
-    assert list(Options.__annotations__) == list(RunOptions.__annotations__)
 
 
 def test_raw_clicks_are_always_among_the_methods():
@@ -100,27 +96,27 @@ def test_lengths_of_time():
 
 
 def plan(seconds, trees=300, method=("clicks", "balanced", "prs", "auto")):
-    return fitted_plan(Plan(method, trees), Speed(1.0, 0.1), seconds, limit=600)
+    return plan_within(TrainingPlan(method, trees), Speed(1.0, 0.1), seconds, limit=600)
 
 
 def test_enough_time_cuts_nothing():
     # Fourteen trainings of 1 + 30 seconds.
-    assert plan(14 * 31) == Plan(("clicks", "balanced", "prs", "auto"), 300)
+    assert plan(14 * 31) == TrainingPlan(("clicks", "balanced", "prs", "auto"), 300)
 
 
 def test_less_time_means_fewer_trees():
     found = plan(14 * 21)
     assert (found.method, found.trees) == (("clicks", "balanced", "prs", "auto"), 200)
-    assert found.cut == (
-        "For the time limit of 10 min 0 s rankers have 200 trees in place of 300.",
-    )
+    assert codes(found.warnings) == ["run.fewer-trees"]
+    assert dict(found.warnings[0].fields) == {"limit": "10 min 0 s", "trees": 200, "wanted": 300}
 
 
 def test_still_less_time_drops_the_dear_candidate_and_gives_the_rest_its_trees():
     # 14 trainings of 100 trees take 154 seconds; without "auto" three of 250 trees take 78.
     found = plan(78)
     assert (found.method, found.trees) == (("clicks", "balanced", "prs"), 250)
-    assert "auto" in found.cut[1]
+    assert codes(found.warnings) == ["run.fewer-trees", "run.candidates-dropped"]
+    assert found.warnings[1].fields["candidates"] == ("auto",)
 
 
 def test_no_time_leaves_two_small_rankers():

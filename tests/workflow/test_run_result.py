@@ -20,7 +20,7 @@ def test_every_file_is_there(finished):
     }
     assert "<html" in finished.report.read_text(encoding="utf8")
     assert Decision.load(finished.folder / "figures.json") == finished.decision
-    assert json.loads((finished.folder / "audit.json").read_text())["sessions"] == 8000
+    assert json.loads((finished.folder / "audit.json").read_text())["size"]["sessions"] == 8000
     # Nothing half-written, and the lock let go of.
     assert not [p for p in finished.folder.rglob(".*") if p.is_file()]
 
@@ -36,7 +36,7 @@ def test_the_parts_share_no_query_and_are_all(made):
 def test_the_bias_is_measured_and_near_the_truth(finished, made):
     bias, true = finished.bias, made.truth.examination / made.truth.examination[0]
     assert finished.bias_kind == "measured"
-    assert finished.decision.examination.curves[0].name == bias.method
+    assert ut.PositionBias.load(finished.folder / "bias.json").method == bias.method
     z = (bias.examination[1:] - true[1:]) / bias.std_error[1:]
     assert np.abs(z).max() < 4
 
@@ -53,14 +53,14 @@ def test_figures_can_be_had_again_with_the_library(finished, made):
         {"shown": ut.shown, "new": finished.ranker},
         finished.bias,
         evaluator="policy-aware",
-        clip=finished.decision.clip_curve.chosen,
+        clip=finished.decision.held_out.clip,
     )
     difference = found.compare("shown")["new"]
     assert answer.difference.value == pytest.approx(difference.value)
-    assert answer.difference.low == pytest.approx(difference.interval.low)
-    assert answer.value.value == pytest.approx(found["new"].value)
+    assert answer.difference.interval.low == pytest.approx(difference.interval.low)
+    assert answer.new.value == pytest.approx(found["new"].value)
     rates = log.ctr_by_position()
-    assert finished.decision.click_rates[0].value == pytest.approx(tuple(rates.rate))
+    assert finished.decision.audit.click_rates.rate == pytest.approx(rates.rate)
 
 
 def test_tables_hold_what_the_report_holds(finished):
@@ -70,19 +70,21 @@ def test_tables_hold_what_the_report_holds(finished):
     ]
     assert sum(row["chosen"] for row in rankers) == 1
     moved = pq.read_table(finished.folder / "tables" / "moved.parquet").to_pydict()
-    assert len(moved["value"]) == sum(len(c.value) for c in finished.decision.moved)
+    assert len(moved["value"]) == sum(
+        len(each.value) for each in finished.decision.held_out.new_positions.values()
+    )
 
 
 def test_new_positions_are_a_reordering(finished):
     """Lists are full here, so that the average new position over old positions is (K + 1) / 2."""
-    for curve in finished.decision.moved:
+    for curve in finished.decision.held_out.new_positions.values():
         depth = len(curve.position)
         assert np.mean(curve.value) == pytest.approx((depth + 1) / 2, rel=0.02)
 
 
 def test_a_finished_run_is_not_done_again(finished, made, small_options):
     again = ut.run(made.log, finished.folder, documents=made.documents, **small_options)
-    steps = [step.name for step in finished.decision.how_computed.steps]
+    steps = [step.name for step in finished.decision.provenance.steps]
     assert again.resumed == (*steps, "report")
     assert again.decision == finished.decision
 
@@ -100,8 +102,8 @@ def test_the_written_options_are_those_of_the_run(finished, made):
 def test_a_log_in_memory_gives_the_same(finished, made, small_options, tmp_path):
     log = ut.read_log(made.log, documents=made.documents)
     memory = ut.run(log, tmp_path / "run", title=finished.decision.title, **small_options)
-    assert memory.decision.rankers == finished.decision.rankers
-    assert memory.decision.examination == finished.decision.examination
+    assert memory.decision.held_out.estimates == finished.decision.held_out.estimates
+    assert memory.bias.to_json() == finished.bias.to_json()
 
 
 @pytest.mark.slow
@@ -112,19 +114,12 @@ def test_the_interval_of_the_difference_covers_the_truth(tmp_path):
         judged = ut.make_judged(n_queries=400, n_features=8, seed=seed)
         sim = ut.simulate(judged, "harvest", n_sessions=40_000, seed=seed)
         options = {"trees": 40, "threads": 1, "method": ["balanced"], "seed": seed}
-        found = ut.run(sim.log, tmp_path / f"{seed}", **options).decision
-        entry = found.rankers.entries[-1]
-        ranker = ut.load(
-            tmp_path / f"{seed}" / "work" / "candidates" / balanced(tmp_path / f"{seed}")
-        )
+        found = ut.run(sim.log, tmp_path / f"{seed}", **options)
+        ranker = found.candidates["balanced"]
+        interval = found.decision.held_out.comparison["balanced"].interval
         true = true_difference(sim, ranker, query_parts(sim.log, RunOptions(seed=seed))["test"])
-        missed += not entry.difference.low <= true <= entry.difference.high
+        missed += true not in interval
     assert missed <= 3
-
-
-def balanced(folder):
-    found = json.loads((folder / "work" / "steps" / "rankers.json").read_text())["result"]
-    return next(e["file"] for e in found["candidates"] if e["method"] == "balanced")
 
 
 def true_difference(sim, ranker, queries):

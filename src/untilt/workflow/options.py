@@ -1,91 +1,32 @@
-"""The options of a run: one list of names for Python, the command line and a TOML file."""
+"""The options of a run: one list of names for Python, the command line and a TOML file.
+
+A run writes the options that it used as TOML, so that the same file starts it again.
+"""
 
 import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from untilt import catalog
 from untilt._core.statistics import check_level
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
 from untilt.workflow.candidates import candidate, candidates
 
-# Lengths of time as people write them.
-
+SplitBy = Literal["query", "session"]
+PLACES = ("log", "out")  # what a file of options may name beside them
+_PATHS = ("log", "out", "documents")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
-
-
-def seconds_of(text: str) -> float:
-    """Seconds of "90", "90s", "10m" or "1h30m".
-
-    >>> seconds_of("1h30m"), seconds_of("2.5m"), seconds_of("90")
-    (5400.0, 150.0, 90.0)
-    """
-    plain = text.strip().lower()
-    if re.fullmatch(r"\d+(\.\d+)?", plain):
-        return float(plain)
-    parts = _PART.findall(plain)
-    if not parts or _PART.sub("", plain).strip():
-        raise OptionError(
-            f"a length of time is a number with a unit, such as 90s, 10m or 1h30m. Got {text!r}."
-        )
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
-
-
-def duration_text(seconds: float) -> str:
-    """The other way round, to two units at most.
-
-    >>> duration_text(12.3), duration_text(192), duration_text(7260)
-    ('12 s', '3 min 12 s', '2 h 1 min')
-    """
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-Split = Literal["query", "session"]
 
 
 def usual_methods() -> tuple[str, ...]:
     """The candidates that a run tries where none is named."""
     return tuple(each.name for each in candidates("usual"))
-
-
-class Options(TypedDict, total=False):
-    """The keyword arguments of `untilt.run`; `RunOptions` says what they mean."""
-
-    documents: Any
-    columns: Mapping[str, str | None] | None
-    label: str
-    features: Any
-    missing: float | None
-    on_bad: str
-    bias: Any
-    fallback: str
-    method: str | Sequence[str]
-    metric: str
-    evaluator: str
-    clip: str | float
-    among: str
-    level: float
-    trees: int
-    split: str
-    valid_share: float
-    test_share: float
-    time_limit: str | float | None
-    seed: int
-    threads: int | None
-    title: str | None
 
 
 @dataclass(frozen=True)
@@ -128,7 +69,7 @@ class RunOptions:
     among: Literal["shown", "candidates"] = "shown"
     level: float = 0.95
     trees: int = 300
-    split: Split = "query"
+    split: SplitBy = "query"
     valid_share: float = 0.2
     test_share: float = 0.2
     time_limit: float | None = None
@@ -153,9 +94,9 @@ def options_of(given: Mapping[str, Any], *, where: str = "untilt.run") -> RunOpt
                 f"Options: {', '.join(known)}."
             )
         named[plain] = value
-    found = RunOptions(**_parsed(named))
-    check_options(found)
-    return found
+    options = RunOptions(**_parsed(named))
+    check_options(options)
+    return options
 
 
 def _parsed(named: dict[str, Any]) -> dict[str, Any]:
@@ -221,24 +162,50 @@ def with_title(options: RunOptions, source: Any) -> RunOptions:
     return replace(options, title=name or "click log")
 
 
-# A TOML file that holds the options of a run, and the same file written by a run.
+def seconds_of(text: str) -> float:
+    """Seconds of "90", "90s", "10m" or "1h30m".
 
-# Beside the options: what a command names on its own.
-PLACES = ("log", "out")
-_PATHS = ("log", "out", "documents")
+    >>> seconds_of("1h30m"), seconds_of("2.5m"), seconds_of("90")
+    (5400.0, 150.0, 90.0)
+    """
+    plain = text.strip().lower()
+    if re.fullmatch(r"\d+(\.\d+)?", plain):
+        return float(plain)
+    parts = _PART.findall(plain)
+    if not parts or _PART.sub("", plain).strip():
+        raise OptionError(
+            f"a length of time is a number with a unit, such as 90s, 10m or 1h30m. Got {text!r}."
+        )
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def duration_text(seconds: float) -> str:
+    """The other way round, to two units at most.
+
+    >>> duration_text(12.3), duration_text(192), duration_text(7260)
+    ('12 s', '3 min 12 s', '2 h 1 min')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The options of a TOML file; paths in it are relative to the file. Unknown keys are errors."""
     file = Path(path)
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        read = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FileFormatError(
             f"{path} is no TOML: {error}. Write one option a line, such as trees = 100."
         ) from error
     known = [*PLACES, *(field.name for field in fields(RunOptions))]
-    named = {name.replace("-", "_"): value for name, value in found.items()}
+    named = {name.replace("-", "_"): value for name, value in read.items()}
     for name in named:
         if name not in known:
             raise OptionError(
@@ -256,12 +223,12 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
 def config_text(options: RunOptions, **places: Any) -> str:
     """TOML that gives these options again; what is no plain value stands as a comment."""
     values = {**places, **{f.name: getattr(options, f.name) for f in fields(RunOptions)}}
-    lines = [_line(name, value) for name, value in values.items() if value is not None]
+    entries = [_entry(name, value) for name, value in values.items() if value is not None]
     # Tables come last: in TOML every line below belongs to them.
-    return "\n".join(sorted(lines, key=lambda line: line.startswith("["))) + "\n"
+    return "\n".join(sorted(entries, key=lambda entry: entry.startswith("["))) + "\n"
 
 
-def _line(name: str, value: Any) -> str:
+def _entry(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
         rows = [f"{json.dumps(str(k))} = {_value(v)}" for k, v in value.items() if v is not None]
         return "\n".join([f"[{name}]", *rows])

@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from untilt.workflow.stage_judge import changed_queries, mean_ranks, moved
 
 import untilt as ut
+from untilt.workflow.changes import changed_queries, mean_ranks, new_positions
 
 
 def slow_ranks(indptr, scores):
@@ -42,23 +42,24 @@ def log():
 
 def test_average_new_positions_by_hand(log):
     # Query 1 is turned round (1 -> 3, 2 -> 2, 3 -> 1), query 2 stays (1 -> 1, 2 -> 2).
-    found = moved(log, np.array([0.0, 1.0, 2.0, 2.0, 1.0]), level=0.95)
-    assert found["value"] == pytest.approx([(3 * 3 + 1) / 4, 2.0, 1.0])
+    found = new_positions(log, np.array([0.0, 1.0, 2.0, 2.0, 1.0]), level=0.95)
+    assert found.value == pytest.approx([(3 * 3 + 1) / 4, 2.0, 1.0])
 
 
 def test_counts_are_sessions(log):
     scores = np.array([0.0, 1.0, 2.0, 2.0, 1.0])
     repeated = log.take(np.array([0, 0, 0, 1]), count=np.ones(4, int))
-    for name, values in moved(log, scores, level=0.9).items():
-        assert values == pytest.approx(moved(repeated, scores, level=0.9)[name], nan_ok=True)
+    counted, apart = (new_positions(each, scores, level=0.9) for each in (log, repeated))
+    for name in ("position", "value", "low", "high"):
+        assert getattr(counted, name) == pytest.approx(getattr(apart, name), nan_ok=True)
     assert changed_queries(log, scores) == changed_queries(repeated, scores)
 
 
 def test_the_query_that_changes_most_by_hand(log):
     found = changed_queries(log, np.array([0.0, 1.0, 2.0, 2.0, 1.0]))
-    assert [each["query"] for each in found] == ["1"]  # query 2 does not change
-    assert found[0]["change"] == pytest.approx(2 * abs(1 / np.log2(2) - 1 / np.log2(4)))
-    assert [d["document"] for d in found[0]["documents"]] == ["12", "11", "10"]
-    assert [d["old_position"] for d in found[0]["documents"]] == [3, 2, 1]
-    assert found[0]["documents"][2]["clicks"] == 3
-    assert found[0]["sessions"] == 3
+    assert [each.query for each in found] == ["1"]  # query 2 does not change
+    assert found[0].change == pytest.approx(2 * abs(1 / np.log2(2) - 1 / np.log2(4)))
+    assert [d.document for d in found[0].documents] == ["12", "11", "10"]
+    assert [d.old_position for d in found[0].documents] == [3, 2, 1]
+    assert found[0].documents[2].clicks == 3
+    assert found[0].sessions == 3
