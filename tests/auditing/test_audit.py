@@ -481,9 +481,10 @@ def test_a_record_is_plain_data(audits):
 
     for found in audits.values():
         again = json.loads(json.dumps(found.to_dict()))
-        assert again["sessions"] == 15_000
-        assert len(again["identifiability"]["edges"]) == len(found.graph.edges)
+        assert again["size"]["sessions"] == 15_000
+        assert len(again["graph"]["edges"]) == len(found.graph.edges)
         assert again["advice"]["estimator"] == found.advice.estimator
+        assert repr(codec.from_plain(Audit, again, where="audit")) == repr(found)
 
 
 def test_every_session_has_a_click_is_a_warning(judged):

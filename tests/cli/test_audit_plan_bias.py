@@ -69,14 +69,12 @@ def test_the_audit_of_a_file_is_that_of_the_log(logs):
     found = facts("audit", path, "--documents", logs / "harvest" / "documents.parquet")
     log = read_log(path, documents=logs / "harvest" / "documents.parquet")
     expected = audit(log).to_dict()
-    assert found["identifiability"]["components"] == [list(range(1, 11))]
+    assert found["graph"]["components"] == [list(range(1, 11))]
     assert found["advice"] == expected["advice"]
-    assert found["sessions"] == 8_000
+    assert found["size"]["sessions"] == 8_000
     assert found["click_rates"]["rate"] == pytest.approx(expected["click_rates"]["rate"])
-    weights = [edge["weight"] for edge in found["identifiability"]["edges"]]
-    assert weights == pytest.approx(
-        [edge["weight"] for edge in audit(log).to_dict()["identifiability"]["edges"]]
-    )
+    weights = [edge["weight"] for edge in found["graph"]["edges"]]
+    assert weights == pytest.approx([edge.weight for edge in audit(log).graph.edges])
 
 
 def test_people_read_the_verdict_and_what_to_do(logs):

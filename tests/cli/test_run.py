@@ -49,7 +49,7 @@ def test_json_holds_the_answer_and_the_files(finished, config):
     assert finished["report"] == str(folder / "report.html")
     assert finished["answer"]["verdict"] in ("better", "worse", "undecided")
     assert finished["bias"]["kind"] == "measured"
-    assert [entry["name"] for entry in finished["rankers"]["entries"]] == [
+    assert [entry["system"] for entry in finished["rankers"]] == [
         *("logged order", "raw clicks", "balanced")
     ]
     assert {folder / "ranker.untilt", folder / "bias.json"} <= set(
@@ -68,7 +68,7 @@ def test_people_read_steps_table_answer_and_the_path(finished, config):
 
 def test_the_command_line_wins_over_the_file(finished, config):
     result = invoke("run", "--config", config, "--metric", "arp", "--json")
-    assert json.loads(result.stdout)["answer"]["metric"] == "arp"
+    assert json.loads(result.stdout)["answer"]["new"]["metric"] == "arp"
 
 
 def test_the_report_is_built_again_from_the_figures(finished, config, tmp_path):

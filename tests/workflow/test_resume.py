@@ -84,7 +84,7 @@ def cut_short(text):
 
 def other_value(text):
     record = json.loads(text)
-    record["result"]["chosen"] = "raw clicks"
+    record["result"]["chosen"] = "linear"
     return json.dumps(record)
 
 
