@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from untilt import ClickLog, PositionBias, audit, catalog, make_judged, simulate
+from untilt._core import codec
 from untilt.auditing.audit import Audit
 from untilt.auditing.relevance import by_curve, by_prediction
 from untilt.data.counts import position_counts
