@@ -21,7 +21,8 @@ import untilt as ut
 from untilt._core.statistics import Interval
 from untilt.auditing.advice import Advice, Interventions
 from untilt.auditing.audit import Audit
-from untilt.auditing.checks import Coverage, LogSize, RelevanceProxy
+from untilt.auditing.checks import Coverage, LogSize
+from untilt.auditing.relevance import RelevanceProxy
 from untilt.bias.position_graph import JoiningSwap, PositionGraph
 from untilt.clickmodels.quality import Measured
 from untilt.data.rates import ClickRates
@@ -276,20 +277,15 @@ def audited() -> Audit:
         duplicate_impressions=0,
         sessions_with_gaps=0,
         coverage=Coverage(6000, 5000, 12.0, 10.0, 0.5, 0.8, 100),
-        relevance=RelevanceProxy(-0.2, 0.05, "by clicks"),
+        relevance=RelevanceProxy(-0.2, 0.05, Fact("general.text", text="by clicks")),
         graph=PositionGraph(
             documents=documents, impressions=1000.0 * (documents > 0),
             clicks=100.0 * (documents > 0), weight=weight, components=((1, 2), (3, 4)),
             clicked_components=((1, 2), (3, 4)), swaps=(JoiningSwap(2, 3, 0.01),),
         ),
         evidence=None,
-        advice=advise_nothing(),
+        advice=Advice("", Fact("general.text", text="positions 3 and 4 share no document with 1")),
     )  # fmt: skip
-
-
-def advise_nothing() -> Advice:
-    """No estimator is possible."""
-    return Advice("", "positions 3 and 4 share no document with 1 and 2")
 
 
 def new_positions(*values: float, half: float = 0.1) -> d.NewPositions:
@@ -314,7 +310,7 @@ def decision() -> d.Decision:
                 method="AllPairs",
             ),
             "measured",
-            "rankers disagree",
+            Fact("general.text", text="rankers disagree"),
         ),
         plan=d.TrainingPlan(("clicks", "prs"), 300),
         training=d.Training(

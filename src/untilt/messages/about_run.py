@@ -27,8 +27,11 @@ MESSAGES = {
     ),
     "run.bias-assumed": Message(
         "serious",
-        "This log cannot tell its position bias: {why} The curve {curve} is assumed in its place; "
-        "every corrected figure is as right as that guess. " + _SWAPS,
+        lambda why, curve: (
+            f"This log cannot tell its position bias: {why}{'' if why.endswith('.') else '.'} The "
+            f"curve {curve} is assumed in its place; every corrected figure is as right as that "
+            f"guess. {_SWAPS}"
+        ),
     ),
     "run.bias-from-all-queries": Message(
         "warning",

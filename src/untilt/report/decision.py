@@ -62,7 +62,7 @@ class UsedBias:
 
     bias: PositionBias
     kind: BiasKind
-    why: str = ""
+    why: Fact | None = None
     warnings: tuple[Fact, ...] = ()
 
     @property

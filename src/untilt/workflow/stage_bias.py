@@ -63,7 +63,7 @@ def used_bias(data: Data, advice: Advice, options: RunOptions) -> UsedBias:
 
 def _advised(data: Data, advice: Advice, options: RunOptions) -> UsedBias:
     if not advice.estimator:
-        return _assumed(data, options, f"{advice.why}.")
+        return _assumed(data, options, advice.why)
     estimator = catalog.find("bias", advice.estimator).load()
     try:
         return _estimated(data, estimator, dict(advice.options), advice.why, options)
@@ -76,7 +76,7 @@ def _estimated(
     data: Data,
     estimator: type[BiasEstimator],
     advised: dict[str, Any],
-    why: str,
+    why: Fact,
     options: RunOptions,
 ) -> UsedBias:
     """From training and validation; where they are too small, from the whole log."""
@@ -100,7 +100,7 @@ def _estimated(
     return UsedBias(bias, "modelled", why, (modelled, *warnings))
 
 
-def _assumed(data: Data, options: RunOptions, why: str) -> UsedBias:
+def _assumed(data: Data, options: RunOptions, why: Fact) -> UsedBias:
     """The fallback: a curve that nobody measured, with a warning wherever it is used."""
     bias = parse_curve(options.fallback).to_bias(data.log.depth)
     warning = Fact("run.bias-assumed", why=why, curve=options.fallback)
