@@ -75,7 +75,8 @@ def _described(name: str) -> Iterator[str]:
     if not callable(value):
         yield name
         return
-    yield f"{name}{_signature(value)}"
+    signature = _signature(value)
+    yield name + signature
     if not isinstance(value, type):
         return
     for attribute in sorted(dir(value)):
@@ -83,10 +84,10 @@ def _described(name: str) -> Iterator[str]:
         ours = _owner(value, attribute).__module__.startswith("untilt")
         if attribute.startswith("_") or not ours:
             continue
-        if isinstance(member, property):
-            yield f"{name}.{attribute}"
-        elif isinstance(member, classmethod | staticmethod) or inspect.isfunction(member):
+        if isinstance(member, classmethod | staticmethod) or inspect.isfunction(member):
             yield f"{name}.{attribute}{_signature(getattr(value, attribute))}"
+        elif f"{attribute}=" not in signature:  # else a field, whose default stands there
+            yield f"{name}.{attribute}"
 
 
 def _owner(cls: type, attribute: str) -> type:
