@@ -1,12 +1,16 @@
 """Records are read without importing the methods, and agree with the classes that carry them."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import untilt as ut
 from untilt import catalog
 from untilt.errors import OptionError
+from untilt.workflow import candidates
 
 RECORDS = catalog.methods()
 
@@ -34,3 +38,86 @@ def test_reading_the_records_imports_no_method():
 def test_a_wrong_name_gets_the_nearest():
     with pytest.raises(OptionError, match="Did you mean 'prs'"):
         catalog.find("weighting", "psr")
+
+
+def test_a_class_that_has_a_name_has_the_name_of_its_record():
+    for record in RECORDS:
+        name = getattr(record.load(), "name", None)
+        assert name == record.name or not isinstance(name, str), record
+
+
+def test_references_stand_in_the_bibliography():
+    bibliography = Path(__file__).parents[1] / "docs/references.bib"
+    keys = set(re.findall(r"^@\w+\{(\w+),", bibliography.read_text(encoding="utf8"), re.MULTILINE))
+    assert {record.reference for record in RECORDS} <= {"", *keys}
+
+
+def test_a_name_is_found_whatever_its_dashes_and_capitals_and_by_its_class_or_alias():
+    all_pairs = catalog.find("bias", "all-pairs")
+    for name in ("All_Pairs", "allpairs", "AllPairs"):
+        assert catalog.find("bias", name) is all_pairs
+    assert catalog.find("weighting", "naive") is catalog.record_of(ut.Naive)
+    assert catalog.find("metric", "p") is catalog.record_of(ut.Precision)
+
+
+def test_a_class_of_several_kinds_has_a_record_of_each():
+    assert catalog.record_of(ut.DualLearning, "bias").rests_on == "relevance model"
+    assert catalog.record_of(ut.DualLearning, "ranker").choose == ("train", "select", "run")
+
+
+def test_a_saved_ranker_may_hold_the_table_and_never_the_protocol_of_the_same_name():
+    assert catalog.storable_homes()["PRS"] == ut.PRS.__module__
+    assert "DLA" not in catalog.storable_homes()
+
+
+# ---- candidates of a run
+
+
+def test_names_of_candidates_are_unique_over_tables_objectives_and_rankers():
+    names = [record.name for record in candidates.candidates()]
+    assert len(set(names)) == len(names)
+
+
+def test_the_usual_candidates_in_their_order():
+    usual = [record.name for record in candidates.candidates("usual")]
+    assert usual == ["clicks", "balanced", "prs", "auto", "linear", "pairwise-debiasing"]
+
+
+def test_dear_candidates_are_dropped_first_and_raw_clicks_never():
+    dropped = candidates.dropped_first()
+    costs = [candidates.candidate(name).cost for name in dropped]
+    assert costs == sorted(costs, reverse=True)
+    assert candidates.system_name("clicks") == "raw clicks"
+    assert "clicks" not in dropped
+    last = ["pairwise-debiasing", "ips", "linear", "pbm-likelihood", "prs", "balanced"]
+    assert [name for name in dropped if name in last] == last
+
+
+@pytest.mark.parametrize("record", candidates.candidates(), ids=lambda record: record.name)
+def test_every_candidate_can_be_made_and_described(record):
+    curve = ut.KnownBias([1.0, 0.5], eps_plus=[0.9, 0.9], eps_minus=[0.1, 0.1])
+    ranker = candidates.make_candidate(record.name, curve, trees=7, threads=1, seed=3)
+    trained = record if record.kind == "ranker" else catalog.default("ranker")
+    assert type(ranker) is trained.load()
+    assert ranker.get_params().get("n_trees", 7) == 7
+    assert candidates.candidate_note(record.name).startswith(("LambdaMART", "boosted", "a "))
+    if record.kind == "ranker" and "weighting" in record.takes:
+        assert ranker.weighting == ut.Balanced(curve)
+
+
+@pytest.mark.parametrize("method", [*catalog.names("weighting"), *catalog.names("objective")])
+@pytest.mark.parametrize("ranker", catalog.methods("ranker"), ids=lambda record: record.name)
+def test_every_ranker_is_made_with_every_correction_that_it_takes(ranker, method):
+    curve = ut.KnownBias([1.0, 0.5], eps_plus=[0.9, 0.9], eps_minus=[0.1, 0.1])
+    kind = candidates.correction(method).kind
+    if kind in ranker.takes:
+        assert type(candidates.make_ranker(ranker.name, method, curve)) is ranker.load()
+    else:
+        with pytest.raises(OptionError, match="--method"):
+            candidates.make_ranker(ranker.name, method, curve)
+
+
+def test_a_correction_that_needs_a_curve_says_so():
+    with pytest.raises(OptionError, match="--method prs needs the position bias"):
+        candidates.make_ranker(None, "prs", None)
+    assert candidates.make_ranker(None, "pairwise-debiasing", None).weighting is not None
