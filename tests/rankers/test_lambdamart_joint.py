@@ -100,7 +100,8 @@ def test_bias_is_the_last_t_plus(made):
     assert ranker.bias_.examination == pytest.approx(ranker.bias_history_[-1].plus)
     assert ranker.bias_.relative
     assert "pairwise debiasing (p=0)" in repr(ranker.bias_)
-    assert "after 5 boosting rounds" in ranker.bias_.status
+    assert ranker.bias_.status.code == "bias.boosting-rounds"
+    assert ranker.bias_.status.fields["rounds"] == 5
     # What it learned is a bias like any other: it can be given to a table.
     LambdaMART(PRS(ranker.bias_), **SMALL).fit(made.log)
 

@@ -210,7 +210,8 @@ def test_a_joint_weighting_settles_and_leaves_its_bias(made):
     ranker = LinearRanker(PairwiseDebiasing()).fit(made.log)
     assert ranker.summary_["joint_settled"]
     assert ranker.bias_.examination[0] == 1.0
-    assert ranker.bias_.status == f"settled after {len(ranker.bias_history_)} fits"
+    assert ranker.bias_.status.code == "training.settled"
+    assert ranker.bias_.status.fields["fits"] == len(ranker.bias_history_)
     # At rest: one more update from the ranker's own losses changes the ratios no more.
     before, after = ranker.bias_history_[-2:]
     np.testing.assert_allclose(after.plus, before.plus, rtol=2e-3)
@@ -220,7 +221,8 @@ def test_a_joint_weighting_settles_and_leaves_its_bias(made):
 def test_a_joint_weighting_says_when_it_did_not_settle(made):
     ranker = LinearRanker(PairwiseDebiasing(), max_rounds=1).fit(made.log)
     assert not ranker.summary_["joint_settled"]
-    assert ranker.summary_["joint"] == "not settled after 1 fits"
+    assert ranker.summary_["joint"].code == "training.not-settled"
+    assert ranker.summary_["joint"].fields["fits"] == 1
 
 
 def test_judged_lists_need_no_weighting(made):
@@ -240,7 +242,7 @@ def test_judged_lists_need_no_weighting(made):
 def test_early_stop_is_told(made):
     ranker = LinearRanker(max_iter=2).fit(made.log)
     assert not ranker.summary_["converged"]
-    assert "stopped early" in ranker.summary_["status"]
+    assert ranker.summary_["status"].code == "training.stopped-early"
 
 
 def test_it_is_a_scikit_learn_estimator(made):

@@ -141,7 +141,7 @@ def test_batches_add_up_to_the_whole(made, loss):
     assert len(parts) > 2
     # Every batch is scaled as a full one; the last may hold fewer lists.
     lists = training_lists(made.log)
-    cells = len(click_counts(lists).row)
+    cells = click_counts(lists).n_cells
     slates = {
         "pairwise": len(pair_slates(lists, Naive(), metric="none", gain="linear").start),
         "listwise": len(
@@ -203,7 +203,8 @@ def test_a_joint_weighting_is_refreshed_after_every_epoch(made):
     ranker = NeuralRanker(PairwiseDebiasing(p=1), **SMALL).fit(made.log)
     assert len(ranker.bias_history_) == 3
     assert ranker.bias_.examination[0] == 1
-    assert ranker.bias_.status == "after 3 epochs"
+    assert ranker.bias_.status.code == "bias.epochs"
+    assert ranker.bias_.status.fields["epochs"] == 3
     plain = NeuralRanker(**SMALL).fit(made.log)
     # The first table is all ones, so the first epoch is that of raw clicks.
     assert ranker.losses_[0] == pytest.approx(plain.losses_[0], rel=1e-6)

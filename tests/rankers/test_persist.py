@@ -6,12 +6,14 @@ import json
 import pickle
 import zipfile
 from dataclasses import dataclass
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import ClickCountGuess, EyeTracking, KnownBias, PageSteps, PowerLaw
+from untilt.catalog import storable_homes
 from untilt.errors import FileFormatError, NotFittedError, OptionError
 from untilt.rankers import persist as persist_types
 from untilt.rankers.linear.linear import LinearRanker
@@ -369,9 +371,14 @@ def test_what_cannot_be_registered():
         Encoder().encode(PowerLaw(), "x")
 
 
-def test_every_built_in_name_has_its_class():
-    for name in persist_types._BUILT_IN:
-        assert persist_types.known_class(name).__name__ == name
+def test_every_storable_name_has_its_class():
+    for name, home in storable_homes().items():
+        target = getattr(import_module(home), name)
+        if isinstance(target, type):
+            assert persist_types.known_class(name) is target
+        else:
+            with pytest.raises(FileFormatError, match="does not know"):
+                persist_types.known_class(name)
 
 
 def test_an_unfitted_ranker_is_not_saved(tmp_path):

@@ -155,7 +155,7 @@ def test_a_tighter_tolerance_closes_the_gap(made):
 def test_early_stop_is_told(made):
     summary = RankSVM(C=100.0, tolerance=1e-9, max_iter=2).fit(made.log).summary_
     assert not summary["converged"]
-    assert summary["status"].startswith("stopped early (duality gap")
+    assert summary["status"].code == "training.gap-open"
 
 
 def test_search_doubles_from_the_last_trivial_value_and_picks_the_best(pbm_log):

@@ -73,7 +73,7 @@ class OneDimension:
     def scores(self, w):
         return self.x * w[0]
 
-    def at(self, scores):
+    def risk(self, scores):
         inside = scores < 1
         return float(np.mean(np.maximum(0, 1 - scores))), -inside.astype(float) / len(self.x)
 
@@ -84,10 +84,10 @@ class OneDimension:
 @pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
 def test_cutting_planes_find_the_optimum_and_bound_it(C):
     x = np.random.default_rng(0).normal(1.0, 1.0, size=200)
-    risk = OneDimension(x)
+    X = OneDimension(x)
     grid = np.linspace(0, 3, 30_001)
     objective = np.array([0.5 * w * w + C * np.mean(np.maximum(0, 1 - w * x)) for w in grid])
-    solution = minimise(risk, C, tolerance=1e-6, max_iter=500)
+    solution = minimise(X, X.risk, C, tolerance=1e-6, max_iter=500)
     assert solution.converged
     assert solution.objective == pytest.approx(objective.min(), rel=1e-6)
     assert solution.bound <= objective.min() + 1e-12
@@ -95,8 +95,8 @@ def test_cutting_planes_find_the_optimum_and_bound_it(C):
 
 
 def test_the_gap_tells_when_it_was_stopped():
-    risk = OneDimension(np.random.default_rng(0).normal(1.0, 1.0, size=200))
-    solution = minimise(risk, 100.0, tolerance=1e-9, max_iter=1)
+    X = OneDimension(np.random.default_rng(0).normal(1.0, 1.0, size=200))
+    solution = minimise(X, X.risk, 100.0, tolerance=1e-9, max_iter=1)
     assert not solution.converged
     assert solution.gap > 1e-9
     assert solution.rounds == 1
@@ -104,7 +104,8 @@ def test_the_gap_tells_when_it_was_stopped():
 
 def test_a_risk_that_no_weight_can_lower():
     """Features that never vary: every plane is flat."""
-    solution = minimise(OneDimension(np.zeros(10)), 5.0, tolerance=1e-3, max_iter=10)
+    X = OneDimension(np.zeros(10))
+    solution = minimise(X, X.risk, 5.0, tolerance=1e-3, max_iter=10)
     assert solution.converged
     assert solution.objective == pytest.approx(5.0)
     assert solution.weights.tolist() == [0.0]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from untilt.errors import OptionError
+from untilt.facts import codes
 from untilt.weighting.pairwise_debiasing import PairwiseDebiasing, Ratios
 
 
@@ -88,8 +89,9 @@ def test_the_learned_bias_is_the_click_side():
     assert bias.examination.tolist() == [1.0, 0.4]
     assert bias.relative
     assert bias.method == "pairwise debiasing (p=1)"
-    assert bias.status == "after 2 boosting rounds"
-    assert len(bias.assumes) == 2
+    assert bias.status.code == "bias.boosting-rounds"
+    assert bias.status.fields["rounds"] == 2
+    assert codes(bias.assumes) == ["bias.clicks-proportional", "bias.no-clicks-proportional"]
 
 
 @pytest.mark.parametrize("S", [[[0.0, 0.0], [1.0, 2.0]], [[0.0, 1.0], [0.0, 1.0]]])

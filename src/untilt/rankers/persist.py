@@ -56,26 +56,27 @@ def register(cls: type) -> type:
 
 def known_class(name: str) -> type:
     """The class that this name stands for in a file."""
-    if name in _registered:
-        return _registered[name]
-    homes = storable_homes()
-    if name not in homes:
-        hint = did_you_mean(name, [*homes, *_registered])
+    known = _registered.get(name) or _built_in(name)
+    if known is None:
+        hint = did_you_mean(name, [*storable_homes(), *_registered])
         raise FileFormatError(
             f"it holds a {name!r}, which this untilt does not know.{hint} Upgrade untilt, or call "
             "untilt.rankers.persist.register on your own class before loading."
         )
-    cls = getattr(import_module(homes[name]), name)
-    assert isinstance(cls, type)
-    return cls
+    return known
 
 
-def is_known(value: Any) -> bool:
+def _built_in(name: str) -> type | None:
+    """The storable class of this name; None also for methods that are functions."""
+    home = storable_homes().get(name)
+    target = None if home is None else getattr(import_module(home), name)
+    return target if isinstance(target, type) else None
+
+
+def is_known(value: object) -> bool:
     """Whether a file can name the class of this value (this very class, not one of its name)."""
     name = type(value).__name__
-    if name not in _registered and name not in storable_homes():
-        return False
-    return known_class(name) is type(value)
+    return (_registered.get(name) or _built_in(name)) is type(value)
 
 
 def is_storable(cls: type) -> bool:

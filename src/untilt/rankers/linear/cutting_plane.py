@@ -8,6 +8,7 @@ plain cutting plane takes ([franc2009ocas]_). The duality gap, best objective mi
 known exactly in every round.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -94,8 +95,12 @@ _LINE_STEPS = 12
 _ENOUGH = 0.1  # of the gap: a finer search along one line does not save rounds
 
 
-class LinearRisk(Protocol):
-    """A risk that depends on the weights through scores alone."""
+# Scores -> the risk and a subgradient by score.
+Risk = Callable[[FloatArray], tuple[float, FloatArray]]
+
+
+class LinearMap(Protocol):
+    """From weights to scores, and back."""
 
     @property
     def n_features(self) -> int:
@@ -104,10 +109,6 @@ class LinearRisk(Protocol):
 
     def scores(self, w: FloatArray) -> FloatArray:
         """Scores of all rows."""
-        ...
-
-    def at(self, scores: FloatArray) -> tuple[float, FloatArray]:
-        """The risk and a subgradient by score."""
         ...
 
     def pull(self, gradient: FloatArray) -> FloatArray:
@@ -192,7 +193,8 @@ class Planes:
 
 
 def minimise(
-    risk: LinearRisk,
+    X: LinearMap,
+    risk: Risk,
     C: float,
     *,
     tolerance: float,
@@ -201,9 +203,10 @@ def minimise(
     start: FloatArray | None = None,
 ) -> Solution:
     """Minimise 1/2 |w|^2 + C R(w) until the gap is below `tolerance` of the objective."""
-    planes = Planes.none(risk.n_features) if planes is None else planes
-    best = _Point.at(risk, C, np.zeros(risk.n_features) if start is None else start)
-    _cut(risk, planes, best.scores)
+    planes = Planes.none(X.n_features) if planes is None else planes
+    w = np.zeros(X.n_features) if start is None else start
+    best = _Point.at(risk, C, w, X.scores(w))
+    _cut(X, risk, planes, best.scores)
     bound, rounds = 0.0, 0
     with progress("adding cutting planes") as advance:
         for rounds in range(1, max_iter + 1):  # noqa: B007  reported
@@ -211,12 +214,12 @@ def minimise(
             bound = max(bound, value)
             if best.objective - bound <= tolerance * best.objective:
                 break
-            ahead = risk.scores(w)
+            ahead = X.scores(w)
             best = _search(risk, C, best, w, ahead, enough=_ENOUGH * (best.objective - bound))
             lean = best.scores + _LEAN * (ahead - best.scores)
             if best.objective - bound <= tolerance * best.objective:
                 break
-            _cut(risk, planes, lean)
+            _cut(X, risk, planes, lean)
             planes.forget()
             advance()
     return Solution(best.w, best.objective, bound, rounds, len(planes), tolerance)
@@ -230,21 +233,18 @@ class _Point:
     slope: FloatArray  # of the risk, by score
 
     @classmethod
-    def at(
-        cls, risk: LinearRisk, C: float, w: FloatArray, scores: FloatArray | None = None
-    ) -> "_Point":
-        scores = risk.scores(w) if scores is None else scores
-        loss, slope = risk.at(scores)
+    def at(cls, risk: Risk, C: float, w: FloatArray, scores: FloatArray) -> "_Point":
+        loss, slope = risk(scores)
         return cls(w, scores, 0.5 * float(w @ w) + C * loss, slope)
 
 
-def _cut(risk: LinearRisk, planes: Planes, scores: FloatArray) -> None:
-    loss, slope = risk.at(scores)
-    planes.add(risk.pull(slope), loss - float(slope @ scores))
+def _cut(X: LinearMap, risk: Risk, planes: Planes, scores: FloatArray) -> None:
+    loss, slope = risk(scores)
+    planes.add(X.pull(slope), loss - float(slope @ scores))
 
 
 def _search(
-    risk: LinearRisk, C: float, best: _Point, w: FloatArray, ahead: FloatArray, enough: float
+    risk: Risk, C: float, best: _Point, w: FloatArray, ahead: FloatArray, enough: float
 ) -> _Point:
     """The lowest point met on the ray from `best` through `w`, by bisection of the slope.
 

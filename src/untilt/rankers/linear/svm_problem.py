@@ -27,29 +27,15 @@ from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 
 @dataclass(frozen=True, eq=False)
 class HingeRisk:
-    """R(w) = 1/n sum of w_ij max(0, 1 - (s_i - s_j)) over all pairs."""
+    """R = 1/n sum of w_ij max(0, 1 - (s_i - s_j)) over all pairs, as a function of the scores."""
 
-    X: ScaledFeatures
     parts: tuple[SortedHinge | PairHinge, ...]
     n: float
 
-    @property
-    def n_features(self) -> int:
-        """Number of weights."""
-        return self.X.n_features
-
-    def scores(self, w: FloatArray) -> FloatArray:
-        """Scores of all training rows."""
-        return self.X.scores(w)
-
-    def at(self, scores: FloatArray) -> tuple[float, FloatArray]:
+    def __call__(self, scores: FloatArray) -> tuple[float, FloatArray]:
         """The risk at these scores, and the most violated constraint's slope by score."""
         values = [part.evaluate(scores) for part in self.parts]
         return sum(v for v, _ in values) / self.n, np.sum([g for _, g in values], axis=0) / self.n
-
-    def pull(self, gradient: FloatArray) -> FloatArray:
-        """From a slope by score to one by weight."""
-        return self.X.pull(gradient)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +79,7 @@ class SvmProblem:
 
     def first_slope(self) -> FloatArray:
         """The slope of the risk at w = 0 (of the first table, where the weighting is joint)."""
-        risk = self.risk
-        return risk.pull(risk.at(np.zeros(self.lists.n_documents))[1])
+        return self.X.pull(self.risk(np.zeros(self.lists.n_documents))[1])
 
     @cached_property
     def risk(self) -> HingeRisk:
@@ -135,9 +120,9 @@ class SvmProblem:
     def _risk(self, *parts: SortedHinge | PairHinge) -> HingeRisk:
         if not self.positives > 0:
             raise learning_data.nothing_to_learn()
-        risk = HingeRisk(self.X, parts, self.positives)
+        risk = HingeRisk(parts, self.positives)
         # With all scores equal every pair costs 1, so the risk there is the pairs' weight.
-        if not risk.at(np.zeros(self.lists.n_documents))[0] > 0:
+        if not risk(np.zeros(self.lists.n_documents))[0] > 0:
             raise learning_data.nothing_to_learn()
         return risk
 
@@ -145,7 +130,13 @@ class SvmProblem:
         self, risk: HingeRisk, C: float, planes: Planes | None, start: FloatArray | None
     ) -> Solution:
         return minimise(
-            risk, C, tolerance=self.tolerance, max_iter=self.max_iter, planes=planes, start=start
+            self.X,
+            risk,
+            C,
+            tolerance=self.tolerance,
+            max_iter=self.max_iter,
+            planes=planes,
+            start=start,
         )
 
     def _solve_joint(self, C: float, joint: JointWeighting) -> SvmFit:
