@@ -16,7 +16,7 @@ from untilt import (
     simulate,
 )
 from untilt.auditing.plan import Plan
-from untilt.auditing.plan_design import Traffic, allocation, log_variance, pivot_design, traffic_of
+from untilt.auditing.swap_design import Traffic, allocation, log_variance, pivot_design, traffic_of
 from untilt.bias.log_ratios import from_log_ratios
 from untilt.errors import DepthError, OptionError
 from untilt.simulation.behaviour import Display

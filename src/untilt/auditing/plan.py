@@ -12,17 +12,7 @@ import numpy.typing as npt
 from untilt._core import codec
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.statistics import normal_quantile
-from untilt.auditing.plan_design import (
-    Clicks,
-    Design,
-    Traffic,
-    adjacent_design,
-    allocation,
-    log_variance,
-    moved_rate,
-    pivot_design,
-    traffic_of,
-)
+from untilt.auditing import swap_design
 from untilt.bias.given import Examination, as_examination
 from untilt.bias.position_graph import most_lost
 from untilt.errors import OptionError, check_choice
@@ -123,7 +113,7 @@ class Plan:
 
 
 def plan_swaps(
-    clicks: Clicks,
+    clicks: swap_design.Clicks,
     *,
     sessions_per_day: float,
     width: float = 0.2,
@@ -138,7 +128,7 @@ def plan_swaps(
     r"""Sessions, days and clicks that a swap experiment takes.
 
     The interval of theta_k / theta_1 is exp(z -+ q se), so a relative width of h needs
-    se = asinh(h / 2) / q; `plan_design` says how se falls with the sessions. Swapping a and b loses
+    se = asinh(h / 2) / q; `swap_design` says how se falls with the sessions. Swapping a and b loses
     (theta_a - theta_b)(gamma_a - gamma_b) = c_a + c_b - c_a theta_b / theta_a - c_b theta_a /
     theta_b clicks a session under the position-based model.
 
@@ -151,7 +141,7 @@ def plan_swaps(
     clicks : an ordinary log of the traffic to experiment on, or its click rates by position. A log
         also says how much documents differ, how long lists are, and how often queries repeat
     sessions_per_day : of the traffic that takes part
-    width : wished at every position, relative: 0.2 is about +-10%
+    width : asked for at every position, relative: 0.2 is about +-10%
     level : of the intervals
     pairs : "pivot" swaps `pivot` with every other position, "adjacent" swaps neighbours
     share : of the sessions that draw a swap
@@ -164,14 +154,14 @@ def plan_swaps(
     1819
     """
     _check(sessions_per_day, width, pairs, share, within)
-    traffic = traffic_of(clicks, depth)
+    traffic = swap_design.traffic_of(clicks, depth)
     if within == "length":
         traffic = traffic.without_documents()
     theta = _examination(examination, traffic)
     design = _design(pairs, pivot, traffic.depth)
-    drawn = allocation(design, traffic, theta)
+    drawn = swap_design.allocation(design, traffic, theta)
     quantile = normal_quantile(level)
-    variance = partial(log_variance, design, traffic, theta, drawn, share=share)
+    variance = partial(swap_design.log_variance, design, traffic, theta, drawn, share=share)
     n = _sessions(lambda n: variance(sessions=n).max(), (math.asinh(width / 2) / quantile) ** 2)
     swaps = _swaps(design, traffic, None if examination is None else theta, share * drawn, n)
     lost = sum(swap.clicks_lost for swap in swaps)
@@ -208,20 +198,22 @@ def _check(sessions_per_day: float, width: float, pairs: str, share: float, with
         )
 
 
-def _design(pairs: str, pivot: int, depth: int) -> Design:
+def _design(pairs: str, pivot: int, depth: int) -> swap_design.Design:
     if pairs == "adjacent":
-        return adjacent_design(depth)
+        return swap_design.adjacent_design(depth)
     if not 1 <= pivot <= depth:
         raise OptionError(f"pivot must be one of the positions 1..{depth}. Got {pivot} instead.")
-    return pivot_design(pivot, depth)
+    return swap_design.pivot_design(pivot, depth)
 
 
-def _examination(guess: Examination | npt.ArrayLike | None, traffic: Traffic) -> FloatArray:
+def _examination(
+    guess: Examination | npt.ArrayLike | None, traffic: swap_design.Traffic
+) -> FloatArray:
     """(K,) relative to position 1; the hardest case is that of equal relevance everywhere."""
     if guess is None:
         return traffic.click_rate / traffic.click_rate[0]
     theta = np.asarray(as_examination(guess).at(np.arange(1, traffic.depth + 1)), dtype=np.float64)
-    rate = moved_rate(traffic, theta)
+    rate = swap_design.moved_rate(traffic, theta)
     if rate.max() >= 1:
         i, k = np.unravel_index(int(np.argmax(rate)), rate.shape)
         raise OptionError(
@@ -232,10 +224,10 @@ def _examination(guess: Examination | npt.ArrayLike | None, traffic: Traffic) ->
     return theta / theta[0]
 
 
-def _sessions(largest_variance: Callable[[float], float], wished: float) -> int:
-    """The smallest number of sessions after which no variance is above what is wished."""
+def _sessions(largest_variance: Callable[[float], float], target: float) -> int:
+    """The smallest number of sessions after which no variance is above the target."""
     n = 2.0
-    while n < MOST_SESSIONS and not largest_variance(n) <= wished:
+    while n < MOST_SESSIONS and not largest_variance(n) <= target:
         n *= 2
     if n >= MOST_SESSIONS:
         raise OptionError(
@@ -245,12 +237,16 @@ def _sessions(largest_variance: Callable[[float], float], wished: float) -> int:
     low, high = n / 2, n
     while high - low > max(0.5, 1e-6 * high):
         middle = (low + high) / 2
-        low, high = (low, middle) if largest_variance(middle) <= wished else (middle, high)
+        low, high = (low, middle) if largest_variance(middle) <= target else (middle, high)
     return math.ceil(high)
 
 
 def _swaps(
-    design: Design, traffic: Traffic, theta: FloatArray | None, probability: FloatArray, n: int
+    design: swap_design.Design,
+    traffic: swap_design.Traffic,
+    theta: FloatArray | None,
+    probability: FloatArray,
+    n: int,
 ) -> tuple[PlannedSwap, ...]:
     swaps = []
     for (a, b), serves, chance in zip(
@@ -262,11 +258,11 @@ def _swaps(
     return tuple(swaps)
 
 
-def _lost(a: int, b: int, traffic: Traffic, theta: FloatArray | None) -> float:
+def _lost(a: int, b: int, traffic: swap_design.Traffic, theta: FloatArray | None) -> float:
     """Clicks that one swapped session loses: expected, or at most."""
     if theta is None:
         return float(most_lost(a, b, traffic.click_rate))
-    rate, i, j = moved_rate(traffic, theta), a - 1, b - 1
+    rate, i, j = swap_design.moved_rate(traffic, theta), a - 1, b - 1
     return float(rate[i, i] + rate[j, j] - rate[i, j] - rate[j, i])
 
 

@@ -72,55 +72,41 @@ def by_curve(cells: PositionCounts, curve: PositionBias) -> RelevanceProxy:
     bad. The error has two parts, clustered by query and from the uncertainty of the curve.
     """
     z, V = log_ratios(curve)
-    used = _Documents.of(cells, curve.depth)
-    a, b, c, chance = used.sums(np.exp(z))
+    used = cells.at_positions(np.arange(cells.depth) < curve.depth)
+    used = used.where(np.diff(used.indptr) > 0)
+    a, b, c, chance = _moments(used, np.exp(z))
     if not b.sum() > SURE * chance:
         return _unknown(Fact("audit.proxy-no-difference"))
     proxy = _ratio(a, b, c, method=Fact("audit.proxy-clicks"))
     # d r / d z_k by differences: the curve's error is shared by all queries, so it is added apart.
     step = 1e-4
-    moved = [used.sums(np.exp(z + step * unit))[:3] for unit in np.eye(len(z))]
+    moved = [_moments(used, np.exp(z + step * unit))[:3] for unit in np.eye(len(z))]
     slope = np.array([(_correlation(*sums) - _correlation(a, b, c)) / step for sums in moved])
     error = np.sqrt(proxy.std_error**2 + slope @ V @ slope)
     return replace(proxy, std_error=float(error))
 
 
-@dataclass(frozen=True, eq=False)
-class _Documents:
-    """Cells down to some position; the owner of each cell and the query of each owner."""
-
-    owner: IntArray
-    query: IntArray
-    position: IntArray
-    impressions: FloatArray
-    clicks: FloatArray
-
-    @classmethod
-    def of(cls, cells: PositionCounts, depth: int) -> "_Documents":
-        near = cells.position <= depth
-        document = cells.document_index[near]
-        kept, owner = np.unique(document, return_inverse=True)
-        query = np.unique(cells.query[kept], return_inverse=True)[1]
-        return cls(owner, query, cells.position[near], cells.impressions[near], cells.clicks[near])
-
-    def sums(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-        """A, B and C of `by_curve` by query, and what B may be by chance where it is 0."""
-        k, n_k, query = self.position, self.impressions, self.query
-        n, c = sum_by(self.owner, n_k), sum_by(self.owner, self.clicks)
-        at = theta[k - 1]
-        seen = sum_by(self.owner, n_k * at)
-        gamma = c / seen
-        # (c^2 - c) / seen^2 stands for gamma^2: the square of gamma itself is too large by noise.
-        square = sum_by(self.owner, n_k * at**2) * (c**2 - c) / seen**2
-        noise = np.maximum(c - square, 0) / seen**2
-        noise *= n * (1 - n / sum_by(query, n)[query])
-        g = _centred(gamma, n, query)
-        m = _centred(sum_by(self.owner, n_k * k) / n, n, query)
-        spread = _centred(k.astype(np.float64), n_k, query[self.owner])
-        A = sum_by(query, n * g * m)
-        B = sum_by(query, n * g * g - noise)
-        C = sum_by(query[self.owner], n_k * spread**2)
-        return A, B, C, float(np.sqrt(2 * np.sum(noise**2)))
+def _moments(
+    cells: PositionCounts, theta: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """A, B and C of `by_curve` by query, and what B may be by chance where it is 0."""
+    k, n_k, owner = cells.position, cells.impressions, cells.document_index
+    query = np.unique(cells.query, return_inverse=True)[1]
+    n, c = sum_by(owner, n_k), sum_by(owner, cells.clicks)
+    at = theta[k - 1]
+    seen = sum_by(owner, n_k * at)
+    gamma = c / seen
+    # (c^2 - c) / seen^2 estimates gamma^2: the square of gamma itself is too large by noise.
+    square = sum_by(owner, n_k * at**2) * (c**2 - c) / seen**2
+    noise = np.maximum(c - square, 0) / seen**2
+    noise *= n * (1 - n / sum_by(query, n)[query])
+    g = _centred(gamma, n, query)
+    m = _centred(sum_by(owner, n_k * k) / n, n, query)
+    spread = _centred(k.astype(np.float64), n_k, query[owner])
+    A = sum_by(query, n * g * m)
+    B = sum_by(query, n * g * g - noise)
+    C = sum_by(query[owner], n_k * spread**2)
+    return A, B, C, float(np.sqrt(2 * np.sum(noise**2)))
 
 
 def by_prediction(log: ClickLog, cells: PositionCounts) -> RelevanceProxy:
@@ -201,12 +187,12 @@ def _ridge(
     for begin in range(0, len(rows), CHUNK):
         part = rows[begin : begin + CHUNK]
         x = standard.rows(document[part])
-        n, place = cells.impressions[part], cells.position[part] - 1
+        n, at = cells.impressions[part], cells.position[part] - 1
         gram += x.T @ (n[:, None] * x)
         moment += x.T @ cells.clicks[part]
-        sums += csr_array((n, (place, np.arange(len(part)))), shape=(K, len(part))) @ x
-        clicks += sum_by(place, cells.clicks[part], K)
-        shown += sum_by(place, n, K)
+        sums += csr_array((n, (at, np.arange(len(part)))), shape=(K, len(part))) @ x
+        clicks += sum_by(at, cells.clicks[part], K)
+        shown += sum_by(at, n, K)
     # sum n (x - mean_k)(x - mean_k)' = sum n x x' - sum_k s_k s_k' / n_k, and so for the clicks.
     mean = sums / np.maximum(shown, 1)[:, None]
     gram -= sums.T @ mean

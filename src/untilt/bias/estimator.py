@@ -8,7 +8,8 @@ from sklearn.base import BaseEstimator
 from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
-from untilt.errors import IdentifiabilityError, OptionError
+from untilt.data.counts import PositionCounts, position_counts
+from untilt.errors import DepthError, IdentifiabilityError, OptionError
 
 
 class BiasEstimator(BaseEstimator):
@@ -52,3 +53,14 @@ def check_clicks(log: ClickLog, method: str) -> None:
             f"nobody clicked in this log ({log.n_sessions:,} sessions): {method} has nothing to "
             "learn from. Check which column holds the clicks."
         )
+
+
+def counts_to(log: ClickLog, depth: int | None) -> PositionCounts:
+    """The counts of positions 1..depth; all of the log where not given."""
+    if depth is None:
+        return position_counts(log)
+    if not 1 <= depth <= log.depth:
+        raise DepthError(
+            f"depth must be one of the positions 1..{log.depth} of the log. Got {depth} instead."
+        )
+    return position_counts(log if depth == log.depth else log.top(depth))

@@ -128,23 +128,12 @@ class PositionGraph:
 
     def require(self, depth: int, method: str, *, clicks: bool = True) -> None:
         """Raise unless positions 1..depth can all be compared; with `clicks`, by clicks too."""
-        self._require_shown(depth)
+        shown = np.zeros(max(depth, self.depth), dtype=bool)
+        shown[: self.depth] = np.diag(self.documents) > 0
+        require_shown(shown[:depth])
         self._require_joined(self.components, depth, method)
         if clicks:
             self._require_joined(self.clicked_components, depth, method)
-
-    def _require_shown(self, depth: int) -> None:
-        shown = np.zeros(max(depth, self.depth), dtype=bool)
-        shown[: self.depth] = np.diag(self.documents) > 0
-        if shown[:depth].all():
-            return
-        missing = int(np.argmin(shown[:depth])) + 1
-        fix = f"Ask for fewer positions: log.top({missing - 1})."
-        if missing == 1:
-            fix = "Examination is measured relative to it: number the positions from 1."
-        raise IdentifiabilityError(
-            f"position {missing} was never shown, so nothing is known about it. {fix}"
-        )
 
     def _require_joined(
         self, components: tuple[tuple[int, ...], ...], depth: int, method: str
@@ -194,6 +183,19 @@ def position_graph(data: ClickLog | PositionCounts) -> PositionGraph:
     )
     object.__setattr__(graph, "swaps", _joining_swaps(graph))
     return graph
+
+
+def require_shown(shown: BoolArray) -> None:
+    """Raise unless every position was shown."""
+    if shown.all():
+        return
+    missing = int(np.argmin(shown)) + 1
+    fix = f"Ask for fewer positions: log.top({missing - 1})."
+    if missing == 1:
+        fix = "Examination is measured relative to it: number the positions from 1."
+    raise IdentifiabilityError(
+        f"position {missing} was never shown, so nothing is known about it. {fix}"
+    )
 
 
 def most_lost(upper: IntArray | int, lower: IntArray | int, click_rate: FloatArray) -> FloatArray:

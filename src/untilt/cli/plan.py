@@ -1,4 +1,4 @@
-"""`untilt plan`: how many swapped sessions a wished interval takes, and what they cost."""
+"""`untilt plan`: how many swapped sessions an interval of some width needs, and what they cost."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +12,7 @@ from untilt.errors import OptionError
 
 if TYPE_CHECKING:
     from untilt.auditing.plan import Plan
-    from untilt.auditing.plan_design import Clicks
+    from untilt.auditing.swap_design import Clicks
 
 
 class Pairs(StrEnum):

@@ -173,7 +173,7 @@ def position_counts(
 ) -> PositionCounts:
     """The counts of a log's shown documents. Counted lists give the same as repeated sessions.
 
-    `position` (rows,) takes the place of the log's own positions, with `depth` their number: for
+    `position` (rows,) replaces the log's own positions, with `depth` their number: for
     models whose examination depends on more than the position.
     """
     by_query = np.argsort(log.doc_query, kind="stable")

@@ -131,7 +131,7 @@ def uncertainty_of_affine(
     """
     query = np.unique(cells.query, return_inverse=True)[1]
     J, scores = information(cells, fit, query)
-    inverse = inverse_information(J[np.ix_(free, free)])
+    inverse = inverted(J[np.ix_(free, free)])
     influence = scores[:, free] @ inverse @ jacobian[:, free].T
     by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
     return larger_error(influence.T @ influence, len(scores), by_session)
@@ -150,7 +150,7 @@ def is_estimated(gamma: FloatArray) -> BoolArray:
     return (gamma > AT_BOUND) & (gamma < 1 - AT_BOUND)
 
 
-def inverse_information(J: FloatArray) -> FloatArray:
+def inverted(J: FloatArray) -> FloatArray:
     """J^-1, scaled to a unit diagonal first: alpha and beta differ by orders of magnitude."""
     scale = np.sqrt(np.diag(J))
     if len(J) and np.all(scale > 0):

@@ -4,7 +4,7 @@ r"""EM where relevance is learned from features: gamma(x) by boosted trees, cros
 
 Each round is one EM step. E step: the posterior relevance t of every impression. M step for gamma:
 one more tree per fold on the soft targets t, whose gradient sum n (gamma - t) is that of the
-log-likelihood itself (Fisher's identity); Fisher's information stands in for the second derivative.
+log-likelihood itself (Fisher's identity); Fisher's information is used for the second derivative.
 M step for the curves: the fixed point of theta_k = mean P(e=1 | c), by Newton's method.
 
 A tree that has seen a document's clicks would explain them whatever the position, and the curve
@@ -108,7 +108,7 @@ def boosted_em(
 
 
 class CrossFittedTrees:
-    """One booster per fold of queries, on one binned dataset; each is blind to its own fold."""
+    """One booster per fold of queries, on one binned dataset; none has seen its own fold."""
 
     def __init__(self, cells: PositionCounts, features: FeatureArray, options: TreeOptions) -> None:
         import lightgbm

@@ -132,13 +132,13 @@ def class_em(cells: PositionCounts) -> Classes:
     M step  gamma_d = mean of P(r=1 | c) of d;  z+_k = share of clicks among the relevant at k,
             z-_k among the irrelevant; where z+ would be below z-, both are the click rate at k
     """
-    place, owner = cells.position_index, cells.document[cells.document_index]
+    k, owner = cells.position_index, cells.document[cells.document_index]
     n, c = cells.impressions, cells.clicks
     n_k, c_k, n_d = cells.by_position(n), cells.by_position(c), np.bincount(owner, n)
 
     def step(state: Classes) -> tuple[Classes, float]:
-        plus, gamma = state.plus[place], state.gamma[owner]
-        p = plus * gamma + state.minus[place] * (1 - gamma)
+        plus, gamma = state.plus[k], state.gamma[owner]
+        p = plus * gamma + state.minus[k] * (1 - gamma)
         both = c * plus * gamma / p
         relevant = both + (n - c) * (1 - plus) * gamma / (1 - p)
         likelihood = float(np.sum(c * np.log(p) + (n - c) * np.log1p(-p)))

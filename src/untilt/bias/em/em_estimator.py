@@ -14,10 +14,10 @@ from untilt.bias.em.documents import several_positions
 from untilt.bias.em.strata import StratifiedFit, stratified
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.log_ratios import Uncertainty
-from untilt.bias.position_graph import PositionGraph, position_graph
+from untilt.bias.position_graph import PositionGraph, position_graph, require_shown
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts, position_counts
-from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
+from untilt.data.counts import PositionCounts
+from untilt.errors import IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact
 
 RELEVANCE = ("auto", "features", "counts")
@@ -66,16 +66,6 @@ class EMEstimator(BiasEstimator):
                 "read_log a table of documents with features, or use relevance='counts'."
             )
         return None if self.relevance == "counts" else log.features
-
-    def _cells(self, log: ClickLog) -> PositionCounts:
-        if self.depth is None:
-            return position_counts(log)
-        if not 1 <= self.depth <= log.depth:
-            raise DepthError(
-                f"depth must be one of the positions 1..{log.depth} of the log. "
-                f"Got {self.depth} instead."
-            )
-        return position_counts(log.top(self.depth))
 
     def _by_features(
         self, cells: PositionCounts, features: FeatureArray, *, trust: bool
@@ -126,17 +116,9 @@ def relevance_assumed(by_features: bool) -> Fact:
     return Fact("bias.features-explain" if by_features else "bias.same-relevance")
 
 
-def require_shown(cells: PositionCounts) -> None:
+def require_first_clicked(cells: PositionCounts) -> None:
     """Raise unless every position down to the lowest was shown, and the first was clicked."""
-    shown = cells.by_position(cells.impressions) > 0
-    if not shown.all():
-        missing = int(np.argmin(shown)) + 1
-        fix = f"Ask for fewer positions: log.top({missing - 1})."
-        if missing == 1:
-            fix = "Examination is measured relative to it: number the positions from 1."
-        raise IdentifiabilityError(
-            f"position {missing} was never shown, so nothing is known about it. {fix}"
-        )
+    require_shown(cells.by_position(cells.impressions) > 0)
     if not cells.by_position(cells.clicks)[0] > 0:
         raise IdentifiabilityError(
             "position 1 was never clicked, and examination is measured relative to it. Check that "

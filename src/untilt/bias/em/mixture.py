@@ -5,7 +5,7 @@ r"""EM for trust bias from counts: relevance has a distribution, learned with th
 z+_k = theta_k eps+_k = alpha_k + beta_k and z-_k = theta_k eps-_k = beta_k: the clicks know no more
 than these products. A gamma of its own for each document would be fitted to the noise of its few
 clicks, and the more parameters the more documents: with 100 sessions per query such curves were off
-by a fifth, with the distribution in their place by 2% (docs/estimators/trust-em.md). Values and
+by a fifth, with the distribution by 2% (docs/estimators/trust-em.md). Values and
 shares are free, so no shape is assumed. Documents are grouped by their mean position, each group
 with shares of its own: a good ranker shows relevant documents higher, and one distribution for all
 would take that for examination.
@@ -19,7 +19,7 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
 from untilt._core.em import EMResult, run_em
-from untilt.bias.em.affine import AffineFit, inverse_information
+from untilt.bias.em.affine import AffineFit, inverted
 from untilt.bias.em.documents import CEILING, LOW, START_NOISE, start_theta
 from untilt.bias.log_ratios import Uncertainty, larger_error
 from untilt.data.counts import Cells, PositionCounts
@@ -260,7 +260,7 @@ def uncertainty_of_mixture(
     efficient = _efficient_scores(cells, fit)
     scores = _sums_by(query, efficient)
     J = efficient.T @ efficient
-    inverse = inverse_information(J[np.ix_(free, free)])
+    inverse = inverted(J[np.ix_(free, free)])
     influence = scores[:, free] @ inverse @ jacobian[:, free].T
     by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
     return larger_error(influence.T @ influence, len(scores), by_session)

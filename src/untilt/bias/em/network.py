@@ -12,7 +12,7 @@ For each batch of (document, position) with n impressions and c clicks:
 
 ([wang2018regression]_ with the stepwise sums of [cappe2009online]_.) A network that has seen a
 document's clicks would explain them whatever the position, so each fold of queries has a network
-that is blind to it, whose gamma is the one that theta is estimated with. The likelihood of the
+that has not seen it, whose gamma is the one that theta is estimated with. The likelihood of the
 clicks under those says which epoch to keep.
 """
 
@@ -26,26 +26,13 @@ import numpy as np
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, handed_over
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
+from untilt.bias.em import boosted
 from untilt.bias.em.affine import AffineFit, fit_affine
-from untilt.bias.em.boosted import (
-    LearnedFit,
-    TreeOptions,
-    at_maximum,
-    fold_of_documents,
-    start_affine,
-    start_score,
-)
 from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.facts import Fact
+from untilt.networks import jax_layers
 from untilt.networks.batches import PaddedRows
-from untilt.networks.jax_layers import (
-    Optimiser,
-    apply_layers,
-    jax_modules,
-    start_layers,
-    sum_of_squares,
-)
 from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, normalisation, normalised
 from untilt.networks.training import compiled_value
 
@@ -86,7 +73,7 @@ class NetworkOptions:
         """Raise where an option makes no sense."""
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("transform", self.transform, TRANSFORMS)
-        Optimiser(self.optimiser, self.learning_rate).check()
+        jax_layers.Optimiser(self.optimiser, self.learning_rate).check()
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} must be at least 1. Got {getattr(self, name)} instead.")
@@ -103,10 +90,14 @@ class _State(NamedTuple):
 
 
 def network_em(
-    cells: PositionCounts, features: FeatureArray, *, options: NetworkOptions, trees: TreeOptions
-) -> LearnedFit:
+    cells: PositionCounts,
+    features: FeatureArray,
+    *,
+    options: NetworkOptions,
+    trees: boosted.TreeOptions,
+) -> boosted.LearnedFit:
     """Learn relevance and the curve together; folds, patience and seed are those of `trees`."""
-    fold = fold_of_documents(cells, trees)
+    fold = boosted.fold_of_documents(cells, trees)
     mean, scale = normalisation(features, transform=options.transform)
     if not scale.any():
         raise OptionError(
@@ -117,9 +108,9 @@ def network_em(
     inputs = normalised(features, mean, scale, options.transform)
     batches = _batches(cells, fold, options, trees.seed)
     state, affine = _start(cells, inputs, int(fold.max()) + 1, options, trees.seed)
-    step = em_step(options.activation, Optimiser(options.optimiser))
+    step = em_step(options.activation, jax_layers.Optimiser(options.optimiser))
     constants = {"features": inputs, "l2": np.float32(options.l2), "mean": _mean_factor(batches)}
-    constants = jax_modules().jax.device_put(constants)
+    constants = jax_layers.jax_modules().jax.device_put(constants)
     best, best_value, best_epoch, t, history = affine, -np.inf, 0, 0, []
     with progress("training networks of relevance", total=options.epochs) as advance:
         for epoch in range(options.epochs):
@@ -141,8 +132,8 @@ def network_em(
             if epoch + 1 - best_epoch >= trees.early_stopping:
                 break
     stopped = len(history) < options.epochs
-    return LearnedFit(
-        affine=at_maximum(cells, best, level=False),
+    return boosted.LearnedFit(
+        affine=boosted.at_maximum(cells, best, level=False),
         history=handed_over(np.array(history)),
         best_round=best_epoch,
         status=Fact(
@@ -154,14 +145,14 @@ def network_em(
 
 
 @lru_cache(maxsize=32)
-def em_step(activation: str, optimiser: Optimiser) -> Any:
+def em_step(activation: str, optimiser: jax_layers.Optimiser) -> Any:
     """(state, (rate, rho), batch, constants) -> state: one E and M step, compiled."""
-    jax, jnp, _ = jax_modules()
+    jax, jnp, _ = jax_layers.jax_modules()
     direction = optimiser.direction()
 
     def step(state: _State, rates: Any, batch: Any, constants: Any) -> tuple[Any, Any, Any]:
         theta = jnp.clip(state.sums[0] / state.sums[1], _EDGE, 1 - _EDGE)[batch["position"]]
-        # Networks (F, cells): each learns from the folds it is not blind to.
+        # Networks (F, cells): each learns from all folds but its own.
         seen = batch["fold"][None, :] != jnp.arange(len(state.networks["biases"][-1]))[:, None]
         x = constants["features"][batch["document"]]
         n, c = batch["impressions"], batch["clicks"]
@@ -170,14 +161,16 @@ def em_step(activation: str, optimiser: Optimiser) -> Any:
             s = _scores(networks, x, activation)
             relevant, _ = posteriors(theta, jax.lax.stop_gradient(jax.nn.sigmoid(s)), n, c)
             entropy = n * jax.nn.softplus(s) - relevant * s
-            penalty = 0.5 * constants["l2"] * sum_of_squares(networks)
+            penalty = 0.5 * constants["l2"] * jax_layers.sum_of_squares(networks)
             return constants["mean"] * jnp.sum(seen * entropy) + penalty
 
         gradient = jax.grad(loss)(state.networks)
         update, inner = direction.update(gradient, state.optimiser, state.networks)
         networks = jax.tree.map(lambda p, u: p - rates[0] * u, state.networks, update)
-        blind = jnp.sum(jnp.where(seen, 0.0, jax.nn.sigmoid(_scores(networks, x, activation))), 0)
-        _, examined = posteriors(theta, blind, n, c)
+        held_out = jnp.sum(
+            jnp.where(seen, 0.0, jax.nn.sigmoid(_scores(networks, x, activation))), 0
+        )
+        _, examined = posteriors(theta, held_out, n, c)
         now = jnp.stack([examined, n]) @ jax.nn.one_hot(batch["position"], state.sums.shape[1])
         return networks, inner, (1 - rates[1]) * state.sums + rates[1] * now
 
@@ -194,7 +187,7 @@ def held_out_relevance(
     networks: Any, inputs: FloatArray, fold: IntArray, activation: str
 ) -> FloatArray:
     """(documents,) gamma by the network that has not seen the document's query."""
-    jax, jnp, _ = jax_modules()
+    jax, jnp, _ = jax_layers.jax_modules()
     gamma = np.empty(len(inputs))
     score = compiled_value(_one_network(activation))
     for f in range(int(fold.max()) + 1):
@@ -207,15 +200,15 @@ def held_out_relevance(
 @lru_cache(maxsize=32)
 def _one_network(activation: str) -> Any:
     def score(layers: Any, batch: Mapping[str, Any]) -> Any:
-        return apply_layers(layers, batch["features"], activation)[:, 0]
+        return jax_layers.apply_layers(layers, batch["features"], activation)[:, 0]
 
     return score
 
 
 def _scores(networks: Any, x: Any, activation: str) -> Any:
     """(F, cells) scores of all networks."""
-    jax = jax_modules().jax
-    return jax.vmap(lambda layers: apply_layers(layers, x, activation)[:, 0])(networks)
+    jax = jax_layers.jax_modules().jax
+    return jax.vmap(lambda layers: jax_layers.apply_layers(layers, x, activation)[:, 0])(networks)
 
 
 def _batches(
@@ -242,15 +235,15 @@ def _start(
     cells: PositionCounts, inputs: FloatArray, n_networks: int, options: NetworkOptions, seed: int
 ) -> tuple[_State, AffineFit]:
     """Networks of the mean relevance, and sums that give the click rates as a curve."""
-    jax = jax_modules().jax
+    jax = jax_layers.jax_modules().jax
     widths = (inputs.shape[1], *options.widths, 1)
     layers = [
-        start_layers(child_generator(seed, 32, f), widths, activation=options.activation)
+        jax_layers.start_layers(child_generator(seed, 32, f), widths, activation=options.activation)
         for f in range(n_networks)
     ]
     networks = jax.tree.map(lambda *leaves: np.stack(leaves), *layers)
-    affine = start_affine(cells)
-    networks["biases"][-1] += np.float32(start_score(cells, affine))
+    affine = boosted.start_affine(cells)
+    networks["biases"][-1] += np.float32(boosted.start_score(cells, affine))
     sums = np.stack([affine.alpha, np.ones_like(affine.alpha)]).astype(np.float32)
-    optimiser = Optimiser(options.optimiser).direction().init(networks)
+    optimiser = jax_layers.Optimiser(options.optimiser).direction().init(networks)
     return _State(networks, optimiser, sums), affine

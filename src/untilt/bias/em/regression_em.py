@@ -10,8 +10,14 @@ from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, handed_over
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.affine import AffineFit, uncertainty_of_affine
 from untilt.bias.em.documents import FLOOR, position_based_em
-from untilt.bias.em.em_estimator import RELEVANCE, EMEstimator, relevance_assumed, require_shown
+from untilt.bias.em.em_estimator import (
+    RELEVANCE,
+    EMEstimator,
+    relevance_assumed,
+    require_first_clicked,
+)
 from untilt.bias.em.strata import StratifiedFit, uncertainty_of_strata, widened
+from untilt.bias.estimator import counts_to
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
@@ -77,8 +83,8 @@ class RegressionEM(EMEstimator):
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         self._check_options()
-        features, cells = self._features(log), self._cells(log)
-        require_shown(cells)
+        features, cells = self._features(log), counts_to(log, self.depth)
+        require_first_clicked(cells)
         if features is None:
             cells = self._counted(cells, clicked=True)
         fit = self._fit(cells, features)

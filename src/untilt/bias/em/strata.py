@@ -22,7 +22,7 @@ from untilt.bias.em.affine import (
     ERROR_EDGE,
     AffineFit,
     information,
-    inverse_information,
+    inverted,
     is_estimated,
 )
 from untilt.bias.em.boosted import LearnedFit, TreeOptions, fold_of_documents, tree_params
@@ -214,7 +214,7 @@ def uncertainty_of_strata(
     gamma[fit.number] = fit.affine.gamma
     together, affine = cells.grouped(fit.number), fit.affine._replace(gamma=gamma)
     J, _ = information(together, affine, np.zeros(len(gamma), dtype=np.int64))
-    inverse = inverse_information(J[np.ix_(free, free)])
+    inverse = inverted(J[np.ix_(free, free)])
     to_numbers = np.zeros(jacobian.T.shape)
     to_numbers[free] = inverse @ jacobian[:, free].T
     query = np.unique(cells.query, return_inverse=True)[1]

@@ -105,7 +105,7 @@ class AffineCurves:
         """
         q, depth = normal_quantile(level), self.depth
         variance, together = np.diag(self.covariance), np.diag(self.covariance[:depth, depth:])
-        # Beyond e^10 an interval says nothing anyhow.
+        # Beyond e^10 an interval says nothing.
         reach = np.exp(np.minimum(q * self.alpha_std_error / self.alpha, 10))
         low, high = self.alpha / reach, self.alpha * reach
         of_alpha = np.maximum(variance[:depth], 0)

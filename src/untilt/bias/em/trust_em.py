@@ -9,10 +9,11 @@ from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.affine import AffineFit
 from untilt.bias.em.documents import FLOOR
-from untilt.bias.em.em_estimator import EMEstimator, relevance_assumed, require_shown
+from untilt.bias.em.em_estimator import EMEstimator, relevance_assumed, require_first_clicked
 from untilt.bias.em.mixture import MixtureFit, mixture_em, uncertainty_of_mixture
 from untilt.bias.em.strata import StratifiedFit, uncertainty_of_strata, widened
 from untilt.bias.em.trust_curves import AffineCurves, TrustAnchor, anchor_jacobian, re_anchored
+from untilt.bias.estimator import counts_to
 from untilt.bias.given import Examination, as_position_bias
 from untilt.bias.log_ratios import Uncertainty
 from untilt.catalog import method
@@ -75,9 +76,9 @@ class TrustEM(EMEstimator):
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         self._check_options()
-        features, cells = self._features(log), self._cells(log)
+        features, cells = self._features(log), counts_to(log, self.depth)
         self._check_anchor(cells.depth)
-        require_shown(cells)
+        require_first_clicked(cells)
         if features is None:
             cells = self._counted(cells, clicked=False)
         fit = self._fit(cells, features)
@@ -191,7 +192,7 @@ def _convention(affine: AffineFit) -> TrustAnchor:
 
 
 def _require_slope(affine: AffineFit, anchor: TrustAnchor) -> None:
-    """Raise where the anchor's position tells nothing about relevance, so gives no scale."""
+    """Raise where clicks at the anchor's position do not depend on relevance: no scale."""
     if affine.alpha[anchor.position - 1] > FLOOR and anchor.relevant > anchor.irrelevant:
         return
     best = int(np.argmax(affine.alpha)) + 1

@@ -53,7 +53,7 @@ class AllPairs(BiasEstimator):
     max_steps: int = 200
 
     def _estimate(self, log: ClickLog) -> PositionBias:
-        cells = pairs.counts_to(log, self.depth)
+        cells = pairs.counts_of_pairs(log, self.depth)
         position_graph(cells).require(cells.depth, "AllPairs")
         sums = pairs.pair_sums(cells, self.weight)
         best = maximise(sums, tolerance=self.tolerance, max_steps=self.max_steps)

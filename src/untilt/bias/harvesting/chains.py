@@ -51,7 +51,7 @@ class AdjacentChain(BiasEstimator):
     level: float = 0.95
 
     def _estimate(self, log: ClickLog) -> PositionBias:
-        cells = pairs.counts_to(log, self.depth)
+        cells = pairs.counts_of_pairs(log, self.depth)
         edges = [(k, k + 1) for k in range(1, cells.depth)]
         return tree_bias(cells, edges, self.weight, method="AdjacentChain", level=self.level)
 
@@ -82,7 +82,7 @@ class Pivot(BiasEstimator):
     level: float = 0.95
 
     def _estimate(self, log: ClickLog) -> PositionBias:
-        cells = pairs.counts_to(log, self.depth)
+        cells = pairs.counts_of_pairs(log, self.depth)
         edges = pivot_edges(self.pivot, cells.depth)
         return tree_bias(cells, edges, self.weight, method="Pivot", level=self.level)
 

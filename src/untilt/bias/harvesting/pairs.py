@@ -19,10 +19,11 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
+from untilt.bias.estimator import counts_to
 from untilt.bias.log_ratios import Uncertainty, larger_error
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import Cells, PositionCounts, position_counts
-from untilt.errors import DepthError, IdentifiabilityError, check_choice
+from untilt.data.counts import Cells, PositionCounts
+from untilt.errors import IdentifiabilityError, check_choice
 from untilt.facts import Fact
 
 WEIGHTS = ("session", "document")
@@ -114,19 +115,15 @@ def _laplacian(curvature: FloatArray) -> FloatArray:
     return (np.diag(curvature.sum(axis=1)) - curvature)[1:, 1:]
 
 
-def counts_to(log: ClickLog, depth: int | None) -> PositionCounts:
-    """The counts of positions 1..depth; all of the log where not given."""
-    depth = log.depth if depth is None else depth
-    if not 1 <= depth <= log.depth:
-        raise DepthError(
-            f"depth must be one of the positions 1..{log.depth} of the log. Got {depth} instead."
-        )
-    if depth == 1:
+def counts_of_pairs(log: ClickLog, depth: int | None) -> PositionCounts:
+    """The counts of positions 1..depth, at least two of them; all of the log where not given."""
+    cells = counts_to(log, depth)
+    if cells.depth == 1:
         raise IdentifiabilityError(
             "only position 1 is asked for or shown, and examination is relative to it: there is "
             "nothing to estimate. Read the deeper positions of the log, too."
         )
-    return position_counts(log if depth == log.depth else log.top(depth))
+    return cells
 
 
 def click_evidence(cells: PositionCounts) -> list[Fact]:

@@ -11,7 +11,7 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights, check_level
 from untilt.bias.curve import PositionBias
-from untilt.bias.em.em_estimator import require_shown
+from untilt.bias.em.em_estimator import require_first_clicked
 from untilt.bias.estimator import check_clicks
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error
 from untilt.catalog import method
@@ -104,7 +104,7 @@ class DualLearning(WatchedNetworkRanker):
         check_clicks(data, type(self).__name__)
         self._check()
         lists = training_lists(data)
-        require_shown(position_counts(data))
+        require_first_clicked(position_counts(data))
         inputs, slates = inputs_of(lists, self.transform), clicked_slates(lists)
         if len(slates.query) == 0:
             raise nothing_to_learn()
