@@ -21,6 +21,20 @@ def modules_after(code: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
+COMPILED = [*HEAVY, "numpy", "scipy", "numba", "pyarrow"]
+HELP = """
+from typer.testing import CliRunner
+from untilt.cli.main import app
+for words in (["--help"], ["train", "--help"], ["run", "--help"], ["methods"]):
+    assert CliRunner().invoke(app, words).exit_code == 0
+"""
+
+
+@pytest.mark.parametrize("code", ["import untilt", "import untilt; untilt.__all__", HELP])
+def test_names_and_help_load_nothing_that_is_compiled(code: str) -> None:
+    assert sorted(modules_after(code).intersection(COMPILED)) == []
+
+
 @pytest.mark.parametrize(
     ("code", "loads"),
     [

@@ -1,6 +1,6 @@
 """`untilt select`: the best of several rankers, by held-out clicks."""
 
-from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -131,22 +131,25 @@ def _candidates(
             "select corrects held-out clicks by the position bias: --bias bias.json from `untilt "
             "bias`, or a curve such as --bias power-law:1."
         )
-    usual = [each.name for each in catalog.methods("weighting", choose="usual in select")]
+    usual = catalog.names("weighting", choose="usual in select")
+    corrections = [correction(name) for name in methods or usual]
     made: dict[str, Any] = {}
-    for ranker in map(partial(catalog.find, "ranker"), rankers or [catalog.default("ranker").name]):
-        for method in map(correction, methods or usual):
-            takes_table = "weighting" in ranker.takes
-            sizes: list[int] = (trees or [300]) if "trees" in ranker.takes else [300]
-            for clip in clips if clips and takes_table and "clip" in method.takes else [None]:
-                for size in sizes:
-                    parts = [ranker.name]
-                    parts += [method.name] if takes_table else []
-                    parts += [] if clip is None else [f"clip {clip:g}"]
-                    parts += [f"{size} trees"] if "trees" in ranker.takes else []
-                    made[" ".join(parts)] = make_ranker(
-                        ranker.name, method.name if takes_table else None, bias,
-                        clip=clip, trees=size, threads=threads, seed=seed,
-                    )  # fmt: skip
+    for name in rankers or [catalog.default("ranker").name]:
+        ranker = catalog.find("ranker", name, what="--ranker")
+        sizes = (trees or [300]) if "trees" in ranker.takes else [None]
+        # A ranker without tables learns its correction itself.
+        for method in corrections if "weighting" in ranker.takes else [None]:
+            clips_here = (
+                clips if clips and method is not None and "clip" in method.takes else [None]
+            )
+            for clip, size in product(clips_here, sizes):
+                title = ranker.name if method is None else f"{ranker.name} {method.name}"
+                title += "" if clip is None else f" clip {clip:g}"
+                title += "" if size is None else f" {size} trees"
+                made[title] = make_ranker(
+                    ranker.name, None if method is None else method.name, bias,
+                    clip=clip, trees=size or 300, threads=threads, seed=seed,
+                )  # fmt: skip
     return made
 
 
