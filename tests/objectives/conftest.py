@@ -6,7 +6,7 @@ import numba as nb
 import numpy as np
 import pytest
 
-from untilt.data.clicklog import ClickLog
+from untilt import ClickLog
 from untilt.objectives.pair_slates import LEAST_GAIN
 
 

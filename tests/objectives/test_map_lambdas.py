@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from untilt.bias.given import KnownBias
+from untilt import Balanced, KnownBias
 from untilt.data.slates import Slates
 from untilt.errors import OptionError
 from untilt.objectives.map_lambdas import MapObjective
 from untilt.objectives.pair_slates import sum_pairs
-from untilt.weighting import Balanced
 
 
 def with_labels(gains, weight=None):

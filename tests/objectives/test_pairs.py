@@ -9,15 +9,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from untilt import catalog
-from untilt.bias.given import KnownBias
+from untilt import IPS, PRS, AffineIPS, Balanced, KnownBias, Naive, catalog
 from untilt.data.slates import Slates
 from untilt.errors import OptionError
 from untilt.objectives.map_lambdas import MapObjective
 from untilt.objectives.pair_slates import sum_pairs
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers.learning_data import pair_slates, training_lists
-from untilt.weighting import IPS, PRS, AffineIPS, Balanced, Naive
 from untilt.workflow.candidates import weighting_of
 
 # Every weighting as something that takes a bias; one with eps+ and eps- suits them all.

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from untilt.data.clicklog import ClickLog
+from untilt import ClickLog
 
 
 def pbm_log(

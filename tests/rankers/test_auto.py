@@ -5,14 +5,11 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from untilt.bias.given import EyeTracking
+from untilt import EyeTracking, LambdaMART, make_judged, simulate
 from untilt.errors import OptionError
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.trees.auto import AutoChoice, candidates, train_choice, verdict
-from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.rankers.validation import HeldOutClicks, held_out_labels
-from untilt.simulation.simulate import simulate
-from untilt.simulation.synthetic import make_judged
 
 BIAS = EyeTracking(1.0)
 

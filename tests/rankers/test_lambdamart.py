@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from untilt.bias.given import KnownBias, PowerLaw
+from untilt import (
+    IPS,
+    PRS,
+    Balanced,
+    KnownBias,
+    LambdaMART,
+    Naive,
+    PairwiseDebiasing,
+    PowerLaw,
+    make_judged,
+    parse_metric,
+)
 from untilt.errors import DepthError, NotFittedError, OptionError, ShapeError
-from untilt.metrics import parse_metric
-from untilt.rankers.trees.lambdamart import LambdaMART
-from untilt.simulation.synthetic import make_judged
-from untilt.weighting import IPS, PRS, Balanced, Naive, PairwiseDebiasing
 
 SMALL = {"n_trees": 8, "n_leaves": 5, "min_data_in_leaf": 3, "n_threads": 1}
 THETA = 1 / np.arange(1.0, 6)
@@ -40,7 +47,7 @@ def test_defaults_are_those_of_the_paper():
 
 
 def test_constructor_only_stores():
-    """Nonsense is told by fit, not by the constructor."""
+    """Nonsense is refused by fit, not by the constructor."""
     ranker = LambdaMART("nonsense", metric=3, n_trees=-1)
     assert (ranker.weighting, ranker.metric, ranker.n_trees) == ("nonsense", 3, -1)
 
@@ -393,14 +400,14 @@ def test_pair_norm_changes_the_trees_after_the_first(made):
           "metric": "map"}, r"metric='map' cannot take an affine correction"),
     ],
 )  # fmt: skip
-def test_wrong_options_are_told_by_fit(made, options, message):
+def test_wrong_options_are_refused_by_fit(made, options, message):
     ranker = LambdaMART(**{**SMALL, **options})
     with pytest.raises(OptionError, match=message):
         ranker.fit(made.log)
 
 
 @pytest.mark.parametrize("objective", ["lambda", "pbm-likelihood", "ips-label"])
-def test_bias_that_is_too_short_is_told(made, objective):
+def test_bias_that_is_too_short_is_refused(made, objective):
     short = [1.0, 0.5, 0.3]
     options = {"weighting": IPS(short)} if objective == "lambda" else {"bias": short}
     with pytest.raises(DepthError, match=r"position 5 has no examination estimate.*log\.top\(3\)"):
@@ -421,36 +428,36 @@ def test_click_objectives_refuse_other_feedback(made, objective):
      {"objective": "posterior-label", "bias": THETA}],
     ids=str,
 )  # fmt: skip
-def test_a_log_without_clicks_is_told(made, options):
+def test_a_log_without_clicks_is_refused(made, options):
     log = made.log.with_label(np.zeros(len(made.log.label)))
     with pytest.raises(OptionError, match="there is nothing to learn from"):
         LambdaMART(**SMALL, **options).fit(log)
 
 
-def test_judged_lists_without_relevant_documents_are_told(judged):
+def test_judged_lists_without_relevant_documents_are_refused(judged):
     flat = replace(judged, labels=np.zeros(len(judged)))
     with pytest.raises(OptionError, match="there is nothing to learn from"):
         LambdaMART(**SMALL).fit(flat)
 
 
-def test_constant_features_are_told(made):
+def test_constant_features_are_refused(made):
     log = replace(made.log, features=np.ones((made.log.n_documents, 3)), feature_names=())
     with pytest.raises(OptionError, match="all 3 features are constant"):
         LambdaMART(**SMALL).fit(log)
 
 
-def test_exponential_gain_of_long_dwell_is_told(made):
+def test_exponential_gain_of_long_dwell_is_refused(made):
     log = made.log.with_label(made.log.label * 31)
     with pytest.raises(OptionError, match=r"out of all proportion\. Use gain='linear'"):
         LambdaMART(gain="exponential", **SMALL).fit(log)
 
 
-def test_data_of_another_kind_is_told():
+def test_data_of_another_kind_is_refused():
     with pytest.raises(OptionError, match=r"needs a ClickLog or JudgedLists\. Got str instead"):
         LambdaMART(**SMALL).fit("clicks.parquet")
 
 
-def test_a_log_without_features_or_sessions_is_told(made):
+def test_a_log_without_features_or_sessions_is_refused(made):
     bare = replace(made.log, features=None, feature_names=())
     with pytest.raises(OptionError, match=r"this log has no features.*documents="):
         LambdaMART(**SMALL).fit(bare)
@@ -458,7 +465,7 @@ def test_a_log_without_features_or_sessions_is_told(made):
         LambdaMART(**SMALL).fit(made.log.take(np.zeros(0, dtype=int)))
 
 
-def test_unfitted_and_misfitting_calls_are_told(made):
+def test_unfitted_and_misfitting_calls_are_refused(made):
     with pytest.raises(NotFittedError, match=r"this LambdaMART has not been fitted\. Call fit"):
         LambdaMART().predict(made.log.features)
     with pytest.raises(NotFittedError, match="has not been fitted"):

@@ -4,9 +4,7 @@ import lightgbm
 import numpy as np
 import pytest
 
-from untilt.bias.given import KnownBias
-from untilt.rankers.trees.lambdamart import LambdaMART
-from untilt.weighting import IPS, PNS, PRS, Balanced, Naive, PairwiseDebiasing
+from untilt import IPS, PNS, PRS, Balanced, KnownBias, LambdaMART, Naive, PairwiseDebiasing
 
 TREES = 8
 # As many bins as values: LightGBM then cuts repeated rows where it cuts distinct ones.

@@ -3,12 +3,18 @@
 import numpy as np
 import pytest
 
-from untilt.bias.given import KnownBias
-from untilt.data.clicklog import ClickLog
-from untilt.metrics import parse_metric
-from untilt.rankers.trees.lambdamart import LambdaMART
-from untilt.simulation.synthetic import make_judged
-from untilt.weighting import IPS, PRS, AffineIPS, Balanced, PairwiseDebiasing
+from untilt import (
+    IPS,
+    PRS,
+    AffineIPS,
+    Balanced,
+    ClickLog,
+    KnownBias,
+    LambdaMART,
+    PairwiseDebiasing,
+    make_judged,
+    parse_metric,
+)
 
 THETA = 1 / np.arange(1.0, 11)
 TRUST = KnownBias(THETA, eps_plus=np.linspace(0.98, 0.9, 10), eps_minus=0.5 / np.arange(1.0, 11))

@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 
-from untilt.bias.curve import PositionBias
+from untilt import PRS, LambdaMART, PairwiseDebiasing, PositionBias, objective
 from untilt.errors import OptionError
-from untilt.rankers.trees.lambdamart import LambdaMART
-from untilt.rankers.trees.own_pipeline import objective
-from untilt.weighting import PRS, PairwiseDebiasing
 
 SIGMA = 2.0
 SMALL = {

@@ -5,13 +5,23 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from untilt.bias.given import KnownBias, PowerLaw
-from untilt.data.clicklog import ClickLog
-from untilt.data.judged import JudgedLists
+from untilt import (
+    IPS,
+    PNS,
+    PRS,
+    AffineIPS,
+    Balanced,
+    BayesIPS,
+    ClickLog,
+    JudgedLists,
+    KnownBias,
+    LinearRanker,
+    Naive,
+    PairwiseDebiasing,
+    PowerLaw,
+)
 from untilt.errors import DepthError, NotFittedError, OptionError, ShapeError
-from untilt.rankers.linear.linear import LinearRanker
 from untilt.rankers.linear.model import ScaledFeatures, Scaling
-from untilt.weighting import IPS, PNS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing
 
 TRUST = KnownBias(1 / np.arange(1, 6), eps_plus=np.full(5, 0.9), eps_minus=np.full(5, 0.1))
 TABLES = [
@@ -239,7 +249,7 @@ def test_judged_lists_need_no_weighting(made):
         assert v[0] > 3 * np.abs(v[1:]).max()
 
 
-def test_early_stop_is_told(made):
+def test_an_early_stop_is_reported(made):
     ranker = LinearRanker(max_iter=2).fit(made.log)
     assert not ranker.summary_["converged"]
     assert ranker.summary_["status"].code == "training.stopped-early"

@@ -11,16 +11,31 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from untilt.bias.curve import PositionBias
-from untilt.bias.given import ClickCountGuess, EyeTracking, KnownBias, PageSteps, PowerLaw
+from untilt import (
+    IPS,
+    PNS,
+    PRS,
+    AffineIPS,
+    Balanced,
+    BayesIPS,
+    ClickCountGuess,
+    EyeTracking,
+    KnownBias,
+    LambdaMART,
+    LinearRanker,
+    Naive,
+    PageSteps,
+    PairwiseDebiasing,
+    PositionBias,
+    PowerLaw,
+    RankSVM,
+    load,
+    register,
+)
 from untilt.catalog import storable_homes
 from untilt.errors import FileFormatError, NotFittedError, OptionError
 from untilt.rankers import persist as persist_types
-from untilt.rankers.linear.linear import LinearRanker
-from untilt.rankers.linear.svm import RankSVM
-from untilt.rankers.persist import FORMAT, HEADER, Decoder, Encoder, load, register, save
-from untilt.rankers.trees.lambdamart import LambdaMART
-from untilt.weighting import IPS, PNS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing
+from untilt.rankers.persist import FORMAT, HEADER, Decoder, Encoder, save
 from untilt.weighting.base import Weighting
 
 TRUST = KnownBias(1 / np.arange(1, 6), eps_plus=np.full(5, 0.9), eps_minus=np.full(5, 0.1))
@@ -175,7 +190,7 @@ def test_a_foreign_zip_is_refused(tmp_path):
         loading(tmp_path, buffer.getvalue())
 
 
-def test_a_cut_file_is_told_from_a_foreign_one(saved, tmp_path):
+def test_a_cut_file_is_distinguished_from_a_foreign_one(saved, tmp_path):
     with pytest.raises(FileFormatError, match=r"begins as a ranker of untilt, but its end is miss"):
         loading(tmp_path, saved[:-1])
     with pytest.raises(FileFormatError, match=r"it is damaged: its checksum does not match"):

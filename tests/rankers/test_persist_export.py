@@ -6,15 +6,10 @@ import lightgbm
 import numpy as np
 import pytest
 
-from untilt.bias.given import PowerLaw
-from untilt.data.clicklog import ClickLog
+from untilt import IPS, PRS, ClickLog, LambdaMART, LinearRanker, PowerLaw, RankSVM, export_model
 from untilt.errors import NotFittedError, OptionError
 from untilt.rankers.base import Ranker
-from untilt.rankers.export import export_model, export_text
-from untilt.rankers.linear.linear import LinearRanker
-from untilt.rankers.linear.svm import RankSVM
-from untilt.rankers.trees.lambdamart import LambdaMART
-from untilt.weighting import IPS, PRS
+from untilt.rankers.export import export_text
 
 TREES = {"n_trees": 8, "n_leaves": 5, "min_data_in_leaf": 2, "n_threads": 1}
 

@@ -6,11 +6,16 @@ import lightgbm
 import numpy as np
 import pytest
 
+from untilt import (
+    PRS,
+    Balanced,
+    LambdaMART,
+    PairwiseDebiasing,
+    lightgbm_dataset,
+    make_judged,
+    objective,
+)
 from untilt.errors import OptionError
-from untilt.rankers.trees.lambdamart import LambdaMART
-from untilt.rankers.trees.own_pipeline import lightgbm_dataset, objective
-from untilt.simulation.synthetic import make_judged
-from untilt.weighting import PRS, Balanced, PairwiseDebiasing
 
 THETA = [1, 0.5, 0.3, 0.25, 0.2]
 TREES = 12

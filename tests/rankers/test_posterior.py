@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from untilt import LambdaMART
 from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError
 from untilt.rankers.learning_data import affine_curves, click_counts, training_lists
@@ -14,7 +15,6 @@ from untilt.rankers.trees.labels import (
     relevance_estimates,
     residual_variance,
 )
-from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.rankers.trees.objectives import (
     LambdaOptions,
     label_objective,

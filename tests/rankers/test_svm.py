@@ -7,13 +7,23 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from untilt.bias.given import KnownBias, PowerLaw
-from untilt.data.judged import JudgedLists
+from untilt import (
+    IPS,
+    PNS,
+    PRS,
+    AffineIPS,
+    Balanced,
+    BayesIPS,
+    JudgedLists,
+    KnownBias,
+    Naive,
+    PairwiseDebiasing,
+    PowerLaw,
+    RankSVM,
+)
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.objectives.linear_losses import PairHinge, SortedHinge
 from untilt.rankers.learning_data import training_lists
-from untilt.rankers.linear.svm import RankSVM
-from untilt.weighting import IPS, PNS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing
 
 TRUST = KnownBias(1 / np.arange(1, 6), eps_plus=np.full(5, 0.9), eps_minus=np.full(5, 0.1))
 TABLES = [
@@ -152,7 +162,7 @@ def test_a_tighter_tolerance_closes_the_gap(made):
     assert gaps[2] <= 1e-6
 
 
-def test_early_stop_is_told(made):
+def test_an_early_stop_is_reported(made):
     summary = RankSVM(C=100.0, tolerance=1e-9, max_iter=2).fit(made.log).summary_
     assert not summary["converged"]
     assert summary["status"].code == "training.gap-open"

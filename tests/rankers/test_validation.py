@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from untilt.bias.given import KnownBias
-from untilt.data.clicklog import ClickLog
+from untilt import (
+    PRS,
+    ClickLog,
+    KnownBias,
+    LambdaMART,
+    PairwiseDebiasing,
+    make_judged,
+    parse_metric,
+)
 from untilt.errors import DepthError, OptionError, ShapeError
-from untilt.metrics import parse_metric
-from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.rankers.validation import held_out_clicks, validation_for
-from untilt.simulation.synthetic import make_judged
-from untilt.weighting import PRS, PairwiseDebiasing
 
 SMALL = {"n_trees": 40, "n_leaves": 5, "min_data_in_leaf": 3, "learning_rate": 0.4, "n_threads": 1}
 
@@ -167,17 +170,17 @@ def test_counts_are_repeats(tiny):
 # ---- errors
 
 
-def test_stopping_without_held_out_data_is_told(made):
+def test_stopping_without_held_out_data_is_refused(made):
     with pytest.raises(OptionError, match=r"early_stopping needs held-out data: fit\(log, valid="):
         LambdaMART(**SMALL, early_stopping=3).fit(made.log)
 
 
-def test_held_out_data_of_another_kind_is_told(made):
+def test_held_out_data_of_another_kind_is_refused(made):
     with pytest.raises(OptionError, match=r"valid must be a ClickLog or JudgedLists\. Got float"):
         LambdaMART(**SMALL, early_stopping=3).fit(made.log, valid=0.2)
 
 
-def test_held_out_log_without_features_or_sessions_is_told(made):
+def test_held_out_log_without_features_or_sessions_is_refused(made):
     ranker = LambdaMART(**SMALL, early_stopping=3)
     bare = replace(made.log, features=None, feature_names=())
     with pytest.raises(OptionError, match="the held-out log has no features to score"):
@@ -186,13 +189,13 @@ def test_held_out_log_without_features_or_sessions_is_told(made):
         ranker.fit(made.log, valid=made.log.take(np.zeros(0, dtype=int)))
 
 
-def test_held_out_data_of_another_width_is_told(made, parts):
+def test_held_out_data_of_another_width_is_refused(made, parts):
     ranker = LambdaMART(**SMALL, early_stopping=3)
     with pytest.raises(ShapeError, match=r"must have the 4 features .* Got 6 instead"):
         ranker.fit(made.log, valid=parts[1])
 
 
-def test_held_out_log_deeper_than_the_bias_is_told(made):
+def test_held_out_log_deeper_than_the_bias_is_refused(made):
     with pytest.raises(DepthError, match=r"position 5 has no examination estimate"):
         held_out_clicks(made.log, [1.0, 0.5])
 

@@ -6,21 +6,23 @@ from functools import partial
 import numpy as np
 import pytest
 
-from untilt import catalog
-from untilt.bias.given import EyeTracking, KnownBias, PowerLaw
-from untilt.data.slates import Slates
-from untilt.errors import OptionError, ShapeError
-from untilt.objectives.pair_slates import sum_pairs
-from untilt.objectives.pairs import PairObjective
-from untilt.weighting import (
+from untilt import (
     IPS,
     PNS,
     PRS,
     AffineIPS,
     Balanced,
+    EyeTracking,
+    KnownBias,
     Naive,
+    PowerLaw,
+    catalog,
     is_consistent,
 )
+from untilt.data.slates import Slates
+from untilt.errors import OptionError, ShapeError
+from untilt.objectives.pair_slates import sum_pairs
+from untilt.objectives.pairs import PairObjective
 from untilt.workflow.candidates import weighting_of
 
 DEPTH = 4

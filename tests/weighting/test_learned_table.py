@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from untilt import PairwiseDebiasing
 from untilt.facts import Fact, codes
-from untilt.weighting import PairwiseDebiasing
 from untilt.weighting.base import LearnedTable
 
 

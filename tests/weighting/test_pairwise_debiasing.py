@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from untilt import PairwiseDebiasing
 from untilt.errors import OptionError
 from untilt.facts import codes
-from untilt.weighting.pairwise_debiasing import PairwiseDebiasing, Ratios
+from untilt.weighting.pairwise_debiasing import Ratios
 
 
 def test_the_start_is_all_ones():

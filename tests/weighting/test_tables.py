@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from untilt.bias.given import KnownBias, PowerLaw
+from untilt import IPS, PNS, PRS, AffineIPS, Balanced, BayesIPS, KnownBias, Naive, PowerLaw
 from untilt.errors import DepthError, OptionError
-from untilt.weighting import IPS, PNS, PRS, AffineIPS, Balanced, BayesIPS, Naive
 
 THETA = [1.0, 0.5, 0.2]
 

@@ -10,12 +10,19 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt.bias.em.trust_curves import TrustAnchor, re_anchored
-from untilt.bias.given import KnownBias
-from untilt.data.clicklog import ClickLog
-from untilt.evaluation.estimate import estimate
+from untilt import (
+    IPS,
+    AffineIPS,
+    Balanced,
+    BayesIPS,
+    ClickLog,
+    KnownBias,
+    TrustAnchor,
+    estimate,
+    is_consistent,
+)
+from untilt.bias.em.trust_curves import re_anchored
 from untilt.simulation.protocols import Trust
-from untilt.weighting import IPS, AffineIPS, Balanced, BayesIPS, is_consistent
 
 DEPTH = 4
 BEHAVIOUR = Trust().behaviour(np.array([0.0, 1.0]), depth=DEPTH, max_label=1)

@@ -10,10 +10,10 @@ import itertools
 import numpy as np
 import pytest
 
+from untilt import IPS, PNS, PRS, Naive
 from untilt.data.slates import Slates
 from untilt.objectives.pair_slates import sum_pairs
 from untilt.objectives.pairs import PairObjective
-from untilt.weighting import IPS, PNS, PRS, Naive
 
 THETA = {3: np.array([0.9, 0.5, 0.25]), 4: np.array([1.0, 0.6, 0.35, 0.1])}
 SCORES = {3: np.array([0.3, -1.0, 0.8]), 4: np.array([0.3, -1.0, 0.8, 0.1])}

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import untilt
-from untilt import catalog
-from untilt.bias.given import KnownBias, PowerLaw
-from untilt.weighting import PRS, BayesIPS, JointWeighting, Weighting
+from untilt import PRS, BayesIPS, KnownBias, PowerLaw, catalog
+from untilt.weighting import JointWeighting, Weighting
 from untilt.workflow.candidates import weighting_of
 
 DEPTH = 4

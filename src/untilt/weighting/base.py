@@ -25,7 +25,7 @@ class Weighting(ABC):
     against: Against = "unclicked"
     joint: ClassVar[bool] = False
     # The per-session factor 1/idealDCG(clicks) of NDCG lambdas is correlated with the clicks; a
-    # weighting that is exact without it turns it off (METHODS: "When is a table consistent?").
+    # weighting that is exact without it turns it off (see `is_consistent`).
     per_session_norm: ClassVar[bool] = True
 
     @abstractmethod
