@@ -57,7 +57,7 @@ def test_every_optimiser_finds_the_line(name):
     assert isinstance(result.params["v"], np.ndarray)
     assert result.losses[-1] < 0.01 < result.losses[0]
     assert (result.epochs, result.steps) == (60, 240)
-    assert result.status == "trained for 60 epochs, 240 steps"
+    assert (result.status.code, result.status.fields["steps"]) == ("network.trained", 240)
 
 
 def test_one_step_of_gradient_descent_by_hand():
@@ -91,7 +91,8 @@ def test_the_best_epoch_is_kept_and_training_stops():
     assert result.watched == (0.1, 0.2, 0.5, 0.4, 0.3, 0.45)
     assert (result.epochs, result.best_epoch) == (6, 3)
     assert np.array_equal(result.params["v"], run(epochs=3).params["v"])
-    assert result.status == "stopped after 6 epochs, 24 steps; best after epoch 3"
+    assert result.status.code == "network.stopped"
+    assert result.status.fields == {"epochs": 6, "steps": 24, "best_epoch": 3}
     smaller = iter([3.0, 2.0, 4.0])
     result = run(stopping=Stopping(lambda _: next(smaller), None, False), epochs=3)
     assert (result.epochs, result.best_epoch) == (3, 2)
@@ -107,7 +108,7 @@ def test_what_was_cut_short_goes_on_to_the_same_end(tmp_path, name):
     whole = run(companion=whole_memory, stopping=judge, **given)
     with pytest.raises(KeyboardInterrupt):
         run(companion=memory, stopping=judge, checkpoint=path, **given)
-    assert load_checkpoint(path, fingerprint="this one").told["epoch"] == 4
+    assert load_checkpoint(path, fingerprint="this one").numbers["epoch"] == 4
     resumed_memory = Memory()
     resumed = run(companion=resumed_memory, stopping=judge, checkpoint=path, **given)
     assert np.array_equal(resumed.params["v"], whole.params["v"])

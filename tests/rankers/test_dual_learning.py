@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 
 import untilt as ut
 from untilt.errors import FileFormatError, IdentifiabilityError, OptionError
+from untilt.facts import codes
 from untilt.networks.ranking_losses import dual_loss
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.networks.dual_learning import (
@@ -157,7 +158,7 @@ def test_the_curve_is_found_where_documents_move(harvested):
     assert np.abs(np.log(clicks / clicks[0] / truth)).mean() > 2 * off.mean()
     assert bias.method == "DualLearning"
     assert any("through the features alone" in told for told in bias.assumes)
-    assert "learned relevance taken as given" in bias.status
+    assert "bias.errors-given-relevance" in codes(bias.status)
     scores = ranker.predict(judged.features)
     naive = ut.NeuralRanker(
         loss="listwise", widths=(32,), batch_size=64, epochs=40, learning_rate=3e-3
@@ -205,16 +206,17 @@ def test_held_out_clicks_say_when_to_stop(pbm_log):
     train, valid = log.split(0.7, seed=1)
     options = {**SMALL, "epochs": 60, "learning_rate": 0.05, "schedule": "constant"}
     ranker = DualLearning(early_stopping=4, **options).fit(train, valid=valid)
-    assert ranker.summary_["status"].startswith("stopped after")
+    assert ranker.summary_["status"].code == "network.stopped"
     best = int(np.argmax(ranker.watched_)) + 1
-    assert f"best after epoch {best}" in ranker.bias_.status
+    assert ranker.bias_.status.part("network.stopped").fields["best_epoch"] == best
     again = DualLearning(**{**options, "epochs": best}).fit(train)
     assert np.array_equal(again.bias_.examination, ranker.bias_.examination)
 
 
 def test_resampled_errors(made):
     bias = DualLearning(n_bootstrap=3, **SMALL).fit(made.log).bias_
-    assert "errors from 3 resamples of 12 queries" in bias.status
+    resampled = bias.status.part("bias.errors-resampled").fields
+    assert resampled == {"n_resamples": 3, "n_queries": 12}
     assert np.all(bias.std_error[1:] > 0)
     assert bias.examination == pytest.approx(DualLearning(**SMALL).fit(made.log).bias_.examination)
 

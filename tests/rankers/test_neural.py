@@ -242,7 +242,7 @@ def test_held_out_data_says_when_to_stop(pbm_log):
     train, valid = log.split(0.7, seed=1)
     options = {**SMALL, "epochs": 60, "learning_rate": 0.05, "widths": (30,)}
     ranker = NeuralRanker(PRS(THETA), early_stopping=5, **options).fit(train, valid=valid)
-    assert ranker.summary_["status"].startswith("stopped after")
+    assert ranker.summary_["status"].code == "network.stopped"
     assert len(ranker.watched_) == ranker.summary_["epochs"] < 60
     best = int(np.argmax(ranker.watched_))
     assert best + 5 == len(ranker.watched_) - 1

@@ -56,7 +56,8 @@ def test_likelihoods_never_fall(dwell_log, relevance):
         assert len(history) >= 4
         assert not falls(history)
         assert history[-1] > history[0]
-    assert "examination" in ranker.summary_["status"]
+    parts = [part.fields["part"] for part in ranker.summary_["status"].parts]
+    assert parts == ["examination", "trust bias"]
 
 
 def test_ipw_has_no_trust_bias(log):
@@ -220,7 +221,8 @@ def test_history_tells_of_every_epoch(log):
     ranker = PairwiseTrustRanker(**SMALL).fit(log)
     assert len(ranker.history_) == len(ranker.losses_) == 3
     assert ranker.history_[-1].item_likelihood > ranker.history_[0].item_likelihood
-    assert "3 epochs" in ranker.pair_trust_.status
+    assert ranker.pair_trust_.status.code == "network.mini-batch-em"
+    assert ranker.pair_trust_.status.fields["epochs"] == 3
     assert "theta-" in repr(ranker.pair_trust_)
 
 

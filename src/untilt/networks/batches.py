@@ -146,9 +146,9 @@ def padded_rows(indptr: IntArray, lists: IntArray, length: int) -> tuple[IntArra
     there = lists >= 0
     start = np.where(there, indptr[:-1][lists], 0)
     n_rows = np.where(there, ragged.lengths(indptr)[lists], 0)
-    place = np.arange(length)
-    mask = place[None, :] < n_rows[:, None]
-    return np.where(mask, start[:, None] + place[None, :], 0), mask
+    at = np.arange(length)
+    mask = at[None, :] < n_rows[:, None]
+    return np.where(mask, start[:, None] + at[None, :], 0), mask
 
 
 def _zeroed(values: AnyArray, mask: AnyArray) -> AnyArray:

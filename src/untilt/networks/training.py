@@ -20,104 +20,11 @@ from untilt._core.arrays import AnyArray
 from untilt._core.files import replacing
 from untilt._core.progress import Advance, progress
 from untilt.errors import FileFormatError, OptionError
+from untilt.facts import Fact
 from untilt.networks.batches import Sampler
 from untilt.networks.jax_layers import Optimiser, jax_modules
 
-# Training that was cut short goes on where it was: one file of arrays, never pickle.
-
-_FORMAT = 1
-
-
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """Where training stands after an epoch.
-
-    Parameters
-    ----------
-    fingerprint : what is trained on what; a checkpoint of something else is refused
-    leaves : the arrays of parameters and optimiser state, in the order of the pytree
-    best : the leaves of the best parameters so far, or none
-    companion : arrays of whatever else changes from epoch to epoch
-    told : epoch, step, losses, watched values: numbers and lists of them
-    """
-
-    fingerprint: str
-    leaves: tuple[AnyArray, ...]
-    best: tuple[AnyArray, ...]
-    companion: Mapping[str, AnyArray]
-    told: Mapping[str, Any]
-
-
-def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
-    """Write it whole or not at all."""
-    head = {
-        "format": _FORMAT,
-        "fingerprint": checkpoint.fingerprint,
-        "n_leaves": len(checkpoint.leaves),
-        "n_best": len(checkpoint.best),
-        "told": dict(checkpoint.told),
-    }
-    arrays = {f"leaf_{i}": leaf for i, leaf in enumerate(checkpoint.leaves)}
-    arrays |= {f"best_{i}": leaf for i, leaf in enumerate(checkpoint.best)}
-    arrays |= {f"companion_{name}": array for name, array in checkpoint.companion.items()}
-    arrays["head"] = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-
-
-def load_checkpoint(path: str | os.PathLike[str], *, fingerprint: str) -> Checkpoint | None:
-    """The checkpoint at this path, or None where there is no file."""
-    if not Path(path).exists():
-        return None
-    arrays = _arrays(path)
-    head = _head(path, arrays)
-    if head["fingerprint"] != fingerprint:
-        raise FileFormatError(
-            f"the checkpoint {os.fspath(path)!r} belongs to another training: other data, options "
-            "or seed. Delete it to start anew, or give checkpoint= another name."
-        )
-    prefix = "companion_"
-    return Checkpoint(
-        fingerprint=fingerprint,
-        leaves=tuple(arrays[f"leaf_{i}"] for i in range(head["n_leaves"])),
-        best=tuple(arrays[f"best_{i}"] for i in range(head["n_best"])),
-        companion={
-            name.removeprefix(prefix): array
-            for name, array in arrays.items()
-            if name.startswith(prefix)
-        },
-        told=head["told"],
-    )
-
-
-def _arrays(path: str | os.PathLike[str]) -> dict[str, AnyArray]:
-    try:
-        # Opened here: NumPy leaves the file open where it turns out to be damaged.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays.items())
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise _damaged(path) from error
-
-
-def _head(path: str | os.PathLike[str], arrays: dict[str, AnyArray]) -> dict[str, Any]:
-    try:
-        head: dict[str, Any] = json.loads(arrays["head"].tobytes())
-        known = head["format"]
-    except (KeyError, ValueError) as error:
-        raise _damaged(path) from error
-    if known != _FORMAT:
-        raise FileFormatError(
-            f"the checkpoint {os.fspath(path)!r} has format {known}; this untilt reads {_FORMAT}. "
-            "Delete it to start anew."
-        )
-    return head
-
-
-def _damaged(path: str | os.PathLike[str]) -> FileFormatError:
-    return FileFormatError(
-        f"{os.fspath(path)!r} is no checkpoint that can be read. Delete it to start anew."
-    )
-
+_FORMAT = 1  # of a checkpoint
 
 # (params, batch) -> scalar. Steps are compiled once per loss *object* and shape: hand in the same
 # function again (from an lru_cache, say) instead of a new closure, and the second training starts
@@ -163,11 +70,11 @@ class Trained:
     epochs: int
     best_epoch: int
     steps: int
-    status: str
+    status: Fact
 
 
-class _Standing(NamedTuple):
-    """Where training stands between two epochs."""
+class _Progress(NamedTuple):
+    """The state of training between two epochs."""
 
     params: Any
     state: Any
@@ -252,14 +159,14 @@ def compiled_value(loss: Loss) -> Callable[..., Any]:
 
 
 def _one_epoch(
-    at: _Standing,
+    at: _Progress,
     step: Callable[..., tuple[Any, Any, Any]],
     batches: Sampler,
     shared: dict[str, Any],
     optimiser: Optimiser,
     total: int,
     advance: Advance,
-) -> _Standing:
+) -> _Progress:
     params, state, n = at.params, at.state, at.step
     values = []
     for batch in batches.epoch(at.epoch):
@@ -282,7 +189,7 @@ def _one_epoch(
     return at._replace(params=params, state=state, epoch=at.epoch + 1, step=n, losses=losses)
 
 
-def _judged(at: _Standing, stopping: Stopping | None) -> _Standing:
+def _judged(at: _Progress, stopping: Stopping | None) -> _Progress:
     if stopping is None:
         return at
     value = float(stopping.value(at.params))
@@ -293,7 +200,7 @@ def _judged(at: _Standing, stopping: Stopping | None) -> _Standing:
     return at._replace(best=at.params, best_epoch=at.epoch) if better else at
 
 
-def _stopped(at: _Standing, stopping: Stopping | None) -> bool:
+def _stopped(at: _Progress, stopping: Stopping | None) -> bool:
     if stopping is None or stopping.patience is None:
         return False
     return at.epoch - at.best_epoch >= stopping.patience
@@ -305,18 +212,18 @@ def _start(
     companion: Companion | None,
     checkpoint: str | os.PathLike[str] | None,
     fingerprint: str,
-) -> _Standing:
+) -> _Progress:
     jax = jax_modules().jax
     params = jax.device_put(params)
-    fresh = _Standing(params, optimiser.direction().init(params), 0, 0, [], [], None, 0)
-    found = None if checkpoint is None else load_checkpoint(checkpoint, fingerprint=fingerprint)
-    if found is None:
+    fresh = _Progress(params, optimiser.direction().init(params), 0, 0, [], [], None, 0)
+    saved = None if checkpoint is None else load_checkpoint(checkpoint, fingerprint=fingerprint)
+    if saved is None:
         return fresh
-    params, state = _filled((fresh.params, fresh.state), found.leaves)
-    best = _filled(fresh.params, found.best) if found.best else None
+    params, state = _filled((fresh.params, fresh.state), saved.leaves)
+    best = _filled(fresh.params, saved.best) if saved.best else None
     if companion is not None:
-        companion.restore(found.companion)
-    return _Standing(params, state, best=best, **found.told)
+        companion.restore(saved.companion)
+    return _Progress(params, state, best=best, **saved.numbers)
 
 
 def _filled(template: Any, leaves: tuple[AnyArray, ...]) -> Any:
@@ -331,18 +238,12 @@ def _filled(template: Any, leaves: tuple[AnyArray, ...]) -> Any:
 
 
 def _save(
-    at: _Standing,
+    at: _Progress,
     path: str | os.PathLike[str],
     fingerprint: str,
     companion: Companion | None,
 ) -> None:
-    told = {
-        "epoch": at.epoch,
-        "step": at.step,
-        "losses": at.losses,
-        "watched": at.watched,
-        "best_epoch": at.best_epoch,
-    }
+    names = ("epoch", "step", "losses", "watched", "best_epoch")
     save_checkpoint(
         path,
         Checkpoint(
@@ -350,7 +251,7 @@ def _save(
             leaves=_leaves((at.params, at.state)),
             best=() if at.best is None else _leaves(at.best),
             companion={} if companion is None else companion.state(),
-            told=told,
+            numbers={name: getattr(at, name) for name in names},
         ),
     )
 
@@ -360,13 +261,13 @@ def _leaves(tree: Any) -> tuple[AnyArray, ...]:
     return tuple(np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(tree)))
 
 
-def _result(at: _Standing, stopping: Stopping | None) -> Trained:
+def _result(at: _Progress, stopping: Stopping | None) -> Trained:
     jax = jax_modules().jax
     best_epoch = at.best_epoch if stopping is not None else at.epoch
-    status = f"trained for {at.epoch} epochs, {at.step} steps"
+    status = Fact("network.trained", epochs=at.epoch, steps=at.step)
     if stopping is not None:
-        ended = "stopped after" if _stopped(at, stopping) else "trained for"
-        status = f"{ended} {at.epoch} epochs, {at.step} steps; best after epoch {best_epoch}"
+        code = "network.stopped" if _stopped(at, stopping) else "network.trained-best"
+        status = Fact(code, epochs=at.epoch, steps=at.step, best_epoch=best_epoch)
     chosen = at.params if at.best is None else at.best
     return Trained(
         params=jax.tree.map(np.asarray, jax.device_get(chosen)),
@@ -384,3 +285,94 @@ def _check(optimiser: Optimiser, epochs: int, max_steps: int | None) -> None:
     for name, value in (("epochs", epochs), ("max_steps", max_steps)):
         if value is not None and value < 1:
             raise OptionError(f"{name} must be at least 1. Got {value} instead.")
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """The state of training after an epoch, in one file of arrays: never pickle.
+
+    Parameters
+    ----------
+    fingerprint : what is trained on what; a checkpoint of something else is refused
+    leaves : the arrays of parameters and optimiser state, in the order of the pytree
+    best : the leaves of the best parameters so far, or none
+    companion : arrays of whatever else changes from epoch to epoch
+    numbers : epoch, step, losses, watched values: numbers and lists of them
+    """
+
+    fingerprint: str
+    leaves: tuple[AnyArray, ...]
+    best: tuple[AnyArray, ...]
+    companion: Mapping[str, AnyArray]
+    numbers: Mapping[str, Any]
+
+
+def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
+    """Write it whole or not at all."""
+    head = {
+        "format": _FORMAT,
+        "fingerprint": checkpoint.fingerprint,
+        "n_leaves": len(checkpoint.leaves),
+        "n_best": len(checkpoint.best),
+        "told": dict(checkpoint.numbers),
+    }
+    arrays = {f"leaf_{i}": leaf for i, leaf in enumerate(checkpoint.leaves)}
+    arrays |= {f"best_{i}": leaf for i, leaf in enumerate(checkpoint.best)}
+    arrays |= {f"companion_{name}": array for name, array in checkpoint.companion.items()}
+    arrays["head"] = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def load_checkpoint(path: str | os.PathLike[str], *, fingerprint: str) -> Checkpoint | None:
+    """The checkpoint at this path, or None where there is no file."""
+    if not Path(path).exists():
+        return None
+    arrays = _arrays(path)
+    head = _head(path, arrays)
+    if head["fingerprint"] != fingerprint:
+        raise FileFormatError(
+            f"the checkpoint {os.fspath(path)!r} belongs to another training: other data, options "
+            "or seed. Delete it to start anew, or give checkpoint= another name."
+        )
+    prefix = "companion_"
+    return Checkpoint(
+        fingerprint=fingerprint,
+        leaves=tuple(arrays[f"leaf_{i}"] for i in range(head["n_leaves"])),
+        best=tuple(arrays[f"best_{i}"] for i in range(head["n_best"])),
+        companion={
+            name.removeprefix(prefix): array
+            for name, array in arrays.items()
+            if name.startswith(prefix)
+        },
+        numbers=head["told"],
+    )
+
+
+def _arrays(path: str | os.PathLike[str]) -> dict[str, AnyArray]:
+    try:
+        # Opened here: NumPy leaves the file open where it turns out to be damaged.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays.items())
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise _damaged(path) from error
+
+
+def _head(path: str | os.PathLike[str], arrays: dict[str, AnyArray]) -> dict[str, Any]:
+    try:
+        head: dict[str, Any] = json.loads(arrays["head"].tobytes())
+        known = head["format"]
+    except (KeyError, ValueError) as error:
+        raise _damaged(path) from error
+    if known != _FORMAT:
+        raise FileFormatError(
+            f"the checkpoint {os.fspath(path)!r} has format {known}; this untilt reads {_FORMAT}. "
+            "Delete it to start anew."
+        )
+    return head
+
+
+def _damaged(path: str | os.PathLike[str]) -> FileFormatError:
+    return FileFormatError(
+        f"{os.fspath(path)!r} is no checkpoint that can be read. Delete it to start anew."
+    )

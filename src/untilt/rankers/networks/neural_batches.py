@@ -1,6 +1,6 @@
 """From collapsed slates to the padded batches of each loss of `NeuralRanker`.
 
-Slates are put in an order of their own contents first: batches are drawn by place, and the order in
+Slates are put in an order of their own contents first: batches are drawn by index, and the order in
 which a log was read must not matter.
 """
 

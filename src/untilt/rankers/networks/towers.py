@@ -22,6 +22,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
 from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
+from untilt.facts import Fact, joined
 from untilt.networks.batches import PaddedRows
 from untilt.networks.jax_layers import (
     Layers,
@@ -111,7 +112,7 @@ class FittedTower(NamedTuple):
     tower: FloatArray
     target: str
     losses: FloatArray
-    status: str
+    status: Fact
 
 
 def fit_tower(
@@ -289,11 +290,11 @@ class FeedbackTowers(NetworkRanker):
                 transform=self.transform,
             )
             self.tower_[column], self.targets_[column] = fitted.tower, fitted.target
-            status.append(f"{column}: {fitted.status}")
+            status.append(Fact("network.part", part=column, status=fitted.status))
             shares.append(importances(fitted.layers, inputs.features, self.activation))
         self.importances_ = np.mean(shares, axis=0)
         self.feature_names_ = lists.feature_names
-        self.summary_ = {**trained_on(lists), "status": "; ".join(status)}
+        self.summary_ = {**trained_on(lists), "status": joined(*status)}
         return self
 
     def _scores(self, features: FeatureArray) -> FloatArray:

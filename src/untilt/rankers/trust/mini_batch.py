@@ -17,6 +17,7 @@ from untilt._core.arrays import FeatureArray, FloatArray, IntArray
 from untilt._core.progress import progress
 from untilt._core.random import Seed, child_generator
 from untilt.errors import OptionError
+from untilt.facts import Fact
 from untilt.networks.batches import PaddedLists, bucket_lengths
 from untilt.networks.jax_layers import (
     Layers,
@@ -303,7 +304,7 @@ def fit_mini_batches(
                 advance()
             history.append(_epoch(sums, float(slates.count.sum()), optimiser))
     layers, tables = jax.tree.map(np.asarray, jax.device_get((params["ranker"], tables)))
-    status = f"{schedule.epochs} epochs of mini-batch EM, {t} steps"
+    status = Fact("network.mini-batch-em", epochs=schedule.epochs, steps=t)
     trust = PairTrust(
         tables.theta, tables.theta_minus, tables.eps_plus, tables.eps_minus, status=status
     )

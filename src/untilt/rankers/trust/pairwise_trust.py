@@ -12,6 +12,8 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
+from untilt.facts import Fact, joined
+from untilt.networks.jax_layers import Layers
 from untilt.objectives.pair_slates import gains_of, list_norms
 from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
@@ -125,7 +127,7 @@ class PairwiseTrustRanker(NetworkRanker):
         }  # fmt: skip
         return self
 
-    def _fit_mini_batches(self, slates: TrustSlates, features: FeatureArray) -> tuple[Any, str]:
+    def _fit_mini_batches(self, slates: TrustSlates, features: FeatureArray) -> tuple[Layers, Fact]:
         fitted = fit_mini_batches(
             slates,
             features,
@@ -150,7 +152,7 @@ class PairwiseTrustRanker(NetworkRanker):
         self.losses_ = np.array([epoch.ranking_loss for epoch in fitted.history])
         return fitted.layers, fitted.trust.status
 
-    def _fit_full_batch(self, slates: TrustSlates, features: FeatureArray) -> tuple[Any, str]:
+    def _fit_full_batch(self, slates: TrustSlates, features: FeatureArray) -> tuple[Layers, Fact]:
         ipw = self.loss == "ipw"
         fit = fit_full_batch(
             slates,
@@ -175,13 +177,15 @@ class PairwiseTrustRanker(NetworkRanker):
         weight = weights_of_pairs(slates, fit, self.loss, self.clip)
         return self._train(slates, weight, features), _status(fit)
 
-    def _fit_as_they_are(self, slates: TrustSlates, features: FeatureArray) -> tuple[Any, str]:
+    def _fit_as_they_are(self, slates: TrustSlates, features: FeatureArray) -> tuple[Layers, Fact]:
         """Judged labels have no bias to correct, and the naive loss corrects none."""
         kind = "gain" if self.loss == "opt" else "above"
         weight = getattr(slates, f"{kind}_positive") + getattr(slates, f"{kind}_zero")
-        return self._train(slates, weight, features), f"labels as they are, {self.epochs} epochs"
+        return self._train(slates, weight, features), Fact(
+            "network.uncorrected", epochs=self.epochs
+        )
 
-    def _train(self, slates: TrustSlates, weight: FloatArray, features: FeatureArray) -> Any:
+    def _train(self, slates: TrustSlates, weight: FloatArray, features: FeatureArray) -> Layers:
         trained = train_on_weights(
             slates,
             weight,
@@ -257,5 +261,8 @@ def _tables(fit: FullBatchFit) -> PairTrust:
     return PairTrust(e.theta, e.theta_minus, t.eps_plus, t.eps_minus, _status(fit))
 
 
-def _status(fit: FullBatchFit) -> str:
-    return f"examination: {fit.examination.status}; trust bias: {fit.trust.status}"
+def _status(fit: FullBatchFit) -> Fact:
+    return joined(
+        Fact("network.part", part="examination", status=fit.examination.status),
+        Fact("network.part", part="trust bias", status=fit.trust.status),
+    )

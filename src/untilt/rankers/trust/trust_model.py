@@ -17,7 +17,7 @@ the documents, as the document's formulas have it.
 Every function is plain arithmetic on arrays that broadcast, so NumPy and JAX both run it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -234,11 +234,12 @@ class PairTrust:
     examination_zero: FloatArray
     eps_plus: FloatArray
     eps_minus: FloatArray
-    status: str = ""
+    status: Fact = field(default_factory=lambda: Fact("bias.given"))
 
     def __post_init__(self) -> None:
         for name in ("examination", "examination_zero", "eps_plus", "eps_minus"):
             object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+        object.__setattr__(self, "status", as_fact(self.status))  # older files hold the sentence
 
     @property
     def depth(self) -> int:
@@ -254,7 +255,7 @@ class PairTrust:
             self.examination / self.examination[0],
             method="PairwiseTrustRanker",
             assumes=(Fact("bias.labels-position-based"), Fact("bias.features-identify")),
-            status=as_fact(self.status),
+            status=self.status,
         )
 
     def __repr__(self) -> str:
