@@ -1,92 +1,67 @@
-"""The folder of a run: where each file lies."""
+"""The folder of a run: where each file lies, and a lock so that one run at a time works in it."""
 
-import glob
-import hashlib
 import json
 import os
 import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
-from untilt._core.files import replacing
 from untilt.errors import OptionError
 
-RESULTS = ("report.html", "figures.json", "audit.json", "bias.json", "ranker.untilt", "run.toml")
+# What people look at lies in the folder, what a run needs to go on in `work/`.
+PLACES = {
+    "report": "report.html", "figures": "figures.json", "audit": "audit.json",
+    "bias": "bias.json", "ranker": "ranker.untilt", "options": "run.toml", "tables": "tables",
+    "work": "work", "log": "work/log.parquet", "documents": "work/documents.parquet",
+    "candidates": "work/candidates", "steps": "work/steps",
+}  # fmt: skip
+RESULTS = ("report", "figures", "audit", "bias", "ranker", "options")
 # `replacing` names its unfinished files so: a dot, the name, a dash, eight letters or digits.
 _UNFINISHED = re.compile(r"\..+-[a-z0-9_]{8}(\..*)?")
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """What people look at lies in the folder, what a run needs to go on in `work/`."""
+    """Where each file of a run lies.
+
+    Parameters
+    ----------
+    report, figures : the page to look at, and everything in it as JSON
+    audit, bias, ranker : what the log tells, the bias that was used, the ranker that was chosen
+    options : for `untilt run --config`
+    tables : the figures as Parquet
+    work : what a run needs to go on; `steps` are their results, `candidates` all trained rankers,
+        `log` and `documents` the log as it was read, equal sessions merged
+    """
 
     path: Path
+    report: Path = field(init=False)
+    figures: Path = field(init=False)
+    audit: Path = field(init=False)
+    bias: Path = field(init=False)
+    ranker: Path = field(init=False)
+    options: Path = field(init=False)
+    tables: Path = field(init=False)
+    work: Path = field(init=False)
+    log: Path = field(init=False)
+    documents: Path = field(init=False)
+    candidates: Path = field(init=False)
+    steps: Path = field(init=False)
 
-    @property
-    def report(self) -> Path:
-        """The page to look at."""
-        return self.path / "report.html"
-
-    @property
-    def figures(self) -> Path:
-        """Everything in the report, as JSON."""
-        return self.path / "figures.json"
-
-    @property
-    def audit(self) -> Path:
-        """What the log can tell."""
-        return self.path / "audit.json"
-
-    @property
-    def bias(self) -> Path:
-        """The position bias that was used."""
-        return self.path / "bias.json"
-
-    @property
-    def ranker(self) -> Path:
-        """The ranker that was chosen."""
-        return self.path / "ranker.untilt"
-
-    @property
-    def options(self) -> Path:
-        """The options, for `untilt run --config`."""
-        return self.path / "run.toml"
-
-    @property
-    def tables(self) -> Path:
-        """The figures as Parquet."""
-        return self.path / "tables"
-
-    @property
-    def work(self) -> Path:
-        """What a run needs to go on."""
-        return self.path / "work"
-
-    @property
-    def log(self) -> Path:
-        """The log as it was read: equal sessions merged."""
-        return self.work / "log.parquet"
-
-    @property
-    def documents(self) -> Path:
-        """Its documents and features."""
-        return self.work / "documents.parquet"
-
-    @property
-    def candidates(self) -> Path:
-        """Rankers that were trained to choose from."""
-        return self.work / "candidates"
+    def __post_init__(self) -> None:
+        for name, place in PLACES.items():
+            object.__setattr__(self, name, self.path / place)
 
     def check(self) -> None:
         """Raise where the folder cannot be used, or holds files of somebody else."""
         if self.path.exists() and not self.path.is_dir():
             raise OptionError(f"{self.path} is a file. The results of a run need a folder.")
-        taken = [name for name in RESULTS if (self.path / name).exists()]
+        taken = [PLACES[name] for name in RESULTS if (self.path / PLACES[name]).exists()]
         if taken and not self.work.is_dir():
             raise OptionError(
                 f"{self.path} holds {taken[0]}, and no run wrote it there. Choose another folder, "
@@ -95,13 +70,10 @@ class RunFolder:
 
     def clear_unfinished(self) -> None:
         """Remove what a killed run left half-written; only the holder of the lock may do it."""
-        for place in (self.path, self.tables, self.work, self.work / "steps", self.candidates):
+        for place in (self.path, self.tables, self.work, self.steps, self.candidates):
             for name in os.listdir(place) if place.is_dir() else ():
                 if _UNFINISHED.fullmatch(name):
                     (place / name).unlink(missing_ok=True)
-
-
-# One run at a time in a folder.
 
 
 @contextmanager
@@ -137,12 +109,12 @@ def locked(path: Path) -> Iterator[None]:
 
 def _holder(path: Path) -> str:
     with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return f" (process {found['process']} on {found['machine']} since {found['since']})"
+        by = json.loads(path.read_text(encoding="utf-8"))
+        return f" (process {by['process']} on {by['machine']} since {by['since']})"
     return ""
 
 
-def _taken(file: Any) -> bool:
+def _taken(file: TextIO) -> bool:
     """Whether the lock could be had."""
     try:
         import fcntl
@@ -155,14 +127,14 @@ def _taken(file: Any) -> bool:
     return True
 
 
-def _let_go(file: Any) -> None:
+def _let_go(file: TextIO) -> None:
     with suppress(ImportError):
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _taken_on_windows(file: Any) -> bool:
+def _taken_on_windows(file: TextIO) -> bool:
     import msvcrt
 
     # One byte far behind the text, so that others can still read who holds it.
@@ -172,87 +144,3 @@ def _taken_on_windows(file: Any) -> bool:
     except OSError:
         return False
     return True
-
-
-# Has the input changed? A fingerprint of files, cheap enough to take at every start.
-
-WHOLE = 1 << 30  # bytes of a file that are read in full: about a second
-BLOCKS, BLOCK = 256, 1 << 20  # of a larger one, evenly spread
-
-
-class FileDigests:
-    """Digests of file contents, remembered by size and time so that each is read once.
-
-    Up to 1 GiB the digest is of all bytes. A larger file is sampled, and its time of change is part
-    of the fingerprint then, because a sample can miss an edit.
-    """
-
-    def __init__(self, memory: Path) -> None:
-        self._memory = memory
-        self._known = self._remembered()
-
-    def of(self, source: Any) -> list[Any] | None:
-        """The fingerprint of a source of `read_log`; None where it is no file."""
-        files = files_of(source)
-        if files is None:
-            return None
-        found = [[file.name, *self._of_file(file)] for file in files]
-        with replacing(self._memory) as temporary:
-            temporary.write_text(json.dumps(self._known, indent=1), encoding="utf-8")
-        return [*found, *_not_files(source)]
-
-    def _of_file(self, file: Path) -> list[Any]:
-        stat, name = file.stat(), os.path.abspath(file)
-        seen = [stat.st_size, stat.st_mtime_ns]
-        if self._known.get(name, [])[:2] != seen:
-            self._known[name] = [*seen, digest_of(file)]
-        size, time, digest = self._known[name]
-        return [size, digest] if size <= WHOLE else [size, digest, time]
-
-    def _remembered(self) -> dict[str, list[Any]]:
-        try:
-            known = json.loads(self._memory.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return known if isinstance(known, dict) else {}
-
-
-def files_of(source: Any) -> list[Path] | None:
-    """The files behind a path, pattern, folder, list of these or (database, table); else None."""
-    if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str | os.PathLike):
-        return files_of(source[0])
-    if isinstance(source, list):
-        parts = [files_of(each) for each in source]
-        return None if None in parts else [file for part in parts for file in part or ()]
-    if not isinstance(source, str | os.PathLike):
-        return None
-    path = Path(source)
-    if path.is_dir():
-        return sorted(file for file in path.rglob("*") if file.is_file())
-    found = [path] if path.is_file() else [Path(name) for name in sorted(glob.glob(str(path)))]
-    return found or None
-
-
-def _not_files(source: Any) -> list[str]:
-    """The name of a table inside a database."""
-    return [str(source[1])] if isinstance(source, tuple) else []
-
-
-def digest_of(file: Path) -> str:
-    """32 hexadecimal digits of the content, or of evenly spread blocks of it."""
-    digest = hashlib.blake2b(digest_size=16)
-    with file.open("rb") as content:
-        size = os.fstat(content.fileno()).st_size
-        for block in _blocks(content, size):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _blocks(content: Any, size: int) -> Iterator[bytes]:
-    if size <= WHOLE:
-        while block := content.read(BLOCK):
-            yield block
-        return
-    for number in range(BLOCKS):
-        content.seek((size - BLOCK) * number // (BLOCKS - 1))
-        yield content.read(BLOCK)

@@ -151,7 +151,7 @@ def run(
     place.check()
     with locked(place.work / "lock"):
         place.clear_unfinished()
-        steps = Steps(place.work / "steps", tell or (lambda _: None))
+        steps = Steps(place.steps, tell or (lambda _: None))
         return _Run(log, place, chosen, steps, command).result()
 
 

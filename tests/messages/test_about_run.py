@@ -1,0 +1,132 @@
+"""The wording of what a run tells, each message once."""
+
+import pytest
+
+from untilt.facts import Fact
+from untilt.messages.about_run import MESSAGES
+
+SWAPS = "To measure it, swap positions in a share of the sessions: `untilt plan` says how many."
+NAMES = ("auto", "linear")
+SENTENCES = {
+    "run.bias-asked-for": ({"estimator": "AllPairs"}, "AllPairs was asked for"),
+    "run.bias-given": ({}, "the curve was given"),
+    "run.estimator-failed": (
+        {"estimator": "Pivot", "error": "no swaps"},
+        "Pivot, which the audit advises, failed: no swaps",
+    ),
+    "run.bias-modelled": (
+        {"estimator": "RegressionEM", "assumes": "features explain relevance"},
+        "The position bias is not measured but modelled by RegressionEM: it is right only if "
+        f"features explain relevance. {SWAPS}",
+    ),
+    "run.bias-assumed": (
+        {"why": "no document was shown twice", "curve": "power-law:1"},
+        "This log cannot tell its position bias: no document was shown twice. The curve "
+        f"power-law:1 is assumed in its place; every corrected figure is as right as that guess. "
+        f"{SWAPS}",
+    ),
+    "run.bias-from-all-queries": (
+        {},
+        "The bias was estimated on all queries, those held out for evaluation too: without them "
+        "the log is too small for it. Intervals are a little too narrow for that.",
+    ),
+    "run.bias-ends-early": (
+        {"known": 4, "depth": 10},
+        "The bias is known for positions 1..4 of 10: what was shown below is left out of training "
+        "and evaluation.",
+    ),
+    "run.held-out": (
+        {"share": 0.2, "units": "queries"},
+        "Held out for the evaluation: 20% of the queries.",
+    ),
+    "run.sessions-held-out": (
+        {"queries": 22},
+        "Only 22 queries have sessions, so that single sessions are held out in place of whole "
+        "queries: the figures are about these queries, not new ones.",
+    ),
+    "run.no-features": (
+        {},
+        "This log has no features, so no ranker can be trained that scores new documents or "
+        "queries: give --documents TABLE or --features PATTERN. What can be done is to order the "
+        "documents that were shown often by their own clicks, corrected for position.",
+    ),
+    "run.click-models-failed": (
+        {"error": "too few sessions"},
+        "Click models could not be compared: too few sessions",
+    ),
+    "run.candidate-failed": (
+        {"candidate": "prs", "error": "no pairs"},
+        "The candidate prs could not be trained: no pairs",
+    ),
+    "run.candidates-late": (
+        {"limit": "2.0 s", "candidates": NAMES},
+        "The time limit of 2.0 s was over before these candidates were trained: auto, linear.",
+    ),
+    "run.fewer-trees": (
+        {"limit": "10 min 0 s", "trees": 200, "wanted": 300},
+        "For the time limit of 10 min 0 s rankers have 200 trees in place of 300.",
+    ),
+    "run.candidates-dropped": (
+        {"limit": "2.0 s", "candidates": NAMES},
+        "For the time limit of 2.0 s these candidates were not trained: auto, linear.",
+    ),
+    "run.of-system": (
+        {"system": "auto", "warning": "one query decides"},
+        "For auto: one query decides",
+    ),
+    "run.against-raw-clicks": (
+        {"difference": 0.05, "metric": "dcg@10", "low": -0.01, "high": 0.11},
+        "Against the same learner on raw clicks: +0.0500 dcg@10, interval [-0.0100, +0.1100].",
+    ),
+    "run.sessions-not-enough": (
+        {},
+        "More sessions alone will not decide it: the uncertainty of the bias is larger than the "
+        "difference.",
+    ),
+    "run.nothing-trained": (
+        {"why": "Features are constant."},
+        "No ranker could be trained. Features are constant.",
+    ),
+    "run.nothing-compared": ({}, "Nothing could be compared with the logged order."),
+    "run.measure-bias-first": (
+        {},
+        "First measure the position bias: this figure rests on a curve that is assumed.",
+    ),
+    "run.find-misfit-first": (
+        {},
+        "First find out why the clicks do not fit the examination curve.",
+    ),
+    "run.try-it": ({}, "Try it on a share of the traffic."),
+    "run.try-if-curve-right": (
+        {},
+        "Try it on a share of the traffic, if the examination curve is right.",
+    ),
+    "run.keep-order": ({"shown": "logged order"}, "Keep the logged order."),
+    "run.collect-sessions": (
+        {"sessions": 12_345.0},
+        "Collect about 12,345 more held-out sessions before deciding.",
+    ),
+    "run.do-not-decide": ({}, "Do not decide on these figures alone."),
+    "run.step-damaged": (
+        {"step": "bias", "error": "its checksum does not match"},
+        "bias: the file of this step cannot be used, so it is done again (its checksum does not "
+        "match)",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", SENTENCES)
+def test_each_message_says_its_sentence(code):
+    fields, sentence = SENTENCES[code]
+    assert Fact(code, **fields) == sentence
+
+
+def test_every_message_is_here():
+    assert set(SENTENCES) == set(MESSAGES)
+
+
+def test_only_what_weakens_the_answer_is_serious():
+    assert {code for code, message in MESSAGES.items() if message.severity == "serious"} == {
+        *("run.bias-modelled", "run.bias-assumed", "run.no-features", "run.nothing-trained"),
+        *("run.nothing-compared", "run.measure-bias-first", "run.find-misfit-first"),
+    }
