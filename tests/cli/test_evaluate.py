@@ -99,7 +99,7 @@ def test_labels_where_there_are_some(made) -> None:
         (["--metric", "ndcg@10", "--bias", "eye-tracking"], "Did you mean 'dcg@10'"),
         ([], "needs the position bias"),
         (["--bias", "eye-tracking", "--baseline", "nobody"], "nobody"),
-        (["--bias", "eye-tracking", "--method", "ips", "--tau", "0.1"], "is not clipped"),
+        (["--bias", "eye-tracking", "--method", "ips", "--tau", "0.1"], "takes no clip"),
     ],
 )
 def test_bad_input_is_explained(made, words, message) -> None:

@@ -106,7 +106,7 @@ def test_an_evaluator_of_ones_own_needs_no_list(log, scores):
         assert own[name].value == pytest.approx(3 * naive[name].value)
     assert own.evaluator == "Doubled"
     assert str(Doubled(3.0)) == "Doubled:factor=3"
-    with pytest.raises(OptionError, match="not clipped"):
+    with pytest.raises(OptionError, match="takes no clip"):
         ut.estimate(log, scores, evaluator=Doubled(), clip=0.1)
 
 

@@ -2,18 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_arguments, renamed_attribute
-from untilt._core.statistics import MeanEstimate, check_level
+from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
+from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
-from untilt.evaluation.credit import Evaluator, bias_for, parse_evaluator, with_clip
+from untilt.evaluation.credit import Evaluator, bias_for, parse_evaluator, with_option
 from untilt.evaluation.evaluators import ClippedEvaluator, PolicyAwareEvaluator
 from untilt.evaluation.pool import Among, Pool, pool_of, scores_of
 from untilt.evaluation.rank_metric import MetricLike, RankMetric, as_rank_metric
@@ -23,6 +24,7 @@ from untilt.evaluation.uncertainty import (
     bias_error,
     covariance_of,
     sampling_error,
+    student_intervals,
 )
 
 if TYPE_CHECKING:
@@ -113,7 +115,7 @@ def clip_curve_evaluator(evaluator: str | Evaluator) -> Evaluator:
 def clip_curve(
     log: ClickLog,
     system: System,
-    bias: Any,
+    bias: BiasLike,
     *,
     metric: MetricLike = "dcg@10",
     evaluator: str | Evaluator | None = None,
@@ -144,10 +146,7 @@ def clip_curve(
     at = _discount_at_cells(pool, only, name, rank_metric, chosen)
     sums, clipped = _sums(pool, curve, at, clips, chosen)
     error, gap, mse = _errors(sums)
-    ends = [
-        MeanEstimate(float(v), float(s), pool.n_queries).interval(level)
-        for v, s in zip(sums.value, error, strict=True)
-    ]
+    ends = student_intervals(sums.value, error, pool.n_queries, level)
     return ClipCurve(
         clip=clips,
         value=sums.value,
@@ -200,7 +199,7 @@ def _propensities(pool: Pool, bias: PositionBias, evaluator: Evaluator) -> Float
     """theta by position; of the policy-aware estimate rho_d by document, 1 over its weight."""
     if not evaluator.pools_documents:
         return bias.examination[: pool.depth]
-    weight = with_clip(evaluator, 0.0).credit(pool, bias).weight
+    weight = with_option(evaluator, "clip", 0.0).credit(pool, bias).weight
     return 1 / weight[weight > 0] if np.any(weight > 0) else np.ones(1)
 
 
@@ -223,7 +222,7 @@ def _sums(
     clipped = np.empty(len(clips))
     clicks = max(float(pool.clicks.sum()), 1e-300)
     for i, clip in enumerate(clips):
-        credit = with_clip(evaluator, float(clip)).credit(pool, bias)
+        credit = with_option(evaluator, "clip", float(clip)).credit(pool, bias)
         total[:, i] = pool.by_query(pool.by_document(credit.cell * at))
         slope[i] = pool.by_position(credit.slope * at)
         clipped[i] = pool.clicks[credit.clipped & credit.supported].sum() / clicks
@@ -234,7 +233,7 @@ def _sums(
 def _errors(sums: Sums) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Standard error of V(tau), its bias D against the first clip, and the estimated MSE."""
     influence, gradient = sums.influence, sums.gradient
-    error = np.hypot(sampling_error(influence), bias_error(gradient, sums.covariance))
+    error = np.hypot(*sums.errors)
     gap = sums.value - sums.value[0]
     of_gap = np.hypot(
         sampling_error(influence - influence[:, :1]),

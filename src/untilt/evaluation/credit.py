@@ -9,7 +9,7 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FloatArray
 from untilt._core.printed import options_text, parse_options
 from untilt.bias.curve import PositionBias
-from untilt.bias.given import GivenCurve, as_examination
+from untilt.bias.given import BiasLike, as_examination, as_position_bias
 from untilt.catalog import default, find, methods, record_of
 from untilt.errors import OptionError
 from untilt.evaluation.pool import Pool
@@ -106,25 +106,20 @@ def parse_evaluator(evaluator: str | Evaluator | None = None) -> Evaluator:
     return record.make(**parse_options(options if colon else None, record.load(), name))
 
 
-def evaluators_that_take(option: str) -> str:
-    """The names of the evaluators with this option, for messages."""
-    return ", ".join(each.name for each in methods("evaluator") if option in each.takes)
-
-
-def with_clip(evaluator: Evaluator, clip: float | str | None) -> Evaluator:
-    """The evaluator with this clip; its own for None. An error where it takes none."""
-    if clip is None:
+def with_option(evaluator: Evaluator, option: str, value: Any) -> Evaluator:
+    """The evaluator with this option; itself for None. An error where it does not take it."""
+    if value is None:
         return evaluator
-    if not evaluator.takes("clip"):
+    if not evaluator.takes(option):
+        able = [each.name for each in methods("evaluator") if option in each.takes]
         raise OptionError(
-            f"the evaluator {evaluator} is not clipped. Leave clip out, or use one of: "
-            f"{evaluators_that_take('clip')}."
+            f"the evaluator {evaluator} takes no {option}. Leave it out, or use one of: "
+            f"{', '.join(able)}."
         )
-    options: dict[str, Any] = {"clip": clip}
-    return replace(evaluator, **options)
+    return replace(evaluator, **{option: value})
 
 
-def bias_for(evaluator: Evaluator, bias: Any, depth: int) -> PositionBias:
+def bias_for(evaluator: Evaluator, bias: BiasLike | None, depth: int) -> PositionBias:
     """The bias of an evaluation; it may end above the log's lowest position."""
     if bias is None and not evaluator.needs_bias:
         return PositionBias(np.ones(depth), method="none")
@@ -136,8 +131,4 @@ def bias_for(evaluator: Evaluator, bias: Any, depth: int) -> PositionBias:
             f"there are: {', '.join(free)}."
         )
     curve = as_examination(bias)
-    if isinstance(curve, PositionBias):
-        return curve
-    if isinstance(curve, GivenCurve):
-        return curve.to_bias(depth)
-    return PositionBias(curve.at(np.arange(1, depth + 1)), method=type(curve).__name__)
+    return curve if isinstance(curve, PositionBias) else as_position_bias(curve, depth)

@@ -8,34 +8,19 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_arguments
 from untilt._core.random import Seed
-from untilt._core.statistics import MeanEstimate, check_level
+from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
+from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
+from untilt.evaluation import uncertainty
 from untilt.evaluation.clip_curve import best_clip
-from untilt.evaluation.credit import (
-    Evaluator,
-    bias_for,
-    evaluators_that_take,
-    parse_evaluator,
-    with_clip,
-)
+from untilt.evaluation.credit import Evaluator, bias_for, parse_evaluator, with_option
 from untilt.evaluation.evaluators import AffineEvaluator, ClippedEvaluator, PolicyAwareEvaluator
 from untilt.evaluation.pool import Among, Pool, pool_of
 from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimate, Estimates
 from untilt.evaluation.systems import Systems, named_systems, sums_of_systems
-from untilt.evaluation.uncertainty import (
-    ClickWeights,
-    CurveCheck,
-    Sums,
-    bias_error,
-    bootstrap_intervals,
-    check_curve,
-    click_weights,
-    covariance_of,
-    sampling_error,
-)
 from untilt.facts import Fact
 
 # When an estimate should not be trusted.
@@ -49,7 +34,7 @@ SOME = 0.01  # share below which nothing is said
 def estimate(
     log: ClickLog,
     systems: Systems,
-    bias: Any = None,
+    bias: BiasLike | None = None,
     *,
     metric: MetricLike = "dcg@10",
     evaluator: str | Evaluator | None = None,
@@ -98,21 +83,26 @@ def estimate(
     check_level(level)
     if n_draws < 2:
         raise OptionError(f"n_draws must be at least 2. Got {n_draws} instead; 1000 is usual.")
-    by = _with_relevance(with_clip(parse_evaluator(evaluator), clip), relevance)
+    by = with_option(parse_evaluator(evaluator), "clip", clip)
+    by = with_option(by, "relevance", relevance)
     rank_metric, named = as_rank_metric(metric), named_systems(systems)
     pool = pool_of(log, among)
     curve = bias_for(by, bias, pool.depth)
     if getattr(by, "clip", None) == "auto":
-        by = with_clip(by, best_clip(pool, named, curve, rank_metric, by))
+        by = with_option(by, "clip", best_clip(pool, named, curve, rank_metric, by))
     credit = by.credit(pool, curve)
-    covariance = covariance_of(curve, pool.depth) if by.needs_bias else None
+    covariance = uncertainty.covariance_of(curve, pool.depth) if by.needs_bias else None
     sums, unshown = sums_of_systems(pool, named, credit, rank_metric, by, covariance)
-    weights = click_weights(pool, credit)
+    weights = uncertainty.click_weights(pool, credit)
     assumed = curve if by.corrects_trust else replace(curve, eps_plus=None, eps_minus=None)
-    check = check_curve(pool, assumed)
-    drawn = bootstrap_intervals(sums, level, n_draws, seed) if interval == "bootstrap" else None
-    sampling, of_bias = sampling_error(sums.influence), bias_error(sums.gradient, sums.covariance)
+    check = uncertainty.check_curve(pool, assumed)
+    sampling, of_bias = sums.errors
     value, error = sums.value, np.hypot(sampling, of_bias)
+    intervals = (
+        uncertainty.bootstrap_intervals(sums, level, n_draws, seed)
+        if interval == "bootstrap"
+        else uncertainty.student_intervals(value, error, pool.n_queries, level)
+    )
     of_system = _warnings_of_systems(sums, unshown, sampling, of_bias)
     return Estimates(
         entries=tuple(
@@ -122,11 +112,7 @@ def estimate(
                 evaluator=by.name,
                 value=float(value[i]),
                 std_error=float(error[i]),
-                interval=MeanEstimate(float(value[i]), float(error[i]), pool.n_queries).interval(
-                    level
-                )
-                if drawn is None
-                else drawn[i],
+                interval=intervals[i],
                 sampling_error=float(sampling[i]),
                 bias_error=float(of_bias[i]),
                 effective_n=weights.effective_n,
@@ -153,20 +139,12 @@ def estimate(
     )
 
 
-def _with_relevance(evaluator: Evaluator, relevance: Any) -> Evaluator:
-    if relevance is None:
-        return evaluator
-    if not evaluator.takes("relevance"):
-        raise OptionError(
-            f"relevance is for the evaluators {evaluators_that_take('relevance')}. Got "
-            f"{evaluator} instead."
-        )
-    options = {"relevance": relevance}
-    return replace(evaluator, **options)
-
-
 def _warnings_of_log(
-    evaluator: Evaluator, weights: ClickWeights, pool: Pool, bias: PositionBias, check: CurveCheck
+    evaluator: Evaluator,
+    weights: uncertainty.ClickWeights,
+    pool: Pool,
+    bias: PositionBias,
+    check: uncertainty.CurveCheck,
 ) -> tuple[Fact, ...]:
     """What holds for every system of an evaluation."""
     facts = list(evaluator.warnings())
@@ -204,7 +182,7 @@ def _warnings_of_log(
 
 
 def _warnings_of_systems(
-    sums: Sums, unshown: FloatArray, sampling: FloatArray, of_bias: FloatArray
+    sums: uncertainty.Sums, unshown: FloatArray, sampling: FloatArray, of_bias: FloatArray
 ) -> list[tuple[Fact, ...]]:
     """What holds for each system alone."""
     squares = sums.influence**2

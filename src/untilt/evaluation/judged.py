@@ -9,29 +9,106 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core.arrays import AnyArray, FloatArray, frozen, handed_over
-from untilt._core.statistics import Interval, check_level
+from untilt._core.statistics import Interval, MeanEstimate, check_level
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, did_you_mean
 from untilt.metrics import Metric, parse_metric, parse_metrics
 from untilt.metrics.metric import Empty, Ties, checked_weights, mean_of_lists, values_per_list
 
-# Results that are looked up by metric and print as a small table.
+Cells = tuple[tuple[str, ...], list[tuple[str, ...]]]  # header and rows
 
 
-class HasMetric(Protocol):
-    """What is said of one metric."""
+@runtime_checkable
+class Predicts(Protocol):
+    """Anything that turns features into scores."""
 
-    @property
-    def metric(self) -> Metric:
-        """The metric it is about."""
+    def predict(self, features: Any, /) -> Any:
+        """One score for each row of the features."""
         ...
 
 
-Entry = TypeVar("Entry", bound=HasMetric)
+def evaluate(
+    judged: JudgedLists,
+    scores: npt.ArrayLike | Predicts,
+    metrics: str | Metric | Sequence[str | Metric] = ("ndcg@10", "map"),
+    *,
+    ties: Ties = "average",
+    empty: Empty = "zero",
+    level: float = 0.95,
+    weights: npt.ArrayLike | None = None,
+) -> "Evaluation":
+    """Mean of each metric over the queries, with intervals and the value of each query.
+
+    Right for comparing rankers on lists that people judged; labels that come from clicks tilt
+    towards what was shown on top.
+
+    Parameters
+    ----------
+    scores : (documents,) one score for each row of `judged`, larger = better, or anything with
+        `predict(features)`
+    metrics : names such as "ndcg@10", or metrics
+    ties, empty : the rules for equal scores and for queries without a relevant document; see
+        `untilt.metrics.Metric`
+    level : of the intervals
+    weights : (queries,) how much each query counts; 1 each where not given
+    """
+    check_level(level)
+    chosen = parse_metrics(metrics)
+    s = scores.predict(judged.features) if isinstance(scores, Predicts) else scores
+    values = values_per_list(chosen, s, judged.labels, judged.indptr, ties=ties, empty=empty)
+    w = checked_weights(weights, judged.n_queries)
+    return Evaluation(
+        entries=tuple(
+            _mean(MetricEstimate, metric, np.ascontiguousarray(values[:, m]), w, level)
+            for m, metric in enumerate(chosen)
+        ),
+        query_id=judged.query_id,
+        weights=frozen(w),
+        ties=ties,
+        empty=empty,
+        level=level,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class MetricEstimate:
+    """The mean of one metric over queries, with its error. `per_query` is NaN where skipped."""
+
+    metric: Metric
+    value: float
+    std_error: float
+    interval: Interval
+    n_queries: int
+    per_query: FloatArray
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.metric} {self.value:.4f} +- {self.std_error:.4f}, {self.interval.level:.0%} "
+            f"interval {self.interval} over {self.n_queries:,} queries"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MetricDifference(MetricEstimate):
+    """The mean paired difference of one metric."""
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided, of a paired t-test; NaN from a single query."""
+        return MeanEstimate(self.value, self.std_error, self.n_queries).p_value
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.metric} {self.value:+.4f} +- {self.std_error:.4f}, "
+            f"{self.interval.level:.0%} interval {self.interval}, p {self.p_value:.2g}"
+        )
+
+
+Entry = TypeVar("Entry", bound=MetricEstimate)
 
 
 class ByMetric(Generic[Entry]):
-    """Access by metric or by its name: result["ndcg@10"]."""
+    """Results that are looked up by metric or by its name: result["ndcg@10"]."""
 
     entries: tuple[Entry, ...]
 
@@ -61,138 +138,6 @@ class ByMetric(Generic[Entry]):
         return len(self.entries)
 
 
-Cells = tuple[tuple[str, ...], list[tuple[str, ...]]]  # header and rows
-
-
-def as_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns side by side, the first to the left, the others to the right."""
-    cells = [list(header), *map(list, rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    return "\n".join(
-        "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
-        for row in cells
-    )
-
-
-def metric_title(metric: Metric) -> str:
-    """Its name, with a word where lower is better."""
-    return f"{metric}" if metric.higher_is_better else f"{metric} (lower is better)"
-
-
-@dataclass(frozen=True, eq=False)
-class MetricDifference:
-    """Mean paired difference of one metric. `p_value` is two-sided, of a paired t-test."""
-
-    metric: Metric
-    value: float
-    std_error: float
-    interval: Interval
-    p_value: float
-    n_queries: int
-    per_query: FloatArray
-
-    def __repr__(self) -> str:
-        return (
-            f"{self.metric} {self.value:+.4f} +- {self.std_error:.4f}, "
-            f"{self.interval.level:.0%} interval {self.interval}, p {self.p_value:.2g}"
-        )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparison(ByMetric[MetricDifference]):
-    """First ranker minus second, metric by metric: `comparison["ndcg@10"].interval`."""
-
-    entries: tuple[MetricDifference, ...]
-    level: float
-
-    def __repr__(self) -> str:
-        header = ("metric", "difference", "std error", f"{self.level:.0%} interval", "p")
-        rows = [
-            (
-                metric_title(entry.metric),
-                f"{entry.value:+.4f}",
-                f"{entry.std_error:.4f}",
-                f"{entry.interval:+.4f}",
-                f"{entry.p_value:.2g}",
-            )
-            for entry in self
-        ]
-        n = len(self.entries[0].per_query)
-        return f"Comparison, first minus second, paired over {n:,} queries\n" + as_table(
-            header, rows
-        )
-
-
-def paired_differences(first: "Evaluation", second: "Evaluation") -> Comparison:
-    """See `Evaluation.minus`. Metrics that only one side has are left out."""
-    _check_same_queries(first, second)
-    shared = [metric for metric in first.metrics if metric in second.metrics]
-    if not shared:
-        raise OptionError(
-            f"the two evaluations share no metric: {', '.join(map(str, first.metrics))} against "
-            f"{', '.join(map(str, second.metrics))}. Evaluate both with the same metrics."
-        )
-    entries = tuple(_difference(metric, first, second) for metric in shared)
-    return Comparison(entries=entries, level=first.level)
-
-
-def _difference(metric: Metric, first: "Evaluation", second: "Evaluation") -> MetricDifference:
-    gap = first[metric].per_query - second[metric].per_query
-    mean = mean_of_lists(gap, weights=first.weights)
-    return MetricDifference(
-        metric=metric,
-        value=mean.value,
-        std_error=mean.std_error,
-        interval=mean.interval(first.level),
-        p_value=mean.p_value,
-        n_queries=mean.n,
-        per_query=handed_over(gap),
-    )
-
-
-def _check_same_queries(first: "Evaluation", second: "Evaluation") -> None:
-    if not np.array_equal(first.query_id, second.query_id):
-        raise ShapeError(
-            f"the two evaluations must be on the same queries in the same order. Got "
-            f"{len(first.query_id):,} and {len(second.query_id):,} queries that differ. "
-            f"Evaluate both rankers on the same JudgedLists."
-        )
-    if not np.array_equal(first.weights, second.weights):
-        raise OptionError("the two evaluations weigh queries differently. Use the same weights.")
-    if first.empty != second.empty:
-        raise OptionError(
-            f"the two evaluations count queries without a relevant document differently: "
-            f"{first.empty!r} and {second.empty!r}. Use the same `empty`."
-        )
-
-
-@runtime_checkable
-class Predicts(Protocol):
-    """Anything that turns features into scores."""
-
-    def predict(self, features: Any, /) -> Any:
-        """One score for each row of the features."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class MetricEstimate:
-    """The mean of one metric over queries, with its doubt. `per_query` is NaN where skipped."""
-
-    metric: Metric
-    value: float
-    std_error: float
-    interval: Interval
-    n_queries: int
-    per_query: FloatArray
-
-    def __repr__(self) -> str:
-        return (
-            f"{self.metric} {self.value:.4f} +- {self.std_error:.4f}, {self.interval.level:.0%} "
-            f"interval {self.interval} over {self.n_queries:,} queries"
-        )
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation(ByMetric[MetricEstimate]):
     """Metrics of one ranker on judged lists: `evaluation["ndcg@10"].value`.
@@ -212,9 +157,30 @@ class Evaluation(ByMetric[MetricEstimate]):
         """Name of the metric -> its value on each query, in the order of `query_id`."""
         return MappingProxyType({str(entry.metric): entry.per_query for entry in self})
 
-    def minus(self, other: "Evaluation") -> Comparison:
-        """This ranker minus the other on the same queries: paired differences."""
-        return paired_differences(self, other)
+    def minus(self, other: "Evaluation") -> "Comparison":
+        """This ranker minus the other on the same queries: paired differences.
+
+        Far less noisy than the difference of two means. Metrics that only one side has are left
+        out.
+        """
+        _check_same_queries(self, other)
+        shared = [metric for metric in self.metrics if metric in other.metrics]
+        if not shared:
+            raise OptionError(
+                f"the two evaluations share no metric: {', '.join(map(str, self.metrics))} against "
+                f"{', '.join(map(str, other.metrics))}. Evaluate both with the same metrics."
+            )
+        entries = [
+            _mean(
+                MetricDifference,
+                metric,
+                self[metric].per_query - other[metric].per_query,
+                self.weights,
+                self.level,
+            )
+            for metric in shared
+        ]
+        return Comparison(entries=tuple(entries), level=self.level)
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Plain numbers for JSON."""
@@ -233,7 +199,7 @@ class Evaluation(ByMetric[MetricEstimate]):
         header = ("metric", "mean", "std error", f"{self.level:.0%} interval", "queries")
         rows = [
             (
-                metric_title(entry.metric),
+                _title(entry.metric),
                 f"{entry.value:.4f}",
                 f"{entry.std_error:.4f}",
                 f"{entry.interval:.4f}",
@@ -248,59 +214,68 @@ class Evaluation(ByMetric[MetricEstimate]):
         return f"{title}\n{as_table(header, rows)}"
 
 
-def evaluate(
-    judged: JudgedLists,
-    scores: npt.ArrayLike | Predicts,
-    metrics: str | Metric | Sequence[str | Metric] = ("ndcg@10", "map"),
-    *,
-    ties: Ties = "average",
-    empty: Empty = "zero",
-    level: float = 0.95,
-    weights: npt.ArrayLike | None = None,
-) -> Evaluation:
-    """Mean of each metric over the queries, with intervals and the value of each query.
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(ByMetric[MetricDifference]):
+    """First ranker minus second, metric by metric: `comparison["ndcg@10"].interval`."""
 
-    Right for comparing rankers on lists that people judged; labels that come from clicks tilt
-    towards what was shown on top.
+    entries: tuple[MetricDifference, ...]
+    level: float
 
-    Parameters
-    ----------
-    scores : (documents,) one score for each row of `judged`, larger = better, or anything with
-        `predict(features)`
-    metrics : names such as "ndcg@10", or metrics
-    ties, empty : the rules for equal scores and for queries without a relevant document; see
-        `untilt.metrics.Metric`
-    level : of the intervals
-    weights : (queries,) how much each query counts; 1 each where not given
-    """
-    check_level(level)
-    chosen = parse_metrics(metrics)
-    s = scores.predict(judged.features) if isinstance(scores, Predicts) else scores
-    values = values_per_list(chosen, s, judged.labels, judged.indptr, ties=ties, empty=empty)
-    w = checked_weights(weights, judged.n_queries)
-    entries = tuple(
-        _estimate(metric, np.ascontiguousarray(values[:, m]), w, level)
-        for m, metric in enumerate(chosen)
-    )
-    return Evaluation(
-        entries=entries,
-        query_id=judged.query_id,
-        weights=frozen(w),
-        ties=ties,
-        empty=empty,
-        level=level,
-    )
+    def __repr__(self) -> str:
+        header = ("metric", "difference", "std error", f"{self.level:.0%} interval", "p")
+        rows = [
+            (
+                _title(entry.metric),
+                f"{entry.value:+.4f}",
+                f"{entry.std_error:.4f}",
+                f"{entry.interval:+.4f}",
+                f"{entry.p_value:.2g}",
+            )
+            for entry in self
+        ]
+        title = f"first minus second, paired over {len(self.entries[0].per_query):,} queries"
+        return f"Comparison, {title}\n{as_table(header, rows)}"
 
 
-def _estimate(
-    metric: Metric, values: FloatArray, weights: FloatArray, level: float
-) -> MetricEstimate:
+def _check_same_queries(first: "Evaluation", second: "Evaluation") -> None:
+    if not np.array_equal(first.query_id, second.query_id):
+        raise ShapeError(
+            f"the two evaluations must be on the same queries in the same order. Got "
+            f"{len(first.query_id):,} and {len(second.query_id):,} queries that differ. "
+            f"Evaluate both rankers on the same JudgedLists."
+        )
+    if not np.array_equal(first.weights, second.weights):
+        raise OptionError("the two evaluations weigh queries differently. Use the same weights.")
+    if first.empty != second.empty:
+        raise OptionError(
+            f"the two evaluations count queries without a relevant document differently: "
+            f"{first.empty!r} and {second.empty!r}. Use the same `empty`."
+        )
+
+
+def _mean(
+    kind: type[Entry], metric: Metric, values: FloatArray, weights: FloatArray, level: float
+) -> Entry:
     mean = mean_of_lists(values, weights=weights)
-    return MetricEstimate(
+    return kind(
         metric=metric,
         value=mean.value,
         std_error=mean.std_error,
         interval=mean.interval(level),
         n_queries=mean.n,
         per_query=handed_over(values),
+    )
+
+
+def _title(metric: Metric) -> str:
+    return f"{metric}" if metric.higher_is_better else f"{metric} (lower is better)"
+
+
+def as_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns side by side, the first to the left, the others to the right."""
+    cells = [list(header), *map(list, rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    return "\n".join(
+        "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+        for row in cells
     )

@@ -7,7 +7,7 @@ from scipy import special
 
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, child_generator
-from untilt._core.statistics import Interval
+from untilt._core.statistics import Interval, MeanEstimate
 from untilt.bias.curve import PositionBias
 from untilt.evaluation.credit import Credit
 from untilt.evaluation.pool import Pool
@@ -53,6 +53,11 @@ class Sums:
         with np.errstate(invalid="ignore"):
             return (self.slope - self.value[:, None] * self.norm_slope) / self.norm.sum()
 
+    @property
+    def errors(self) -> tuple[FloatArray, FloatArray]:
+        """(systems,) standard errors of V: from the sample of queries, and from theta."""
+        return sampling_error(self.influence), bias_error(self.gradient, self.covariance)
+
 
 def sampling_error(influence: FloatArray) -> FloatArray:
     """sqrt(n/(n-1) sum_q influence_q^2) of each column; NaN from a single query."""
@@ -78,6 +83,16 @@ def covariance_of(bias: PositionBias, depth: int) -> FloatArray | None:
     covariance = np.zeros((depth, depth))
     covariance[:inside, :inside] = known[:inside, :inside]
     return covariance
+
+
+def student_intervals(
+    value: FloatArray, std_error: FloatArray, n_queries: int, level: float
+) -> list[Interval]:
+    """value -+ t std_error with n - 1 degrees of freedom; the whole line from a single query."""
+    return [
+        MeanEstimate(float(v), float(s), n_queries).interval(level)
+        for v, s in zip(value, std_error, strict=True)
+    ]
 
 
 def bootstrap_intervals(sums: Sums, level: float, n_draws: int, seed: Seed) -> list[Interval]:

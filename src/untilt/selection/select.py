@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from untilt._core.deprecation import renamed_arguments
+from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
 from untilt.evaluation.credit import Evaluator, bias_for, parse_evaluator
@@ -136,7 +137,7 @@ def select(
     *,
     train: Any,
     valid: ClickLog,
-    bias: Any,
+    bias: BiasLike | None,
     metric: MetricLike = "dcg@10",
     evaluator: str | Evaluator | None = None,
     clip: float | Literal["auto"] | None = None,
