@@ -168,7 +168,7 @@ def test_errors_are_the_schur_complement_of_the_whole_matrix(rng):
     X, rows = np.zeros((300, 8 + 6)), np.arange(300)
     X[rows, position - 1] = fit.affine.gamma
     X[rows, 4 + position - 1] = 1
-    X[rows, 8 + fit.number] = ALPHA[position - 1]
+    X[rows, 8 + fit.stratum] = ALPHA[position - 1]
     whole = X.T @ (X * (100 / (p * (1 - p)))[:, None])
     keep = np.concatenate([FREE, np.ones(6, dtype=bool)])
     expected = np.linalg.inv(whole[np.ix_(keep, keep)])[:6, :6]

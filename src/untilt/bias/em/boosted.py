@@ -114,7 +114,8 @@ class CrossFittedTrees:
         import lightgbm
 
         options.check()
-        _check_features(features)
+        if not len(features) or not np.any(features != features[0]):
+            raise constant_features(features)
         self.cells = cells
         self.fold = fold_of_documents(cells, options)
         binned = lightgbm.Dataset(
@@ -212,13 +213,13 @@ def tree_params(options: TreeOptions) -> dict[str, Any]:
     return params
 
 
-def _check_features(features: FeatureArray) -> None:
-    if not len(features) or not np.any(features != features[0]):
-        raise OptionError(
-            f"all {features.shape[1]} features are constant over the {len(features)} shown "
-            "documents, so relevance cannot be learned from them. Use relevance='counts', or give "
-            "read_log other feature columns."
-        )
+def constant_features(features: FeatureArray) -> OptionError:
+    """The error for features that do not vary."""
+    return OptionError(
+        f"all {features.shape[1]} features are constant over the {len(features)} shown documents, "
+        "so relevance cannot be learned from them. Use relevance='counts', or give read_log other "
+        "feature columns."
+    )
 
 
 def _training_scores(booster: Any) -> FloatArray:

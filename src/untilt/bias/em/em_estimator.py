@@ -9,7 +9,7 @@ import numpy as np
 from untilt._core.arrays import FeatureArray, FloatArray, handed_over
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights
-from untilt.bias.em.boosted import TreeOptions, boosted_em
+from untilt.bias.em.boosted import LearnedFit, TreeOptions, boosted_em
 from untilt.bias.em.documents import several_positions
 from untilt.bias.em.strata import StratifiedFit, stratified
 from untilt.bias.estimator import BiasEstimator
@@ -72,14 +72,14 @@ class EMEstimator(BiasEstimator):
     ) -> StratifiedFit:
         """Curves and relevance from the features of the log's documents."""
         own, options = features[cells.document], self._tree_options()
-        if self.relevance == "network":
-            from untilt.bias.em.network import NetworkOptions, network_em
-
-            wanted = NetworkOptions.of(self.network)
-            learned = network_em(cells, own, options=wanted, trees=options)
-        else:
-            learned = boosted_em(cells, own, trust=trust, options=options)
+        learned = self._learned(cells, own, trust=trust, options=options)
         return stratified(cells, own, learned, trust=trust, options=options)
+
+    def _learned(
+        self, cells: PositionCounts, features: FeatureArray, *, trust: bool, options: TreeOptions
+    ) -> LearnedFit:
+        """Relevance by boosted trees."""
+        return boosted_em(cells, features, trust=trust, options=options)
 
     def _counted(self, cells: PositionCounts, *, clicked: bool) -> PositionCounts:
         """The documents that relevance from counts can use; raises where positions share too few.

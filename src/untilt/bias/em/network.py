@@ -100,11 +100,7 @@ def network_em(
     fold = boosted.fold_of_documents(cells, trees)
     mean, scale = normalisation(features, transform=options.transform)
     if not scale.any():
-        raise OptionError(
-            f"all {features.shape[1]} features are constant over the {len(features)} shown "
-            "documents, so relevance cannot be learned from them. Use relevance='counts', or give "
-            "read_log other feature columns."
-        )
+        raise boosted.constant_features(features)
     inputs = normalised(features, mean, scale, options.transform)
     batches = _batches(cells, fold, options, trees.seed)
     state, affine = _start(cells, inputs, int(fold.max()) + 1, options, trees.seed)

@@ -9,6 +9,7 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, handed_over
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.affine import AffineFit, uncertainty_of_affine
+from untilt.bias.em.boosted import LearnedFit, TreeOptions
 from untilt.bias.em.documents import FLOOR, position_based_em
 from untilt.bias.em.em_estimator import (
     RELEVANCE,
@@ -94,6 +95,15 @@ class RegressionEM(EMEstimator):
         errors = self._uncertainty(cells, features, fit, dead)
         curve = self._curve(fit, errors, by_features=features is not None)
         return _with_dead_positions(curve, dead, cells, self.relevance_)
+
+    def _learned(
+        self, cells: PositionCounts, features: FeatureArray, *, trust: bool, options: TreeOptions
+    ) -> LearnedFit:
+        if self.relevance != "network":
+            return super()._learned(cells, features, trust=trust, options=options)
+        from untilt.bias.em.network import NetworkOptions, network_em
+
+        return network_em(cells, features, options=NetworkOptions.of(self.network), trees=options)
 
     def _fit(self, cells: PositionCounts, features: FeatureArray | None) -> StratifiedFit:
         if features is not None:

@@ -18,13 +18,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
-from untilt.bias.em.affine import (
-    ERROR_EDGE,
-    AffineFit,
-    information,
-    inverted,
-    is_estimated,
-)
+from untilt.bias.em.affine import ERROR_EDGE, AffineFit, information, inverted, is_estimated
 from untilt.bias.em.boosted import LearnedFit, TreeOptions, fold_of_documents, tree_params
 from untilt.bias.em.documents import class_em, position_based_em
 from untilt.bias.log_ratios import Uncertainty, larger_error
@@ -49,6 +43,96 @@ COARSE_POSITION_CLASSES = 4
 # Trust bias has more to fit: with strata of 17 documents it fitted the noise (beta an eighth too
 # low), with 50 not. Without it larger strata only leave more error.
 DOCUMENTS_PER_STRATUM = {False: 15, True: 50}
+
+
+@dataclass(frozen=True, eq=False)
+class StratifiedFit:
+    """Curves from strata, and the learned relevance that sorted them.
+
+    Parameters
+    ----------
+    affine : the curves; gamma of a document is that of its stratum
+    coarse : the same from coarser strata
+    stratum : (documents,) stratum of each
+    learned : what the model of relevance says of each document, with curves of its own
+    history, status : of the model
+    """
+
+    affine: AffineFit
+    coarse: AffineFit
+    stratum: IntArray
+    learned: AffineFit
+    history: FloatArray
+    status: Fact
+
+
+def stratified(
+    cells: PositionCounts,
+    features: FeatureArray,
+    fit: LearnedFit,
+    *,
+    trust: bool,
+    options: TreeOptions,
+) -> StratifiedFit:
+    """The curves of a learned relevance, by strata. `features` has a row per document."""
+    position = predicted_position(cells, features, fold_of_documents(cells, options), options)
+    stratum, coarser = (
+        strata_of(fit.affine.gamma, position, trust=trust, position_classes=classes)
+        for classes in (POSITION_CLASSES, COARSE_POSITION_CLASSES)
+    )
+    return StratifiedFit(
+        affine=fit_of_strata(cells, stratum, trust=trust),
+        coarse=fit_of_strata(cells, coarser, trust=trust),
+        stratum=stratum,
+        learned=fit.affine,
+        history=fit.history,
+        status=joined(fit.status, Fact("bias.strata", n_strata=int(stratum.max()) + 1)),
+    )
+
+
+def strata_of(
+    relevance: FloatArray,
+    position: FloatArray,
+    *,
+    trust: bool,
+    position_classes: int = POSITION_CLASSES,
+) -> IntArray:
+    """(documents,) stratum of each, numbered from 0: classes of both scores, crossed."""
+    wanted = len(relevance) / DOCUMENTS_PER_STRATUM[trust]
+    n_relevance = int(np.clip(np.sqrt(wanted / POSITION_CLASSES), *CLASSES))
+    n_position = position_classes * n_relevance
+    pairs = _class_of(relevance, n_relevance) * n_position + _class_of(position, n_position)
+    return np.unique(pairs, return_inverse=True)[1]
+
+
+def fit_of_strata(cells: PositionCounts, stratum: IntArray, *, trust: bool) -> AffineFit:
+    """The curves of maximum likelihood where each stratum has one relevance."""
+    together = cells.grouped(stratum)
+    _require_mixed(together)
+    if trust:
+        plus, minus, gamma = class_em(together)
+        return AffineFit(plus - minus, minus, handed_over(gamma[stratum]))
+    theta, gamma = position_based_em(together, tolerance=1e-6, max_steps=20_000).state
+    return AffineFit(theta, np.zeros(cells.depth), handed_over(gamma[stratum]))
+
+
+def _class_of(score: FloatArray, n_classes: int) -> IntArray:
+    """(documents,) 0..n_classes - 1 by size, equally many each but for ties."""
+    limits = np.quantile(score, np.arange(1, n_classes) / n_classes)
+    return np.searchsorted(limits, score)
+
+
+def _require_mixed(together: PositionCounts) -> None:
+    """Raise where features predict the position so well that no two alike were shown at both."""
+    first = position_graph(together).components[0]
+    lost = [k for k in range(1, together.depth + 1) if k not in first]
+    if lost:
+        raise IdentifiabilityError(
+            f"position {lost[0]} cannot be compared with position 1: documents with like features "
+            "were never shown at both, so the features give away the position. Leave out features "
+            "that are made from it (an old rank, the production score), or swap positions 1 and "
+            f"{lost[0]} in a share of the sessions and use relevance='counts'."
+        )
 
 
 def predicted_position(
@@ -106,96 +190,6 @@ def _by_trees(
     return predicted
 
 
-@dataclass(frozen=True, eq=False)
-class StratifiedFit:
-    """Curves from strata, and the learned relevance that sorted them.
-
-    Parameters
-    ----------
-    affine : the curves; gamma of a document is that of its stratum
-    coarse : the same from coarser strata
-    number : (documents,) stratum of each
-    learned : what the model of relevance says of each document, with curves of its own
-    history, status : of the model
-    """
-
-    affine: AffineFit
-    coarse: AffineFit
-    number: IntArray
-    learned: AffineFit
-    history: FloatArray
-    status: Fact
-
-
-def stratified(
-    cells: PositionCounts,
-    features: FeatureArray,
-    fit: LearnedFit,
-    *,
-    trust: bool,
-    options: TreeOptions,
-) -> StratifiedFit:
-    """The curves of a learned relevance, by strata. `features` has a row per document."""
-    position = predicted_position(cells, features, fold_of_documents(cells, options), options)
-    number, coarser = (
-        strata_of(fit.affine.gamma, position, trust=trust, position_classes=classes)
-        for classes in (POSITION_CLASSES, COARSE_POSITION_CLASSES)
-    )
-    return StratifiedFit(
-        affine=fit_of_strata(cells, number, trust=trust),
-        coarse=fit_of_strata(cells, coarser, trust=trust),
-        number=number,
-        learned=fit.affine,
-        history=fit.history,
-        status=joined(fit.status, Fact("bias.strata", n_strata=int(number.max()) + 1)),
-    )
-
-
-def strata_of(
-    relevance: FloatArray,
-    position: FloatArray,
-    *,
-    trust: bool,
-    position_classes: int = POSITION_CLASSES,
-) -> IntArray:
-    """(documents,) stratum of each, numbered from 0: classes of both scores, crossed."""
-    wanted = len(relevance) / DOCUMENTS_PER_STRATUM[trust]
-    n_relevance = int(np.clip(np.sqrt(wanted / POSITION_CLASSES), *CLASSES))
-    n_position = position_classes * n_relevance
-    pairs = _class_of(relevance, n_relevance) * n_position + _class_of(position, n_position)
-    return np.unique(pairs, return_inverse=True)[1]
-
-
-def fit_of_strata(cells: PositionCounts, number: IntArray, *, trust: bool) -> AffineFit:
-    """The curves of maximum likelihood where each stratum has one relevance."""
-    together = cells.grouped(number)
-    _require_mixed(together)
-    if trust:
-        plus, minus, gamma = class_em(together)
-        return AffineFit(plus - minus, minus, handed_over(gamma[number]))
-    theta, gamma = position_based_em(together, tolerance=1e-6, max_steps=20_000).state
-    return AffineFit(theta, np.zeros(cells.depth), handed_over(gamma[number]))
-
-
-def _class_of(score: FloatArray, n_classes: int) -> IntArray:
-    """(documents,) 0..n_classes - 1 by size, equally many each but for ties."""
-    limits = np.quantile(score, np.arange(1, n_classes) / n_classes)
-    return np.searchsorted(limits, score)
-
-
-def _require_mixed(together: PositionCounts) -> None:
-    """Raise where features predict the position so well that no two alike were shown at both."""
-    first = position_graph(together).components[0]
-    lost = [k for k in range(1, together.depth + 1) if k not in first]
-    if lost:
-        raise IdentifiabilityError(
-            f"position {lost[0]} cannot be compared with position 1: documents with like features "
-            "were never shown at both, so the features give away the position. Leave out features "
-            "that are made from it (an old rank, the production score), or swap positions 1 and "
-            f"{lost[0]} in a share of the sessions and use relevance='counts'."
-        )
-
-
 def uncertainty_of_strata(
     cells: PositionCounts, fit: StratifiedFit, free: BoolArray, jacobian: FloatArray
 ) -> Uncertainty:
@@ -210,9 +204,9 @@ def uncertainty_of_strata(
     noise: `widened` adds what coarser ones change. 200 simulated logs say whether that is enough
     (docs/estimators/regression-em.md and trust-em.md).
     """
-    gamma = np.empty(int(fit.number.max()) + 1)
-    gamma[fit.number] = fit.affine.gamma
-    together, affine = cells.grouped(fit.number), fit.affine._replace(gamma=gamma)
+    gamma = np.empty(int(fit.stratum.max()) + 1)
+    gamma[fit.stratum] = fit.affine.gamma
+    together, affine = cells.grouped(fit.stratum), fit.affine._replace(gamma=gamma)
     J, _ = information(together, affine, np.zeros(len(gamma), dtype=np.int64))
     inverse = inverted(J[np.ix_(free, free)])
     to_numbers = np.zeros(jacobian.T.shape)
@@ -220,7 +214,7 @@ def uncertainty_of_strata(
     query = np.unique(cells.query, return_inverse=True)[1]
     table = _influence_of_a_click(together, affine, to_numbers)
     n_queries = int(query.max()) + 1
-    influence = _sum_influence(cells.arrays, fit.number, query, affine, table, n_queries)
+    influence = _sum_influence(cells.arrays, fit.stratum, query, affine, table, n_queries)
     by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
     return larger_error(influence.T @ influence, len(influence), by_session)
 
@@ -254,7 +248,7 @@ def _influence_of_a_click(
 @nb.njit(cache=True)
 def _sum_influence(
     cells: Cells,
-    number: IntArray,
+    stratum: IntArray,
     query: IntArray,
     affine: AffineFit,
     table: FloatArray,
@@ -264,12 +258,12 @@ def _sum_influence(
     indptr, position, impressions, clicks = cells
     alpha, beta, gamma = affine
     influence = np.zeros((n_queries, table.shape[2]))
-    for d in range(len(number)):
-        stratum, q = number[d], query[d]
+    for d in range(len(stratum)):
+        own, q = stratum[d], query[d]
         for cell in range(indptr[d], indptr[d + 1]):
             k, n, c = position[cell] - 1, impressions[cell], clicks[cell]
-            p = min(max(alpha[k] * gamma[stratum] + beta[k], ERROR_EDGE), 1 - ERROR_EDGE)
+            p = min(max(alpha[k] * gamma[own] + beta[k], ERROR_EDGE), 1 - ERROR_EDGE)
             s = (c - n * p) / (p * (1 - p))
             for m in range(table.shape[2]):
-                influence[q, m] += s * table[stratum, k, m]
+                influence[q, m] += s * table[own, k, m]
     return influence
