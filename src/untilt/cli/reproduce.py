@@ -141,14 +141,17 @@ def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[s
 
 
 def _report(output: Output, what: "Plan", summary: "Summary", decided: "list[Verdict]") -> None:
+    from untilt.evaluation.judged import as_table
     from untilt.papers.chart import tables_of
-    from untilt.papers.page import as_text, setting
+    from untilt.papers.page import setting
 
     output.say(setting(what, summary))
     for table in tables_of(summary):
         output.heading(table.title)
         if not output.as_json:
-            typer.echo(as_text(table))  # not cut to the width of a terminal that is none
+            typer.echo(
+                as_table(table.columns, table.rows)
+            )  # not cut to the width of a terminal that is none
     if decided:
         output.heading("what the document claims")
         output.points([f"{each.verdict}: {each.claim.text} {each.sentence}." for each in decided])

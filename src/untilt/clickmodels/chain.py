@@ -175,6 +175,19 @@ def _draw(
     return click
 
 
+class TrailingLists(NamedTuple):
+    """Distinct lists of rows below the last click.
+
+    indptr : (lists + 1,); document : (rows,)
+    key : (lists,) of the click above, -1 without any; sessions : (lists,)
+    """
+
+    indptr: IntArray
+    document: IntArray
+    key: IntArray
+    sessions: FloatArray
+
+
 @dataclass(frozen=True, eq=False)
 class ChainCounts:
     """Sessions of readers who go down and may leave, collapsed to what is unknown about them.
@@ -189,8 +202,6 @@ class ChainCounts:
     clicks, examined : (documents,) clicks; impressions at or above a last click
     stepped, went_on : (keys,) clicks with a row below them; of those, with a click further down
     skips : non-clicks above a last click: all were seen, and after all of them the reader went on
-    indptr : (trailing lists + 1,); document : (trailing rows,)
-    key : (trailing lists,) of the click above, -1 without any; count : (trailing lists,) sessions
     """
 
     clicks: FloatArray
@@ -198,24 +209,21 @@ class ChainCounts:
     stepped: FloatArray
     went_on: FloatArray
     skips: float
-    indptr: IntArray
-    document: IntArray
-    key: IntArray
-    count: FloatArray
+    trailing: TrailingLists
 
     @property
     def examined_if_gone(self) -> FloatArray:
         """(documents,) impressions looked at, if every reader left with the last click."""
-        return self._examined_with(np.where(self.key < 0, self.count, 0.0))
+        return self._examined_with(np.where(self.trailing.key < 0, self.trailing.sessions, 0.0))
 
     @property
     def shown(self) -> FloatArray:
         """(documents,) impressions for which an examination can be expected."""
-        return self._examined_with(self.count)
+        return self._examined_with(self.trailing.sessions)
 
     def _examined_with(self, count: FloatArray) -> FloatArray:
-        rows = np.repeat(count, ragged.lengths(self.indptr))
-        return self.examined + sum_by(self.document, rows, len(self.clicks))
+        rows = np.repeat(count, ragged.lengths(self.trailing.indptr))
+        return self.examined + sum_by(self.trailing.document, rows, len(self.clicks))
 
 
 def chain_counts(log: ClickLog, key: IntArray, n_keys: int) -> ChainCounts:
@@ -228,24 +236,17 @@ def chain_counts(log: ClickLog, key: IntArray, n_keys: int) -> ChainCounts:
     final = log.indptr[1:] - 1
     steps = clicked & (row < final[lists])
     above, known = row < last[lists], row <= last[lists]
-    indptr, document, trailing_key, sessions = _trailing_lists(log, last, final, key)
     return ChainCounts(
         clicks=sum_by(log.document, log.label * count, log.n_documents),
         examined=sum_by(log.document, known * count, log.n_documents),
         stepped=sum_by(key[steps], count[steps], n_keys),
         went_on=sum_by(key[clicked & above], count[clicked & above], n_keys),
         skips=float(count[~clicked & above].sum()),
-        indptr=indptr,
-        document=document,
-        key=trailing_key,
-        count=sessions,
+        trailing=_trailing_lists(log, last, final, key),
     )
 
 
-def _trailing_lists(
-    log: ClickLog, last: IntArray, final: IntArray, key: IntArray
-) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
-    """indptr, document, key and count of the distinct lists of rows below the last click."""
+def _trailing_lists(log: ClickLog, last: IntArray, final: IntArray, key: IntArray) -> TrailingLists:
     chosen = np.flatnonzero(last < final)
     has_click = last[chosen] >= log.indptr[:-1][chosen]
     head = np.where(has_click, key[np.maximum(last[chosen], 0)], -1).astype(np.int64)
@@ -256,7 +257,8 @@ def _trailing_lists(
     groups = group_equal_lists(indptr, [document], [head])
     count = sum_by(groups.group_of_list, log.sessions[chosen], groups.n_groups)
     picked = ragged.rows_of_lists(indptr, groups.first)
-    return ragged.indptr_of(lengths[groups.first]), document[picked], head[groups.first], count
+    kept = ragged.indptr_of(lengths[groups.first])
+    return TrailingLists(kept, document[picked], head[groups.first], count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,11 +291,11 @@ def expect(
     so trailing rows have the likelihood (1 - g) + g b_1, the reader entered them with probability
     g b_1 / ((1 - g) + g b_1), and went on from row r with s b_{r+1} / (s b_{r+1} + 1 - s).
     """
-    per_row = np.empty(len(counts.document))
-    per_list = np.empty((4, len(counts.key)))
+    lists = counts.trailing
+    per_row = np.empty(len(lists.document))
+    per_list = np.empty((4, len(lists.key)))
     kernel = _all_parallel if len(per_row) >= WORTH_THREADS else _all_serial
-    lists = counts.indptr, counts.document, counts.key, counts.count
-    kernel(*lists, attraction, on_click, on_skip, per_row, per_list)
+    kernel(lists, attraction, on_click, on_skip, per_row, per_list)
     entered, skipped, skipped_on, log_trailing = per_list
     certain = (
         _dot_log(counts.clicks, attraction)
@@ -302,9 +304,9 @@ def expect(
         + (counts.skips * np.log(on_skip) if counts.skips else 0.0)
     )
     return Expected(
-        examined=counts.examined + sum_by(counts.document, per_row, len(attraction)),
+        examined=counts.examined + sum_by(lists.document, per_row, len(attraction)),
         # Key -1 counts in front, and is cut off: nothing was clicked there.
-        went_on=counts.went_on + sum_by(counts.key + 1, entered, len(on_click) + 1)[1:],
+        went_on=counts.went_on + sum_by(lists.key + 1, entered, len(on_click) + 1)[1:],
         skipped=counts.skips + float(skipped.sum()),
         skipped_on=counts.skips + float(skipped_on.sum()),
         log_likelihood=float(log_trailing.sum()) + float(certain),
@@ -320,24 +322,21 @@ def _dot_log(weight: FloatArray, p: FloatArray) -> float:
 @nb.njit(cache=True)
 def _one(
     i: int,
-    indptr: IntArray,
-    document: IntArray,
-    key: IntArray,
-    count: FloatArray,
+    lists: TrailingLists,
     attraction: FloatArray,
     on_click: FloatArray,
     s: float,
     per_row: FloatArray,
     per_list: FloatArray,
 ) -> None:
-    begin, end, n = indptr[i], indptr[i + 1], count[i]
+    begin, end, n = lists.indptr[i], lists.indptr[i + 1], lists.sessions[i]
     b = 1.0
     for row in range(end - 1, begin - 1, -1):
         # Borrowed: P(went on from this row), until the way down turns it into examinations.
         on = s * b
         per_row[row] = on / (on + 1.0 - s)
-        b = (1.0 - attraction[document[row]]) * (on + 1.0 - s)
-    g = on_click[key[i]] if key[i] >= 0 else 1.0
+        b = (1.0 - attraction[lists.document[row]]) * (on + 1.0 - s)
+    g = on_click[lists.key[i]] if lists.key[i] >= 0 else 1.0
     total = 1.0 - g + g * b
     seen = n * g * b / total
     per_list[0, i] = seen
@@ -354,12 +353,12 @@ def _one(
 
 
 @nb.njit(cache=True)
-def _all_serial(indptr: IntArray, *arrays: AnyArray) -> None:
-    for i in range(len(indptr) - 1):
-        _one(i, indptr, *arrays)
+def _all_serial(lists: TrailingLists, *arrays: AnyArray) -> None:
+    for i in range(len(lists.key)):
+        _one(i, lists, *arrays)
 
 
 @nb.njit(parallel=True, cache=True)
-def _all_parallel(indptr: IntArray, *arrays: AnyArray) -> None:
-    for i in nb.prange(len(indptr) - 1):
-        _one(i, indptr, *arrays)
+def _all_parallel(lists: TrailingLists, *arrays: AnyArray) -> None:
+    for i in nb.prange(len(lists.key)):
+        _one(i, lists, *arrays)

@@ -12,12 +12,12 @@ import numba as nb
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt._core.em import EMResult, Step, run_em
 from untilt.bias.harvesting.pairs import sandwich
 from untilt.bias.log_ratios import Uncertainty, larger_error
 from untilt.clickmodels.base import HIGH, LOW, Smoothing, mean_rate
-from untilt.data.counts import PositionCounts
+from untilt.data.counts import Cells, PositionCounts
 
 BLOCKS = 16  # sums are taken block by block: the same result whatever the number of threads
 # Cells from which threads pay: on a busy machine waking them costs 5 ms, and so many cells 6 ms.
@@ -105,13 +105,13 @@ def _step(counts: PositionCounts, prior: Smoothing, reference: int) -> Step[Exam
     """
     shown, seen = counts.by_position(counts.impressions), counts.by_document(counts.impressions)
     by_condition, by_document = counts.by_position(counts.clicks), counts.by_document(counts.clicks)
-    cells = counts.indptr, counts.position, counts.impressions, counts.clicks
+    cells = counts.arrays
     kernel = _parallel_blocks if counts.n_cells >= WORTH_THREADS else _serial_blocks
 
     def step(state: ExaminationState) -> tuple[ExaminationState, float]:
         relevant = np.empty(counts.n_documents)
         examined, missed = np.zeros((BLOCKS, len(state.theta))), np.zeros(BLOCKS)
-        kernel(*cells, *state, examined, relevant, missed)
+        kernel(cells, state, examined, relevant, missed)
         # Of clicks, log(theta gamma) is two sums: one by condition, one by document.
         # Not np.dot, whose threads cost more than this sum.
         clicked = np.sum(by_condition * np.log(state.theta)) + np.sum(
@@ -129,25 +129,22 @@ def _step(counts: PositionCounts, prior: Smoothing, reference: int) -> Step[Exam
 @nb.njit(cache=True)
 def _block(
     block: int,
-    indptr: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    theta: FloatArray,
-    gamma: FloatArray,
+    cells: Cells,
+    state: ExaminationState,
     examined: FloatArray,
     relevant: FloatArray,
-    likelihood: FloatArray,
+    missed: FloatArray,
 ) -> None:
-    n_documents = len(indptr) - 1
+    """Expected examinations and relevance of a block of documents; log-likelihood of non-clicks."""
+    n_documents = len(cells.indptr) - 1
     total = 0.0
     for d in range(block * n_documents // BLOCKS, (block + 1) * n_documents // BLOCKS):
-        g = gamma[d]
+        g = state.gamma[d]
         x = 0.0
-        for cell in range(indptr[d], indptr[d + 1]):
-            k = position[cell] - 1
-            t, c = theta[k], clicks[cell]
-            rest = impressions[cell] - c
+        for cell in range(cells.indptr[d], cells.indptr[d + 1]):
+            k = cells.position[cell] - 1
+            t, c = state.theta[k], cells.clicks[cell]
+            rest = cells.impressions[cell] - c
             miss = 1.0 - t * g
             share = rest / miss
             examined[block, k] += c + share * t * (1.0 - g)
@@ -155,19 +152,23 @@ def _block(
             if rest > 0:
                 total += rest * np.log(miss)
         relevant[d] = x
-    likelihood[block] = total
+    missed[block] = total
 
 
 @nb.njit(cache=True)
-def _serial_blocks(*arrays: AnyArray) -> None:
+def _serial_blocks(
+    cells: Cells, state: ExaminationState, examined: FloatArray, *sums: FloatArray
+) -> None:
     for block in range(BLOCKS):
-        _block(block, *arrays)
+        _block(block, cells, state, examined, *sums)
 
 
 @nb.njit(parallel=True, cache=True)
-def _parallel_blocks(*arrays: AnyArray) -> None:
+def _parallel_blocks(
+    cells: Cells, state: ExaminationState, examined: FloatArray, *sums: FloatArray
+) -> None:
     for block in nb.prange(BLOCKS):
-        _block(block, *arrays)
+        _block(block, cells, state, examined, *sums)
 
 
 def uncertainty_of_examination(
@@ -186,8 +187,7 @@ def uncertainty_of_examination(
     s_q = sum_{d in q} (u_d - w_d (1' u_d) / (1' w_d)). Errors are the larger of J^-1, right if the
     model is, and J^-1 (sum_q s_q s_q') J^-1, clustered by query.
     """
-    cells = counts.position, counts.impressions, counts.clicks
-    conductance, M = _information(counts.indptr, counts.query, *cells, theta, gamma)
+    conductance, M = _information(counts.arrays, counts.query, theta, gamma)
     laplacian = np.diag(conductance.sum(axis=1)) - conductance
     return larger_error(
         sandwich(conductance, M),
@@ -208,15 +208,10 @@ def joined_to_first(counts: PositionCounts) -> BoolArray:
 
 @nb.njit(cache=True)
 def _information(
-    indptr: IntArray,
-    query: IntArray,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    theta: FloatArray,
-    gamma: FloatArray,
+    cells: Cells, query: IntArray, theta: FloatArray, gamma: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Conductances between conditions, and the sum over queries of s_q s_q'."""
+    indptr, position, impressions, clicks = cells
     depth = len(theta)
     conductance = np.zeros((depth, depth))
     M = np.zeros((depth, depth))

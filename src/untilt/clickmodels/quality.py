@@ -83,7 +83,7 @@ class Units:
 
 
 def units_of(log: ClickLog, by: str) -> Units:
-    """Queries where there are at least twenty, else sessions, unless told which."""
+    """Queries where there are at least twenty, else sessions, unless `by` says which."""
     check_choice("by", by, UNITS)
     queries, of_list = np.unique(log.query, return_inverse=True)
     if by == "session" or (by == "auto" and len(queries) < FEWEST_QUERIES):
@@ -209,10 +209,10 @@ def labels_of(model: ClickModel, judged: JudgedLists) -> FloatArray:
 def _by_query(query: IntArray, relevance: FloatArray, label: FloatArray) -> FloatArray:
     from scipy.stats import rankdata  # half a second to import
 
-    found = []
+    correlations = []
     order = np.argsort(query, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(query[order])) + 1):
         x, y = relevance[rows], label[rows]
         if len(np.unique(x)) > 1 and len(np.unique(y)) > 1:
-            found.append(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
-    return np.array(found)
+            correlations.append(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
+    return np.array(correlations)

@@ -100,9 +100,9 @@ def _swap(setting: Setting) -> PositionBias:
 def _swap_quadratic(setting: Setting, outlier_limit: float = 3.0) -> PositionBias:
     """The same without outliers, as a quadratic function of the rank; constant below 21."""
     estimator = PivotSwap(within="length", shape="quadratic", outlier_limit=outlier_limit)
-    found = estimator.fit(setting.swapped.log).bias_.examination
-    depth = max(setting.log.depth, len(found))
-    theta = np.concatenate([found, np.full(depth - len(found), found[-1])])
+    measured = estimator.fit(setting.swapped.log).bias_.examination
+    deeper = max(setting.log.depth - len(measured), 0)
+    theta = np.concatenate([measured, np.full(deeper, measured[-1])])
     return PositionBias(np.maximum(theta, 1e-3), method="PivotSwap, quadratic")
 
 

@@ -1,4 +1,4 @@
-"""The page of an experiment: what was asked, run, found, and which claims hold here."""
+"""The page of an experiment: question, sizes, tables, chart, and which claims hold here."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +30,6 @@ class Section:
     chart: str  # file name beside the page, or nothing
 
 
-def write_page(path: Path, experiment: Experiment, sections: list[Section]) -> None:
-    """Write the page whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(page(experiment, sections), encoding="utf8")
-
-
 def page(experiment: Experiment, sections: list[Section]) -> str:
     """The page as Markdown."""
     lines = [
@@ -62,18 +56,13 @@ def _section(section: Section) -> list[str]:
         lines += [f"![{summary.experiment.title}]({section.chart})", ""]
     for table in tables_of(summary):
         lines += [f"**{table.title}**", "", *markdown(table), ""]
-    found = verdicts(summary)
-    if found:
+    decided = verdicts(summary)
+    if decided:
         lines += ["### What the document claims", ""]
-    for verdict in (HOLDS, FAILS, OPEN):
-        those = [each for each in found if each.verdict == verdict]
-        if those:
-            lines += [
-                f"**{HEADINGS[verdict]}**",
-                "",
-                *(_point(each, what.source.name) for each in those),
-                "",
-            ]
+    for verdict, heading in HEADINGS.items():
+        points = [_point(each, what.source.name) for each in decided if each.verdict == verdict]
+        if points:
+            lines += [f"**{heading}**", "", *points, ""]
     return lines
 
 
@@ -131,19 +120,6 @@ def _line(cells: tuple[str, ...]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def as_text(table: Table) -> str:
-    """A table for the screen or a file, as wide as it needs to be."""
-    cells = [table.columns, *table.rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(table.columns))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells
-    ]
-    return "\n".join(f"  {line}" for line in lines)
-
-
-# Charts and the page of an experiment, from the results that lie in a folder.
-
-FORMATS = ("svg", "png", "html")
 INTRODUCTION = (
     "Claims of the documents, put to the test here; each page has the figures, the chart and the "
     "reasons. Holds: the 95% interval over runs lies on the claim's side; does not hold: on the "
@@ -168,7 +144,8 @@ def publish(what: Plan, folder: Path, *, formats: tuple[str, ...] = ("svg",)) ->
         pictures = [f"{stem}.{kind}" for kind in ("svg", "png")]
         there = [picture for picture in pictures if (folder / picture).is_file()]
         sections.append(Section(each, summary, there[0] if there else ""))
-    write_page(folder / f"{name}.md", what.experiment, sections)
+    with replacing(folder / f"{name}.md") as temporary:
+        temporary.write_text(page(what.experiment, sections), encoding="utf8")
     if not what.quick:
         write_index(folder)
     return [*written, folder / f"{name}.md"]
@@ -191,8 +168,8 @@ def _counted(experiment: Experiment, folder: Path) -> list[str]:
         what = plan(experiment, source, folder)
         finished = what.finished()
         if finished:
-            found = [each.verdict for each in verdicts(Summary(experiment, finished))]
-            counts = " | ".join(str(found.count(verdict)) for verdict in (HOLDS, FAILS, OPEN))
+            decided = [each.verdict for each in verdicts(Summary(experiment, finished))]
+            counts = " | ".join(str(decided.count(verdict)) for verdict in HEADINGS)
             title = f"[{experiment.name}]({experiment.name}.md): {experiment.title}"
             part = "" if len(finished) == len(what.cells) else " (part)"
             lines.append(f"| {title} | {source.title}{part} | {counts} |")

@@ -119,22 +119,11 @@ class _Columns:
         self.judged = setting.judged
         self.query_id, self.doc_id = pa.array(self.judged.query_id), pa.array(self.judged.doc_id)
         self.ranker_names = setting.ranker_names
-        self.dwell = setting.plan.has_dwell
+        self.plan = setting.plan
 
     def schema(self) -> "pa.Schema":
         """Names and types of the impressions."""
-        nobody = np.empty(0, dtype=np.int64)
-        none = np.empty(0)
-        empty = Sessions(
-            number=nobody,
-            query=nobody,
-            variant=nobody,
-            indptr=np.zeros(1, dtype=np.int64),
-            document=nobody,
-            click=none,
-            dwell=none if self.dwell else None,
-        )
-        return self.impressions(empty).schema
+        return self.impressions(draw_sessions(self.plan, np.empty(0, dtype=np.int64))).schema
 
     def impressions(self, made: Sessions) -> "pa.Table":
         """One row per document of each session."""

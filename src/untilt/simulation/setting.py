@@ -27,30 +27,43 @@ class Truth:
     Parameters
     ----------
     protocol : how clicks were made
+    behaviour : all tables of the protocol: relevance (documents,), click noise by position, dwell
     examination : (K,) theta. In a cascade how far a reader gets depends on the documents: it is the
         mean probability, over the log's sessions, that the reader gets to position k
-    relevance : (documents,) gamma
-    eps_plus, eps_minus : (K,) click noise, or None where there is none
-    dwell : the factors of the dwell time, or None
     judged : the log's documents with their labels; the skyline trains on it
     query_probability : (queries,) how often each query was to be drawn
     rankers, ranker_names : who made the lists
     training_queries : ids of the queries whose labels they had seen; those gave no sessions
-    behaviour : all tables of the protocol
     """
 
     protocol: Protocol
+    behaviour: Behaviour
     examination: FloatArray
-    relevance: FloatArray
-    eps_plus: FloatArray | None
-    eps_minus: FloatArray | None
-    dwell: DwellTimes | None
     judged: JudgedLists
     query_probability: FloatArray
     rankers: tuple[Any, ...]
     ranker_names: tuple[str, ...]
     training_queries: AnyArray
-    behaviour: Behaviour
+
+    @property
+    def relevance(self) -> FloatArray:
+        """(documents,) gamma."""
+        return self.behaviour.relevance
+
+    @property
+    def eps_plus(self) -> FloatArray | None:
+        """(K,) P(click | examined, relevant), or None where it is 1."""
+        return self.behaviour.eps_plus
+
+    @property
+    def eps_minus(self) -> FloatArray | None:
+        """(K,) P(click | examined, irrelevant), or None where it is 0."""
+        return self.behaviour.eps_minus
+
+    @property
+    def dwell(self) -> DwellTimes | None:
+        """The factors of the dwell time, or None."""
+        return self.behaviour.dwell
 
     @property
     def depth(self) -> int:
@@ -158,17 +171,13 @@ class Setting:
         """What the log was made from."""
         return Truth(
             protocol=self.protocol,
+            behaviour=self.behaviour,
             examination=examination.curve,
-            relevance=self.behaviour.relevance,
-            eps_plus=self.behaviour.eps_plus,
-            eps_minus=self.behaviour.eps_minus,
-            dwell=self.behaviour.dwell,
             judged=self.judged,
             query_probability=self.query_probability,
             rankers=self.rankings.rankers,
             ranker_names=self.rankings.names,
             training_queries=self.rankings.training_queries,
-            behaviour=self.behaviour,
         )
 
 

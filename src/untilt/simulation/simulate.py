@@ -239,8 +239,6 @@ def _only_shown(simulation: Simulation) -> Simulation:
             truth,
             judged=kept,
             behaviour=behaviour,
-            relevance=behaviour.relevance,
-            dwell=behaviour.dwell,
             query_probability=truth.query_probability[queries],
         ),
     )
