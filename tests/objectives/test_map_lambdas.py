@@ -46,8 +46,7 @@ def deltas(relevance_by_rank):
     n = len(relevance_by_rank)
     objective = MapObjective(with_labels([relevance_by_rank]), loss="hinge")
     scores = np.linspace(0.2, 0.1, n)  # ranked as shown
-    S = objective.evaluate(scores, want_S=True).S
-    return S / (1 - (scores[:, None] - scores[None, :]))
+    return objective.losses_by_position(scores) / (1 - (scores[:, None] - scores[None, :]))
 
 
 @pytest.mark.parametrize("n", range(2, 7))
@@ -89,11 +88,11 @@ def test_relevant_means_a_gain_above_zero_however_large():
 
 def test_lists_where_nothing_can_swap_give_nothing():
     slates = with_labels([[0, 0], [1, 1, 1], [1], [0]])
-    found = MapObjective(slates).evaluate(np.arange(7.0), want_loss=True, want_S=True)
+    found = MapObjective(slates).evaluate(np.arange(7.0), want_loss=True)
     assert not found.gradient.any()
     assert not found.hessian.any()
     assert found.loss == 0
-    assert not found.S.any()
+    assert not MapObjective(slates).losses_by_position(np.arange(7.0)).any()
 
 
 def test_a_list_counts_as_often_as_it_was_shown():

@@ -1,6 +1,7 @@
 """The pair kernel equals the sum over plain sessions, one after the other."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numba as nb
 import numpy as np
@@ -93,12 +94,11 @@ def assert_same(found, expected, rows, *, S=True):
 
 def with_and_without_loss(objective, scores, W):
     """The whole pass. Boosting asks for gradients alone, which lists with labels get faster."""
-    found = objective.evaluate(scores, W, want_loss=True, want_S=True)
+    found = objective.evaluate(scores, W, want_loss=True)
     alone = objective.evaluate(scores, W)
     assert_allclose(alone.gradient, found.gradient, **TOLERANCE)
     assert_allclose(alone.hessian, found.hessian, **TOLERANCE)
-    assert_allclose(objective.losses_by_position(scores), found.S, **TOLERANCE)
-    return found
+    return SimpleNamespace(**vars(found), S=objective.losses_by_position(scores))
 
 
 def twin_options(weighting, **options):
@@ -194,7 +194,7 @@ def test_an_affine_correction_equals_the_sum_over_sessions(
         session_weight=session_weight(log), **twin_options(weighting),
     )  # fmt: skip
     assert_same(found, expected, rows, S=False)
-    assert_allclose(objective.evaluate(scores[rows], want_S=True).S, expected.S, **TOLERANCE)
+    assert_allclose(objective.losses_by_position(scores[rows]), expected.S, **TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -282,19 +282,18 @@ def test_S_adds_up_to_the_unweighted_loss_and_with_the_table_to_the_weighted_one
     objective, rows = objective_of(log, PRS(a_bias()), metric=metric, loss=loss)
     scores, W = make_scores(rng)[rows], PRS(a_bias()).table(DEPTH)
     plain = objective.evaluate(scores, want_loss=True)
-    weighted = objective.evaluate(scores, W, want_loss=True, want_S=True)
-    assert weighted.S.sum() == pytest.approx(plain.loss, rel=1e-12)
-    assert np.sum(W * weighted.S) == pytest.approx(weighted.loss, rel=1e-12)
-    assert np.all(np.diag(weighted.S) == 0)
+    weighted = objective.evaluate(scores, W, want_loss=True)
+    S = objective.losses_by_position(scores)
+    assert S.sum() == pytest.approx(plain.loss, rel=1e-12)
+    assert np.sum(W * S) == pytest.approx(weighted.loss, rel=1e-12)
+    assert np.all(np.diag(S) == 0)
 
 
 def test_what_is_not_asked_for_is_not_given(rng, as_log):
     log = as_log(make_sessions(rng, often=1), DOCUMENTS, QUERIES, rng)
     for metric in ("ndcg", "map"):
         objective, rows = objective_of(log, Naive(), metric=metric)
-        passed = objective.evaluate(np.zeros(len(rows)))
-        assert passed.S is None
-        assert np.isnan(passed.loss)
+        assert np.isnan(objective.evaluate(np.zeros(len(rows))).loss)
 
 
 @pytest.mark.skipif(nb.config.NUMBA_NUM_THREADS < 2, reason="numba was given one thread")
@@ -303,11 +302,12 @@ def test_the_number_of_threads_makes_no_difference_at_all(rng, as_log, metric):
     log = as_log(make_sessions(rng, often=20), DOCUMENTS, QUERIES, rng)
     objective, rows = objective_of(log, PRS(a_bias()), metric=metric)
     scores, W = rng.normal(size=len(rows)), PRS(a_bias()).table(DEPTH)
-    before, passes = nb.get_num_threads(), []
+    before, passes, S = nb.get_num_threads(), [], []
     try:
         for threads in (1, 2):
             nb.set_num_threads(threads)
-            passes.append(objective.evaluate(scores, W, want_loss=True, want_S=True))
+            passes.append(objective.evaluate(scores, W, want_loss=True))
+            S.append(objective.losses_by_position(scores))
             passes.append(objective.with_table(W).evaluate(scores, want_loss=True))
     finally:
         nb.set_num_threads(before)
@@ -315,7 +315,7 @@ def test_the_number_of_threads_makes_no_difference_at_all(rng, as_log, metric):
         assert np.array_equal(one.gradient, two.gradient)
         assert np.array_equal(one.hessian, two.hessian)
         assert one.loss == two.loss
-    assert np.array_equal(passes[0].S, passes[2].S)
+    assert np.array_equal(*S)
 
 
 def one_list(gain, **options):
@@ -337,13 +337,14 @@ def test_one_pair_by_hand():
     """s = (ln 3, 0), the second clicked: rho = 3/4, |dDCG| = 1 - 1/log2(3)."""
     objective = PairObjective(one_list([0, 1]), metric="dcg")
     table = np.array([[1.0, 1.0], [5.0, 1.0]])
-    found = objective.evaluate(np.log([3.0, 1.0]), table, want_loss=True, want_S=True)
+    found = objective.evaluate(np.log([3.0, 1.0]), table, want_loss=True)
     delta = 1 - 1 / np.log2(3)
     assert found.gradient == pytest.approx([5 * delta * 3 / 4, -5 * delta * 3 / 4])
     assert found.hessian == pytest.approx([5 * delta * 3 / 16] * 2)
     assert found.loss == pytest.approx(5 * delta * np.log(4))
-    assert found.S[1, 0] == pytest.approx(delta * np.log(4))
-    assert np.count_nonzero(found.S) == 1
+    S = objective.losses_by_position(np.log([3.0, 1.0]))
+    assert S[1, 0] == pytest.approx(delta * np.log(4))
+    assert np.count_nonzero(S) == 1
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -373,7 +374,8 @@ def test_the_loss_of_a_pair_far_out_of_order_is_its_distance():
 def test_lists_without_a_pair_give_nothing(metric):
     for gain in ([], [1.0], [0, 0, 0], [1, 1, 1]):
         objective = PairObjective(one_list(gain), metric=metric)
-        found = objective.evaluate(np.zeros(len(gain)), want_loss=True, want_S=True)
+        found = objective.evaluate(np.zeros(len(gain)), want_loss=True)
+        assert not objective.losses_by_position(np.zeros(len(gain))).any()
         assert not found.gradient.any()
         assert not found.hessian.any()
         assert found.loss == 0
@@ -387,7 +389,7 @@ def test_no_lists_at_all():
     )  # fmt: skip
     slates = sum_pairs(shown, empty, gain=np.zeros(0), weight=np.zeros(0))
     for objective in (PairObjective(slates), MapObjective(slates)):
-        found = objective.evaluate(np.zeros(3), want_loss=True, want_S=True)
+        found = objective.evaluate(np.zeros(3), want_loss=True)
         assert found.gradient.tolist() == [0, 0, 0]
         assert found.loss == 0
 
@@ -398,7 +400,8 @@ def test_scores_and_table_are_not_written_to(rng, as_log):
     scores, W = rng.normal(size=len(rows)), PRS(a_bias()).table(DEPTH)
     above, copies = objective.slates.above.copy(), (scores.copy(), W.copy())
     objective.with_table(W).evaluate(scores)
-    objective.evaluate(scores, W, want_S=True)
+    objective.evaluate(scores, W)
+    objective.losses_by_position(scores)
     assert np.array_equal(objective.slates.above, above)
     assert np.array_equal(scores, copies[0])
     assert np.array_equal(W, copies[1])

@@ -24,7 +24,14 @@ from untilt._core.arrays import FloatArray, IntArray
 from untilt.errors import OptionError
 from untilt.objectives import pair_kernels as kernels
 from untilt.objectives.pair_slates import PairSlates
-from untilt.objectives.pairs import LOSSES, PairPass, PassSums, check_pass, weights_of
+from untilt.objectives.pairs import (
+    LOSSES,
+    PairPass,
+    check_pass,
+    empty_sums,
+    empty_table,
+    weights_of,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,30 +74,39 @@ class MapObjective:
         return replace(self, table=table)
 
     def evaluate(
-        self,
-        scores: FloatArray,
-        table: FloatArray | None = None,
-        *,
-        want_loss: bool = False,
-        want_S: bool = False,
+        self, scores: FloatArray, table: FloatArray | None = None, *, want_loss: bool = False
     ) -> PairPass:
         """One pass at these scores (one per document)."""
-        slates, sums = self.slates, PassSums.zeros(self.slates, want_S=want_S)
+        no_table = np.zeros((len(self.slates.pair_blocks) - 1, 1, 1))
         table = table if self.table is None else self.table
+        return self._pass(scores, table, no_table, want_loss=want_loss, want_S=False)
+
+    def losses_by_position(self, scores: FloatArray) -> FloatArray:
+        """S[k, l] of a pass without a table."""
+        S = empty_table(self.slates)
+        self._pass(scores, None, S, want_loss=False, want_S=True)
+        total: FloatArray = S.sum(axis=0)
+        return total
+
+    def _pass(
+        self,
+        scores: FloatArray,
+        table: FloatArray | None,
+        S: FloatArray,
+        *,
+        want_loss: bool,
+        want_S: bool,
+    ) -> PairPass:
+        slates = self.slates
+        gradient, hessian, losses = empty_sums(slates)
         _sum_slopes(
             np.ascontiguousarray(scores, dtype=np.float64), slates.pair_blocks, slates.indptr,
             slates.document, slates.position_index, slates.gain, slates.scale,
             weights_of(table, slates), float(self.sigma), LOSSES[self.loss], self.pair_norm,
-            self.truncation or np.iinfo(np.int64).max, want_loss, want_S, sums.gradient,
-            sums.hessian, sums.S, sums.losses,
+            self.truncation or np.iinfo(np.int64).max, want_loss, want_S, gradient, hessian, S,
+            losses,
         )  # fmt: skip
-        return sums.result(want_loss=want_loss, want_S=want_S)
-
-    def losses_by_position(self, scores: FloatArray) -> FloatArray:
-        """S[k, l] alone."""
-        S = self.evaluate(scores, want_S=True).S
-        assert S is not None
-        return S
+        return PairPass(gradient, hessian, float(losses.sum()) if want_loss else float("nan"))
 
 
 @nb.njit(cache=True, inline="always")

@@ -28,12 +28,11 @@ LOSSES = {"logistic": 0, "hinge": 1}
 
 @dataclass(frozen=True, eq=False)
 class PairPass:
-    """The result of one pass: `S` and `loss` are None or nan where not asked for."""
+    """The result of one pass, gradient and hessian by document; `loss` is nan where not wanted."""
 
     gradient: FloatArray
     hessian: FloatArray
     loss: float
-    S: FloatArray | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,33 +78,26 @@ class PairObjective:
         return replace(self, slates=replace(slates, above=above, below=below), table=table)
 
     def evaluate(
-        self,
-        scores: FloatArray,
-        table: FloatArray | None = None,
-        *,
-        want_loss: bool = False,
-        want_S: bool = False,
+        self, scores: FloatArray, table: FloatArray | None = None, *, want_loss: bool = False
     ) -> PairPass:
         """One pass at these scores (one per document).
 
         `table` is W[k, l], all ones where not given; an objective `with_table` has its own.
         """
         fixed = self.table is not None
-        assert not (want_S and fixed), "S is unweighted: ask the objective without a table"
-        sums = PassSums.zeros(self.slates, want_S=want_S)
+        gradient, hessian, losses = empty_sums(self.slates)
         sum_slopes(
             *self._arguments(scores), weights_of(self.table if fixed else table, self.slates),
-            fixed, self.pair_norm, want_loss, sums.gradient, sums.hessian, sums.losses,
+            fixed, self.pair_norm, want_loss, gradient, hessian, losses,
         )  # fmt: skip
-        if want_S:
-            sum_losses_by_position(*self._arguments(scores), sums.S)
-        return sums.result(want_loss=want_loss, want_S=want_S)
+        return PairPass(gradient, hessian, float(losses.sum()) if want_loss else float("nan"))
 
     def losses_by_position(self, scores: FloatArray) -> FloatArray:
-        """S[k, l] alone: all that a joint weighting asks for, at a third of the cost."""
-        sums = PassSums.zeros(self.slates, want_S=True)
-        sum_losses_by_position(*self._arguments(scores), sums.S)
-        total: FloatArray = sums.S.sum(axis=0)
+        """S[k, l], which a joint weighting asks for, at a third of the cost of a pass."""
+        assert self.table is None, "S is unweighted: ask the objective without a table"
+        S = empty_table(self.slates)
+        sum_losses_by_position(*self._arguments(scores), S)
+        total: FloatArray = S.sum(axis=0)
         return total
 
     def _arguments(self, scores: FloatArray) -> tuple[Any, ...]:
@@ -125,31 +117,16 @@ class PairObjective:
         return np.zeros(0) if kind == 0 else 1 / np.log2(rank + 2) if kind == 1 else rank
 
 
-@dataclass(frozen=True, eq=False)
-class PassSums:
-    """What kernels add to. Documents are written by one block alone; S and losses are per block."""
+def empty_sums(slates: PairSlates) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Gradient and hessian, which one block alone writes to for each document; loss by block."""
+    n = slates.n_documents
+    return np.zeros(n), np.zeros(n), np.zeros(len(slates.pair_blocks) - 1)
 
-    gradient: FloatArray
-    hessian: FloatArray
-    S: FloatArray
-    losses: FloatArray
 
-    @classmethod
-    def zeros(cls, slates: PairSlates, *, want_S: bool) -> "PassSums":
-        """Empty sums for a pass over these slates."""
-        n_blocks = len(slates.pair_blocks) - 1
-        depth = max(1, slates.depth) if want_S else 1
-        return cls(
-            gradient=np.zeros(slates.n_documents),
-            hessian=np.zeros(slates.n_documents),
-            S=np.zeros((n_blocks, depth, depth)),
-            losses=np.zeros(n_blocks),
-        )
-
-    def result(self, *, want_loss: bool, want_S: bool) -> PairPass:
-        """The sums over blocks, where asked for."""
-        loss = float(self.losses.sum()) if want_loss else float("nan")
-        return PairPass(self.gradient, self.hessian, loss, self.S.sum(axis=0) if want_S else None)
+def empty_table(slates: PairSlates) -> FloatArray:
+    """S[block, k, l]."""
+    depth = max(1, slates.depth)
+    return np.zeros((len(slates.pair_blocks) - 1, depth, depth))
 
 
 def weights_of(table: FloatArray | None, slates: PairSlates) -> FloatArray:
