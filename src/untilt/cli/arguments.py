@@ -262,6 +262,22 @@ def parse_bias(text: str | None) -> Any:
 
 
 # Names of methods in help texts: read from the catalogue when help is shown, not before.
+_KINDS = re.compile(r"\{([^}]+)\}")
+
+
+def method_option(help: str, *flags: str) -> Any:
+    """An option that takes the name of a method of the kinds that stand in the help in braces.
+
+    "{weighting|objective}" becomes their names where help is shown, and the shell completes them.
+    """
+    named = [kinds for kinds in _KINDS.findall(help) if not kinds.startswith("default ")]
+    kinds = [kind for each in named for kind in each.split("|")]
+
+    def complete(incomplete: str) -> list[str]:
+        known = [each.name for each in catalog.methods() if each.kind in kinds]
+        return [name for name in known if name.startswith(incomplete)]
+
+    return typer.Option(*flags, metavar="NAME", help=help, autocompletion=complete)
 
 
 class CommandWithMethods(TyperCommand):
@@ -272,8 +288,8 @@ class CommandWithMethods(TyperCommand):
         for parameter in self.params:
             text = getattr(parameter, "help", None)
             if text:
-                parameter.help = re.sub(  # type: ignore[attr-defined]
-                    r"\{([^}]+)\}", lambda kinds: _choices(kinds[1], self.name or ""), text
+                parameter.help = _KINDS.sub(  # type: ignore[attr-defined]
+                    lambda kinds: _choices(kinds[1], self.name or ""), text
                 )
         super().format_help(ctx, formatter)
 

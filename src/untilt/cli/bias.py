@@ -16,6 +16,7 @@ from untilt.cli.arguments import (
     check_out,
     check_plots,
     check_share,
+    method_option,
 )
 from untilt.cli.console import Output, bar, speaking
 from untilt.errors import IdentifiabilityError, OptionError
@@ -39,7 +40,7 @@ def bias(
     log: LogPath,
     method: Annotated[
         str,
-        typer.Option(metavar="NAME", help="auto (what the audit advises), {bias}."),
+        method_option("auto (what the audit advises), {bias}."),
     ] = "auto",
     pivot: Annotated[
         int | None, typer.Option(min=1, help="Position that others are compared with.")

@@ -15,6 +15,7 @@ from untilt.cli.arguments import (
     Verbose,
     check_plots,
     check_share,
+    method_option,
 )
 from untilt.cli.console import Output, speaking
 from untilt.facts import codes
@@ -42,7 +43,7 @@ class Unit(StrEnum):
 
 Models = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="NAME", help="Only this one; may be repeated: {click model}."),
+    method_option("Only this one; may be repeated: {click model}.", "--model"),
 ]
 Train = Annotated[
     float, typer.Option("--train", metavar="SHARE", help="Share of the sessions to learn from.")

@@ -17,6 +17,7 @@ from untilt.cli.arguments import (
     Verbose,
     check_plots,
     check_share,
+    method_option,
     parse_bias,
 )
 from untilt.cli.console import Output, speaking
@@ -45,11 +46,10 @@ MetricOption = Annotated[
 ]
 EvaluatorOption = Annotated[
     str | None,
-    typer.Option(
+    method_option(
+        "How position bias is taken out ({default evaluator} where not given): {evaluator}.",
         "--evaluator",
         "--method",
-        metavar="NAME",
-        help="How position bias is taken out ({default evaluator} where not given): {evaluator}.",
     ),
 ]
 AmongOption = Annotated[

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from untilt.cli.arguments import AsJson, OnBad, Verbose, hints_for_commands, parse_columns
+from untilt.cli.arguments import (
+    AsJson,
+    OnBad,
+    Verbose,
+    hints_for_commands,
+    method_option,
+    parse_columns,
+)
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
 
@@ -62,11 +69,10 @@ def run(
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A candidate to try; may be repeated. A table or objective on trees "
+        method_option(
+            "A candidate to try; may be repeated. A table or objective on trees "
             "({weighting|objective}), or a ranker by its name ({ranker}). Raw clicks are always "
-            "tried; all usual ones where none is named.",
+            "tried; all usual ones where none is named."
         ),
     ] = None,
     trees: Annotated[int | None, typer.Option(help="Of each boosted ranker (300).")] = None,
@@ -79,7 +85,7 @@ def run(
     ] = None,
     evaluator: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="How clicks are corrected to judge by (policy-aware)."),
+        method_option("How clicks are corrected to judge by ({default evaluator}): {evaluator}."),
     ] = None,
     clip: Annotated[
         float | None, typer.Option(min=0, help="Least propensity; chosen by the data if not given.")

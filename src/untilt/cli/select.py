@@ -16,6 +16,7 @@ from untilt.cli.arguments import (
     check_out,
     check_plots,
     check_share,
+    method_option,
     parse_bias,
 )
 from untilt.cli.console import Output, speaking
@@ -43,15 +44,14 @@ def select(
     bias: BiasOption = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A correction to try; may be repeated: {weighting|objective}. Without, some "
-            "usual tables.",
+        method_option(
+            "A correction to try; may be repeated: {weighting|objective}. Without, some "
+            "usual tables."
         ),
     ] = None,
     ranker: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A ranker to try; may be repeated: {ranker}."),
+        method_option("A ranker to try; may be repeated: {ranker}."),
     ] = None,
     trees: Annotated[
         list[int] | None, typer.Option(min=1, help="Trees of a LambdaMART. May be repeated.")
@@ -67,12 +67,11 @@ def select(
     ] = "dcg@10",
     evaluator: Annotated[
         str | None,
-        typer.Option(
+        method_option(
+            "How held-out clicks are corrected for the choice ({default evaluator} where not "
+            "given): {evaluator}.",
             "--evaluator",
             "--by",
-            metavar="NAME",
-            help="How held-out clicks are corrected for the choice ({default evaluator} where not "
-            "given): {evaluator}.",
         ),
     ] = None,
     folder: Annotated[

@@ -11,7 +11,7 @@ import typer
 from untilt import catalog
 from untilt._core.files import replacing
 from untilt._core.progress import progress
-from untilt.cli.arguments import AsJson, Seed, Verbose
+from untilt.cli.arguments import AsJson, Seed, Verbose, method_option
 from untilt.cli.console import Output, plain, speaking
 from untilt.errors import OptionError, did_you_mean
 
@@ -80,10 +80,9 @@ def simulate(
     ] = None,
     protocol: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="How readers click ({default protocol} where not given): {protocol}. "
-            "`untilt methods protocol` says what each does.",
+        method_option(
+            "How readers click ({default protocol} where not given): {protocol}. "
+            "`untilt methods protocol` says what each does."
         ),
     ] = None,
     parameter: Annotated[

@@ -12,6 +12,7 @@ from untilt.cli.arguments import (
     Seed,
     Verbose,
     check_out,
+    method_option,
     parse_bias,
 )
 from untilt.cli.console import Output, speaking
@@ -28,18 +29,15 @@ def train(
     ] = Path("ranker.untilt"),
     method: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="How position bias is corrected ({default weighting} where not given): "
-            "{weighting|objective}. `untilt methods` says what each is, and which need --bias.",
+        method_option(
+            "How position bias is corrected ({default weighting} where not given): "
+            "{weighting|objective}. `untilt methods` says what each is, and which need --bias."
         ),
     ] = None,
     bias: BiasOption = None,
     ranker: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="What is trained ({default ranker} where not given): {ranker}."
-        ),
+        method_option("What is trained ({default ranker} where not given): {ranker}."),
     ] = None,
     trees: Annotated[int, typer.Option(min=1, help="Trees of a LambdaMART.")] = 300,
     clip: Annotated[
