@@ -13,9 +13,8 @@ from numpy.testing import assert_allclose
 from untilt import IPS, PRS, AffineIPS, Balanced, KnownBias, Naive, catalog
 from untilt.data.slates import Slates
 from untilt.errors import OptionError
-from untilt.objectives.map_lambdas import MapObjective
 from untilt.objectives.pair_slates import sum_pairs
-from untilt.objectives.pairs import PairObjective
+from untilt.objectives.pairs import MapObjective, PairObjective
 from untilt.rankers.learning_data import pair_slates, training_lists
 from untilt.workflow.candidates import weighting_of
 

@@ -20,9 +20,8 @@ from untilt.bias.given import BiasLike
 from untilt.catalog import method
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, check_choice
-from untilt.objectives.map_lambdas import MapObjective
 from untilt.objectives.pair_slates import GAINS, PairSlates, list_norms, sum_pairs
-from untilt.objectives.pairs import PairObjective
+from untilt.objectives.pairs import MapObjective, PairObjective
 from untilt.objectives.pbm import PbmLikelihood
 from untilt.rankers import learning_data
 from untilt.rankers.learning_data import TrainingLists

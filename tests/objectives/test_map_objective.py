@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from untilt import Balanced, KnownBias
 from untilt.data.slates import Slates
 from untilt.errors import OptionError
-from untilt.objectives.map_lambdas import MapObjective
 from untilt.objectives.pair_slates import sum_pairs
+from untilt.objectives.pairs import MapObjective
 
 
 def with_labels(gains, weight=None):
