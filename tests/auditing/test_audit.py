@@ -1,6 +1,7 @@
 """An audit on logs small enough to count by hand, and on simulated ones whose truth is known."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ def small_log(**changes) -> ClickLog:
 
     Query 8: document 3 at position 1 and 4 at position 3, with 3 again at position 4.
     """
-    made = {
+    made: dict[str, Any] = {
         "query_id": [7, 8],
         "doc_id": ["a", "b", "c", "a", "b"],
         "doc_query": [0, 0, 0, 1, 1],
@@ -204,7 +205,11 @@ def test_what_is_advised_can_be_fitted(judged, protocol):
     """The call in the advice is Python that runs on the log."""
     import untilt
 
-    made = {"pivot": Swap(pivot=2), "adjacent": Swap(adjacent=True), "shuffle": Shuffle(top=4)}
+    made: dict[str, Any] = {
+        "pivot": Swap(pivot=2),
+        "adjacent": Swap(adjacent=True),
+        "shuffle": Shuffle(top=4),
+    }
     chosen = made.get(protocol, protocol)
     log = simulate(judged, chosen, n_sessions=15_000, seed=1, n_threads=2).log
     found = eval(audit(log).advice.call, {"untilt": untilt, "log": log})

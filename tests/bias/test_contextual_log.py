@@ -1,6 +1,7 @@
 """ContextualBias on the context columns of a log, from Python and from the command line."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,9 @@ def draw_log(seed=0, n_queries=60, n_documents=6, sessions=60, hours=(0,)):
                         "hour": hour * each,
                     }
                 )
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns: dict[str, Any] = {
+        name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+    }
     context = {name: columns.pop(name) for name in ("device", "hour")}
     return ut.ClickLog(
         query_id=np.arange(n_queries),

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from untilt.networks.jax_layers import start_layers, sum_of_squares, to_network
 
 pytest.importorskip("jax")
 DEPTH = 4
-SMALL = {"model": "network", "widths": (8,), "epochs": 60, "batch_size": 512}
+SMALL: dict[str, Any] = {"model": "network", "widths": (8,), "epochs": 60, "batch_size": 512}
 
 
 def draw_log(eta, *, seed, n_documents=6, sessions=40):

@@ -1,5 +1,7 @@
 """The curve and what it refuses."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -50,7 +52,9 @@ def test_positions_it_does_not_cover(position):
 )
 def test_what_it_refuses(fields, error, message):
     values = {"examination": [1.0, 0.5], **fields}
-    given = {name: value if name == "level" else np.array(value) for name, value in values.items()}
+    given: dict[str, Any] = {
+        name: value if name == "level" else np.array(value) for name, value in values.items()
+    }
     with pytest.raises(error, match=message):
         PositionBias(**given)
 

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -327,7 +328,7 @@ def featured():
     return simulate(make_judged(80, n_features=10, seed=1), "dla", sessions_per_query=50, seed=1)
 
 
-FAST = {"n_threads": 1, "n_trees": 60, "learning_rate": 0.2}
+FAST: dict[str, Any] = {"n_threads": 1, "n_trees": 60, "learning_rate": 0.2}
 
 
 def test_theta_is_the_mean_posterior_of_being_examined(featured):
@@ -373,7 +374,7 @@ def test_a_dead_position_with_features(featured):
 
 
 def test_resampling_with_features(featured):
-    options = {**FAST, "n_trees": 15, "n_bootstrap": 3}
+    options: dict[str, Any] = {**FAST, "n_trees": 15, "n_bootstrap": 3}
     bias = RegressionEM(**options).fit(featured.log).bias_
     assert bias.status.part("bias.errors-resampled").fields["n_resamples"] == 3
     assert np.all(bias.std_error[1:] > 0)

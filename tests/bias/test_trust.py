@@ -1,6 +1,7 @@
 """TrustEM: the algebra of its scale, EM by enumeration, and what it refuses."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -448,7 +449,7 @@ def test_a_dead_position_does_not_break_it(trusted):
 
 def test_resampled_errors_agree_with_the_formula(trusted):
     """20 resamples tell an error to about 16%."""
-    options = {"anchor": ANCHOR, "relevance": "counts", "tolerance": 0.1}
+    options: dict[str, Any] = {"anchor": ANCHOR, "relevance": "counts", "tolerance": 0.1}
     formula = TrustEM(**options).fit(trusted).curves_
     resampled = TrustEM(**options, n_bootstrap=20, seed=1).fit(trusted).curves_
     ratio = resampled.alpha_std_error[1:] / formula.alpha_std_error[1:]

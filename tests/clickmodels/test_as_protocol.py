@@ -1,5 +1,7 @@
 """A fitted click model as the protocol of a simulation."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -39,7 +41,7 @@ def test_the_truth_of_pbm_is_its_curve(first):
 
 def test_sessions_apart_and_only_shown_documents(first):
     model = UBM().fit(first.log)
-    options = {"protocol": model, "n_sessions": 300, "seed": 4}
+    options: dict[str, Any] = {"protocol": model, "n_sessions": 300, "seed": 4}
     apart = simulate(JUDGED, collapse=False, **options)
     assert apart.log.n_lists == 300
     assert apart.log.time.tolist() == list(range(300))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from untilt.clickmodels.recurrent import Pages, Reader, conditional, marginal, r
 from untilt.errors import OptionError
 
 jax = pytest.importorskip("jax")
-SMALL = {"width": 8, "vector_length": 3, "epochs": 10, "batch_size": 128}
+SMALL: dict[str, Any] = {"width": 8, "vector_length": 3, "epochs": 10, "batch_size": 128}
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -1,5 +1,7 @@
 """Perplexity, likelihood and their intervals, by hand and by properties."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from untilt.clickmodels.perplexity_chart import perplexity_chart
 from untilt.errors import OptionError
 from untilt.facts import codes
 
-FEW = {"n_draws": 40}
+FEW: dict[str, Any] = {"n_draws": 40}
 
 
 def test_perplexity_by_hand(logs):
@@ -79,7 +81,7 @@ def test_counts_are_repeats_here_too(log):
     train, test = log.split(0.5, by="session", seed=1)
     repeated = test.take(np.repeat(np.arange(test.n_lists), test.sessions))
     repeated = repeated._with(count=np.ones(repeated.n_lists, dtype=np.int64))
-    options = {"models": ["dbn"], "by": "query", **FEW}
+    options: dict[str, Any] = {"models": ["dbn"], "by": "query", **FEW}
     one = compare_click_models(train, test, **options)["dbn"]
     two = compare_click_models(train, repeated, **options)["dbn"]
     assert one.perplexity.value == pytest.approx(two.perplexity.value)
@@ -90,7 +92,7 @@ def test_relevance_against_labels(log):
     model = UBM().fit(log)
     # Labels that follow the model's relevance of each query exactly, and their reverse.
     labels = np.argsort(np.argsort(model.relevance_.reshape(4, 6), axis=1), axis=1).ravel()
-    options = {"models": ["ubm", "gctr"], **FEW}
+    options: dict[str, Any] = {"models": ["ubm", "gctr"], **FEW}
     for sign, expected in ((1, 1), (-1, -1)):
         judged = JudgedLists(
             features=np.zeros((24, 1)),

@@ -1,13 +1,14 @@
 """EM of PBM, UBM and DBN against direct versions that walk through single sessions."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 
 from untilt import DBN, PBM, UBM
 
-OFF = {"prior_strength": 0.0, "tolerance": 1e-7, "max_steps": 20_000}
+OFF: dict[str, Any] = {"prior_strength": 0.0, "tolerance": 1e-7, "max_steps": 20_000}
 
 
 def sessions(log):

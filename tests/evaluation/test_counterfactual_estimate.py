@@ -1,6 +1,7 @@
 """Estimates on logs: a slow twin, counts, errors by hand, gradients, options and warnings."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,10 @@ EVALUATORS = catalog.names("evaluator")
 NEED_BIAS = [each.name for each in catalog.methods("evaluator") if "bias" in each.needs]
 DEPTH = 4
 THETA = np.array([1.0, 0.6, 0.35, 0.2])
-TRUST = {"eps_plus": np.array([0.95, 0.9, 0.9, 0.85]), "eps_minus": np.array([0.3, 0.2, 0.1, 0.05])}
+TRUST: dict[str, Any] = {
+    "eps_plus": np.array([0.95, 0.9, 0.9, 0.85]),
+    "eps_minus": np.array([0.3, 0.2, 0.1, 0.05]),
+}
 BIAS = KnownBias(THETA, **TRUST)
 DOUBT = PositionBias(THETA, covariance=np.diag([0, 1e-3, 2e-3, 1e-3]) + 5e-4, **TRUST)
 

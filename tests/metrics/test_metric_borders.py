@@ -1,12 +1,14 @@
 """What is refused, and what it says."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from untilt.errors import OptionError, ShapeError
 from untilt.metrics import ARP, DCG, MAP, NDCG
 
-GOOD = {"scores": [3.0, 2.0, 1.0], "labels": [0, 1, 0], "indptr": [0, 3]}
+GOOD: dict[str, Any] = {"scores": [3.0, 2.0, 1.0], "labels": [0, 1, 0], "indptr": [0, 3]}
 
 
 @pytest.mark.parametrize(

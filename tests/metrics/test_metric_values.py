@@ -2,6 +2,7 @@
 
 from itertools import combinations
 from math import log2
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def test_value_by_hand_whatever_the_order_of_the_rows(metric: Metric, expected: 
 
 
 # Scores 2, 1, 1, 1 with labels 0, 0, 1, 0: the relevant document stands at rank 2, 3 or 4.
-TIED = {"scores": [2, 1, 1, 1], "labels": [0, 0, 1, 0], "indptr": [0, 4]}
+TIED: dict[str, Any] = {"scores": [2, 1, 1, 1], "labels": [0, 0, 1, 0], "indptr": [0, 4]}
 TIES_BY_HAND = [
     (MRR(), 1 / 3, 1 / 4, 1 / 2, (1 / 2 + 1 / 3 + 1 / 4) / 3),
     (MRR(3), 1 / 3, 0, 1 / 2, (1 / 2 + 1 / 3) / 3),

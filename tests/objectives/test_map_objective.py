@@ -1,6 +1,7 @@
 """|dAP| equals what average precision really changes by when two documents swap."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,7 +123,7 @@ def test_sessions_of_one_slate_keep_their_own_labels():
         n_documents=3,
     )
     same = np.zeros(2, dtype=np.int64)
-    data = {"gain": np.array([1.0, 0, 0, 0, 1, 0]), "weight": np.ones(2)}
+    data: dict[str, Any] = {"gain": np.array([1.0, 0, 0, 0, 1, 0]), "weight": np.ones(2)}
     assert sum_pairs(lists, same, **data, collapse=False).n_slates == 2
     with pytest.raises(OptionError, match=r"needs the labels of every list.*collapse=False"):
         MapObjective(sum_pairs(lists, same, **data))

@@ -1,5 +1,7 @@
 """weighting="auto": the rule of its choice, and the blend as one booster."""
 
+from typing import Any
+
 import lightgbm
 import numpy as np
 import pytest
@@ -76,7 +78,7 @@ def test_one_booster_holds_the_sum_of_both_models(log, scale):
     training = mart(bagging_fraction=1.0, feature_fraction=1.0)._training()
     choice = AutoChoice("blend", "", {}, blend_scale=scale)
     boosted = train_choice(training_lists(log), training, choice)
-    options = {"bias": BIAS, "n_trees": 8, "folds": 2, "n_threads": 1}
+    options: dict[str, Any] = {"bias": BIAS, "n_trees": 8, "folds": 2, "n_threads": 1}
     options |= {"bagging_fraction": 1.0, "feature_fraction": 1.0}
     parts = [LambdaMART(objective=name, **options).fit(log) for name in list(candidates())[:2]]
     first, second = (part.predict(log.features) for part in parts)

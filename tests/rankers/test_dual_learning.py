@@ -1,6 +1,7 @@
 """DualLearning: both losses are at rest at the truth, the curve is found where it can be."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from untilt.rankers.networks.dual_learning import (
 )
 from untilt.rankers.persist import load
 
-SMALL = {"widths": (6,), "epochs": 3, "batch_size": 8}
+SMALL: dict[str, Any] = {"widths": (6,), "epochs": 3, "batch_size": 8}
 THETA = np.array([1.0, 0.6, 0.3, 0.2, 0.1])
 
 
@@ -191,7 +192,7 @@ def test_one_fixed_order_by_a_good_ranker_is_not_enough_and_the_audit_says_so():
 
 def test_it_resumes_and_refuses_what_is_not_its_own(made, tmp_path):
     path = tmp_path / "training.npz"
-    options = {**SMALL, "schedule": "constant"}
+    options: dict[str, Any] = {**SMALL, "schedule": "constant"}
     whole = DualLearning(**options).fit(made.log)
     DualLearning(checkpoint=path, **{**options, "epochs": 2}).fit(made.log)
     resumed = DualLearning(checkpoint=path, **options).fit(made.log)
@@ -204,7 +205,7 @@ def test_it_resumes_and_refuses_what_is_not_its_own(made, tmp_path):
 def test_held_out_clicks_say_when_to_stop(pbm_log):
     log = pbm_log(n_queries=20, sessions=10).log
     train, valid = log.split(0.7, seed=1)
-    options = {**SMALL, "epochs": 60, "learning_rate": 0.05, "schedule": "constant"}
+    options: dict[str, Any] = {**SMALL, "epochs": 60, "learning_rate": 0.05, "schedule": "constant"}
     ranker = DualLearning(early_stopping=4, **options).fit(train, valid=valid)
     assert ranker.summary_["status"].code == "network.stopped"
     best = int(np.argmax(ranker.watched_)) + 1

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -22,7 +23,7 @@ from untilt import (
 )
 from untilt.errors import DepthError, NotFittedError, OptionError, ShapeError
 
-SMALL = {"n_trees": 8, "n_leaves": 5, "min_data_in_leaf": 3, "n_threads": 1}
+SMALL: dict[str, Any] = {"n_trees": 8, "n_leaves": 5, "min_data_in_leaf": 3, "n_threads": 1}
 THETA = 1 / np.arange(1.0, 6)
 
 
@@ -323,7 +324,7 @@ def test_every_metric_learns_relevance_from_clicks(pbm_log, metric):
 @pytest.mark.parametrize("objective", ["pbm-likelihood", "ips-label", "posterior-label"])
 def test_every_objective_learns_relevance_from_clicks(pbm_log, objective):
     made = pbm_log(n_queries=30, sessions=60)
-    options = {**SMALL, "n_trees": 40, "folds": 2}
+    options: dict[str, Any] = {**SMALL, "n_trees": 40, "folds": 2}
     ranker = LambdaMART(objective=objective, bias=made.theta, **options).fit(made.log)
     scores = ranker.predict(made.log.features)
     assert np.corrcoef(scores, made.relevance)[0, 1] > 0.75
@@ -361,7 +362,7 @@ def test_pair_norm_changes_the_trees_after_the_first(made):
     """At equal scores it divides every pair by the same 0.01."""
 
     def scores(n_trees, pair_norm):
-        options = {**SMALL, "n_trees": n_trees, "min_sum_hessian_in_leaf": 0.0}
+        options: dict[str, Any] = {**SMALL, "n_trees": n_trees, "min_sum_hessian_in_leaf": 0.0}
         ranker = LambdaMART(pair_norm=pair_norm, **options)
         return ranker.fit(made.log).predict(made.log.features)
 

@@ -1,5 +1,7 @@
 """With a known truth: correcting for position bias gives a better ranker, by human labels."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ from untilt import (
 
 THETA = 1 / np.arange(1.0, 11)
 TRUST = KnownBias(THETA, eps_plus=np.linspace(0.98, 0.9, 10), eps_minus=0.5 / np.arange(1.0, 11))
-SIZES = {
+SIZES: dict[str, Any] = {
     "n_trees": 60, "n_leaves": 8, "learning_rate": 0.1, "min_data_in_leaf": 10, "n_threads": 1,
 }  # fmt: skip
 SEEDS = (0, 1, 2)

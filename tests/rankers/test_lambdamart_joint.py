@@ -1,5 +1,7 @@
 """Pairwise debiasing inside LambdaMART, against Algorithm 1 of its paper done by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from untilt import PRS, LambdaMART, PairwiseDebiasing, PositionBias, objective
 from untilt.errors import OptionError
 
 SIGMA = 2.0
-SMALL = {
+SMALL: dict[str, Any] = {
     "n_trees": 6, "n_leaves": 5, "min_data_in_leaf": 3, "bagging_fraction": 1.0, "n_threads": 1,
 }  # fmt: skip
 
@@ -124,7 +126,7 @@ def test_a_given_table_learns_no_bias(made):
 
 def test_early_stopping_drops_the_ratios_of_the_dropped_trees(pbm_log):
     made, valid = pbm_log(seed=1), pbm_log(seed=2)
-    options = {**SMALL, "n_trees": 60, "learning_rate": 0.5, "early_stopping": 3}
+    options: dict[str, Any] = {**SMALL, "n_trees": 60, "learning_rate": 0.5, "early_stopping": 3}
     ranker = LambdaMART(PairwiseDebiasing(), **options).fit(made.log, valid=valid.log)
     assert ranker.n_trees_ < 57
     assert len(ranker.bias_history_) == ranker.n_trees_

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from untilt.weighting import IPS, PRS, AffineIPS, Balanced, BayesIPS, Naive, Pai
 
 THETA = 1 / np.arange(1.0, 6)
 TRUST = KnownBias(THETA, eps_plus=np.full(5, 0.9), eps_minus=np.linspace(0.4, 0.1, 5))
-SMALL = {"widths": (6,), "activation": "tanh", "batch_size": 8, "epochs": 3}
+SMALL: dict[str, Any] = {"widths": (6,), "activation": "tanh", "batch_size": 8, "epochs": 3}
 WEIGHTINGS = {
     "naive": Naive(),
     "prs": PRS(THETA),
@@ -159,7 +160,7 @@ def test_grades_are_learned_from_in_every_loss(rng):
     labels = np.clip(np.round(features[:, 0] + 1.5), 0, 3)
     judged = JudgedLists(features, labels, np.arange(0, 301, 10), np.arange(30))
     for loss in ("pairwise", "listwise", "pointwise"):
-        options = {**SMALL, "epochs": 30, "learning_rate": 0.02}
+        options: dict[str, Any] = {**SMALL, "epochs": 30, "learning_rate": 0.02}
         ranker = NeuralRanker(loss=loss, **options).fit(judged)
         assert np.corrcoef(ranker.predict(features), labels)[0, 1] > 0.8
         assert ranker.summary_["trained_on"] == "judged lists"
@@ -240,7 +241,7 @@ def test_training_that_was_cut_short_resumes_to_the_same_ranker(made, tmp_path, 
 def test_held_out_data_says_when_to_stop(pbm_log):
     log = pbm_log(n_queries=20, sessions=10).log
     train, valid = log.split(0.7, seed=1)
-    options = {**SMALL, "epochs": 60, "learning_rate": 0.05, "widths": (30,)}
+    options: dict[str, Any] = {**SMALL, "epochs": 60, "learning_rate": 0.05, "widths": (30,)}
     ranker = NeuralRanker(PRS(THETA), early_stopping=5, **options).fit(train, valid=valid)
     assert ranker.summary_["status"].code == "network.stopped"
     assert len(ranker.watched_) == ranker.summary_["epochs"] < 60

@@ -1,5 +1,7 @@
 """PairwiseTrustRanker: its forms, its losses, and what it tells."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ from untilt.rankers.trust.trust_model import logistic_loss, pair_weights, rank_c
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 
-SMALL = {"widths": (6,), "epochs": 3, "batch_size": 16}
+SMALL: dict[str, Any] = {"widths": (6,), "epochs": 3, "batch_size": 16}
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ WEIGHTINGS = [
     Balanced(TRUST), AffineIPS(TRUST, clip=0.01), PairwiseDebiasing(p=1.0),
     IPS(ClickCountGuess((3.0, 2.0, 1.0))),
 ]  # fmt: skip
-TREES = {"n_trees": 5, "n_leaves": 4, "min_data_in_leaf": 2, "n_threads": 1}
+TREES: dict[str, Any] = {"n_trees": 5, "n_leaves": 4, "min_data_in_leaf": 2, "n_threads": 1}
 
 
 def same(a, b):

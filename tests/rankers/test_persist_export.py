@@ -1,6 +1,7 @@
 """Exported models give the ranker's scores in the systems they are for."""
 
 import json
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -11,7 +12,7 @@ from untilt.errors import NotFittedError, OptionError
 from untilt.rankers.base import Ranker
 from untilt.rankers.export import export_text
 
-TREES = {"n_trees": 8, "n_leaves": 5, "min_data_in_leaf": 2, "n_threads": 1}
+TREES: dict[str, Any] = {"n_trees": 8, "n_leaves": 5, "min_data_in_leaf": 2, "n_threads": 1}
 
 
 def renamed(log, names):

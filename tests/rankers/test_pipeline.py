@@ -1,6 +1,7 @@
 """The objective in a user's own LightGBM pipeline is the one that LambdaMART trains on."""
 
 import re
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -19,7 +20,7 @@ from untilt.errors import OptionError
 
 THETA = [1, 0.5, 0.3, 0.25, 0.2]
 TREES = 12
-SMALL = {"n_trees": TREES, "n_leaves": 5, "min_data_in_leaf": 3, "n_threads": 1}
+SMALL: dict[str, Any] = {"n_trees": TREES, "n_leaves": 5, "min_data_in_leaf": 3, "n_threads": 1}
 # What a user would write; LambdaMART's defaults spelled with LightGBM's names.
 PARAMS = {
     "learning_rate": 0.05,

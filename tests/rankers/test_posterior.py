@@ -1,6 +1,7 @@
 """Graded labels from clicks: arithmetic, limits, and a prior that never saw the query."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,13 @@ from untilt.rankers.trees.objectives import (
 )
 
 THETA = [1.0, 0.5, 0.25]
-SMALL = {"n_trees": 5, "n_leaves": 4, "min_data_in_leaf": 3, "n_threads": 1, "folds": 3}
+SMALL: dict[str, Any] = {
+    "n_trees": 5,
+    "n_leaves": 4,
+    "min_data_in_leaf": 3,
+    "n_threads": 1,
+    "folds": 3,
+}
 
 
 def counts_of(document, position_index, impressions, clicks, n_documents):

@@ -1,5 +1,7 @@
 """Towers: what they fit, how they are put together, and where they fail."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ from untilt.rankers.persist import load
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 
-SMALL = {"widths": (6,), "epochs": 3, "batch_size": 64}
+SMALL: dict[str, Any] = {"widths": (6,), "epochs": 3, "batch_size": 64}
 THETA = np.array([1.0, 0.5, 0.25])
 
 

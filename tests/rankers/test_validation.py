@@ -1,6 +1,7 @@
 """Judging a ranker while it trains: by labels, or by held-out clicks."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,13 @@ from untilt import (
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.rankers.validation import held_out_clicks, validation_for
 
-SMALL = {"n_trees": 40, "n_leaves": 5, "min_data_in_leaf": 3, "learning_rate": 0.4, "n_threads": 1}
+SMALL: dict[str, Any] = {
+    "n_trees": 40,
+    "n_leaves": 5,
+    "min_data_in_leaf": 3,
+    "learning_rate": 0.4,
+    "n_threads": 1,
+}
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ docs/selection.md; with a folder as its argument it draws the chart there.
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from untilt.weighting import IPS, PRS, Balanced, Naive
 
 PROTOCOLS = ("dla", "prs", "trust")
 SEEDS = 5
-TREES = {"n_threads": 1, "min_data_in_leaf": 10}
+TREES: dict[str, Any] = {"n_threads": 1, "min_data_in_leaf": 10}
 
 
 @cache

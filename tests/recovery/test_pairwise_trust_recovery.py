@@ -5,6 +5,8 @@ what the trust bias makes of it. The label of a document that is examined is abo
 probability beta in every case, as the model has it, so all of its equations hold at once.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -66,7 +68,7 @@ def draw_labels(rng, k, l, gamma):
 
 
 def fitted(seed, **options):
-    settings = {
+    settings: dict[str, Any] = {
         "labels": "continuous", "em": "full-batch", "relevance": "linear", "widths": (4,),
         "epochs": 1, "first_examination": 1.0, "max_steps": 1000, "tolerance": 1e-2,
     }  # fmt: skip

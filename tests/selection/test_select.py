@@ -1,6 +1,7 @@
 """Choosing by held-out clicks: what is chosen, what is kept, what is not done twice."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from untilt.simulation.synthetic import make_judged
 from untilt.weighting import IPS, PRS
 
 BIAS = EyeTracking()
-SMALL = {"n_trees": 8, "n_leaves": 5, "min_data_in_leaf": 5, "n_threads": 1}
+SMALL: dict[str, Any] = {"n_trees": 8, "n_leaves": 5, "min_data_in_leaf": 5, "n_threads": 1}
 FITS = []
 
 

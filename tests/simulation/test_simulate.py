@@ -1,5 +1,7 @@
 """The same seed gives the same log; sizes are what was asked for; options are checked."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -84,7 +86,7 @@ def test_lists_longer_than_a_word_of_bits(scores):
     judged = make_judged(n_queries=8, n_features=5, mean_docs=90, seed=1)
     assert np.diff(judged.indptr).max() > 128
     order = np.random.default_rng(0).random(len(judged))
-    options = {"n_sessions": 3000, "ranker": order}
+    options: dict[str, Any] = {"n_sessions": 3000, "ranker": order}
     protocol = protocols.PRS(eta=0.1)
     plain = simulate(judged, protocol, collapse=False, **options).log
     assert plain.label[plain.position > 64].sum() > 0

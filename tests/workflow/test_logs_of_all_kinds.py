@@ -1,5 +1,7 @@
 """Logs that cannot tell their bias, have no features, few queries, or no clicks but dwell."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ import untilt as ut
 from untilt.facts import codes
 from untilt.workflow.stage_documents import BY_RELEVANCE, best_strength, relevance
 
-FAST = {"trees": 5, "threads": 1, "method": ["balanced"]}
+FAST: dict[str, Any] = {"trees": 5, "threads": 1, "method": ["balanced"]}
 
 
 def without_features(log):

@@ -1,6 +1,7 @@
 """What a run leaves: every file, and figures that belong together and are true."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -113,7 +114,7 @@ def test_the_interval_of_the_difference_covers_the_truth(tmp_path):
     for seed in range(12):
         judged = ut.make_judged(n_queries=400, n_features=8, seed=seed)
         sim = ut.simulate(judged, "harvest", n_sessions=40_000, seed=seed)
-        options = {"trees": 40, "threads": 1, "method": ["balanced"], "seed": seed}
+        options: dict[str, Any] = {"trees": 40, "threads": 1, "method": ["balanced"], "seed": seed}
         found = ut.run(sim.log, tmp_path / f"{seed}", **options)
         ranker = found.candidates["balanced"]
         interval = found.decision.held_out.comparison["balanced"].interval
