@@ -198,7 +198,6 @@ def relevance_correlation(
 
 def labels_of(model: ClickModel, judged: JudgedLists) -> FloatArray:
     """(documents of the model,) labels by (query id, document id), NaN where not judged."""
-    assert judged.doc_id is not None
     query = judged.query_id[ragged.list_of_row(judged.indptr)].tolist()
     label = dict(zip(zip(query, judged.doc_id.tolist(), strict=True), judged.labels, strict=True))
     mine = model.documents_

@@ -197,7 +197,7 @@ class ClickLog:
 
     # ---- new logs from this one
 
-    def take(self, lists: npt.ArrayLike, *, count: IntArray | None = None) -> "ClickLog":
+    def take(self, lists: npt.ArrayLike, *, count: npt.ArrayLike | None = None) -> "ClickLog":
         """The lists with these indices, or where this mask is true; documents stay as they are.
 
         With `count`, one number of sessions for each list taken, in place of the old ones.
@@ -255,14 +255,14 @@ class ClickLog:
 
         return split(self, share, by=by, seed=seed)
 
-    def with_label(self, label: FloatArray | str) -> "ClickLog":
+    def with_label(self, label: npt.ArrayLike) -> "ClickLog":
         """The same log with another feedback column as its label: an array or an extra's name.
 
         By name, the two change places, so that the way back is open; an array takes the place of
         the label.
         """
         if not isinstance(label, str):
-            return replace(self, label=label)
+            return replace(self, label=frozen(label, np.float64))
         if label not in self.extra_labels:
             have = ", ".join(self.extra_labels) or "none"
             raise OptionError(f"there is no label column {label!r}. This log has: {have}.")

@@ -1,6 +1,7 @@
 """Lists of documents with human labels."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from untilt._core.random import Seed, generator
 from untilt.errors import OptionError, ShapeError
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class JudgedLists:
     """Documents with features and human labels, grouped by query.
 
@@ -38,23 +39,35 @@ class JudgedLists:
     labels: FloatArray
     indptr: IntArray
     query_id: AnyArray
-    doc_id: AnyArray | None = None
-    feature_names: tuple[str, ...] = field(default=())
+    doc_id: AnyArray
+    feature_names: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        features = frozen(self.features, np.float32)
-        if features.ndim != 2:
-            raise ShapeError(f"features must have two dimensions. Got {features.ndim} instead.")
-        labels = frozen(self.labels, np.float64)
-        indptr = whole_numbers(self.indptr, np.int64, what="indptr")
-        ragged.check_indptr(indptr, len(features), what="JudgedLists")
-        query_id = identifiers(self.query_id)
-        doc_id = identifiers(ragged.place_in_list(indptr) if self.doc_id is None else self.doc_id)
-        names = self.feature_names or tuple(f"f{j + 1}" for j in range(features.shape[1]))
-        _check_lengths(labels, features, query_id, indptr, doc_id, names)
-        values = (features, labels, indptr, query_id, doc_id, tuple(names))
-        for name, value in zip(self.__dataclass_fields__, values, strict=True):
+    def __init__(
+        self,
+        features: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        indptr: npt.ArrayLike,
+        query_id: npt.ArrayLike,
+        doc_id: npt.ArrayLike | None = None,
+        feature_names: Sequence[str] = (),
+    ) -> None:
+        table = frozen(features, np.float32)
+        if table.ndim != 2:
+            raise ShapeError(f"features must have two dimensions. Got {table.ndim} instead.")
+        starts = whole_numbers(indptr, np.int64, what="indptr")
+        ragged.check_indptr(starts, len(table), what="JudgedLists")
+        values = {
+            "features": table,
+            "labels": frozen(labels, np.float64),
+            "indptr": starts,
+            "query_id": identifiers(query_id),
+            "doc_id": identifiers(ragged.place_in_list(starts) if doc_id is None else doc_id),
+            "feature_names": tuple(feature_names)
+            or tuple(f"f{j + 1}" for j in range(table.shape[1])),
+        }
+        for name, value in values.items():
             object.__setattr__(self, name, value)
+        _check_lengths(self)
 
     @property
     def n_queries(self) -> int:
@@ -73,7 +86,6 @@ class JudgedLists:
         """The queries with these indices, in this order, or where this mask is true."""
         chosen = ragged.chosen_lists(queries, self.n_queries, what="queries")
         rows = ragged.rows_of_lists(self.indptr, chosen)
-        assert self.doc_id is not None
         return JudgedLists(
             features=self.features[rows],
             labels=self.labels[rows],
@@ -102,23 +114,18 @@ class JudgedLists:
         )
 
 
-def _check_lengths(
-    labels: FloatArray,
-    features: FeatureArray,
-    query_id: AnyArray,
-    indptr: IntArray,
-    doc_id: AnyArray,
-    names: tuple[str, ...],
-) -> None:
-    n, d = features.shape
-    for what, given, wanted in (
-        ("labels", len(labels), n),
-        ("doc_id", len(doc_id), n),
-        ("query_id", len(query_id), len(indptr) - 1),
-        ("feature_names", len(names), d),
+def _check_lengths(judged: JudgedLists) -> None:
+    n, d = judged.features.shape
+    for what, wanted in (
+        ("labels", n),
+        ("doc_id", n),
+        ("query_id", len(judged.indptr) - 1),
+        ("feature_names", d),
     ):
+        given = len(getattr(judged, what))
         if given != wanted:
             raise ShapeError(f"{what} must have {wanted} entries. Got {given} instead.")
+    labels = judged.labels
     if not np.all(np.isfinite(labels)) or np.any(labels < 0):
         row = int(np.flatnonzero(~np.isfinite(labels) | (labels < 0))[0])
         raise ShapeError(f"labels must be finite and at least 0. Got {labels[row]} in row {row}.")
