@@ -1,5 +1,7 @@
 """Arrays that cannot be written to, and numbers that are not changed in passing."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,7 +26,7 @@ def read_only_view(array: np.ndarray) -> np.ndarray:
     return view
 
 
-WRITABLE_OWNERS = {
+WRITABLE_OWNERS: dict[str, Any] = {
     "array": lambda array: array,
     "view": lambda array: array[::1],
     "read-only view of a writable array": read_only_view,
@@ -74,7 +76,7 @@ def test_handed_over_freezes_the_very_array() -> None:
         ([], []),
     ],
 )
-def test_identifiers_are_whole_numbers_or_text(given: object, expected: list) -> None:
+def test_identifiers_are_whole_numbers_or_text(given: Any, expected: list) -> None:
     ids = identifiers(given)
     assert ids.tolist() == expected
     assert not ids.flags.writeable
@@ -92,7 +94,7 @@ def test_identifiers_leave_their_input_alone() -> None:
     "given",
     [[1, 2], np.array([1.0, 2.0]), np.array([1, 2], np.int64), np.array([1, 2], object), [True, 2]],
 )
-def test_whole_numbers_that_fit(given: object) -> None:
+def test_whole_numbers_that_fit(given: Any) -> None:
     numbers = whole_numbers(given, np.int32, what="position")
     assert numbers.tolist() == [1, 2]
     assert numbers.dtype == np.int32

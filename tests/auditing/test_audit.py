@@ -57,7 +57,7 @@ def judged():
 
 @pytest.fixture(scope="module")
 def audits(judged) -> dict[str, Audit]:
-    protocols = {
+    protocols: dict[str, Any] = {
         "dla": DLA(),
         "harvest": "harvest",
         "pivot": Swap(pivot=2),
@@ -430,7 +430,7 @@ def test_correlation_equals_the_slow_one(judged):
     few = judged.take(np.arange(40))
     scores = few.labels + np.random.default_rng(0).normal(size=len(few))
     log = simulate(few, Swap(depth=4), ranker=scores, n_sessions=4_000, seed=1, n_threads=2).log
-    curve = PositionBias([1, 0.8, 0.7, 0.5])
+    curve = PositionBias(np.array([1, 0.8, 0.7, 0.5]))
     found = by_curve(position_counts(log), curve)
     assert found.correlation == pytest.approx(slow_correlation(log, curve.examination), rel=1e-9)
 

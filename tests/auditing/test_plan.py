@@ -1,6 +1,7 @@
 """Plans against arithmetic by hand, and against experiments simulated just as they say."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from untilt.auditing.plan import Plan
 from untilt.auditing.swap_design import Traffic, allocation, log_variance, pivot_design, traffic_of
 from untilt.bias.log_ratios import from_log_ratios
 from untilt.errors import DepthError, OptionError
+from untilt.facts import as_fact
 from untilt.simulation.behaviour import Display
 from untilt.simulation.protocols import DLA, Swap
 
@@ -160,7 +162,7 @@ def test_every_position_is_at_most_as_wide_as_wished():
 
 def test_pairs_and_the_positions_that_they_serve():
     pairs = {
-        name: [(swap.upper, swap.lower, swap.serves) for swap in plan(**options).swaps]
+        name: [(swap.upper, swap.lower, swap.serves) for swap in plan(**options).swaps]  # type: ignore[arg-type]
         for name, options in {
             "first": {},
             "third": {"pivot": 3},
@@ -254,7 +256,7 @@ def world():
     return judged, scores, today
 
 
-CASES = {
+CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "pivot": ({}, PivotSwap()),
     "pivot 3": ({"pivot": 3}, PivotSwap(3)),
     "adjacent": ({"pairs": "adjacent"}, AdjacentSwap()),
@@ -413,6 +415,6 @@ def test_planned_widths_are_those_of_the_estimators_intervals(level):
     drawn = np.array([swap.probability for swap in made.swaps]) / made.share
     variance = log_variance(design, traffic, theta, drawn, share=made.share, sessions=made.sessions)
     bias = from_log_ratios(
-        np.log(theta), np.diag(variance), level=level, method="", assumes=(), status=""
+        np.log(theta), np.diag(variance), level=level, method="", assumes=(), status=as_fact("")
     )
     assert made.expected_width == pytest.approx((bias.high - bias.low) / theta)

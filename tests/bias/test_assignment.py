@@ -60,7 +60,7 @@ def test_swapped_lists(log):
 @pytest.mark.parametrize("as_function", [False, True])
 def test_other_names_for_swaps(log, as_function):
     told = {"new": (3, 1), "shuffle": "base"}
-    part, swapped = swapped_lists(log, told.get if as_function else told)
+    part, swapped = swapped_lists(log, told.get if as_function else told)  # type: ignore[arg-type]
     assert chosen(log, part) == {"new", "shuffle"}
     assert sorted(map(tuple, swapped[part].tolist())) == [(0, 0), (1, 3)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from untilt import KnownBias, PositionBias, PowerLaw
 from untilt.errors import FileFormatError
-from untilt.facts import Fact, codes, joined
+from untilt.facts import Fact, as_fact, as_facts, codes, joined
 
 FULL = PositionBias(
     np.array([1.0, 0.1 + 0.2, 1 / 3]),
@@ -16,8 +16,8 @@ FULL = PositionBias(
     eps_plus=np.array([0.9, 0.8, 0.7]),
     eps_minus=np.array([0.1, 0.05, 1e-300]),
     method="trust EM",
-    assumes=("the position-based model", "größer"),
-    status="converged after 12 steps",
+    assumes=as_facts(("the position-based model", "größer")),
+    status=as_fact("converged after 12 steps"),
     relative=False,
     level=0.9,
 )

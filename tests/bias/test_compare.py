@@ -8,13 +8,14 @@ from untilt import KnownBias, PositionBias, PowerLaw
 from untilt.bias.compare import compare
 from untilt.bias.log_ratios import from_log_ratios
 from untilt.errors import OptionError
+from untilt.facts import as_fact
 
 
 def curve(z, variance, method="a"):
     V = np.zeros((len(z), len(z)))
     V[1:, 1:] = variance
     return from_log_ratios(
-        np.asarray(z, float), V, level=0.95, method=method, assumes=(), status="made"
+        np.asarray(z, float), V, level=0.95, method=method, assumes=(), status=as_fact("made")
     )
 
 

@@ -99,7 +99,8 @@ def test_the_loss_is_the_conditional_likelihood(valley):
     batch = _columns(
         evidence, np.ones(len(lines)), contexts.values.astype(np.float32), lines, clicks
     )
-    batch |= {"mask": np.ones(len(lines)), "per_batch": 1.0, "l2_per_click": 2.0 / clicks}
+    constants = {"per_batch": np.array(1.0), "l2_per_click": np.array(2.0 / clicks)}
+    batch |= {"mask": np.ones(len(lines)), **constants}
     found = float(_loss("elu")(layers, batch)) * clicks
     assert found == pytest.approx(float(sum_of_squares(layers)) - expected, rel=1e-5)
 

@@ -84,7 +84,7 @@ def test_a_query_is_scored_by_a_network_that_has_not_seen_it(fitted):
     # One step on one batch: the network blind to fold 0 has learned from fold 1 alone, up to the
     # curve and level it started from.
     order_of = np.argsort(one[fold == 0]), np.argsort(two[fold == 0])
-    same = np.corrcoef(*(np.argsort(order) for order in order_of))[0, 1]
+    same = np.corrcoef([np.argsort(order) for order in order_of])[0, 1]
     other = np.corrcoef(one[fold == 1], two[fold == 1])[0, 1]
     assert same > 0.99 > other
 

@@ -8,6 +8,7 @@ import pytest
 from untilt import KnownBias, PositionBias
 from untilt.bias.log_ratios import from_log_ratios, log_ratios
 from untilt.errors import DepthError, OptionError, ShapeError
+from untilt.facts import as_fact
 
 CURVE = PositionBias(np.array([1.0, 0.5, 0.25]), std_error=np.array([0.0, 0.1, 0.2]), level=0.9)
 
@@ -73,7 +74,7 @@ def test_log_ratios_by_the_delta_method():
 def test_from_log_ratios_and_back():
     V = np.array([[0, 0, 0], [0, 0.04, 0.01], [0, 0.01, 0.09]])
     z = np.log([1, 0.5, 0.2])
-    bias = from_log_ratios(z, V, level=0.95, method="m", assumes=(), status="s")
+    bias = from_log_ratios(z, V, level=0.95, method="m", assumes=(), status=as_fact("s"))
     again, covariance = log_ratios(bias)
     assert again == pytest.approx(z)
     assert covariance == pytest.approx(V)

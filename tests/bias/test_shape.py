@@ -9,7 +9,7 @@ from untilt import EyeTracking, KnownBias, PositionBias, PowerLaw
 from untilt.bias.log_ratios import from_log_ratios, log_ratios
 from untilt.bias.shapes import fit_quadratic, hold_last
 from untilt.errors import DepthError, OptionError
-from untilt.facts import codes
+from untilt.facts import as_fact, as_facts, codes
 
 
 def estimate(z, V, method="AllPairs"):
@@ -17,7 +17,12 @@ def estimate(z, V, method="AllPairs"):
     full = np.zeros((len(z), len(z)))
     full[1:, 1:] = V
     return from_log_ratios(
-        np.asarray(z, float), full, level=0.95, method=method, assumes=("a",), status="made"
+        np.asarray(z, float),
+        full,
+        level=0.95,
+        method=method,
+        assumes=as_facts("a"),
+        status=as_fact("made"),
     )
 
 

@@ -21,7 +21,7 @@ from untilt.bias.em.trust_curves import re_anchored
 from untilt.bias.log_ratios import Uncertainty
 from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError
-from untilt.facts import Fact
+from untilt.facts import Fact, as_fact
 
 THETA = np.array([1.0, 0.6, 0.4, 0.25])
 ALPHA, BETA = np.array([0.5, 0.4, 0.3, 0.2]), np.array([0.3, 0.15, 0.08, 0.04])
@@ -200,7 +200,7 @@ def test_a_stratum_for_each_document_is_the_error_of_counts(rng):
 
 
 def test_what_coarser_strata_change_is_an_error_too():
-    doubt = Uncertainty(np.diag([0.0, 9.0, 4.0]), "rule")
+    doubt = Uncertainty(np.diag([0.0, 9.0, 4.0]), as_fact("rule"))
     found = widened(doubt, np.array([0.0, 4.0, np.nan]))
     assert np.sqrt(np.diag(found.covariance)) == pytest.approx([0, 5, 2])  # 3^2 + 4^2 = 5^2
     assert found.rule.part("bias.errors-coarser-strata")

@@ -1,6 +1,7 @@
 """Swapped lists, by hand, with and without repeated queries."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,7 +141,7 @@ def test_lists_outside_the_experiment_do_not_count(make_log):
 def test_other_names(make_log):
     renamed = {"base": "control", "swap:1-2": "arm 2", "swap:1-3": "arm 3"}
     sessions = [(*s[:4], renamed[s[4]]) for s in expected_sessions(PIVOT)]
-    told = {"control": "base", "arm 2": (1, 2), "arm 3": (3, 1)}
+    told: dict[str, Any] = {"control": "base", "arm 2": (1, 2), "arm 3": (3, 1)}
     bias = PivotSwap(ranker=told).fit(make_log(sessions)).bias_
     assert bias.examination == pytest.approx(THETA, rel=1e-4)
 

@@ -1,6 +1,7 @@
 """`untilt audit`, `untilt plan` and `untilt bias` on simulated logs whose truth is beside them."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def logs(tmp_path_factory):
     """Folders with clicks.parquet and documents.parquet, one per protocol."""
     root = tmp_path_factory.mktemp("logs")
     judged = make_judged(n_queries=120, n_features=6, seed=2)
-    protocols = {
+    protocols: dict[str, Any] = {
         "harvest": "harvest",
         "swap": Swap(depth=5),
         "adjacent": Swap(adjacent=True, depth=4),
@@ -225,7 +226,7 @@ def test_a_plan_from_a_log_with_a_guess(logs, tmp_path):
     assert found["sessions"] == expected.sessions
     assert found["clicks_lost"] == pytest.approx(expected.clicks_lost)
     assert not found["is_bound"]
-    PositionBias(curve).save(tmp_path / "guess.json")
+    PositionBias(np.array(curve)).save(tmp_path / "guess.json")
     again = facts("plan", path, "--examination", tmp_path / "guess.json", "--pairs", "adjacent")
     assert again["sessions"] == found["sessions"]
 

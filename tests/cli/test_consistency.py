@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from untilt.cli.main import app
 
 PROGRAM = typer.main.get_command(app)
-COMMANDS = PROGRAM.commands
+COMMANDS = PROGRAM.commands  # type: ignore[attr-defined]
 OPTIONS = [
     (name, parameter)
     for name, command in COMMANDS.items()

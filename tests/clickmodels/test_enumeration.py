@@ -38,7 +38,7 @@ def reader(alpha, sigma, on):
             p *= sigma[row] if satisfied else 1 - sigma[row]
             p *= go if goes_on else 1 - go
             clicks.append(int(clicked))
-            reads = reads and goes_on
+            reads = bool(reads and goes_on)
         table[tuple(clicks)] = table.get(tuple(clicks), 0.0) + p
     return table
 

@@ -163,7 +163,7 @@ def test_jax_and_numpy_agree_and_the_gradient_is_right(browsing):
     batch = next(model._batches(log).epoch(0))
     constants = {"features": features, "per_batch": 1.0, "prior": 0.1, "l2": 0.01, "by_id": 1.0}
     vectors = features @ params["by_feature"] + params["vectors"]
-    pages = Pages(log.indptr, log.position, log.document, vectors)
+    pages = Pages(log.indptr, log.position, log.document, vectors)  # type: ignore[arg-type]
     p = conditional(Reader.of(params), pages, log.label)
     likelihood = np.dot(np.log(np.where(log.label > 0, p, 1 - p)), log.row_count)
     squares = sum(np.sum(params[name] ** 2.0) for name in ("gates_document", "gates_state"))

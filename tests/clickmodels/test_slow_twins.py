@@ -92,7 +92,7 @@ def posterior_dbn(documents, clicks, alpha, sigma, gamma):
                 p *= sigma[d] if happy[row] else 1 - sigma[d]
                 p *= gamma if keeps[row] else 1 - gamma
                 satisfied = reads and clicks[row] and happy[row]
-                reads = reads and keeps[row] and not satisfied
+                reads = bool(reads and keeps[row] and not satisfied)
             total += p
             for row, d in enumerate(documents):
                 sums["examined"][d] += p * examined[row]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numba
 import numpy as np
@@ -26,7 +27,7 @@ WEIGHTINGS = {
 }
 # A small one of each: few trees, few rounds, few epochs. What is not named here is taken as it is.
 FEW_EPOCHS = {"widths": (8,), "epochs": 40, "learning_rate": 0.02}
-SMALL = {
+SMALL: dict[str, dict[str, Any]] = {
     "lambdamart": {
         "n_trees": 10, "n_leaves": 5, "min_data_in_leaf": 3, "n_threads": 1, "folds": 2,
     },

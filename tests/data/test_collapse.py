@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,9 +131,9 @@ def test_every_metric_survives(name: str, log: ClickLog) -> None:
     assert plain.std_error == pytest.approx(collapsed.std_error, abs=1e-9, nan_ok=True)
 
 
-def two_sessions(**second: object) -> ClickLog:
+def two_sessions(**second: Any) -> ClickLog:
     """Two equal sessions, except for what the test changes in the second."""
-    first = {"ranker": 0, "dwell": 5.0, "label": 1.0, "position": 2, "document": 1}
+    first: dict[str, Any] = {"ranker": 0, "dwell": 5.0, "label": 1.0, "position": 2, "document": 1}
     other = first | second
     both = {name: [first[name], other[name]] for name in first}
     return ClickLog(

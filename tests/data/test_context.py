@@ -118,7 +118,7 @@ def test_a_log_made_by_hand():
     made = ut.ClickLog(**columns | {"context": {"device": ["phone"], "hour": [3.5]}})
     assert made.context["device"].tolist() == ["phone"]
     with pytest.raises(TypeError):
-        made.context["device"] = np.zeros(1)
+        made.context["device"] = np.zeros(1)  # type: ignore[index]
     with pytest.raises(ShapeError, match=r"context\['hour'\] must have 1 entries. Got 2"):
         ut.ClickLog(**columns | {"context": {"hour": [1, 2]}})
     with pytest.raises(BadRowsError, match="List 0 has none"):

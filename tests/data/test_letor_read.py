@@ -41,7 +41,9 @@ def slow_read(text):
 
 def test_a_small_file(read):
     judged = read("2 qid:7 1:0.5 2:-3\n0 qid:7 1:1 2:4\n1 qid:9 1:2 2:8\n")
-    np.testing.assert_array_equal(judged.features, np.float32([[0.5, -3], [1, 4], [2, 8]]))
+    np.testing.assert_array_equal(
+        judged.features, np.array([[0.5, -3], [1, 4], [2, 8]], np.float32)
+    )
     np.testing.assert_array_equal(judged.labels, [2, 0, 1])
     np.testing.assert_array_equal(judged.indptr, [0, 2, 3])
     assert judged.query_id.tolist() == [7, 9]
@@ -77,7 +79,7 @@ def test_the_arrays_cannot_be_written_to(read):
 )
 def test_spacing_order_and_notation_do_not_matter(read, text):
     judged = read(text)
-    np.testing.assert_array_equal(judged.features, np.float32([[2, 0, 4], [0, 5, 0]]))
+    np.testing.assert_array_equal(judged.features, np.array([[2, 0, 4], [0, 5, 0]], np.float32))
     assert judged.labels.tolist() == [1, 0]
     assert judged.query_id.tolist() == ["a", "b"]
     assert judged.doc_id.tolist() == [0, 0]
@@ -393,7 +395,7 @@ def test_numbers_with_more_digits_than_a_double_are_read_exactly(read):
     judged = read(f"0.1000000000000000055511151231257827 qid:1 1:{half} 2:{above} 3:-7 4:{half}1\n")
     # What counts is Python's float: the last digit of `above` is lost there, before float32.
     expected = [float(half), float(above), -7.0, float(half + "1")]
-    np.testing.assert_array_equal(judged.features[0], np.float32(expected))
+    np.testing.assert_array_equal(judged.features[0], np.array(expected, np.float32))
     assert judged.labels[0] == 0.1
     assert judged.features[0, 0] == 0.5
 

@@ -21,7 +21,7 @@ WORDS = st.text(
 def lists(**changes):
     """Two queries with three documents; what a test changes overrides."""
     fields = {
-        "features": np.float32([[0.1, 0], [-2, 1e-7], [3e20, 1]]),
+        "features": np.array([[0.1, 0], [-2, 1e-7], [3e20, 1]], np.float32),
         "labels": [2, 0, 0.5],
         "indptr": [0, 2, 3],
         "query_id": [5, 7],
@@ -138,7 +138,7 @@ def test_a_query_that_comes_twice_cannot_be_written(tmp_path):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_features_must_be_finite(tmp_path, value):
-    features = np.float32([[1, 2], [3, value], [4, 5]])
+    features = np.array([[1, 2], [3, value], [4, 5]], np.float32)
     with pytest.raises(BadRowsError, match=f"Row 1 has {value} in f2"):
         write_letor(lists(features=features), tmp_path / "a.txt")
 
@@ -157,7 +157,7 @@ def test_a_path_that_cannot_be_written(tmp_path):
         write_letor(lists(), tmp_path / "folder")
     for path in (3, [tmp_path / "a", tmp_path / "b"]):
         with pytest.raises(OptionError, match="path must be one file"):
-            write_letor(lists(), path)
+            write_letor(lists(), path)  # type: ignore[arg-type]
 
 
 def test_an_error_leaves_the_old_file(tmp_path, monkeypatch):

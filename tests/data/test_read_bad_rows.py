@@ -1,5 +1,7 @@
 """Every bad row is named with its fix, and can be dropped and counted."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +12,7 @@ from untilt.errors import BadRowsError, ColumnError
 from untilt.facts import codes
 from untilt.messages.about_log import FIXES
 
-GOOD = {
+GOOD: dict[str, list[Any]] = {
     "query_id": [1, 1, 1, 1],
     "session_id": [10, 10, 11, 11],
     "doc_id": [5, 6, 5, 6],
@@ -184,7 +186,12 @@ def test_everything_dropped_is_an_empty_log():
 
 # ---- documents
 
-DOCUMENTS = {"query_id": [1, 1, 1], "doc_id": [5, 6, 7], "f": [0.5, 1.5, 2.5], "g": [1, 2, 3]}
+DOCUMENTS: dict[str, list[Any]] = {
+    "query_id": [1, 1, 1],
+    "doc_id": [5, 6, 7],
+    "f": [0.5, 1.5, 2.5],
+    "g": [1, 2, 3],
+}
 
 
 def test_a_document_without_features():

@@ -1,6 +1,7 @@
 """Names mapped, types of every kind, features chosen, ids kept as they are."""
 
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -181,7 +182,13 @@ def test_times_of_any_type(times, expected):
 
 # ---- features
 
-WIDE = {**LOG, "f_1": [0.5, 1.5], "f_2": [1, 2], "title": ["x", "y"], "price": [True, False]}
+WIDE: dict[str, list[Any]] = {
+    **LOG,
+    "f_1": [0.5, 1.5],
+    "f_2": [1, 2],
+    "title": ["x", "y"],
+    "price": [True, False],
+}
 
 
 @pytest.mark.parametrize(

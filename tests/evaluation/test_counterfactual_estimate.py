@@ -448,7 +448,7 @@ def test_documents_that_only_some_sessions_show_need_the_policy_aware_method():
     Expected: shown 0.2 + (0.2 + 0.9)/2/log2(3), new 0.9 + 0.2/log2(3) + 0.2/2.
     """
     log, curve = half_shown(), KnownBias([1.0, 0.5])
-    systems = {"shown": shown, "new": np.array([0.5, 0.0, 1.0])}
+    systems: dict[str, Any] = {"shown": shown, "new": np.array([0.5, 0.0, 1.0])}
     right = estimate(log, systems, curve)
     assert right["new"].value == pytest.approx(0.9 + 0.2 / np.log2(3) + 0.1, rel=0.05)
     assert right["shown"].value == pytest.approx(0.2 + 0.55 / np.log2(3), rel=0.05)
@@ -463,8 +463,10 @@ def test_documents_that_only_some_sessions_show_need_the_policy_aware_method():
 def test_the_doubt_of_the_curve_enters_its_check():
     """A curve that is off by as much as its own standard error is no reason to complain."""
     log = pbm_log(np.array([0.9, 0.45]))
-    sure = estimate(log, shown, PositionBias([0.9, 0.36], std_error=[0.0, 1e-6]))
-    vague = estimate(log, shown, PositionBias([0.9, 0.36], std_error=[0.0, 0.09]))
+    sure, vague = (
+        estimate(log, shown, PositionBias(np.array([0.9, 0.36]), std_error=np.array([0, error])))
+        for error in (1e-6, 0.09)
+    )
     assert not sure.check.fits
     assert vague.check.fits
     # By hand: each document was shown as often at both, so E_2 = y theta_2/(theta_1 + theta_2)
@@ -533,7 +535,7 @@ def test_scores_must_fit_the_log():
     with pytest.raises(OptionError, match="NaN"):
         estimate(log, np.full(log.n_documents, np.nan), BIAS)
     with pytest.raises(OptionError, match="ClickLog"):
-        estimate(np.ones(3), shown, BIAS)
+        estimate(np.ones(3), shown, BIAS)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="no sessions"):
         estimate(log.take([]), shown, BIAS)
     last = np.where(np.arange(log.n_documents) % 2, 1.0, -np.inf)

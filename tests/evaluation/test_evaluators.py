@@ -43,14 +43,14 @@ def test_an_evaluator_is_a_frozen_value(name):
     assert one == parse_evaluator(str(one)) == parse_evaluator(one)
     assert hash(one) == hash(parse_evaluator(name))
     with pytest.raises(FrozenInstanceError):
-        one.name_of_the_day = 1
+        one.name_of_the_day = 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("text", ["clipped:clip=0.1", "snips:clip=0.25", "policy-aware:clip=1"])
 def test_options_are_printed_and_parsed(text):
     assert str(parse_evaluator(text)) == text
     assert parse_evaluator(text.replace("=", " = ")) == parse_evaluator(text)
-    assert parse_evaluator(text).clip == float(text.rpartition("=")[2])
+    assert parse_evaluator(text).clip == float(text.rpartition("=")[2])  # type: ignore[attr-defined]
 
 
 def test_no_evaluator_is_the_default_and_there_is_one():
@@ -114,14 +114,14 @@ def test_old_spellings_give_the_same_with_a_warning(log, scores):
     bias = ut.PowerLaw(1.0)
     new = ut.estimate(log, scores, bias, evaluator="clipped", clip=0.2)
     with pytest.warns(DeprecationWarning, match="it is called"):
-        old = ut.estimate(log, scores, bias, method="clipped", tau=0.2)
+        old = ut.estimate(log, scores, bias, method="clipped", tau=0.2)  # type: ignore[call-arg]
     assert old.best == new.best
     with pytest.warns(DeprecationWarning, match="it is called clip"):
         assert old.tau == 0.2
     with pytest.warns(DeprecationWarning, match="it is called evaluator"):
         assert old.best.method == "clipped"
     with pytest.warns(DeprecationWarning, match="it is called"):
-        curve = ut.clip_curve(log, scores, bias, method="policy-aware", tau=[0.1])
+        curve = ut.clip_curve(log, scores, bias, method="policy-aware", tau=[0.1])  # type: ignore[call-arg]
     assert curve.evaluator == "policy-aware"
 
 

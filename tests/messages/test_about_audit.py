@@ -1,5 +1,7 @@
 """The wording of an audit: each message once."""
 
+from typing import Any
+
 import pytest
 
 from untilt.facts import Fact
@@ -10,7 +12,7 @@ PROXY = {"correlation": -0.31, "std_error": 0.02, "proxy": "clicks"}
 CORRELATED = (
     "Position and relevance have a correlation of -0.31 +- 0.02 within queries, by clicks: "
 )
-SAID = {
+SAID: dict[str, tuple[dict[str, Any], str]] = {
     "audit.without-click": (
         {"share": 0.413, "label": "click"},
         "41.3% of the sessions have no click.",

@@ -1,12 +1,14 @@
 """The wording of what is said about curves of position bias and how EM ended: each message once."""
 
+from typing import Any
+
 import pytest
 
 from untilt.facts import Fact
 from untilt.messages import about_bias, about_em
 
 RATES = {"relevant": 0.67, "irrelevant": 0.44, "position": 1}
-SAID = {
+SAID: dict[str, tuple[dict[str, Any], str]] = {
     "em.converged": ({"steps": 12}, "converged in 12 steps"),
     "em.stopped": (
         {"steps": 12},

@@ -1,11 +1,13 @@
 """The wording of what the comparison of click models says: each message once."""
 
+from typing import Any
+
 import pytest
 
 from untilt.facts import Fact
 from untilt.messages.about_clickmodels import MESSAGES
 
-SAID = {
+SAID: dict[str, tuple[dict[str, Any], str]] = {
     "clickmodels.examined-by-last-click": ({}, "the position and on the last click above"),
     "clickmodels.not-comparable": ({"share": 0.01}, "1.00% of the impressions cannot be compared"),
     "clickmodels.pbm-best": ({}, "PBM predicts held-out clicks best: it is enough here."),

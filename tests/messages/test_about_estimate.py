@@ -1,5 +1,7 @@
 """The wording of what estimates say, each message once."""
 
+from typing import Any
+
 import pytest
 
 from untilt.facts import Fact
@@ -10,7 +12,7 @@ TOLD = (
     "position 3 has 1.26 times the clicks that the curve expects (z +4.6, p 0.0012; 1,234 "
     "documents shown at several positions)"
 )
-SENTENCES = {
+SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     "estimate.scale-absolute": ({}, "absolute"),
     "estimate.scale-relative": (
         {},

@@ -1,11 +1,13 @@
 """The wording of every rule that rows of a log can break, and that each has a fix."""
 
+from typing import Any
+
 import pytest
 
 from untilt.facts import Fact
 from untilt.messages.about_log import FIXES, MESSAGES
 
-SAID = {
+SAID: dict[str, tuple[dict[str, Any], str]] = {
     "log.id-missing": ({"column": "doc_id"}, "doc_id is missing"),
     "log.session-missing": ({"column": "session_id"}, "session_id is missing"),
     "log.bad-position": (

@@ -1,12 +1,14 @@
 """The wording of what rankers and weightings say: each message once."""
 
+from typing import Any
+
 import pytest
 
 from untilt.facts import Fact
 from untilt.messages.about_training import MESSAGES
 
 ENDED = {"slope": 2.5e-7, "iterations": 31}
-SAID = {
+SAID: dict[str, tuple[dict[str, Any], str]] = {
     "training.settled": ({"fits": 7}, "settled after 7 fits"),
     "training.not-settled": ({"fits": 50}, "not settled after 50 fits"),
     "training.converged": (ENDED, "converged (largest slope 2.5e-07 after 31 iterations)"),

@@ -1,5 +1,7 @@
 """Counts equal repeats, and standard errors are between queries."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -32,7 +34,7 @@ def counted_lists(draw: st.DrawFn) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("empty", ["zero", "skip"])
 @settings(max_examples=25, deadline=None)
 @given(lists=counted_lists())
-def test_counts_equal_repeats(metric: Metric, empty: str, lists: dict[str, np.ndarray]) -> None:
+def test_counts_equal_repeats(metric: Metric, empty: Any, lists: dict[str, np.ndarray]) -> None:
     indptr = np.r_[0, np.cumsum(lists["lengths"])]
     repeated = np.repeat(np.arange(len(lists["lengths"])), lists["count"])
     rows = np.concatenate([np.arange(indptr[i], indptr[i + 1]) for i in repeated])

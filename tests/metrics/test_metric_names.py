@@ -62,8 +62,8 @@ def test_other_spellings(spelling: str, metric: Metric) -> None:
 
 
 def test_equality_is_by_value() -> None:
-    assert NDCG(10) == NDCG(np.int64(10))
-    assert type(NDCG(np.int64(10)).k) is int
+    assert NDCG(10) == NDCG(np.int64(10))  # type: ignore[arg-type]
+    assert type(NDCG(np.int64(10)).k) is int  # type: ignore[arg-type]
     assert NDCG(10) != NDCG(5)
     assert NDCG(10) != DCG(10)
     assert NDCG(10) != NDCG(10, gain="linear")
@@ -132,7 +132,7 @@ def test_wrong_names_say_what_to_write(name: str, message: str) -> None:
 def test_a_bad_cut_is_refused(k: object) -> None:
     for kind in (NDCG, DCG, MAP, MRR, Precision, Recall):
         with pytest.raises(OptionError, match=f"{kind.name}@k needs a whole number k"):
-            kind(k)
+            kind(k)  # type: ignore[arg-type]
 
 
 def test_precision_and_recall_need_a_cut() -> None:

@@ -1,5 +1,7 @@
 """The ranking losses: values by plain loops, gradients by finite differences."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -132,13 +134,14 @@ def test_a_constant_in_the_scores_is_never_learned():
 
 @pytest.mark.parametrize("name", ["pairwise", "listwise", "pointwise", "dual"])
 def test_gradients_are_finite_differences(name):
-    loss, batch = {
+    cases: dict[str, Any] = {
         "pairwise": (pairwise_loss("tanh"), BATCH),
         "listwise": (listwise_loss("tanh"), BATCH),
         "pointwise": (pointwise_loss("tanh"), CELLS),
         # Each side with the other's weights held fixed is what its gradient is of.
         "dual": (_dual_with_fixed_weights, BATCH),
-    }[name]
+    }
+    loss, batch = cases[name]
     with jax.enable_x64(True):
         params = jax.tree.map(lambda leaf: np.asarray(leaf, float), LAYERS)
         if name == "dual":

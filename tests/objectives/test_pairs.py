@@ -24,7 +24,7 @@ WEIGHTINGS = {
 } | {"prs without a clip": partial(PRS, clip=np.inf)}
 METRICS = ("none", "dcg", "ndcg", "arp", "map")
 QUERIES, DOCUMENTS, DEPTH = 4, 40, 9
-TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+TOLERANCE: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-10}
 
 
 def a_bias(depth=DEPTH, noise=0.0):
@@ -351,7 +351,7 @@ def test_one_pair_by_hand():
 def test_one_far_score_leaves_the_other_pairs_alone(metric, dense):
     """exp of the scores would overflow; a pair's own difference does not."""
     if metric == "map":
-        objective = MapObjective(one_list([1, 0, 1, 0], collapse=False))
+        objective: Any = MapObjective(one_list([1, 0, 1, 0], collapse=False))
     else:
         objective = PairObjective(one_list([1, 0, 1, 0], dense=dense), metric=metric)
     near = objective.evaluate(np.array([50.0, 1.0, 3.0, 2.0]), want_loss=True)

@@ -34,7 +34,7 @@ def run_only(what, wanted):
     """Run these cells: the others count as finished."""
     kept = dict.fromkeys(wanted)
 
-    class Some(type(what)):
+    class Some(type(what)):  # type: ignore[misc]
         cells = property(lambda self: list(kept))
 
     return run(Some(**{f: getattr(what, f) for f in what.__dataclass_fields__}))

@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 from untilt import EyeTracking, LambdaMART, make_judged, simulate
 from untilt.errors import OptionError
+from untilt.facts import as_fact
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.trees.auto import AutoChoice, candidates, train_choice, verdict
 from untilt.rankers.validation import HeldOutClicks, held_out_labels
@@ -51,8 +52,8 @@ def test_a_clear_winner_is_picked():
     choice = verdict({"balanced": scores(100, 90), "blend": scores(100, 50)}, judge, 1.0)
     assert choice.picked == "balanced"
     gain = 0.4 * (1 - 1 / np.log2(3))
-    assert choice.reason.code == "training.better-than-blend"
-    assert choice.reason.fields["gain"] == pytest.approx(gain)
+    assert as_fact(choice.reason).code == "training.better-than-blend"
+    assert as_fact(choice.reason).fields["gain"] == pytest.approx(gain)
     expected = 0.9 + 0.1 / np.log2(3)
     assert choice.estimates["balanced"].value == pytest.approx(expected)
 
@@ -61,15 +62,15 @@ def test_a_lead_within_noise_keeps_the_blend():
     judge = two_documents(100)
     choice = verdict({"balanced": scores(100, 52), "blend": scores(100, 51)}, judge, 1.0)
     assert choice.picked == "blend"
-    assert choice.reason.code == "training.ahead-within-noise"
-    assert choice.reason.fields["candidate"] == "balanced"
+    assert as_fact(choice.reason).code == "training.ahead-within-noise"
+    assert as_fact(choice.reason).fields["candidate"] == "balanced"
 
 
 def test_the_blend_wins_when_it_is_best():
     judge = two_documents(20)
     choice = verdict({"balanced": scores(20, 5), "blend": scores(20, 15)}, judge, 1.0)
     assert choice.picked == "blend"
-    assert choice.reason.code == "training.blend-best"
+    assert as_fact(choice.reason).code == "training.blend-best"
     assert "picked blend" in str(choice)
 
 

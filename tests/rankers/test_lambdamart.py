@@ -192,7 +192,8 @@ def test_missing_features_are_taken_as_missing(made):
     holes = made.log.features.copy()
     holes[::3, 0] = np.nan
     log = replace(made.log, features=holes)
-    for options in ({}, {"objective": "ips-label", "bias": THETA}):
+    cases: tuple[dict[str, Any], ...] = ({}, {"objective": "ips-label", "bias": THETA})
+    for options in cases:
         assert np.all(np.isfinite(LambdaMART(**SMALL, **options).fit(log).predict(holes)))
 
 
@@ -233,7 +234,7 @@ def test_lightgbm_params_win_under_all_their_names(made, alias, name, value):
     assert by_alias.parameters() == by_name.parameters()
     assert by_alias.parameters()[name] == value
     scores = [ranker.fit(made.log).predict(made.log.features) for ranker in (by_alias, by_name)]
-    assert np.array_equal(*scores)
+    np.testing.assert_array_equal(scores[0], scores[1])
     assert not np.array_equal(
         scores[0], LambdaMART(**SMALL).fit(made.log).predict(made.log.features)
     )
@@ -455,7 +456,7 @@ def test_exponential_gain_of_long_dwell_is_refused(made):
 
 def test_data_of_another_kind_is_refused():
     with pytest.raises(OptionError, match=r"needs a ClickLog or JudgedLists\. Got str instead"):
-        LambdaMART(**SMALL).fit("clicks.parquet")
+        LambdaMART(**SMALL).fit("clicks.parquet")  # type: ignore[arg-type]
 
 
 def test_a_log_without_features_or_sessions_is_refused(made):

@@ -50,7 +50,7 @@ def session_lambdas(label, position, s, weighting, sigma, pair_norm):
             rho = 1 / (1 + np.exp(sigma * x))
             gradient[i] -= sigma * rho * delta
             gradient[j] += sigma * rho * delta
-            hessian[[i, j]] += sigma**2 * rho * (1 - rho) * delta
+            hessian[np.array([i, j])] += sigma**2 * rho * (1 - rho) * delta
     return gradient, hessian
 
 

@@ -1,6 +1,7 @@
 """The compiled kernels against twenty-line versions, finite differences and hand arithmetic."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,7 +162,8 @@ def four_lists():
 
 
 def test_row_slates_sum_the_sessions_of_a_slate():
-    slates = sum_rows(*four_lists(), np.array([1.0, 0.0, 0.5, 2.0, 0.0, 4.0, 9.0]))
+    lists, slate = four_lists()
+    slates = sum_rows(lists, slate, np.array([1.0, 0.0, 0.5, 2.0, 0.0, 4.0, 9.0]))
     # The lone document of query 1 has nobody to be above.
     assert slates.document.tolist() == [5, 3, 3, 5]
     assert slates.weight.tolist() == [1.5, 2.0, 0.0, 4.0]
@@ -214,7 +216,7 @@ def test_packed_and_labelled_slates_together_are_all(rng):
     assert packed.n_slates + labelled.n_slates == slates.n_slates
     table = np.repeat(row_weight[: slates.depth, None], slates.depth, axis=1)
     scores = rng.normal(size=lists.n_documents)
-    parts = [PairHinge.of(packed, table, None), hinge_by_labels(labelled, row_weight)]
+    parts: list[Any] = [PairHinge.of(packed, table, None), hinge_by_labels(labelled, row_weight)]
     results = [part.evaluate(scores) for part in parts]
     slow = slow_hinge(lists, gain, weight, row_weight, scores, plain=False, against_all=False)
     assert sum(loss for loss, _ in results) == pytest.approx(slow[0], rel=1e-12)

@@ -307,7 +307,7 @@ def test_a_saved_network_scores_without_jax(made, tmp_path):
     assert np.array_equal(scores, ranker.predict(made.log.features))
     lists = training_lists(made.log)
     layers = {"weights": ranker.network_.weights, "biases": ranker.network_.biases}
-    by_jax = network_scores(layers, inputs_of(lists, "none").features, "tanh")
+    by_jax = network_scores(layers, inputs_of(lists, "none").features, "tanh")  # type: ignore[arg-type]
     assert scores[np.unique(made.log.document)] == pytest.approx(by_jax, abs=1e-5)
     assert load(tmp_path / "ranker.untilt").network_.widths == (4, 6, 1)
 

@@ -106,7 +106,7 @@ def small_batch(log):
     batch = next(iter(slate_batches(slates, 16, 0).epoch(0)))
     rng = np.random.default_rng(0)
     batch = {name: v.astype(float) if v.dtype == np.float32 else v for name, v in batch.items()}
-    batch |= {"features": rng.normal(size=(lists.n_documents, 3)), "scale": 40.0}
+    batch |= {"features": rng.normal(size=(lists.n_documents, 3)), "scale": np.array(40.0)}
     params = {name: start_layers(at, (3, 4, 1)) for at, name in enumerate(["gamma", "beta"])}
     params["ranker"] = start_layers(7, (3, 4, 1))
     as_double = jax_modules().jax.tree.map(lambda x: np.asarray(x, float), params)

@@ -34,6 +34,7 @@ from untilt import (
 )
 from untilt.catalog import storable_homes
 from untilt.errors import FileFormatError, NotFittedError, OptionError
+from untilt.facts import as_fact, as_facts
 from untilt.rankers import persist as persist_types
 from untilt.rankers.persist import FORMAT, HEADER, Decoder, Encoder, save
 from untilt.weighting.base import Weighting
@@ -43,8 +44,8 @@ DOUBTED = PositionBias(
     np.array([1.0, 0.7, 0.5, 0.1 + 0.2, 1 / 3]),
     covariance=np.diag([0.0, 0.01, 0.02, 0.03, 0.04]),
     method="all pairs",
-    assumes=("one", "two"),
-    status="converged",
+    assumes=as_facts(("one", "two")),
+    status=as_fact("converged"),
     level=0.9,
 )
 WEIGHTINGS = [

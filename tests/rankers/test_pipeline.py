@@ -137,6 +137,6 @@ def test_joint_weighting_tells_through_the_objective(made):
 
 def test_wrong_data_is_named(made):
     with pytest.raises(OptionError, match=r"needs a ClickLog or JudgedLists\. Got dict instead"):
-        objective({"clicks": 1})
+        objective({"clicks": 1})  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"needs a ClickLog or JudgedLists\. Got list instead"):
-        lightgbm_dataset([])
+        lightgbm_dataset([])  # type: ignore[arg-type]

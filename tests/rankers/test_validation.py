@@ -146,7 +146,7 @@ def test_documents_that_only_some_sessions_show_get_what_they_would_have_got():
     )  # fmt: skip
     assert held_out_clicks(log, [1.0, 0.4]).credit.tolist() == [1.0, 0.0, 2 / 0.4]
     assert held_out_clicks(log, None).credit.tolist() == [1.0, 0.0, 2.0]
-    rare = replace(log, count=[99, 1])  # shown in 1% of the sessions: as if in 10%
+    rare = replace(log, count=np.array([99, 1]))  # shown in 1% of the sessions: as if in 10%
     assert held_out_clicks(rare, [1.0, 0.4]).credit[2] == pytest.approx(100 / (100 * 0.4 * 0.1))
 
 
@@ -184,7 +184,7 @@ def test_stopping_without_held_out_data_is_refused(made):
 
 def test_held_out_data_of_another_kind_is_refused(made):
     with pytest.raises(OptionError, match=r"valid must be a ClickLog or JudgedLists\. Got float"):
-        LambdaMART(**SMALL, early_stopping=3).fit(made.log, valid=0.2)
+        LambdaMART(**SMALL, early_stopping=3).fit(made.log, valid=0.2)  # type: ignore[arg-type]
 
 
 def test_held_out_log_without_features_or_sessions_is_refused(made):

@@ -5,6 +5,8 @@ intervals, which are clustered by query, have something to cover.
 `python tests/recovery/test_counterfactual_coverage.py` prints the table of docs/counterfactual.md.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -83,11 +85,12 @@ def coverage(protocol, bias_of, *, evaluator="ips", interval="normal", repeats=R
         scale = sim.truth.examination[0] if bias.relative else 1.0
         found = estimate(sim.log, systems, bias, evaluator=evaluator, interval=interval)
         gap = found.compare("poor")["good"]
-        for name, each in {
+        values: dict[str, Any] = {
             "good": found["good"],
             "poor": found["poor"],
             "good - poor": gap,
-        }.items():
+        }
+        for name, each in values.items():
             hits[name] += truth[name] * scale in each.interval
             error[name].append((each.value / scale - truth[name]) / truth[name])
         warned += not found.check.fits
@@ -143,7 +146,11 @@ def clip_errors(eta, sessions, repeats=150):
     """Root mean squared error of the good system's value, 60 queries, with and without a clip."""
     protocol = DLA(examination=PowerLaw(eta))
     truth, judged = truth_of(protocol)["good"], population()
-    ways = {"ips": {}, "auto": {"evaluator": "clipped"}, "0.05": {"evaluator": "clipped:clip=0.05"}}
+    ways: dict[str, Any] = {
+        "ips": {},
+        "auto": {"evaluator": "clipped"},
+        "0.05": {"evaluator": "clipped:clip=0.05"},
+    }
     error = {name: [] for name in ways}
     for seed in range(repeats):
         queries = np.sort(np.random.default_rng((9, seed)).permutation(3_000)[:60])

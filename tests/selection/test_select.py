@@ -60,7 +60,7 @@ def test_the_best_estimate_wins_in_the_direction_of_the_metric(parts):
         }
         assert found.best == better(values, key=values.get)
         assert found.estimates[found.best].value == pytest.approx(values[found.best])
-        assert found.ranker.feature == candidates[found.best].feature
+        assert found.ranker.feature == candidates[found.best].feature  # type: ignore[attr-defined]
         assert found.best in repr(found)
     # Opposite orders of a telling feature are told apart, equal orders are not.
     assert len(found.within_noise) < len(candidates) - 1
@@ -124,7 +124,7 @@ def test_real_rankers_are_saved_and_loaded(parts, tmp_path):
     scores = again.ranker.predict(valid.features)
     assert np.array_equal(scores, found.fitted[found.best].scores)
     with pytest.warns(DeprecationWarning, match="load"):
-        assert select(candidates, **run, load=None).best == found.best
+        assert select(candidates, **run, load=None).best == found.best  # type: ignore[call-arg]
 
 
 def test_early_stopping_sees_the_held_out_log(parts):
@@ -164,7 +164,7 @@ def test_keys_tell_any_two_values_apart():
 
 def test_doubling_and_grid():
     found = doubling(OneFeature(), "sign", start=0.5, times=3)
-    assert [c.sign for c in found.values()] == [0.5, 1.0, 2.0, 4.0]
+    assert [c.sign for c in found.values()] == [0.5, 1.0, 2.0, 4.0]  # type: ignore[attr-defined]
     assert list(found) == ["sign=0.5", "sign=1", "sign=2", "sign=4"]
     with pytest.raises(OptionError, match="no parameter 'sing'"):
         grid(OneFeature(), sing=[1])

@@ -99,7 +99,7 @@ def test_clicks_can_be_asked_for(judged, tmp_path):
 def test_an_interrupted_run_leaves_the_old_files(judged, tmp_path, monkeypatch):
     before = simulate_to_parquet(judged, tmp_path, n_sessions=20)
     old = before.log.read_bytes(), before.documents.read_bytes()
-    draw, calls = module.draw_sessions, []
+    draw, calls = module.draw_sessions, []  # type: ignore[attr-defined]
 
     def interrupted(*arguments):
         calls.append(1)

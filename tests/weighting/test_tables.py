@@ -121,7 +121,7 @@ def test_a_clip_of_the_ratio_is_positive(clip):
 
 def test_against_has_two_values():
     with pytest.raises(OptionError, match=r"against must be 'unclicked' or 'all'\. Got 'some'"):
-        IPS(THETA, against="some")
+        IPS(THETA, against="some")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("bias", [THETA, PowerLaw(1.0), KnownBias(THETA, eps_plus=[1, 1, 1])])

@@ -21,7 +21,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
-from untilt.data.slates import Slates, merge_slates
+from untilt.data.slates import CountArray, Slates, merge_slates
 from untilt.errors import OptionError, check_choice
 
 GAINS = ("exponential", "linear", "plain")
@@ -124,7 +124,7 @@ def sum_pairs(
     slate_of_list: IntArray,
     *,
     gain: FloatArray,
-    weight: FloatArray,
+    weight: CountArray,
     plain: bool = False,
     against_all: bool = False,
     dense: bool = False,
