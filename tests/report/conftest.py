@@ -279,8 +279,8 @@ def audited() -> Audit:
         coverage=Coverage(6000, 5000, 12.0, 10.0, 0.5, 0.8, 100),
         relevance=RelevanceProxy(-0.2, 0.05, Fact("general.text", text="by clicks")),
         graph=PositionGraph(
-            documents=documents, impressions=1000.0 * (documents > 0),
-            clicks=100.0 * (documents > 0), weight=weight, components=((1, 2), (3, 4)),
+            documents=documents, impressions=np.where(documents > 0, 1000.0, 0.0),
+            clicks=np.where(documents > 0, 100.0, 0.0), weight=weight, components=((1, 2), (3, 4)),
             clicked_components=((1, 2), (3, 4)), swaps=(JoiningSwap(2, 3, 0.01),),
         ),
         evidence=None,

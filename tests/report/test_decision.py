@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -139,7 +140,7 @@ def test_warnings_of_all_parts_the_gravest_first_none_twice(decision):
 def test_a_decision_from_estimates_of_ones_own():
     judged = ut.make_judged(n_queries=40, n_features=5, seed=0)
     log = ut.simulate(judged, "harvest", n_sessions=2000, seed=0).log
-    systems = {"logged order": ut.shown, "new": np.zeros(log.n_documents)}
+    systems: dict[str, Any] = {"logged order": ut.shown, "new": np.zeros(log.n_documents)}
     estimates = ut.estimate(log, systems, ut.PowerLaw(1.0))
     part = HeldOut.of(estimates, "new")
     answer = Decision("t", held_out=part).answer

@@ -1,7 +1,7 @@
 """What is known about position bias: a curve, its uncertainty, and what it rests on."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ AGAIN = "Write it with bias.save(path); a curve of your own goes into ut.KnownBi
 
 
 @storable
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class PositionBias:
     """Examination probability by position, with standard errors and where they come from.
 
@@ -63,50 +63,52 @@ class PositionBias:
     eta: float | None = None
     eta_std_error: float | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "assumes", as_facts(self.assumes))
-        object.__setattr__(self, "status", as_fact(self.status))
-        theta = self._checked_examination()
-        self._freeze_arrays(theta)
-        if self.covariance is not None and self.std_error is None:
-            object.__setattr__(self, "std_error", frozen(np.sqrt(np.diag(self.covariance))))
-        if self.std_error is not None and np.any(self.std_error < 0):
-            raise OptionError(f"std_error must not be negative. Got {self.std_error.min()}.")
-        if (self.low is None) != (self.high is None):
+    def __init__(
+        self,
+        examination: npt.ArrayLike,
+        std_error: npt.ArrayLike | None = None,
+        covariance: npt.ArrayLike | None = None,
+        eps_plus: npt.ArrayLike | None = None,
+        eps_minus: npt.ArrayLike | None = None,
+        method: str = "given",
+        assumes: Iterable[str] = (),
+        status: str = Fact("bias.given"),
+        relative: bool = True,
+        level: float = 0.95,
+        low: npt.ArrayLike | None = None,
+        high: npt.ArrayLike | None = None,
+        eta: float | None = None,
+        eta_std_error: float | None = None,
+    ) -> None:
+        theta = _checked_examination(examination)
+        K = len(theta)
+        store: dict[str, Any] = {
+            "examination": theta,
+            "std_error": _of_shape("std_error", std_error, (K,)),
+            "covariance": _of_shape("covariance", covariance, (K, K)),
+            "eps_plus": _of_shape("eps_plus", eps_plus, (K,)),
+            "eps_minus": _of_shape("eps_minus", eps_minus, (K,)),
+            "method": method,
+            "assumes": as_facts(assumes),
+            "status": as_fact(status),
+            "relative": relative,
+            "level": level,
+            "low": _of_shape("low", low, (K,)),
+            "high": _of_shape("high", high, (K,)),
+            "eta": eta,
+            "eta_std_error": eta_std_error,
+        }
+        if store["covariance"] is not None and store["std_error"] is None:
+            store["std_error"] = frozen(np.sqrt(np.diag(store["covariance"])))
+        error = store["std_error"]
+        if error is not None and np.any(error < 0):
+            raise OptionError(f"std_error must not be negative. Got {error.min()}.")
+        if (low is None) != (high is None):
             raise OptionError("an interval has two ends: give both low and high, or neither.")
-        if self.std_error is not None and self.low is None:
-            half = normal_quantile(self.level) * self.std_error
-            object.__setattr__(self, "low", frozen(np.maximum(theta - half, 0)))
-            object.__setattr__(self, "high", frozen(theta + half))
-
-    def _checked_examination(self) -> FloatArray:
-        theta = frozen(self.examination, np.float64)
-        if theta.ndim != 1 or len(theta) == 0:
-            raise ShapeError("examination must be a flat array with at least one position.")
-        if not np.all(np.isfinite(theta)) or np.any(theta <= 0):
-            worst = int(np.argmin(np.where(np.isfinite(theta), theta, -np.inf)))
-            raise OptionError(
-                f"examination must be above 0 everywhere. Got {theta[worst]} at position "
-                f"{worst + 1}. A position nobody examines cannot be corrected: cut the log."
-            )
-        object.__setattr__(self, "examination", theta)
-        return theta
-
-    def _freeze_arrays(self, theta: FloatArray) -> None:
-        for name, shape in (
-            ("std_error", theta.shape),
-            ("covariance", (len(theta), len(theta))),
-            ("eps_plus", theta.shape),
-            ("eps_minus", theta.shape),
-            ("low", theta.shape),
-            ("high", theta.shape),
-        ):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            value = frozen(value, np.float64)
-            if value.shape != shape:
-                raise ShapeError(f"{name} must have shape {shape}. Got {value.shape} instead.")
+        if error is not None and low is None:
+            half = normal_quantile(level) * error
+            store |= {"low": frozen(np.maximum(theta - half, 0)), "high": frozen(theta + half)}
+        for name, value in store.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -247,3 +249,25 @@ class PositionBias:
                 trust = f"  eps+ {self.eps_plus[k - 1]:.3f}  eps- {self.eps_minus[k - 1]:.3f}"
             lines.append(f"  {k:>3}  {theta:.4f}{interval}{trust}")
         return "\n".join(lines)
+
+
+def _checked_examination(examination: npt.ArrayLike) -> FloatArray:
+    theta = frozen(examination, np.float64)
+    if theta.ndim != 1 or len(theta) == 0:
+        raise ShapeError("examination must be a flat array with at least one position.")
+    if not np.all(np.isfinite(theta)) or np.any(theta <= 0):
+        worst = int(np.argmin(np.where(np.isfinite(theta), theta, -np.inf)))
+        raise OptionError(
+            f"examination must be above 0 everywhere. Got {theta[worst]} at position "
+            f"{worst + 1}. A position nobody examines cannot be corrected: cut the log."
+        )
+    return theta
+
+
+def _of_shape(name: str, values: npt.ArrayLike | None, shape: tuple[int, ...]) -> FloatArray | None:
+    if values is None:
+        return None
+    array = frozen(values, np.float64)
+    if array.shape != shape:
+        raise ShapeError(f"{name} must have shape {shape}. Got {array.shape} instead.")
+    return array
