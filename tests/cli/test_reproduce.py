@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from untilt.charts.theme import SUFFIXES
 from untilt.cli.main import app
 from untilt.cli.reproduce import Data, Picture
-from untilt.papers.datasets import LAYOUTS, MADE
+from untilt.papers.layouts import LAYOUTS, MADE
 from untilt.papers.schema import names
 
 TEXT = """

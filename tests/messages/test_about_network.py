@@ -1,12 +1,14 @@
 """The wording of what is said about the training of networks: each message once."""
 
+from typing import Any
+
 import pytest
 
 from untilt.facts import Fact
 from untilt.messages import about_network
 
 BEST = {"epochs": 6, "steps": 24, "best_epoch": 3}
-SAID = {
+SAID: dict[str, tuple[dict[str, Any], str]] = {
     "network.trained": ({"epochs": 6, "steps": 24}, "trained for 6 epochs, 24 steps"),
     "network.trained-best": (BEST, "trained for 6 epochs, 24 steps; best after epoch 3"),
     "network.stopped": (BEST, "stopped after 6 epochs, 24 steps; best after epoch 3"),

@@ -1,5 +1,7 @@
 """The wording of what a run tells, each message once."""
 
+from typing import Any
+
 import pytest
 
 from untilt.facts import Fact
@@ -7,7 +9,7 @@ from untilt.messages.about_run import MESSAGES
 
 SWAPS = "To measure it, swap positions in a share of the sessions: `untilt plan` says how many."
 NAMES = ("auto", "linear")
-SENTENCES = {
+SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     "run.bias-asked-for": ({"estimator": "AllPairs"}, "AllPairs was asked for"),
     "run.bias-given": ({}, "the curve was given"),
     "run.estimator-failed": (

@@ -49,7 +49,7 @@ def test_defaults_are_those_of_the_paper():
 
 def test_constructor_only_stores():
     """Nonsense is refused by fit, not by the constructor."""
-    ranker = LambdaMART("nonsense", metric=3, n_trees=-1)
+    ranker = LambdaMART("nonsense", metric=3, n_trees=-1)  # type: ignore[arg-type]
     assert (ranker.weighting, ranker.metric, ranker.n_trees) == ("nonsense", 3, -1)
 
 

@@ -7,6 +7,7 @@ import pickle
 import zipfile
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
