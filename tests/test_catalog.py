@@ -121,3 +121,12 @@ def test_a_correction_that_needs_a_curve_says_so():
     with pytest.raises(OptionError, match="--method prs needs the position bias"):
         candidates.make_ranker(None, "prs", None)
     assert candidates.make_ranker(None, "pairwise-debiasing", None).weighting is not None
+
+
+def test_a_candidate_that_cannot_be_made_is_a_warning_and_not_the_end_of_a_run(tmp_path):
+    log = ut.simulate(ut.make_judged(40, 4, seed=0), n_sessions=1_500, seed=0).log
+    run = ut.run(
+        log, tmp_path, method=["bayes-ips", "prs"], bias="power-law:1", trees=2, threads=1
+    )  # a power law has no eps+ and eps-
+    failed = [fact.fields["candidate"] for fact in run.warnings if "candidate-failed" in fact.code]
+    assert failed == ["bayes-ips"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from untilt import catalog
 from untilt.cli.main import app
 from untilt.data.letor.write_letor import write_letor
 from untilt.data.write_log import write_log
@@ -35,9 +36,14 @@ def train(made: Path, out: Path, *words: object) -> Result:
     return run(*log, "--trees", 5, "--threads", 1, "--out", out, *words)
 
 
-@pytest.mark.parametrize(
-    "method", ["ips", "ips-all", "pns", "prs", "balanced", "pbm-likelihood", "ips-label", "auto"]
-)
+METHODS = [
+    record.name
+    for record in (*catalog.methods("weighting"), *catalog.methods("objective"))
+    if "bias" in record.needs and "trust" not in record.needs
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_with_a_curve_saves_a_ranker_that_scores(made, tmp_path, method) -> None:
     out = tmp_path / "ranker.untilt"
     result = train(made, out, "--method", method, "--bias", "eye-tracking:1", "--json")
@@ -50,11 +56,21 @@ def test_every_method_with_a_curve_saves_a_ranker_that_scores(made, tmp_path, me
 
 
 @pytest.mark.parametrize("kind", ["linear", "svm"])
-def test_linear_kinds(made, tmp_path, kind) -> None:
+def test_linear_rankers(made, tmp_path, kind) -> None:
     out = tmp_path / "ranker.untilt"
     result = train(made, out, "--ranker", kind, "--method", "ips", "--bias", "eye-tracking")
     assert result.exit_code == 0, result.output
     assert f"Saved to {out}" in result.output.replace("\n", "")
+
+
+def test_a_ranker_that_learns_its_correction_is_trained_by_name(made, tmp_path) -> None:
+    pytest.importorskip("jax")
+    out = tmp_path / "ranker.untilt"
+    assert train(made, out, "--ranker", "pal").exit_code == 0
+    assert load(out).combine == "product"
+    refused = train(made, out, "--ranker", "pal", "--method", "prs", "--bias", "power-law")
+    assert refused.exit_code == 2
+    assert "Leave --method out" in " ".join(refused.output.split())
 
 
 def test_the_bias_can_be_a_saved_estimate(made, tmp_path) -> None:

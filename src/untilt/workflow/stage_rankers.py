@@ -104,10 +104,10 @@ def train_and_choose(
         if seconds_left is not None and used > seconds_left and len(fitted) >= AT_LEAST:
             late.append(method)
             continue
-        candidate = candidates.make_candidate(
-            method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
-        )
         try:
+            candidate = candidates.make_candidate(
+                method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
+            )
             fitted |= fit_all({method: candidate}, train, valid, folder=folder, n_jobs=1)
         except UntiltError as error:
             warnings.append(Fact("run.candidate-failed", candidate=method, error=str(error)))
