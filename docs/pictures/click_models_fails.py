@@ -7,7 +7,6 @@ import untilt as ut
 from untilt._core.statistics import normal_quantile
 from untilt.charts.curves import Curve, curves_chart
 from untilt.charts.theme import finished, panel_title
-from untilt.clickmodels.base import clicks_before
 from untilt.simulation.protocols import DLA, Cascade, Swap
 
 READERS = {
@@ -41,7 +40,8 @@ def draw():
 
 def _rates(log, value, *, band=False):
     """Mean of a value by position over the rows with no click above."""
-    kept = clicks_before(log.indptr, log.label) == 0
+    above = np.cumsum(log.label) - log.label  # clicks on earlier rows; rows go from the top
+    kept = above == np.repeat(above[log.indptr[:-1]], np.diff(log.indptr))
     at, weight = log.position[kept] - 1, log.row_count[kept]
     shown = np.bincount(at, weight)
     rate = np.bincount(at, weight * value[kept]) / shown
