@@ -217,20 +217,20 @@ def _lines_behind(
     def chart(*rows: dict[str, float]) -> "alt.Chart":
         return alt.Chart(alt.Data(values=list(rows)))
 
-    found = []
+    lines = []
     if diagonal:
         ends = chart(*({"x": x, "value": x} for x in (1, values[-1])))
         line = ends.mark_line(color=theme.colours["muted"], strokeDash=[3, 4], strokeWidth=1)
-        found.append(line.encode(x="x:Q", y="value:Q"))
+        lines.append(line.encode(x="x:Q", y="value:Q"))
     if level is not None:
         rule = chart({"value": level}).mark_rule(strokeDash=[3, 4])
-        found.append(rule.encode(x=alt.value(0), x2=alt.value("width"), y="value:Q"))
+        lines.append(rule.encode(x=alt.value(0), x2=alt.value("width"), y="value:Q"))
     if marked is not None:
         rule = chart({"x": marked}).mark_rule(
             stroke=theme.colours["c2"], strokeDash=[5, 4], strokeWidth=2
         )
-        found.append(rule.encode(x="x:Q"))
-    return found
+        lines.append(rule.encode(x="x:Q"))
+    return lines
 
 
 def _tooltips(

@@ -120,7 +120,7 @@ def panel_title(text: str | Sequence[str]) -> "alt.TitleParams":
 
 
 def check_series(names: Sequence[str]) -> None:
-    """Raise unless there are as many names as looks that can be told apart."""
+    """Raise where there are no names, or more than there are distinct colours."""
     if not names:
         raise ShapeError("a chart needs at least one curve or value.")
     if len(names) > MOST_SERIES:

@@ -1,6 +1,7 @@
 """The same layers for JAX, where gradients come from. JAX is imported by the first call."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -14,8 +15,11 @@ from untilt._core.random import Seed, generator
 from untilt.errors import OptionError, check_choice
 from untilt.networks.mlp import ACTIVATIONS, Network
 
-# A pytree: {"weights": [(inputs, outputs), ...], "biases": [(outputs,), ...]}.
-Layers = dict[str, list[Any]]
+# JAX is imported when it is used, and carries no types then.
+Array = Any  # an array of JAX, or of NumPy
+Params = Any  # a pytree of arrays
+# {"weights": [(inputs, outputs), ...], "biases": [(outputs,), ...]}
+Layers = dict[str, list[Array]]
 
 
 class JaxModules(NamedTuple):
@@ -62,8 +66,8 @@ def start_layers(seed: Seed, widths: tuple[int, ...], *, activation: str = "elu"
 
 
 def apply_layers(
-    layers: Layers, x: Any, activation: str, *, dropout: float = 0.0, key: Any = None
-) -> Any:
+    layers: Layers, x: Array, activation: str, *, dropout: float = 0.0, key: Array | None = None
+) -> Array:
     """(..., outputs) of inputs (..., inputs): `Network.forward` without the normalisation.
 
     With `dropout` each hidden unit is left out with that probability, drawn from `key`, and the
@@ -82,7 +86,7 @@ def apply_layers(
     return x
 
 
-def jax_activation(name: str) -> Any:
+def jax_activation(name: str) -> Callable[[Array], Array]:
     """The activation as a function of JAX arrays."""
     check_choice("activation", name, ACTIVATIONS)
     nn, jnp = jax_modules().jax.nn, jax_modules().numpy
@@ -90,7 +94,7 @@ def jax_activation(name: str) -> Any:
     return known.get(name, lambda x: nn.gelu(x, approximate=True))
 
 
-def sum_of_squares(layers: Layers) -> Any:
+def sum_of_squares(layers: Layers) -> Array:
     """Sum of squared weights (not biases): what an L2 penalty multiplies."""
     jnp = jax_modules().numpy
     return sum(jnp.sum(w**2) for w in layers["weights"])
@@ -114,8 +118,6 @@ def to_network(
         transform=transform,
     )
 
-
-# Which way and how far a step goes: optax optimisers by name, rates on a schedule.
 
 OPTIMISERS = ("adam", "adamw", "adagrad", "rmsprop", "sgd", "momentum")
 SCHEDULES = ("constant", "cosine")
@@ -180,7 +182,7 @@ class Optimiser:
             parts.append(optax.add_decayed_weights(self.weight_decay))
         return optax.chain(*parts)
 
-    def multiplied(self, updates: Any) -> Any:
+    def multiplied(self, updates: Params) -> Params:
         """Updates with the parts' own factors."""
         if not self.multipliers:
             return updates
@@ -188,5 +190,5 @@ class Optimiser:
         return {part: _times(factors.get(part, 1.0), tree) for part, tree in updates.items()}
 
 
-def _times(factor: float, tree: Any) -> Any:
+def _times(factor: float, tree: Params) -> Params:
     return jax_modules().jax.tree.map(lambda leaf: factor * leaf, tree)

@@ -11,16 +11,22 @@ its gradient would be rounding errors, which Adam makes as large as any other st
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
 
-from untilt.networks.jax_layers import Layers, apply_layers, jax_modules, sum_of_squares
+from untilt.networks.jax_layers import (
+    Array,
+    Layers,
+    Params,
+    apply_layers,
+    jax_modules,
+    sum_of_squares,
+)
 
 # p is kept this far from 0 and 1 (single precision), so that no click is impossible.
 _EDGE = 1e-6
 _ABSENT = -1e30
 
-Batch = Mapping[str, Any]
-Loss = Callable[[Any, Batch], Any]
+Batch = Mapping[str, Array]
+Loss = Callable[[Params, Batch], Array]
 
 
 @lru_cache(maxsize=64)
@@ -39,7 +45,7 @@ def pairwise_loss(
     "weight" (lists,), from which they follow as in `pairs_of_gains`: far less to copy.
     """
 
-    def loss(layers: Layers, batch: Batch) -> Any:
+    def loss(layers: Layers, batch: Batch) -> Array:
         jax, jnp, _ = jax_modules()
         s = list_scores(layers, batch, activation, dropout)
         k = batch["position_index"]
@@ -58,7 +64,7 @@ def listwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
     batch: "row", "mask", "weight" (lists, length), weight_i = a_i the weighted clicks of row i.
     """
 
-    def loss(layers: Layers, batch: Batch) -> Any:
+    def loss(layers: Layers, batch: Batch) -> Array:
         jnp = jax_modules().numpy
         log_share = masked_log_softmax(
             list_scores(layers, batch, activation, dropout), batch["mask"]
@@ -76,7 +82,7 @@ def pointwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
     "beta" (K,).
     """
 
-    def loss(layers: Layers, batch: Batch) -> Any:
+    def loss(layers: Layers, batch: Batch) -> Array:
         jax, jnp, _ = jax_modules()
         s = scores(layers, batch["features"][batch["row"]], activation, dropout, batch)
         alpha, beta = (
@@ -105,7 +111,7 @@ def dual_loss(activation: str, *, largest_weight: float, dropout: float = 0.0) -
     "clicks" (lists, length).
     """
 
-    def loss(params: Any, batch: Batch) -> Any:
+    def loss(params: Params, batch: Batch) -> Array:
         jax, jnp, _ = jax_modules()
         fixed = jax.lax.stop_gradient
         s = list_scores(params["ranker"], batch, activation, dropout)
@@ -122,27 +128,27 @@ def dual_loss(activation: str, *, largest_weight: float, dropout: float = 0.0) -
 
 
 @lru_cache(maxsize=64)
-def scores_function(activation: str) -> Callable[[Layers, Batch], Any]:
+def scores_function(activation: str) -> Callable[[Layers, Batch], Array]:
     """(layers, {"features": (n, d)}) -> (n,) scores, to be compiled by `compiled_value`."""
 
-    def score(layers: Layers, batch: Batch) -> Any:
+    def score(layers: Layers, batch: Batch) -> Array:
         return apply_layers(layers, batch["features"], activation)[:, 0]
 
     return score
 
 
 @lru_cache(maxsize=64)
-def slopes_function(activation: str) -> Callable[[Layers, Batch], Any]:
+def slopes_function(activation: str) -> Callable[[Layers, Batch], Array]:
     """(layers, {"features": (n, d)}) -> (n, d) derivative of each row's score by its features."""
 
-    def slopes(layers: Layers, batch: Batch) -> Any:
+    def slopes(layers: Layers, batch: Batch) -> Array:
         jax, jnp, _ = jax_modules()
         return jax.grad(lambda x: jnp.sum(apply_layers(layers, x, activation)))(batch["features"])
 
     return slopes
 
 
-def pairs_of_gains(batch: Batch, plain: bool, against_all: bool) -> Any:
+def pairs_of_gains(batch: Batch, plain: bool, against_all: bool) -> Array:
     """[i, j]: weight times what the gain of i is above that of j, or 1 where it is ("plain").
 
     `against_all` compares with nothing: the gain of i itself, for every other row j.
@@ -157,7 +163,7 @@ def pairs_of_gains(batch: Batch, plain: bool, against_all: bool) -> Any:
     return batch["weight"][:, None, None] * there * lead
 
 
-def list_scores(layers: Layers, batch: Batch, activation: str, dropout: float = 0.0) -> Any:
+def list_scores(layers: Layers, batch: Batch, activation: str, dropout: float = 0.0) -> Array:
     """(lists, length) scores without a constant: the last bias is left out."""
     biases = layers["biases"]
     free = {
@@ -167,24 +173,24 @@ def list_scores(layers: Layers, batch: Batch, activation: str, dropout: float = 
     return scores(free, batch["features"][batch["row"]], activation, dropout, batch)
 
 
-def scores(layers: Layers, x: Any, activation: str, dropout: float, batch: Batch) -> Any:
+def scores(layers: Layers, x: Array, activation: str, dropout: float, batch: Batch) -> Array:
     """The first output; with dropout, "noise" in the batch is the seed of the step."""
     key = jax_modules().jax.random.key(batch["noise"]) if dropout > 0 else None
     return apply_layers(layers, x, activation, dropout=dropout, key=key)[..., 0]
 
 
-def masked_log_softmax(x: Any, mask: Any) -> Any:
+def masked_log_softmax(x: Array, mask: Array) -> Array:
     """log softmax over the last axis among the rows that are there."""
     jax, jnp, _ = jax_modules()
     return jax.nn.log_softmax(jnp.where(mask > 0, x, _ABSENT), axis=-1)
 
 
-def first_over_each(log_share: Any, largest: float) -> Any:
+def first_over_each(log_share: Array, largest: float) -> Array:
     """share_1 / share_i of each list, at most `largest`; finite also where there is no row."""
     jnp = jax_modules().numpy
     return jnp.exp(jnp.clip(log_share[:, :1] - log_share, None, min(math.log(largest), 60.0)))
 
 
-def penalty(layers: Layers, batch: Batch) -> Any:
+def penalty(layers: Layers, batch: Batch) -> Array:
     """l2/2 |weights|^2."""
     return 0.5 * batch["l2"] * sum_of_squares(layers)

@@ -22,14 +22,14 @@ from untilt._core.progress import Advance, progress
 from untilt.errors import FileFormatError, OptionError
 from untilt.facts import Fact
 from untilt.networks.batches import Sampler
-from untilt.networks.jax_layers import Optimiser, jax_modules
+from untilt.networks.jax_layers import Array, Optimiser, Params, jax_modules
 
 _FORMAT = 1  # of a checkpoint
 
 # (params, batch) -> scalar. Steps are compiled once per loss *object* and shape: hand in the same
 # function again (from an lru_cache, say) instead of a new closure, and the second training starts
 # at once.
-Loss = Callable[[Any, Mapping[str, Any]], Any]
+Loss = Callable[[Params, Mapping[str, Array]], Array]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Stopping:
     Training stops when the value has not improved for `patience` epochs, or never where it is None.
     """
 
-    value: Callable[[Any], float]
+    value: Callable[[Params], float]
     patience: int | None
     higher_is_better: bool = True
 
@@ -47,7 +47,7 @@ class Stopping:
 class Companion(Protocol):
     """What changes from epoch to epoch beside the parameters, such as a table of pair weights."""
 
-    def after_epoch(self, epoch: int, params: Any) -> None:
+    def after_epoch(self, epoch: int, params: Params) -> None:
         """Look at the parameters after an epoch and change."""
         ...
 
@@ -64,7 +64,7 @@ class Companion(Protocol):
 class Trained:
     """Parameters as NumPy arrays (the best where they were judged), and how it went."""
 
-    params: Any
+    params: Params
     losses: tuple[float, ...]
     watched: tuple[float, ...]
     epochs: int
@@ -76,19 +76,19 @@ class Trained:
 class _Progress(NamedTuple):
     """The state of training between two epochs."""
 
-    params: Any
-    state: Any
+    params: Params
+    state: Params
     epoch: int
     step: int
     losses: list[float]
     watched: list[float]
-    best: Any
+    best: Params
     best_epoch: int
 
 
 def train(
     loss: Loss,
-    params: Any,
+    params: Params,
     batches: Sampler,
     *,
     optimiser: Optimiser,
@@ -134,14 +134,18 @@ def train(
 
 
 @lru_cache(maxsize=128)
-def compiled_step(loss: Loss, optimiser: Optimiser) -> Callable[..., tuple[Any, Any, Any]]:
+def compiled_step(loss: Loss, optimiser: Optimiser) -> Callable[..., tuple[Params, Params, Array]]:
     """(params, state, rate, batch, constants) -> (params, state, loss), compiled per shape."""
     jax = jax_modules().jax
     direction = optimiser.direction()
 
     def step(
-        params: Any, state: Any, rate: Any, batch: dict[str, Any], constants: dict[str, Any]
-    ) -> tuple[Any, Any, Any]:
+        params: Params,
+        state: Params,
+        rate: Array,
+        batch: dict[str, Array],
+        constants: dict[str, Array],
+    ) -> tuple[Params, Params, Array]:
         value, gradient = jax.value_and_grad(loss)(params, {**constants, **batch})
         update, state = direction.update(gradient, state, params)
         update = optimiser.multiplied(update)
@@ -151,7 +155,7 @@ def compiled_step(loss: Loss, optimiser: Optimiser) -> Callable[..., tuple[Any, 
 
 
 @lru_cache(maxsize=128)
-def compiled_value(loss: Loss) -> Callable[..., Any]:
+def compiled_value(loss: Loss) -> Callable[..., Array]:
     """(params, batch, constants) -> what the function gives, compiled: to look without learning."""
     return jax_modules().jax.jit(
         lambda params, batch, constants: loss(params, {**constants, **batch})
@@ -160,9 +164,9 @@ def compiled_value(loss: Loss) -> Callable[..., Any]:
 
 def _one_epoch(
     at: _Progress,
-    step: Callable[..., tuple[Any, Any, Any]],
+    step: Callable[..., tuple[Params, Params, Array]],
     batches: Sampler,
-    shared: dict[str, Any],
+    shared: dict[str, Array],
     optimiser: Optimiser,
     total: int,
     advance: Advance,
@@ -207,7 +211,7 @@ def _stopped(at: _Progress, stopping: Stopping | None) -> bool:
 
 
 def _start(
-    params: Any,
+    params: Params,
     optimiser: Optimiser,
     companion: Companion | None,
     checkpoint: str | os.PathLike[str] | None,
@@ -226,7 +230,7 @@ def _start(
     return _Progress(params, state, best=best, **saved.numbers)
 
 
-def _filled(template: Any, leaves: tuple[AnyArray, ...]) -> Any:
+def _filled(template: Params, leaves: tuple[AnyArray, ...]) -> Params:
     """The pytree of the template with these leaves."""
     jax = jax_modules().jax
     expected, tree = jax.tree.flatten(template)
@@ -256,7 +260,7 @@ def _save(
     )
 
 
-def _leaves(tree: Any) -> tuple[AnyArray, ...]:
+def _leaves(tree: Params) -> tuple[AnyArray, ...]:
     jax = jax_modules().jax
     return tuple(np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(tree)))
 

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from untilt.data.slates import Slates, merge_slates
 from untilt.errors import OptionError
 from untilt.facts import Fact, joined
 from untilt.networks.batches import PaddedLists, bucket_lengths
-from untilt.networks.jax_layers import Optimiser
+from untilt.networks.jax_layers import Optimiser, Params
 from untilt.networks.mlp import normalised
 from untilt.networks.ranking_losses import dual_loss
 from untilt.networks.training import Stopping, Trained, train
@@ -371,7 +371,7 @@ def dual_stopping(
         return plain
     log: ClickLog = valid
 
-    def value(params: Any) -> float:
+    def value(params: Params) -> float:
         z = np.asarray(params["propensity"], dtype=float)
         depth = max(log.depth, len(z))
         # Positions below those trained on count as the last one.

@@ -12,7 +12,7 @@ from untilt._core.arrays import AnyArray, FeatureArray, FloatArray
 from untilt._core.random import child_generator
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.networks.batches import Batch, Sampler
-from untilt.networks.jax_layers import Layers, Optimiser, start_layers, to_network
+from untilt.networks.jax_layers import Layers, Optimiser, Params, start_layers, to_network
 from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, Network, normalisation, normalised
 from untilt.networks.ranking_losses import scores_function, slopes_function
 from untilt.networks.training import Stopping, Trained, compiled_value
@@ -210,7 +210,7 @@ def stopping_for(
     validation.check_width(len(inputs.mean))
     held_out = normalised(validation.features, inputs.mean, inputs.scale, transform)
 
-    def value(params: Any) -> float:
+    def value(params: Params) -> float:
         layers = params if part is None else params[part]
         return validation.value(network_scores(layers, held_out, activation))
 

@@ -15,7 +15,7 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact
 from untilt.networks.batches import Sampler
-from untilt.networks.jax_layers import Layers
+from untilt.networks.jax_layers import Layers, Params
 from untilt.networks.ranking_losses import listwise_loss, pairwise_loss, pointwise_loss
 from untilt.networks.training import Loss, train
 from untilt.objectives.pairs import PairObjective
@@ -35,9 +35,130 @@ from untilt.rankers.networks.neural_batches import PairBatches, cell_batches, li
 from untilt.rankers.validation import validation_for
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 
-# What each loss of `NeuralRanker` learns from: a loss, its batches, and where it starts.
-
 LOSSES = ("pairwise", "listwise", "pointwise")
+
+
+@method(
+    "ranker", "neural", title="Neural ranker", order=71, takes=("weighting", "seed"),
+    needs=("jax",), cost=10.0, choose=("train", "select", "run"), reference="burges2005ranknet",
+    note="a fully connected network on pairs",
+)  # fmt: skip
+@dataclass(eq=False, repr=False)
+class NeuralRanker(WatchedNetworkRanker):
+    r"""A fully connected network, trained by mini-batches with JAX; on a GPU where there is one.
+
+        "pairwise"   sum w_ij log(1 + exp(-sigma (s_i - s_j))),  w_ij = W[k_i, k_j] (i over j)
+        "listwise"   - sum a_i log softmax(s)_i,                 a_i = W[k_i] (clicks on i)
+        "pointwise"  - sum c log p + (n - c) log(1 - p),         p = alpha_k sigmoid(s) + beta_k
+
+    each over the sum of its weights, plus l2/2 |weights|^2. Pairs as in [burges2005ranknet]_ with
+    the table of any weighting; softmax with inverse propensities as in [ai2018dla]_, for weightings
+    that depend on the clicked position alone; "pointwise" is the position-based likelihood of the
+    clicks, or plain cross-entropy where no `bias` is given (alpha = 1, beta = 0).
+
+    Sessions of one slate are collapsed first: counts and repeated sessions give the same ranker.
+    The same seed gives the same ranker on the same device. Features are standardised inside; a
+    missing value (NaN) counts as the mean.
+
+    Parameters
+    ----------
+    weighting : a table of pair weights such as `PRS(bias)`; None takes clicks as they are. A joint
+        one (`PairwiseDebiasing`) is refreshed after every epoch
+    bias : the position bias, for loss="pointwise" and for judging held-out clicks
+    gain : how labels weigh: "plain", "linear", "exponential", or "auto"
+    query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
+    sigma : steepness of the pair loss
+    batch_size : slates per step ("pointwise": as many documents as they show on average)
+    widths, activation, transform, epochs, optimiser, learning_rate, schedule, l2, seed : see
+        `NetworkRanker`
+    dropout, clip_norm, early_stopping, checkpoint : see `WatchedNetworkRanker`
+
+    Fitted: see `NetworkRanker`; `bias_` and `bias_history_` (joint weightings).
+    """
+
+    weighting: Weighting | None = None
+    _: KW_ONLY
+    loss: str = "pairwise"
+    bias: Any = None
+    gain: str = "auto"
+    query_weight: str = "sessions"
+    sigma: float = 1.0
+    epochs: int = 20
+    bias_: PositionBias | None = field(init=False)
+    bias_history_: list[Any] = field(init=False)
+
+    def fit(
+        self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
+    ) -> Self:
+        """Learn from clicks or labels; with `early_stopping`, `valid` decides when to stop."""
+        self._check()
+        lists = learning_data.training_lists(data)
+        weighting = learning_data.weighting_for(self.weighting, lists)
+        self._check_bias(lists)
+        inputs = inputs_of(lists, self.transform)
+        task = task_of(self, lists, weighting, inputs)
+        self._train(task, inputs, valid)
+        trained_on = lists.summary(self.weighting)
+        self.summary_ = {**trained_on, "loss": self.loss, **self.summary_}
+        return self
+
+    def _train(self, task: "Task", inputs: Inputs, valid: ClickLog | JudgedLists | None) -> None:
+        validation = validation_for(valid, self._validation_bias(), self.early_stopping)
+        trained = train(
+            task.loss,
+            task.start,
+            self._with_noise(task.batches),
+            optimiser=self._optimiser(),
+            epochs=self.epochs,
+            constants={
+                "features": inputs.features,
+                "l2": np.asarray(self.l2, np.float32),
+                **task.constants,
+            },
+            stopping=stopping_for(validation, inputs, self.transform, self.activation),
+            companion=task.joint,
+            checkpoint=self.checkpoint,
+            fingerprint="" if self.checkpoint is None else self._fingerprint(task, inputs),
+            what="training a ranking network",
+        )
+        self._keep_network(trained.params, inputs)
+        self._keep_bias(task.joint, trained.best_epoch)
+        self._keep_history(trained)
+
+    def _fingerprint(self, task: "Task", inputs: Inputs) -> str:
+        first = next(iter(task.batches.epoch(0)))
+        return fingerprint(self, inputs.features, *(first[name] for name in sorted(first)))
+
+    def _keep_bias(self, joint: "JointTable | None", epochs: int) -> None:
+        self.bias_, self.bias_history_ = None, []
+        if joint is not None:
+            # The parameters of the best epoch go with the ratios estimated up to it.
+            self.bias_history_ = joint.learned.history[:epochs]
+            self.bias_ = joint.learned.bias(epochs, status=Fact("bias.epochs", epochs=epochs))
+
+    def _validation_bias(self) -> Any:
+        if self.bias is not None:
+            return self.bias
+        return self.weighting.position_bias if isinstance(self.weighting, Weighting) else None
+
+    def _check(self) -> None:
+        check_choice("loss", self.loss, LOSSES)
+        self._check_network()
+        check_positive("sigma", self.sigma)
+        if self.loss == "pointwise" and self.weighting is not None:
+            raise OptionError(
+                "loss='pointwise' takes the bias itself (bias=...), not a table of pair weights. "
+                "Leave weighting out, or use loss='pairwise' or 'listwise'."
+            )
+
+    def _check_bias(self, lists: TrainingLists) -> None:
+        unused = self.loss != "pointwise" and self.weighting is None and self.bias is not None
+        if unused and not lists.judged:
+            raise OptionError(
+                "bias=... alone corrects nothing: raw clicks are learned from. Give "
+                "weighting=ut.PRS(bias), or loss='pointwise'; weighting=ut.Naive() says that raw "
+                "clicks are meant."
+            )
 
 
 class JointTable:
@@ -56,10 +177,10 @@ class JointTable:
         self.activation = activation
         self._losses: list[FloatArray] = []
 
-    def after_epoch(self, epoch: int, params: Any) -> None:  # noqa: ARG002
+    def after_epoch(self, epoch: int, params: Params) -> None:  # noqa: ARG002
         """The next table from the losses of the network as it is now."""
         scores = network_scores(params, self.features, self.activation)
-        self._go_on(self.batches.objective.losses_by_position(scores))
+        self._advance(self.batches.objective.losses_by_position(scores))
 
     def state(self) -> dict[str, AnyArray]:
         """S of every epoch: all that the states follow from."""
@@ -68,9 +189,9 @@ class JointTable:
     def restore(self, state: Mapping[str, AnyArray]) -> None:
         """Go through the epochs again."""
         for S in state["S"]:
-            self._go_on(S)
+            self._advance(S)
 
-    def _go_on(self, S: FloatArray) -> None:
+    def _advance(self, S: FloatArray) -> None:
         self._losses.append(S)
         self.batches.set_table(self.learned.update(S))
 
@@ -186,126 +307,3 @@ def _cells(ranker: "NeuralRanker", lists: TrainingLists) -> PositionCounts:
     return counts_from_rows(
         np.arange(n), np.ones(n, dtype=np.int64), np.ones(n), grade / grade.max(), n, 1
     )
-
-
-@method(
-    "ranker", "neural", title="Neural ranker", order=71, takes=("weighting", "seed"),
-    needs=("jax",), cost=10.0, choose=("train", "select", "run"), reference="burges2005ranknet",
-    note="a fully connected network on pairs",
-)  # fmt: skip
-@dataclass(eq=False, repr=False)
-class NeuralRanker(WatchedNetworkRanker):
-    r"""A fully connected network, trained by mini-batches with JAX; on a GPU where there is one.
-
-        "pairwise"   sum w_ij log(1 + exp(-sigma (s_i - s_j))),  w_ij = W[k_i, k_j] (i over j)
-        "listwise"   - sum a_i log softmax(s)_i,                 a_i = W[k_i] (clicks on i)
-        "pointwise"  - sum c log p + (n - c) log(1 - p),         p = alpha_k sigmoid(s) + beta_k
-
-    each over the sum of its weights, plus l2/2 |weights|^2. Pairs as in [burges2005ranknet]_ with
-    the table of any weighting; softmax with inverse propensities as in [ai2018dla]_, for weightings
-    that depend on the clicked position alone; "pointwise" is the position-based likelihood of the
-    clicks, or plain cross-entropy where no `bias` is given (alpha = 1, beta = 0).
-
-    Sessions of one slate are collapsed first: counts and repeated sessions give the same ranker.
-    The same seed gives the same ranker on the same device. Features are standardised inside; a
-    missing value (NaN) counts as the mean.
-
-    Parameters
-    ----------
-    weighting : a table of pair weights such as `PRS(bias)`; None takes clicks as they are. A joint
-        one (`PairwiseDebiasing`) is refreshed after every epoch
-    bias : the position bias, for loss="pointwise" and for judging held-out clicks
-    gain : how labels weigh: "plain", "linear", "exponential", or "auto"
-    query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
-    sigma : steepness of the pair loss
-    batch_size : slates per step ("pointwise": as many documents as they show on average)
-    widths, activation, transform, epochs, optimiser, learning_rate, schedule, l2, seed : see
-        `NetworkRanker`
-    dropout, clip_norm, early_stopping, checkpoint : see `WatchedNetworkRanker`
-
-    Fitted: see `NetworkRanker`; `bias_` and `bias_history_` (joint weightings).
-    """
-
-    weighting: Weighting | None = None
-    _: KW_ONLY
-    loss: str = "pairwise"
-    bias: Any = None
-    gain: str = "auto"
-    query_weight: str = "sessions"
-    sigma: float = 1.0
-    epochs: int = 20
-    bias_: PositionBias | None = field(init=False)
-    bias_history_: list[Any] = field(init=False)
-
-    def fit(
-        self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
-    ) -> Self:
-        """Learn from clicks or labels; with `early_stopping`, `valid` decides when to stop."""
-        self._check()
-        lists = learning_data.training_lists(data)
-        weighting = learning_data.weighting_for(self.weighting, lists)
-        self._check_bias(lists)
-        inputs = inputs_of(lists, self.transform)
-        task = task_of(self, lists, weighting, inputs)
-        self._train(task, inputs, valid)
-        trained_on = lists.summary(self.weighting)
-        self.summary_ = {**trained_on, "loss": self.loss, **self.summary_}
-        return self
-
-    def _train(self, task: Task, inputs: Inputs, valid: ClickLog | JudgedLists | None) -> None:
-        validation = validation_for(valid, self._validation_bias(), self.early_stopping)
-        trained = train(
-            task.loss,
-            task.start,
-            self._with_noise(task.batches),
-            optimiser=self._optimiser(),
-            epochs=self.epochs,
-            constants={
-                "features": inputs.features,
-                "l2": np.asarray(self.l2, np.float32),
-                **task.constants,
-            },
-            stopping=stopping_for(validation, inputs, self.transform, self.activation),
-            companion=task.joint,
-            checkpoint=self.checkpoint,
-            fingerprint="" if self.checkpoint is None else self._fingerprint(task, inputs),
-            what="training a ranking network",
-        )
-        self._keep_network(trained.params, inputs)
-        self._keep_bias(task.joint, trained.best_epoch)
-        self._keep_history(trained)
-
-    def _fingerprint(self, task: Task, inputs: Inputs) -> str:
-        first = next(iter(task.batches.epoch(0)))
-        return fingerprint(self, inputs.features, *(first[name] for name in sorted(first)))
-
-    def _keep_bias(self, joint: JointTable | None, epochs: int) -> None:
-        self.bias_, self.bias_history_ = None, []
-        if joint is not None:
-            # The parameters of the best epoch go with the ratios estimated up to it.
-            self.bias_history_ = joint.learned.history[:epochs]
-            self.bias_ = joint.learned.bias(epochs, status=Fact("bias.epochs", epochs=epochs))
-
-    def _validation_bias(self) -> Any:
-        if self.bias is not None:
-            return self.bias
-        return self.weighting.position_bias if isinstance(self.weighting, Weighting) else None
-
-    def _check(self) -> None:
-        check_choice("loss", self.loss, LOSSES)
-        self._check_network()
-        check_positive("sigma", self.sigma)
-        if self.loss == "pointwise" and self.weighting is not None:
-            raise OptionError(
-                "loss='pointwise' takes the bias itself (bias=...), not a table of pair weights. "
-                "Leave weighting out, or use loss='pairwise' or 'listwise'."
-            )
-
-    def _check_bias(self, lists: TrainingLists) -> None:
-        unused = self.loss != "pointwise" and self.weighting is None and self.bias is not None
-        if unused and not lists.judged:
-            raise OptionError(
-                "bias=... alone corrects nothing: raw clicks are learned from. Give "
-                "weighting=ut.PRS(bias), or loss='pointwise'; weighting=ut.Naive() says that raw "
-                "clicks are meant."
-            )

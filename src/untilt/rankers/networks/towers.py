@@ -8,10 +8,10 @@ with cross-entropy on p = sigmoid(z) for labels of 0 and 1 (and shares between t
 error on z for numbers. The tower sees the position alone and is thrown away at ranking.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -25,14 +25,16 @@ from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
 from untilt.facts import Fact, joined
 from untilt.networks.batches import PaddedRows
 from untilt.networks.jax_layers import (
+    Array,
     Layers,
+    Params,
     apply_layers,
     jax_modules,
     sum_of_squares,
     to_network,
 )
 from untilt.networks.mlp import Network
-from untilt.networks.training import train
+from untilt.networks.training import Loss, train
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
 from untilt.rankers.networks.network_ranker import (
     Inputs,
@@ -167,11 +169,11 @@ def label_counts(lists: TrainingLists) -> PositionCounts:
 
 
 @lru_cache(maxsize=32)
-def tower_loss(combine: str, target: str, activation: str, l2: float) -> Callable[[Any, Any], Any]:
+def tower_loss(combine: str, target: str, activation: str, l2: float) -> Loss:
     """loss(params, batch): per session, with the L2 penalty on the network alone."""
     jax, jnp, _ = jax_modules()
 
-    def loss(params: Any, batch: Any) -> Any:
+    def loss(params: Params, batch: Mapping[str, Array]) -> Array:
         f = apply_layers(params["f"], batch["features"][batch["row"]], activation)[:, 0]
         b = params["b"][batch["position_index"]]
         y, weight = batch["mean"], batch["weight"] * batch["mask"]
@@ -228,8 +230,6 @@ def _scaled_output(layers: Layers, unit: float, shift: float) -> Layers:
     weights[-1], biases[-1] = weights[-1] * unit, biases[-1] * unit + shift
     return {"weights": weights, "biases": biases}
 
-
-# Several kinds of feedback, one model each, summed at ranking.
 
 # The baselines of [ren2021pairwise]_; V1 is TowerRanker("sum") on the synthesised label.
 BASELINES: dict[str, dict[str, str]] = {

@@ -11,15 +11,18 @@ from untilt._core.arrays import FeatureArray, FloatArray, IntArray
 from untilt._core.em import EMResult
 from untilt._core.random import Seed, child_generator
 from untilt.networks.jax_layers import (
+    Array,
+    Layers,
     Optimiser,
+    Params,
     apply_layers,
     jax_modules,
     start_layers,
     sum_of_squares,
     to_network,
 )
-from untilt.networks.training import Trained, train
-from untilt.rankers.trust.mini_batch import slate_batches
+from untilt.networks.training import Loss, Trained, train
+from untilt.rankers.trust.mini_batch import Batch, slate_batches
 from untilt.rankers.trust.pair_em import (
     Examination,
     Items,
@@ -60,9 +63,9 @@ class NetworkRegression:
     activation: str
     seed: Seed
     steps: int = 20
-    _start: dict[str, Any] = field(default_factory=dict)
+    _start: dict[str, Params] = field(default_factory=dict)
 
-    def start(self) -> dict[str, Any]:
+    def start(self) -> dict[str, Params]:
         """Random layers, the same at every call."""
         if not self._start:
             widths = (self.features.shape[1], *self.widths, 1)
@@ -70,7 +73,7 @@ class NetworkRegression:
             self._start.update({"layers": layers, "tie": np.zeros((), np.float32)})
         return dict(self._start)
 
-    def values(self, state: dict[str, Any]) -> FloatArray:
+    def values(self, state: dict[str, Params]) -> FloatArray:
         """Probabilities by NumPy in double precision."""
         width = self.features.shape[1]
         network = to_network(
@@ -80,7 +83,7 @@ class NetworkRegression:
         z = f[self.i] if self.j is None else f[self.i] - f[self.j] - float(state["tie"])
         return np.clip(1 / (1 + np.exp(-np.clip(z, -30, 30))), _FLOOR, 1 - _FLOOR)
 
-    def refit(self, state: Any, successes: FloatArray, trials: FloatArray) -> dict[str, Any]:
+    def refit(self, state: Params, successes: FloatArray, trials: FloatArray) -> dict[str, Params]:
         """A few steps uphill; where they led down, shorter ones."""
         jax = jax_modules().jax
         before = expected_likelihood(self.values(state), successes, trials)
@@ -104,14 +107,14 @@ def _compiled_climb(activation: str, steps: int, paired: bool) -> Callable[..., 
     jax, jnp, optax = jax_modules()
     direction = optax.scale_by_adam()
 
-    def loss(state: Any, data: Any) -> Any:
+    def loss(state: Params, data: Batch) -> Array:
         f = apply_layers(state["layers"], data["features"], activation)[:, 0]
         z = f[data["i"]] - f[data["j"]] - state["tie"] if paired else f[data["i"]]
         fail = data["trials"] - data["successes"]
         return jnp.sum(data["successes"] * jax.nn.softplus(-z) + fail * jax.nn.softplus(z))
 
-    def climb(state: Any, data: Any, rate: Any) -> Any:
-        def one(carry: Any, _: Any) -> Any:
+    def climb(state: Params, data: Batch, rate: Array) -> Array:
+        def one(carry: Params, _: None) -> tuple[Params, None]:
             at, memory = carry
             update, memory = direction.update(jax.grad(loss)(at, data), memory)
             return (jax.tree.map(lambda p, u: p - rate * u, at, update), memory), None
@@ -244,11 +247,11 @@ def train_on_weights(
 
 
 @lru_cache(maxsize=32)
-def weighted_loss(activation: str, rank_changes: bool, l2: float) -> Callable[[Any, Any], Any]:
+def weighted_loss(activation: str, rank_changes: bool, l2: float) -> Loss:
     """loss(layers, batch) for fixed pair weights."""
     jax, jnp, _ = jax_modules()
 
-    def loss(layers: Any, batch: Any) -> Any:
+    def loss(layers: Layers, batch: Batch) -> Array:
         s = apply_layers(layers, batch["features"][batch["row"]], activation)[..., 0]
         weight = batch["weight"]
         if rank_changes:

@@ -6,7 +6,7 @@ are fitted to the posteriors (their expectation, or a draw from them), the table
 batch's own estimates, eps <- (1 - rate) eps + rate eps^, and the ranker goes down its loss.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,8 +20,10 @@ from untilt.errors import OptionError
 from untilt.facts import Fact
 from untilt.networks.batches import PaddedLists, bucket_lengths
 from untilt.networks.jax_layers import (
+    Array,
     Layers,
     Optimiser,
+    Params,
     apply_layers,
     jax_modules,
     start_layers,
@@ -38,6 +40,8 @@ from untilt.rankers.trust.trust_model import (
     rank_change,
 )
 
+Batch = Mapping[str, Array]
+
 # Single precision: probabilities this near to 0 or 1 still leave 1 - p with three digits.
 _FLOOR = 1e-4
 
@@ -45,10 +49,10 @@ _FLOOR = 1e-4
 class TrustTables(NamedTuple):
     """theta and theta- by position, (K,), eps+ and eps- by pair of positions, (K, K)."""
 
-    theta: Any
-    theta_minus: Any
-    eps_plus: Any
-    eps_minus: Any
+    theta: Array
+    theta_minus: Array
+    eps_plus: Array
+    eps_minus: Array
 
 
 @dataclass(frozen=True)
@@ -72,16 +76,16 @@ class StepSettings:
 class _Observed(NamedTuple):
     """A batch in the model's symbols; counts are sessions."""
 
-    positive: Any
-    zero: Any
-    above: Any
-    below: Any
-    position_index: Any
-    theta_i: Any
-    theta_j: Any
-    theta_minus_j: Any
-    eps_plus: Any
-    eps_minus: Any
+    positive: Array
+    zero: Array
+    above: Array
+    below: Array
+    position_index: Array
+    theta_i: Array
+    theta_j: Array
+    theta_minus_j: Array
+    eps_plus: Array
+    eps_minus: Array
 
 
 @lru_cache(maxsize=64)
@@ -91,15 +95,15 @@ def compiled_em_step(settings: StepSettings, optimiser: Optimiser) -> Callable[.
     direction = optimiser.direction()
 
     def step(
-        params: Any,
-        state: Any,
+        params: Params,
+        state: Params,
         tables: TrustTables,
-        rate: Any,
-        em_rate: Any,
-        key: Any,
-        batch: dict[str, Any],
-        constants: dict[str, Any],
-    ) -> tuple[Any, Any, TrustTables, Any]:
+        rate: Array,
+        em_rate: Array,
+        key: Array,
+        batch: Batch,
+        constants: Batch,
+    ) -> tuple[Params, Params, TrustTables, Array]:
         whole = {**constants, **batch}
         (_, (tables, sums)), gradient = jax.value_and_grad(em_loss, argnums=1, has_aux=True)(
             settings, params, tables, whole, key, em_rate
@@ -111,8 +115,13 @@ def compiled_em_step(settings: StepSettings, optimiser: Optimiser) -> Callable[.
 
 
 def em_loss(
-    settings: StepSettings, params: Any, tables: TrustTables, batch: Any, key: Any, em_rate: Any
-) -> tuple[Any, tuple[TrustTables, Any]]:
+    settings: StepSettings,
+    params: Params,
+    tables: TrustTables,
+    batch: Batch,
+    key: Array,
+    em_rate: Any,
+) -> tuple[Array, tuple[TrustTables, Array]]:
     """The three networks' losses per session, summed; the next tables; the sums of `_sums`."""
     jax, jnp, _ = jax_modules()
     x = batch["features"][batch["row"]]
@@ -143,7 +152,7 @@ def em_loss(
     return (pair_loss + item_loss + rank_loss) / sessions + penalty, (following, sums)
 
 
-def _observed(batch: Any, tables: TrustTables) -> _Observed:
+def _observed(batch: Batch, tables: TrustTables) -> _Observed:
     jnp = jax_modules().numpy
     mask, k, n = batch["mask"], batch["position_index"], batch["sessions"][:, None]
     positive = batch["positive"] * mask
@@ -165,8 +174,8 @@ def _observed(batch: Any, tables: TrustTables) -> _Observed:
 
 
 def _pair_weight(
-    settings: StepSettings, seen: _Observed, gamma: Any, beta_i: Any, batch: Any, scores: Any
-) -> Any:
+    settings: StepSettings, seen: _Observed, gamma: Array, beta_i: Array, batch: Batch, scores: Any
+) -> Array:
     """w_ij of the loss, summed over the sessions of the slate."""
     jnp = jax_modules().numpy
     positive, zero = pair_weights(
@@ -186,19 +195,19 @@ def _next_tables(
     yes: model.PairPosterior,
     no: model.PairPosterior,
     item: model.ItemPosterior,
-    em_rate: Any,
+    em_rate: Array,
 ) -> TrustTables:
     """Equation 20 for every table; an entry without sessions in the batch stays."""
     jnp = jax_modules().numpy
     k = seen.position_index
 
-    def by_position(values: Any) -> Any:
+    def by_position(values: Array) -> Array:
         return jnp.zeros_like(tables.theta).at[k].add(values)
 
-    def by_pair(values: Any) -> Any:
+    def by_pair(values: Array) -> Array:
         return jnp.zeros_like(tables.eps_plus).at[k[:, :, None], k[:, None, :]].add(values)
 
-    def towards(old: Any, part: Any, whole: Any) -> Any:
+    def towards(old: Array, part: Array, whole: Array) -> Array:
         batch = jnp.clip(part / jnp.maximum(whole, 1e-12), _FLOOR, 1 - _FLOOR)
         return jnp.where(whole > 0, (1 - em_rate) * old + em_rate * batch, old)
 
@@ -221,7 +230,7 @@ def _next_tables(
     )
 
 
-def _sums(seen: _Observed, given: Any, chance: Any, rank_loss: Any) -> Any:
+def _sums(seen: _Observed, given: tuple[Array, ...], chance: Array, rank_loss: Array) -> Array:
     """(log-likelihood of documents, of pairs, the ranker's loss), summed over the batch."""
     jnp = jax_modules().numpy
     p = jnp.clip(model.above(*given), 1e-7, 1 - 1e-7)
@@ -231,18 +240,18 @@ def _sums(seen: _Observed, given: Any, chance: Any, rank_loss: Any) -> Any:
     return jnp.stack([items, pairs, rank_loss])
 
 
-def _cross_entropy(z: Any, successes: Any, trials: Any) -> Any:
+def _cross_entropy(z: Array, successes: Array, trials: Array) -> Array:
     jnp = jax_modules().numpy
     return jnp.sum(
         successes * logistic_loss(z, jnp) + (trials - successes) * logistic_loss(-z, jnp)
     )
 
 
-def _expect(_: Any, n: Any, p: Any) -> Any:
+def _expect(_: Array, n: Array, p: Array) -> Array:
     return n * p
 
 
-def _draw(key: Any, n: Any, p: Any) -> Any:
+def _draw(key: Array, n: Array, p: Array) -> Array:
     """One coin per session: a binomial of the sessions that are alike."""
     return jax_modules().jax.random.binomial(key, n, p)
 
@@ -349,15 +358,15 @@ def start_tables(
     )
 
 
-def _start_params(seed: Seed, widths: tuple[int, ...], settings: StepSettings) -> dict[str, Any]:
-    parts: dict[str, Any] = {
+def _start_params(seed: Seed, widths: tuple[int, ...], settings: StepSettings) -> dict[str, Params]:
+    parts: dict[str, Params] = {
         name: start_layers(child_generator(seed, 0, at), widths, activation=settings.activation)
         for at, name in enumerate(("gamma", "beta", "ranker"))
     }
     return {**parts, "tie": np.zeros((), np.float32)}
 
 
-def _epoch(sums: list[Any], sessions: float, optimiser: Optimiser) -> TrustEpoch:
+def _epoch(sums: list[Array], sessions: float, optimiser: Optimiser) -> TrustEpoch:
     items, pairs, loss = np.sum(jax_modules().jax.device_get(sums), axis=0) / sessions
     if not np.isfinite(items + pairs + loss):
         raise OptionError(

@@ -64,13 +64,13 @@ class PairwiseTrustRanker(NetworkRanker):
     loss : "opt" (equation 18), "bayes-ipw" (16: without |dZ|), "ipw" (11: eps+ = 1, eps- = 0), or
         "naive": every pair weighs 1, no model of bias (the document's lower bound)
     labels : "categorical": clicks or grades, gain 2^y - 1 in dZ; "continuous": gain y
-    em : "mini-batch": tables move by equation 20 while the networks learn; "full-batch": EM over
+    em : "mini-batch": tables follow equation 20 while the networks learn; "full-batch": EM over
         the whole log first, whose likelihoods never fall, then the ranker
     relevance : who gives gamma and beta: "network", and with em="full-batch" also "linear"
         (logistic in the features) or "table" (one value per document and per pair of documents)
     bias : a known examination curve in place of an estimated one
     first_examination : theta_1 is held at this value; labels alone tell theta_k beta, so where beta
-        is free a constant may move between the two
+        is free a constant factor is free between the two
     posteriors : gamma and beta are fitted to "expected" posteriors, or to draws from them
         ("sampled", as the document has it: the same on average, with more noise)
     widths, activation, transform : of the networks; transform="log1p" for features of heavy tails

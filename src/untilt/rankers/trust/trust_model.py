@@ -164,19 +164,6 @@ def examined_zero(
     return both / (both + (1 - theta_minus_j) * beta_i)
 
 
-# The three losses of [ren2021pairwise]_ as weights of pairs, and the pair loss they weigh.
-#
-#     loss = sum over c_i > c_j of w_ij log(1 + exp(-(s_i - s_j)))
-#
-#                    c_j > 0                            c_j = 0
-#     ipw            1 / (theta_i theta_j)              h_ij / (theta_i theta_j)             eq. 11
-#     bayes-ipw      m_ij / (theta_i theta_j)           m_ij h_ij / (theta_i theta_j)        eq. 16
-#     opt            m_ij |dZ_ij| / (theta_i theta_j)   m_ij h_ij |dZ_ij| / (theta_i theta_j) eq. 18
-#
-# `ipw` is the case eps+ = 1, eps- = 0 of `bayes-ipw`: then m_ij = 1, and h_ij has gamma alone in
-# it.
-
-
 def pair_weights(
     theta_i: Values,
     theta_j: Values,
@@ -188,8 +175,16 @@ def pair_weights(
     *,
     clip: float = 0.0,
 ) -> tuple[Values, Values]:
-    """(weight where c_j > 0, weight where c_j = 0), without |dZ|.
+    """(weight where c_j > 0, weight where c_j = 0), without |dZ|, of the pair losses.
 
+    loss = sum over c_i > c_j of w_ij log(1 + exp(-(s_i - s_j))), with the weights
+
+                    c_j > 0                            c_j = 0
+        ipw         1 / (theta_i theta_j)              h_ij / (theta_i theta_j)               eq. 11
+        bayes-ipw   m_ij / (theta_i theta_j)           m_ij h_ij / (theta_i theta_j)          eq. 16
+        opt         m_ij |dZ_ij| / (theta_i theta_j)   m_ij h_ij |dZ_ij| / (theta_i theta_j)  eq. 18
+
+    `ipw` is the case eps+ = 1, eps- = 0 of `bayes-ipw`: then m_ij = 1 and h_ij depends on gamma.
     `clip` is the smallest theta_i theta_j that is divided by.
     """
     product = theta_i * theta_j
