@@ -11,6 +11,7 @@ from sklearn.base import clone
 from untilt._core.arrays import FloatArray
 from untilt._core.progress import track
 from untilt._core.random import Seed
+from untilt._core.text_table import Cells, as_table
 from untilt.catalog import find, methods
 from untilt.clickmodels import quality
 from untilt.clickmodels.base import ClickModel
@@ -108,21 +109,17 @@ class ModelComparison:
             if entry.ruled_out > 0
         )
 
-    def __repr__(self) -> str:
+    def table(self) -> Cells:
+        """Header and rows, best model first."""
         judged = any(entry.relevance_correlation is not None for entry in self.entries)
         header = ("model", "log-likelihood", "perplexity", "conditional", f"minus {self.reference}")
-        rows = [
-            (*header, "relevance") if judged else header,
-            *(_row(entry, judged=judged) for entry in self.ranked),
-        ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
-            for row in rows
-        ]
+        rows = [_row(entry, judged=judged) for entry in self.ranked]
+        return (*header, "relevance") if judged else header, rows
+
+    def __repr__(self) -> str:
         return (
             f"ModelComparison on {self.n_sessions:,} held-out sessions, {self.level:.0%} intervals "
-            f"drawn by {self.unit} ({self.n_units:,})\n" + "\n".join(lines)
+            f"drawn by {self.unit} ({self.n_units:,})\n{as_table(*self.table())}"
         )
 
 

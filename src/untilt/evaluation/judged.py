@@ -10,12 +10,11 @@ import numpy.typing as npt
 
 from untilt._core.arrays import AnyArray, FloatArray, frozen, handed_over
 from untilt._core.statistics import Interval, MeanEstimate, check_level
+from untilt._core.text_table import as_table
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, did_you_mean
 from untilt.metrics import Metric, parse_metric, parse_metrics
 from untilt.metrics.metric import Empty, Ties, checked_weights, mean_of_lists, values_per_list
-
-Cells = tuple[tuple[str, ...], list[tuple[str, ...]]]  # header and rows
 
 
 @runtime_checkable
@@ -269,13 +268,3 @@ def _mean(
 
 def _title(metric: Metric) -> str:
     return f"{metric}" if metric.higher_is_better else f"{metric} (lower is better)"
-
-
-def as_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns side by side, the first to the left, the others to the right."""
-    cells = [list(header), *map(list, rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    return "\n".join(
-        "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
-        for row in cells
-    )

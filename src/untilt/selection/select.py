@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from untilt._core.deprecation import renamed_arguments
+from untilt._core.text_table import Cells, as_table
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
 from untilt.evaluation.credit import Evaluator, bias_for, parse_evaluator
 from untilt.evaluation.estimate import estimate
-from untilt.evaluation.judged import Cells, as_table
 from untilt.evaluation.pool import Among
 from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimates, SystemComparison
