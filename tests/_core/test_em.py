@@ -33,7 +33,7 @@ def test_it_climbs_to_the_maximum(accelerate):
     assert np.all(np.diff(end.history) >= 0)
     assert likelihood(0.75) - end.log_likelihood < 2e-6
     assert end.log_likelihood == likelihood(end.state.p[0])
-    assert end.status == f"converged in {end.n_steps} steps"
+    assert (end.status.code, end.status.fields["steps"]) == ("em.converged", end.n_steps)
 
 
 def test_acceleration_saves_steps():
@@ -64,7 +64,7 @@ def test_a_falling_likelihood_ends_it_with_the_best_state():
     values = iter([-10.0, -5.0, -7.0])
     end = run_em(0, lambda state: (state + 1, next(values)))
     assert (end.state, end.log_likelihood, end.converged) == (1, -5.0, False)
-    assert "raised the likelihood no further" in end.status
+    assert end.status.code == "em.stopped"
 
 
 def test_a_likelihood_that_is_no_number_ends_it_too():
@@ -76,7 +76,7 @@ def test_a_likelihood_that_is_no_number_ends_it_too():
 def test_out_of_steps():
     end = run_em(Coin(np.array([0.1])), coin, max_steps=5)
     assert (end.n_steps, end.converged, len(end.history)) == (5, False, 5)
-    assert "not converged after 5 steps" in end.status
+    assert (end.status.code, end.status.fields) == ("em.out-of-steps", {"steps": 5})
     assert "not converged" in repr(end)
 
 
