@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import counts_from_rows, position_counts
+from untilt.data.counts import corrected_clicks, counts_from_rows, position_counts
 
 
 def as_dict(cells):
@@ -157,3 +157,15 @@ def test_groups_add_up(shuffled_log, rng):
         sums = np.zeros((3, cells.depth))
         sums[together.document_index, together.position_index] = getattr(together, values)
         assert sums == pytest.approx(table)
+
+
+def test_corrected_clicks_of_a_log_are_those_of_its_counts(shuffled_log):
+    alpha, beta = np.array([0.8, 0.5, 0.4, 0.2]), np.array([0.1, 0.05, 0.04, 0.02])
+    counts = position_counts(shuffled_log)
+    for of_log, of_counts in zip(
+        corrected_clicks(shuffled_log, alpha, beta),
+        counts.corrected_sums(alpha, beta),
+        strict=True,
+    ):
+        assert of_log[counts.document] == pytest.approx(of_counts)
+        assert of_log.sum() == pytest.approx(of_counts.sum())

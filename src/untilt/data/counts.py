@@ -193,6 +193,17 @@ def position_counts(
     )
 
 
+def corrected_clicks(
+    log: ClickLog, alpha: FloatArray, beta: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """`PositionCounts.corrected_sums` of all documents of a log; 0 where one was never shown."""
+    k, count = log.position - 1, log.row_count
+    return (
+        sum_by(log.document, count * (log.label - beta[k]), log.n_documents),
+        sum_by(log.document, count * alpha[k], log.n_documents),
+    )
+
+
 def counts_from_rows(
     document: IntArray,
     position: IntArray,

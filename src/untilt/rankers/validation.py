@@ -9,6 +9,7 @@ from untilt._core import ragged
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
 from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
+from untilt.data.counts import corrected_clicks
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError
 from untilt.metrics import parse_metric
@@ -117,14 +118,12 @@ def held_out_clicks(log: ClickLog, bias: BiasLike | None) -> HeldOutClicks:
     alpha, beta = np.ones(log.depth), np.zeros(log.depth)
     if bias is not None:
         alpha, beta = as_position_bias(bias, log.depth).affine()
-    k, count = log.position - 1, log.row_count
-    corrected_clicks = sum_by(log.document, count * (log.label - beta[k]))
-    exposure = sum_by(log.document, count * alpha[k])
+    clicks, exposure = corrected_clicks(log, alpha, beta)
     traffic = sum_by(log.query, log.sessions, log.n_queries)
-    of_document = traffic[log.doc_query[: len(exposure)]]
+    of_document = traffic[log.doc_query]
     with np.errstate(invalid="ignore", divide="ignore"):
         least = of_document * alpha.min() * _LEAST_SHARE
-        credit = corrected_clicks * of_document / np.maximum(exposure, least)
+        credit = clicks * of_document / np.maximum(exposure, least)
     shown = np.unique(log.document)
     shown = shown[np.argsort(log.doc_query[shown], kind="stable")]
     queries, per_query = np.unique(log.doc_query[shown], return_counts=True)

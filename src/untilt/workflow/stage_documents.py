@@ -9,6 +9,7 @@ from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.clickmodels.compare import advise, compare_click_models
 from untilt.data.clicklog import ClickLog
+from untilt.data.counts import corrected_clicks
 from untilt.errors import UntiltError
 from untilt.facts import Fact
 from untilt.report.decision import ClickModelFigures, ClickModels, HeldOut
@@ -46,12 +47,9 @@ def relevance(log: ClickLog, bias: PositionBias, *, strength: float) -> FloatArr
 
     with m the `strength`, in examined impressions, and g = sum y_d / sum e_d.
     """
-    alpha, beta = bias.affine()
-    index, weight = log.position - 1, log.row_count
-    gained = np.bincount(log.document, weight * (log.label - beta[index]), log.n_documents)
-    tried = np.bincount(log.document, weight * alpha[index], log.n_documents)
-    mean = gained.sum() / max(tried.sum(), 1e-300)
-    return np.clip((gained + strength * mean) / (tried + strength), 0, None)
+    clicks, exposure = corrected_clicks(log, *bias.affine())
+    mean = clicks.sum() / max(exposure.sum(), 1e-300)
+    return np.clip((clicks + strength * mean) / (exposure + strength), 0, None)
 
 
 def best_strength(train: ClickLog, valid: ClickLog, bias: PositionBias) -> float:
