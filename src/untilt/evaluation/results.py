@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import special
@@ -195,19 +194,6 @@ class Estimates:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers for JSON."""
-        return {
-            "metric": str(self.metric),
-            "evaluator": self.evaluator,
-            "clip": self.clip,
-            "among": self.among,
-            "scale": self.scale,
-            "level": self.level,
-            "warnings": list(self.warnings),
-            "systems": {entry.system: _plain(entry) for entry in self.entries},
-        }
-
     @property
     def title(self) -> str:
         """What the values are."""
@@ -249,25 +235,6 @@ class Estimates:
         """All warnings, one a line, those of a system with its name."""
         own = [f"{each.system}: {warning}" for each in self.entries for warning in each.warnings]
         return [*self.warnings, *own]
-
-
-def _plain(entry: Estimate) -> dict[str, Any]:
-    return {
-        "value": entry.value,
-        "std_error": entry.std_error,
-        "low": entry.interval.low,
-        "high": entry.interval.high,
-        "sampling_error": entry.sampling_error,
-        "bias_error": entry.bias_error,
-        "effective_n": entry.effective_n,
-        "largest_weight": entry.largest_weight,
-        "clipped_share": entry.clipped_share,
-        "unsupported_share": entry.unsupported_share,
-        "unshown_share": entry.unshown_share,
-        "n_sessions": entry.n_sessions,
-        "n_queries": entry.n_queries,
-        "warnings": list(entry.warnings),
-    }
 
 
 @dataclass(frozen=True)
@@ -322,22 +289,6 @@ class SystemComparison:
 
     def __len__(self) -> int:
         return len(self.entries)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers for JSON."""
-        return {
-            entry.system: {
-                "difference": entry.value,
-                "std_error": entry.std_error,
-                "low": entry.interval.low,
-                "high": entry.interval.high,
-                "p_value": entry.p_value,
-                "corrected_p": entry.corrected_p,
-                "decided": entry.decided,
-                "more_sessions": entry.more_sessions,
-            }
-            for entry in self.entries
-        }
 
     def table(self) -> Cells:
         """Header and rows: system, difference, interval, corrected p, more sessions."""

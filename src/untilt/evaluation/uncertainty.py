@@ -1,4 +1,4 @@
-"""How far an estimate can be trusted: spread over queries, the bias's own doubt, weights."""
+"""How far an estimate can be trusted: spread over queries, errors of the bias, weights."""
 
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,9 @@ from untilt.evaluation.credit import Credit
 from untilt.evaluation.pool import Pool
 from untilt.facts import Fact
 
-DRAWS_AT_A_TIME = 32
+DRAWS_AT_ONCE = 32  # of the bootstrap, held at the same time
+MISFIT_P = 1e-3  # p-value below which a curve is said not to fit
+LEAST_CLICKS = 20.0  # observed or expected at a position that is checked
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +70,14 @@ def sampling_error(influence: FloatArray) -> FloatArray:
 
 
 def bias_error(gradient: FloatArray, covariance: FloatArray | None) -> FloatArray:
-    """sqrt(g' S g) of each row: how far the doubt about theta moves the value (delta method)."""
+    """sqrt(g' S g) of each row: the error of the value that comes from theta (delta method)."""
     if covariance is None:
         return np.zeros(len(gradient))
     return np.sqrt(np.maximum(np.einsum("sk,kl,sl->s", gradient, covariance, gradient), 0))
 
 
 def covariance_of(bias: PositionBias, depth: int) -> FloatArray | None:
-    """(depth, depth) covariance of theta; 0 below the curve's end, None where it has no doubt."""
+    """(depth, depth) covariance of theta; 0 below the curve's end, None where it has no errors."""
     if bias.std_error is None:
         return None
     known = np.diag(bias.std_error**2) if bias.covariance is None else bias.covariance
@@ -100,8 +102,8 @@ def bootstrap_intervals(sums: Sums, level: float, n_draws: int, seed: Seed) -> l
     n = len(sums.norm)
     rng = child_generator(seed, 5)
     drawn = np.empty((n_draws, sums.total.shape[1]))
-    for begin in range(0, n_draws, DRAWS_AT_A_TIME):
-        size = min(DRAWS_AT_A_TIME, n_draws - begin)
+    for begin in range(0, n_draws, DRAWS_AT_ONCE):
+        size = min(DRAWS_AT_ONCE, n_draws - begin)
         times = rng.multinomial(n, np.full(n, 1 / n), size=size).astype(float)
         with np.errstate(invalid="ignore", divide="ignore"):
             drawn[begin : begin + size] = (times @ sums.total) / (times @ sums.norm)[:, None]
@@ -145,19 +147,13 @@ def click_weights(pool: Pool, credit: Credit) -> ClickWeights:
     )
 
 
-# Does the curve fit the clicks? What a log can say about the bias that it is corrected with.
-
-SURE = 1e-3  # p-value below which a curve is said not to fit
-LEAST_CLICKS = 20.0
-
-
 @dataclass(frozen=True, eq=False)
 class CurveCheck:
     r"""Clicks at each position against what the curve expects of the *same* documents elsewhere.
 
     For documents shown at several positions, g_d = sum_k (y_dk - n_dk beta_k) / sum_k n_dk alpha_k
     uses all of them; position k should then have had sum_d n_dk (alpha_k g_d + beta_k) clicks.
-    `z` is the difference over its standard error, clustered by query and with the curve's own doubt
+    `z` is the difference over its standard error, clustered by query and with the curve's own error
     in it; `p_value` of the largest, corrected for the number of positions (Bonferroni).
     Clicks that do not follow the position-based model at all (a cascade, say) fail it too.
 
@@ -190,7 +186,7 @@ class CurveCheck:
     @property
     def fits(self) -> bool:
         """Whether nothing speaks against the curve."""
-        return self.p_value >= SURE
+        return self.p_value >= MISFIT_P
 
     @property
     def fact(self) -> Fact:
