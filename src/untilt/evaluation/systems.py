@@ -1,7 +1,7 @@
 """The systems of an evaluation (rankers, score arrays, the shown order) and their sums."""
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -67,20 +67,17 @@ def sums_of_systems(
         by_document = by_document + credit.document * pool.sessions[pool.query_index]
     cumulative = np.concatenate([[0.0], np.cumsum(weights)])
     for index, scores in _scored(pool, systems):
-        few = scores.size <= FEW_SCORES
-        kernel = _sums_on_one_thread if few else _sums_in_parallel
-        total[:, index], slope[index], unshown[:, index] = kernel(
+        ranked = _Ranked(
             scores,
             pool.query_indptr,
             pool.indptr,
             pool.position,
-            by_document,
-            np.empty(0) if covariance is None else credit.slope,
-            cumulative,
-            pool.depth,
-            TOP if metric.cut is None else metric.cut,
-            1 if few else 4 * nb.get_num_threads(),
+            total=by_document,
+            slope=np.empty(0) if covariance is None else credit.slope,
+            cumulative=cumulative,
+            top=TOP if metric.cut is None else metric.cut,
         )
+        total[:, index], slope[index], unshown[:, index] = _system_sums(ranked, pool.depth)
     for i, system in enumerate(systems.values()):
         if isinstance(system, Shown):
             total[:, i], slope[i] = _shown_sums(pool, credit, weights, evaluator)
@@ -174,22 +171,29 @@ def discounts(scores: FloatArray, query_indptr: IntArray, cumulative: FloatArray
     return discount
 
 
-def _system_sums(
-    scores: FloatArray,
-    query_indptr: IntArray,
-    indptr: IntArray,
-    position: IntArray,
-    total: FloatArray,
-    slope: FloatArray,
-    cumulative: FloatArray,
-    depth: int,
-    top: int,
-    n_chunks: int,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+class _Ranked(NamedTuple):
+    """What the kernel reads: scores (systems, documents), documents by query, cells by document.
+
+    `total` is the credit of each document, `slope` that of each cell by theta (empty where not
+    wanted); `cumulative[r]` is lambda(1) + ... + lambda(r); `top` the last rank that is looked at
+    for documents without cells.
+    """
+
+    scores: FloatArray
+    query_indptr: IntArray
+    indptr: IntArray
+    position: IntArray
+    total: FloatArray
+    slope: FloatArray
+    cumulative: FloatArray
+    top: int
+
+
+def _system_sums(ranked: _Ranked, depth: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Sums of lambda(rank) times credit, for all systems while a query's documents are at hand.
 
     Equal scores share their ranks: each gets the mean of lambda over the ranks that they fill, the
-    expectation over all their orders. `cumulative[r]` is lambda(1) + ... + lambda(r).
+    expectation over all their orders.
 
     Returns
     -------
@@ -197,36 +201,56 @@ def _system_sums(
     slopes : (systems, depth) sum over cells of lambda * slope, by position
     unshown : (queries, systems) share of the first `top` ranks that go to documents without cells
     """
-    n_systems, n_queries = scores.shape[0], len(query_indptr) - 1
-    value = np.zeros((n_queries, n_systems))
-    unshown = np.zeros((n_queries, n_systems))
-    slopes = np.zeros((n_chunks, n_systems, depth))
-    with_slopes = len(slope) > 0
-    for chunk in nb.prange(n_chunks):
-        begin, end = n_queries * chunk // n_chunks, n_queries * (chunk + 1) // n_chunks
-        for q in range(begin, end):
-            a, b = query_indptr[q], query_indptr[q + 1]
-            m = b - a
-            last = min(top, m)
-            ahead, same = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64)
-            for s in range(n_systems):
-                _ranks(scores[s, a:b], ahead, same)
-                for i in range(m):
-                    d = a + i
-                    g, e = ahead[i], same[i]
-                    weight = (cumulative[g + e] - cumulative[g]) / e
-                    value[q, s] += weight * total[d]
-                    if indptr[d] == indptr[d + 1]:
-                        share = (min(g + e, last) - min(g, last)) / e
-                        unshown[q, s] += share / last
-                    elif with_slopes and weight != 0.0:
-                        for cell in range(indptr[d], indptr[d + 1]):
-                            slopes[chunk, s, position[cell] - 1] += weight * slope[cell]
+    n_systems, n_queries = len(ranked.scores), len(ranked.query_indptr) - 1
+    value, unshown = np.zeros((n_queries, n_systems)), np.zeros((n_queries, n_systems))
+    few = ranked.scores.size <= FEW_SCORES
+    slopes = np.zeros((1 if few else 4 * nb.get_num_threads(), n_systems, depth))
+    if few:
+        _sum_queries(0, n_queries, ranked, value, slopes[0], unshown)
+    else:
+        _sum_in_parallel(n_queries, ranked, value, slopes, unshown)
     summed = np.zeros((n_systems, depth))
-    for chunk in range(n_chunks):
-        summed += slopes[chunk]
+    for part in slopes:
+        summed += part
     return value, summed, unshown
 
 
-_sums_in_parallel = nb.njit(_system_sums, parallel=True, cache=True)
-_sums_on_one_thread = nb.njit(_system_sums, cache=True)
+@nb.njit(parallel=True, cache=True)
+def _sum_in_parallel(
+    n_queries: int, ranked: _Ranked, value: FloatArray, slopes: FloatArray, unshown: FloatArray
+) -> None:
+    n_chunks = len(slopes)
+    for chunk in nb.prange(n_chunks):
+        begin, end = n_queries * chunk // n_chunks, n_queries * (chunk + 1) // n_chunks
+        _sum_queries(begin, end, ranked, value, slopes[chunk], unshown)
+
+
+@nb.njit(cache=True)
+def _sum_queries(
+    begin: int,
+    end: int,
+    ranked: _Ranked,
+    value: FloatArray,
+    slopes: FloatArray,
+    unshown: FloatArray,
+) -> None:
+    """Fill in the queries begin..end; `slopes` is added to."""
+    scores, query_indptr, indptr, position, total, slope, cumulative, top = ranked
+    for q in range(begin, end):
+        a, b = query_indptr[q], query_indptr[q + 1]
+        m = b - a
+        last = min(top, m)
+        ahead, same = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64)
+        for s in range(len(scores)):
+            _ranks(scores[s, a:b], ahead, same)
+            for i in range(m):
+                d = a + i
+                g, e = ahead[i], same[i]
+                weight = (cumulative[g + e] - cumulative[g]) / e
+                value[q, s] += weight * total[d]
+                if indptr[d] == indptr[d + 1]:
+                    share = (min(g + e, last) - min(g, last)) / e
+                    unshown[q, s] += share / last
+                elif len(slope) > 0 and weight != 0.0:
+                    for cell in range(indptr[d], indptr[d + 1]):
+                        slopes[s, position[cell] - 1] += weight * slope[cell]
