@@ -287,3 +287,17 @@ def test_few_sessions_follow_the_likelihood_and_many_the_counts(pbm_log):
         mu, _ = posterior_labels(counts, prior)
         to_counts = np.mean(np.abs(mu - counts.labels))
         assert (to_counts < np.mean(np.abs(mu - prior))) == closer_to_counts
+
+
+def test_lists_of_some_queries_keep_their_labels_and_documents(made):
+    lists = training_lists(made.log)
+    keep = lists.doc_query % 3 == 0
+    part = lists.of_documents(keep)
+    chosen = np.flatnonzero(lists.query % 3 == 0)
+    rows = np.repeat(lists.query % 3 == 0, np.diff(lists.indptr))
+    assert part.n_documents == len(part.features) == keep.sum()
+    assert np.array_equal(part.query, lists.query[chosen])
+    assert np.array_equal(part.label, lists.label[rows])
+    assert np.array_equal(part.slate_of_list, lists.slate_of_list[chosen])
+    shown = lists.features[lists.document[rows]]
+    assert np.array_equal(part.features[part.document], shown)

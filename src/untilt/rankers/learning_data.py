@@ -1,7 +1,7 @@
 """From a log or judged lists to what learners need: features, lists, sums over sessions."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,6 +40,9 @@ class TrainingLists(Slates):
     judged : labels are judgements, so that there is no position: all have position index 0
     """
 
+    SLATE_COLUMNS: ClassVar[tuple[str, ...]] = (*Slates.SLATE_COLUMNS, "slate_of_list")
+    ROW_COLUMNS: ClassVar[tuple[str, ...]] = (*Slates.ROW_COLUMNS, "label")
+
     features: FeatureArray
     feature_names: tuple[str, ...]
     doc_query: IntArray
@@ -69,20 +72,13 @@ class TrainingLists(Slates):
         """The lists of the queries whose documents are kept: a query's stay or go together."""
         kept_query = np.zeros(int(self.doc_query.max()) + 1, dtype=bool)
         kept_query[self.doc_query[keep]] = True
-        chosen = np.flatnonzero(kept_query[self.query])
-        part = Slates.of(self).take(chosen)
+        part = self.take(np.flatnonzero(kept_query[self.query]))
         return replace(
-            self,
-            indptr=part.indptr,
-            query=part.query,
-            count=part.count,
+            part,
             document=(np.cumsum(keep) - 1)[part.document],
-            position_index=part.position_index,
             n_documents=int(keep.sum()),
             features=self.features[keep],
             doc_query=self.doc_query[keep],
-            label=self.label[ragged.rows_of_lists(self.indptr, chosen)],
-            slate_of_list=self.slate_of_list[chosen],
         )
 
     def summary(self, weighting: Weighting | str | None) -> dict[str, Any]:
