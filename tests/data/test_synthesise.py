@@ -29,7 +29,7 @@ def test_sum(log):
 
 
 def test_product(log):
-    made = synthesise(log, {"click": 1.0, "dwell": 0.5}, how="product", name="watched")
+    made = synthesise(log, {"click": 1.0, "dwell": 0.5}, combine="product", name="watched")
     assert made.label.tolist() == [2, 0, 3, 4, 2, 0]
     assert made.label_name == "watched"
 
@@ -67,9 +67,15 @@ def test_errors(log):
         synthesise(log, {"dwel": 1.0})
     with pytest.raises(OptionError, match=r"weight of 'dwell' must be a number above 0\. Got -1"):
         synthesise(log, {"dwell": -1})
-    with pytest.raises(OptionError, match="how must be one of 'sum', 'product'"):
-        synthesise(log, {"dwell": 1.0}, how="max")
+    with pytest.raises(OptionError, match="combine must be one of 'sum', 'product'"):
+        synthesise(log, {"dwell": 1.0}, combine="max")
     with pytest.raises(OptionError, match="weights must name label columns"):
         synthesise(log, {})
     with pytest.raises(OptionError, match="has a label 'dwell' already"):
         synthesise(log, {"click": 1.0}, name="dwell")
+
+
+def test_the_former_name_of_combine_still_works(log):
+    with pytest.warns(DeprecationWarning, match="combine="):
+        made = synthesise(log, {"click": 1.0, "dwell": 0.5}, how="product")
+    assert made.label.tolist() == [2, 0, 3, 4, 2, 0]

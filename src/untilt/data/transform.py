@@ -1,5 +1,6 @@
 """New logs from old ones: two parts of one, and one label out of several kinds of feedback."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -90,8 +91,9 @@ def synthesise(
     log: ClickLog,
     weights: Mapping[str, float],
     *,
-    how: str = "sum",
+    combine: str = "sum",
     name: str = "synthesised",
+    how: str | None = None,
 ) -> ClickLog:
     r"""The log with one label made of several feedback columns ([ren2021pairwise]_, equation 6).
 
@@ -105,28 +107,27 @@ def synthesise(
     Parameters
     ----------
     weights : label column -> weight above 0; the log's own label goes by its name, too
-    how : "sum" or "product"
+    combine : "sum" or "product"
     name : what the new label is called
+    how : the former name of `combine`
 
     >>> from untilt import make_judged, simulate
     >>> log = simulate(make_judged(n_queries=100), protocol="dwell", n_sessions=500).log
     >>> synthesise(log, {"click": 1.0, "dwell": 0.5}).label_name
     'synthesised'
     """
-    check_choice("how", how, COMBINATIONS)
+    if how is not None:
+        warnings.warn("synthesise(how=) is now combine=", DeprecationWarning, stacklevel=2)
+        combine = how
+    check_choice("combine", combine, COMBINATIONS)
     columns = {log.label_name: log.label, **log.extra_labels}
     _check(weights, columns, name)
     parts = [(float(weight), columns[column]) for column, weight in weights.items()]
-    label = _sum(parts) if how == "sum" else _product(parts)
+    if combine == "sum":
+        label = np.sum([weight * column for weight, column in parts], axis=0)
+    else:
+        label = np.prod([column**weight for weight, column in parts], axis=0)
     return replace(log, label=label, label_name=name, extra_labels=columns)
-
-
-def _sum(parts: list[tuple[float, FloatArray]]) -> FloatArray:
-    return np.sum([weight * column for weight, column in parts], axis=0)
-
-
-def _product(parts: list[tuple[float, FloatArray]]) -> FloatArray:
-    return np.prod([column**weight for weight, column in parts], axis=0)
 
 
 def _check(weights: Mapping[str, float], columns: Mapping[str, FloatArray], name: str) -> None:
