@@ -24,7 +24,7 @@ def test_lengths_and_places(lengths: list[int]) -> None:
     assert ragged.list_of_row(indptr).tolist() == [
         i for i, n in enumerate(lengths) for _ in range(n)
     ]
-    assert ragged.place_in_list(indptr).tolist() == [t for n in lengths for t in range(n)]
+    assert ragged.index_in_list(indptr).tolist() == [t for n in lengths for t in range(n)]
 
 
 @given(some_lengths, st.data())

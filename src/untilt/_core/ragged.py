@@ -27,8 +27,8 @@ def list_of_row(indptr: IntArray) -> IntArray:
     return np.repeat(np.arange(len(indptr) - 1), lengths(indptr))
 
 
-def place_in_list(indptr: IntArray) -> IntArray:
-    """For every row, its 0-based place inside its list."""
+def index_in_list(indptr: IntArray) -> IntArray:
+    """For every row, its 0-based index inside its list."""
     return np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths(indptr))
 
 
@@ -36,7 +36,7 @@ def rows_of_lists(indptr: IntArray, chosen: IntArray) -> IntArray:
     """The rows of the chosen lists, list after list, in the order asked for."""
     chosen_lengths = lengths(indptr)[chosen]
     starts = np.repeat(indptr[:-1][chosen], chosen_lengths)
-    return starts + place_in_list(indptr_of(chosen_lengths))
+    return starts + index_in_list(indptr_of(chosen_lengths))
 
 
 def keep_rows(indptr: IntArray, keep: BoolArray) -> IntArray:

@@ -76,9 +76,6 @@ def check_plots(*paths: Path | None) -> None:
             check_chart_path(path)
 
 
-# How commands read a click log: one set of options, one place that calls the reader.
-
-
 class OnBad(StrEnum):
     """What to do with rows that break the rules of a log."""
 
@@ -229,8 +226,6 @@ def hints_for_commands() -> Iterator[None]:
     except BadRowsError as error:
         raise BadRowsError(f"{error} On the command line: --on-bad drop.") from error
 
-
-# --bias on the command line: a saved estimate, or the name of a given curve.
 
 BiasOption = Annotated[
     str | None,

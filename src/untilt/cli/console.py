@@ -108,8 +108,6 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-# Click rates for people (a table with bars) and for machines.
-
 COLUMNS = ("position", "shown", "rate", "interval", "")
 MOST_ROWS = 40
 

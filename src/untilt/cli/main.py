@@ -27,14 +27,8 @@ from untilt.cli.simulate import simulate
 from untilt.cli.train import export, train
 from untilt.errors import UntiltError
 
-# What happens when a command cannot go on: a paragraph and an exit code, never a traceback.
-#
-# 2 = the input or an option is wrong; 130 = Ctrl-C; 143 = told to end. Anything else that goes
-# wrong is a bug of ours and keeps its traceback, because a report needs it.
-
-BAD_INPUT = 2
-INTERRUPTED = 128 + signal.SIGINT
-TERMINATED = 128 + signal.SIGTERM
+# Exit codes: the input or an option is wrong; Ctrl-C; ended by SIGTERM.
+BAD_INPUT, INTERRUPTED, TERMINATED = 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
 class Commands(TyperGroup):
@@ -48,7 +42,10 @@ class Commands(TyperGroup):
 
 @contextmanager
 def explained_failure() -> Iterator[None]:
-    """Turn what the user can mend into a message and an exit code."""
+    """Turn what the user can mend into a paragraph and an exit code.
+
+    Anything else that goes wrong is a bug of ours and keeps its traceback, which a report needs.
+    """
     pressed = _Pressed()
     try:
         with _handling(signal.SIGINT, pressed), _handling(signal.SIGTERM, _terminate):

@@ -252,7 +252,7 @@ def _trailing_lists(log: ClickLog, last: IntArray, final: IntArray, key: IntArra
     head = np.where(has_click, key[np.maximum(last[chosen], 0)], -1).astype(np.int64)
     lengths = (final - last)[chosen]
     indptr = ragged.indptr_of(lengths)
-    rows = np.repeat(last[chosen] + 1, lengths) + ragged.place_in_list(indptr)
+    rows = np.repeat(last[chosen] + 1, lengths) + ragged.index_in_list(indptr)
     document = log.document[rows].astype(np.int64)
     groups = group_equal_lists(indptr, [document], [head])
     count = sum_by(groups.group_of_list, log.sessions[chosen], groups.n_groups)

@@ -61,7 +61,7 @@ class JudgedLists:
             "labels": frozen(labels, np.float64),
             "indptr": starts,
             "query_id": identifiers(query_id),
-            "doc_id": identifiers(ragged.place_in_list(starts) if doc_id is None else doc_id),
+            "doc_id": identifiers(ragged.index_in_list(starts) if doc_id is None else doc_id),
             "feature_names": tuple(feature_names)
             or tuple(f"f{j + 1}" for j in range(table.shape[1])),
         }

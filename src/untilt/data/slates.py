@@ -112,5 +112,5 @@ def merge_slates(lists: Slates, slate_of_list: IntArray) -> tuple[Slates, IntArr
     slate = rank[number]
     shown = Slates.of(lists).take(first[order])
     sessions = sum_by(slate, lists.count, len(first))
-    row = shown.indptr[slate][ragged.list_of_row(lists.indptr)] + ragged.place_in_list(lists.indptr)
+    row = shown.indptr[slate][ragged.list_of_row(lists.indptr)] + ragged.index_in_list(lists.indptr)
     return replace(shown, count=sessions), row

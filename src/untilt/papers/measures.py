@@ -84,7 +84,7 @@ def _average_position(setting: Setting, row: Row) -> Values:
     full = test.take(ragged.lengths(test.indptr) >= TOP)
     original = np.asarray(setting.production.predict(full.features))
     order = ragged.order_within_lists(full.indptr, -original)
-    rows = order[ragged.place_in_list(full.indptr) < TOP]
+    rows = order[ragged.index_in_list(full.indptr) < TOP]
     by_list = scores_of(fitted(setting, row), full)[rows].reshape(-1, TOP)
     above = (by_list[:, None, :] > by_list[:, :, None]).sum(axis=2)
     ties = (by_list[:, None, :] == by_list[:, :, None]).sum(axis=2)

@@ -116,7 +116,7 @@ class Behaviour:
             return reached
         gamma, phi = self.relevance[document], self.stopping.satisfaction[document]
         stays = self.stopping.go_on * (1 - gamma * phi)
-        row_in_list = ragged.place_in_list(indptr)
+        row_in_list = ragged.index_in_list(indptr)
         for k in range(1, int(row_in_list.max(initial=0)) + 1):
             rows = np.flatnonzero(row_in_list == k)
             reached[rows] = reached[rows - 1] * stays[rows - 1]

@@ -135,7 +135,7 @@ class _Columns:
             "query_id": self.query_id.take(_indices(np.repeat(made.query, lengths))),
             "session_id": pa.array(session),
             "doc_id": self.doc_id.take(_indices(made.document)),
-            "position": pa.array((ragged.place_in_list(made.indptr) + 1).astype(np.int32)),
+            "position": pa.array((ragged.index_in_list(made.indptr) + 1).astype(np.int32)),
             "click": pa.array(made.click.astype(np.int8)),
         }
         if made.dwell is not None:

@@ -261,7 +261,7 @@ def shown_order(
     """
     lengths = ragged.lengths(judged.indptr)
     start = ragged.indptr_of(lengths if depth is None else np.minimum(lengths, depth))
-    kept = ragged.place_in_list(judged.indptr) < np.repeat(ragged.lengths(start), lengths)
+    kept = ragged.index_in_list(judged.indptr) < np.repeat(ragged.lengths(start), lengths)
     chance = child_generator(seed, 20).random(len(judged))
     orders = [ragged.order_within_lists(judged.indptr, -row, chance)[kept] for row in scores]
     return start, np.stack(orders).astype(np.int32)

@@ -134,7 +134,7 @@ class MeanExamination:
         """Take in lists that each stand for `count` sessions (one where not given)."""
         if self.behaviour.stopping is None:
             return
-        row_in_list, depth = ragged.place_in_list(indptr), len(self.shown)
+        row_in_list, depth = ragged.index_in_list(indptr), len(self.shown)
         lengths = ragged.lengths(indptr)
         weight = np.repeat(np.ones(len(lengths)) if count is None else count, lengths)
         reached = self.behaviour.reached(indptr, document)

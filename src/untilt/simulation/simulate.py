@@ -200,7 +200,7 @@ def _log(setting: Setting, made: Sessions, count: IntArray, time: IntArray | Non
         indptr=made.indptr,
         query=made.query,
         document=made.document,
-        position=(ragged.place_in_list(made.indptr) + 1).astype(np.int32),
+        position=(ragged.index_in_list(made.indptr) + 1).astype(np.int32),
         label=made.label,
         count=count,
         ranker=made.variant if setting.ranker_names else None,

@@ -24,7 +24,7 @@ def mean_ranks(indptr: IntArray, scores: FloatArray) -> FloatArray:
     first = np.ones(len(order), dtype=bool)
     first[1:] = (np.diff(owner) != 0) | (np.diff(sorted_scores) != 0)
     tie = np.cumsum(first) - 1
-    mean = sum_by(tie, ragged.place_in_list(indptr) + 1.0) / np.bincount(tie)
+    mean = sum_by(tie, ragged.index_in_list(indptr) + 1.0) / np.bincount(tie)
     ranks = np.empty(len(order))
     ranks[order] = mean[tie]
     return ranks

@@ -38,6 +38,11 @@ _FAR = 10**12  # ids stop growing here, so that a thousand digits cannot overflo
 MOST_COLUMNS = 1 << 20
 _SLICE_BYTES = 1 << 17
 
+BLOCK_BYTES = 1 << 24
+_LONGEST_LINE = 1 << 28
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 
 @dataclass(frozen=True)
 class Block:
@@ -322,16 +327,8 @@ def _query_changes(buffer: AnyArray, spans: IntArray) -> AnyArray:
     return changes
 
 
-# Blocks of whole lines from a plain or gzip file, never more than one block in memory.
-
-BLOCK_BYTES = 1 << 24
-_LONGEST_LINE = 1 << 28
-_GZIP_MAGIC = b"\x1f\x8b"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
 def line_blocks(path: Path) -> Iterator[bytes]:
-    """The file's bytes in blocks of whole lines, each ending in a newline."""
+    """The bytes of a plain or gzip file in blocks of whole lines, one block at a time in memory."""
     try:
         with path.open("rb") as file:
             if file.peek(2)[:2] == _GZIP_MAGIC:

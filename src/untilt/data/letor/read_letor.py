@@ -275,7 +275,7 @@ class Collector:
         if not any(ids):
             return None
         if not all(ids):
-            places = ragged.place_in_list(first_row).tolist()
+            places = ragged.index_in_list(first_row).tolist()
             ids = [text or str(place) for text, place in zip(ids, places, strict=True)]
         return _identifiers(ids)
 

@@ -88,7 +88,7 @@ def _label_and_query(judged: JudgedLists) -> list[bytes]:
 
 def _comments(judged: JudgedLists) -> list[bytes]:
     """` #docid = ID` of each row; nothing where ids are the places in the query."""
-    if np.array_equal(judged.doc_id, ragged.place_in_list(judged.indptr)):
+    if np.array_equal(judged.doc_id, ragged.index_in_list(judged.indptr)):
         return [b""] * len(judged)
     return [f" #docid = {_id_text(value, 'doc_id')}".encode() for value in judged.doc_id.tolist()]
 

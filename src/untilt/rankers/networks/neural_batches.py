@@ -118,7 +118,7 @@ def content_hash(indptr: IntArray, *columns: AnyArray) -> AnyArray:
     for column in columns:
         bits = np.ascontiguousarray(column, np.float64).view(np.uint64)
         words = _mixed(words ^ bits)
-    words = _mixed(words + ragged.place_in_list(indptr).astype(np.uint64))
+    words = _mixed(words + ragged.index_in_list(indptr).astype(np.uint64))
     sums = np.zeros(len(indptr) - 1, np.uint64)
     filled = ragged.lengths(indptr) > 0
     if filled.any():
