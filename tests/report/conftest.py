@@ -31,6 +31,7 @@ from untilt.evaluation.results import Estimate, SystemComparison, SystemDifferen
 from untilt.evaluation.uncertainty import CurveCheck
 from untilt.facts import Fact
 from untilt.report import decision as d
+from untilt.report import step_results as r
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -239,10 +240,10 @@ def difference(
     )  # fmt: skip
 
 
-def held_out(*differences: SystemDifference, higher_is_better: bool = True, **more) -> d.HeldOut:
+def held_out(*differences: SystemDifference, higher_is_better: bool = True, **more) -> r.HeldOut:
     """Systems that differ so from a logged order of value 1; the last is chosen."""
     logged = estimate("logged order", 1.0)
-    return d.HeldOut(
+    return r.HeldOut(
         chosen=differences[-1].system if differences else "logged order",
         estimates=(logged, *(estimate(each.system, 1.0 + each.value) for each in differences)),
         comparison=SystemComparison(
@@ -288,9 +289,9 @@ def audited() -> Audit:
     )  # fmt: skip
 
 
-def new_positions(*values: float, half: float = 0.1) -> d.NewPositions:
+def new_positions(*values: float, half: float = 0.1) -> r.NewPositions:
     value = np.array(values)
-    return d.NewPositions(np.arange(1, len(values) + 1), value, value - half, value + half)
+    return r.NewPositions(np.arange(1, len(values) + 1), value, value - half, value + half)
 
 
 @pytest.fixture
@@ -301,10 +302,10 @@ def decision() -> d.Decision:
     note = Fact("general.text", text="a note")
     return d.Decision(
         title="Shop search",
-        source=d.LogSource("clicks.parquet", 40_007, {"position 0": 7}),
+        source=r.LogSource("clicks.parquet", 40_007, {"position 0": 7}),
         audit=audited(),
-        split=d.Split("query", {"train": 6000}, {"train": 300}, (note,)),
-        bias=d.UsedBias(
+        split=r.Split("query", {"train": 6000}, {"train": 300}, (note,)),
+        bias=r.UsedBias(
             ut.PositionBias(
                 theta, std_error=np.full(4, 0.025), low=theta - 0.05, high=theta + 0.05,
                 method="AllPairs",
@@ -312,15 +313,15 @@ def decision() -> d.Decision:
             "measured",
             Fact("general.text", text="rankers disagree"),
         ),
-        plan=d.TrainingPlan(("clicks", "prs"), 300),
-        training=d.Training(
-            (d.Candidate("prs", "new", "the one to try", "a.untilt", estimate("new", 1.1), True),),
+        plan=r.TrainingPlan(("clicks", "prs"), 300),
+        training=r.Training(
+            (r.Candidate("prs", "new", "the one to try", "a.untilt", estimate("new", 1.1), True),),
             "new",
             0.25,
         ),
-        click_models=d.ClickModels(
+        click_models=r.ClickModels(
             (
-                d.ClickModelFigures(
+                r.ClickModelFigures(
                     "pbm", *(Measured(v, Interval(v, v)) for v in (-0.5, 1.5, 1.4))
                 ),
             ),
@@ -344,22 +345,22 @@ def decision() -> d.Decision:
             new_positions={
                 "raw": new_positions(1.5, 2.2, 2.9, 3.4), "new": new_positions(2.0, 2.4, 2.6, 3.0),
             },
-            pair_bias=d.PairBias(np.array([1, 0.6, 0.4, 0.2]), np.array([1, 0.98, 0.97, 0.95]), 12),
+            pair_bias=r.PairBias(np.array([1, 0.6, 0.4, 0.2]), np.array([1, 0.98, 0.97, 0.95]), 12),
             importances={"bm25": 0.7, "age": 0.3},
             importance_of="gain of splits",
             changed=(
-                d.ChangedQuery("red shoes", (
-                    d.MovedDocument("A", 3.5, 1, 4.0, 20), d.MovedDocument("B", None, 2, 0.0, 0),
-                    d.MovedDocument("C", 1.0, 3, 9.0, 40, 2.0),
+                r.ChangedQuery("red shoes", (
+                    r.MovedDocument("A", 3.5, 1, 4.0, 20), r.MovedDocument("B", None, 2, 0.0, 0),
+                    r.MovedDocument("C", 1.0, 3, 9.0, 40, 2.0),
                 ), 40, 2.25),
-                d.ChangedQuery("hats", (d.MovedDocument("D", 1.0, 1),)),
+                r.ChangedQuery("hats", (r.MovedDocument("D", 1.0, 1),)),
             ),
         ),
         further_warnings=("Something may mislead.",),
-        provenance=d.Provenance(
+        provenance=r.Provenance(
             "untilt run clicks.parquet", "2026-01-01", 3, "2 cores", {"untilt": "0.1"},
             {"metric": "dcg@10"}, {"train": 300},
-            (d.StepTime("read", 0.5), d.StepTime("bias", 1.0, resumed=True)),
+            (r.StepTime("read", 0.5), r.StepTime("bias", 1.0, resumed=True)),
         ),
     )  # fmt: skip
 

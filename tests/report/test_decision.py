@@ -11,7 +11,8 @@ import untilt as ut
 from untilt._core.statistics import Interval
 from untilt.errors import FileFormatError, OptionError
 from untilt.facts import Fact, codes
-from untilt.report.decision import Decision, HeldOut, Training, UsedBias, verdict_of, write_report
+from untilt.report.decision import Decision, verdict_of, write_report
+from untilt.report.step_results import HeldOut, Training, UsedBias
 
 
 def test_json_round_trip(decision, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from untilt._core import codec
 from untilt.report import decision as d
+from untilt.report import step_results as r
 from untilt.report.page.page import chart_specs, page
 from untilt.report.page.parts import Section
 from untilt.report.page.rankers import importance_section, rankers_section
@@ -84,7 +85,7 @@ def test_a_part_without_data_has_no_section(decision, part):
 
 @pytest.mark.parametrize("part", OF_HELD_OUT)
 def test_what_was_not_evaluated_has_no_section(decision, part):
-    without = replace(decision.held_out, **{part: defaults(d.HeldOut)[part]})
+    without = replace(decision.held_out, **{part: defaults(r.HeldOut)[part]})
     names = [section.name for section in sections_of(replace(decision, held_out=without))]
     assert names == [name for name in ORDER if name != OF_HELD_OUT[part]]
 

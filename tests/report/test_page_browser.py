@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from untilt.data.rates import ClickRates
-from untilt.report import decision as d
+from untilt.report import step_results as r
 from untilt.report.decision import write_report
 
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -91,7 +91,7 @@ def test_hostile_text_does_not_run(decision, open_page, tmp_path):
             part,
             new_positions={attack + name: each for name, each in part.new_positions.items()},
             importances={attack: 1.0},
-            changed=(d.ChangedQuery(attack, (d.MovedDocument(attack, 1.0, 2),)),),
+            changed=(r.ChangedQuery(attack, (r.MovedDocument(attack, 1.0, 2),)),),
         ),
         further_warnings=(attack,),
     )
@@ -115,7 +115,7 @@ def test_deep_lists_and_one_position_alone_fit_a_phone(decision, open_page, tmp_
         decision.audit.graph, documents=(5 * joined).astype(int), impressions=joined,
         clicks=joined, weight=10.0 * joined, components=chain, clicked_components=chain, swaps=(),
     )  # fmt: skip
-    one = d.PairBias(np.array([0.5]), np.array([0.5]), 1)
+    one = r.PairBias(np.array([0.5]), np.array([0.5]), 1)
     data = replace(
         decision,
         audit=replace(decision.audit, click_rates=rates, graph=graph),

@@ -5,7 +5,7 @@ import pytest
 import untilt as ut
 from untilt.errors import FileFormatError, OptionError
 from untilt.facts import codes
-from untilt.report.decision import TrainingPlan
+from untilt.report.step_results import TrainingPlan
 from untilt.workflow.options import (
     config_text,
     duration_text,

@@ -6,224 +6,33 @@ optional, because logs differ: one without features has no rankers. Positions ar
 """
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from untilt._core import codec
-from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.files import replacing
 from untilt._core.statistics import Interval
 from untilt.auditing.audit import Audit
-from untilt.bias.curve import PositionBias
-from untilt.clickmodels.quality import Measured
 from untilt.errors import FileFormatError, OptionError
-from untilt.evaluation.clip_curve import ClipCurve
-from untilt.evaluation.results import Estimate, Estimates, SystemComparison, SystemDifference
-from untilt.evaluation.uncertainty import CurveCheck
+from untilt.evaluation.results import Estimate, SystemDifference
 from untilt.facts import Fact, as_fact
+from untilt.report.step_results import (
+    ClickModels,
+    HeldOut,
+    LogSource,
+    Provenance,
+    Split,
+    Training,
+    TrainingPlan,
+    UsedBias,
+)
 
 KIND, VERSION = "untilt decision", 2
 AGAIN = "Give the figures.json that this version of untilt run wrote."
 Verdict = Literal["better", "worse", "undecided"]
-BiasKind = Literal["measured", "modelled", "given", "assumed"]
 _GRAVEST_FIRST = ("serious", "warning", "note")
-
-
-@dataclass(frozen=True)
-class LogSource:
-    """Where the log came from; `dropped`: rule that was broken -> rows that were left out."""
-
-    source: str
-    rows: int
-    dropped: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Split:
-    """What was held out; `sessions` and `queries`: "train", "valid" or "test" -> how many."""
-
-    by: Literal["query", "session"]
-    sessions: Mapping[str, int]
-    queries: Mapping[str, int]
-    notes: tuple[Fact, ...] = ()
-    warnings: tuple[Fact, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class UsedBias:
-    """The examination curve that corrects the clicks, and how far it can be believed.
-
-    kind : "measured", "modelled" (rests on a model of relevance), "given" or "assumed"
-    why : why this estimator or curve
-    """
-
-    bias: PositionBias
-    kind: BiasKind
-    why: Fact | None = None
-    warnings: tuple[Fact, ...] = ()
-
-    @property
-    def is_assumed(self) -> bool:
-        """Whether nothing in the curve was estimated from clicks."""
-        return self.kind == "assumed" or (self.kind == "given" and self.bias.is_known)
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """What is trained; `warnings` say what was left out for lack of time."""
-
-    method: tuple[str, ...]
-    trees: int
-    warnings: tuple[Fact, ...] = ()
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A trained ranker: its name in figures, its file, and its value on the validation part."""
-
-    method: str
-    name: str
-    note: str
-    file: str
-    estimate: Estimate
-    within_noise: bool
-
-
-@dataclass(frozen=True)
-class Training:
-    """All candidates; `chosen` is the name of the best on the validation part, `clip` that used."""
-
-    candidates: tuple[Candidate, ...] = ()
-    chosen: str | None = None
-    clip: float | None = None
-    warnings: tuple[Fact, ...] = ()
-
-    @property
-    def best(self) -> Candidate | None:
-        """The chosen candidate."""
-        return next((each for each in self.candidates if each.name == self.chosen), None)
-
-
-@dataclass(frozen=True)
-class ClickModelFigures:
-    """How well one click model predicts held-out clicks."""
-
-    model: str
-    log_likelihood: Measured
-    perplexity: Measured
-    conditional_perplexity: Measured
-
-
-@dataclass(frozen=True)
-class ClickModels:
-    """Click models on held-out sessions, and what follows from them."""
-
-    models: tuple[ClickModelFigures, ...] = ()
-    notes: tuple[Fact, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class NewPositions:
-    """(K,) average new position of what stood at each old position, with interval ends."""
-
-    position: IntArray
-    value: FloatArray
-    low: FloatArray
-    high: FloatArray
-
-
-@dataclass(frozen=True)
-class MovedDocument:
-    """A document of one query: where it stood on average, and where the new ranker puts it.
-
-    `old_position` is None for a document nobody was shown. `label`: a human judgement, if any.
-    """
-
-    document: str
-    old_position: float | None
-    new_position: int
-    clicks: float | None = None
-    impressions: int | None = None
-    label: float | None = None
-
-
-@dataclass(frozen=True)
-class ChangedQuery:
-    """A query whose order changes much; documents in the new order.
-
-    `change` is the sum over documents of how much 1/log2(1 + position) changes.
-    """
-
-    query: str
-    documents: tuple[MovedDocument, ...]
-    sessions: int | None = None
-    change: float | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class PairBias:
-    """t+ (clicked) and t- (not clicked) by position, as pairwise debiasing learned them."""
-
-    plus: FloatArray
-    minus: FloatArray
-    rounds: int
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Orders of documents on sessions that played no part in learning or choosing.
-
-    Parameters
-    ----------
-    chosen : the system that the answer is about
-    estimates, comparison : values, and differences to the logged order
-    evaluator, scale, warnings : of the estimates
-    check : whether the log's own clicks fit the examination curve
-    to_raw : the chosen system minus the same learner on raw clicks
-    clip, clip_curve : the clip used, and the estimate of the chosen system at other ones
-    new_positions : system -> average new position of what stood at each old position (Figure 1 of
-        [hu2019unbiased]_)
-    changed : queries whose order changes most, the largest change first
-    importances, importance_of : feature -> share, the largest first; what is shared out
-    pair_bias : t+ and t- of pairwise debiasing (Figure 2 of the same)
-    """
-
-    chosen: str
-    estimates: tuple[Estimate, ...]
-    comparison: SystemComparison
-    evaluator: str
-    scale: Fact
-    warnings: tuple[Fact, ...] = ()
-    check: CurveCheck | None = None
-    to_raw: SystemDifference | None = None
-    clip: float | None = None
-    clip_curve: ClipCurve | None = None
-    new_positions: Mapping[str, NewPositions] = field(default_factory=dict)
-    changed: tuple[ChangedQuery, ...] = ()
-    importances: Mapping[str, float] = field(default_factory=dict)
-    importance_of: str = ""
-    pair_bias: PairBias | None = None
-
-    @classmethod
-    def of(
-        cls, estimates: Estimates, chosen: str, *, baseline: str | None = None, **more: Any
-    ) -> "HeldOut":
-        """From `untilt.estimate`; `baseline` is the logged order, the first where not given."""
-        own = {"warnings": estimates.warnings, "check": estimates.check}
-        return cls(
-            chosen=estimates[chosen].system,
-            estimates=estimates.entries,
-            comparison=estimates.compare(baseline),
-            evaluator=estimates.evaluator,
-            scale=estimates.scale,
-            **{**own, **more},
-        )
-
-    def __getitem__(self, system: str) -> Estimate:
-        return next(each for each in self.estimates if each.system == system)
 
 
 @dataclass(frozen=True)
@@ -239,29 +48,6 @@ class Answer:
     verdict: Verdict
     higher_is_better: bool
     recommendation: Fact
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """One step of the computation; `resumed`: an earlier run had done it."""
-
-    name: str
-    seconds: float
-    resumed: bool = False
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Enough to do it again. `versions`: of packages; `options`: as text; `sizes`: of the parts."""
-
-    command: str = ""
-    finished: str = ""
-    seed: int | None = None
-    machine: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, str] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    steps: tuple[StepTime, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.statistics import student_quantile
 from untilt.data.clicklog import ClickLog
-from untilt.report.decision import ChangedQuery, MovedDocument, NewPositions
+from untilt.report.step_results import ChangedQuery, MovedDocument, NewPositions
 
 EXAMPLES, DOCUMENTS = 6, 12
 

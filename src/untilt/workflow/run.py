@@ -15,7 +15,8 @@ from untilt.bias.given import parse_curve
 from untilt.evaluation.results import SystemDifference
 from untilt.facts import Fact
 from untilt.rankers.base import Ranker
-from untilt.report import decision as d
+from untilt.report import step_results as r
+from untilt.report.decision import Decision, write_report
 from untilt.workflow.folder import RunFolder, locked
 from untilt.workflow.options import RunOptions, config_text, options_of, with_title
 from untilt.workflow.stage_bias import bias_choice, used_bias
@@ -39,7 +40,7 @@ class RunResult:
     """
 
     folder: Path
-    decision: d.Decision
+    decision: Decision
     resumed: tuple[str, ...] = ()
 
     @property
@@ -54,7 +55,7 @@ class RunResult:
         return self.decision.bias.bias
 
     @property
-    def bias_kind(self) -> d.BiasKind:
+    def bias_kind(self) -> r.BiasKind:
         """ "measured", "modelled" (rests on a model of relevance), "given" or "assumed"."""
         assert self.decision.bias is not None
         return self.decision.bias.kind
@@ -72,7 +73,7 @@ class RunResult:
         training = self.decision.training
         return {} if training is None else {e.name: self._load(e) for e in training.candidates}
 
-    def _load(self, candidate: d.Candidate) -> Ranker:
+    def _load(self, candidate: r.Candidate) -> Ranker:
         from untilt.rankers.persist import load
 
         ranker: Ranker = load(RunFolder(self.folder).candidates / candidate.file)
@@ -159,7 +160,7 @@ def run(
 class _Written:
     """What the last step leaves besides its files; `tables` are their names."""
 
-    provenance: d.Provenance
+    provenance: r.Provenance
     tables: tuple[str, ...]
 
 
@@ -179,14 +180,14 @@ class _Run:
         seen = self._audit(read, data)
         split = self.steps.run(
             "split",
-            d.Split,
+            r.Split,
             lambda: split_of(data),
             read.key,
             self.options.pick("split", "valid_share", "test_share", "seed"),
             what="holding out queries for the evaluation",
         )
         used = self._bias(seen, split, data)
-        known = d.Decision(
+        known = Decision(
             title=self.options.title or "click log",
             source=read.result,
             audit=seen.result,
@@ -198,7 +199,7 @@ class _Run:
         resumed = tuple(step.name for step in self.steps.done if step.resumed)
         return RunResult(self.folder.path, decision, resumed)
 
-    def _audit(self, read: Done[d.LogSource], data: Data) -> Done[Audit]:
+    def _audit(self, read: Done[r.LogSource], data: Data) -> Done[Audit]:
         def compute() -> Audit:
             audited = audit(data.log, level=self.options.level)
             codec.write_json(self.folder.audit, audited.to_dict())
@@ -214,8 +215,8 @@ class _Run:
             files=lambda _: [self.folder.audit],
         )
 
-    def _bias(self, seen: Done[Audit], split: Done[d.Split], data: Data) -> Done[d.UsedBias]:
-        def compute() -> d.UsedBias:
+    def _bias(self, seen: Done[Audit], split: Done[r.Split], data: Data) -> Done[r.UsedBias]:
+        def compute() -> r.UsedBias:
             used = used_bias(data, seen.result.advice, self.options)
             used.bias.save(self.folder.bias)
             return used
@@ -224,7 +225,7 @@ class _Run:
         wanted["bias"] = bias_choice(wanted["bias"])
         return self.steps.run(
             "bias",
-            d.UsedBias,
+            r.UsedBias,
             compute,
             seen.key,
             split.key,
@@ -233,12 +234,12 @@ class _Run:
             files=lambda _: [self.folder.bias],
         )
 
-    def _rankers(self, known: d.Decision, used: Done[d.UsedBias], data: Data) -> d.Decision:
+    def _rankers(self, known: Decision, used: Done[r.UsedBias], data: Data) -> Decision:
         """Rankers, for a log with features."""
         options, bias, spent = self.options, used.result.bias, self.steps.seconds
         plan = self.steps.run(
             "plan",
-            d.TrainingPlan,
+            r.TrainingPlan,
             lambda: make_plan(data.cut("train", bias.depth), bias, options, spent=spent),
             used.key,
             options.pick("method", "trees", "time_limit", "threads", "seed"),
@@ -246,7 +247,7 @@ class _Run:
         )
         training = self.steps.run(
             "rankers",
-            d.Training,
+            r.Training,
             lambda: self._train(plan.result, data, bias),
             plan.key,
             options.pick("metric", "evaluator", "clip", "among", "level"),
@@ -258,7 +259,7 @@ class _Run:
             return known
         held_out = self.steps.run(
             "evaluate",
-            d.HeldOut,
+            r.HeldOut,
             lambda: evaluate_rankers(
                 data.cut("test", bias.depth), bias, options, training.result, self.folder.candidates
             ),
@@ -267,7 +268,7 @@ class _Run:
         )
         return replace(known, held_out=held_out.result)
 
-    def _train(self, plan: d.TrainingPlan, data: Data, bias: PositionBias) -> d.Training:
+    def _train(self, plan: r.TrainingPlan, data: Data, bias: PositionBias) -> r.Training:
         limit = self.options.time_limit
         training = train_and_choose(
             data.cut("train", bias.depth),
@@ -285,30 +286,30 @@ class _Run:
                 shutil.copyfile(self.folder.candidates / training.best.file, temporary)
         return training
 
-    def _ranker_files(self, training: d.Training) -> list[Path]:
+    def _ranker_files(self, training: r.Training) -> list[Path]:
         if training.chosen is None:
             return []
         files = [self.folder.candidates / each.file for each in training.candidates]
         return [*files, self.folder.ranker]
 
-    def _documents(self, known: d.Decision, used: Done[d.UsedBias], data: Data) -> d.Decision:
+    def _documents(self, known: Decision, used: Done[r.UsedBias], data: Data) -> Decision:
         """Documents by their own clicks, for a log without features."""
         options = self.options
         models = self.steps.run(
             "clickmodels",
-            d.ClickModels,
+            r.ClickModels,
             lambda: click_models(data, options),
             used.key,
             what="comparing click models",
         )
 
-        def compute() -> d.HeldOut:
+        def compute() -> r.HeldOut:
             self.folder.ranker.unlink(missing_ok=True)  # of an earlier run on another log
             return reorder(data, used.result.bias, options)
 
         held_out = self.steps.run(
             "evaluate",
-            d.HeldOut,
+            r.HeldOut,
             compute,
             used.key,
             options.pick("metric", "evaluator", "clip", "among", "level", "seed"),
@@ -316,7 +317,7 @@ class _Run:
         )
         return replace(known, click_models=models.result, held_out=held_out.result)
 
-    def _report(self, known: d.Decision, split: d.Split) -> d.Decision:
+    def _report(self, known: Decision, split: r.Split) -> Decision:
         def compute() -> _Written:
             how = provenance(self.options, self.steps.times, split, command=self.command)
             decision = replace(known, provenance=how)
@@ -325,7 +326,7 @@ class _Run:
             with replacing(self.folder.options) as temporary:
                 temporary.write_text(text, encoding="utf-8")
             decision.save(self.folder.figures)
-            d.write_report(decision, self.folder.report)
+            write_report(decision, self.folder.report)
             return _Written(how, tables)
 
         written = self.steps.run(

@@ -10,7 +10,7 @@ from untilt.bias.estimator import BiasEstimator
 from untilt.bias.given import Examination, as_position_bias, curve_names, parse_curve
 from untilt.errors import OptionError, UntiltError, did_you_mean
 from untilt.facts import Fact
-from untilt.report.decision import UsedBias
+from untilt.report.step_results import UsedBias
 from untilt.workflow.options import RunOptions
 from untilt.workflow.stage_read import Data, as_clicks
 

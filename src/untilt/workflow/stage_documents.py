@@ -12,7 +12,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import corrected_clicks
 from untilt.errors import UntiltError
 from untilt.facts import Fact
-from untilt.report.decision import ClickModelFigures, ClickModels, HeldOut
+from untilt.report.step_results import ClickModelFigures, ClickModels, HeldOut
 from untilt.workflow.candidates import RAW
 from untilt.workflow.options import RunOptions
 from untilt.workflow.stage_evaluate import chosen_clip, estimated, evaluate_scores

@@ -17,7 +17,7 @@ from untilt.evaluation.results import Estimates
 from untilt.evaluation.systems import shown
 from untilt.rankers.base import Ranker
 from untilt.rankers.persist import load
-from untilt.report.decision import HeldOut, PairBias, Training
+from untilt.report.step_results import HeldOut, PairBias, Training
 from untilt.weighting import PairwiseDebiasing
 from untilt.workflow.candidates import RAW, SHOWN
 from untilt.workflow.changes import changed_queries, new_positions

@@ -10,7 +10,7 @@ from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError
 from untilt.facts import Fact
-from untilt.report.decision import Candidate, Training, TrainingPlan
+from untilt.report.step_results import Candidate, Training, TrainingPlan
 from untilt.selection.fitting import Fitted, fit_all
 from untilt.weighting.tables import Balanced
 from untilt.workflow import candidates

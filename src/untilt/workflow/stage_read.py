@@ -22,7 +22,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.transform import restrict_queries
 from untilt.errors import OptionError
 from untilt.facts import Fact
-from untilt.report.decision import LogSource, Split
+from untilt.report.step_results import LogSource, Split
 from untilt.selection.fitting import key_of
 from untilt.workflow.folder import RunFolder
 from untilt.workflow.options import RunOptions, SplitBy

@@ -12,7 +12,8 @@ from typing import Any
 from untilt._core.arrays import FloatArray
 from untilt._core.files import replacing
 from untilt._version import __version__
-from untilt.report.decision import Decision, HeldOut, Provenance, Split, StepTime
+from untilt.report.decision import Decision
+from untilt.report.step_results import HeldOut, Provenance, Split, StepTime
 from untilt.workflow.options import RunOptions
 
 PACKAGES = ("numpy", "scipy", "numba", "lightgbm", "duckdb")

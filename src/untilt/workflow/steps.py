@@ -11,7 +11,7 @@ from untilt._core.progress import progress
 from untilt._version import __version__
 from untilt.errors import FileFormatError
 from untilt.facts import Fact
-from untilt.report.decision import StepTime
+from untilt.report.step_results import StepTime
 from untilt.selection.fitting import key_of
 
 R = TypeVar("R")

@@ -8,7 +8,7 @@ from untilt.bias.curve import PositionBias
 from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.graph import graph_chart, positions_words
 from untilt.charts.theme import MOST_SERIES, PAGE
-from untilt.report.decision import Decision, HeldOut, PairBias, UsedBias
+from untilt.report.decision import Decision
 from untilt.report.page.parts import Figure, Key, Section, Table, specification
 from untilt.report.page.words import (
     count_of,
@@ -19,6 +19,7 @@ from untilt.report.page.words import (
     sentence,
     whole,
 )
+from untilt.report.step_results import HeldOut, PairBias, UsedBias
 
 Curves = Mapping[str, Curve]
 

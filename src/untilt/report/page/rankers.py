@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from untilt.charts.curves import Curve
 from untilt.charts.intervals import Bar, bars_chart, intervals_chart
 from untilt.charts.theme import PAGE
-from untilt.report.decision import ChangedQuery, HeldOut, MovedDocument, NewPositions
 from untilt.report.page.evidence import curve_figure
 from untilt.report.page.parts import Figure, Section, Table, specification
 from untilt.report.page.words import (
@@ -21,6 +20,7 @@ from untilt.report.page.words import (
     stopped,
     whole,
 )
+from untilt.report.step_results import ChangedQuery, HeldOut, MovedDocument, NewPositions
 
 MOST_FEATURES = 20
 

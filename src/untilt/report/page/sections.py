@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from untilt.auditing.audit import Audit
-from untilt.report.decision import Decision, HeldOut, Provenance, StepTime
+from untilt.report.decision import Decision
 from untilt.report.page import evidence, rankers
 from untilt.report.page.parts import Figure, Section, Table, Tile
 from untilt.report.page.words import count_of, number, percent, sentence, whole
+from untilt.report.step_results import HeldOut, Provenance, StepTime
 
 
 def sections_of(data: Decision) -> tuple[Section, ...]:
