@@ -56,7 +56,7 @@ class ToyIPS(IPSEvaluator):
 import numpy as np
 
 from untilt.catalog import method
-from untilt.clickmodels.base import IndependentModel
+from untilt.clickmodels.click_model import IndependentModel
 
 
 @method("click model", "toy-coin", title="A coin", note="every row is clicked with probability 1/2")

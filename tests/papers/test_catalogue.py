@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from untilt import catalog
+from untilt.papers.cells import plan, run
 from untilt.papers.datasets import Source
-from untilt.papers.run import plan, run
 from untilt.papers.schema import load, names
 
 NETWORKS = [each.name for each in catalog.methods("ranker") if "jax" in each.needs]

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from untilt.errors import FileFormatError, OptionError
+from untilt.papers.cells import Cell, Result, ResultsFile, plan, points_of, run
 from untilt.papers.datasets import Source
 from untilt.papers.measures import row_at
 from untilt.papers.methods import known, weighting_of
-from untilt.papers.run import Cell, Result, ResultsFile, plan, points_of, run
 from untilt.papers.schema import Size, parse
 from untilt.papers.setting import Setting, at_value
 
@@ -122,7 +122,7 @@ def test_killed_outright_and_started_again(undisturbed, tmp_path):
     (tmp_path / "tiny.toml").write_text(TEXT)
     code = (
         "from untilt.papers.schema import load\n"
-        "from untilt.papers.run import plan, run\n"
+        "from untilt.papers.cells import plan, run\n"
         "from untilt.papers.datasets import Source\n"
         "import time\n"
         "run(plan(load('tiny.toml'), Source(), 'out'), on_result=lambda r: time.sleep(0.3))\n"

@@ -6,11 +6,11 @@ import tomllib
 import numpy as np
 import pytest
 
+from untilt.papers.cells import Cell, Result, plan
 from untilt.papers.chart import Table, chart_of, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, verdicts
 from untilt.papers.datasets import Source
 from untilt.papers.page import markdown, page, publish
-from untilt.papers.run import Cell, Result, plan
 from untilt.papers.schema import load, names, parse
 from untilt.papers.summary import Summary
 

@@ -7,8 +7,8 @@ import pytest
 
 from untilt import catalog
 from untilt.simulation import protocols
+from untilt.simulation.prepare import prepare
 from untilt.simulation.sampler import draw_sessions
-from untilt.simulation.setting import prepare
 from untilt.simulation.simulate import threads
 
 WORD, GOLDEN = 2**64, 0x9E3779B97F4A7C15

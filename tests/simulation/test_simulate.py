@@ -9,9 +9,9 @@ from untilt import JudgedLists, catalog, make_judged, read_letor, simulate
 from untilt.data.clicklog import check_log
 from untilt.errors import OptionError, UntiltError
 from untilt.simulation import protocols
+from untilt.simulation.prepare import prepare
 from untilt.simulation.production import production_ranker
 from untilt.simulation.sampler import distinct_sessions
-from untilt.simulation.setting import prepare
 
 ARRAYS = ("query_id", "doc_id", "doc_query", "indptr", "query", "document", "position", "label")
 PROTOCOLS = [record.load() for record in catalog.methods("protocol")]

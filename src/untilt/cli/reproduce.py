@@ -13,8 +13,8 @@ from untilt.papers.layouts import LAYOUTS, MADE
 
 if TYPE_CHECKING:
     from untilt._core.statistics import Interval
+    from untilt.papers.cells import Plan
     from untilt.papers.claims import Verdict
-    from untilt.papers.run import Plan
     from untilt.papers.summary import Summary
 
 
@@ -101,8 +101,8 @@ def _plan(
     folds: int | None,
     queries: int | None,
 ) -> "Plan":
+    from untilt.papers.cells import plan
     from untilt.papers.datasets import source_of
-    from untilt.papers.run import plan
     from untilt.papers.schema import load
 
     if name is None:
@@ -117,9 +117,9 @@ def _plan(
 
 
 def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[str, ...]) -> None:
+    from untilt.papers.cells import run
     from untilt.papers.claims import verdicts
     from untilt.papers.page import publish
-    from untilt.papers.run import run
     from untilt.papers.summary import Summary
 
     done, total = len(what.finished()), len(what.cells)

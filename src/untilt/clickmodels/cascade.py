@@ -10,8 +10,14 @@ from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
 from untilt.catalog import method
 from untilt.clickmodels import chain
-from untilt.clickmodels.base import Lists, Smoothing, fraction, smoothed_rates, sums_by_document
 from untilt.clickmodels.chain import ChainCounts, Steps
+from untilt.clickmodels.click_model import (
+    Lists,
+    Smoothing,
+    fraction,
+    smoothed_rates,
+    sums_by_document,
+)
 from untilt.data.clicklog import ClickLog
 from untilt.errors import check_choice
 

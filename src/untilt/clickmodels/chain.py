@@ -15,7 +15,7 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.em import EMResult, Step, run_em
 from untilt._core.grouping import group_equal_lists
-from untilt.clickmodels.base import HIGH, LOW, ClickModel, Lists
+from untilt.clickmodels.click_model import HIGH, LOW, ClickModel, Lists
 from untilt.data.clicklog import ClickLog
 
 # Steps after which the means of the priors are taken from the fit, and held from then on.

@@ -14,7 +14,7 @@ from untilt._core.random import Seed
 from untilt._core.text_table import Cells, as_table
 from untilt.catalog import find, methods
 from untilt.clickmodels import quality
-from untilt.clickmodels.base import ClickModel
+from untilt.clickmodels.click_model import ClickModel
 from untilt.clickmodels.examination import PBM
 from untilt.clickmodels.quality import ByPosition, Measured
 from untilt.data.clicklog import ClickLog

@@ -13,7 +13,7 @@ from untilt.bias.log_ratios import Uncertainty, from_log_ratios
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.clickmodels import examination_em as em
-from untilt.clickmodels.base import HIGH, ClickModel, IndependentModel, Lists
+from untilt.clickmodels.click_model import HIGH, ClickModel, IndependentModel, Lists
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError

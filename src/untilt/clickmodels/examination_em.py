@@ -16,7 +16,7 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt._core.em import EMResult, Step, run_em
 from untilt.bias.harvesting.pairs import sandwich
 from untilt.bias.log_ratios import Uncertainty, larger_error
-from untilt.clickmodels.base import HIGH, LOW, Smoothing, mean_rate
+from untilt.clickmodels.click_model import HIGH, LOW, Smoothing, mean_rate
 from untilt.data.counts import Cells, PositionCounts
 
 BLOCKS = 16  # sums are taken block by block: the same result whatever the number of threads

@@ -12,7 +12,13 @@ from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray, ha
 from untilt._core.grouping import group_equal_lists
 from untilt._core.random import child_generator
 from untilt.catalog import method
-from untilt.clickmodels.base import ClickModel, Lists, Smoothing, smoothed_rates, sums_by_document
+from untilt.clickmodels.click_model import (
+    ClickModel,
+    Lists,
+    Smoothing,
+    smoothed_rates,
+    sums_by_document,
+)
 from untilt.clickmodels.recurrent import Pages, Reader, conditional, draw, marginal, reader_loss
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice

@@ -19,7 +19,7 @@ from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import Interval, bootstrap_weights, check_level
-from untilt.clickmodels.base import ClickModel
+from untilt.clickmodels.click_model import ClickModel
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice

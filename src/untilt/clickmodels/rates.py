@@ -6,7 +6,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over, sum_by
 from untilt.catalog import method
-from untilt.clickmodels.base import (
+from untilt.clickmodels.click_model import (
     IndependentModel,
     Lists,
     Smoothing,

@@ -6,11 +6,11 @@ from pathlib import Path
 from untilt._core.files import replacing
 from untilt.catalog import default
 from untilt.charts.theme import save_chart
+from untilt.papers.cells import Plan, plan
 from untilt.papers.chart import Table, chart_of, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Verdict, verdicts
 from untilt.papers.datasets import Source
 from untilt.papers.layouts import LAYOUTS
-from untilt.papers.run import Plan, plan
 from untilt.papers.schema import Experiment, Size, load, names
 from untilt.papers.summary import Summary
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt._core.statistics import Interval, MeanEstimate, student_quantile, weighted_mean
-from untilt.papers.run import Cell, Result
+from untilt.papers.cells import Cell, Result
 from untilt.papers.schema import Experiment, Panel, Row, Value
 
 Run = tuple[int, int]

@@ -7,7 +7,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.random import Seed, child_generator
-from untilt.clickmodels.base import ClickModel
+from untilt.clickmodels.click_model import ClickModel
 from untilt.data.clicklog import ClickLog
 from untilt.errors import NotFittedError, OptionError
 from untilt.simulation.behaviour import Behaviour

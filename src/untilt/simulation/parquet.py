@@ -16,9 +16,9 @@ from untilt._core.progress import progress
 from untilt._core.random import Seed
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
+from untilt.simulation.prepare import MeanExamination, Setting, Truth, prepare
 from untilt.simulation.protocols import Protocol
 from untilt.simulation.sampler import Sessions, draw_sessions
-from untilt.simulation.setting import MeanExamination, Setting, Truth, prepare
 from untilt.simulation.simulate import DEFAULT, Size, threads
 
 if TYPE_CHECKING:

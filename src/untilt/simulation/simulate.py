@@ -12,14 +12,14 @@ import numpy.typing as npt
 from untilt._core import ragged
 from untilt._core.arrays import IntArray
 from untilt._core.random import Seed
-from untilt.clickmodels.base import ClickModel
+from untilt.clickmodels.click_model import ClickModel
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
 from untilt.simulation.fitted import as_fitted, check_fitted_size, with_clicks
+from untilt.simulation.prepare import MeanExamination, Setting, Truth, prepare
 from untilt.simulation.protocols import DLA, Protocol
 from untilt.simulation.sampler import Sessions, distinct_sessions, draw_sessions
-from untilt.simulation.setting import MeanExamination, Setting, Truth, prepare
 
 DEFAULT = DLA()
 SESSIONS_PER_QUERY = 100  # where no size is asked for
