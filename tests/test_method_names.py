@@ -24,7 +24,7 @@ OTHER_MEANINGS = {
     ),
     "clicks": (
         "the clicks themselves: columns, counts, what is learned from",
-        "auditing/ bias/ cli/ data/ networks/ papers/ rankers/ report/ workflow/",
+        "auditing/ bias/ cli/ data/ networks/ papers/ rankers/ report/",
     ),
     "linear": (
         "a gain, the scale of an axis, a form of a model, a kind of production ranker",
