@@ -14,18 +14,12 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
+from untilt.evaluation import uncertainty
 from untilt.evaluation.credit import Evaluator, bias_for, parse_evaluator, with_option
 from untilt.evaluation.evaluators import ClippedEvaluator, PolicyAwareEvaluator
 from untilt.evaluation.pool import Among, Pool, pool_of, scores_of
 from untilt.evaluation.rank_metric import MetricLike, RankMetric, as_rank_metric
 from untilt.evaluation.systems import Shown, System, discounts, named_systems, shown_discounts
-from untilt.evaluation.uncertainty import (
-    Sums,
-    bias_error,
-    covariance_of,
-    sampling_error,
-    student_intervals,
-)
 
 if TYPE_CHECKING:
     import altair as alt
@@ -146,7 +140,7 @@ def clip_curve(
     at = _discount_at_cells(pool, only, name, rank_metric, chosen)
     sums, clipped = _sums(pool, curve, at, clips, chosen)
     error, gap, mse = _errors(sums)
-    ends = student_intervals(sums.value, error, pool.n_queries, level)
+    ends = uncertainty.student_intervals(sums.value, error, pool.n_queries, level)
     return ClipCurve(
         clip=clips,
         value=sums.value,
@@ -216,7 +210,7 @@ def _discount_at_cells(
 
 def _sums(
     pool: Pool, bias: PositionBias, at: FloatArray, clips: FloatArray, evaluator: Evaluator
-) -> tuple[Sums, FloatArray]:
+) -> tuple[uncertainty.Sums, FloatArray]:
     total = np.empty((pool.n_queries, len(clips)))
     slope = np.empty((len(clips), pool.depth))
     clipped = np.empty(len(clips))
@@ -226,17 +220,17 @@ def _sums(
         total[:, i] = pool.by_query(pool.by_document(credit.cell * at))
         slope[i] = pool.by_position(credit.slope * at)
         clipped[i] = pool.clicks[credit.clipped & credit.supported].sum() / clicks
-    covariance = covariance_of(bias, pool.depth)
-    return Sums(total, pool.sessions, slope, np.zeros(pool.depth), covariance), clipped
+    covariance = uncertainty.covariance_of(bias, pool.depth)
+    return uncertainty.Sums(total, pool.sessions, slope, np.zeros(pool.depth), covariance), clipped
 
 
-def _errors(sums: Sums) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _errors(sums: uncertainty.Sums) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Standard error of V(tau), its bias D against the first clip, and the estimated MSE."""
     influence, gradient = sums.influence, sums.gradient
     error = np.hypot(*sums.errors)
     gap = sums.value - sums.value[0]
     of_gap = np.hypot(
-        sampling_error(influence - influence[:, :1]),
-        bias_error(gradient - gradient[:1], sums.covariance),
+        uncertainty.sampling_error(influence - influence[:, :1]),
+        uncertainty.bias_error(gradient - gradient[:1], sums.covariance),
     )
     return error, gap, np.maximum(0.0, gap**2 - of_gap**2) + error**2
