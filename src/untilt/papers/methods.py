@@ -16,8 +16,9 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.experiments.shuffled import ShuffledTop
 from untilt.bias.experiments.swaps import PivotSwap
-from untilt.bias.given import ClickCountGuess, PageSteps, PowerLaw, curve_names
+from untilt.bias.given import ClickCountGuess, Examination, PageSteps, PowerLaw, curve_names
 from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
 from untilt.data.transform import synthesise
 from untilt.errors import OptionError, did_you_mean
 from untilt.papers.schema import Row
@@ -25,7 +26,7 @@ from untilt.papers.setting import Setting
 from untilt.weighting.base import Weighting
 
 T = TypeVar("T")
-Curve = Callable[..., Any]
+Curve = Callable[..., Examination]
 CURVES: dict[str, Curve] = {}
 FEWEST_CLICKS = 5  # at a position of the shuffled lists, for a rate of its own
 
@@ -40,15 +41,16 @@ def register_curve(name: str) -> Callable[[Curve], Curve]:
     return add
 
 
-def curve_of(setting: Setting, name: str, options: dict[str, Any]) -> Any:
+def curve_of(setting: Setting, name: str, options: dict[str, Any]) -> Examination:
     """The curve of that name in this setting; estimated once, however many methods use it."""
     key = json.dumps([name, options], sort_keys=True)
     return setting.once(key, lambda: _curve(setting, name, options))
 
 
-def _curve(setting: Setting, name: str, options: dict[str, Any]) -> Any:
+def _curve(setting: Setting, name: str, options: dict[str, Any]) -> Examination:
     if name in curve_names():
-        return catalog.find("curve", name).make(**options)
+        given: Examination = catalog.find("curve", name).make(**options)
+        return given
     return known(CURVES, name, "bias")(setting, **options)
 
 
@@ -140,7 +142,7 @@ def _clicks_by_position(log: ClickLog) -> FloatArray:
 
 Builder = Callable[..., Any]
 RANKERS: dict[str, Builder] = {}  # beside those of the catalogue
-TRAINING: dict[str, Callable[[Setting], Any]] = {
+TRAINING: dict[str, Callable[[Setting], ClickLog | JudgedLists]] = {
     "clicks": lambda setting: setting.log,
     "labels": lambda setting: setting.labels(),
     "labels-shown": lambda setting: setting.shown_labels(),
@@ -218,18 +220,18 @@ def fitted(setting: Setting, row: Row) -> Any:
 class LabelOrder:
     """Documents by their own labels: the order that people judged to be right."""
 
-    def scores(self, judged: Any) -> Any:
+    def scores(self, judged: JudgedLists) -> FloatArray:
         """The labels."""
         return judged.labels
 
 
 @register_ranker("production")
-def _production(setting: Setting, _: Row, __: Any) -> Any:
+def _production(setting: Setting, _: Row, __: Weighting) -> Any:
     return setting.production
 
 
 @register_ranker("label-order")
-def _label_order(_: Setting, __: Row, ___: Any) -> LabelOrder:
+def _label_order(_: Setting, __: Row, ___: Weighting) -> LabelOrder:
     return LabelOrder()
 
 
