@@ -177,9 +177,10 @@ def _read_mapping(parts: tuple[Any, Any], plain: Any, where: str) -> dict[Any, A
     key, value = parts
     if key is str and isinstance(plain, Mapping):
         return {name: _read(value, each, f"{where}.{name}") for name, each in plain.items()}
+    if plain in ([], {}):  # without an entry there is no key that could tell the two forms apart
+        return {}
     if key is str or not isinstance(plain, list):
-        # A mapping without entries has no key that could tell the two forms apart.
-        return {} if plain in ([], {}) else _raise(_refusal(where, "an object", plain))
+        raise _refusal(where, "an object" if key is str else "a list of pairs", plain)
     pairs = enumerate(plain)
     return dict(_read_tuple((key, value), pair, f"{where}[{i}]") for i, pair in pairs)
 
@@ -207,10 +208,6 @@ def _refusal(where: str, wanted: str, plain: Any) -> FileFormatError:
     shown = repr(plain)
     shown = shown if len(shown) <= 40 else f"{shown[:37]}..."
     return FileFormatError(f"{where} must be {wanted}. Found {shown} instead.")
-
-
-def _raise(error: Exception) -> Any:
-    raise error
 
 
 def sealed(value: Any, *, kind: str, version: int) -> Plain:
@@ -241,7 +238,7 @@ def unsealed(
         )
     rest = {name: each for name, each in record.items() if name != "sha256"}
     seal = record.get("sha256")
-    if seal != checksum(rest) if strict or seal is not None else False:
+    if (strict or seal is not None) and seal != checksum(rest):
         raise FileFormatError(
             f"{where} was changed after it was written, or is damaged: its checksum does not match "
             f"its content. {again}"
