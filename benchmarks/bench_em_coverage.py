@@ -15,8 +15,7 @@ import numpy as np
 from _harness import RESULTS, save, table
 
 from untilt.bias.em.regression_em import RegressionEM
-from untilt.bias.em.trust_curves import TrustAnchor
-from untilt.bias.em.trust_em import TrustEM
+from untilt.bias.em.trust_em import TrustAnchor, TrustEM
 from untilt.bias.given import KnownBias
 from untilt.simulation.protocols import DLA, Harvest, Shuffle, Swap, Trust
 from untilt.simulation.simulate import Simulation, simulate

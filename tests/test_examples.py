@@ -115,7 +115,7 @@ def test_the_main_job_on_the_pages(data_dir, tmp_path):
     assert np.all(np.diff(found.bias.examination[:8]) < 0)
     assert found.ranker is None
     assert any("no ranker can be trained" in warning for warning in found.warnings)
-    assert any("UBM predicts best" in note for note in found.decision.log.notes)
+    assert any("UBM predicts best" in note for note in found.decision.click_models.notes)
     assert found.decision.answer.verdict == "undecided"
 
 

@@ -16,7 +16,7 @@ _NAMES = {
     "untilt.auditing.audit": "audit",
     "untilt.auditing.plan": "plan_swaps",
     "untilt.bias.curve": "PositionBias",
-    "untilt.bias.em.trust_curves": "TrustAnchor",
+    "untilt.bias.em.trust_em": "TrustAnchor",
     "untilt.bias.position_graph": "position_graph",
     "untilt.clickmodels.compare": "compare_click_models",
     "untilt.data.clicklog": "ClickLog",

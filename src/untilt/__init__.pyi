@@ -5,7 +5,7 @@ from untilt.auditing.plan import plan_swaps as plan_swaps
 from untilt.bias.contextual.contextual import ContextualBias as ContextualBias
 from untilt.bias.curve import PositionBias as PositionBias
 from untilt.bias.em.regression_em import RegressionEM as RegressionEM
-from untilt.bias.em.trust_curves import TrustAnchor as TrustAnchor
+from untilt.bias.em.trust_em import TrustAnchor as TrustAnchor
 from untilt.bias.em.trust_em import TrustEM as TrustEM
 from untilt.bias.experiments.shuffled import ShuffledTop as ShuffledTop
 from untilt.bias.experiments.swaps import AdjacentSwap as AdjacentSwap
@@ -15,9 +15,9 @@ from untilt.bias.given import EyeTracking as EyeTracking
 from untilt.bias.given import KnownBias as KnownBias
 from untilt.bias.given import PageSteps as PageSteps
 from untilt.bias.given import PowerLaw as PowerLaw
-from untilt.bias.harvesting.all_pairs import AllPairs as AllPairs
-from untilt.bias.harvesting.chains import AdjacentChain as AdjacentChain
-from untilt.bias.harvesting.chains import Pivot as Pivot
+from untilt.bias.harvesting.harvesting import AdjacentChain as AdjacentChain
+from untilt.bias.harvesting.harvesting import AllPairs as AllPairs
+from untilt.bias.harvesting.harvesting import Pivot as Pivot
 from untilt.bias.position_graph import position_graph as position_graph
 from untilt.clickmodels.cascade import CCM as CCM
 from untilt.clickmodels.cascade import CM as CM
@@ -89,7 +89,6 @@ from untilt.simulation.production import production_rankers as production_ranker
 from untilt.simulation.simulate import simulate as simulate
 from untilt.simulation.synthetic import make_judged as make_judged
 from untilt.weighting.consistency import is_consistent as is_consistent
-from untilt.weighting.pairwise_debiasing import PairwiseDebiasing as PairwiseDebiasing
 from untilt.weighting.tables import IPS as IPS
 from untilt.weighting.tables import PNS as PNS
 from untilt.weighting.tables import PRS as PRS
@@ -97,5 +96,6 @@ from untilt.weighting.tables import AffineIPS as AffineIPS
 from untilt.weighting.tables import Balanced as Balanced
 from untilt.weighting.tables import BayesIPS as BayesIPS
 from untilt.weighting.tables import Naive as Naive
+from untilt.weighting.tables import PairwiseDebiasing as PairwiseDebiasing
 from untilt.workflow.run import RunResult as RunResult
 from untilt.workflow.run import run as run

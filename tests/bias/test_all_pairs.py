@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from untilt.bias.harvesting.all_pairs import maximise, profile
+from untilt.bias.harvesting.harvesting import maximise, profile
 from untilt.bias.harvesting.pairs import PairSums, pair_sums, solve_laplacian
 from untilt.data.counts import position_counts
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from untilt import KnownBias, PositionBias, PowerLaw
-from untilt.bias.compare import compare
+from untilt.bias.curve_operations import compare
 from untilt.bias.log_ratios import from_log_ratios
 from untilt.errors import OptionError
 from untilt.facts import as_fact

@@ -9,8 +9,7 @@ import pytest
 
 from untilt import ClickLog, ContextualBias
 from untilt.bias.contextual.evidence import context_cells, contexts_of, evidence_of
-from untilt.bias.contextual.likelihood import log_likelihood
-from untilt.bias.contextual.network import _columns, _loss
+from untilt.bias.contextual.likelihood import _columns, _loss, log_likelihood
 from untilt.networks.jax_layers import start_layers, sum_of_squares, to_network
 
 pytest.importorskip("jax")

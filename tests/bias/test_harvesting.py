@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from untilt import AdjacentChain, AllPairs, Pivot
-from untilt.bias.harvesting.all_pairs import maximise
-from untilt.bias.harvesting.chains import tree_equations
+from untilt.bias.harvesting.harvesting import maximise, tree_equations
 from untilt.bias.harvesting.pairs import pair_sums, sandwich, scores_by_query, scores_by_session
 from untilt.data.counts import position_counts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError

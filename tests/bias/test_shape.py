@@ -6,8 +6,8 @@ from scipy.optimize import minimize
 from sklearn.isotonic import IsotonicRegression
 
 from untilt import EyeTracking, KnownBias, PositionBias, PowerLaw
+from untilt.bias.curve_operations import fit_quadratic, hold_last
 from untilt.bias.log_ratios import from_log_ratios, log_ratios
-from untilt.bias.shapes import fit_quadratic, hold_last
 from untilt.errors import DepthError, OptionError
 from untilt.facts import as_fact, as_facts, codes
 

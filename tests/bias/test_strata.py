@@ -17,7 +17,7 @@ from untilt.bias.em.strata import (
     uncertainty_of_strata,
     widened,
 )
-from untilt.bias.em.trust_curves import re_anchored
+from untilt.bias.em.trust_em import re_anchored
 from untilt.bias.log_ratios import Uncertainty
 from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError

@@ -21,7 +21,7 @@ from untilt.bias.em.mixture import (
     start_values,
     uncertainty_of_mixture,
 )
-from untilt.bias.em.trust_curves import AffineCurves, anchor_jacobian, re_anchored
+from untilt.bias.em.trust_em import AffineCurves, anchor_jacobian, re_anchored
 from untilt.data.counts import PositionCounts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 from untilt.facts import codes

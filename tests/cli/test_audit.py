@@ -54,10 +54,12 @@ def facts(*arguments):
 
 def test_size_and_shape(folder):
     found = facts(folder / "log.csv", "--documents", folder / "documents.csv")
-    assert {name: found[name] for name in list(found)[:10]} == {
-        "log": str(folder / "log.csv"),
-        "rows": 9,
-        "rows_dropped": 0,
+    assert [found[name] for name in ("log", "rows", "rows_dropped")] == [
+        str(folder / "log.csv"),
+        9,
+        0,
+    ]
+    assert {name: found["size"][name] for name in list(found["size"])[:7]} == {
         "sessions": 3,
         "distinct_lists": 2,
         "queries": 2,
@@ -88,7 +90,7 @@ def test_a_position_that_no_list_shows_has_no_rate(tmp_path):
     found = facts(path)
     assert found["click_rates"]["rate"] == [1, None, 0]
     assert found["positions_never_shown"] == [2]
-    assert found["rankers"] == []
+    assert found["rankers"] == {}
 
 
 def test_people_read_sentences(folder):
@@ -116,7 +118,7 @@ def test_columns_label_and_features_can_be_named(tmp_path):
         *("--features", "f_*", "--missing", "0"),
     )
     assert found["click_rates"]["rate"] == [2.5, 0.5]
-    assert found["features"] == 1
+    assert found["size"]["features"] == 1
 
 
 def test_bad_rows_are_refused_by_name_or_dropped_and_counted(tmp_path):
@@ -127,7 +129,7 @@ def test_bad_rows_are_refused_by_name_or_dropped_and_counted(tmp_path):
     assert refused.stdout == ""
     assert "--on-bad drop" in refused.stderr
     dropped = facts(path, "--on-bad", "drop")
-    assert (dropped["rows"], dropped["rows_dropped"], dropped["sessions"]) == (2, 1, 1)
+    assert (dropped["rows"], dropped["rows_dropped"], dropped["size"]["sessions"]) == (2, 1, 1)
 
 
 def test_missing_columns_are_named_with_the_option_that_helps(tmp_path):

@@ -167,7 +167,7 @@ def test_the_log_can_be_audited(folder):
     paths = [str(folder / "clicks.parquet"), "--documents", str(folder / "documents.parquet")]
     result = CliRunner().invoke(app, ["audit", *paths, "--json"])
     found = json.loads(result.stdout)
-    assert found["sessions"] == 2000
+    assert found["size"]["sessions"] == 2000
     assert np.argmax(found["click_rates"]["rate"]) == 0
 
 

@@ -10,16 +10,13 @@ from untilt import LambdaMART
 from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError
 from untilt.rankers.learning_data import affine_curves, click_counts, training_lists
-from untilt.rankers.trees.labels import (
+from untilt.rankers.trees.auto import (
     cross_fitted_relevance,
     posterior_labels,
     relevance_estimates,
     residual_variance,
 )
-from untilt.rankers.trees.objectives import (
-    LambdaOptions,
-    label_objective,
-)
+from untilt.rankers.trees.objectives import LambdaOptions, label_objective
 
 THETA = [1.0, 0.5, 0.25]
 SMALL: dict[str, Any] = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from untilt import AdjacentChain, AllPairs, ClickLog
-from untilt.bias.harvesting.chains import tree_equations
+from untilt.bias.harvesting.harvesting import tree_equations
 from untilt.bias.harvesting.pairs import pair_sums, sandwich, scores_by_session
 from untilt.data.counts import position_counts
 

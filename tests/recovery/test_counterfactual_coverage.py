@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from untilt.bias.given import PowerLaw
-from untilt.bias.harvesting.all_pairs import AllPairs
+from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.evaluation.estimate import estimate
 from untilt.simulation.protocols import DLA, Swap, Trust
 from untilt.simulation.simulate import simulate

@@ -6,7 +6,7 @@ import pytest
 from untilt import PairwiseDebiasing
 from untilt.errors import OptionError
 from untilt.facts import codes
-from untilt.weighting.pairwise_debiasing import Ratios
+from untilt.weighting.tables import Ratios
 
 
 def test_the_start_is_all_ones():

@@ -21,7 +21,7 @@ from untilt import (
     estimate,
     is_consistent,
 )
-from untilt.bias.em.trust_curves import re_anchored
+from untilt.bias.em.trust_em import re_anchored
 from untilt.simulation.protocols import Trust
 
 DEPTH = 4

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import untilt as ut
-from untilt.workflow.changes import changed_queries, mean_ranks, new_positions
+from untilt.workflow.stage_evaluate import changed_queries, mean_ranks, new_positions
 
 
 def slow_ranks(indptr, scores):

@@ -38,38 +38,43 @@ _NOT_FINITE = ("nan", "inf", "-inf")
 _DTYPES: dict[Any, Any] = {Any: None, np.signedinteger: np.int64, np.floating: np.float64}
 
 
-def to_plain(value: Any) -> Any:  # noqa: PLR0911  one return for each kind of value
-    """Dictionaries, lists, text, numbers, true, false and null."""
+def to_plain(value: Any, *, exact: bool = True) -> Any:  # noqa: PLR0911  one for each kind
+    """Dictionaries, lists, text, numbers, true, false and null.
+
+    Numbers that are not finite become text that reads back, or null for other tools (`exact=False`).
+    """
     if isinstance(value, Fact):
         record = {"code": value.code, "severity": value.severity, "text": str(value)}
         return {**record, "fields": TaggedEncoder().encode(dict(value.fields), value.code)}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(float(value))
+        return float(value) if math.isfinite(value) else str(float(value)) if exact else None
     if isinstance(value, str | int | NoneType):
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value):
-            return {str(key): to_plain(each) for key, each in value.items()}
-        return [[to_plain(key), to_plain(each)] for key, each in value.items()]
+            return {str(key): to_plain(each, exact=exact) for key, each in value.items()}
+        return [
+            [to_plain(key, exact=exact), to_plain(each, exact=exact)] for key, each in value.items()
+        ]
     if is_dataclass(value) or hasattr(value, "_fields"):
-        return _object(value)
-    return [to_plain(each) for each in value]
+        return _object(value, exact=exact)
+    return [to_plain(each, exact=exact) for each in value]
 
 
-def _object(value: Any) -> Plain:
+def _object(value: Any, *, exact: bool) -> Plain:
     """Fields, then the properties that the class names for readers of the file."""
     defaults = _defaults(type(value))
     written = {
-        name: to_plain(getattr(value, name))
+        name: to_plain(getattr(value, name), exact=exact)
         for name in _names(type(value))
         if not (getattr(value, name) is None and defaults.get(name, MISSING) is None)
     }
     properties = getattr(value, "json_properties", ())
-    return written | {name: to_plain(getattr(value, name)) for name in properties}
+    return written | {name: to_plain(getattr(value, name), exact=exact) for name in properties}
 
 
 def from_plain(kind: type[T], plain: Any, *, where: str) -> T:

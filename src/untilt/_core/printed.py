@@ -1,6 +1,6 @@
-"""Values that print as `name:option=value,...` and read back: metrics and evaluators."""
+"""How values print: as `name:option=value,...` that reads back, and as tables of text."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -52,3 +52,18 @@ def _value(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+# Tables of text, as results print themselves.
+
+Cells = tuple[tuple[str, ...], list[tuple[str, ...]]]  # header and rows
+
+
+def as_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns side by side, the first to the left, the others to the right."""
+    cells = [list(header), *map(list, rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    return "\n".join(
+        "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+        for row in cells
+    )

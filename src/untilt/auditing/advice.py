@@ -19,7 +19,7 @@ from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.experiments.assignment import swap_of
 from untilt.bias.experiments.shuffled import ShuffledTop
 from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap, SwapEstimator
-from untilt.bias.harvesting.all_pairs import AllPairs
+from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.position_graph import PositionGraph
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError

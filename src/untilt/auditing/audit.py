@@ -14,7 +14,7 @@ from untilt.auditing.advice import Advice, Interventions, advise, comparable_dep
 from untilt.auditing.relevance import RelevanceProxy, relevance_proxy
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.regression_em import RegressionEM
-from untilt.bias.harvesting.all_pairs import AllPairs
+from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.log_ratios import FEWEST_QUERIES
 from untilt.bias.position_graph import PositionGraph, position_graph
 from untilt.data.clicklog import ClickLog
@@ -118,7 +118,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the fields by name, and the properties that people look for."""
-        plain: dict[str, Any] = codec.to_plain(self)
+        plain: dict[str, Any] = codec.to_plain(self, exact=False)
         return plain
 
     def __repr__(self) -> str:

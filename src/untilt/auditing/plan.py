@@ -93,7 +93,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: plain numbers, text and lists."""
-        plain: dict[str, Any] = codec.to_plain(self)
+        plain: dict[str, Any] = codec.to_plain(self, exact=False)
         return plain
 
     def __repr__(self) -> str:

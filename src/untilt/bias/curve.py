@@ -18,7 +18,7 @@ from untilt.facts import Fact, as_fact, as_facts
 if TYPE_CHECKING:
     import altair as alt
 
-    from untilt.bias.compare import BiasComparison
+    from untilt.bias.curve_operations import BiasComparison
 
 # Of the file that `PositionBias.save` writes.
 KIND, VERSION = "untilt position bias", 1
@@ -162,8 +162,8 @@ class PositionBias:
         return alpha, self.examination * self.eps_minus
 
     def compare(self, other: "PositionBias", *, level: float = 0.95) -> "BiasComparison":
-        """Do two curves differ, and where? See `untilt.bias.compare.compare`."""
-        from untilt.bias.compare import compare
+        """Do two curves differ, and where? See `untilt.bias.curve_operations.compare`."""
+        from untilt.bias.curve_operations import compare
 
         return compare(self, other, level=level)
 
@@ -171,15 +171,15 @@ class PositionBias:
         """The nearest power law (1/k)^eta, its `eta` and `eta_std_error`.
 
         With `depth` it reaches that far: a power law may be continued, an estimate may not. See
-        `untilt.bias.shapes.fit_power_law`.
+        `untilt.bias.curve_operations.fit_power_law`.
         """
-        from untilt.bias.shapes import fit_power_law
+        from untilt.bias.curve_operations import fit_power_law
 
         return fit_power_law(self, depth=depth)
 
     def smooth(self) -> "PositionBias":
-        """The nearest curve that never rises. See `untilt.bias.shapes.smooth`."""
-        from untilt.bias.shapes import smooth
+        """The nearest curve that never rises. See `untilt.bias.curve_operations.smooth`."""
+        from untilt.bias.curve_operations import smooth
 
         return smooth(self)
 

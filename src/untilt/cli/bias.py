@@ -8,16 +8,7 @@ import typer
 
 from untilt import catalog
 from untilt._core.progress import progress
-from untilt.cli.arguments import (
-    AsJson,
-    LogOptions,
-    LogPath,
-    Verbose,
-    check_out,
-    check_plots,
-    check_share,
-    method_option,
-)
+from untilt.cli import arguments
 from untilt.cli.console import Output, bar, speaking
 from untilt.errors import IdentifiabilityError, OptionError
 
@@ -36,11 +27,11 @@ class Shape(StrEnum):
 
 
 def bias(
-    reading: LogOptions,
-    log: LogPath,
+    reading: arguments.LogOptions,
+    log: arguments.LogPath,
     method: Annotated[
         str,
-        method_option("auto (what the audit advises), {bias}."),
+        arguments.method_option("auto (what the audit advises), {bias}."),
     ] = "auto",
     pivot: Annotated[
         int | None, typer.Option(min=1, help="Position that others are compared with.")
@@ -79,8 +70,8 @@ def bias(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write it as JSON, for untilt train."),
     ] = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
 ) -> None:
     """Estimate how likely each position is examined, with intervals.
 
@@ -99,9 +90,9 @@ def bias(
     }
     options = {name: value for name, value in given.items() if value is not None}
     with speaking(as_json=as_json, verbose=verbose) as output:
-        check_out(out)
-        check_plots(plot)
-        check_share("--level", level)
+        arguments.check_out(out)
+        arguments.check_plots(plot)
+        arguments.check_share("--level", level)
         chosen = None if method == "auto" else _named(method)
         _check_context(method, context)
         clicks = reading.read(output, log, context=context or ())

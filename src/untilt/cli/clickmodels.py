@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from untilt.catalog import find
-from untilt.cli.arguments import (
-    AsJson,
-    ColumnOptions,
-    LogPath,
-    Seed,
-    Verbose,
-    check_plots,
-    check_share,
-    method_option,
-)
+from untilt.cli import arguments
 from untilt.cli.console import Output, speaking
 from untilt.facts import codes
 
@@ -43,7 +34,7 @@ class Unit(StrEnum):
 
 Models = Annotated[
     list[str] | None,
-    method_option("Only this one; may be repeated: {click model}.", "--model"),
+    arguments.method_option("Only this one; may be repeated: {click model}.", "--model"),
 ]
 Train = Annotated[
     float, typer.Option("--train", metavar="SHARE", help="Share of the sessions to learn from.")
@@ -65,17 +56,17 @@ Plot = Annotated[
 
 
 def clickmodels(
-    reading: ColumnOptions,
-    log: LogPath,
+    reading: arguments.ColumnOptions,
+    log: arguments.LogPath,
     model: Models = None,
     train: Train = 0.75,
     split: Split = SplitBy.SESSION,
     intervals: Intervals = Unit.AUTO,
     draws: Draws = 300,
     plot: Plot = None,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    seed: arguments.Seed = 0,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
 ) -> None:
     """Compare click models on held-out sessions, and say what the best one means.
 
@@ -85,8 +76,8 @@ def clickmodels(
     Example: [bold]untilt clickmodels clicks.parquet --split time --plot models.html[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as out:
-        check_share("--train", train)
-        check_plots(plot)
+        arguments.check_share("--train", train)
+        arguments.check_plots(plot)
         for name in model or ():
             find("click model", name, what="--model")
         # Merged sessions have no time.

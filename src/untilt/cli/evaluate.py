@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from untilt.cli.arguments import (
-    AsJson,
-    BiasOption,
-    LogOptions,
-    PlotIntervals,
-    Seed,
-    Verbose,
-    check_plots,
-    check_share,
-    method_option,
-    parse_bias,
-)
+from untilt.cli import arguments
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
 
@@ -46,7 +35,7 @@ MetricOption = Annotated[
 ]
 EvaluatorOption = Annotated[
     str | None,
-    method_option(
+    arguments.method_option(
         "How position bias is taken out ({default evaluator} where not given): {evaluator}.",
         "--evaluator",
         "--method",
@@ -58,7 +47,7 @@ AmongOption = Annotated[
 
 
 def evaluate(
-    reading: LogOptions,
+    reading: arguments.LogOptions,
     data: Annotated[
         Path, typer.Argument(metavar="LOG", help="A click log; or a LETOR file, with --letor.")
     ],
@@ -66,7 +55,7 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="[NAME=]FILE", help="A saved ranker. May be repeated."),
     ] = None,
-    bias: BiasOption = None,
+    bias: arguments.BiasOption = None,
     metric: MetricOption = "dcg@10",
     evaluator: EvaluatorOption = None,
     clip: Annotated[
@@ -86,7 +75,7 @@ def evaluate(
         IntervalKind, typer.Option(help="Student's t over queries, or bootstrap.")
     ] = IntervalKind.NORMAL,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    plot: PlotIntervals = None,
+    plot: arguments.PlotIntervals = None,
     clip_plot: Annotated[
         Path | None,
         typer.Option(
@@ -99,9 +88,9 @@ def evaluate(
     letor: Annotated[
         bool, typer.Option("--letor", help="LOG is a LETOR file: judge by its labels.")
     ] = False,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    seed: arguments.Seed = 0,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
 ) -> None:
     """Say how good rankers would have been, from clicks on what was shown, with intervals.
 
@@ -111,8 +100,8 @@ def evaluate(
     On human labels: [bold]untilt evaluate judged.txt --letor --ranker ranker.untilt[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
-        check_plots(plot, clip_plot)
-        check_share("--level", level)
+        arguments.check_plots(plot, clip_plot)
+        arguments.check_share("--level", level)
         systems = load_rankers(ranker)
         if letor:
             _by_labels(output, data, systems, metric, level)
@@ -121,7 +110,7 @@ def evaluate(
         from untilt.evaluation.rank_metric import as_rank_metric
         from untilt.evaluation.systems import shown
 
-        curve, wanted = parse_bias(bias), as_rank_metric(metric)
+        curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)
         log = reading.read(output, data, to_rank=bool(systems))
         named = {"shown": shown, **systems}
         estimates = estimate(

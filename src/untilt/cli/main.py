@@ -13,13 +13,12 @@ from typer.core import TyperGroup
 
 from untilt._version import __version__
 from untilt.cli.arguments import CommandWithMethods, expanded
-from untilt.cli.audit import audit
+from untilt.cli.audit import audit, plan
 from untilt.cli.bias import bias
 from untilt.cli.clickmodels import clickmodels
 from untilt.cli.demo import demo
 from untilt.cli.evaluate import evaluate
 from untilt.cli.methods import methods
-from untilt.cli.plan import plan
 from untilt.cli.reproduce import reproduce
 from untilt.cli.run import report, run
 from untilt.cli.select import select

@@ -141,7 +141,7 @@ def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[s
 
 
 def _report(output: Output, what: "Plan", summary: "Summary", decided: "list[Verdict]") -> None:
-    from untilt._core.text_table import as_table
+    from untilt._core.printed import as_table
     from untilt.papers.chart import tables_of
     from untilt.papers.page import setting
 

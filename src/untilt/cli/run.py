@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from untilt.cli.arguments import (
-    AsJson,
-    OnBad,
-    Verbose,
-    hints_for_commands,
-    method_option,
-    parse_columns,
-)
+from untilt.cli import arguments
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
 
@@ -69,7 +62,7 @@ def run(
     ] = None,
     method: Annotated[
         list[str] | None,
-        method_option(
+        arguments.method_option(
             "A candidate to try; may be repeated. A table or objective on trees "
             "({weighting|objective}), or a ranker by its name ({ranker}). Raw clicks are always "
             "tried; all usual ones where none is named."
@@ -85,7 +78,9 @@ def run(
     ] = None,
     evaluator: Annotated[
         str | None,
-        method_option("How clicks are corrected to judge by ({default evaluator}): {evaluator}."),
+        arguments.method_option(
+            "How clicks are corrected to judge by ({default evaluator}): {evaluator}."
+        ),
     ] = None,
     clip: Annotated[
         float | None, typer.Option(min=0, help="Least propensity; chosen by the data if not given.")
@@ -113,13 +108,14 @@ def run(
         float | None, typer.Option(metavar="VALUE", help="What a missing feature counts as.")
     ] = None,
     on_bad: Annotated[
-        OnBad | None, typer.Option(help="Refuse a log with bad rows, or drop and count them.")
+        arguments.OnBad | None,
+        typer.Option(help="Refuse a log with bad rows, or drop and count them."),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Of the report.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed, the same result.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of training; all cores.")] = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
 ) -> None:
     """From a log to a decision: audit, position bias, rankers, and would they have been better?
 
@@ -133,8 +129,8 @@ def run(
     given: dict[str, Any] = {
         "documents": documents, "bias": bias, "fallback": fallback, "method": method,
         "trees": trees, "time_limit": time_limit, "metric": metric, "evaluator": evaluator,
-        "clip": clip,
-        "among": among, "level": level, "split": split, "columns": parse_columns(column) or None,
+        "clip": clip, "among": among, "level": level, "split": split,
+        "columns": arguments.parse_columns(column) or None,
         "label": label, "features": features, "missing": missing, "on_bad": on_bad,
         "title": title, "seed": seed, "threads": threads, "log": log, "out": out,
     }  # fmt: skip
@@ -142,7 +138,7 @@ def run(
         from untilt.workflow.run import run as run_job
 
         source, folder, options = _merged(given, config)
-        with hints_for_commands():
+        with arguments.hints_for_commands():
             result = run_job(source, folder, tell=_teller(output), command=_command(), **options)
         report_run(output, result)
 
@@ -236,8 +232,8 @@ def report(
             "--out", "-o", metavar="FILE", help="Where the page goes; else beside the figures."
         ),
     ] = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
 ) -> None:
     """Write the report again from the figures of a run: one HTML file that opens offline.
 

@@ -6,19 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from untilt.cli.arguments import (
-    AsJson,
-    BiasOption,
-    LogOptions,
-    PlotIntervals,
-    Seed,
-    Verbose,
-    check_out,
-    check_plots,
-    check_share,
-    method_option,
-    parse_bias,
-)
+from untilt.cli import arguments
 from untilt.cli.console import Output, speaking
 from untilt.cli.evaluate import draw_estimates, record_estimates
 from untilt.errors import OptionError
@@ -28,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def select(
-    reading: LogOptions,
+    reading: arguments.LogOptions,
     data: Annotated[Path, typer.Argument(metavar="LOG", help="A click log to train on.")],
     out: Annotated[
         Path,
@@ -41,17 +29,17 @@ def select(
     hold_out: Annotated[
         float, typer.Option(help="Share of the queries to hold out where --valid is not given.")
     ] = 0.25,
-    bias: BiasOption = None,
+    bias: arguments.BiasOption = None,
     method: Annotated[
         list[str] | None,
-        method_option(
+        arguments.method_option(
             "A correction to try; may be repeated: {weighting|objective}. Without, some "
             "usual tables."
         ),
     ] = None,
     ranker: Annotated[
         list[str] | None,
-        method_option("A ranker to try; may be repeated: {ranker}."),
+        arguments.method_option("A ranker to try; may be repeated: {ranker}."),
     ] = None,
     trees: Annotated[
         list[int] | None, typer.Option(min=1, help="Trees of a LambdaMART. May be repeated.")
@@ -67,7 +55,7 @@ def select(
     ] = "dcg@10",
     evaluator: Annotated[
         str | None,
-        method_option(
+        arguments.method_option(
             "How held-out clicks are corrected for the choice ({default evaluator} where not "
             "given): {evaluator}.",
             "--evaluator",
@@ -82,10 +70,10 @@ def select(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of one candidate; all where not given.")
     ] = None,
-    plot: PlotIntervals = None,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    plot: arguments.PlotIntervals = None,
+    seed: arguments.Seed = 0,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
 ) -> None:
     """Train several rankers and keep the one that held-out clicks, corrected, say is best.
 
@@ -96,10 +84,10 @@ def select(
         from untilt.evaluation.rank_metric import as_rank_metric
         from untilt.selection.select import select as choose
 
-        check_out(out)
-        check_plots(plot)
-        check_share("--hold-out", hold_out)
-        curve, wanted = parse_bias(bias), as_rank_metric(metric)
+        arguments.check_out(out)
+        arguments.check_plots(plot)
+        arguments.check_share("--hold-out", hold_out)
+        curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)
         candidates = _candidates(curve, method, ranker, trees, clip, threads, seed)
         train = reading.read(output, data, to_rank=True)
         if valid is None:

@@ -5,21 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from untilt.cli.arguments import (
-    AsJson,
-    BiasOption,
-    LogOptions,
-    Seed,
-    Verbose,
-    check_out,
-    method_option,
-    parse_bias,
-)
+from untilt.cli import arguments
 from untilt.cli.console import Output, speaking
 
 
 def train(
-    reading: LogOptions,
+    reading: arguments.LogOptions,
     data: Annotated[
         Path,
         typer.Argument(metavar="LOG", help="A click log; or a LETOR file, with --letor."),
@@ -29,15 +20,15 @@ def train(
     ] = Path("ranker.untilt"),
     method: Annotated[
         str | None,
-        method_option(
+        arguments.method_option(
             "How position bias is corrected ({default weighting} where not given): "
             "{weighting|objective}. `untilt methods` says what each is, and which need --bias."
         ),
     ] = None,
-    bias: BiasOption = None,
+    bias: arguments.BiasOption = None,
     ranker: Annotated[
         str | None,
-        method_option("What is trained ({default ranker} where not given): {ranker}."),
+        arguments.method_option("What is trained ({default ranker} where not given): {ranker}."),
     ] = None,
     trees: Annotated[int, typer.Option(min=1, help="Trees of a LambdaMART.")] = 300,
     clip: Annotated[
@@ -50,9 +41,9 @@ def train(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads; all where not given.")
     ] = None,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    seed: arguments.Seed = 0,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
 ) -> None:
     """Train a ranker that corrects for position bias, and save it to one file.
 
@@ -62,11 +53,17 @@ def train(
     On human labels: [bold]untilt train judged.txt --letor[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
-        check_out(out)
+        arguments.check_out(out)
         from untilt.workflow.candidates import make_ranker
 
         model = make_ranker(
-            ranker, method, parse_bias(bias), clip=clip, trees=trees, threads=threads, seed=seed
+            ranker,
+            method,
+            arguments.parse_bias(bias),
+            clip=clip,
+            trees=trees,
+            threads=threads,
+            seed=seed,
         )
         if letor:
             from untilt.data.letor.read_letor import read_letor
@@ -106,8 +103,8 @@ def export(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="Where the model is written.")
     ],
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
 ) -> None:
     """Write a ranker's model for other systems: LightGBM's text, or a JSON of linear weights.
 
@@ -117,7 +114,7 @@ def export(
     from untilt.rankers.persist import load
 
     with speaking(as_json=as_json, verbose=verbose) as output:
-        check_out(out)
+        arguments.check_out(out)
         model = load(ranker)
         export_model(model, out)
         output.record(ranker=ranker, model=out, kind=type(model).__name__)

@@ -9,15 +9,8 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
 from untilt.catalog import method
-from untilt.clickmodels import chain
+from untilt.clickmodels import chain, click_model
 from untilt.clickmodels.chain import ChainCounts, Steps
-from untilt.clickmodels.click_model import (
-    Lists,
-    Smoothing,
-    fraction,
-    smoothed_rates,
-    sums_by_document,
-)
 from untilt.data.clicklog import ClickLog
 from untilt.errors import check_choice
 
@@ -45,14 +38,14 @@ class CM(chain.ChainModel):
         total = np.concatenate([[0.0], np.cumsum(log.label)])
         above = total[:-1] - np.repeat(total[log.indptr[:-1]], ragged.lengths(log.indptr))
         examined = (above == 0) * log.row_count
-        alpha, mean = smoothed_rates(
-            sums_by_document(log, log.label * examined),
-            sums_by_document(log, examined),
+        alpha, mean = click_model.smoothed_rates(
+            click_model.sums_by_document(log, log.label * examined),
+            click_model.sums_by_document(log, examined),
             self.prior_strength,
         )
         self._keep_attraction(alpha, mean)
 
-    def _steps(self, lists: Lists) -> Steps:
+    def _steps(self, lists: click_model.Lists) -> Steps:
         return Steps(self._attraction(lists), np.zeros(len(lists.position)), 1.0)
 
 
@@ -96,12 +89,14 @@ class DCM(chain.ChainEMModel):
     def _learn(self, log: ClickLog) -> None:
         check_choice("method", self.method, chain.METHODS)
         counts = chain.chain_counts(log, log.position - 1, log.depth)
-        alpha, mean = smoothed_rates(counts.clicks, counts.examined_if_gone, self.prior_strength)
+        alpha, mean = click_model.smoothed_rates(
+            counts.clicks, counts.examined_if_gone, self.prior_strength
+        )
         state = DCMState(alpha, _lambda(counts.went_on, counts.stepped))
         if self.method == "likelihood":
             self.em_, prior = self._run(
                 state,
-                Smoothing(self.prior_strength, mean),
+                click_model.Smoothing(self.prior_strength, mean),
                 lambda prior: _dcm_step(counts, prior),
                 lambda state, prior: prior.centred(state.alpha, counts.shown),
             )
@@ -109,16 +104,16 @@ class DCM(chain.ChainEMModel):
         self._keep_attraction(state.alpha, mean)
         self.continuation_ = handed_over(state.lam)
 
-    def _steps(self, lists: Lists) -> Steps:
+    def _steps(self, lists: click_model.Lists) -> Steps:
         return Steps(self._attraction(lists), self.continuation_[lists.position - 1], 1.0)
 
 
 def _lambda(went_on: FloatArray, stepped: FloatArray) -> FloatArray:
     mean = float(went_on.sum() / stepped.sum()) if stepped.sum() > 0 else 0.5
-    return Smoothing(0.0, mean).rate(went_on, stepped)
+    return click_model.Smoothing(0.0, mean).rate(went_on, stepped)
 
 
-def _dcm_step(counts: ChainCounts, prior: Smoothing) -> Step[DCMState]:
+def _dcm_step(counts: ChainCounts, prior: click_model.Smoothing) -> Step[DCMState]:
     seen = counts.shown > 0
 
     def step(state: DCMState) -> tuple[DCMState, float]:
@@ -166,18 +161,20 @@ class CCM(chain.ChainEMModel):
 
     def _learn(self, log: ClickLog) -> None:
         counts = chain.chain_counts(log, log.document, log.n_documents)
-        alpha, mean = smoothed_rates(counts.clicks, counts.examined_if_gone, self.prior_strength)
+        alpha, mean = click_model.smoothed_rates(
+            counts.clicks, counts.examined_if_gone, self.prior_strength
+        )
         weight = counts.shown + counts.stepped
         self.em_, prior = self._run(
             CCMState(alpha, np.array([0.9, 0.8, 0.5])),
-            Smoothing(self.prior_strength, mean),
+            click_model.Smoothing(self.prior_strength, mean),
             lambda prior: _ccm_step(counts, prior),
             lambda state, prior: prior.centred(state.alpha, weight),
         )
         self._keep_attraction(self.em_.state.alpha, prior.mean)
         self.continuation_ = handed_over(self.em_.state.tau)
 
-    def _steps(self, lists: Lists) -> Steps:
+    def _steps(self, lists: click_model.Lists) -> Steps:
         alpha = self._attraction(lists)
         return Steps(alpha, _on_click(alpha, self.continuation_), float(self.continuation_[0]))
 
@@ -186,7 +183,7 @@ def _on_click(alpha: FloatArray, tau: FloatArray) -> FloatArray:
     return tau[1] * (1 - alpha) + tau[2] * alpha
 
 
-def _ccm_step(counts: ChainCounts, prior: Smoothing) -> Step[CCMState]:
+def _ccm_step(counts: ChainCounts, prior: click_model.Smoothing) -> Step[CCMState]:
     """P(satisfied | on) = alpha tau_3 / g, P(satisfied | left) = alpha (1 - tau_3) / (1 - g)."""
     seen = counts.shown > 0
 
@@ -200,9 +197,9 @@ def _ccm_step(counts: ChainCounts, prior: Smoothing) -> Step[CCMState]:
         others = counts.stepped - satisfied
         rate = prior.rate(counts.clicks + satisfied, expected.examined + counts.stepped)
         new_tau = (
-            fraction(expected.skipped_on, expected.skipped),
-            fraction((expected.went_on - satisfied_on).sum(), others.sum()),
-            fraction(satisfied_on.sum(), satisfied.sum()),
+            click_model.fraction(expected.skipped_on, expected.skipped),
+            click_model.fraction((expected.went_on - satisfied_on).sum(), others.sum()),
+            click_model.fraction(satisfied_on.sum(), satisfied.sum()),
         )
         following = CCMState(np.where(seen, rate, prior.mean), np.array(new_tau))
         return following, expected.log_likelihood + prior.log_density(alpha, seen)

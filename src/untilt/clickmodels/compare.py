@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.base import clone
 
 from untilt._core.arrays import FloatArray
+from untilt._core.printed import Cells, as_table
 from untilt._core.progress import track
 from untilt._core.random import Seed
-from untilt._core.text_table import Cells, as_table
 from untilt.catalog import find, methods
 from untilt.clickmodels import quality
 from untilt.clickmodels.click_model import ClickModel

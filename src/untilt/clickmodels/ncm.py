@@ -12,13 +12,7 @@ from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray, ha
 from untilt._core.grouping import group_equal_lists
 from untilt._core.random import child_generator
 from untilt.catalog import method
-from untilt.clickmodels.click_model import (
-    ClickModel,
-    Lists,
-    Smoothing,
-    smoothed_rates,
-    sums_by_document,
-)
+from untilt.clickmodels import click_model
 from untilt.clickmodels.recurrent import Pages, Reader, conditional, draw, marginal, reader_loss
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
@@ -33,7 +27,7 @@ FEWEST_HELD_OUT = 100
 
 
 @dataclass(frozen=True, eq=False)
-class DescribedLists(Lists):
+class DescribedLists(click_model.Lists):
     """Lists with the vectors of their documents.
 
     document : (rows,) index into vectors (documents of the asked log, m)
@@ -54,7 +48,7 @@ class DescribedLists(Lists):
     note="a recurrent network reads the list from the top",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)
-class NCM(ClickModel):
+class NCM(click_model.ClickModel):
     r"""The neural click model: P(c_k = 1 | clicks above) from a recurrent state.
 
     After [borisov2016neural]_. A gated recurrent unit reads the list from the top; at each row it
@@ -135,7 +129,7 @@ class NCM(ClickModel):
             **vars(lists), document=log.document, vectors=self._vectors(log, index)
         )
 
-    def _marginal(self, lists: Lists) -> FloatArray:
+    def _marginal(self, lists: click_model.Lists) -> FloatArray:
         assert isinstance(lists, DescribedLists)
         slates = group_equal_lists(lists.indptr, [lists.document, lists.position], [])
         length = np.diff(lists.indptr)[slates.first]
@@ -150,11 +144,11 @@ class NCM(ClickModel):
         )
         return p[ragged.rows_of_lists(indptr, slates.group_of_list)]
 
-    def _conditional(self, lists: Lists) -> FloatArray:
+    def _conditional(self, lists: click_model.Lists) -> FloatArray:
         assert isinstance(lists, DescribedLists)
         return conditional(self.reader_, lists.pages, lists.click)
 
-    def _draw(self, lists: Lists, uniform: FloatArray) -> AnyArray:
+    def _draw(self, lists: click_model.Lists, uniform: FloatArray) -> AnyArray:
         assert isinstance(lists, DescribedLists)
         return draw(self.reader_, lists.pages, uniform[:, 0])
 
@@ -319,15 +313,15 @@ def _mixed(word: IntArray) -> IntArray:
 
 
 def _log_odds_by_document(log: ClickLog, strength: float) -> FloatArray:
-    shown = sums_by_document(log, log.row_count)
-    clicks = sums_by_document(log, log.label * log.row_count)
+    shown = click_model.sums_by_document(log, log.row_count)
+    clicks = click_model.sums_by_document(log, log.label * log.row_count)
     # Half an impression where there is no prior: rates of 0 and 1 have no log-odds.
-    rate, mean = smoothed_rates(clicks, shown, max(strength, 0.5))
+    rate, mean = click_model.smoothed_rates(clicks, shown, max(strength, 0.5))
     return np.where(shown > 0, logit(rate) - logit(mean), 0.0)
 
 
 def _log_odds_by_position(log: ClickLog) -> FloatArray:
     clicks = sum_by(log.position - 1, log.label * log.row_count)
     shown = sum_by(log.position - 1, log.row_count)
-    prior = Smoothing(1.0, float(clicks.sum() / shown.sum()))
+    prior = click_model.Smoothing(1.0, float(clicks.sum() / shown.sum()))
     return logit(prior.rate(clicks, shown))

@@ -6,13 +6,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over, sum_by
 from untilt.catalog import method
-from untilt.clickmodels.click_model import (
-    IndependentModel,
-    Lists,
-    Smoothing,
-    smoothed_rates,
-    sums_by_document,
-)
+from untilt.clickmodels import click_model
 from untilt.data.clicklog import ClickLog
 
 
@@ -20,7 +14,7 @@ from untilt.data.clicklog import ClickLog
     "click model", "gctr", title="Global click rate", order=10, reference="chuklin2015click",
     note="one click rate for everything",
 )  # fmt: skip
-class GCTR(IndependentModel):
+class GCTR(click_model.IndependentModel):
     """One click rate for everything: P(c = 1) = rho ([chuklin2015click]_).
 
     Learned: `rate_`. `relevance_` is the same for all documents.
@@ -34,7 +28,7 @@ class GCTR(IndependentModel):
         self.prior_mean_ = self.rate_
         self.relevance_ = handed_over(np.full(log.n_documents, self.rate_))
 
-    def _marginal(self, lists: Lists) -> FloatArray:
+    def _marginal(self, lists: click_model.Lists) -> FloatArray:
         return np.full(len(lists.position), self.rate_)
 
 
@@ -43,7 +37,7 @@ class GCTR(IndependentModel):
     reference="craswell2008",
     note="a click rate for each position",
 )  # fmt: skip
-class RCTR(IndependentModel):
+class RCTR(click_model.IndependentModel):
     """A click rate for each position: P(c = 1) = rho_k ([craswell2008]_, [chuklin2015click]_).
 
     Learned: `rate_` (K,). A position without impressions has the overall rate. `relevance_` is the
@@ -57,11 +51,11 @@ class RCTR(IndependentModel):
         clicks = sum_by(log.position - 1, log.label * count)
         shown = sum_by(log.position - 1, count)
         overall = float(clicks.sum() / shown.sum())
-        self.rate_ = handed_over(Smoothing(0.0, overall).rate(clicks, shown))
+        self.rate_ = handed_over(click_model.Smoothing(0.0, overall).rate(clicks, shown))
         self.prior_mean_ = overall
         self.relevance_ = handed_over(np.full(log.n_documents, overall))
 
-    def _marginal(self, lists: Lists) -> FloatArray:
+    def _marginal(self, lists: click_model.Lists) -> FloatArray:
         return self.rate_[lists.position - 1]
 
 
@@ -71,7 +65,7 @@ class RCTR(IndependentModel):
     note="a click rate for each document of a query",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)
-class DCTR(IndependentModel):
+class DCTR(click_model.IndependentModel):
     """A click rate for each (query, document): P(c = 1) = rho_d ([craswell2008]_).
 
     rho_d = (clicks + m mu) / (impressions + m), with mu the mean rate over documents. Position bias
@@ -86,10 +80,10 @@ class DCTR(IndependentModel):
     prior_strength: float = 1.0
 
     def _learn(self, log: ClickLog) -> None:
-        clicks = sums_by_document(log, log.label * log.row_count)
-        shown = sums_by_document(log, log.row_count)
-        rate, self.prior_mean_ = smoothed_rates(clicks, shown, self.prior_strength)
+        clicks = click_model.sums_by_document(log, log.label * log.row_count)
+        shown = click_model.sums_by_document(log, log.row_count)
+        rate, self.prior_mean_ = click_model.smoothed_rates(clicks, shown, self.prior_strength)
         self.relevance_ = handed_over(rate)
 
-    def _marginal(self, lists: Lists) -> FloatArray:
+    def _marginal(self, lists: click_model.Lists) -> FloatArray:
         return lists.of_documents(self.relevance_, self.prior_mean_)

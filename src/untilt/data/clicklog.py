@@ -8,18 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from untilt._core import ragged
-from untilt._core.arrays import (
-    AnyArray,
-    BoolArray,
-    FeatureArray,
-    FloatArray,
-    IntArray,
-    frozen,
-    handed_over,
-    identifiers,
-    whole_numbers,
-)
+from untilt._core import arrays, ragged
 from untilt._core.grouping import Groups, group_equal_lists
 from untilt._core.random import Seed
 from untilt.data.rates import ClickRates, click_rates
@@ -52,23 +41,23 @@ class ClickLog:
         text; sessions of different contexts are different lists
     """
 
-    query_id: AnyArray
-    doc_id: AnyArray
-    doc_query: IntArray
-    indptr: IntArray
-    query: IntArray
-    document: IntArray
-    position: IntArray
-    label: FloatArray
-    count: IntArray
-    features: FeatureArray | None
+    query_id: arrays.AnyArray
+    doc_id: arrays.AnyArray
+    doc_query: arrays.IntArray
+    indptr: arrays.IntArray
+    query: arrays.IntArray
+    document: arrays.IntArray
+    position: arrays.IntArray
+    label: arrays.FloatArray
+    count: arrays.IntArray
+    features: arrays.FeatureArray | None
     feature_names: tuple[str, ...]
-    ranker: IntArray | None
+    ranker: arrays.IntArray | None
     ranker_names: tuple[str, ...]
-    time: AnyArray | None
+    time: arrays.AnyArray | None
     label_name: str
-    extra_labels: Mapping[str, FloatArray]
-    context: Mapping[str, AnyArray]
+    extra_labels: Mapping[str, arrays.FloatArray]
+    context: Mapping[str, arrays.AnyArray]
 
     def __init__(
         self,
@@ -90,23 +79,23 @@ class ClickLog:
         extra_labels: Mapping[str, npt.ArrayLike] = MappingProxyType({}),
         context: Mapping[str, npt.ArrayLike] = MappingProxyType({}),
     ) -> None:
-        lists = whole_numbers(query, np.int32, what="query")
-        table = None if features is None else frozen(features, np.float32)
-        made_by = None if ranker is None else whole_numbers(ranker, np.int32, what="ranker")
+        lists = arrays.whole_numbers(query, np.int32, what="query")
+        table = None if features is None else arrays.frozen(features, np.float32)
+        made_by = None if ranker is None else arrays.whole_numbers(ranker, np.int32, what="ranker")
         if table is not None and table.ndim == 2 and not feature_names:
             feature_names = [f"f{j + 1}" for j in range(table.shape[1])]
         if made_by is not None and len(made_by) and not ranker_names:
             ranker_names = range(int(made_by.max()) + 1)
         self._store(
-            query_id=identifiers(query_id),
-            doc_id=identifiers(doc_id),
-            doc_query=whole_numbers(doc_query, np.int32, what="doc_query"),
-            indptr=whole_numbers(indptr, np.int64, what="indptr"),
+            query_id=arrays.identifiers(query_id),
+            doc_id=arrays.identifiers(doc_id),
+            doc_query=arrays.whole_numbers(doc_query, np.int32, what="doc_query"),
+            indptr=arrays.whole_numbers(indptr, np.int64, what="indptr"),
             query=lists,
-            document=whole_numbers(document, np.int32, what="document"),
-            position=whole_numbers(position, np.int32, what="position"),
-            label=frozen(label, np.float64),
-            count=whole_numbers(
+            document=arrays.whole_numbers(document, np.int32, what="document"),
+            position=arrays.whole_numbers(position, np.int32, what="position"),
+            label=arrays.frozen(label, np.float64),
+            count=arrays.whole_numbers(
                 np.ones(len(lists), dtype=np.int64) if count is None else count,
                 np.int64,
                 what="count",
@@ -115,9 +104,11 @@ class ClickLog:
             feature_names=tuple(feature_names),
             ranker=made_by,
             ranker_names=tuple(str(name) for name in ranker_names),
-            time=None if time is None else frozen(time),
+            time=None if time is None else arrays.frozen(time),
             label_name=label_name,
-            extra_labels={name: frozen(each, np.float64) for name, each in extra_labels.items()},
+            extra_labels={
+                name: arrays.frozen(each, np.float64) for name, each in extra_labels.items()
+            },
             context={name: _categories_or_numbers(column) for name, column in context.items()},
         )
         check_log(self)
@@ -163,7 +154,7 @@ class ClickLog:
         return int(self.sessions.sum())
 
     @property
-    def sessions(self) -> IntArray:
+    def sessions(self) -> arrays.IntArray:
         """(lists,) the same as `count`."""
         return self.count
 
@@ -188,7 +179,7 @@ class ClickLog:
         return bool(np.all((self.label == 0) | (self.label == 1)))
 
     @property
-    def row_count(self) -> IntArray:
+    def row_count(self) -> arrays.IntArray:
         """(rows,) sessions each row stands for."""
         return np.repeat(self.sessions, ragged.lengths(self.indptr))
 
@@ -205,7 +196,7 @@ class ClickLog:
         chosen = ragged.chosen_lists(lists, self.n_lists, what="lists")
         sessions = self.sessions[chosen]
         if count is not None:
-            sessions = whole_numbers(count, np.int64, what="count")
+            sessions = arrays.whole_numbers(count, np.int64, what="count")
             check_count(sessions, len(chosen))
         rows = ragged.rows_of_lists(self.indptr, chosen)
         return self._with(
@@ -262,7 +253,7 @@ class ClickLog:
         the label.
         """
         if not isinstance(label, str):
-            return replace(self, label=frozen(label, np.float64))
+            return replace(self, label=arrays.frozen(label, np.float64))
         if label not in self.extra_labels:
             have = ", ".join(self.extra_labels) or "none"
             raise OptionError(f"there is no label column {label!r}. This log has: {have}.")
@@ -287,7 +278,7 @@ class ClickLog:
 
     # ---- inside
 
-    def _rows(self, rows: IntArray) -> dict[str, Any]:
+    def _rows(self, rows: arrays.IntArray) -> dict[str, Any]:
         extra = {name: column[rows] for name, column in self.extra_labels.items()}
         return {
             "document": self.document[rows],
@@ -308,11 +299,11 @@ class ClickLog:
 
         def ready(name: str, value: Any) -> Any:
             if isinstance(value, Mapping):
-                return {each: handed_over(column) for each, column in value.items()}
+                return {each: arrays.handed_over(column) for each, column in value.items()}
             if not isinstance(value, np.ndarray):
                 return value
             dtype = getattr(getattr(self, name), "dtype", None)
-            return handed_over(value, None if dtype is np.dtype(object) else dtype)
+            return arrays.handed_over(value, None if dtype is np.dtype(object) else dtype)
 
         return {name: ready(name, value) for name, value in changes.items()}
 
@@ -404,7 +395,7 @@ def _check_rows(log: ClickLog) -> None:
     _refuse(log, twice, "a position stands twice in a session", "each position shows one document")
 
 
-def check_count(count: IntArray, n_lists: int) -> None:
+def check_count(count: arrays.IntArray, n_lists: int) -> None:
     """Raise unless each list stands for at least one session."""
     if len(count) != n_lists:
         raise ShapeError(f"count must have {n_lists} entries. Got {len(count)} instead.")
@@ -416,7 +407,7 @@ def check_count(count: IntArray, n_lists: int) -> None:
         )
 
 
-def _refuse(log: ClickLog, bad: BoolArray, what: str, fix: str) -> None:
+def _refuse(log: ClickLog, bad: arrays.BoolArray, what: str, fix: str) -> None:
     if not bad.any():
         return
     rows = np.flatnonzero(bad)
@@ -427,9 +418,11 @@ def _refuse(log: ClickLog, bad: BoolArray, what: str, fix: str) -> None:
     )
 
 
-def _categories_or_numbers(values: npt.ArrayLike) -> AnyArray:
+def _categories_or_numbers(values: npt.ArrayLike) -> arrays.AnyArray:
     """A column of context: int64 or float64 where it holds numbers or truth values, else text."""
     array = np.asarray(values)
     if array.dtype.kind == "b":
-        return handed_over(array.astype(np.int64))
-    return frozen(array, np.float64) if array.dtype.kind == "f" else identifiers(values)
+        return arrays.handed_over(array.astype(np.int64))
+    return (
+        arrays.frozen(array, np.float64) if array.dtype.kind == "f" else arrays.identifiers(values)
+    )

@@ -6,16 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from untilt._core import ragged
-from untilt._core.arrays import (
-    AnyArray,
-    FeatureArray,
-    FloatArray,
-    IntArray,
-    frozen,
-    identifiers,
-    whole_numbers,
-)
+from untilt._core import arrays, ragged
 from untilt._core.random import Seed, generator
 from untilt.errors import OptionError, ShapeError
 
@@ -35,11 +26,11 @@ class JudgedLists:
     doc_id : (n,) whole numbers or text; the place in the query where none is given
     """
 
-    features: FeatureArray
-    labels: FloatArray
-    indptr: IntArray
-    query_id: AnyArray
-    doc_id: AnyArray
+    features: arrays.FeatureArray
+    labels: arrays.FloatArray
+    indptr: arrays.IntArray
+    query_id: arrays.AnyArray
+    doc_id: arrays.AnyArray
     feature_names: tuple[str, ...]
 
     def __init__(
@@ -51,17 +42,19 @@ class JudgedLists:
         doc_id: npt.ArrayLike | None = None,
         feature_names: Sequence[str] = (),
     ) -> None:
-        table = frozen(features, np.float32)
+        table = arrays.frozen(features, np.float32)
         if table.ndim != 2:
             raise ShapeError(f"features must have two dimensions. Got {table.ndim} instead.")
-        starts = whole_numbers(indptr, np.int64, what="indptr")
+        starts = arrays.whole_numbers(indptr, np.int64, what="indptr")
         ragged.check_indptr(starts, len(table), what="JudgedLists")
         values = {
             "features": table,
-            "labels": frozen(labels, np.float64),
+            "labels": arrays.frozen(labels, np.float64),
             "indptr": starts,
-            "query_id": identifiers(query_id),
-            "doc_id": identifiers(ragged.index_in_list(starts) if doc_id is None else doc_id),
+            "query_id": arrays.identifiers(query_id),
+            "doc_id": arrays.identifiers(
+                ragged.index_in_list(starts) if doc_id is None else doc_id
+            ),
             "feature_names": tuple(feature_names)
             or tuple(f"f{j + 1}" for j in range(table.shape[1])),
         }

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core.arrays import AnyArray, FloatArray, frozen, handed_over
+from untilt._core.printed import as_table
 from untilt._core.statistics import Interval, MeanEstimate, check_level
-from untilt._core.text_table import as_table
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, did_you_mean
 from untilt.metrics import Metric, parse_metric, parse_metrics

@@ -8,9 +8,9 @@ from scipy import special
 
 from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_attribute
+from untilt._core.printed import Cells, as_table
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, normal_quantile
-from untilt._core.text_table import Cells, as_table
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.uncertainty import (

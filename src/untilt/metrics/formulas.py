@@ -8,20 +8,11 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt.catalog import method
 from untilt.errors import check_choice
-from untilt.metrics import kernel
-from untilt.metrics.metric import (
-    GAINS,
-    Empty,
-    Formula,
-    Gain,
-    Metric,
-    checked_cut,
-    checked_relevant_from,
-)
+from untilt.metrics import kernel, metric
 
 
 @dataclass(frozen=True)
-class _CutMetric(Metric):
+class _CutMetric(metric.Metric):
     """A metric with a cut: the last rank that counts, or None for all of them."""
 
     k: int | None = None
@@ -29,18 +20,18 @@ class _CutMetric(Metric):
 
     def __post_init__(self) -> None:
         if self.k is not None or self.needs_cut:
-            object.__setattr__(self, "k", checked_cut(self.k, self.name))
+            object.__setattr__(self, "k", metric.checked_cut(self.k, self.name))
 
 
 @dataclass(frozen=True)
 class _GainMetric(_CutMetric):
     """A sum of discounted gains; `gain` says what a label is worth."""
 
-    gain: Gain = "exponential"
+    gain: metric.Gain = "exponential"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("gain", self.gain, tuple(GAINS))
+        check_choice("gain", self.gain, tuple(metric.GAINS))
 
     def discount(self, depth: int) -> FloatArray:
         """lambda(r) = 1 / log2(1 + r)."""
@@ -55,10 +46,10 @@ class _BinaryMetric(_CutMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "relevant_from", checked_relevant_from(self.relevant_from))
+        object.__setattr__(self, "relevant_from", metric.checked_relevant_from(self.relevant_from))
 
-    def _formula(self, walk: int, norm: int) -> Formula:
-        return Formula(walk, kernel.BINARY, norm, self.relevant_from)
+    def _formula(self, walk: int, norm: int) -> metric.Formula:
+        return metric.Formula(walk, kernel.BINARY, norm, self.relevant_from)
 
 
 @method(
@@ -80,9 +71,9 @@ class NDCG(_GainMetric):
     name: ClassVar[str] = "ndcg"
     nearest_additive: ClassVar[str] = "dcg"
 
-    def formula(self) -> Formula:
+    def formula(self) -> metric.Formula:
         """The sum as a share of the same sum over the list sorted by label."""
-        return Formula(kernel.EACH_GAIN, GAINS[self.gain], kernel.IDEAL)
+        return metric.Formula(kernel.EACH_GAIN, metric.GAINS[self.gain], kernel.IDEAL)
 
 
 @method(
@@ -103,11 +94,11 @@ class DCG(_GainMetric):
     name: ClassVar[str] = "dcg"
     additive: ClassVar[bool] = True
 
-    def formula(self) -> Formula:
+    def formula(self) -> metric.Formula:
         """The sum itself."""
-        return Formula(kernel.EACH_GAIN, GAINS[self.gain], kernel.ONE)
+        return metric.Formula(kernel.EACH_GAIN, metric.GAINS[self.gain], kernel.ONE)
 
-    def empty_value(self, empty: Empty) -> float:
+    def empty_value(self, empty: metric.Empty) -> float:
         """0 or NaN: without a gain the ideal DCG is 0 too."""
         return float("nan") if empty == "skip" else 0.0
 
@@ -118,7 +109,7 @@ class DCG(_GainMetric):
     note="the mean rank of a relevant document; lower is better",
 )  # fmt: skip
 @dataclass(frozen=True)
-class ARP(Metric):
+class ARP(metric.Metric):
     r"""ARP = sum_i rank_i y_i / sum_i y_i: the mean rank of a relevant document. Lower is better.
 
     The literature sums rank_i y_i without the denominator [oosterhuis2020tutorial]_ or divides by
@@ -140,11 +131,11 @@ class ARP(Metric):
         """lambda(r) = r."""
         return np.arange(1.0, depth + 1)
 
-    def formula(self) -> Formula:
+    def formula(self) -> metric.Formula:
         """Ranks weighted by label."""
-        return Formula(kernel.EACH_GAIN, kernel.LINEAR, kernel.TOTAL_GAIN)
+        return metric.Formula(kernel.EACH_GAIN, kernel.LINEAR, kernel.TOTAL_GAIN)
 
-    def empty_value(self, empty: Empty) -> float:  # noqa: ARG002
+    def empty_value(self, empty: metric.Empty) -> float:  # noqa: ARG002
         """NaN: there is no rank to speak of."""
         return float("nan")
 
@@ -170,7 +161,7 @@ class Precision(_BinaryMetric):
         assert self.k is not None
         return np.full(depth, 1 / self.k)
 
-    def formula(self) -> Formula:
+    def formula(self) -> metric.Formula:
         """The sum itself."""
         return self._formula(kernel.EACH_GAIN, kernel.ONE)
 
@@ -195,7 +186,7 @@ class Recall(_BinaryMetric):
         """lambda(r) = 1."""
         return np.ones(depth)
 
-    def formula(self) -> Formula:
+    def formula(self) -> metric.Formula:
         """A share of the relevant documents."""
         return self._formula(kernel.EACH_GAIN, kernel.TOTAL_GAIN)
 
@@ -222,7 +213,7 @@ class MAP(_BinaryMetric):
         """lambda(r) = 1 / r, times the relevant documents down to r."""
         return 1 / np.arange(1.0, depth + 1)
 
-    def formula(self) -> Formula:
+    def formula(self) -> metric.Formula:
         """Precision at each relevant document, as a mean over all of them."""
         return self._formula(kernel.PRECISION_AT_GAIN, kernel.TOTAL_GAIN)
 
@@ -246,6 +237,6 @@ class MRR(_BinaryMetric):
         """lambda(r) = 1 / r."""
         return 1 / np.arange(1.0, depth + 1)
 
-    def formula(self) -> Formula:
+    def formula(self) -> metric.Formula:
         """The first relevant document alone."""
         return self._formula(kernel.FIRST_GAIN, kernel.ONE)

@@ -12,21 +12,14 @@ import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from untilt.networks.jax_layers import (
-    Array,
-    Layers,
-    Params,
-    apply_layers,
-    jax_modules,
-    sum_of_squares,
-)
+from untilt.networks import jax_layers
 
 # p is kept this far from 0 and 1 (single precision), so that no click is impossible.
 _EDGE = 1e-6
 _ABSENT = -1e30
 
-Batch = Mapping[str, Array]
-Loss = Callable[[Params, Batch], Array]
+Batch = Mapping[str, jax_layers.Array]
+Loss = Callable[[jax_layers.Params, Batch], jax_layers.Array]
 
 
 @lru_cache(maxsize=64)
@@ -45,8 +38,8 @@ def pairwise_loss(
     "weight" (lists,), from which they follow as in `pairs_of_gains`: far less to copy.
     """
 
-    def loss(layers: Layers, batch: Batch) -> Array:
-        jax, jnp, _ = jax_modules()
+    def loss(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
+        jax, jnp, _ = jax_layers.jax_modules()
         s = list_scores(layers, batch, activation, dropout)
         k = batch["position_index"]
         pairs = batch["pairs"] if "pairs" in batch else pairs_of_gains(batch, plain, against_all)
@@ -64,8 +57,8 @@ def listwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
     batch: "row", "mask", "weight" (lists, length), weight_i = a_i the weighted clicks of row i.
     """
 
-    def loss(layers: Layers, batch: Batch) -> Array:
-        jnp = jax_modules().numpy
+    def loss(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
+        jnp = jax_layers.jax_modules().numpy
         log_share = masked_log_softmax(
             list_scores(layers, batch, activation, dropout), batch["mask"]
         )
@@ -82,8 +75,8 @@ def pointwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
     "beta" (K,).
     """
 
-    def loss(layers: Layers, batch: Batch) -> Array:
-        jax, jnp, _ = jax_modules()
+    def loss(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
+        jax, jnp, _ = jax_layers.jax_modules()
         s = scores(layers, batch["features"][batch["row"]], activation, dropout, batch)
         alpha, beta = (
             batch["alpha"][batch["position_index"]],
@@ -111,8 +104,8 @@ def dual_loss(activation: str, *, largest_weight: float, dropout: float = 0.0) -
     "clicks" (lists, length).
     """
 
-    def loss(params: Params, batch: Batch) -> Array:
-        jax, jnp, _ = jax_modules()
+    def loss(params: jax_layers.Params, batch: Batch) -> jax_layers.Array:
+        jax, jnp, _ = jax_layers.jax_modules()
         fixed = jax.lax.stop_gradient
         s = list_scores(params["ranker"], batch, activation, dropout)
         z = params["propensity"][batch["position_index"]]
@@ -128,32 +121,34 @@ def dual_loss(activation: str, *, largest_weight: float, dropout: float = 0.0) -
 
 
 @lru_cache(maxsize=64)
-def scores_function(activation: str) -> Callable[[Layers, Batch], Array]:
+def scores_function(activation: str) -> Callable[[jax_layers.Layers, Batch], jax_layers.Array]:
     """(layers, {"features": (n, d)}) -> (n,) scores, to be compiled by `compiled_value`."""
 
-    def score(layers: Layers, batch: Batch) -> Array:
-        return apply_layers(layers, batch["features"], activation)[:, 0]
+    def score(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
+        return jax_layers.apply_layers(layers, batch["features"], activation)[:, 0]
 
     return score
 
 
 @lru_cache(maxsize=64)
-def slopes_function(activation: str) -> Callable[[Layers, Batch], Array]:
+def slopes_function(activation: str) -> Callable[[jax_layers.Layers, Batch], jax_layers.Array]:
     """(layers, {"features": (n, d)}) -> (n, d) derivative of each row's score by its features."""
 
-    def slopes(layers: Layers, batch: Batch) -> Array:
-        jax, jnp, _ = jax_modules()
-        return jax.grad(lambda x: jnp.sum(apply_layers(layers, x, activation)))(batch["features"])
+    def slopes(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
+        jax, jnp, _ = jax_layers.jax_modules()
+        return jax.grad(lambda x: jnp.sum(jax_layers.apply_layers(layers, x, activation)))(
+            batch["features"]
+        )
 
     return slopes
 
 
-def pairs_of_gains(batch: Batch, plain: bool, against_all: bool) -> Array:
+def pairs_of_gains(batch: Batch, plain: bool, against_all: bool) -> jax_layers.Array:
     """[i, j]: weight times what the gain of i is above that of j, or 1 where it is ("plain").
 
     `against_all` compares with nothing: the gain of i itself, for every other row j.
     """
-    jnp = jax_modules().numpy
+    jnp = jax_layers.jax_modules().numpy
     gain, mask = jnp.asarray(batch["gain"]), batch["mask"]
     lead = gain[:, :, None] - (0.0 if against_all else gain[:, None, :])
     lead = (lead > 0).astype(gain.dtype) if plain else jnp.maximum(lead, 0.0)
@@ -163,34 +158,38 @@ def pairs_of_gains(batch: Batch, plain: bool, against_all: bool) -> Array:
     return batch["weight"][:, None, None] * there * lead
 
 
-def list_scores(layers: Layers, batch: Batch, activation: str, dropout: float = 0.0) -> Array:
+def list_scores(
+    layers: jax_layers.Layers, batch: Batch, activation: str, dropout: float = 0.0
+) -> jax_layers.Array:
     """(lists, length) scores without a constant: the last bias is left out."""
     biases = layers["biases"]
     free = {
         **layers,
-        "biases": [*biases[:-1], 0.0 * jax_modules().jax.lax.stop_gradient(biases[-1])],
+        "biases": [*biases[:-1], 0.0 * jax_layers.jax_modules().jax.lax.stop_gradient(biases[-1])],
     }
     return scores(free, batch["features"][batch["row"]], activation, dropout, batch)
 
 
-def scores(layers: Layers, x: Array, activation: str, dropout: float, batch: Batch) -> Array:
+def scores(
+    layers: jax_layers.Layers, x: jax_layers.Array, activation: str, dropout: float, batch: Batch
+) -> jax_layers.Array:
     """The first output; with dropout, "noise" in the batch is the seed of the step."""
-    key = jax_modules().jax.random.key(batch["noise"]) if dropout > 0 else None
-    return apply_layers(layers, x, activation, dropout=dropout, key=key)[..., 0]
+    key = jax_layers.jax_modules().jax.random.key(batch["noise"]) if dropout > 0 else None
+    return jax_layers.apply_layers(layers, x, activation, dropout=dropout, key=key)[..., 0]
 
 
-def masked_log_softmax(x: Array, mask: Array) -> Array:
+def masked_log_softmax(x: jax_layers.Array, mask: jax_layers.Array) -> jax_layers.Array:
     """log softmax over the last axis among the rows that are there."""
-    jax, jnp, _ = jax_modules()
+    jax, jnp, _ = jax_layers.jax_modules()
     return jax.nn.log_softmax(jnp.where(mask > 0, x, _ABSENT), axis=-1)
 
 
-def first_over_each(log_share: Array, largest: float) -> Array:
+def first_over_each(log_share: jax_layers.Array, largest: float) -> jax_layers.Array:
     """share_1 / share_i of each list, at most `largest`; finite also where there is no row."""
-    jnp = jax_modules().numpy
+    jnp = jax_layers.jax_modules().numpy
     return jnp.exp(jnp.clip(log_share[:, :1] - log_share, None, min(math.log(largest), 60.0)))
 
 
-def penalty(layers: Layers, batch: Batch) -> Array:
+def penalty(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
     """l2/2 |weights|^2."""
-    return 0.5 * batch["l2"] * sum_of_squares(layers)
+    return 0.5 * batch["l2"] * jax_layers.sum_of_squares(layers)

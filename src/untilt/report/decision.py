@@ -18,16 +18,7 @@ from untilt.auditing.audit import Audit
 from untilt.errors import FileFormatError, OptionError
 from untilt.evaluation.results import Estimate, SystemDifference
 from untilt.facts import Fact, as_fact
-from untilt.report.step_results import (
-    ClickModels,
-    HeldOut,
-    LogSource,
-    Provenance,
-    Split,
-    Training,
-    TrainingPlan,
-    UsedBias,
-)
+from untilt.report import step_results
 
 KIND, VERSION = "untilt decision", 2
 AGAIN = "Give the figures.json that this version of untilt run wrote."
@@ -63,15 +54,15 @@ class Decision:
     """
 
     title: str
-    source: LogSource | None = None
+    source: step_results.LogSource | None = None
     audit: Audit | None = None
-    split: Split | None = None
-    bias: UsedBias | None = None
-    plan: TrainingPlan | None = None
-    training: Training | None = None
-    click_models: ClickModels | None = None
-    held_out: HeldOut | None = None
-    provenance: Provenance | None = None
+    split: step_results.Split | None = None
+    bias: step_results.UsedBias | None = None
+    plan: step_results.TrainingPlan | None = None
+    training: step_results.Training | None = None
+    click_models: step_results.ClickModels | None = None
+    held_out: step_results.HeldOut | None = None
+    provenance: step_results.Provenance | None = None
     further_warnings: tuple[str, ...] = ()
     json_properties: ClassVar[tuple[str, ...]] = ("answer", "no_answer", "notes", "warnings")
 

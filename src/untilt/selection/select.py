@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from untilt._core.deprecation import renamed_arguments
-from untilt._core.text_table import Cells, as_table
+from untilt._core.printed import Cells, as_table
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError

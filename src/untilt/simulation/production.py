@@ -8,15 +8,7 @@ import numba as nb
 import numpy as np
 from scipy.optimize import minimize
 
-from untilt._core import ragged
-from untilt._core.arrays import (
-    AnyArray,
-    FeatureArray,
-    FloatArray,
-    IntArray,
-    handed_over,
-    identifiers,
-)
+from untilt._core import arrays, ragged
 from untilt._core.random import Seed, child_generator
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
@@ -33,12 +25,12 @@ class ProductionRanker:
     `simulate` gives no sessions to those queries.
     """
 
-    weights: FloatArray
-    training_queries: AnyArray
+    weights: arrays.FloatArray
+    training_queries: arrays.AnyArray
     kind: str = "linear"
     name: str = "production"
 
-    def predict(self, features: FeatureArray) -> FloatArray:
+    def predict(self, features: arrays.FeatureArray) -> arrays.FloatArray:
         """(n,) scores: features . weights, in double precision."""
         x = np.asarray(features)
         if x.ndim != 2 or x.shape[1] != len(self.weights):
@@ -86,7 +78,7 @@ def production_ranker(
     weights[columns] = fit_linear(
         sample.features[:, columns], sample.labels, sample.indptr, hinge=kind == "svm", l2=l2
     )
-    return ProductionRanker(handed_over(weights), sample.query_id, kind, name)
+    return ProductionRanker(arrays.handed_over(weights), sample.query_id, kind, name)
 
 
 def production_rankers(
@@ -120,7 +112,7 @@ def production_rankers(
     )
 
 
-def _draw_queries(rng: np.random.Generator, judged: JudgedLists, share: float) -> IntArray:
+def _draw_queries(rng: np.random.Generator, judged: JudgedLists, share: float) -> arrays.IntArray:
     order = rng.permutation(judged.n_queries)
     wanted = max(_part(judged.n_queries, share), min(FEWEST_QUERIES, judged.n_queries))
     teaches = _highest(judged) > -_highest(judged, sign=-1.0)
@@ -135,7 +127,7 @@ def _draw_queries(rng: np.random.Generator, judged: JudgedLists, share: float) -
     return np.sort(order[:wanted])
 
 
-def _highest(judged: JudgedLists, sign: float = 1.0) -> FloatArray:
+def _highest(judged: JudgedLists, sign: float = 1.0) -> arrays.FloatArray:
     """The largest sign * label of each query; -inf for a query without documents."""
     highest = np.full(judged.n_queries, -np.inf)
     np.maximum.at(highest, ragged.list_of_row(judged.indptr), sign * judged.labels)
@@ -156,8 +148,13 @@ def _check(share: float, feature_share: float, kind: str, l2: float) -> None:
 
 
 def fit_linear(
-    features: FeatureArray, labels: FloatArray, indptr: IntArray, *, hinge: bool, l2: float
-) -> FloatArray:
+    features: arrays.FeatureArray,
+    labels: arrays.FloatArray,
+    indptr: arrays.IntArray,
+    *,
+    hinge: bool,
+    l2: float,
+) -> arrays.FloatArray:
     r"""Weights that minimise mean_pairs loss(s_i - s_j) + l2/2 |w|^2 over pairs with y_i > y_j.
 
     Serial on purpose: sums over threads differ in their last bits, and two documents with nearly
@@ -172,7 +169,7 @@ def fit_linear(
     spread[spread == 0] = np.inf
     x = (x - x.mean(axis=0)) / spread
 
-    def objective(w: FloatArray) -> tuple[float, FloatArray]:
+    def objective(w: arrays.FloatArray) -> tuple[float, arrays.FloatArray]:
         total, n_pairs, slope = pair_loss(serial_dot(x, w), labels, indptr, hinge)
         n = max(1, n_pairs)
         return total / n + l2 / 2 * float(w @ w), serial_dot(x.T, slope) / n + l2 * w
@@ -182,15 +179,15 @@ def fit_linear(
     return best.x / spread
 
 
-def serial_dot(x: FloatArray, w: FloatArray) -> FloatArray:
+def serial_dot(x: arrays.FloatArray, w: arrays.FloatArray) -> arrays.FloatArray:
     """x @ w without BLAS, whose threads change the last bits."""
     return np.einsum("ij,j->i", x, w)
 
 
 @nb.njit(cache=True)
 def pair_loss(
-    scores: FloatArray, labels: FloatArray, indptr: IntArray, hinge: bool
-) -> tuple[float, int, FloatArray]:
+    scores: arrays.FloatArray, labels: arrays.FloatArray, indptr: arrays.IntArray, hinge: bool
+) -> tuple[float, int, arrays.FloatArray]:
     """Summed loss over the pairs, their number, and the gradient with respect to the scores."""
     total, n_pairs = 0.0, 0
     slope = np.zeros(len(scores))
@@ -224,9 +221,9 @@ class Rankings:
     """
 
     names: tuple[str, ...]
-    scores: FloatArray
+    scores: arrays.FloatArray
     rankers: tuple[Any, ...]
-    training_queries: AnyArray
+    training_queries: arrays.AnyArray
 
 
 def rankings_for(judged: JudgedLists, protocol: Protocol, ranker: Any, seed: Seed) -> Rankings:
@@ -248,13 +245,13 @@ def rankings_for(judged: JudgedLists, protocol: Protocol, ranker: Any, seed: See
         names=tuple(named),
         scores=np.stack([_scores(judged, name, r) for name, r in named.items()]),
         rankers=rankers,
-        training_queries=identifiers(list(dict.fromkeys(seen))),
+        training_queries=arrays.identifiers(list(dict.fromkeys(seen))),
     )
 
 
 def shown_order(
-    judged: JudgedLists, scores: FloatArray, depth: int | None, seed: Seed
-) -> tuple[IntArray, IntArray]:
+    judged: JudgedLists, scores: arrays.FloatArray, depth: int | None, seed: Seed
+) -> tuple[arrays.IntArray, arrays.IntArray]:
     """(start, shown): documents by falling score, cut at the depth; shown has a row per ranker.
 
     Equal scores stand in random order: the order of a file may follow the labels.
@@ -289,7 +286,7 @@ def _is_scores(ranker: list[Any] | tuple[Any, ...]) -> bool:
     return len(ranker) > 0 and isinstance(ranker[0], int | float | np.number)
 
 
-def _scores(judged: JudgedLists, name: str, ranker: Any) -> FloatArray:
+def _scores(judged: JudgedLists, name: str, ranker: Any) -> arrays.FloatArray:
     made = ranker.predict(judged.features) if hasattr(ranker, "predict") else ranker
     try:
         scores = np.asarray(made, dtype=np.float64)

@@ -2,8 +2,16 @@
 
 from untilt.weighting.base import JointWeighting, Weighting
 from untilt.weighting.consistency import Consistency, is_consistent
-from untilt.weighting.pairwise_debiasing import PairwiseDebiasing
-from untilt.weighting.tables import IPS, PNS, PRS, AffineIPS, Balanced, BayesIPS, Naive
+from untilt.weighting.tables import (
+    IPS,
+    PNS,
+    PRS,
+    AffineIPS,
+    Balanced,
+    BayesIPS,
+    Naive,
+    PairwiseDebiasing,
+)
 
 __all__ = [
     "IPS",

@@ -1,12 +1,14 @@
-"""Step 6: would it have been better? On queries that played no part in learning or choosing."""
+"""Step 6: would it have been better, and what changes? On queries that nothing was learned from."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.progress import track
+from untilt._core.statistics import student_quantile
 from untilt.bias.curve import PositionBias
 from untilt.catalog import record_of
 from untilt.data.clicklog import ClickLog
@@ -17,18 +19,115 @@ from untilt.evaluation.results import Estimates
 from untilt.evaluation.systems import shown
 from untilt.rankers.base import Ranker
 from untilt.rankers.persist import load
-from untilt.report.step_results import HeldOut, PairBias, Training
+from untilt.report import step_results
 from untilt.weighting import PairwiseDebiasing
 from untilt.workflow.candidates import RAW, SHOWN
-from untilt.workflow.changes import changed_queries, new_positions
 from untilt.workflow.options import RunOptions
+
+# What a ranker changes: where documents go, and which queries look different afterwards.
+
+EXAMPLES, DOCUMENTS = 6, 12
+
+
+def mean_ranks(indptr: IntArray, scores: FloatArray) -> FloatArray:
+    """(rows,) rank from 1 of each row in its list, highest score first; equal scores share theirs.
+
+    rank_i = 1 + #{j : s_j > s_i} + (#{j : s_j = s_i} - 1) / 2 over the rows j of the same list.
+
+    >>> mean_ranks(np.array([0, 3]), np.array([1.0, 5.0, 1.0])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    order = ragged.order_within_lists(indptr, -scores)
+    owner, sorted_scores = ragged.list_of_row(indptr)[order], scores[order]
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = (np.diff(owner) != 0) | (np.diff(sorted_scores) != 0)
+    tie = np.cumsum(first) - 1
+    mean = sum_by(tie, ragged.index_in_list(indptr) + 1.0) / np.bincount(tie)
+    ranks = np.empty(len(order))
+    ranks[order] = mean[tie]
+    return ranks
+
+
+def new_positions(log: ClickLog, scores: FloatArray, *, level: float) -> step_results.NewPositions:
+    """Average new position of what stood at each old position, over sessions.
+
+    Each session's own list is ordered anew (Figure 1 of [hu2019unbiased]_). The interval is
+    clustered by query: se^2 = sum_q (sum over q of n (rank - mean))^2 / N^2 * Q / (Q - 1).
+    """
+    ranks, weight = mean_ranks(log.indptr, scores[log.document]), log.row_count
+    index, depth = log.position - 1, log.depth
+    impressions = sum_by(index, weight, depth)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = sum_by(index, weight * ranks, depth) / impressions
+        error = _clustered(log, weight * (ranks - mean[index]), index) / impressions
+    queries = len(np.unique(log.query))
+    half = student_quantile(level, queries - 1) * error if queries > 1 else np.full(depth, np.nan)
+    return step_results.NewPositions(np.arange(1, depth + 1), mean, mean - half, mean + half)
+
+
+def _clustered(log: ClickLog, residual: FloatArray, index: IntArray) -> FloatArray:
+    """(K,) root of the summed squares of each query's summed residuals, times Q / (Q - 1)."""
+    query = np.repeat(log.query, ragged.lengths(log.indptr)).astype(np.int64)
+    cells, owner = np.unique(query * log.depth + index, return_inverse=True)
+    by_query = sum_by(owner, residual)
+    squares = sum_by(cells % log.depth, by_query**2, log.depth)
+    n = np.bincount(cells % log.depth, minlength=log.depth)
+    return np.sqrt(squares * n / np.maximum(n - 1, 1))
+
+
+def changed_queries(log: ClickLog, scores: FloatArray) -> tuple[step_results.ChangedQuery, ...]:
+    """The queries whose order changes most, of those with at least the median of sessions.
+
+    The change of a query is sum_d |1/log2(1 + old_d) - 1/log2(1 + new_d)| over its shown documents,
+    old the mean position over sessions: what moves near the top counts most.
+    """
+    shown = np.unique(log.document)
+    shown = shown[np.argsort(log.doc_query[shown], kind="stable")]
+    queries, sizes = np.unique(log.doc_query[shown], return_counts=True)
+    indptr = ragged.indptr_of(sizes)
+    weight, n = log.row_count, log.n_documents
+    impressions = sum_by(log.document, weight, n)[shown]
+    clicks = sum_by(log.document, weight * log.label, n)[shown]
+    old = sum_by(log.document, weight * log.position, n)[shown] / impressions
+    new = mean_ranks(indptr, scores[shown])
+    step = np.abs(1 / np.log2(1 + old) - 1 / np.log2(1 + new))
+    change = np.add.reduceat(step, indptr[:-1])
+    sessions = sum_by(log.query, log.sessions, log.n_queries)[queries]
+    enough = sessions >= np.median(sessions)
+
+    def document(row: int, position: int) -> step_results.MovedDocument:
+        return step_results.MovedDocument(
+            document=str(log.doc_id[shown[row]]),
+            old_position=round(float(old[row]), 1),
+            new_position=position,
+            clicks=float(clicks[row]),
+            impressions=int(impressions[row]),
+        )
+
+    examples = []
+    for i in np.lexsort((queries, -np.where(enough, change, -1.0)))[:EXAMPLES]:
+        if change[i] <= 0 or not enough[i]:
+            continue
+        rows = np.arange(indptr[i], indptr[i + 1])
+        rows = rows[np.lexsort((old[rows], new[rows]))][:DOCUMENTS]
+        documents = tuple(document(row, position) for position, row in enumerate(rows, start=1))
+        query = str(log.query_id[queries[i]])
+        examples.append(
+            step_results.ChangedQuery(query, documents, int(sessions[i]), float(change[i]))
+        )
+    return tuple(examples)
+
 
 LEAST_EFFECTIVE = 0.1  # clicks of equal weight, as a share of the clicks
 
 
 def evaluate_rankers(
-    test: ClickLog, bias: PositionBias, options: RunOptions, training: Training, folder: Path
-) -> HeldOut:
+    test: ClickLog,
+    bias: PositionBias,
+    options: RunOptions,
+    training: step_results.Training,
+    folder: Path,
+) -> step_results.HeldOut:
     """All candidates against the logged order on the held-out part, and what the chosen changes."""
     rankers: dict[str, Ranker] = {
         each.name: load(folder / each.file)
@@ -66,10 +165,10 @@ def evaluate_scores(
     chosen: str,
     clip: float | None,
     **more: Any,
-) -> HeldOut:
+) -> step_results.HeldOut:
     """Systems by their scores against the logged order; `more` goes into the result."""
     estimates = estimated(test, {SHOWN: shown, **scores}, bias, options, clip)
-    return HeldOut.of(
+    return step_results.HeldOut.of(
         estimates,
         chosen,
         baseline=SHOWN,
@@ -125,9 +224,9 @@ def _clip_curve(
     )  # fmt: skip
 
 
-def _pair_bias(ranker: Any) -> PairBias | None:
+def _pair_bias(ranker: Any) -> step_results.PairBias | None:
     """t+ and t- of pairwise debiasing, where it was trained."""
     history = getattr(ranker, "bias_history_", None)
     if not history:
         return None
-    return PairBias(history[-1].plus, history[-1].minus, len(history))
+    return step_results.PairBias(history[-1].plus, history[-1].minus, len(history))

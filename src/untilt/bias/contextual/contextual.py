@@ -19,7 +19,7 @@ from untilt.bias.contextual.evidence import (
     contexts_of,
     evidence_of,
 )
-from untilt.bias.contextual.network import Inputs, NetworkOptions, fit_network
+from untilt.bias.contextual.likelihood import Inputs, NetworkOptions, fit_network
 from untilt.bias.estimator import check_clicks
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method

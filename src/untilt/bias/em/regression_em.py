@@ -8,15 +8,10 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, handed_over
 from untilt.bias.curve import PositionBias
+from untilt.bias.em import em_estimator
 from untilt.bias.em.affine import AffineFit, uncertainty_of_affine
 from untilt.bias.em.boosted import LearnedFit, TreeOptions
 from untilt.bias.em.documents import FLOOR, position_based_em
-from untilt.bias.em.em_estimator import (
-    RELEVANCE,
-    EMEstimator,
-    relevance_assumed,
-    require_first_clicked,
-)
 from untilt.bias.em.strata import StratifiedFit, uncertainty_of_strata, widened
 from untilt.bias.estimator import counts_to
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios
@@ -37,7 +32,7 @@ CLICKS_THAT_WOULD_SHOW = 3.0
     note="examination and relevance by EM, relevance modelled by the features",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)
-class RegressionEM(EMEstimator):
+class RegressionEM(em_estimator.EMEstimator):
     r"""EM for P(click) = theta_k gamma, with gamma from features or from counts.
 
         E step  P(e=1, r=0 | c=0) = theta (1 - gamma) / (1 - theta gamma)
@@ -78,14 +73,14 @@ class RegressionEM(EMEstimator):
     seed : draws folds, columns of trees and resamples
     """
 
-    _relevance_from = (*RELEVANCE, "network")
+    _relevance_from = (*em_estimator.RELEVANCE, "network")
 
     network: Mapping[str, Any] | None = None
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         self._check_options()
         features, cells = self._features(log), counts_to(log, self.depth)
-        require_first_clicked(cells)
+        em_estimator.require_first_clicked(cells)
         if features is None:
             cells = self._counted(cells, clicked=True)
         fit = self._fit(cells, features)
@@ -149,7 +144,7 @@ class RegressionEM(EMEstimator):
             errors.covariance,
             level=self.level,
             method=f"RegressionEM ({self._source(by_features)})",
-            assumes=(Fact("bias.position-based"), relevance_assumed(by_features)),
+            assumes=(Fact("bias.position-based"), em_estimator.relevance_assumed(by_features)),
             status=joined(fit.status, errors.rule),
         )
 

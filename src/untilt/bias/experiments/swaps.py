@@ -9,12 +9,12 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt.bias.curve import PositionBias
+from untilt.bias.curve_operations import fit_quadratic, hold_last
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.experiments.assignment import SwapNames, swapped_lists
-from untilt.bias.harvesting.chains import check_edges, pivot_edges, tree_bias, tree_equations
+from untilt.bias.harvesting.harvesting import check_edges, pivot_edges, tree_bias, tree_equations
 from untilt.bias.harvesting.pairs import PairEquations, pair_sums, sandwich
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error
-from untilt.bias.shapes import fit_quadratic, hold_last
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows, position_counts

@@ -13,17 +13,9 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, identifiers
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
+from untilt.data.read import numbering
 from untilt.data.read.columns import Field, Impressions, Summary, summarise
 from untilt.data.read.database import Database
-from untilt.data.read.numbering import (
-    DocumentCode,
-    Documents,
-    LabelCode,
-    NotCleanError,
-    document_code,
-    label_code,
-    number_documents,
-)
 from untilt.data.read.packing import (
     Packed,
     SessionColumn,
@@ -62,9 +54,9 @@ class Decoder:
     """All that is needed to turn words into documents, positions and labels."""
 
     unpack: Unpacker
-    documents: Documents
-    code: DocumentCode
-    labels: LabelCode
+    documents: numbering.Documents
+    code: numbering.DocumentCode
+    labels: numbering.LabelCode
 
     def rows(
         self, words: AnyArray, query: IntArray, n: IntArray, first_row: int, to: Lists
@@ -79,7 +71,7 @@ class Decoder:
         if self.unpack.parts:
             size = count_filled(segments.words, packing.bits, packing.per_word)
             if not np.array_equal(np.bincount(segments.owner, size, len(words)), n):
-                raise NotCleanError
+                raise numbering.NotCleanError
         misfits = fill_rows(
             segments.words,
             packing.bits,
@@ -96,7 +88,7 @@ class Decoder:
             to.labels,
         )
         if misfits:
-            raise NotCleanError
+            raise numbering.NotCleanError
 
     def _lookup(self) -> tuple[IntArray, int]:
         """The ids to look codes up in, and the id of code 1; no ids where codes are numbers."""
@@ -140,7 +132,7 @@ def fetch_lists(database: Database, decoder: Decoder, wanted: Wanted) -> Lists:
         _write(batch, first_list, lists, decoder)
         first_list += len(batch)
     if first_list < n_lists:
-        raise NotCleanError  # a query that the documents do not have
+        raise numbering.NotCleanError  # a query that the documents do not have
     return lists
 
 
@@ -183,10 +175,10 @@ def assemble(
     with progress("looking over the log"):
         summary = summarise(database, view, wanted.log)
     if not summary.is_clean:
-        raise NotCleanError
-    numbered = number_documents(database, documents or view, wanted.document_fields)
-    labels = label_code(database, view, summary.largest_labels)
-    code = document_code(summary, numbered, label_bits=labels.bits)
+        raise numbering.NotCleanError
+    numbered = numbering.number_documents(database, documents or view, wanted.document_fields)
+    labels = numbering.label_code(database, view, summary.largest_labels)
+    code = numbering.document_code(summary, numbered, label_bits=labels.bits)
     rankers = _number_rankers(database, view) if wanted.log.has("ranker") else ()
     contexts = _number_contexts(database, view, wanted)
     packed = _pack(database, wanted, view, code, labels, summary.depth)
@@ -224,7 +216,12 @@ def _number_contexts(database: Database, view: str, wanted: Wanted) -> dict[str,
 
 
 def _pack(
-    database: Database, wanted: Wanted, view: str, code: DocumentCode, labels: LabelCode, depth: int
+    database: Database,
+    wanted: Wanted,
+    view: str,
+    code: numbering.DocumentCode,
+    labels: numbering.LabelCode,
+    depth: int,
 ) -> Packed:
     columns = ["session_id", f"{code.query} AS query", "position - 1 AS slot"]
     columns.append(f"({code.sql} << {labels.bits}) | {labels.sql} AS code")
@@ -260,12 +257,12 @@ def _check_lists(database: Database, wanted: Wanted, n_rows: int) -> None:
         f"count(*) FILTER ({' OR '.join(differ) or 'false'}) FROM lists"
     )
     if packed != n_rows or spread > 0 or unequal > 0:
-        raise NotCleanError
+        raise numbering.NotCleanError
 
 
 def _click_log(
     wanted: Wanted,
-    documents: Documents,
+    documents: numbering.Documents,
     lists: Lists,
     rankers: tuple[str, ...],
     contexts: dict[str, AnyArray],

@@ -17,14 +17,7 @@ from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
-from untilt.rankers.linear.model import (
-    LinearModel,
-    ScaledFeatures,
-    Scaling,
-    check_finite,
-    fit_in_turn,
-    joint_status,
-)
+from untilt.rankers.linear import model
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 
 LOSSES = ("logistic", "dcg-bound")
@@ -37,7 +30,7 @@ Loss = Callable[[FloatArray], tuple[float, FloatArray]]
     note="a linear score on the same pairs as 'balanced'",
 )  # fmt: skip
 @dataclass(eq=False, repr=False)
-class LinearRanker(LinearModel):
+class LinearRanker(model.LinearModel):
     r"""A linear score, fitted by L-BFGS with an L2 penalty.
 
     With ``loss="logistic"`` it minimises the weighted mean pair loss ([burges2005ranknet]_)
@@ -90,9 +83,9 @@ class LinearRanker(LinearModel):
         """Learn from clicks, or from labels where `data` is judged (the skyline)."""
         self._check()
         lists = learning_data.training_lists(data)
-        check_finite(lists.features, lists.feature_names)
+        model.check_finite(lists.features, lists.feature_names)
         weighting = learning_data.weighting_for(self.weighting, lists)
-        X = ScaledFeatures(lists.features, Scaling.of(lists.features))
+        X = model.ScaledFeatures(lists.features, model.Scaling.of(lists.features))
         self.bias_, self.bias_history_ = None, []
         if isinstance(weighting, JointWeighting):
             fitted, extra = self._fit_joint(X, lists, weighting)
@@ -130,7 +123,7 @@ class LinearRanker(LinearModel):
         return PairObjective(slates, metric="none")
 
     def _fit_joint(
-        self, X: ScaledFeatures, lists: TrainingLists, weighting: JointWeighting
+        self, X: model.ScaledFeatures, lists: TrainingLists, weighting: JointWeighting
     ) -> tuple["_Fitted", dict[str, Any]]:
         if self.loss == "dcg-bound":
             raise _needs_rows(weighting)
@@ -144,12 +137,14 @@ class LinearRanker(LinearModel):
             return objective.losses_by_position(X.scores(fitted.v))
 
         learned = LearnedTable(weighting, max(1, lists.depth))
-        fitted = fit_in_turn(learned, learn=learn, losses=losses, max_rounds=self.max_rounds)
-        status = joint_status(learned)
+        fitted = model.fit_in_turn(learned, learn=learn, losses=losses, max_rounds=self.max_rounds)
+        status = model.joint_status(learned)
         self.bias_, self.bias_history_ = learned.bias(status=status), learned.history
         return fitted, {"joint": status, "joint_settled": learned.settled}
 
-    def _descend(self, X: ScaledFeatures, loss: Loss, start: FloatArray | None = None) -> "_Fitted":
+    def _descend(
+        self, X: model.ScaledFeatures, loss: Loss, start: FloatArray | None = None
+    ) -> "_Fitted":
         from scipy.optimize import minimize
 
         def objective(v: FloatArray) -> tuple[float, FloatArray]:

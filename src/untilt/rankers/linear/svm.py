@@ -17,13 +17,7 @@ from untilt.metrics import ARP
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
-from untilt.rankers.linear.model import (
-    LinearModel,
-    ScaledFeatures,
-    Scaling,
-    centred_scores,
-    check_finite,
-)
+from untilt.rankers.linear import model
 from untilt.rankers.linear.svm_problem import SvmProblem, set_against
 from untilt.weighting.base import Weighting, theta_up_to
 
@@ -51,7 +45,7 @@ class Trial:
     note="a linear score by the propensity-weighted ranking SVM",
 )  # fmt: skip
 @dataclass(eq=False, repr=False)
-class RankSVM(LinearModel):
+class RankSVM(model.LinearModel):
     r"""A linear score by the propensity-weighted ranking SVM ([joachims2017unbiased]_).
 
     .. math:: \min_v \tfrac12 |v|^2 + \frac{C}{n} \sum_{\text{clicks } i} \sum_j W[k_i, k_j] \,
@@ -138,9 +132,9 @@ class RankSVM(LinearModel):
 
     def _problem(self, lists: TrainingLists) -> SvmProblem:
         features = lists.features
-        scaling = Scaling.of(features) if self.scale else Scaling.none(features)
+        scaling = model.Scaling.of(features) if self.scale else model.Scaling.none(features)
         return SvmProblem(
-            X=ScaledFeatures(features, scaling),
+            X=model.ScaledFeatures(features, scaling),
             lists=lists,
             weighting=set_against(learning_data.weighting_for(self.weighting, lists), self.against),
             gain=learning_data.pair_gain(self.gain, lists),
@@ -169,7 +163,7 @@ class RankSVM(LinearModel):
 
 def _finite_lists(data: ClickLog | JudgedLists) -> TrainingLists:
     lists = learning_data.training_lists(data)
-    check_finite(lists.features, lists.feature_names)
+    model.check_finite(lists.features, lists.feature_names)
     return lists
 
 
@@ -237,7 +231,7 @@ class _Judge:
     def average_rank(self, weights: FloatArray) -> float:
         slates = self._slates
         raw = self._scaling.to_raw(weights)
-        scores = centred_scores(self._features, raw, self._scaling.mean)
+        scores = model.centred_scores(self._features, raw, self._scaling.mean)
         total = ragged.sums_by_list(slates.indptr, slates.weight)
         return (
             ARP().mean(scores[slates.document], slates.weight, slates.indptr, weights=total).value

@@ -10,12 +10,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.objectives.linear_losses import (
-    PairHinge,
-    SortedHinge,
-    hinge_against_all,
-    hinge_by_labels,
-)
+from untilt.objectives import linear_losses
 from untilt.objectives.pair_slates import PairSlates
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
@@ -29,7 +24,7 @@ from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 class HingeRisk:
     """R = 1/n sum of w_ij max(0, 1 - (s_i - s_j)) over all pairs, as a function of the scores."""
 
-    parts: tuple[SortedHinge | PairHinge, ...]
+    parts: tuple[linear_losses.SortedHinge | linear_losses.PairHinge, ...]
     n: float
 
     def __call__(self, scores: FloatArray) -> tuple[float, FloatArray]:
@@ -88,19 +83,21 @@ class SvmProblem:
         table, offset = self.weighting.table(depth), self.weighting.offset(depth)
         row_weight = None if offset is not None else learning_data.row_table(table)
         if row_weight is None:
-            return self._risk(PairHinge.of(self._slates, table, offset))
+            return self._risk(linear_losses.PairHinge.of(self._slates, table, offset))
         if self.weighting.against == "all":
             rows = learning_data.row_slates(
                 self.lists, row_weight, gain=self.gain, query_weight=self.query_weight
             )
-            return self._risk(hinge_against_all(rows))
+            return self._risk(linear_losses.hinge_against_all(rows))
         packed = self._slates.start >= 0
-        parts: list[SortedHinge | PairHinge] = []
+        parts: list[linear_losses.SortedHinge | linear_losses.PairHinge] = []
         if packed.any():
-            parts.append(PairHinge.of(self._slates.take(np.flatnonzero(packed)), table, None))
+            parts.append(
+                linear_losses.PairHinge.of(self._slates.take(np.flatnonzero(packed)), table, None)
+            )
         if not packed.all():
             labelled = self._slates.take(np.flatnonzero(~packed))
-            parts.append(hinge_by_labels(labelled, row_weight))
+            parts.append(linear_losses.hinge_by_labels(labelled, row_weight))
         return self._risk(*parts)
 
     @cached_property
@@ -117,7 +114,7 @@ class SvmProblem:
             query_weight=self.query_weight,
         )
 
-    def _risk(self, *parts: SortedHinge | PairHinge) -> HingeRisk:
+    def _risk(self, *parts: linear_losses.SortedHinge | linear_losses.PairHinge) -> HingeRisk:
         if not self.positives > 0:
             raise learning_data.nothing_to_learn()
         risk = HingeRisk(parts, self.positives)
@@ -143,7 +140,7 @@ class SvmProblem:
         plain = PairObjective(self._slates, metric="none", loss="hinge")
 
         def learn(table: FloatArray, before: Solution | None) -> Solution:
-            risk = self._risk(PairHinge.of(self._slates, table, None))
+            risk = self._risk(linear_losses.PairHinge.of(self._slates, table, None))
             return self._minimise(risk, C, None, None if before is None else before.weights)
 
         def losses(solution: Solution) -> FloatArray:

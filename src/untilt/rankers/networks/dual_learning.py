@@ -28,15 +28,7 @@ from untilt.networks.ranking_losses import dual_loss
 from untilt.networks.training import Stopping, Trained, train
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
-from untilt.rankers.networks.network_ranker import (
-    Inputs,
-    WatchedNetworkRanker,
-    fingerprint,
-    inputs_of,
-    network_scores,
-    stopping_for,
-    trained_on,
-)
+from untilt.rankers.networks import network_ranker
 from untilt.rankers.networks.neural import NeuralRanker
 from untilt.rankers.networks.neural_batches import content_hash
 from untilt.rankers.validation import held_out_clicks, validation_for
@@ -55,7 +47,7 @@ FLOOR = 1e-6  # of examination where a position has no click: a curve must stay 
     note="a network and the position bias, each learned with the other as given",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)
-class DualLearning(WatchedNetworkRanker):
+class DualLearning(network_ranker.WatchedNetworkRanker):
     r"""The dual learning algorithm (DLA) of [ai2018dla]_: two losses, each weighted by the other.
 
         ranker       - sum c_i (theta_1 / theta_i) log softmax(s)_i    over documents of a list
@@ -105,7 +97,7 @@ class DualLearning(WatchedNetworkRanker):
         self._check()
         lists = training_lists(data)
         require_first_clicked(position_counts(data))
-        inputs, slates = inputs_of(lists, self.transform), clicked_slates(lists)
+        inputs, slates = network_ranker.inputs_of(lists, self.transform), clicked_slates(lists)
         if len(slates.query) == 0:
             raise nothing_to_learn()
         stopping = dual_stopping(valid, inputs, self)
@@ -113,12 +105,12 @@ class DualLearning(WatchedNetworkRanker):
         self._keep_network(trained.params["ranker"], inputs)
         self.bias_ = self._bias(trained, inputs, slates)
         self._keep_history(trained)
-        self.summary_ = {**trained_on(lists), **self.summary_}
+        self.summary_ = {**network_ranker.trained_on(lists), **self.summary_}
         return self
 
     def _train(
         self,
-        inputs: Inputs,
+        inputs: network_ranker.Inputs,
         slates: "ClickedSlates",
         stopping: Stopping | None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -144,14 +136,18 @@ class DualLearning(WatchedNetworkRanker):
             checkpoint=checkpoint,
             fingerprint=""
             if checkpoint is None
-            else fingerprint(
+            else network_ranker.fingerprint(
                 self, inputs.features, slates.document, slates.position_index, slates.clicks
             ),
             what="training ranker and propensities",
         )
 
-    def _bias(self, trained: Trained, inputs: Inputs, slates: "ClickedSlates") -> PositionBias:
-        scores = network_scores(trained.params["ranker"], inputs.features, self.activation)
+    def _bias(
+        self, trained: Trained, inputs: network_ranker.Inputs, slates: "ClickedSlates"
+    ) -> PositionBias:
+        scores = network_ranker.network_scores(
+            trained.params["ranker"], inputs.features, self.activation
+        )
         fitted = fit_propensities(slates, scores, self.largest_weight)
         given = joined(fitted.uncertainty.rule, Fact("bias.errors-given-relevance"))
         uncertainty = replace(fitted.uncertainty, rule=given)
@@ -168,7 +164,7 @@ class DualLearning(WatchedNetworkRanker):
             status=joined(trained.status, uncertainty.rule, *no_click),
         )
 
-    def _resampled(self, inputs: Inputs, slates: "ClickedSlates") -> Uncertainty:
+    def _resampled(self, inputs: network_ranker.Inputs, slates: "ClickedSlates") -> Uncertainty:
         """Covariance of the curve over trainings on queries drawn anew."""
         queries = np.unique(slates.query)
         drawn = np.zeros(int(queries[-1]) + 1)
@@ -181,13 +177,13 @@ class DualLearning(WatchedNetworkRanker):
         rule = Fact("bias.errors-resampled", n_resamples=self.n_bootstrap, n_queries=len(queries))
         return Uncertainty(np.atleast_2d(np.cov(np.array(curves), rowvar=False)), rule)
 
-    def _curve_of(self, inputs: Inputs, slates: "ClickedSlates") -> FloatArray:
+    def _curve_of(self, inputs: network_ranker.Inputs, slates: "ClickedSlates") -> FloatArray:
         layers = self._train(inputs, slates, None).params["ranker"]
-        scores = network_scores(layers, inputs.features, self.activation)
+        scores = network_ranker.network_scores(layers, inputs.features, self.activation)
         return fit_propensities(slates, scores, self.largest_weight).z
 
     def _fit_labels(self, judged: JudgedLists, valid: ClickLog | JudgedLists | None) -> Self:
-        shared = [each.name for each in fields(WatchedNetworkRanker) if each.init]
+        shared = [each.name for each in fields(network_ranker.WatchedNetworkRanker) if each.init]
         options = {name: getattr(self, name) for name in shared}
         ranker = NeuralRanker(loss="listwise", **options).fit(judged, valid=valid)
         for name, value in ranker._state().items():
@@ -356,7 +352,7 @@ def _sandwich(H: FloatArray, M: FloatArray, free: IntArray) -> FloatArray:
 
 
 def dual_stopping(
-    valid: ClickLog | JudgedLists | None, inputs: Inputs, ranker: DualLearning
+    valid: ClickLog | JudgedLists | None, inputs: network_ranker.Inputs, ranker: DualLearning
 ) -> Stopping | None:
     """NDCG@10 on judged lists; on a log, DCG@10 per propensity-weighted click.
 
@@ -366,7 +362,9 @@ def dual_stopping(
     validation = validation_for(valid, None, ranker.early_stopping)
     if validation is None:
         return None
-    plain = stopping_for(validation, inputs, ranker.transform, ranker.activation, "ranker")
+    plain = network_ranker.stopping_for(
+        validation, inputs, ranker.transform, ranker.activation, "ranker"
+    )
     if not isinstance(valid, ClickLog):
         return plain
     log: ClickLog = valid
@@ -378,7 +376,7 @@ def dual_stopping(
         theta = np.exp(np.pad(z - z[0], (0, depth - len(z)), mode="edge"))
         clicks = held_out_clicks(log, theta)
         features = normalised(clicks.features, inputs.mean, inputs.scale, ranker.transform)
-        scores = network_scores(params["ranker"], features, ranker.activation)
+        scores = network_ranker.network_scores(params["ranker"], features, ranker.activation)
         return float(np.sum(clicks.per_query(scores)) / np.sum(clicks.credit))
 
     return Stopping(value, validation.rounds)

@@ -23,14 +23,7 @@ from untilt.objectives.pbm import PbmLikelihood
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists
-from untilt.rankers.networks.network_ranker import (
-    Inputs,
-    WatchedNetworkRanker,
-    fingerprint,
-    inputs_of,
-    network_scores,
-    stopping_for,
-)
+from untilt.rankers.networks import network_ranker
 from untilt.rankers.networks.neural_batches import PairBatches, cell_batches, list_batches
 from untilt.rankers.validation import validation_for
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
@@ -44,7 +37,7 @@ LOSSES = ("pairwise", "listwise", "pointwise")
     note="a fully connected network on pairs",
 )  # fmt: skip
 @dataclass(eq=False, repr=False)
-class NeuralRanker(WatchedNetworkRanker):
+class NeuralRanker(network_ranker.WatchedNetworkRanker):
     r"""A fully connected network, trained by mini-batches with JAX; on a GPU where there is one.
 
         "pairwise"   sum w_ij log(1 + exp(-sigma (s_i - s_j))),  w_ij = W[k_i, k_j] (i over j)
@@ -95,14 +88,16 @@ class NeuralRanker(WatchedNetworkRanker):
         lists = learning_data.training_lists(data)
         weighting = learning_data.weighting_for(self.weighting, lists)
         self._check_bias(lists)
-        inputs = inputs_of(lists, self.transform)
+        inputs = network_ranker.inputs_of(lists, self.transform)
         task = task_of(self, lists, weighting, inputs)
         self._train(task, inputs, valid)
         trained_on = lists.summary(self.weighting)
         self.summary_ = {**trained_on, "loss": self.loss, **self.summary_}
         return self
 
-    def _train(self, task: "Task", inputs: Inputs, valid: ClickLog | JudgedLists | None) -> None:
+    def _train(
+        self, task: "Task", inputs: network_ranker.Inputs, valid: ClickLog | JudgedLists | None
+    ) -> None:
         validation = validation_for(valid, self._validation_bias(), self.early_stopping)
         trained = train(
             task.loss,
@@ -115,7 +110,9 @@ class NeuralRanker(WatchedNetworkRanker):
                 "l2": np.asarray(self.l2, np.float32),
                 **task.constants,
             },
-            stopping=stopping_for(validation, inputs, self.transform, self.activation),
+            stopping=network_ranker.stopping_for(
+                validation, inputs, self.transform, self.activation
+            ),
             companion=task.joint,
             checkpoint=self.checkpoint,
             fingerprint="" if self.checkpoint is None else self._fingerprint(task, inputs),
@@ -125,9 +122,11 @@ class NeuralRanker(WatchedNetworkRanker):
         self._keep_bias(task.joint, trained.best_epoch)
         self._keep_history(trained)
 
-    def _fingerprint(self, task: "Task", inputs: Inputs) -> str:
+    def _fingerprint(self, task: "Task", inputs: network_ranker.Inputs) -> str:
         first = next(iter(task.batches.epoch(0)))
-        return fingerprint(self, inputs.features, *(first[name] for name in sorted(first)))
+        return network_ranker.fingerprint(
+            self, inputs.features, *(first[name] for name in sorted(first))
+        )
 
     def _keep_bias(self, joint: "JointTable | None", epochs: int) -> None:
         self.bias_, self.bias_history_ = None, []
@@ -179,7 +178,7 @@ class JointTable:
 
     def after_epoch(self, epoch: int, params: Params) -> None:  # noqa: ARG002
         """The next table from the losses of the network as it is now."""
-        scores = network_scores(params, self.features, self.activation)
+        scores = network_ranker.network_scores(params, self.features, self.activation)
         self._advance(self.batches.objective.losses_by_position(scores))
 
     def state(self) -> dict[str, AnyArray]:
@@ -208,7 +207,10 @@ class Task:
 
 
 def task_of(
-    ranker: "NeuralRanker", lists: TrainingLists, weighting: Weighting, inputs: Inputs
+    ranker: "NeuralRanker",
+    lists: TrainingLists,
+    weighting: Weighting,
+    inputs: network_ranker.Inputs,
 ) -> Task:
     """The task of a ranker's loss on these lists."""
     if ranker.loss == "pairwise":
@@ -219,7 +221,10 @@ def task_of(
 
 
 def _pairwise(
-    ranker: "NeuralRanker", lists: TrainingLists, weighting: Weighting, inputs: Inputs
+    ranker: "NeuralRanker",
+    lists: TrainingLists,
+    weighting: Weighting,
+    inputs: network_ranker.Inputs,
 ) -> Task:
     slates = learning_data.pair_slates(
         lists,
@@ -250,7 +255,10 @@ def _pairwise(
 
 
 def _listwise(
-    ranker: "NeuralRanker", lists: TrainingLists, weighting: Weighting, inputs: Inputs
+    ranker: "NeuralRanker",
+    lists: TrainingLists,
+    weighting: Weighting,
+    inputs: network_ranker.Inputs,
 ) -> Task:
     depth = max(1, lists.depth)
     W = (
@@ -271,7 +279,7 @@ def _listwise(
     return Task(loss, batches, inputs.start(ranker), {"scale": np.asarray(scale, np.float32)})
 
 
-def _pointwise(ranker: "NeuralRanker", lists: TrainingLists, inputs: Inputs) -> Task:
+def _pointwise(ranker: "NeuralRanker", lists: TrainingLists, inputs: network_ranker.Inputs) -> Task:
     alpha, beta = np.ones(max(1, lists.depth)), np.zeros(max(1, lists.depth))
     if ranker.bias is not None and not lists.judged:
         alpha, beta = learning_data.affine_curves(ranker.bias, lists.depth)

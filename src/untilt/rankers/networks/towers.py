@@ -23,27 +23,12 @@ from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
 from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
 from untilt.facts import Fact, joined
+from untilt.networks import jax_layers
 from untilt.networks.batches import PaddedRows
-from untilt.networks.jax_layers import (
-    Array,
-    Layers,
-    Params,
-    apply_layers,
-    jax_modules,
-    sum_of_squares,
-    to_network,
-)
 from untilt.networks.mlp import Network
 from untilt.networks.training import Loss, train
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
-from untilt.rankers.networks.network_ranker import (
-    Inputs,
-    NetworkRanker,
-    check_not_infinite,
-    importances,
-    inputs_of,
-    trained_on,
-)
+from untilt.rankers.networks import network_ranker
 
 COMBINE = ("sum", "product", "none")
 TARGETS = ("auto", "probability", "number")
@@ -60,7 +45,7 @@ TARGETS = ("auto", "probability", "number")
     note="a network for relevance times a shallow tower for position",
 )  # fmt: skip
 @dataclass(eq=False, repr=False)
-class TowerRanker(NetworkRanker):
+class TowerRanker(network_ranker.NetworkRanker):
     r"""A network f(x) for relevance beside a shallow tower b_k for position, fitted together.
 
     Simple, and wrong where relevance and position go together: then either can explain a part
@@ -89,12 +74,12 @@ class TowerRanker(NetworkRanker):
         """Learn from feedback, or from labels where `data` is judged (the skyline)."""
         self._check()
         lists = training_lists(data)
-        inputs = inputs_of(lists, self.transform)
+        inputs = network_ranker.inputs_of(lists, self.transform)
         fitted = fit_tower(self, lists, inputs, self.combine, self.target)
         self._keep_network(fitted.layers, inputs)
         self.tower_, self.target_ = fitted.tower, fitted.target
         self.losses_, self.watched_ = fitted.losses, ()
-        self.summary_ = {**trained_on(lists), "status": fitted.status}
+        self.summary_ = {**network_ranker.trained_on(lists), "status": fitted.status}
         return self
 
     def predict_feedback(self, features: FeatureArray) -> FloatArray:
@@ -110,7 +95,7 @@ class TowerRanker(NetworkRanker):
 class FittedTower(NamedTuple):
     """Trained layers, their tower, and how it went."""
 
-    layers: Layers
+    layers: jax_layers.Layers
     tower: FloatArray
     target: str
     losses: FloatArray
@@ -118,7 +103,11 @@ class FittedTower(NamedTuple):
 
 
 def fit_tower(
-    ranker: NetworkRanker, lists: TrainingLists, inputs: Inputs, combine: str, target: str
+    ranker: network_ranker.NetworkRanker,
+    lists: TrainingLists,
+    inputs: network_ranker.Inputs,
+    combine: str,
+    target: str,
 ) -> FittedTower:
     """Fit a network and a tower, with the options of a ranker, to the labels of the lists."""
     target = _target(lists.label, combine, target, judged=lists.judged)
@@ -171,10 +160,10 @@ def label_counts(lists: TrainingLists) -> PositionCounts:
 @lru_cache(maxsize=32)
 def tower_loss(combine: str, target: str, activation: str, l2: float) -> Loss:
     """loss(params, batch): per session, with the L2 penalty on the network alone."""
-    jax, jnp, _ = jax_modules()
+    jax, jnp, _ = jax_layers.jax_modules()
 
-    def loss(params: Params, batch: Mapping[str, Array]) -> Array:
-        f = apply_layers(params["f"], batch["features"][batch["row"]], activation)[:, 0]
+    def loss(params: jax_layers.Params, batch: Mapping[str, jax_layers.Array]) -> jax_layers.Array:
+        f = jax_layers.apply_layers(params["f"], batch["features"][batch["row"]], activation)[:, 0]
         b = params["b"][batch["position_index"]]
         y, weight = batch["mean"], batch["weight"] * batch["mask"]
         if target == "number":
@@ -185,7 +174,9 @@ def tower_loss(combine: str, target: str, activation: str, l2: float) -> Loss:
         else:
             z = f + b if combine == "sum" else f
             each = y * jax.nn.softplus(-z) + (1 - y) * jax.nn.softplus(z)
-        return jnp.sum(weight * each) / len(batch["mask"]) + l2 / 2 * sum_of_squares(params["f"])
+        return jnp.sum(weight * each) / len(batch["mask"]) + l2 / 2 * jax_layers.sum_of_squares(
+            params["f"]
+        )
 
     return loss
 
@@ -224,7 +215,7 @@ def _scale(mean: FloatArray, weight: FloatArray) -> tuple[float, float]:
     return middle, max(spread, 1e-12)
 
 
-def _scaled_output(layers: Layers, unit: float, shift: float) -> Layers:
+def _scaled_output(layers: jax_layers.Layers, unit: float, shift: float) -> jax_layers.Layers:
     """The same network with the output z unit + shift in place of z."""
     weights, biases = list(layers["weights"]), list(layers["biases"])
     weights[-1], biases[-1] = weights[-1] * unit, biases[-1] * unit + shift
@@ -246,7 +237,7 @@ BASELINES: dict[str, dict[str, str]] = {
     note="a network and a position tower for each kind of feedback, summed",
 )  # fmt: skip
 @dataclass(eq=False, repr=False)
-class FeedbackTowers(NetworkRanker):
+class FeedbackTowers(network_ranker.NetworkRanker):
     r"""One network with a tower for each feedback column; the predictions are summed.
 
     score = sum over columns of w_c E[feedback c | x], each expected at a position that does nothing
@@ -275,14 +266,14 @@ class FeedbackTowers(NetworkRanker):
         """Learn each column, or the labels where `data` is judged (the skyline)."""
         towers = self._check()
         lists = training_lists(data)
-        inputs = inputs_of(lists, self.transform)
+        inputs = network_ranker.inputs_of(lists, self.transform)
         self.networks_, self.tower_, self.targets_ = {}, {}, {}
         status, shares = [], []
         for column, combine in {"label": "none"}.items() if lists.judged else towers.items():
             if isinstance(data, ClickLog):
                 lists = training_lists(_with_column(data, column))
             fitted = fit_tower(self, lists, inputs, combine, "auto")
-            self.networks_[column] = to_network(
+            self.networks_[column] = jax_layers.to_network(
                 fitted.layers,
                 self.activation,
                 mean=inputs.mean,
@@ -291,14 +282,16 @@ class FeedbackTowers(NetworkRanker):
             )
             self.tower_[column], self.targets_[column] = fitted.tower, fitted.target
             status.append(Fact("network.part", part=column, status=fitted.status))
-            shares.append(importances(fitted.layers, inputs.features, self.activation))
+            shares.append(
+                network_ranker.importances(fitted.layers, inputs.features, self.activation)
+            )
         self.importances_ = np.mean(shares, axis=0)
         self.feature_names_ = lists.feature_names
-        self.summary_ = {**trained_on(lists), "status": joined(*status)}
+        self.summary_ = {**network_ranker.trained_on(lists), "status": joined(*status)}
         return self
 
     def _scores(self, features: FeatureArray) -> FloatArray:
-        check_not_infinite(features, self.feature_names_)
+        network_ranker.check_not_infinite(features, self.feature_names_)
         weights = self.weights or {}
         return np.sum(
             [

@@ -14,16 +14,9 @@ from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact
 from untilt.rankers.base import Ranker
 from untilt.rankers.learning_data import TrainingLists, training_lists, weighting_for
+from untilt.rankers.trees import objectives
 from untilt.rankers.trees.auto import AutoChoice, fit_auto
 from untilt.rankers.trees.boosting import Boosted, boost, merged_params
-from untilt.rankers.trees.objectives import (
-    BoostingOptions,
-    LambdaOptions,
-    PairTreeObjective,
-    TreeObjective,
-    TreeTraining,
-    lambda_objective,
-)
 from untilt.rankers.validation import validation_for
 from untilt.weighting.base import Weighting
 
@@ -126,9 +119,9 @@ class LambdaMART(Ranker):
         }
         return merged_params(own, self.lightgbm_params)
 
-    def options(self) -> LambdaOptions:
+    def options(self) -> objectives.LambdaOptions:
         """The options that shape the lambdas."""
-        return LambdaOptions(
+        return objectives.LambdaOptions(
             metric=self.metric,
             gain=self.gain,
             sigma=self.sigma,
@@ -137,30 +130,34 @@ class LambdaMART(Ranker):
             query_weight=self.query_weight,
         )
 
-    def _training(self) -> TreeTraining:
-        return TreeTraining(
+    def _training(self) -> objectives.TreeTraining:
+        return objectives.TreeTraining(
             bias=self.bias,
-            boosting=BoostingOptions(self.parameters(), self.n_trees, self.n_threads),
+            boosting=objectives.BoostingOptions(self.parameters(), self.n_trees, self.n_threads),
             lambdas=self.options(),
             folds=self.folds,
             seed=self.seed,
         )
 
-    def _objective(self, lists: TrainingLists, training: TreeTraining) -> TreeObjective:
+    def _objective(
+        self, lists: TrainingLists, training: objectives.TreeTraining
+    ) -> objectives.TreeObjective:
         if self.objective == PAIRS or lists.judged:
             given = None if isinstance(self.weighting, str) else self.weighting
-            return lambda_objective(lists, weighting_for(given, lists), training.lambdas)
-        objective: TreeObjective = find("objective", self.objective).load()(lists, training)
+            return objectives.lambda_objective(lists, weighting_for(given, lists), training.lambdas)
+        objective: objectives.TreeObjective = find("objective", self.objective).load()(
+            lists, training
+        )
         return objective
 
     def _keep(
-        self, boosted: Boosted, lists: TrainingLists, objective: TreeObjective | None
+        self, boosted: Boosted, lists: TrainingLists, objective: objectives.TreeObjective | None
     ) -> Self:
         self.booster_, self.n_trees_ = boosted.booster, boosted.n_trees
         self.watched_ = boosted.values
         self.feature_names_ = lists.feature_names
         self.bias_, self.bias_history_ = None, []
-        if isinstance(objective, PairTreeObjective):
+        if isinstance(objective, objectives.PairTreeObjective):
             # Early stopping drops the last trees; the ratios estimated with them go too.
             self.bias_ = objective.bias(self.n_trees_)
             self.bias_history_ = objective.history[: self.n_trees_]

@@ -10,32 +10,10 @@ import numpy as np
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray
 from untilt._core.em import EMResult
 from untilt._core.random import Seed, child_generator
-from untilt.networks.jax_layers import (
-    Array,
-    Layers,
-    Optimiser,
-    Params,
-    apply_layers,
-    jax_modules,
-    start_layers,
-    sum_of_squares,
-    to_network,
-)
+from untilt.networks import jax_layers
 from untilt.networks.training import Loss, Trained, train
+from untilt.rankers.trust import pair_em
 from untilt.rankers.trust.mini_batch import Batch, slate_batches
-from untilt.rankers.trust.pair_em import (
-    Examination,
-    Items,
-    LogisticRegression,
-    Pairs,
-    Regression,
-    TableRegression,
-    Trust,
-    TrustStart,
-    expected_likelihood,
-    fit_examination,
-    fit_trust,
-)
 from untilt.rankers.trust.slates import TrustSlates
 from untilt.rankers.trust.trust_model import logistic_loss, pair_weights, rank_change
 
@@ -63,30 +41,32 @@ class NetworkRegression:
     activation: str
     seed: Seed
     steps: int = 20
-    _start: dict[str, Params] = field(default_factory=dict)
+    _start: dict[str, jax_layers.Params] = field(default_factory=dict)
 
-    def start(self) -> dict[str, Params]:
+    def start(self) -> dict[str, jax_layers.Params]:
         """Random layers, the same at every call."""
         if not self._start:
             widths = (self.features.shape[1], *self.widths, 1)
-            layers = start_layers(self.seed, widths, activation=self.activation)
+            layers = jax_layers.start_layers(self.seed, widths, activation=self.activation)
             self._start.update({"layers": layers, "tie": np.zeros((), np.float32)})
         return dict(self._start)
 
-    def values(self, state: dict[str, Params]) -> FloatArray:
+    def values(self, state: dict[str, jax_layers.Params]) -> FloatArray:
         """Probabilities by NumPy in double precision."""
         width = self.features.shape[1]
-        network = to_network(
+        network = jax_layers.to_network(
             state["layers"], self.activation, mean=np.zeros(width), scale=np.ones(width)
         )
         f = network.forward(self.features)[:, 0]
         z = f[self.i] if self.j is None else f[self.i] - f[self.j] - float(state["tie"])
         return np.clip(1 / (1 + np.exp(-np.clip(z, -30, 30))), _FLOOR, 1 - _FLOOR)
 
-    def refit(self, state: Params, successes: FloatArray, trials: FloatArray) -> dict[str, Params]:
+    def refit(
+        self, state: jax_layers.Params, successes: FloatArray, trials: FloatArray
+    ) -> dict[str, jax_layers.Params]:
         """A few steps uphill; where they led down, shorter ones."""
-        jax = jax_modules().jax
-        before = expected_likelihood(self.values(state), successes, trials)
+        jax = jax_layers.jax_modules().jax
+        before = pair_em.expected_likelihood(self.values(state), successes, trials)
         climb = _compiled_climb(self.activation, self.steps, self.j is not None)
         data = {
             "features": self.features,
@@ -97,24 +77,24 @@ class NetworkRegression:
         }
         for rate in (_RATE, _RATE / 4, _RATE / 16):
             climbed = jax.tree.map(np.asarray, jax.device_get(climb(state, data, np.float32(rate))))
-            if expected_likelihood(self.values(climbed), successes, trials) >= before:
+            if pair_em.expected_likelihood(self.values(climbed), successes, trials) >= before:
                 return dict(climbed)
         return dict(state)
 
 
 @lru_cache(maxsize=16)
 def _compiled_climb(activation: str, steps: int, paired: bool) -> Callable[..., Any]:
-    jax, jnp, optax = jax_modules()
+    jax, jnp, optax = jax_layers.jax_modules()
     direction = optax.scale_by_adam()
 
-    def loss(state: Params, data: Batch) -> Array:
-        f = apply_layers(state["layers"], data["features"], activation)[:, 0]
+    def loss(state: jax_layers.Params, data: Batch) -> jax_layers.Array:
+        f = jax_layers.apply_layers(state["layers"], data["features"], activation)[:, 0]
         z = f[data["i"]] - f[data["j"]] - state["tie"] if paired else f[data["i"]]
         fail = data["trials"] - data["successes"]
         return jnp.sum(data["successes"] * jax.nn.softplus(-z) + fail * jax.nn.softplus(z))
 
-    def climb(state: Params, data: Batch, rate: Array) -> Array:
-        def one(carry: Params, _: None) -> tuple[Params, None]:
+    def climb(state: jax_layers.Params, data: Batch, rate: jax_layers.Array) -> jax_layers.Array:
+        def one(carry: jax_layers.Params, _: None) -> tuple[jax_layers.Params, None]:
             at, memory = carry
             update, memory = direction.update(jax.grad(loss)(at, data), memory)
             return (jax.tree.map(lambda p, u: p - rate * u, at, update), memory), None
@@ -130,30 +110,32 @@ RELEVANCE = ("network", "linear", "table")
 class FullBatchFit(NamedTuple):
     """Both EMs, and the values of beta (per item cell) and gamma (per pair cell) at their end."""
 
-    examination: EMResult[Examination]
-    trust: EMResult[Trust]
+    examination: EMResult[pair_em.Examination]
+    trust: EMResult[pair_em.Trust]
     beta: FloatArray
     gamma: FloatArray
     pair: IntArray
 
 
-def cells_of_slates(slates: TrustSlates) -> tuple[Items, Pairs, IntArray]:
+def cells_of_slates(slates: TrustSlates) -> tuple[pair_em.Items, pair_em.Pairs, IntArray]:
     """Items, pairs of two different rows, and which of the slates' pairs these are."""
     slate, i, j = slates.pairs()
     apart = i != j
     above = slates.above_positive + slates.above_zero
-    items = Items(slates.position_index, slates.row_count.astype(float), slates.positive)
-    pairs = Pairs(i[apart], j[apart], slates.count[slate[apart]].astype(float), above[apart])
+    items = pair_em.Items(slates.position_index, slates.row_count.astype(float), slates.positive)
+    pairs = pair_em.Pairs(
+        i[apart], j[apart], slates.count[slate[apart]].astype(float), above[apart]
+    )
     return items, pairs, np.flatnonzero(apart)
 
 
 def fit_full_batch(
     slates: TrustSlates,
-    regressions: tuple[Regression, Regression],
+    regressions: tuple[pair_em.Regression, pair_em.Regression],
     *,
     theta: FloatArray | None,
     first: float | None,
-    start: TrustStart,
+    start: pair_em.TrustStart,
     fixed_trust: bool,
     tolerance: float,
     max_steps: int,
@@ -162,9 +144,9 @@ def fit_full_batch(
     items, pairs, pair = cells_of_slates(slates)
     of_beta, of_gamma = regressions
     options = {"start": start, "tolerance": tolerance, "max_steps": max_steps}
-    examination = fit_examination(items, of_beta, theta=theta, first=first, **options)  # type: ignore[arg-type]
+    examination = pair_em.fit_examination(items, of_beta, theta=theta, first=first, **options)  # type: ignore[arg-type]
     beta = of_beta.values(examination.state.beta)
-    trust = fit_trust(
+    trust = pair_em.fit_trust(
         items,
         pairs,
         examination.state,
@@ -184,16 +166,18 @@ def regressions_for(
     widths: tuple[int, ...],
     activation: str,
     seed: Seed,
-) -> tuple[Regression, Regression]:
+) -> tuple[pair_em.Regression, pair_em.Regression]:
     """Who gives beta and gamma; `features` are normalised, one row per document."""
     _, pairs, _ = cells_of_slates(slates)
     row_i, row_j = slates.document[pairs.i], slates.document[pairs.j]
     if relevance == "table":
         pair = np.unique(row_i * (row_j.max(initial=0) + 1) + row_j, return_inverse=True)[1]
-        return TableRegression(slates.document), TableRegression(pair)
+        return pair_em.TableRegression(slates.document), pair_em.TableRegression(pair)
     if relevance == "linear":
         x = features.astype(np.float64)
-        return LogisticRegression(x[slates.document]), LogisticRegression(x[row_i] - x[row_j])
+        return pair_em.LogisticRegression(x[slates.document]), pair_em.LogisticRegression(
+            x[row_i] - x[row_j]
+        )
 
     def network(i: IntArray, j: IntArray | None, path: int) -> NetworkRegression:
         return NetworkRegression(features, i, j, widths, activation, child_generator(seed, path))
@@ -226,7 +210,7 @@ def train_on_weights(
     activation: str,
     rank_changes: bool,
     l2: float,
-    optimiser: Optimiser,
+    optimiser: jax_layers.Optimiser,
     epochs: int,
     batch_size: int,
     seed: Seed,
@@ -235,7 +219,7 @@ def train_on_weights(
     # On the scale of one session's pairs, so that weights do not change what l2 means.
     total = weight.sum()
     batches = slate_batches(slates, batch_size, seed, weight=weight * (slates.n_slates / total))
-    layers = start_layers(
+    layers = jax_layers.start_layers(
         child_generator(seed, 0, 2), (features.shape[1], *widths, 1), activation=activation
     )
     loss = weighted_loss(activation, rank_changes, l2)
@@ -249,14 +233,16 @@ def train_on_weights(
 @lru_cache(maxsize=32)
 def weighted_loss(activation: str, rank_changes: bool, l2: float) -> Loss:
     """loss(layers, batch) for fixed pair weights."""
-    jax, jnp, _ = jax_modules()
+    jax, jnp, _ = jax_layers.jax_modules()
 
-    def loss(layers: Layers, batch: Batch) -> Array:
-        s = apply_layers(layers, batch["features"][batch["row"]], activation)[..., 0]
+    def loss(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
+        s = jax_layers.apply_layers(layers, batch["features"][batch["row"]], activation)[..., 0]
         weight = batch["weight"]
         if rank_changes:
             weight = weight * rank_change(jax.lax.stop_gradient(s), batch["mask"] > 0, jnp)
         pair = weight * logistic_loss(s[:, :, None] - s[:, None, :], jnp)
-        return jnp.sum(pair) / batch["sessions"].shape[0] + l2 / 2 * sum_of_squares(layers)
+        return jnp.sum(pair) / batch["sessions"].shape[0] + l2 / 2 * jax_layers.sum_of_squares(
+            layers
+        )
 
     return loss

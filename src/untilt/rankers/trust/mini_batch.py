@@ -18,29 +18,14 @@ from untilt._core.progress import progress
 from untilt._core.random import Seed, child_generator
 from untilt.errors import OptionError
 from untilt.facts import Fact
+from untilt.networks import jax_layers
 from untilt.networks.batches import PaddedLists, bucket_lengths
-from untilt.networks.jax_layers import (
-    Array,
-    Layers,
-    Optimiser,
-    Params,
-    apply_layers,
-    jax_modules,
-    start_layers,
-    sum_of_squares,
-)
+from untilt.rankers.trust import trust_model
 from untilt.rankers.trust import trust_model as model
 from untilt.rankers.trust.pair_em import TrustStart
 from untilt.rankers.trust.slates import TrustSlates
-from untilt.rankers.trust.trust_model import (
-    PairTrust,
-    TrustEpoch,
-    logistic_loss,
-    pair_weights,
-    rank_change,
-)
 
-Batch = Mapping[str, Array]
+Batch = Mapping[str, jax_layers.Array]
 
 # Single precision: probabilities this near to 0 or 1 still leave 1 - p with three digits.
 _FLOOR = 1e-4
@@ -49,10 +34,10 @@ _FLOOR = 1e-4
 class TrustTables(NamedTuple):
     """theta and theta- by position, (K,), eps+ and eps- by pair of positions, (K, K)."""
 
-    theta: Array
-    theta_minus: Array
-    eps_plus: Array
-    eps_minus: Array
+    theta: jax_layers.Array
+    theta_minus: jax_layers.Array
+    eps_plus: jax_layers.Array
+    eps_minus: jax_layers.Array
 
 
 @dataclass(frozen=True)
@@ -76,34 +61,34 @@ class StepSettings:
 class _Observed(NamedTuple):
     """A batch in the model's symbols; counts are sessions."""
 
-    positive: Array
-    zero: Array
-    above: Array
-    below: Array
-    position_index: Array
-    theta_i: Array
-    theta_j: Array
-    theta_minus_j: Array
-    eps_plus: Array
-    eps_minus: Array
+    positive: jax_layers.Array
+    zero: jax_layers.Array
+    above: jax_layers.Array
+    below: jax_layers.Array
+    position_index: jax_layers.Array
+    theta_i: jax_layers.Array
+    theta_j: jax_layers.Array
+    theta_minus_j: jax_layers.Array
+    eps_plus: jax_layers.Array
+    eps_minus: jax_layers.Array
 
 
 @lru_cache(maxsize=64)
-def compiled_em_step(settings: StepSettings, optimiser: Optimiser) -> Callable[..., Any]:
+def compiled_em_step(settings: StepSettings, optimiser: jax_layers.Optimiser) -> Callable[..., Any]:
     """A step, compiled per shape: the next (params, state, tables), and the sums of `_sums`."""
-    jax = jax_modules().jax
+    jax = jax_layers.jax_modules().jax
     direction = optimiser.direction()
 
     def step(
-        params: Params,
-        state: Params,
+        params: jax_layers.Params,
+        state: jax_layers.Params,
         tables: TrustTables,
-        rate: Array,
-        em_rate: Array,
-        key: Array,
+        rate: jax_layers.Array,
+        em_rate: jax_layers.Array,
+        key: jax_layers.Array,
         batch: Batch,
         constants: Batch,
-    ) -> tuple[Params, Params, TrustTables, Array]:
+    ) -> tuple[jax_layers.Params, jax_layers.Params, TrustTables, jax_layers.Array]:
         whole = {**constants, **batch}
         (_, (tables, sums)), gradient = jax.value_and_grad(em_loss, argnums=1, has_aux=True)(
             settings, params, tables, whole, key, em_rate
@@ -116,17 +101,17 @@ def compiled_em_step(settings: StepSettings, optimiser: Optimiser) -> Callable[.
 
 def em_loss(
     settings: StepSettings,
-    params: Params,
+    params: jax_layers.Params,
     tables: TrustTables,
     batch: Batch,
-    key: Array,
+    key: jax_layers.Array,
     em_rate: Any,
-) -> tuple[Array, tuple[TrustTables, Array]]:
+) -> tuple[jax_layers.Array, tuple[TrustTables, jax_layers.Array]]:
     """The three networks' losses per session, summed; the next tables; the sums of `_sums`."""
-    jax, jnp, _ = jax_modules()
+    jax, jnp, _ = jax_layers.jax_modules()
     x = batch["features"][batch["row"]]
     g, b, s = (
-        apply_layers(params[part], x, settings.activation)[..., 0]
+        jax_layers.apply_layers(params[part], x, settings.activation)[..., 0]
         for part in ("gamma", "beta", "ranker")
     )
     d = g[:, :, None] - g[:, None, :] - params["tie"]
@@ -144,16 +129,20 @@ def em_loss(
     pair_loss = _cross_entropy(d, preferred, seen.above + seen.below)
     item_loss = _cross_entropy(b, relevant, seen.positive + seen.zero)
     weight = _pair_weight(settings, seen, gamma, beta[:, :, None], batch, stop(s))
-    rank_loss = jnp.sum(weight * logistic_loss(s[:, :, None] - s[:, None, :], jnp))
+    rank_loss = jnp.sum(weight * trust_model.logistic_loss(s[:, :, None] - s[:, None, :], jnp))
     sessions = batch["scale"] * batch["sessions"].shape[0]
-    penalty = settings.l2 / 2 * sum(sum_of_squares(params[p]) for p in ("gamma", "beta", "ranker"))
+    penalty = (
+        settings.l2
+        / 2
+        * sum(jax_layers.sum_of_squares(params[p]) for p in ("gamma", "beta", "ranker"))
+    )
     following = _next_tables(settings, tables, seen, yes, no, item, em_rate)
     sums = _sums(seen, given, tables.theta[seen.position_index] * beta, rank_loss)
     return (pair_loss + item_loss + rank_loss) / sessions + penalty, (following, sums)
 
 
 def _observed(batch: Batch, tables: TrustTables) -> _Observed:
-    jnp = jax_modules().numpy
+    jnp = jax_layers.jax_modules().numpy
     mask, k, n = batch["mask"], batch["position_index"], batch["sessions"][:, None]
     positive = batch["positive"] * mask
     pair = mask[:, :, None] * mask[:, None, :] * (1 - jnp.eye(mask.shape[1]))
@@ -174,18 +163,23 @@ def _observed(batch: Batch, tables: TrustTables) -> _Observed:
 
 
 def _pair_weight(
-    settings: StepSettings, seen: _Observed, gamma: Array, beta_i: Array, batch: Batch, scores: Any
-) -> Array:
+    settings: StepSettings,
+    seen: _Observed,
+    gamma: jax_layers.Array,
+    beta_i: jax_layers.Array,
+    batch: Batch,
+    scores: Any,
+) -> jax_layers.Array:
     """w_ij of the loss, summed over the sessions of the slate."""
-    jnp = jax_modules().numpy
-    positive, zero = pair_weights(
+    jnp = jax_layers.jax_modules().numpy
+    positive, zero = trust_model.pair_weights(
         seen.theta_i, seen.theta_j, seen.theta_minus_j, seen.eps_plus, seen.eps_minus,
         gamma, beta_i, clip=settings.clip,
     )  # fmt: skip
     if settings.loss != "opt":
         return positive * batch["above_positive"] + zero * batch["above_zero"]
     gain = positive * batch["gain_positive"] + zero * batch["gain_zero"]
-    return gain * rank_change(scores, batch["mask"] > 0, jnp)
+    return gain * trust_model.rank_change(scores, batch["mask"] > 0, jnp)
 
 
 def _next_tables(
@@ -195,19 +189,21 @@ def _next_tables(
     yes: model.PairPosterior,
     no: model.PairPosterior,
     item: model.ItemPosterior,
-    em_rate: Array,
+    em_rate: jax_layers.Array,
 ) -> TrustTables:
     """Equation 20 for every table; an entry without sessions in the batch stays."""
-    jnp = jax_modules().numpy
+    jnp = jax_layers.jax_modules().numpy
     k = seen.position_index
 
-    def by_position(values: Array) -> Array:
+    def by_position(values: jax_layers.Array) -> jax_layers.Array:
         return jnp.zeros_like(tables.theta).at[k].add(values)
 
-    def by_pair(values: Array) -> Array:
+    def by_pair(values: jax_layers.Array) -> jax_layers.Array:
         return jnp.zeros_like(tables.eps_plus).at[k[:, :, None], k[:, None, :]].add(values)
 
-    def towards(old: Array, part: Array, whole: Array) -> Array:
+    def towards(
+        old: jax_layers.Array, part: jax_layers.Array, whole: jax_layers.Array
+    ) -> jax_layers.Array:
         batch = jnp.clip(part / jnp.maximum(whole, 1e-12), _FLOOR, 1 - _FLOOR)
         return jnp.where(whole > 0, (1 - em_rate) * old + em_rate * batch, old)
 
@@ -230,9 +226,14 @@ def _next_tables(
     )
 
 
-def _sums(seen: _Observed, given: tuple[Array, ...], chance: Array, rank_loss: Array) -> Array:
+def _sums(
+    seen: _Observed,
+    given: tuple[jax_layers.Array, ...],
+    chance: jax_layers.Array,
+    rank_loss: jax_layers.Array,
+) -> jax_layers.Array:
     """(log-likelihood of documents, of pairs, the ranker's loss), summed over the batch."""
-    jnp = jax_modules().numpy
+    jnp = jax_layers.jax_modules().numpy
     p = jnp.clip(model.above(*given), 1e-7, 1 - 1e-7)
     chance = jnp.clip(chance, 1e-7, 1 - 1e-7)
     items = jnp.sum(seen.positive * jnp.log(chance) + seen.zero * jnp.log1p(-chance))
@@ -240,20 +241,23 @@ def _sums(seen: _Observed, given: tuple[Array, ...], chance: Array, rank_loss: A
     return jnp.stack([items, pairs, rank_loss])
 
 
-def _cross_entropy(z: Array, successes: Array, trials: Array) -> Array:
-    jnp = jax_modules().numpy
+def _cross_entropy(
+    z: jax_layers.Array, successes: jax_layers.Array, trials: jax_layers.Array
+) -> jax_layers.Array:
+    jnp = jax_layers.jax_modules().numpy
     return jnp.sum(
-        successes * logistic_loss(z, jnp) + (trials - successes) * logistic_loss(-z, jnp)
+        successes * trust_model.logistic_loss(z, jnp)
+        + (trials - successes) * trust_model.logistic_loss(-z, jnp)
     )
 
 
-def _expect(_: Array, n: Array, p: Array) -> Array:
+def _expect(_: jax_layers.Array, n: jax_layers.Array, p: jax_layers.Array) -> jax_layers.Array:
     return n * p
 
 
-def _draw(key: Array, n: Array, p: Array) -> Array:
+def _draw(key: jax_layers.Array, n: jax_layers.Array, p: jax_layers.Array) -> jax_layers.Array:
     """One coin per session: a binomial of the sessions that are alike."""
-    return jax_modules().jax.random.binomial(key, n, p)
+    return jax_layers.jax_modules().jax.random.binomial(key, n, p)
 
 
 @dataclass(frozen=True)
@@ -270,9 +274,9 @@ class Schedule:
 class MiniBatchFit:
     """Where mini-batch EM ended: the ranker's layers, the tables, and the way there."""
 
-    layers: Layers
-    trust: PairTrust
-    history: tuple[TrustEpoch, ...]
+    layers: jax_layers.Layers
+    trust: trust_model.PairTrust
+    history: tuple[trust_model.TrustEpoch, ...]
 
 
 def fit_mini_batches(
@@ -280,7 +284,7 @@ def fit_mini_batches(
     features: FeatureArray,
     widths: tuple[int, ...],
     settings: StepSettings,
-    optimiser: Optimiser,
+    optimiser: jax_layers.Optimiser,
     schedule: Schedule,
     *,
     theta: FloatArray | None,
@@ -288,7 +292,7 @@ def fit_mini_batches(
     seed: Seed,
 ) -> MiniBatchFit:
     """Run mini-batch EM. `features` are normalised rows; `theta` is a known curve or None."""
-    jax = jax_modules().jax
+    jax = jax_layers.jax_modules().jax
     step = compiled_em_step(settings, optimiser)
     constants = jax.device_put({"features": features, "scale": np.float32(slates.count.mean())})
     params = jax.device_put(_start_params(seed, (features.shape[1], *widths, 1), settings))
@@ -314,7 +318,7 @@ def fit_mini_batches(
             history.append(_epoch(sums, float(slates.count.sum()), optimiser))
     layers, tables = jax.tree.map(np.asarray, jax.device_get((params["ranker"], tables)))
     status = Fact("network.mini-batch-em", epochs=schedule.epochs, steps=t)
-    trust = PairTrust(
+    trust = trust_model.PairTrust(
         tables.theta, tables.theta_minus, tables.eps_plus, tables.eps_minus, status=status
     )
     return MiniBatchFit(layers, trust, tuple(history))
@@ -358,19 +362,25 @@ def start_tables(
     )
 
 
-def _start_params(seed: Seed, widths: tuple[int, ...], settings: StepSettings) -> dict[str, Params]:
-    parts: dict[str, Params] = {
-        name: start_layers(child_generator(seed, 0, at), widths, activation=settings.activation)
+def _start_params(
+    seed: Seed, widths: tuple[int, ...], settings: StepSettings
+) -> dict[str, jax_layers.Params]:
+    parts: dict[str, jax_layers.Params] = {
+        name: jax_layers.start_layers(
+            child_generator(seed, 0, at), widths, activation=settings.activation
+        )
         for at, name in enumerate(("gamma", "beta", "ranker"))
     }
     return {**parts, "tie": np.zeros((), np.float32)}
 
 
-def _epoch(sums: list[Array], sessions: float, optimiser: Optimiser) -> TrustEpoch:
-    items, pairs, loss = np.sum(jax_modules().jax.device_get(sums), axis=0) / sessions
+def _epoch(
+    sums: list[jax_layers.Array], sessions: float, optimiser: jax_layers.Optimiser
+) -> trust_model.TrustEpoch:
+    items, pairs, loss = np.sum(jax_layers.jax_modules().jax.device_get(sums), axis=0) / sessions
     if not np.isfinite(items + pairs + loss):
         raise OptionError(
             f"the ranking loss became {loss}. Lower learning_rate (now "
             f"{optimiser.learning_rate:g}) or raise clip."
         )
-    return TrustEpoch(float(items), float(pairs), float(loss))
+    return trust_model.TrustEpoch(float(items), float(pairs), float(loss))

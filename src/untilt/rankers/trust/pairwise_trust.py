@@ -18,14 +18,7 @@ from untilt.objectives.pair_slates import gains_of, list_norms
 from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
 from untilt.rankers.networks.network_ranker import NetworkRanker, inputs_of, trained_on
-from untilt.rankers.trust.full_batch import (
-    RELEVANCE,
-    FullBatchFit,
-    fit_full_batch,
-    regressions_for,
-    train_on_weights,
-    weights_of_pairs,
-)
+from untilt.rankers.trust import full_batch
 from untilt.rankers.trust.mini_batch import Schedule, StepSettings, fit_mini_batches
 from untilt.rankers.trust.pair_em import TrustStart
 from untilt.rankers.trust.slates import TrustSlates, trust_slates
@@ -154,9 +147,9 @@ class PairwiseTrustRanker(NetworkRanker):
 
     def _fit_full_batch(self, slates: TrustSlates, features: FeatureArray) -> tuple[Layers, Fact]:
         ipw = self.loss == "ipw"
-        fit = fit_full_batch(
+        fit = full_batch.fit_full_batch(
             slates,
-            regressions_for(
+            full_batch.regressions_for(
                 self.relevance,
                 slates,
                 features,
@@ -174,7 +167,7 @@ class PairwiseTrustRanker(NetworkRanker):
         self.item_likelihood_ = fit.examination.history
         self.pair_likelihood_ = fit.trust.history
         self._keep(_tables(fit))
-        weight = weights_of_pairs(slates, fit, self.loss, self.clip)
+        weight = full_batch.weights_of_pairs(slates, fit, self.loss, self.clip)
         return self._train(slates, weight, features), _status(fit)
 
     def _fit_as_they_are(self, slates: TrustSlates, features: FeatureArray) -> tuple[Layers, Fact]:
@@ -186,7 +179,7 @@ class PairwiseTrustRanker(NetworkRanker):
         )
 
     def _train(self, slates: TrustSlates, weight: FloatArray, features: FeatureArray) -> Layers:
-        trained = train_on_weights(
+        trained = full_batch.train_on_weights(
             slates,
             weight,
             features,
@@ -227,7 +220,7 @@ class PairwiseTrustRanker(NetworkRanker):
         check_choice("loss", self.loss, LOSSES)
         check_choice("labels", self.labels, LABELS)
         check_choice("em", self.em, FORMS)
-        check_choice("relevance", self.relevance, RELEVANCE)
+        check_choice("relevance", self.relevance, full_batch.RELEVANCE)
         check_choice("posteriors", self.posteriors, POSTERIORS)
         if self.em == "mini-batch" and self.relevance != "network":
             raise OptionError(
@@ -256,12 +249,12 @@ def _check_grades(label: FloatArray) -> None:
         )
 
 
-def _tables(fit: FullBatchFit) -> PairTrust:
+def _tables(fit: full_batch.FullBatchFit) -> PairTrust:
     e, t = fit.examination.state, fit.trust.state
     return PairTrust(e.theta, e.theta_minus, t.eps_plus, t.eps_minus, _status(fit))
 
 
-def _status(fit: FullBatchFit) -> Fact:
+def _status(fit: full_batch.FullBatchFit) -> Fact:
     return joined(
         Fact("network.part", part="examination", status=fit.examination.status),
         Fact("network.part", part="trust bias", status=fit.trust.status),

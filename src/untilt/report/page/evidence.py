@@ -9,16 +9,8 @@ from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.graph import graph_chart, positions_words
 from untilt.charts.theme import MOST_SERIES, PAGE
 from untilt.report.decision import Decision
+from untilt.report.page import words
 from untilt.report.page.parts import Figure, Key, Section, Table, specification
-from untilt.report.page.words import (
-    count_of,
-    evaluator_words,
-    metric_name,
-    number,
-    percent,
-    sentence,
-    whole,
-)
 from untilt.report.step_results import HeldOut, PairBias, UsedBias
 
 Curves = Mapping[str, Curve]
@@ -54,7 +46,7 @@ def position_section(data: Decision) -> Section | None:
         "Clicks and examination by position",
         paragraphs=(paragraph,) if paragraph else (),
         figures=tuple(figures),
-        notes=(sentence(used.why),) if used is not None and used.why else (),
+        notes=(words.sentence(used.why),) if used is not None and used.why else (),
     )
 
 
@@ -68,7 +60,8 @@ def _fall(curve: Curve, verb: str) -> str:
     if len(known) < 2:
         return ""
     (first, top), (last, bottom) = known[0], known[-1]
-    return f"Position {first} {verb} {number(top / bottom, 1)} times as often as position {last}."
+    times = words.number(top / bottom, 1)
+    return f"Position {first} {verb} {times} times as often as position {last}."
 
 
 def _how_known(used: UsedBias) -> str:
@@ -84,7 +77,7 @@ def _how_known(used: UsedBias) -> str:
 def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
     """The curve that is used, and the audit's own beside it where that is another."""
     bias, evidence = used.bias, None if audit is None else audit.evidence
-    curves, notes = {bias.method: _examination(bias)}, [sentence(bias.status)]
+    curves, notes = {bias.method: _examination(bias)}, [words.sentence(bias.status)]
     if evidence is not None and evidence.method != bias.method and evidence.low is not None:
         curves[f"{evidence.method}, to compare"] = _examination(evidence)
         notes.append(
@@ -108,7 +101,7 @@ def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
 
 def _range_words(curves: Curves, *, percent_values: bool = False) -> str:
     """The ends of each curve in words, for those who do not see the chart."""
-    parts, say = [], percent if percent_values else number
+    parts, say = [], words.percent if percent_values else words.number
     for name, curve in curves.items():
         known = [(int(k), value) for k, value, *_ in curve.points() if value is not None]
         if known:
@@ -164,7 +157,7 @@ def curve_table(curves: Curves, decimals: int, first: str) -> Table:
         header += [name, "low", "high"][: len(wanted)]
         columns += [(at, j) for j in wanted]
     rows = tuple(
-        (str(k), *(number(at[k][j] if k in at else None, decimals) for at, j in columns))
+        (str(k), *(words.number(at[k][j] if k in at else None, decimals) for at, j in columns))
         for k in sorted({k for at, _ in columns for k in at})
     )
     return Table(tuple(header), rows, text_columns=())
@@ -177,7 +170,7 @@ def comparable_section(audit: Audit) -> Section:
     pieces = "; ".join(positions_words(part) for part in graph.components)
     edges = sorted(graph.edges, key=lambda edge: -edge.weight)
     description = (
-        f"Positions {positions_words(shown)} with {count_of(len(edges), 'link')} between "
+        f"Positions {positions_words(shown)} with {words.count_of(len(edges), 'link')} between "
         f"positions that showed the same documents. Groups joined: {pieces or 'none'}."
     )
     figure = Figure(
@@ -187,14 +180,16 @@ def comparable_section(audit: Audit) -> Section:
         description,
         Table(
             ("positions", "shared documents", "evidence"),
-            _pair_rows((e.upper, e.lower, whole(e.documents), whole(e.weight)) for e in edges),
+            _pair_rows(
+                (e.upper, e.lower, words.whole(e.documents), words.whole(e.weight)) for e in edges
+            ),
         ),
         "A wider arc carries more evidence."
         + (" Dashed: swaps that would join the groups." if graph.swaps else ""),
     )
     swaps = Table(
         ("positions", "clicks lost per swap at most"),
-        _pair_rows((s.upper, s.lower, number(s.most_lost, 4)) for s in graph.swaps),
+        _pair_rows((s.upper, s.lower, words.number(s.most_lost, 4)) for s in graph.swaps),
         "Swaps that would join the groups",
     )
     return Section(
@@ -215,12 +210,13 @@ def clip_section(part: HeldOut) -> Section | None:
     curve = part.clip_curve
     if curve is None:
         return None
-    metric, clip = metric_name(curve.metric), part.clip
+    metric, clip = words.metric_name(curve.metric), part.clip
     estimates = Curve(curve.clip, curve.value, curve.low, curve.high)
-    clipped = [percent(share) for share in curve.clipped_share]
+    clipped = [words.percent(share) for share in curve.clipped_share]
     description = (
-        f"{metric} of {part.chosen} by clip: {number(curve.value[0])} at {number(curve.clip[0])}, "
-        f"{number(curve.value[-1])} at {number(curve.clip[-1])}."
+        f"{metric} of {part.chosen} by clip: "
+        f"{words.number(curve.value[0])} at {words.number(curve.clip[0])}, "
+        f"{words.number(curve.value[-1])} at {words.number(curve.clip[-1])}."
     )
     chart = curves_chart(
         {"estimate": estimates},
@@ -232,15 +228,15 @@ def clip_section(part: HeldOut) -> Section | None:
         theme=PAGE,
     )
     rows = tuple(
-        (*(number(each, 4) for each in point), share)
+        (*(words.number(each, 4) for each in point), share)
         for point, share in zip(estimates.points(), clipped, strict=True)
     )
     caption = [f"Band: {curve.level:.0%} interval, which does not know about the bias of a clip."]
     caption += ["Dashed: the clip used."] if clip else []
     if curve.evaluator != part.evaluator:
         caption.append(
-            f"This curve is by {evaluator_words(curve.evaluator)}, the answer by "
-            f"{evaluator_words(part.evaluator)}, so the two can lie at different heights."
+            f"This curve is by {words.evaluator_words(curve.evaluator)}, the answer by "
+            f"{words.evaluator_words(part.evaluator)}, so the two can lie at different heights."
         )
     figure = Figure(
         "clip",
@@ -250,7 +246,7 @@ def clip_section(part: HeldOut) -> Section | None:
         Table(("clip", "estimate", "low", "high", "clicks clipped"), rows, text_columns=()),
         " ".join(caption),
     )
-    used = f"The clip used here is {number(clip, 3)}. " if clip else ""
+    used = f"The clip used here is {words.number(clip, 3)}. " if clip else ""
     text = (
         f"{used}Rarely examined positions get large weights. A clip caps them: less noise, but the "
         "estimate leans towards raw clicks. Where the curve is flat, the answer does not depend on "

@@ -5,21 +5,9 @@ from collections.abc import Mapping
 from untilt.charts.curves import Curve
 from untilt.charts.intervals import Bar, bars_chart, intervals_chart
 from untilt.charts.theme import PAGE
+from untilt.report.page import words
 from untilt.report.page.evidence import curve_figure
 from untilt.report.page.parts import Figure, Section, Table, specification
-from untilt.report.page.words import (
-    count_of,
-    decimals_for,
-    ends,
-    evaluator_words,
-    metric_name,
-    metric_words,
-    number,
-    percent,
-    quoted,
-    stopped,
-    whole,
-)
 from untilt.report.step_results import ChangedQuery, HeldOut, MovedDocument, NewPositions
 
 MOST_FEATURES = 20
@@ -32,9 +20,10 @@ def rankers_section(part: HeldOut, notes: Mapping[str, str]) -> Section:
     """
     metric = part.comparison.metric
     better = "Higher" if part.comparison.higher_is_better else "Lower"
-    counts = metric_words(metric)
+    counts = words.metric_words(metric)
     text = (
-        f"All were estimated on the same held-out sessions by {evaluator_words(part.evaluator)}. "
+        "All were estimated on the same held-out sessions by "
+        f"{words.evaluator_words(part.evaluator)}. "
         f"{better} is better{f': {counts}' if counts else ''}."
     )
     return Section(
@@ -44,7 +33,7 @@ def rankers_section(part: HeldOut, notes: Mapping[str, str]) -> Section:
         figures=(_differences(part),) if len(part.comparison) else (),
         tables=(_table(part),),
         notes=tuple(
-            stopped(f"{each.system}: {notes[each.system]}")
+            words.stopped(f"{each.system}: {notes[each.system]}")
             for each in part.estimates
             if notes.get(each.system)
         ),
@@ -53,20 +42,20 @@ def rankers_section(part: HeldOut, notes: Mapping[str, str]) -> Section:
 
 def _differences(part: HeldOut) -> Figure:
     comparison = part.comparison
-    metric, baseline = metric_name(comparison.metric), comparison.baseline
-    decimals = decimals_for(each.interval for each in comparison)
+    metric, baseline = words.metric_name(comparison.metric), comparison.baseline
+    decimals = words.decimals_for(each.interval for each in comparison)
     rows = tuple(
         (
             each.system,
             *(
-                number(value, decimals, signed=True)
+                words.number(value, decimals, signed=True)
                 for value in (each.value, each.interval.low, each.interval.high)
             ),
         )
         for each in comparison
     )
     description = f"{metric} minus that of the {baseline}: " + "; ".join(
-        f"{each.system} {row[1]} ({ends(each.interval, decimals, signed=True)})"
+        f"{each.system} {row[1]} ({words.ends(each.interval, decimals, signed=True)})"
         for each, row in zip(comparison, rows, strict=True)
     )
     chart = intervals_chart(
@@ -96,25 +85,32 @@ def _differences(part: HeldOut) -> Figure:
 
 def _table(part: HeldOut) -> Table:
     differences = {each.system: each for each in part.comparison}
-    decimals = decimals_for(each.interval for each in part.estimates)
-    other = decimals_for(each.interval for each in part.comparison)
+    decimals = words.decimals_for(each.interval for each in part.estimates)
+    other = words.decimals_for(each.interval for each in part.comparison)
     rows = []
     for each in part.estimates:
         gap, chosen = differences.get(each.system), each.system == part.chosen
         row = [
             f"{each.system} (chosen)" if chosen else each.system,
-            number(each.value, decimals),
-            ends(each.interval, decimals),
+            words.number(each.value, decimals),
+            words.ends(each.interval, decimals),
         ]
         if gap is not None:
             row += [
-                number(gap.value, other, signed=True),
-                ends(gap.interval, other, signed=True),
+                words.number(gap.value, other, signed=True),
+                words.ends(gap.interval, other, signed=True),
                 "yes" if gap.decided else "no",
             ]
         rows.append(row)
     level = f"{part.comparison.level:.0%} interval"
-    header = ("ranker", metric_name(part.comparison.metric), level, "difference", level, "decided")
+    header = (
+        "ranker",
+        words.metric_name(part.comparison.metric),
+        level,
+        "difference",
+        level,
+        "decided",
+    )
     width = max(map(len, rows))
     return Table(
         header[:width],
@@ -129,8 +125,9 @@ def moved_section(moved: Mapping[str, NewPositions]) -> Section:
     """Average new position by old position; on the diagonal nothing moves."""
     curves = {n: Curve(each.position, each.value, each.low, each.high) for n, each in moved.items()}
     description = "Average new position by old position. " + " ".join(
-        f"{name}: what stood at position {each.position[0]} stands at {number(each.value[0], 1)}, "
-        f"what stood at {each.position[-1]} at {number(each.value[-1], 1)}."
+        f"{name}: what stood at position {each.position[0]} stands at "
+        f"{words.number(each.value[0], 1)}, "
+        f"what stood at {each.position[-1]} at {words.number(each.value[-1], 1)}."
         for name, each in moved.items()
     )
     figure = curve_figure(
@@ -155,18 +152,21 @@ def moved_section(moved: Mapping[str, NewPositions]) -> Section:
 def importance_section(shares: Mapping[str, float], of: str) -> Section:
     """The largest ones as bars; all that are known in the table."""
     drawn = dict(list(shares.items())[:MOST_FEATURES])
-    first = ", ".join(f"{name} ({percent(drawn[name], 0)})" for name in list(drawn)[:3])
+    first = ", ".join(f"{name} ({words.percent(drawn[name], 0)})" for name in list(drawn)[:3])
     rest = len(shares) - len(drawn)
     description = f"Share of each feature{f' in the {of}' if of else ''}: {first} lead."
     chart = bars_chart(drawn, value_title="share of all features", theme=PAGE)
     caption = [f"Importance is the {of}."] if of else []
-    caption += [f"{count_of(rest, 'smaller one')} in the table."] if rest else []
+    caption += [f"{words.count_of(rest, 'smaller one')} in the table."] if rest else []
     figure = Figure(
         "importance",
         "Features by importance",
         specification(chart, description),
         description,
-        Table(("feature", "share"), tuple((name, percent(each)) for name, each in shares.items())),
+        Table(
+            ("feature", "share"),
+            tuple((name, words.percent(each)) for name, each in shares.items()),
+        ),
         " ".join(caption),
     )
     title = "What the chosen ranker looks at"
@@ -190,11 +190,11 @@ def _query_table(query: ChangedQuery, *, opened: bool) -> Table:
     header += ["clicks", "shown"] if clicked else []
     header += ["label"] if labelled else []
     rows = tuple(_document_row(d, clicked, labelled) for d in query.documents)
-    parts = [f"Query {quoted(query.query)}"]
+    parts = [f"Query {words.quoted(query.query)}"]
     if query.sessions is not None:
-        parts.append(count_of(query.sessions, "session"))
+        parts.append(words.count_of(query.sessions, "session"))
     if query.change is not None:
-        parts.append(f"change {number(query.change, 1)}")
+        parts.append(f"change {words.number(query.change, 1)}")
     return Table(tuple(header), rows, " \u00b7 ".join(parts), folded=True, opened=opened)
 
 
@@ -204,9 +204,12 @@ def _document_row(document: MovedDocument, clicked: bool, labelled: bool) -> tup
     if old is None:
         cells += ["not shown", ""]
     else:
-        cells += [number(old, 0 if old == round(old) else 1), _arrow(old - document.new_position)]
-    cells += [whole(document.clicks), whole(document.impressions)] if clicked else []
-    cells += [number(document.label, 0)] if labelled else []
+        cells += [
+            words.number(old, 0 if old == round(old) else 1),
+            _arrow(old - document.new_position),
+        ]
+    cells += [words.whole(document.clicks), words.whole(document.impressions)] if clicked else []
+    cells += [words.number(document.label, 0)] if labelled else []
     return tuple(cells)
 
 

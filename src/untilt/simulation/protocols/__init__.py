@@ -10,9 +10,8 @@ from typing import Any
 
 from untilt.catalog import find
 from untilt.errors import OptionError, did_you_mean
-from untilt.simulation.protocols.clicks import DLA, PRS, Cascade, Dwell, Trust
+from untilt.simulation.protocols.clicks import DLA, PRS, Cascade, Dwell, Protocol, Trust
 from untilt.simulation.protocols.interventions import Harvest, Shuffle, Swap
-from untilt.simulation.protocols.protocol import Protocol
 
 __all__ = [
     "DLA",

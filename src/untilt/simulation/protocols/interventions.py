@@ -11,8 +11,7 @@ from untilt._core.arrays import FloatArray
 from untilt.catalog import method
 from untilt.errors import OptionError
 from untilt.simulation.behaviour import Behaviour, Display, Page
-from untilt.simulation.protocols.clicks import DLA
-from untilt.simulation.protocols.protocol import Protocol, check_share
+from untilt.simulation.protocols.clicks import DLA, Protocol, check_share
 
 
 class Intervention(Protocol):
