@@ -41,7 +41,7 @@ _DTYPES: dict[Any, Any] = {Any: None, np.signedinteger: np.int64, np.floating: n
 def to_plain(value: Any, *, exact: bool = True) -> Any:  # noqa: PLR0911  one for each kind
     """Dictionaries, lists, text, numbers, true, false and null.
 
-    Numbers that are not finite become text that reads back, or null for other tools (`exact=False`).
+    Numbers that are not finite become text that reads back, or null for other tools (not `exact`).
     """
     if isinstance(value, Fact):
         record = {"code": value.code, "severity": value.severity, "text": str(value)}
