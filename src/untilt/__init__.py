@@ -59,7 +59,8 @@ def __getattr__(name: str) -> object:
     if name == "__all__":
         return ["UntiltError", "__version__", *_homes()]
     home = _HOME.get(name)
-    if home is None and not name.startswith("__"):
+    # Methods are classes: a lower-case name is a submodule, which needs no look at the records.
+    if home is None and name[:1].isupper():
         home = _homes().get(name)
     if home is None:
         raise AttributeError(f"module 'untilt' has no attribute {name!r}")
