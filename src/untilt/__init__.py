@@ -42,7 +42,7 @@ _NAMES = {
     "untilt.simulation.production": "production_ranker production_rankers",
     "untilt.simulation.simulate": "simulate",
     "untilt.simulation.synthetic": "make_judged",
-    "untilt.weighting.consistency": "is_consistent",
+    "untilt.weighting.base": "is_consistent",
     "untilt.workflow.run": "RunResult run",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}

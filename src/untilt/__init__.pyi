@@ -88,7 +88,7 @@ from untilt.simulation.production import production_ranker as production_ranker
 from untilt.simulation.production import production_rankers as production_rankers
 from untilt.simulation.simulate import simulate as simulate
 from untilt.simulation.synthetic import make_judged as make_judged
-from untilt.weighting.consistency import is_consistent as is_consistent
+from untilt.weighting.base import is_consistent as is_consistent
 from untilt.weighting.tables import IPS as IPS
 from untilt.weighting.tables import PNS as PNS
 from untilt.weighting.tables import PRS as PRS

@@ -9,7 +9,7 @@ import pytest
 from untilt import ClickLog, PositionBias, audit, catalog, make_judged, simulate
 from untilt._core import codec
 from untilt.auditing.audit import Audit
-from untilt.auditing.relevance import by_curve, by_prediction
+from untilt.auditing.checks import by_curve, by_prediction
 from untilt.data.counts import position_counts
 from untilt.errors import OptionError
 from untilt.facts import codes
@@ -373,7 +373,7 @@ def test_prediction_is_a_ridge_regression_within_positions(judged):
     """Cross-fitted weights against scikit-learn on rows centred at each position."""
     from sklearn.linear_model import Ridge
 
-    from untilt.auditing import relevance as audit_relevance
+    from untilt.auditing import checks as audit_relevance
 
     log = simulate(judged, DLA(), n_sessions=5_000, seed=1, n_threads=2).log
     cells = position_counts(log)

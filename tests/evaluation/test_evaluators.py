@@ -9,7 +9,7 @@ import untilt as ut
 from untilt import catalog
 from untilt.errors import OptionError
 from untilt.evaluation import evaluators
-from untilt.evaluation.credit import Credit, Evaluator, parse_evaluator
+from untilt.evaluation.pool import Credit, Evaluator, parse_evaluator
 
 RECORDS = catalog.methods("evaluator")
 NAMES = [record.name for record in RECORDS]

@@ -6,7 +6,7 @@ import pytest
 
 from untilt.facts import Fact
 from untilt.messages.about_audit import MESSAGES
-from untilt.messages.phrases import listed, positions_text
+from untilt.messages.about_general import listed, positions_text
 
 PROXY = {"correlation": -0.31, "std_error": 0.02, "proxy": "clicks"}
 CORRELATED = (

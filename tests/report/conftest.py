@@ -21,8 +21,7 @@ import untilt as ut
 from untilt._core.statistics import Interval
 from untilt.auditing.advice import Advice, Interventions
 from untilt.auditing.audit import Audit
-from untilt.auditing.checks import Coverage, LogSize
-from untilt.auditing.relevance import RelevanceProxy
+from untilt.auditing.checks import Coverage, LogSize, RelevanceProxy
 from untilt.bias.position_graph import JoiningSwap, PositionGraph
 from untilt.clickmodels.quality import Measured
 from untilt.data.rates import ClickRates

@@ -13,9 +13,8 @@ from untilt._core import codec
 from untilt.report import decision as d
 from untilt.report import step_results as r
 from untilt.report.page.page import chart_specs, figures_of, page, sections_of
-from untilt.report.page.parts import Section
 from untilt.report.page.rankers import importance_section, rankers_section
-from untilt.report.page.words import first_sentence
+from untilt.report.page.words import Section, first_sentence
 
 ORDER = [
     "how-sure", "log", "positions", "comparable", "rankers", "clip", "moved", "pair-bias",

@@ -11,7 +11,7 @@ from untilt._core import codec
 from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.advice import Advice, Interventions, advise, comparable_depth, interventions_of
-from untilt.auditing.relevance import RelevanceProxy, relevance_proxy
+from untilt.auditing.checks import RelevanceProxy, relevance_proxy
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.harvesting.harvesting import AllPairs

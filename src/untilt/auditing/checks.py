@@ -4,15 +4,20 @@ Everything is weighted by sessions, so that a counted list and its repeated sess
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
+from untilt._core.arrays import AnyArray, BoolArray, FeatureArray, FloatArray, IntArray, sum_by
+from untilt.bias.curve import PositionBias
+from untilt.bias.log_ratios import log_ratios
 from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts
+from untilt.facts import Fact, joined
 
 
 @dataclass(frozen=True)
@@ -171,3 +176,222 @@ def _weighted_median(values: IntArray, count: IntArray) -> float:
     upto = np.cumsum(count[order])
     low, high = np.searchsorted(upto, [(upto[-1] - 1) // 2, upto[-1] // 2], side="right")
     return float(values[order[low]] + values[order[high]]) / 2
+
+
+# Are documents shown higher also more relevant? Position against a proxy of relevance.
+#
+# A good production ranker puts relevant documents on top. Click rate by position then falls for two
+# reasons, and only one of them is position bias. Where documents change positions the two can be
+# separated; elsewhere features may predict relevance.
+
+SURE = 2.0  # standard errors that a proxy must lie above 0 to count as one
+SHRINKAGE = 0.01  # ridge penalty on standardised features, as a share of all impressions
+CHUNK = 2**16  # rows of the features in memory at a time
+
+
+@dataclass(frozen=True)
+class RelevanceProxy:
+    """Correlation of position and a proxy of relevance, within queries.
+
+    Below 0 means that more relevant documents are shown higher. About 0 means that the order says
+    little about relevance, so that click rate by position is close to position bias itself.
+
+    Parameters
+    ----------
+    correlation : NaN where the log has no proxy to offer; `method` then says why
+    std_error : clustered by query, and with the uncertainty of the curve where one is used
+    method : how relevance was estimated
+    """
+
+    correlation: float
+    std_error: float
+    method: Fact
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a proxy at all."""
+        return bool(np.isfinite(self.correlation))
+
+
+def relevance_proxy(
+    log: ClickLog, cells: PositionCounts, curve: PositionBias | None
+) -> RelevanceProxy:
+    """By the curve of positions that can be compared where there is one, else by the features."""
+    by_clicks = _unknown(Fact("audit.proxy-too-few")) if curve is None else by_curve(cells, curve)
+    if by_clicks.is_known or log.features is None:
+        return by_clicks
+    by_features = by_prediction(log, cells)
+    if by_features.is_known:
+        return by_features
+    return _unknown(joined(by_clicks.method, by_features.method))
+
+
+def by_curve(cells: PositionCounts, curve: PositionBias) -> RelevanceProxy:
+    r"""Position against relevance estimated with a curve, over impressions and within queries.
+
+    For a document with c clicks in n impressions, n_k of them at k, up to the depth of the curve:
+
+        gamma = c / sum_k n_k theta_k,   m = sum_k n_k k / n
+        r = A / sqrt(B C),   A = sum n m gamma,   C = sum n_k k^2,   B = sum n gamma^2 - noise
+
+    with m, gamma and k taken from their means in the query, weighted by impressions. The noise is
+    the binomial variance of gamma: without that correction few sessions would make any ranker look
+    bad. The error has two parts, clustered by query and from the uncertainty of the curve.
+    """
+    z, V = log_ratios(curve)
+    used = cells.at_positions(np.arange(cells.depth) < curve.depth)
+    used = used.where(np.diff(used.indptr) > 0)
+    a, b, c, chance = _moments(used, np.exp(z))
+    if not b.sum() > SURE * chance:
+        return _unknown(Fact("audit.proxy-no-difference"))
+    proxy = _ratio(a, b, c, method=Fact("audit.proxy-clicks"))
+    # d r / d z_k by differences: the curve's error is shared by all queries, so it is added apart.
+    step = 1e-4
+    moved = [_moments(used, np.exp(z + step * unit))[:3] for unit in np.eye(len(z))]
+    slope = np.array([(_correlation(*sums) - _correlation(a, b, c)) / step for sums in moved])
+    error = np.sqrt(proxy.std_error**2 + slope @ V @ slope)
+    return replace(proxy, std_error=float(error))
+
+
+def _moments(
+    cells: PositionCounts, theta: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """A, B and C of `by_curve` by query, and what B may be by chance where it is 0."""
+    k, n_k, owner = cells.position, cells.impressions, cells.document_index
+    query = np.unique(cells.query, return_inverse=True)[1]
+    n, c = sum_by(owner, n_k), sum_by(owner, cells.clicks)
+    at = theta[k - 1]
+    seen = sum_by(owner, n_k * at)
+    gamma = c / seen
+    # (c^2 - c) / seen^2 estimates gamma^2: the square of gamma itself is too large by noise.
+    square = sum_by(owner, n_k * at**2) * (c**2 - c) / seen**2
+    noise = np.maximum(c - square, 0) / seen**2
+    noise *= n * (1 - n / sum_by(query, n)[query])
+    g = _centred(gamma, n, query)
+    m = _centred(sum_by(owner, n_k * k) / n, n, query)
+    spread = _centred(k.astype(np.float64), n_k, query[owner])
+    A = sum_by(query, n * g * m)
+    B = sum_by(query, n * g * g - noise)
+    C = sum_by(query[owner], n_k * spread**2)
+    return A, B, C, float(np.sqrt(2 * np.sum(noise**2)))
+
+
+def by_prediction(log: ClickLog, cells: PositionCounts) -> RelevanceProxy:
+    """Position against relevance predicted from the features, both taken within the query.
+
+    A linear model with a small ridge penalty predicts clicks within positions: click rate and
+    features are taken from their means at each position, so position itself explains nothing. Each
+    half of the queries is predicted by the model of the other half, and the prediction counts only
+    if it predicts clicks within positions on the half that it has not seen.
+    """
+    owner = cells.document_index
+    query, n = cells.query[owner], cells.impressions
+    predicted = _cross_fitted(log, cells, cells.document[owner], query % 2 == 1)
+    within = _centred(predicted, n, cells.position), _centred(cells.rate, n, cells.position)
+    covariance = _by_query(n * within[0] * within[1], query)
+    if not covariance.sum() > SURE * np.sqrt(np.sum(covariance**2)):
+        return _unknown(Fact("audit.proxy-no-prediction"))
+    g, k = _centred(predicted, n, query), _centred(cells.position.astype(np.float64), n, query)
+    return _ratio(
+        _by_query(n * g * k, query),
+        _by_query(n * g * g, query),
+        _by_query(n * k * k, query),
+        method=Fact("audit.proxy-features"),
+    )
+
+
+def _cross_fitted(
+    log: ClickLog, cells: PositionCounts, document: IntArray, second_half: BoolArray
+) -> FloatArray:
+    """(cells,) predictions of each half by the other half's model."""
+    predicted = np.empty(len(document))
+    standard = _Standard.of(log)
+    for train, test in ((~second_half, second_half), (second_half, ~second_half)):
+        w = _ridge(standard, cells, document, train)
+        predicted[test] = standard.predict(w)[document[test]]
+    return predicted
+
+
+@dataclass(frozen=True, eq=False)
+class _Standard:
+    """Features less their mean, over their spread; missing, infinite and constant ones are 0."""
+
+    features: FeatureArray
+    mean: FloatArray
+    spread: FloatArray
+
+    @classmethod
+    def of(cls, log: ClickLog) -> "_Standard":
+        assert log.features is not None
+        known = np.isfinite(log.features)
+        x = np.where(known, log.features, 0)
+        n = np.maximum(1, known.sum(axis=0))
+        mean = x.sum(axis=0, dtype=np.float64) / n
+        square = np.square(x, dtype=np.float64).sum(axis=0) / n
+        spread = np.sqrt(np.maximum(square - mean**2, 0))
+        # A spread that is rounding error alone is none.
+        return cls(log.features, mean, np.where(spread > 1e-6 * np.abs(mean), spread, np.inf))
+
+    def rows(self, documents: IntArray | slice) -> FloatArray:
+        with np.errstate(invalid="ignore"):
+            x = (self.features[documents] - self.mean) / self.spread
+        return np.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def predict(self, w: FloatArray) -> FloatArray:
+        """(documents,) x w, chunk by chunk."""
+        starts = range(0, len(self.features), CHUNK)
+        return np.concatenate([self.rows(slice(i, i + CHUNK)) @ w for i in starts])
+
+
+def _ridge(
+    standard: _Standard, cells: PositionCounts, document: IntArray, train: BoolArray
+) -> FloatArray:
+    """(X'NX + c I) w = X'Ny with X and y centred at each position, added up chunk by chunk."""
+    rows = np.flatnonzero(train)
+    d, K = len(standard.mean), cells.depth
+    gram, moment = np.zeros((d, d)), np.zeros(d)
+    sums, clicks, shown = np.zeros((K, d)), np.zeros(K), np.zeros(K)
+    for begin in range(0, len(rows), CHUNK):
+        part = rows[begin : begin + CHUNK]
+        x = standard.rows(document[part])
+        n, at = cells.impressions[part], cells.position[part] - 1
+        gram += x.T @ (n[:, None] * x)
+        moment += x.T @ cells.clicks[part]
+        sums += csr_array((n, (at, np.arange(len(part)))), shape=(K, len(part))) @ x
+        clicks += sum_by(at, cells.clicks[part], K)
+        shown += sum_by(at, n, K)
+    # sum n (x - mean_k)(x - mean_k)' = sum n x x' - sum_k s_k s_k' / n_k, and so for the clicks.
+    mean = sums / np.maximum(shown, 1)[:, None]
+    gram -= sums.T @ mean
+    moment -= mean.T @ clicks
+    return np.linalg.solve(gram + SHRINKAGE * max(1.0, shown.sum()) * np.eye(d), moment)
+
+
+def _centred(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArray:
+    """Values less the weighted mean of their group."""
+    total = sum_by(group, weights)
+    mean = sum_by(group, weights * values) / np.where(total > 0, total, 1)
+    return values - mean[group]
+
+
+def _by_query(values: FloatArray, query: AnyArray) -> FloatArray:
+    return sum_by(np.unique(query, return_inverse=True)[1], values)
+
+
+def _ratio(a: FloatArray, b: FloatArray, c: FloatArray, *, method: Fact) -> RelevanceProxy:
+    """A / sqrt(B C) of sums over queries, its error linearised; clipped to what it can be."""
+    B, C, Q = b.sum(), c.sum(), len(a)
+    if Q < 2 or not (B > 0 and C > 0):
+        return _unknown(Fact("audit.proxy-nothing-within"))
+    r = _correlation(a, b, c)
+    influence = a / np.sqrt(B * C) - r / 2 * (b / B + c / C)
+    error = float(np.sqrt(Q / (Q - 1) * np.sum(influence**2)))
+    return RelevanceProxy(float(np.clip(r, -1, 1)), error, method)
+
+
+def _correlation(a: FloatArray, b: FloatArray, c: FloatArray) -> float:
+    return float(a.sum() / np.sqrt(b.sum() * c.sum()))
+
+
+def _unknown(why: Fact) -> RelevanceProxy:
+    return RelevanceProxy(float("nan"), float("nan"), why)

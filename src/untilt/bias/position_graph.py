@@ -19,7 +19,7 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError
-from untilt.messages.phrases import positions_text
+from untilt.messages.about_general import positions_text
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,11 @@ from untilt.cli.bias import bias
 from untilt.cli.clickmodels import clickmodels
 from untilt.cli.demo import demo
 from untilt.cli.evaluate import evaluate
-from untilt.cli.methods import methods
 from untilt.cli.reproduce import reproduce
 from untilt.cli.run import report, run
 from untilt.cli.select import select
 from untilt.cli.simulate import simulate
-from untilt.cli.train import export, train
+from untilt.cli.train import export, methods, train
 from untilt.errors import UntiltError
 
 # Exit codes: the input or an option is wrong; Ctrl-C; ended by SIGTERM.

@@ -1,12 +1,16 @@
-"""`untilt train`: a ranker from a click log or from judged lists."""
+"""`untilt train`, `export` and `methods`: rankers made and handed on, and all names to choose."""
 
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
+from untilt import catalog
 from untilt.cli import arguments
+from untilt.cli.arguments import AsJson, Verbose
 from untilt.cli.console import Output, speaking
+from untilt.errors import check_choice
 
 
 def train(
@@ -119,3 +123,42 @@ def export(
         export_model(model, out)
         output.record(ranker=ranker, model=out, kind=type(model).__name__)
         output.say(f"{type(model).__name__} written to {out}.")
+
+
+# `untilt methods`: every method that can be chosen, and what it is.
+
+
+def methods(
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="KIND", help="weighting, ranker, bias, ...; all where not given."),
+    ] = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """List the methods with what they are and what they need.
+
+    Example: [bold]untilt methods weighting[/bold]
+    """
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        kinds: tuple[catalog.Kind, ...] = get_args(catalog.Kind)
+        if kind is not None:
+            check_choice("KIND", kind, kinds)
+        records = [each for each in catalog.methods() if kind in (None, each.kind)]
+        records.sort(key=lambda each: kinds.index(each.kind))
+        for name, group in groupby(records, key=lambda each: each.kind):
+            output.heading(name)
+            output.table(
+                ("name", "what it is", "needs"),
+                [(each.name, each.note, ", ".join(each.needs)) for each in group],
+            )
+        output.record(
+            methods=[
+                {
+                    "kind": each.kind, "name": each.name, "title": each.title, "note": each.note,
+                    "needs": each.needs, "rests_on": each.rests_on, "reference": each.reference,
+                    "class": f"{each.home}.{each.target}",
+                }
+                for each in records
+            ]
+        )  # fmt: skip

@@ -15,9 +15,17 @@ from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
 from untilt.evaluation import uncertainty
-from untilt.evaluation.credit import Evaluator, bias_for, parse_evaluator, with_option
 from untilt.evaluation.evaluators import ClippedEvaluator, PolicyAwareEvaluator
-from untilt.evaluation.pool import Among, Pool, pool_of, scores_of
+from untilt.evaluation.pool import (
+    Among,
+    Evaluator,
+    Pool,
+    bias_for,
+    parse_evaluator,
+    pool_of,
+    scores_of,
+    with_option,
+)
 from untilt.evaluation.rank_metric import MetricLike, RankMetric, as_rank_metric
 from untilt.evaluation.systems import Shown, System, discounts, named_systems, shown_discounts
 

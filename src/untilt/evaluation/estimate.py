@@ -15,9 +15,16 @@ from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation import uncertainty
 from untilt.evaluation.clip_curve import best_clip
-from untilt.evaluation.credit import Evaluator, bias_for, parse_evaluator, with_option
 from untilt.evaluation.evaluators import AffineEvaluator, ClippedEvaluator, PolicyAwareEvaluator
-from untilt.evaluation.pool import Among, Pool, pool_of
+from untilt.evaluation.pool import (
+    Among,
+    Evaluator,
+    Pool,
+    bias_for,
+    parse_evaluator,
+    pool_of,
+    with_option,
+)
 from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimate, Estimates
 from untilt.evaluation.systems import Systems, named_systems, sums_of_systems

@@ -16,8 +16,7 @@ from untilt._core.arrays import BoolArray, FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method
 from untilt.errors import OptionError
-from untilt.evaluation.credit import Credit, Evaluator
-from untilt.evaluation.pool import Pool, scores_of
+from untilt.evaluation.pool import Credit, Evaluator, Pool, scores_of
 from untilt.facts import Fact
 
 # Evaluators that give each session the credit of its own clicks alone.

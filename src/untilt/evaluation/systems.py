@@ -10,9 +10,8 @@ import numpy.typing as npt
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.progress import progress
 from untilt.errors import OptionError
-from untilt.evaluation.credit import Credit, Evaluator
 from untilt.evaluation.judged import Predicts
-from untilt.evaluation.pool import Pool, scores_of
+from untilt.evaluation.pool import Credit, Evaluator, Pool, scores_of
 from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.uncertainty import Sums
 

@@ -9,8 +9,7 @@ from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, child_generator
 from untilt._core.statistics import Interval, MeanEstimate
 from untilt.bias.curve import PositionBias
-from untilt.evaluation.credit import Credit
-from untilt.evaluation.pool import Pool
+from untilt.evaluation.pool import Credit, Pool
 from untilt.facts import Fact
 
 DRAWS_AT_ONCE = 32  # of the bootstrap, held at the same time

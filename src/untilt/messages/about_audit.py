@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from untilt.facts import Texts, messages
-from untilt.messages.phrases import listed, positions_text
+from untilt.messages.about_general import listed, positions_text
 
 Pairs = Sequence[tuple[int, int]]
 

@@ -1,4 +1,6 @@
-"""Messages of no area."""
+"""Messages of no area, and phrases that several areas use."""
+
+from collections.abc import Iterable
 
 from untilt.facts import Message
 
@@ -8,3 +10,25 @@ def _joined(parts: tuple[str, ...]) -> str:
 
 
 MESSAGES = {"general.text": Message("note", "{text}"), "general.joined": Message("note", _joined)}
+
+
+# Phrases that several messages share.
+
+
+def positions_text(positions: Iterable[int]) -> str:
+    """ "positions 1..4, 7" for (1, 2, 3, 4, 7)."""
+    runs: list[list[int]] = []
+    for k in sorted(positions):
+        if runs and k == runs[-1][-1] + 1:
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    text = ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    return f"position {text}" if len(runs) == 1 and len(runs[0]) == 1 else f"positions {text}"
+
+
+def listed(values: Iterable[object], *, most: int = 10) -> str:
+    """The first of the values, and how many more there are."""
+    texts = [str(value) for value in values]
+    shown = ", ".join(texts[:most])
+    return shown if len(texts) <= most else f"{shown} and {len(texts) - most:,} more"

@@ -12,9 +12,8 @@ from untilt._core.printed import Cells, as_table
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
-from untilt.evaluation.credit import Evaluator, bias_for, parse_evaluator
 from untilt.evaluation.estimate import estimate
-from untilt.evaluation.pool import Among
+from untilt.evaluation.pool import Among, Evaluator, bias_for, parse_evaluator
 from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimates, SystemComparison
 from untilt.rankers.persist import load

@@ -1,7 +1,6 @@
 """Layer 3: a debiasing method is a K x K table of pair weights, and nothing else."""
 
-from untilt.weighting.base import JointWeighting, Weighting
-from untilt.weighting.consistency import Consistency, is_consistent
+from untilt.weighting.base import Consistency, JointWeighting, Weighting, is_consistent
 from untilt.weighting.tables import (
     IPS,
     PNS,

@@ -1,14 +1,15 @@
-"""What a weighting is: a table W[k, l], and which pairs it is for."""
+"""What a weighting is, a table W[k, l], and whether a table orders documents by relevance."""
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.bias.given import BiasLike, as_examination
+from untilt.bias.given import BiasLike, as_examination, as_position_bias
+from untilt.errors import OptionError, ShapeError
 from untilt.facts import Fact
 
 Against = Literal["unclicked", "all"]
@@ -116,3 +117,124 @@ class LearnedTable:
 def theta_up_to(bias: BiasLike, depth: int) -> FloatArray:
     """theta_1..theta_depth of any kind of bias."""
     return np.asarray(as_examination(bias).at(np.arange(1, depth + 1)), dtype=float)
+
+
+# Does a table order documents by relevance, whatever the positions they were shown at?
+
+_DEFAULT_DEPTH = 10
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """The verdict on one table.
+
+    `exact`: the expected preference has the sign of the relevance difference for every pair of
+    positions. `symmetric`: W[k, l] theta_k is symmetric, so only the small pull of unexamined
+    relevant documents is left. `worst_pull` is the largest relative preference that a table gives
+    to one of two *equally* relevant documents, (forward - backward)/(forward + backward); positive
+    means towards the shown order, negative that it reverses the shown order. `positions` is where.
+    """
+
+    exact: bool
+    symmetric: bool
+    worst_pull: float
+    positions: tuple[int, int]
+
+    def __bool__(self) -> bool:
+        return self.exact
+
+    @property
+    def verdict(self) -> Fact:
+        """What follows for a ranker."""
+        if self.exact:
+            return Fact("training.consistent")
+        code = "training.nearly-consistent" if self.symmetric else "training.not-consistent"
+        k, l = self.positions  # noqa: E741  the formula's symbols
+        return Fact(code, k=k, l=l, pull=self.worst_pull)
+
+    def __str__(self) -> str:
+        return str(self.verdict)
+
+
+def is_consistent(
+    table: FloatArray | Weighting,
+    theta: BiasLike,
+    *,
+    against: Against = "unclicked",
+    relevance: float = 0.5,
+    depth: int | None = None,
+    tolerance: float = 1e-9,
+) -> Consistency:
+    r"""Judge any table of pair weights under the position-based model, with trust bias or not.
+
+    With p_k = alpha_k g_k + beta_k, the click probability at position k, the expected weight on
+    "document at k above document at l" is W[k,l] p_k (1 - p_l) for clicked x unclicked pairs and
+    W[k,l] p_k (plus the offset of an affine correction) for clicked x all pairs. Without trust bias
+    alpha = theta and beta = 0: with W[k,l] = s(k,l)/theta_k and s symmetric, the second is exact
+    and the first leaves a pull of s g^2 (theta_k - theta_l) towards the shown order.
+
+    >>> import untilt as ut
+    >>> print(ut.is_consistent(ut.Balanced(ut.PowerLaw(1.0)), ut.PowerLaw(1.0)))
+    consistent: pairs are ordered by relevance at every pair of positions
+
+    Parameters
+    ----------
+    table : (K, K) array, or a weighting, which brings its own `against`
+    theta : the true curve, as a weighting takes it
+    relevance : of the two equally relevant documents that `worst_pull` is about
+    depth : how many positions of a weighting to judge; as far as the curves reach, or 10
+    """
+    if not 0 < relevance <= 1:
+        raise OptionError(f"relevance must lie above 0 and up to 1. Got {relevance} instead.")
+    W, offset, against = _parts(table, theta, against, depth)
+    alpha, beta = (curve[: len(W)] for curve in as_position_bias(theta, len(W)).affine())
+
+    def forward(g: float, pairs: Against) -> FloatArray:
+        p = alpha * g + beta
+        unclicked = 1 - p[None, :] if pairs == "unclicked" else 1.0
+        return W * p[:, None] * unclicked + offset
+
+    # The preference rises with g_k and falls with g_l, so its sign is right everywhere if it is 0
+    # wherever g_k = g_l. There it is a polynomial in g of degree 2 at most: three points tell.
+    points = (0.0, 0.5, 1.0)
+    pull = np.triu(_pull(forward(relevance, against)), 1)
+    k, l = np.unravel_index(np.argmax(np.abs(pull)), pull.shape)  # noqa: E741
+    return Consistency(
+        exact=_balanced([forward(g, against) for g in points], tolerance),
+        symmetric=_balanced([forward(g, "all") for g in points], tolerance),
+        worst_pull=float(pull[k, l]),
+        positions=(int(k) + 1, int(l) + 1),
+    )
+
+
+def _parts(
+    table: FloatArray | Weighting, theta: BiasLike, against: Against, depth: int | None
+) -> tuple[FloatArray, FloatArray, Against]:
+    """(W, offset, against) of a weighting or of a user's table."""
+    if isinstance(table, Weighting):
+        reach = depth or min(_reach(theta), _reach(table.position_bias))
+        W, offset = table.table(reach), table.offset(reach)
+        return W, np.zeros_like(W) if offset is None else offset, table.against
+    W = np.asarray(table, dtype=float)
+    if W.ndim != 2 or W.shape[0] != W.shape[1] or not len(W):
+        raise ShapeError(f"a table of pair weights must be square. Got shape {W.shape} instead.")
+    if against not in ("unclicked", "all"):
+        raise OptionError(f"against must be 'unclicked' or 'all'. Got {against!r} instead.")
+    return W, np.zeros_like(W), against
+
+
+def _reach(bias: BiasLike | None) -> int:
+    """How deep a curve goes; given curves have no end, ten positions of them will do."""
+    curve = None if bias is None else as_examination(bias)
+    return curve.depth if isinstance(curve, PositionBias) else _DEFAULT_DEPTH
+
+
+def _pull(forward: FloatArray) -> FloatArray:
+    total = np.abs(forward) + np.abs(forward.T)
+    return np.divide(forward - forward.T, total, out=np.zeros_like(total), where=total > 0)
+
+
+def _balanced(forwards: list[FloatArray], tolerance: float) -> bool:
+    """Whether both directions of every pair weigh the same in each of these matrices."""
+    scale = np.max([np.abs(f) + np.abs(f.T) for f in forwards], axis=0)
+    return all(bool(np.all(np.abs(f - f.T) <= tolerance * scale)) for f in forwards)

@@ -17,7 +17,7 @@ from untilt.facts import Fact
 from untilt.rankers.base import Ranker
 from untilt.report import step_results as r
 from untilt.report.decision import Decision, write_report
-from untilt.workflow.folder import RunFolder, locked
+from untilt.workflow.folder import Done, RunFolder, Steps, locked
 from untilt.workflow.options import RunOptions, config_text, options_of, with_title
 from untilt.workflow.stage_bias import bias_choice, used_bias
 from untilt.workflow.stage_documents import click_models, reorder
@@ -25,7 +25,6 @@ from untilt.workflow.stage_evaluate import evaluate_rankers
 from untilt.workflow.stage_rankers import make_plan, train_and_choose
 from untilt.workflow.stage_read import Data, log_path, read_step, split_of
 from untilt.workflow.stage_report import provenance, write_tables
-from untilt.workflow.steps import Done, Steps
 
 
 @dataclass(frozen=True, eq=False, repr=False)

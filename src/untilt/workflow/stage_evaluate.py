@@ -13,8 +13,8 @@ from untilt.bias.curve import PositionBias
 from untilt.catalog import record_of
 from untilt.data.clicklog import ClickLog
 from untilt.evaluation.clip_curve import ClipCurve, clip_curve, clip_curve_evaluator
-from untilt.evaluation.credit import parse_evaluator
 from untilt.evaluation.estimate import estimate
+from untilt.evaluation.pool import parse_evaluator
 from untilt.evaluation.results import Estimates
 from untilt.evaluation.systems import shown
 from untilt.rankers.base import Ranker

@@ -24,9 +24,8 @@ from untilt.errors import OptionError
 from untilt.facts import Fact
 from untilt.report.step_results import LogSource, Split
 from untilt.selection.fitting import key_of
-from untilt.workflow.folder import RunFolder
+from untilt.workflow.folder import Done, RunFolder, Steps
 from untilt.workflow.options import RunOptions, SplitBy
-from untilt.workflow.steps import Done, Steps
 
 WHOLE = 1 << 30  # bytes of a file that are read in full: about a second
 BLOCKS, BLOCK = 256, 1 << 20  # of a larger one, evenly spread

@@ -9,8 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from untilt.data.read.csv_text import load_csv
 from untilt.data.read.database import Database, arrow_reader, literal, quoted, translated_errors
+from untilt.data.read.types import load_csv
 from untilt.errors import ColumnError, FileFormatError, OptionError, did_you_mean
 
 PathLike = str | os.PathLike[str]

@@ -10,7 +10,7 @@ from untilt.charts.graph import graph_chart, positions_words
 from untilt.charts.theme import MOST_SERIES, PAGE
 from untilt.report.decision import Decision
 from untilt.report.page import words
-from untilt.report.page.parts import Figure, Key, Section, Table, specification
+from untilt.report.page.words import Figure, Key, Section, Table, specification
 from untilt.report.step_results import HeldOut, PairBias, UsedBias
 
 Curves = Mapping[str, Curve]

@@ -19,8 +19,11 @@ from untilt.charts.theme import PAGE, SHAPES, css_variables
 from untilt.evaluation.results import SystemDifference
 from untilt.report.decision import Answer, Decision
 from untilt.report.page import evidence, rankers
-from untilt.report.page.parts import Figure, Section, Table, Tile
 from untilt.report.page.words import (
+    Figure,
+    Section,
+    Table,
+    Tile,
     count_of,
     day,
     decimals_for,

@@ -7,7 +7,7 @@ from untilt.charts.intervals import Bar, bars_chart, intervals_chart
 from untilt.charts.theme import PAGE
 from untilt.report.page import words
 from untilt.report.page.evidence import curve_figure
-from untilt.report.page.parts import Figure, Section, Table, specification
+from untilt.report.page.words import Figure, Section, Table, specification
 from untilt.report.step_results import ChangedQuery, HeldOut, MovedDocument, NewPositions
 
 MOST_FEATURES = 20
