@@ -192,7 +192,7 @@ def plan(
             within=within.value,
         )
         out.record(**planned.to_dict())
-        _report_of_plan(out, planned)
+        _report_plan(out, planned)
 
 
 def _clicks(
@@ -215,7 +215,7 @@ def _clicks(
         ) from None
 
 
-def _report_of_plan(out: Output, planned: "Plan") -> None:
+def _report_plan(out: Output, planned: "Plan") -> None:
     most = "at most " if planned.is_bound else ""
     out.say(
         f"{planned.sessions:,} sessions, {planned.swapped_sessions:,} of them swapped: "
