@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from untilt.data.read.read_log import read_log, read_log_report
-from untilt.errors import ColumnError, FileFormatError
+from untilt.errors import BadRowsError, ColumnError, FileFormatError
 
 LOG = {
     "query_id": [1, 1],
@@ -337,3 +337,69 @@ def test_real_hotel_searches(data_dir):
     assert log.is_binary
     # Nothing is booked that was not clicked.
     assert np.all(log.extra_labels["booked"] <= log.label)
+
+
+# A flag for lists in random order.
+
+FLAGGED: dict[str, list[Any]] = {
+    "query_id": [1, 1, 1, 1, 2, 2],
+    "session_id": [1, 1, 2, 2, 3, 3],
+    "doc_id": [5, 6, 6, 5, 7, 8],
+    "position": [1, 2, 1, 2, 1, 2],
+    "click": [1, 0, 0, 0, 0, 1],
+    "random_bool": [0, 0, 1, 1, 1, 1],
+}
+FLAG = {"random": "random_bool"}
+
+
+def by_ranker(log: Any) -> dict[str, int]:
+    """Ranker -> sessions."""
+    sessions = np.bincount(log.ranker, weights=log.count)
+    return dict(zip(log.ranker_names, sessions.astype(int).tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0, 0, 1, 1, 1, 1],
+        [False, False, True, True, True, True],
+        [0.0, 0.0, 1.0, 1.0, 1.0, 1.0],
+        ["no", "no", "yes", "yes", "yes", "yes"],
+        ["False", "False", "True", "True", "True", "True"],
+    ],
+)
+@pytest.mark.parametrize("collapse", [True, False])
+def test_a_flag_for_random_order_names_the_ranker(values, collapse):
+    log = read_log(pa.table({**FLAGGED, "random_bool": values}), columns=FLAG, collapse=collapse)
+    assert by_ranker(log) == {"production": 1, "shuffle": 2}
+
+
+def test_the_flag_stands_before_the_name_of_a_ranker(tmp_path):
+    table = pa.table({**FLAGGED, "ranker": ["a", "a", "a", "a", "b", "b"]})
+    expected = {"a": 1, "shuffle:a": 1, "shuffle:b": 1}
+    assert by_ranker(read_log(table, columns=FLAG)) == expected
+    table.to_pandas().to_csv(tmp_path / "log.csv", index=False)
+    assert by_ranker(read_log(tmp_path / "log.csv", columns=FLAG)) == expected
+
+
+def test_a_column_that_happens_to_be_called_random_is_left_alone():
+    log = read_log(pa.table({**FLAGGED, "random": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}))
+    assert log.ranker is None
+
+
+@pytest.mark.parametrize(
+    ("flag", "code", "lost"),
+    [
+        ([0, 0, 1, None, 1, 1], "log.bad-random", 1),
+        ([0, 0, 1, 2, 1, 1], "log.bad-random", 1),
+        ([0, 0, 1, 0, 1, 1], "log.session-differs", 2),
+    ],
+)
+def test_a_bad_flag_is_a_bad_row_and_a_changing_one_a_bad_session(flag, code, lost):
+    table = pa.table({**FLAGGED, "random_bool": flag})
+    with pytest.raises(BadRowsError, match="random_bool"):
+        read_log(table, columns=FLAG)
+    _, report = read_log_report(table, columns=FLAG, on_bad="drop")
+    assert [each.what.code for each in report.bad] == [code]
+    assert report.bad[0].what.fields["column"] == "random_bool"
+    assert report.n_dropped == lost

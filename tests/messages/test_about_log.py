@@ -20,6 +20,10 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "log.bad-context": ({"column": "hour"}, "hour is missing or not finite"),
     "log.ranker-missing": ({"column": "system"}, "system is missing"),
+    "log.bad-random": (
+        {"column": "random_bool"},
+        "random_bool is neither 0 nor 1, nor true or false",
+    ),
     "log.bad-count": ({"column": "n", "most": 9}, "n is no whole number from 1 to 9"),
     "log.bad-time": ({"column": "ts"}, "ts is missing or no time"),
     "log.bad-feature": (

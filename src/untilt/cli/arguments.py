@@ -99,7 +99,8 @@ class ColumnOptions:
         list[str] | None,
         typer.Option(
             metavar="NAME=COLUMN",
-            help="Where a column has another name, as in query_id=srch_id. May be repeated.",
+            help="Where a column has another name, as in query_id=srch_id; random=COLUMN is a flag "
+            "for lists shown in random order. May be repeated.",
         ),
     ] = None
     label: Annotated[

@@ -9,6 +9,7 @@ MESSAGES = {
     "log.bad-label": Message("warning", "{column} is missing, no number, infinite or negative"),
     "log.bad-context": Message("warning", "{column} is missing or not finite"),
     "log.ranker-missing": Message("warning", "{column} is missing"),
+    "log.bad-random": Message("warning", "{column} is neither 0 nor 1, nor true or false"),
     "log.bad-count": Message("warning", "{column} is no whole number from 1 to {most:,}"),
     "log.bad-time": Message("warning", "{column} is missing or no time"),
     "log.bad-feature": Message(
@@ -37,6 +38,9 @@ FIXES = {
         "context is a number or text: write a value of its own, such as 'unknown', into the gaps"
     ),
     "log.ranker-missing": "name the system that made the list, or pass columns={'ranker': None}",
+    "log.bad-random": (
+        "the flag for random order is 1 or true where the list was shown in random order, else 0"
+    ),
     "log.bad-count": (
         "count says how many sessions the row stands for; pass columns={'count': None} if not"
     ),

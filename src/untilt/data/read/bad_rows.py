@@ -6,7 +6,7 @@ the rules before it left over, so a row counts once.
 
 from dataclasses import dataclass
 
-from untilt.data.read.columns import Field, Impressions
+from untilt.data.read.columns import FLAG, Field, Impressions
 from untilt.data.read.database import Database, literal
 from untilt.facts import Fact
 from untilt.messages.about_log import FIXES
@@ -304,8 +304,11 @@ def _rules_for(log: Impressions) -> list[SessionRule]:
             Fact("log.position-twice"),
         )
     ]
+    # The flag before the ranker, whose name it is part of.
+    flag = [(field.alias, field.column.name) for field in log.fields if field.alias == FLAG]
     shared = [(alias, alias) for alias in ("ranker", "count") if log.has(alias)]
-    for alias, name in [*shared, *((field.alias, field.column.name) for field in log.context)]:
+    context = [(field.alias, field.column.name) for field in log.context]
+    for alias, name in [*flag, *shared, *context]:
         rules.append(
             SessionRule(
                 "session_id, query_id",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from untilt.data.read.database import Database
+from untilt.data.read.database import Database, literal
 from untilt.data.read.sources import Source
 from untilt.data.read.types import (
     MOST_COUNT,
@@ -13,6 +13,7 @@ from untilt.data.read.types import (
     Column,
     context_sql,
     feature_sql,
+    flag_sql,
     id_sql,
     label_sql,
     time_sql,
@@ -25,6 +26,10 @@ Features = str | Sequence[str] | Callable[[str], bool] | None
 
 REQUIRED = ("query_id", "session_id", "doc_id", "position")
 OPTIONAL = ("ranker", "timestamp", "count")
+# Taken only where it is asked for by name: a column called random may hold anything.
+FLAG = "random"
+# Who made the lists of a log that has a flag for random order and no ranker.
+SHUFFLED, PRODUCTION = "shuffle", "production"
 KEYS = ("query_id", "doc_id")
 # Names that logs out there use; a hint is better than a list of columns to stare at.
 _OTHER_NAMES = {
@@ -71,8 +76,8 @@ def log_layout(
     _check_mapping(columns, labels, context)
     wanted = [*REQUIRED, *labels, *context]
     roles = {role: columns.get(role) or role for role in wanted}
-    for role in OPTIONAL:
-        theirs = columns.get(role, role)
+    for role in (*OPTIONAL, FLAG):
+        theirs = columns.get(role, None if role == FLAG else role)
         # Asked for by name it must be there; under our own name it may be.
         if theirs is not None and (role in columns or source.has(theirs)):
             roles[role] = theirs
@@ -126,12 +131,13 @@ def is_pattern(features: Features) -> bool:
 def _check_mapping(
     columns: Mapping[str, str | None], labels: Sequence[str], context: Sequence[str]
 ) -> None:
-    known = (*REQUIRED, *OPTIONAL, *labels, *context)
+    taken = (*REQUIRED, *OPTIONAL, FLAG)
+    known = (*taken, *labels, *context)
     if len(set(known)) < len(known):
         given = f"{list(labels)}" + (f" and context={list(context)}" if context else "")
         raise OptionError(
             f"a label must have a name of its own. Got {given}; the names "
-            f"{', '.join((*REQUIRED, *OPTIONAL))} are taken. Map a label that is called so: "
+            f"{', '.join(taken)} are taken. Map a label that is called so: "
             f"label='click', columns={{'click': 'count'}}."
         )
     for ours, theirs in columns.items():
@@ -140,7 +146,7 @@ def _check_mapping(
                 f"columns maps our names to yours: {', '.join(known)}. Got the key {ours!r} "
                 f"instead.{did_you_mean(str(ours), known)}"
             )
-        if not isinstance(theirs, str) and not (theirs is None and ours in OPTIONAL):
+        if not isinstance(theirs, str) and not (theirs is None and ours in (*OPTIONAL, FLAG)):
             raise OptionError(f"columns[{ours!r}] must be a column's name. Got {theirs!r} instead.")
 
 
@@ -272,11 +278,7 @@ def log_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> tuple[
 
 
 def _optional_fields(layout: Layout, types: Types) -> list[Field]:
-    fields = []
-    if "ranker" in layout.roles:
-        column = types[layout.roles["ranker"]]
-        missing = Fact("log.ranker-missing", column=column.name)
-        fields.append(Field("ranker", column, id_sql(column, as_text=True), missing))
+    fields = _who_made_it(layout, types)
     if "count" in layout.roles:
         column = types[layout.roles["count"]]
         sql = whole_sql(column, "count", most=MOST_COUNT)
@@ -287,6 +289,25 @@ def _optional_fields(layout: Layout, types: Types) -> list[Field]:
         bad = Fact("log.bad-time", column=column.name)
         fields.append(Field("timestamp", column, time_sql(column), bad))
     return fields
+
+
+def _who_made_it(layout: Layout, types: Types) -> list[Field]:
+    """The ranker: a column, a flag for random order, or both ("shuffle:" before the name)."""
+    flag = types[layout.roles[FLAG]] if FLAG in layout.roles else None
+    column = types[layout.roles["ranker"]] if "ranker" in layout.roles else flag
+    if column is None:
+        return []
+    missing = Fact("log.ranker-missing", column=column.name)
+    if flag is None:
+        return [Field("ranker", column, id_sql(column, as_text=True), missing)]
+    is_random, named = flag_sql(flag, FLAG), id_sql(column, as_text=True)
+    names = literal(SHUFFLED), literal(PRODUCTION)
+    if column is not flag:
+        names = f"{literal(f'{SHUFFLED}:')} || {named}", named
+    # Where the flag is bad the row is bad by the first field already.
+    ranker = f"CASE WHEN coalesce({is_random}, 0) = 1 THEN {names[0]} ELSE {names[1]} END"
+    bad = Fact("log.bad-random", column=flag.name)
+    return [Field(FLAG, flag, is_random, bad), Field("ranker", column, ranker, missing)]
 
 
 def feature_fields(

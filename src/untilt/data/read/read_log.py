@@ -252,7 +252,9 @@ def read_log(
     documents : a table (any kind of source) with one row per (query_id, doc_id); its other columns
         of numbers are the features. Documents that no list shows stay as unshown candidates
     columns : our names to yours, such as {"query_id": "srch_id", "click": "click_bool"}; None in
-        place of a name leaves out an optional column
+        place of a name leaves out an optional column. {"random": "random_bool"} names a flag that
+        is true where a list was shown in random order: such lists get the ranker "shuffle", others
+        "production" (with a column of rankers: "shuffle:" and its name, and its name)
     label, labels : the feedback column that becomes `log.label`, and further ones that become
         `log.extra_labels`; numbers >= 0 or true/false
     context : columns that say in which circumstances a list was seen (device, hour), numbers or

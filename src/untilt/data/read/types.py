@@ -100,6 +100,12 @@ def label_sql(column: Column, role: str) -> str:
     return f"CASE WHEN {value} >= 0 AND isfinite({value}) THEN {value} + 0.0 END"
 
 
+def flag_sql(column: Column, role: str) -> str:
+    """1 for true and 0 for false; NULL for anything else."""
+    value = number_sql(column, role)
+    return f"CASE WHEN {value} IN (0, 1) THEN CAST({value} AS INTEGER) END"
+
+
 def feature_sql(column: Column, missing: float | None) -> str:
     """A finite float32; NULL for anything else. `missing` stands in for NULL and NaN if given."""
     value = number_sql(column, "a feature")
