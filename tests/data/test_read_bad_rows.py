@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from untilt.data.read import assemble as lists
 from untilt.data.read.read_log import DroppedRowsWarning, read_log, read_log_report
-from untilt.errors import BadRowsError, ColumnError
+from untilt.errors import BadRowsError, ColumnError, OptionError
 from untilt.facts import codes
 from untilt.messages.about_log import FIXES
 
@@ -265,3 +266,72 @@ def test_a_bad_feature_in_the_log():
     log, report = read_log_report(table, features=["f"], on_bad="drop")
     assert (report.n_dropped, log.doc_id.tolist()) == (1, [5, 6])
     assert log.n_impressions == 5
+
+
+# ---- positions that count from 0
+
+
+def counted_from(start, n_sessions=40, lost=()):
+    """Lists of three documents; sessions in `lost` lack their top row."""
+    rows = [
+        (session % 4, session, document, start + k, int(document == session % 3))
+        for session in range(n_sessions)
+        for k, document in enumerate((0, 1, 2))
+        if not (k == 0 and session in lost)
+    ]
+    columns = zip(*rows, strict=True)
+    names = ("query_id", "session_id", "doc_id", "position", "click")
+    return pa.table(dict(zip(names, map(list, columns), strict=True)))
+
+
+def test_a_log_that_counts_from_0_is_refused_whatever_is_to_be_dropped():
+    for on_bad in ("raise", "drop"):
+        with pytest.raises(BadRowsError) as caught:
+            read_log(counted_from(0, lost={5}), on_bad=on_bad)
+        told = str(caught.value)
+        assert "position counts from 0: it is 0 at the top of 39 of 40 lists" in told
+        assert "positions_from=0" in told
+        assert "on_bad" not in told
+
+
+@pytest.mark.parametrize("kind", ["whole", "float", "text", "csv", "parquet"])
+def test_positions_from_0_are_read_from_1(tmp_path, kind):
+    table, expected = counted_from(0), read_log(counted_from(1))
+    if kind in ("float", "text"):
+        type_ = pa.float64() if kind == "float" else pa.string()
+        table = table.set_column(3, "position", table["position"].cast(type_))
+    source = table
+    if kind == "csv":
+        source = tmp_path / "log.csv"
+        table.to_pandas().to_csv(source, index=False)
+    elif kind == "parquet":
+        source = tmp_path / "log.parquet"
+        pq.write_table(table, source)
+    for collapse in (True, False):
+        log = read_log(source, positions_from=0, collapse=collapse)
+        assert log.position.min() == 1
+        assert log.n_impressions == expected.n_impressions
+        assert log.ctr_by_position().rate.tolist() == expected.ctr_by_position().rate.tolist()
+
+
+def test_positions_from_0_must_be_true():
+    with pytest.raises(OptionError, match=r"no row of .* has position 0: the smallest is 1"):
+        read_log(counted_from(1), positions_from=0)
+    with pytest.raises(OptionError, match="positions_from must be 0 or 1"):
+        read_log(counted_from(5), positions_from=5)
+    with pytest.raises(BadRowsError, match="no whole number from 0 to"):
+        read_log(counted_from(-1), positions_from=0)
+
+
+@pytest.mark.parametrize("start", [-1, 0])
+def test_rows_at_0_may_still_be_dropped_where_the_log_counts_from_1(start):
+    """A banner above the results in some lists; lists below 0 do not count from 0 either."""
+    with_banner = pa.concat_tables(
+        [counted_from(1), counted_from(start)[:9].set_column(1, "session_id", pa.array([99] * 9))]
+    )
+    log, report = read_log_report(with_banner, on_bad="drop")
+    assert "log.bad-position" in [bad.what.code for bad in report.bad]
+    assert log.n_sessions == 40 + 3  # of queries 0, 1, 2
+    # And whoever says that positions count from 1 is believed.
+    kept = read_log_report(counted_from(0), on_bad="drop", positions_from=1)[0]
+    assert kept.n_impressions == 80

@@ -1,5 +1,6 @@
 """Names mapped, types of every kind, features chosen, ids kept as they are."""
 
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 
 from untilt.data.read.read_log import read_log, read_log_report
 from untilt.errors import BadRowsError, ColumnError, FileFormatError
+
+
+from untilt.errors import ColumnError, FileFormatError, OptionError
 
 LOG = {
     "query_id": [1, 1],
@@ -403,3 +407,49 @@ def test_a_bad_flag_is_a_bad_row_and_a_changing_one_a_bad_session(flag, code, lo
     assert [each.what.code for each in report.bad] == [code]
     assert report.bad[0].what.fields["column"] == "random_bool"
     assert report.n_dropped == lost
+
+
+# ---- several patterns, and patterns that fit nothing
+
+
+@pytest.mark.parametrize(
+    ("features", "names"),
+    [
+        ("f_1,price", ("f_1", "price")),
+        ("f_*, pr?ce", ("f_1", "f_2", "price")),
+        (["f_2", "f_*"], ("f_2", "f_1")),
+        (["price", "*"], ("price", "f_1", "f_2")),
+        (["f_[12]", "price"], ("f_1", "f_2", "price")),
+    ],
+)
+def test_several_names_and_patterns_add_up(features, names):
+    assert read_log(pa.table(WIDE), features=features).feature_names == names
+
+
+def test_a_column_that_looks_like_a_pattern_is_that_column():
+    table = pa.table({**WIDE, "a,b": [1.0, 2.0], "f_[1]": [3.0, 4.0]})
+    log = read_log(table, features=["f_[1]", "a,b"])
+    assert log.feature_names == ("f_[1]", "a,b")
+    assert log.features.tolist() == [[3, 1], [4, 2]]
+
+
+@pytest.mark.parametrize(
+    ("features", "told"),
+    [
+        ("g_*", "lacks the columns g_*"),
+        (["f_*", "prise"], "Did you mean 'price'"),
+        (["f_*", "g_*"], "lacks the columns g_*"),
+        ("click*", "Columns that may be features: f_1, f_2, title, price"),
+        ("tit*", "holds numbers: title"),
+        (["f_1", "tit*"], "holds numbers: title"),
+        (lambda name: False, "of the function"),
+        (["f_1", "f_1"], "Got 'f_1' twice"),
+    ],
+)
+def test_features_that_fit_nothing_are_an_error(features, told):
+    with pytest.raises((ColumnError, OptionError), match=re.escape(told)):
+        read_log(pa.table(WIDE), features=features)
+    documents = pa.table({k: v for k, v in WIDE.items() if k not in LOG} | {
+        "query_id": [1, 1], "doc_id": [5, 6]})  # fmt: skip
+    with pytest.raises((ColumnError, OptionError)):
+        read_log(pa.table(LOG), documents=documents, features=features)

@@ -358,3 +358,61 @@ def test_too_little_memory_is_our_error(tmp_path, rng):
             columns=dict(zip(TABLE.column_names[:5], "abcde", strict=True)),
             memory_limit="1MB",
         )
+
+
+# ---- folders whose files are not all of one kind: what is not read is named
+
+
+def write_as(path, table=TABLE):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet" or not path.suffix:
+        pq.write_table(table, path)
+    else:
+        separator = "\t" if ".tsv" in path.name else ","
+        frame = table.to_pandas()
+        frame.to_csv(path, index=False, sep=separator)
+
+
+MIXED = {
+    "csv beside parquet": ("b.csv", "1 CSV (b.csv)"),
+    "csv in a folder below": ("old/b.csv", "1 CSV (old/b.csv)"),
+    "compressed": ("b.tsv.gz", "1 CSV (b.tsv.gz)"),
+    "a database": ("b.duckdb", "1 a DuckDB database (b.duckdb)"),
+    "another kind": ("b.jsonl", "1 of no kind that can be read (b.jsonl)"),
+    "a note": ("README.md", "1 of no kind that can be read (README.md)"),
+    "hidden": (".b.parquet", "1 not finished by their names (.b.parquet)"),
+    "half-written": ("_temporary/b.parquet", "1 not finished by their names (_temporary/b.parquet)"),
+}
+
+
+@pytest.mark.parametrize("case", MIXED)
+def test_a_folder_of_several_kinds_names_what_it_would_not_read(tmp_path, case):
+    name, told = MIXED[case]
+    write_as(tmp_path / "log" / "a.parquet")
+    (tmp_path / "log" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "log" / name).write_text("anything")
+    with pytest.raises(OptionError) as caught:
+        read_log(tmp_path / "log")
+    assert told in str(caught.value)
+    assert "1 Parquet (a.parquet)" in str(caught.value)
+    pattern = str(caught.value).split("such as '")[1].split("'")[0]
+    (tmp_path / "log" / "_temporary" / "b.parquet").unlink(missing_ok=True)  # no pattern hides it
+    assert read_log(pattern).n_sessions == read_log(TABLE).n_sessions
+
+
+def test_a_folder_of_one_kind_is_read_whole(tmp_path):
+    """By what files are, not by what their names end in: .csv and .tsv.gz, and no ending at all."""
+    for name in ("a.csv", "below/b.tsv.gz"):
+        write_as(tmp_path / "text" / name, TABLE[:2] if name == "a.csv" else TABLE[2:])
+    for name in ("part-0", "below/part-1.parquet", "_SUCCESS", ".part-0.crc", "._a.csv"):
+        write_as(tmp_path / "parts" / name, TABLE[:2] if name == "part-0" else TABLE[2:])
+    whole = read_log(TABLE)
+    for folder in ("text", "parts"):
+        assert read_log(tmp_path / folder).n_impressions == whole.n_impressions
+
+
+def test_a_pattern_may_fit_folders(tmp_path):
+    write_as(tmp_path / "day=1" / "a.parquet", TABLE[:2])
+    write_as(tmp_path / "day=2" / "a.parquet", TABLE[2:])
+    for pattern in ("day=*", "**", "day=*/*"):
+        assert read_log(str(tmp_path / pattern)).n_impressions == read_log(TABLE).n_impressions

@@ -11,8 +11,12 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     "log.id-missing": ({"column": "doc_id"}, "doc_id is missing"),
     "log.session-missing": ({"column": "session_id"}, "session_id is missing"),
     "log.bad-position": (
-        {"column": "rank", "most": 2147483647},
+        {"column": "rank", "least": 1, "most": 2147483647},
         "rank is no whole number from 1 to 2,147,483,647",
+    ),
+    "log.positions-from-0": (
+        {"column": "rank", "sessions": 999, "n_sessions": 1000},
+        "rank counts from 0: it is 0 at the top of 999 of 1,000 lists, and never below 0",
     ),
     "log.bad-label": (
         {"column": "click"},
@@ -47,7 +51,8 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
 def test_wording(code):
     fields, text = SAID[code]
     fact = Fact(code, **fields)
-    assert (str(fact), fact.severity) == (text, "warning")
+    severity = "serious" if code == "log.positions-from-0" else "warning"
+    assert (str(fact), fact.severity) == (text, severity)
 
 
 def test_every_rule_has_a_fix():

@@ -76,6 +76,22 @@ def check_plots(*paths: Path | None) -> None:
             check_chart_path(path)
 
 
+PositionsFrom = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=1, metavar="0|1", help="0 where the positions of the log count from 0."
+    ),
+]
+FeaturesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Feature columns, in the log or in --documents: names and patterns such as 'f_*', "
+        "with commas between them. May be repeated.",
+    ),
+]
+
+
 class OnBad(StrEnum):
     """What to do with rows that break the rules of a log."""
 
@@ -109,6 +125,7 @@ class ColumnOptions:
     on_bad: Annotated[
         OnBad, typer.Option(help="Refuse a log with bad rows, or drop and count them.")
     ] = OnBad.RAISE
+    positions_from: PositionsFrom = None
 
     def read(
         self,
@@ -146,10 +163,7 @@ class LogOptions(ColumnOptions):
             help="A table with the features of each document: query_id, doc_id, then numbers.",
         ),
     ] = None
-    features: Annotated[
-        str | None,
-        typer.Option(metavar="PATTERN", help="Feature columns inside the log, as in 'f_*'."),
-    ] = None
+    features: FeaturesOption = None
     missing: Annotated[
         float | None,
         typer.Option(

@@ -101,9 +101,7 @@ def run(
     label: Annotated[
         str | None, typer.Option(metavar="NAME", help="The feedback to learn from (click).")
     ] = None,
-    features: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="Feature columns inside the log: 'f_*'.")
-    ] = None,
+    features: arguments.FeaturesOption = None,
     missing: Annotated[
         float | None, typer.Option(metavar="VALUE", help="What a missing feature counts as.")
     ] = None,
@@ -111,6 +109,7 @@ def run(
         arguments.OnBad | None,
         typer.Option(help="Refuse a log with bad rows, or drop and count them."),
     ] = None,
+    positions_from: arguments.PositionsFrom = None,
     title: Annotated[str | None, typer.Option(help="Of the report.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed, the same result.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of training; all cores.")] = None,
@@ -132,6 +131,7 @@ def run(
         "clip": clip, "among": among, "level": level, "split": split,
         "columns": arguments.parse_columns(column) or None,
         "label": label, "features": features, "missing": missing, "on_bad": on_bad,
+        "positions_from": positions_from,
         "title": title, "seed": seed, "threads": threads, "log": log, "out": out,
     }  # fmt: skip
     with speaking(as_json=as_json, verbose=verbose) as output:

@@ -5,7 +5,12 @@ from untilt.facts import Message
 MESSAGES = {
     "log.id-missing": Message("warning", "{column} is missing"),
     "log.session-missing": Message("warning", "{column} is missing"),
-    "log.bad-position": Message("warning", "{column} is no whole number from 1 to {most:,}"),
+    "log.bad-position": Message("warning", "{column} is no whole number from {least} to {most:,}"),
+    "log.positions-from-0": Message(
+        "serious",
+        "{column} counts from 0: it is 0 at the top of {sessions:,} of {n_sessions:,} lists, and "
+        "never below 0",
+    ),
     "log.bad-label": Message("warning", "{column} is missing, no number, infinite or negative"),
     "log.bad-context": Message("warning", "{column} is missing or not finite"),
     "log.ranker-missing": Message("warning", "{column} is missing"),
@@ -27,8 +32,10 @@ MESSAGES = {
 FIXES = {
     "log.id-missing": "give every row its ids",
     "log.session-missing": "give every row its session",
-    "log.bad-position": (
-        "positions count from 1 at the top of the page; add 1 where they count from 0"
+    "log.bad-position": "positions count from 1 at the top of the page",
+    "log.positions-from-0": (
+        "say so with positions_from=0, and they are read as 1, 2, 3, ...; to leave these rows out "
+        "would take the top result off every page (positions_from=1 says that they are no results)"
     ),
     "log.bad-label": (
         "feedback is a number of at least 0; write 0 where nothing was done, and leave out rows "

@@ -35,7 +35,7 @@ class RunOptions:
 
     Parameters
     ----------
-    documents, columns, label, features, missing, on_bad : as in `untilt.read_log`
+    documents, columns, label, features, missing, on_bad, positions_from : as in `untilt.read_log`
     bias : "auto" (what the audit advises), the name of an estimator ("all-pairs"), a curve
         ("power-law:1"), a file of an estimate, or a `PositionBias`
     fallback : the curve that is assumed, loudly, where the log cannot tell its bias
@@ -60,6 +60,7 @@ class RunOptions:
     features: Any = None
     missing: float | None = None
     on_bad: Literal["raise", "drop"] = "raise"
+    positions_from: Literal[0, 1] | None = None
     bias: Any = "auto"
     fallback: str = "power-law:1"
     method: tuple[str, ...] = field(default_factory=usual_methods)

@@ -121,7 +121,7 @@ def split_of(data: Data) -> Split:
     )
 
 
-READING = ("documents", "columns", "label", "features", "missing", "on_bad")
+READING = ("documents", "columns", "label", "features", "missing", "on_bad", "positions_from")
 
 
 def read_step(
@@ -156,7 +156,7 @@ def read_step(
         "read",
         LogSource,
         compute,
-        options.pick("columns", "label", "missing", "on_bad"),
+        options.pick("columns", "label", "missing", "on_bad", "positions_from"),
         _plain_features(options.features),
         given,
         documents,

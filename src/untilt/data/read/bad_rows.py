@@ -4,10 +4,11 @@ The fast path only notices that something is wrong. Here every rule is taken in 
 the rules before it left over, so a row counts once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from untilt.data.read.columns import FLAG, Field, Impressions
 from untilt.data.read.database import Database, literal
+from untilt.data.read.types import number_sql
 from untilt.facts import Fact
 from untilt.messages.about_log import FIXES
 
@@ -84,6 +85,11 @@ class ReadReport:
     bad: tuple[BadRows, ...] = ()
     ignored_columns: tuple[str, ...] = ()
 
+    @property
+    def counts_from_zero(self) -> bool:
+        """Whether the positions of the log seem to count from 0."""
+        return any(bad.what.code == "log.positions-from-0" for bad in self.bad)
+
     def __str__(self) -> str:
         head = f"{self.source}: {self.n_rows:,} rows, {self.n_dropped:,} dropped"
         return "\n".join([head, *(str(bad) for bad in self.bad)])
@@ -91,10 +97,10 @@ class ReadReport:
     def error_text(self) -> str:
         """The same as a refusal."""
         rules = "\n".join(str(bad) for bad in self.bad)
-        return (
-            f"{self.source} has rows that cannot be used.\n{rules}\n"
-            f'To leave them out and count them, pass on_bad="drop".'
-        )
+        drop = '\nTo leave them out and count them, pass on_bad="drop".'
+        if self.counts_from_zero:
+            drop = ""
+        return f"{self.source} has rows that cannot be used.\n{rules}{drop}"
 
 
 def document_rules(
@@ -227,6 +233,7 @@ def examine(
 ) -> Examined:
     """Apply all rules. `documents` is the view of the documents table, None where there is none."""
     bad = bad_values(database, "impressions", log.fields, "log")
+    bad = [_from_zero(database, log, each) for each in bad]
     database.run(
         f"CREATE TEMP VIEW good_values AS SELECT * FROM impressions WHERE {all_present(log.fields)}"
     )
@@ -264,6 +271,28 @@ def bad_values(
             examples = examples_of(database, broken, fields, value)
             bad.append(BadRows(field.bad, count, examples, table))
     return bad
+
+
+# Share of the lists that begin at position 0, from which on the log counts from 0. Where rows are
+# lost at random or a feature above the results is logged as position 0, it is far lower.
+FROM_ZERO = 0.9
+
+
+def _from_zero(database: Database, log: Impressions, bad: BadRows) -> BadRows:
+    """Bad positions under another rule where nearly every list begins at position 0."""
+    if bad.what.code != "log.bad-position" or bad.what.fields["least"] == 0:
+        return bad
+    column = next(field.column for field in log.fields if field.alias == "position")
+    number = number_sql(replace(column, name="raw_position"), "position")
+    lists, from_zero, below = database.row(
+        "SELECT count(*), count(*) FILTER (least = 0 AND zeros = 1), count(*) FILTER (least < 0) "
+        f"FROM (SELECT min({number}) AS least, count(*) FILTER ({number} = 0) AS zeros "
+        "FROM impressions GROUP BY raw_session_id, raw_query_id)"
+    )
+    if below or from_zero < FROM_ZERO * lists:
+        return bad
+    found = {"column": column.name, "sessions": from_zero, "n_sessions": lists}
+    return replace(bad, what=Fact("log.positions-from-0", **found))
 
 
 def _session_rules(database: Database, log: Impressions, rows: str) -> tuple[list[BadRows], str]:

@@ -1,7 +1,7 @@
 """Which column plays which role, and the typed views of a log: NULL where a value is bad."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
@@ -43,12 +43,28 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Their column for each role, label and context, and the columns that are features."""
+    """Their column for each role, label and context, and the columns that are features.
+
+    chosen : what was asked for as features (a name or a pattern) and the columns that it stands for
+    """
 
     roles: Mapping[str, str]
     labels: Mapping[str, str]
-    features: tuple[str, ...]
+    chosen: Mapping[str, tuple[str, ...]]
     context: Mapping[str, str]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The columns that are features, each once."""
+        return tuple(dict.fromkeys(name for fits in self.chosen.values() for name in fits))
+
+    def by_numbers(self, is_number: Callable[[str], bool]) -> "Layout":
+        """Without columns that fit a pattern but hold no numbers; one that is named stays."""
+        kept = {
+            text: tuple(name for name in fits if name in self.chosen or is_number(name))
+            for text, fits in self.chosen.items()
+        }
+        return replace(self, chosen=kept)
 
     @property
     def names(self) -> list[str]:
@@ -99,33 +115,46 @@ def documents_layout(
         theirs = columns.get(role) or role
         roles[role] = theirs if source.has(theirs) else role
     _refuse_missing(source, roles)
-    chosen = choose_features(source, "*" if features is None else features, set(roles.values()))
-    return Layout(roles, {}, chosen, {})
+    used = set(roles.values())
+    if features is None:
+        features = [name for name in source.columns if name not in used]
+        return Layout(roles, {}, {"*": tuple(features)}, {})
+    return Layout(roles, {}, choose_features(source, features, used), {})
 
 
-def choose_features(source: Source, features: Features, used: set[str]) -> tuple[str, ...]:
-    """The features' columns: a list, a pattern such as 'f_*', or a function of the name."""
+def choose_features(
+    source: Source, features: Features, used: set[str]
+) -> dict[str, tuple[str, ...]]:
+    """The columns that each name, pattern such as 'f_*' or function of the name stands for.
+
+    One text may hold several names and patterns with commas between them. Whatever fits no column
+    is an error: a log without the features that were asked for would be another log.
+    """
     others = [name for name in source.columns if name not in used]
     if features is None:
-        return ()
+        return {}
     if callable(features):
-        return tuple(name for name in others if features(name))
-    if isinstance(features, str) and set(features) & set("*?["):
-        return tuple(name for name in others if fnmatchcase(name, features))
-    names = (features,) if isinstance(features, str) else tuple(features)
-    if len(set(names)) < len(names):
-        raise OptionError(f"features must name each column once. Got {list(names)} instead.")
-    _refuse_missing(source, {name: name for name in names})
-    return names
+        chosen = {"of the function": tuple(name for name in others if features(name))}
+    else:
+        texts = (features,) if isinstance(features, str) else features
+        chosen = {}
+        for text in (part for each in texts for part in _parts(source, each)):
+            if text in chosen:
+                raise OptionError(f"features must name each column once. Got {text!r} twice.")
+            fits = (name for name in others if fnmatchcase(name, text))
+            chosen[text] = (text,) if source.has(text) else tuple(fits)
+    if empty := [text for text, fits in chosen.items() if not fits]:
+        raise ColumnError(
+            f"{source.what} lacks the columns {_listed(empty)}, which were asked for as features. "
+            f"Columns that may be features: {_listed(others) or 'none'}."
+            f"{did_you_mean(empty[0].strip('*?'), others)}"
+        )
+    return chosen
 
 
-def is_pattern(features: Features) -> bool:
-    """Whether the choice is a rule: columns that fit it but hold no numbers are left alone."""
-    return (
-        features is None
-        or callable(features)
-        or (isinstance(features, str) and bool(set(features) & set("*?[")))
-    )
+def _parts(source: Source, text: str) -> list[str]:
+    """The names and patterns of a text; a column that is called so comes first."""
+    return [text] if source.has(text) else [part for p in text.split(",") if (part := p.strip())]
 
 
 def _check_mapping(
@@ -248,7 +277,9 @@ def id_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> list[Fi
     ]
 
 
-def log_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> tuple[Field, ...]:
+def log_fields(
+    layout: Layout, types: Types, text_ids: frozenset[str], *, positions_from: int = 1
+) -> tuple[Field, ...]:
     """The roles of an impressions table."""
     fields = id_fields(layout, types, text_ids)
     session = types[layout.roles["session_id"]]
@@ -261,8 +292,13 @@ def log_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> tuple[
         Field(
             "position",
             position,
-            whole_sql(position, "position", most=MOST_POSITION),
-            Fact("log.bad-position", column=position.name, most=MOST_POSITION),
+            whole_sql(position, "position", most=MOST_POSITION, least=positions_from),
+            Fact(
+                "log.bad-position",
+                column=position.name,
+                least=positions_from,
+                most=MOST_POSITION + positions_from - 1,
+            ),
             is_number=True,
         )
     )

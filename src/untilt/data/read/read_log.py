@@ -4,7 +4,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack
 
 from untilt._core.progress import progress
@@ -21,7 +21,6 @@ from untilt.data.read.columns import (
     documents_layout,
     feature_fields,
     id_fields,
-    is_pattern,
     log_fields,
     log_layout,
 )
@@ -29,7 +28,7 @@ from untilt.data.read.database import Database, open_database, translated_errors
 from untilt.data.read.numbering import NotCleanError
 from untilt.data.read.sources import Source, open_source
 from untilt.data.read.types import Column, id_is_text_sql
-from untilt.errors import BadRowsError, FileFormatError, OptionError, check_choice
+from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError, check_choice
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,7 @@ class Request:
     context: Sequence[str] = ()
     features: Features = None
     missing: float | None = None
+    positions_from: Literal[0, 1] | None = None
     text_ids: bool = False
     collapse: bool = True
     on_bad: Literal["raise", "drop"] = "raise"
@@ -59,6 +59,11 @@ class Request:
     def check(self) -> None:
         """Raise where an option makes no sense."""
         check_choice("on_bad", self.on_bad, ("raise", "drop"))
+        if self.positions_from not in (None, 0, 1):
+            raise OptionError(
+                f"positions_from must be 0 or 1. Got {self.positions_from!r} instead. Positions "
+                "that begin elsewhere are those of a page further down: number them through."
+            )
         for option, names in (("labels", self.labels), ("context", self.context)):
             if isinstance(names, str):
                 raise OptionError(f"{option} must be a list of names. Got {names!r} instead.")
@@ -117,11 +122,15 @@ def _load(database: Database, source: Source, layout: Layout, features: Features
     name = source.load(layout.names, layout.ids)
     with translated_errors(source.what):
         types = {name: Column(name, type_) for name, type_ in database.columns(name).items()}
-    if not is_pattern(features):
-        return Table(name, source, layout, types)
-    kept = tuple(name for name in layout.features if types[name].is_numeric)
-    ignored = tuple(name for name in layout.features if not types[name].is_numeric)
-    return Table(name, source, replace(layout, features=kept), types, ignored)
+    kept = layout.by_numbers(lambda column: types[column].is_numeric)
+    ignored = tuple(column for column in layout.features if column not in kept.features)
+    for text, columns in kept.chosen.items():
+        if layout.chosen[text] and not columns and features is not None:
+            raise ColumnError(
+                f"no column of {source.what} that fits the features {text} holds numbers: "
+                f"{', '.join(layout.chosen[text])}. Convert them, or name other columns."
+            )
+    return Table(name, source, kept, types, ignored)
 
 
 def _text_ids(database: Database, tables: Sequence[Table], request: Request) -> frozenset[str]:
@@ -148,7 +157,9 @@ def _read(
     features = feature_fields(owner.layout.features, owner.types, request.missing)
     fields = (*id_fields(owner.layout, owner.types, text_ids), *features)
     inline = features if documents is None else ()
-    impressions = Impressions(log_fields(log.layout, log.types, text_ids), inline)
+    start = 0 if request.positions_from == 0 else 1
+    roles = log_fields(log.layout, log.types, text_ids, positions_from=start)
+    impressions = Impressions(roles, inline)
     create_view(database, "impressions", log.name, (*impressions.fields, *inline))
     view = None
     if documents is not None:
@@ -158,10 +169,18 @@ def _read(
     ignored = tuple(name for table in tables for name in table.ignored)
     try:
         clicks, summary = assemble(database, wanted, "impressions", view)
-        return clicks, ReadReport(log.source.what, summary.n_rows, 0, (), ignored)
+        report = ReadReport(log.source.what, summary.n_rows, 0, (), ignored)
     except NotCleanError:
-        pass  # and out of this block, so that no frame of it keeps a result open
-    return _without_bad_rows(database, request, wanted, view, log.source.what, ignored)
+        report = None  # and out of this block, so that no frame of it keeps a result open
+    if report is None:
+        found = _without_bad_rows(database, request, wanted, view, log.source.what, ignored)
+        clicks, report = found
+    if request.positions_from == 0 and clicks.n_impressions and clicks.position.min() > 1:
+        raise OptionError(
+            f"positions_from=0, but no row of {log.source.what} has position 0: the smallest is "
+            f"{clicks.position.min() - 1}. Leave it out where positions count from 1."
+        )
+    return clicks, report
 
 
 def _without_bad_rows(
@@ -182,8 +201,9 @@ def _without_bad_rows(
             f"{what} contradicts itself: read twice, it does not give the same rows. The file is "
             f"damaged or was changed while it was read. Write it anew."
         )
-    if request.on_bad == "raise":
-        raise BadRowsError(ReadReport(what, n_rows, 0, examined.bad, ignored).error_text())
+    refused = ReadReport(what, n_rows, 0, examined.bad, ignored)
+    if request.on_bad == "raise" or (refused.counts_from_zero and request.positions_from is None):
+        raise BadRowsError(refused.error_text())
     clicks, summary = assemble(database, wanted, examined.impressions, examined.documents)
     return clicks, ReadReport(what, n_rows, n_rows - summary.n_rows, examined.bad, ignored)
 
@@ -208,6 +228,7 @@ class ReadOptions(TypedDict, total=False):
     context: Sequence[str]
     features: Features
     missing: float | None
+    positions_from: Literal[0, 1] | None
     text_ids: bool
     collapse: bool
     on_bad: Literal["raise", "drop"]
@@ -226,6 +247,7 @@ def read_log(
     context: Sequence[str] = (),
     features: Features = None,
     missing: float | None = None,
+    positions_from: Literal[0, 1] | None = None,
     text_ids: bool = False,
     collapse: bool = True,
     on_bad: Literal["raise", "drop"] = "raise",
@@ -260,9 +282,13 @@ def read_log(
     context : columns that say in which circumstances a list was seen (device, hour), numbers or
         text, for `ContextualBias`; they become `log.context`, and sessions of different contexts
         stay apart
-    features : columns that are features: names, a pattern such as "f_*", or a function of the name;
-        in `documents` if given (there all by default), else in the log itself (there none)
+    features : columns that are features: names and patterns such as "f_*" (a list, or one text
+        with commas between them), or a function of the name; in `documents` if given (there all by
+        default), else in the log itself (there none). What fits no column is an error
     missing : the value for features that are NULL or NaN; without it they are bad rows
+    positions_from : 0 for a log whose positions count from 0: they are read as 1, 2, 3, ... Where
+        it is not said, a log that seems to count from 0 is refused, whatever `on_bad` says; 1 says
+        that rows at position 0 are bad rows like others
     text_ids : read whole numbers as ids of text
     collapse : False keeps every session apart, with its time
     on_bad : "raise" refuses a log with bad rows and names them; "drop" leaves them out with a
@@ -284,6 +310,7 @@ def read_log(
         context=context,
         features=features,
         missing=missing,
+        positions_from=positions_from,
         text_ids=text_ids,
         collapse=collapse,
         on_bad=on_bad,

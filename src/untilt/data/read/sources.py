@@ -55,26 +55,57 @@ def _expanded(path: PathLike) -> list[str]:
         files = _in_folder(Path(text))
         hint = "The folder holds no Parquet and no CSV file"
     else:
-        files = sorted(file for file in glob.glob(text, recursive=True) if os.path.isfile(file))
+        found = sorted(glob.glob(text, recursive=True))
+        # A pattern may fit folders, too: date=2026-11-01 and the like.
+        parts = [_in_folder(Path(each)) if os.path.isdir(each) else [each] for each in found]
+        files = list(dict.fromkeys(os.path.normpath(file) for part in parts for file in part))
         hint = "There is no such file" if not glob.has_magic(text) else "No file fits this pattern"
     if not files:
         raise FileFormatError(f"cannot read {text!r}. {hint}. Check the path.")
     return files
 
 
+_UNKNOWN, _HIDDEN = "of no kind that can be read", "not finished by their names"
+
+
 def _in_folder(folder: Path) -> list[str]:
-    """Parquet files at any depth, else CSV files; hidden ones are half-written or notes."""
-    for kind in (FileKind.PARQUET, FileKind.CSV):
-        files = [
-            str(file)
-            for file in sorted(folder.rglob("*"))
-            if file.is_file()
-            and file.name.lower().endswith(_ENDINGS[kind])
-            and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-        ]
-        if files:
-            return files
-    return []
+    """All files at any depth. They must be of one kind: half of a log is another log.
+
+    Names that begin with a dot or an underscore are notes or not finished, by the custom of those
+    who write such folders (_SUCCESS, .part-0.crc): they are passed over, unless they end like data.
+    """
+    groups: dict[str, list[str]] = {}
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and (group := _group(file, folder)):
+            groups.setdefault(group, []).append(str(file))
+    if len(groups) > 1:
+        raise OptionError(_several(folder, groups))
+    return next(iter(groups.values()), [])
+
+
+def _group(file: Path, folder: Path) -> str | None:
+    """What a file of a folder counts as; None where it is passed over."""
+    if any(part.startswith((".", "_")) for part in file.relative_to(folder).parts):
+        ends_like_data = file.name.lower().endswith(tuple(e for es in _ENDINGS.values() for e in es))
+        return _HIDDEN if ends_like_data and not file.name.startswith("._") else None
+    try:
+        return _kind(str(file)).value
+    except FileFormatError:
+        return _UNKNOWN
+
+
+def _several(folder: Path, groups: dict[str, list[str]]) -> str:
+    told = []
+    for group, files in groups.items():
+        names = ", ".join(os.path.relpath(file, folder) for file in files[:3])
+        told.append(f"{len(files)} {group} ({names}{', ...' if len(files) > 3 else ''})")
+    readable = next((fs for g, fs in groups.items() if g not in (_UNKNOWN, _HIDDEN)), ["*.parquet"])
+    pattern = folder / "**" / f"*{Path(readable[0]).suffix}"
+    return (
+        f"the folder {str(folder)!r} holds files of several kinds, and half of a log is another "
+        f"log: {'; '.join(told)}. Name those to read by a pattern, such as '{pattern}', or move "
+        "the others away."
+    )
 
 
 def _kind(file: str) -> FileKind:

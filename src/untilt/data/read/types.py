@@ -77,15 +77,21 @@ def number_sql(column: Column, role: str) -> str:
     raise column.refused(role, "numbers or true/false")
 
 
-def whole_sql(column: Column, role: str, *, most: int) -> str:
-    """Whole numbers from 1 to `most` (a position, a count); NULL for anything else."""
+def whole_sql(column: Column, role: str, *, most: int, least: int = 1) -> str:
+    """Whole numbers from 1 to `most` (a position, a count); NULL for anything else.
+
+    Where theirs count from another `least`, they are shifted to count from 1.
+    """
     type_ = "INTEGER" if most <= MOST_POSITION else "BIGINT"
+    shift = "" if least == 1 else f" + {1 - least}"
+    highest = most + least - 1
     if column.kind == "whole":
-        return f"CASE WHEN {column.raw} BETWEEN 1 AND {most} THEN CAST({column.raw} AS {type_}) END"
+        within = f"{column.raw} BETWEEN {least} AND {highest}"
+        return f"CASE WHEN {within} THEN CAST({column.raw} AS {type_}){shift} END"
     value = number_sql(column, role)
     return (
-        f"CASE WHEN {value} BETWEEN 1 AND {most} AND {value} = floor({value}) "
-        f"THEN CAST({value} AS {type_}) END"
+        f"CASE WHEN {value} BETWEEN {least} AND {highest} AND {value} = floor({value}) "
+        f"THEN CAST({value} AS {type_}){shift} END"
     )
 
 
