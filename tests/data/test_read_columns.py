@@ -9,10 +9,7 @@ import pyarrow as pa
 import pytest
 
 from untilt.data.read.read_log import read_log, read_log_report
-from untilt.errors import BadRowsError, ColumnError, FileFormatError
-
-
-from untilt.errors import ColumnError, FileFormatError, OptionError
+from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError
 
 LOG = {
     "query_id": [1, 1],

@@ -381,7 +381,10 @@ MIXED = {
     "another kind": ("b.jsonl", "1 of no kind that can be read (b.jsonl)"),
     "a note": ("README.md", "1 of no kind that can be read (README.md)"),
     "hidden": (".b.parquet", "1 not finished by their names (.b.parquet)"),
-    "half-written": ("_temporary/b.parquet", "1 not finished by their names (_temporary/b.parquet)"),
+    "half-written": (
+        "_temporary/b.parquet",
+        "1 not finished by their names (_temporary/b.parquet)",
+    ),
 }
 
 

@@ -86,7 +86,9 @@ def _in_folder(folder: Path) -> list[str]:
 def _group(file: Path, folder: Path) -> str | None:
     """What a file of a folder counts as; None where it is passed over."""
     if any(part.startswith((".", "_")) for part in file.relative_to(folder).parts):
-        ends_like_data = file.name.lower().endswith(tuple(e for es in _ENDINGS.values() for e in es))
+        ends_like_data = file.name.lower().endswith(
+            tuple(e for es in _ENDINGS.values() for e in es)
+        )
         return _HIDDEN if ends_like_data and not file.name.startswith("._") else None
     try:
         return _kind(str(file)).value
