@@ -318,7 +318,7 @@ def test_positions_from_0_must_be_true():
     with pytest.raises(OptionError, match=r"no row of .* has position 0: the smallest is 1"):
         read_log(counted_from(1), positions_from=0)
     with pytest.raises(OptionError, match="positions_from must be 0 or 1"):
-        read_log(counted_from(5), positions_from=5)
+        read_log(counted_from(5), positions_from=5)  # type: ignore[arg-type]
     with pytest.raises(BadRowsError, match="no whole number from 0 to"):
         read_log(counted_from(-1), positions_from=0)
 
