@@ -2,6 +2,7 @@
 
 import os
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,34 @@ def plain_cells(log):
             cell[0] += float(log.sessions[i])
             cell[1] += float(log.sessions[i] * log.label[row])
     return cells
+
+
+def a_version_per_impression(log):
+    """The same sessions, with a feature of its own for every row: as many versions as rows.
+
+    Documents that no list shows stay, each with one version.
+    """
+    unshown = np.setdiff1d(np.arange(log.n_documents), log.document)
+    owner = np.concatenate([log.document, unshown])
+    order = np.argsort(owner, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    own = np.arange(len(order), dtype=np.float32)[:, None]
+    features = own if log.features is None else np.hstack([log.features[owner[order]], own])
+    return replace(
+        log,
+        doc_id=log.doc_id[owner[order]],
+        doc_query=log.doc_query[owner[order]],
+        document=place[: len(log.document)],
+        features=features,
+        feature_names=(*log.feature_names, "price"),
+        item=owner[order],
+    )
+
+
+@pytest.fixture
+def with_versions():
+    return a_version_per_impression
 
 
 @pytest.fixture

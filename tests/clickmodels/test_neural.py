@@ -162,6 +162,7 @@ def test_jax_and_numpy_agree_and_the_gradient_is_right(browsing):
     params["out_state"] = np.random.default_rng(2).normal(size=8).astype(np.float32)
     batch = next(model._batches(log).epoch(0))
     constants = {"features": features, "per_batch": 1.0, "prior": 0.1, "l2": 0.01, "by_id": 1.0}
+    constants["vector"] = np.arange(log.n_documents)
     vectors = features @ params["by_feature"] + params["vectors"]
     pages = Pages(log.indptr, log.position, log.document, vectors)  # type: ignore[arg-type]
     p = conditional(Reader.of(params), pages, log.label)

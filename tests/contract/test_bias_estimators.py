@@ -207,3 +207,20 @@ def test_nobody_clicked(estimator):
 
 def test_repr_shows_what_was_set(estimator):
     assert repr(estimator(level=0.8)) == f"{estimator.__name__}(level=0.8)"
+
+
+def test_features_of_each_impression_change_nothing(estimator, with_versions):
+    """Relevance belongs to the document: a price that never repeats must not hide that."""
+    if estimator.__name__ == "DualLearning":
+        pytest.skip("learns relevance from features alone")
+    plain = replace(LOG, features=None, feature_names=())
+    changing = with_versions(plain)
+    assert changing.n_documents == len(plain.document)
+    options = {"relevance": "counts"} if "relevance" in estimator().get_params() else {}
+    want, made = estimator(**options).fit(plain), estimator(**options).fit(changing)
+    for field in fields(want.bias_):
+        np.testing.assert_array_equal(
+            getattr(made.bias_, field.name), getattr(want.bias_, field.name), field.name
+        )
+    if options:
+        np.testing.assert_array_equal(made.relevance_, want.relevance_[changing.item])

@@ -184,3 +184,21 @@ def test_errors_say_what_to_do(model_class, log):
     if "prior_strength" in model.get_params():
         with pytest.raises(OptionError, match=r"prior_strength must be at least 0\. Got -1"):
             model_class(prior_strength=-1).fit(log)
+
+
+def test_versions_of_a_document_are_one_document(model_class, log, with_versions):
+    changing = with_versions(log)
+    options = {"documents": "ids"} if model_class.name == "ncm" else {}
+    want, made = model_class(**options).fit(log), model_class(**options).fit(changing)
+    assert len(made.documents_) == log.n_documents
+    assert answers(made, changing) == pytest.approx(answers(want, log), abs=1e-9)
+    assert np.array_equal(made.seen_, want.seen_)
+
+
+def test_versions_have_a_relevance_in_common_also_by_features(model_class, log, with_versions):
+    if model_class.name != "ncm":
+        return  # no other model looks at features
+    changing = with_versions(log)
+    model = model_class().fit(changing)
+    assert model.relevance_.shape == (log.n_documents,)
+    assert np.all(np.isfinite(answers(model, changing)))

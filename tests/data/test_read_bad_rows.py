@@ -251,12 +251,19 @@ def test_a_document_row_without_an_id():
     assert (log.n_documents, report.n_dropped) == (2, 0)
 
 
-def test_features_in_the_log_that_differ_between_impressions():
+def test_features_in_the_log_that_differ_between_impressions_are_versions():
     table = pa.table({**GOOD, "f": [1.0, 2.0, 1.0, 3.0]})
-    with pytest.raises(BadRowsError, match="query 1, document 6: f = 2 and 3"):
-        read_log(table, features=["f"])
+    log, report = read_log_report(table, features=["f"])
+    assert (report.n_dropped, report.bad, report.changing_features) == (0, (), ("f",))
+    assert log.features.tolist() == [[1.0], [2.0], [3.0]]
+    assert (log.doc_id.tolist(), log.item.tolist()) == ([5, 6, 6], [0, 1, 1])
+
+
+def test_rows_are_dropped_also_where_features_change():
+    table = pa.table({**GOOD, "f": [1.0, 2.0, np.nan, 3.0]})
     log, report = read_log_report(table, features=["f"], on_bad="drop")
-    assert (report.n_dropped, log.doc_id.tolist(), log.features.tolist()) == (2, [5], [[1.0]])
+    assert [(bad.what.code, bad.n_rows) for bad in report.bad] == [("log.bad-feature", 1)]
+    assert (log.features.tolist(), report.changing_features) == ([[1.0], [2.0], [3.0]], ("f",))
 
 
 def test_a_bad_feature_in_the_log():

@@ -30,6 +30,12 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "An experiment changed lists: shuffled in 500 and swapped in 1,000 (positions 1-2, 1-3) "
         "sessions.",
     ),
+    "audit.versions": (
+        {"features": ("price", "stock"), "documents": 1000, "versions": 2500},
+        "Features change from impression to impression: price, stock. Every impression is learned "
+        "from with the features it had: 1,000 documents have 2,500 versions (2.5 each). Position "
+        "bias is measured by document, whatever its version.",
+    ),
     "audit.all-shown": (
         {},
         "Every document of the table was shown. Candidates that were never shown are not in it, or "

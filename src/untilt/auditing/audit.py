@@ -51,6 +51,7 @@ class Audit:
     evidence : a curve of `AllPairs` over the positions that can be compared without a model, to
         see how sure the log is; None where there are none, or the label is no click
     advice : which estimator, and why
+    changing_features : names of those that give a document several versions
     """
 
     label_name: str
@@ -71,6 +72,7 @@ class Audit:
     graph: PositionGraph
     evidence: PositionBias | None
     advice: Advice
+    changing_features: tuple[str, ...] = ()
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "verdict", "notes", "warnings",
     )  # fmt: skip
@@ -151,7 +153,7 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
     _check(log)
     check_level(level)
     clicks = log if log.is_binary else log.with_label((log.label > 0).astype(np.float64))
-    cells = position_counts(clicks)
+    cells = position_counts(clicks.without_versions())
     graph = position_graph(cells)
     rates = log.ctr_by_position(level)
     rankers = checks.sessions_by_ranker(log)
@@ -183,6 +185,7 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
             usable_features=log.n_features - len(constant),
             clicked=bool(log.label.any()),
         ),
+        changing_features=checks.changing_features(log),
     )
 
 
@@ -218,6 +221,10 @@ def _notes(audit: Audit) -> Iterator[Fact]:
     if done.shuffled or done.swapped:
         total, pairs = sum(done.swapped.values()), tuple(done.swapped)
         yield Fact("audit.experiment", shuffled=done.shuffled, swapped=total, pairs=pairs)
+    if audit.changing_features:
+        size, features = audit.size, audit.changing_features
+        versions = {"documents": size.documents, "versions": size.versions}
+        yield Fact("audit.versions", features=features, **versions)
     coverage = audit.coverage
     if coverage.shown == coverage.candidates:
         yield Fact("audit.all-shown")

@@ -16,13 +16,16 @@ from untilt._core.arrays import AnyArray, BoolArray, FeatureArray, FloatArray, I
 from untilt.bias.curve import PositionBias
 from untilt.bias.log_ratios import log_ratios
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts
+from untilt.data.counts import PositionCounts, position_counts
 from untilt.facts import Fact, joined
 
 
 @dataclass(frozen=True)
 class LogSize:
-    """Size and shape of a log; `documents` and `queries` count those that no list shows too."""
+    """Size and shape of a log; `documents` and `queries` count those that no list shows too.
+
+    `versions` counts a document once for each set of features that it was seen with.
+    """
 
     sessions: int
     distinct_lists: int
@@ -35,6 +38,7 @@ class LogSize:
     clicks: float
     shortest_list: int
     median_list: float
+    versions: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def log_size(log: ClickLog) -> LogSize:
         sessions=log.n_sessions,
         distinct_lists=log.collapse().n_lists,
         queries=log.n_queries,
-        documents=log.n_documents,
+        documents=log.n_items,
         impressions=log.n_impressions,
         deepest_position=log.depth,
         features=log.n_features,
@@ -79,6 +83,7 @@ def log_size(log: ClickLog) -> LogSize:
         clicks=float(np.dot(log.label, log.row_count)),
         shortest_list=int(length.min()),
         median_list=_weighted_median(length, log.sessions),
+        versions=log.n_documents,
     )
 
 
@@ -102,6 +107,7 @@ def sessions_with_gaps(log: ClickLog) -> int:
 
 def duplicate_impressions(log: ClickLog) -> int:
     """Impressions of a document that the same session already shows at another position."""
+    log = log.without_versions()
     order = ragged.order_within_lists(log.indptr, log.document)
     owner, document = ragged.list_of_row(log.indptr)[order], log.document[order]
     again = (owner[1:] == owner[:-1]) & (document[1:] == document[:-1])
@@ -127,6 +133,19 @@ def constant_features(log: ClickLog) -> tuple[str, ...]:
     return _named(log, (low == high) | np.isnan(low))
 
 
+def changing_features(log: ClickLog) -> tuple[str, ...]:
+    """Features that differ between versions of a document, such as its price over time."""
+    if log.item is None or log.features is None:
+        return ()
+    again = np.flatnonzero(np.diff(log.item) == 0)
+    changes = np.zeros(log.n_features, dtype=bool)
+    for begin in range(0, len(again), CHUNK):
+        rows = again[begin : begin + CHUNK]
+        before, after = log.features[rows], log.features[rows + 1]
+        changes |= np.any((before != after) & ~(np.isnan(before) & np.isnan(after)), axis=0)
+    return _named(log, changes)
+
+
 def missing_features(log: ClickLog) -> Mapping[str, float]:
     """Name -> share of the documents for which the feature is missing (NaN), where there are any.
 
@@ -141,6 +160,7 @@ def missing_features(log: ClickLog) -> Mapping[str, float]:
 
 def coverage(log: ClickLog) -> Coverage:
     """Shown documents against all documents of the queries that have sessions."""
+    log = log.without_versions()
     is_shown = np.zeros(log.n_documents, dtype=bool)
     is_shown[log.document] = True
     asked = np.unique(log.query)
@@ -220,7 +240,7 @@ def relevance_proxy(
     by_clicks = _unknown(Fact("audit.proxy-too-few")) if curve is None else by_curve(cells, curve)
     if by_clicks.is_known or log.features is None:
         return by_clicks
-    by_features = by_prediction(log, cells)
+    by_features = by_prediction(log, cells if log.item is None else position_counts(log))
     if by_features.is_known:
         return by_features
     return _unknown(joined(by_clicks.method, by_features.method))

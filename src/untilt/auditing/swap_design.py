@@ -105,6 +105,7 @@ def _numbers(clicks: Clicks) -> FloatArray:
 
 def _from_log(log: ClickLog, depth: int | None) -> Traffic:
     check_clicks(log, "plan_swaps")
+    log = log.without_versions()
     _check_depth(depth, log.depth)
     total = float(np.dot(log.label, log.row_count)) / log.n_sessions
     cells = position_counts(log.top(log.depth if depth is None else depth))

@@ -16,7 +16,8 @@ class BiasEstimator(BaseEstimator):
     """Base of all estimators. The constructor only stores; `fit` sets `bias_`.
 
     Sessions are used through sums over equal lists alone: a counted list and its repeated sessions
-    give the same result, and the order of lists plays no part.
+    give the same result, and the order of lists plays no part. Relevance belongs to a (query,
+    document) whatever its features were at the time, unless it is learned from them.
     """
 
     bias_: PositionBias
@@ -26,8 +27,12 @@ class BiasEstimator(BaseEstimator):
         """Estimate the bias of this log. Raises `IdentifiabilityError` where it cannot be had."""
         check_clicks(log, type(self).__name__)
         check_level(self.level)
-        self.bias_ = self._estimate(log)
+        self.bias_ = self._estimate(log if self._uses_features(log) else log.without_versions())
         return self
+
+    def _uses_features(self, log: ClickLog) -> bool:
+        """Whether relevance is learned from the features of this log."""
+        return False
 
     @abstractmethod
     def _estimate(self, log: ClickLog) -> PositionBias:

@@ -165,8 +165,8 @@ class PositionGraph:
 
 
 def position_graph(data: ClickLog | PositionCounts) -> PositionGraph:
-    """The graph of a log's positions."""
-    cells = position_counts(data) if isinstance(data, ClickLog) else data
+    """The graph of a log's positions. Versions of a document are the same document here."""
+    cells = position_counts(data.without_versions()) if isinstance(data, ClickLog) else data
     documents, impressions, clicks, weight = _tables(cells.arrays, cells.depth)
     shown = np.diag(documents) > 0
     # An arc from k to l where clicks at l bound p_l from below against p_k. The likelihood has a

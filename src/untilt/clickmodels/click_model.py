@@ -142,7 +142,8 @@ class ClickModel(BaseEstimator):
 
     Sessions count through sums over equal lists alone: a counted list and its repeated sessions
     give the same model. Documents are known by (query id, document id), so a fitted model can be
-    asked about any log; a pair that it has not seen has the prior mean.
+    asked about any log; a pair that it has not seen has the prior mean. Versions of a document are
+    one document.
 
     Learned: `relevance_` (documents of the fitted log,), `seen_` (whether a document was shown to
     anybody), `prior_mean_` (relevance of a document that was not), `documents_`, `depth_`.
@@ -165,11 +166,12 @@ class ClickModel(BaseEstimator):
         """Learn from a log of clicks (0 or 1)."""
         check_clicks(log, type(self).__name__)
         check_strength(getattr(self, "prior_strength", 0.0))
-        self._learn(log)
-        self.documents_ = Documents.of(log)
+        items = log.without_versions()
+        self._learn(log if self._uses_features(log) else items)
+        self.documents_ = Documents.of(items)
         self.depth_ = log.depth
-        shown = np.zeros(log.n_documents, dtype=bool)
-        shown[log.document] = True
+        shown = np.zeros(items.n_documents, dtype=bool)
+        shown[items.document] = True
         self.seen_ = handed_over(shown)
         return self
 
@@ -196,6 +198,10 @@ class ClickModel(BaseEstimator):
         uniform = generator(seed).random((len(log.position), 2))
         clicks = self._draw(self._lists(log), uniform)
         return log._with(label=clicks.astype(np.float64), label_name="click")
+
+    def _uses_features(self, log: ClickLog) -> bool:
+        """Whether documents are described by the features of this log, not by their ids alone."""
+        return False
 
     @abstractmethod
     def _learn(self, log: ClickLog) -> None:

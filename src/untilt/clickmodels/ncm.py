@@ -58,7 +58,8 @@ class NCM(click_model.ClickModel):
 
     A document's vector is v = F x + e: learned from its features x, plus a vector of its own with a
     normal prior of precision `prior_strength`, which draws rare documents to what their features
-    say (to 0 without features). A document that was not in the log has e = 0.
+    say (to 0 without features). A document that was not in the log has e = 0. Where the features of
+    a document change, its versions share e.
 
     P(c_k = 1) without knowing the clicks is exact for lists of up to `exact_rows` rows (all
     2^(k-1) patterns of clicks above row k; two seconds for a thousand distinct lists of ten),
@@ -68,7 +69,8 @@ class NCM(click_model.ClickModel):
     their own first: counts equal repeats, and the order of the log plays no part. Training needs
     JAX (the extra `neural`); prediction is NumPy.
 
-    Learned: `reader_` (the network), `relevance_` (P(click) of a document alone at position 1),
+    Learned: `reader_` (the network), `relevance_` (P(click) of a document alone at position 1, the
+    mean over its versions),
     `losses_` (by epoch), `status_`.
 
     Parameters
@@ -115,10 +117,11 @@ class NCM(click_model.ClickModel):
         params = {name: np.asarray(array, np.float64) for name, array in trained.params.items()}
         self.reader_ = Reader.of(params)
         self.losses_, self.status_ = trained.losses, trained.status
-        own = params["vectors"] if self._by_id else np.zeros((log.n_documents, self.vector_length))
+        own = params["vectors"] if self._by_id else np.zeros((log.n_items, self.vector_length))
         self._own, self._by_feature = handed_over(own), handed_over(params["by_feature"])
-        vectors = self._vectors(log, np.arange(log.n_documents))
-        self.relevance_ = handed_over(self.reader_.first(vectors))
+        item = _items(log)
+        relevance = sum_by(item, self.reader_.first(self._vectors(log, item)))
+        self.relevance_ = handed_over(relevance / np.bincount(item))
         self.prior_mean_ = float(self.reader_.first(np.zeros((1, self.vector_length)))[0])
 
     def _lists(self, log: ClickLog) -> DescribedLists:
@@ -164,6 +167,9 @@ class NCM(click_model.ClickModel):
         x = normalised(given, self._mean, self._scale, dtype=np.float64)
         return own + x @ self._by_feature
 
+    def _uses_features(self, log: ClickLog) -> bool:
+        return self.documents != "ids" and log.features is not None
+
     def _given_features(self, log: ClickLog) -> FeatureArray:
         if self.documents == "ids" or log.features is None:
             return np.zeros((log.n_documents, 0), dtype=np.float32)
@@ -172,6 +178,10 @@ class NCM(click_model.ClickModel):
     @property
     def _by_id(self) -> bool:
         return self.documents != "features"
+
+    def _vector_index(self, log: ClickLog) -> IntArray:
+        """(documents,) which vector is a document's own; one that counts for nothing without ids."""
+        return _items(log) if self._by_id else np.zeros(log.n_documents, dtype=np.int32)
 
     def _train(self, log: ClickLog, features: FeatureArray) -> Trained:
         """Trained parameters; `features` (documents, d) are normalised, d may be 0.
@@ -195,6 +205,7 @@ class NCM(click_model.ClickModel):
             epochs=self.epochs,
             constants={
                 "features": features.astype(np.float32),
+                "vector": self._vector_index(log),
                 **{name: np.array(value, np.float32) for name, value in constants.items()},
             },
             max_steps=self.max_steps,
@@ -216,13 +227,13 @@ class NCM(click_model.ClickModel):
 
     def _stopping(self, held_out: ClickLog, features: FeatureArray) -> Stopping:
         """By the log-likelihood of the sessions held out."""
-        log, x = held_out, features.astype(np.float64)
+        log, x, own = held_out, features.astype(np.float64), self._vector_index(held_out)
 
         def value(params: Mapping[str, AnyArray]) -> float:
             double = {name: np.asarray(array, np.float64) for name, array in params.items()}
             vectors: FloatArray = x @ double["by_feature"]
             if self._by_id:
-                vectors = vectors + double["vectors"]
+                vectors = vectors + double["vectors"][own]
             pages = Pages(log.indptr, log.position, log.document, vectors)
             p = conditional(Reader.of(double), pages, log.label)
             return float(np.dot(np.log(np.where(log.label > 0, p, 1 - p)), log.row_count))
@@ -255,9 +266,9 @@ class NCM(click_model.ClickModel):
         def normal(*shape: int) -> FloatArray:
             return rng.normal(0, 1 / np.sqrt(shape[0]), shape)
 
-        vectors = np.zeros((log.n_documents if self._by_id else 1, m))
+        vectors = np.zeros((log.n_items if self._by_id else 1, m))
         if self._by_id:
-            vectors[:, 0] = _log_odds_by_document(log, self.prior_strength)
+            vectors[:, 0] = _log_odds_by_document(log.without_versions(), self.prior_strength)
         by_feature = normal(max(features.shape[1], 1), m)[: features.shape[1]]
         params = {
             "vectors": vectors,
@@ -291,6 +302,10 @@ class NCM(click_model.ClickModel):
             raise OptionError(f"validation must be from 0 to under 1. Got {self.validation}.")
         if not 0 <= self.l2 < np.inf:
             raise OptionError(f"l2 must be at least 0. Got {self.l2} instead.")
+
+
+def _items(log: ClickLog) -> IntArray:
+    return np.arange(log.n_documents, dtype=np.int32) if log.item is None else log.item
 
 
 def in_own_order(log: ClickLog) -> ClickLog:

@@ -204,15 +204,16 @@ def _sampled(reader: Reader, block: _Block, n_samples: int, rng: np.random.Gener
 def reader_loss() -> Loss:
     """The same reader in JAX: -log-likelihood per session of the batch, plus the priors.
 
-    A batch holds document, position_index, click, count and mask; constants are features, per_batch
-    (batches per session), prior and l2 (half precisions per session) and by_id (0 or 1).
+    A batch holds document, position_index, click, count and mask; constants are features, vector
+    (which of the vectors is a document's own), per_batch (batches per session), prior and l2 (half
+    precisions per session) and by_id (0 or 1).
     """
 
     def loss(params: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
         jax, jnp = jax_modules().jax, jax_modules().numpy
         document, h = batch["document"], params["start"].shape[0]
         v = batch["features"][document] @ params["by_feature"]
-        v = v + batch["by_id"] * params["vectors"][document % params["vectors"].shape[0]]
+        v = v + batch["by_id"] * params["vectors"][batch["vector"][document]]
         gates = v @ params["gates_document"] + params["gates_position"][batch["position_index"]]
         out = v @ params["out_document"] + params["out_position"][batch["position_index"]]
         click = batch["click"]

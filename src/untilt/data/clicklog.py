@@ -19,8 +19,8 @@ from untilt.errors import BadRowsError, OptionError, ShapeError
 class ClickLog:
     """A click log. A list stands for `count` sessions that were alike in everything.
 
-    Three tables share this object. *Documents* stand once per (query, document), shown or not.
-    *Lists* are what a session showed. *Rows* are the positions of the lists, in order.
+    Three tables share this object. *Documents* stand once per (query, document), shown or not, or
+    once per version of it where features change from impression to impression. *Lists* are what a session showed. *Rows* are the positions of the lists, in order.
     All arrays are read-only; methods return new logs that share memory with this one.
 
     Parameters
@@ -39,6 +39,8 @@ class ClickLog:
     extra_labels : further feedback columns, name -> (rows,)
     context : what is known of the sessions of a list (device, hour), name -> (lists,) numbers or
         text; sessions of different contexts are different lists
+    item : (documents,) which (query, document) each is a version of, numbered 0, 0, 1, 2, 2, ...:
+        versions stand side by side. None where every document has one version
     """
 
     query_id: arrays.AnyArray
@@ -58,6 +60,7 @@ class ClickLog:
     label_name: str
     extra_labels: Mapping[str, arrays.FloatArray]
     context: Mapping[str, arrays.AnyArray]
+    item: arrays.IntArray | None
 
     def __init__(
         self,
@@ -78,6 +81,8 @@ class ClickLog:
         label_name: str = "click",
         extra_labels: Mapping[str, npt.ArrayLike] = MappingProxyType({}),
         context: Mapping[str, npt.ArrayLike] = MappingProxyType({}),
+        *,
+        item: npt.ArrayLike | None = None,
     ) -> None:
         lists = arrays.whole_numbers(query, np.int32, what="query")
         table = None if features is None else arrays.frozen(features, np.float32)
@@ -110,6 +115,7 @@ class ClickLog:
                 name: arrays.frozen(each, np.float64) for name, each in extra_labels.items()
             },
             context={name: _categories_or_numbers(column) for name, column in context.items()},
+            item=None if item is None else arrays.whole_numbers(item, np.int32, what="item"),
         )
         check_log(self)
         self._sort_rows()
@@ -140,8 +146,13 @@ class ClickLog:
 
     @property
     def n_documents(self) -> int:
-        """Distinct (query, document) pairs, shown or not."""
+        """Entries of the documents table, shown or not; a version of a document is an entry."""
         return len(self.doc_id)
+
+    @property
+    def n_items(self) -> int:
+        """Distinct (query, document) pairs, shown or not, whatever their number of versions."""
+        return self.n_documents if self.item is None else int(self.item[-1]) + 1
 
     @property
     def n_lists(self) -> int:
@@ -265,6 +276,24 @@ class ClickLog:
             extra_labels={**others, self.label_name: self.label},
         )
 
+    def without_versions(self) -> "ClickLog":
+        """The log with one document per (query, document) and no features; itself where it is so.
+
+        For questions about positions and documents, to which it does not matter what the features
+        were at the time.
+        """
+        if self.item is None:
+            return self
+        first = np.flatnonzero(np.diff(self.item, prepend=-1))
+        return self._with(
+            doc_id=self.doc_id[first],
+            doc_query=self.doc_query[first],
+            document=self.item[self.document],
+            features=None,
+            feature_names=(),
+            item=None,
+        )
+
     # ---- statistics
 
     def ctr_by_position(self, level: float = 0.95) -> ClickRates:
@@ -313,9 +342,10 @@ class ClickLog:
         impressions = max(1, self.n_impressions)
         mean = float(np.dot(self.label, self.row_count)) / impressions
         what = f"{self.label_name} rate" if self.is_binary else f"mean {self.label_name}"
+        versions = "" if self.item is None else f" in {self.n_documents:,} versions"
         return (
             f"ClickLog({self.n_sessions:,} sessions{lists}, {self.n_queries:,} queries, "
-            f"{self.n_documents:,} documents, positions 1..{self.depth}, {features}, "
+            f"{self.n_items:,} documents{versions}, positions 1..{self.depth}, {features}, "
             f"{what} {mean:.4f})"
         )
 
@@ -343,6 +373,7 @@ def _check_shapes(log: ClickLog) -> None:
         ("label", log.label, n_rows),
         ("count", log.count, n_lists),
         ("features", log.features, n_documents),
+        ("item", log.item, n_documents),
         ("ranker", log.ranker, n_lists),
         ("time", log.time, n_lists),
         *((f"extra_labels[{name!r}]", column, n_rows) for name, column in log.extra_labels.items()),
@@ -372,6 +403,8 @@ def _check_references(log: ClickLog) -> None:
                 f"{what} must hold indices from 0 to {size - 1}. "
                 f"Got {index.min()} to {index.max()} instead."
             )
+    if log.item is not None:
+        _check_versions(log, log.item)
     if len(log.document):
         owner = log.query[ragged.list_of_row(log.indptr)]
         _refuse(
@@ -379,6 +412,25 @@ def _check_references(log: ClickLog) -> None:
             log.doc_query[log.document] != owner,
             "a list shows a document of another query",
             "each (query, document) pair needs its own entry in the documents",
+        )
+
+
+def _check_versions(log: ClickLog, item: arrays.IntArray) -> None:
+    step = np.diff(item, prepend=-1)
+    if len(item) == 0 or step[0] != 1 or np.any((step != 0) & (step != 1)):
+        raise ShapeError(
+            "item must number the documents 0, 0, 1, 2, 2, ...: the versions of a document side by "
+            "side, each number once. Sort the documents by (query, document) first."
+        )
+    again = np.flatnonzero(step == 0)
+    differ = (log.doc_id[again] != log.doc_id[again - 1]) | (
+        log.doc_query[again] != log.doc_query[again - 1]
+    )
+    if differ.any():
+        d = int(again[np.argmax(differ)])
+        raise ShapeError(
+            f"versions of one document must have its doc_id and doc_query. Got {log.doc_id[d - 1]!r}"
+            f" and {log.doc_id[d]!r} for item {int(item[d])} instead."
         )
 
 

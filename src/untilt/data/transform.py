@@ -44,9 +44,18 @@ def restrict_queries(log: ClickLog, queries: IntArray) -> ClickLog:
         doc_id=log.doc_id[documents],
         doc_query=new_query[log.doc_query[documents]],
         features=None if log.features is None else log.features[documents],
+        item=_renumbered(None if log.item is None else log.item[documents]),
         query=new_query[part.query],
         document=new_document[part.document],
     )
+
+
+def _renumbered(item: IntArray | None) -> IntArray | None:
+    """The same groups of versions, numbered 0, 0, 1, ...; None where none has a second version."""
+    if item is None:
+        return None
+    new = np.diff(item, prepend=-1) != 0
+    return None if new.all() else np.cumsum(new) - 1
 
 
 def _by_session(log: ClickLog, share: float, seed: Seed) -> tuple[ClickLog, ClickLog]:

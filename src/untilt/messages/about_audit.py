@@ -47,7 +47,17 @@ def _pairs(pairs: Pairs, most: int) -> str:
     return f"{text} and {len(pairs) - most} pairs more" if len(pairs) > most else text
 
 
+def _versions(features: Sequence[str], documents: int, versions: int) -> str:
+    return (
+        f"Features change from impression to impression: {listed(features)}. Every impression is "
+        f"learned from with the features it had: {documents:,} documents have {versions:,} "
+        f"versions ({versions / max(1, documents):.1f} each). Position bias is measured by "
+        "document, whatever its version."
+    )
+
+
 NOTES: Texts = {
+    "audit.versions": _versions,
     "audit.without-click": "{share:.1%} of the sessions have no {label}.",
     "audit.no-ranker": "The log does not say which ranker made a list (column `ranker`).",
     "audit.rankers": _rankers,

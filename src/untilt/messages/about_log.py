@@ -57,7 +57,8 @@ FIXES = {
         "add its (query_id, doc_id) with features to the documents, or take it out of the log"
     ),
     "log.features-differ": (
-        "features belong to the pair of query and document: keep one row of them for each pair"
+        "keep one row per (query_id, doc_id); features that change over time stand in the rows of "
+        "the log instead (features=), where each impression has its own"
     ),
     "log.position-twice": (
         "a session is one list: give each page load its own session_id, number positions through "

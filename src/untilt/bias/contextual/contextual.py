@@ -99,6 +99,7 @@ class ContextualBias(BaseEstimator):
         """
         check_clicks(log, "ContextualBias")
         self._check_options()
+        log = log.without_versions()
         contexts = contexts_of(log, context, per=per)
         log, contexts = _to_depth(log, contexts, self.depth)
         cells, context_of_row = context_cells(log, contexts)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -45,6 +45,16 @@ class EMEstimator(BiasEstimator):
     n_bootstrap: int = 0
     n_threads: int | None = None
     seed: int = 0
+
+    def fit(self, log: ClickLog) -> Self:
+        """Estimate the bias of this log. Raises `IdentifiabilityError` where it cannot be had."""
+        super().fit(log)
+        if log.item is not None and not self._uses_features(log):
+            self.relevance_ = handed_over(self.relevance_[log.item])
+        return self
+
+    def _uses_features(self, log: ClickLog) -> bool:
+        return self.relevance != "counts" and log.features is not None
 
     def _tree_options(self) -> TreeOptions:
         return TreeOptions(**{each.name: getattr(self, each.name) for each in fields(TreeOptions)})

@@ -170,13 +170,18 @@ def _write(batch: "pa.RecordBatch", first_list: int, lists: Lists, decoder: Deco
 
 def assemble(
     database: Database, wanted: Wanted, view: str, documents: str | None
-) -> tuple[ClickLog, Summary]:
-    """The log behind `view`. Raises NotCleanError where it, or its documents, are not clean."""
+) -> tuple[ClickLog, Summary, tuple[str, ...]]:
+    """The log behind `view`, and the names of features that change.
+
+    Raises NotCleanError where it, or its documents, are not clean.
+    """
     with progress("looking over the log"):
         summary = summarise(database, view, wanted.log)
     if not summary.is_clean:
         raise numbering.NotCleanError
-    numbered = numbering.number_documents(database, documents or view, wanted.document_fields)
+    numbered = numbering.number_documents(
+        database, documents or view, wanted.document_fields, may_change=bool(wanted.log.features)
+    )
     labels = numbering.label_code(database, view, summary.largest_labels)
     code = numbering.document_code(summary, numbered, label_bits=labels.bits)
     rankers = _number_rankers(database, view) if wanted.log.has("ranker") else ()
@@ -189,7 +194,9 @@ def assemble(
             Decoder(unpacker(database, packed), numbered, code, labels),
             wanted,
         )
-    return _click_log(wanted, numbered, lists, rankers, contexts), summary
+    log = _click_log(wanted, numbered, lists, rankers, contexts)
+    names = {field.alias: field.column.name for field in wanted.document_fields}
+    return log, summary, tuple(names[alias] for alias in numbered.key[2:])
 
 
 def _number_rankers(database: Database, view: str) -> tuple[str, ...]:
@@ -287,6 +294,7 @@ def _click_log(
         doc_query=documents.doc_query.astype(np.int32),
         features=documents.features,
         feature_names=tuple(field.column.name for field in wanted.document_fields[2:]),
+        item=documents.item,
         indptr=lists.indptr,
         query=lists.query,
         count=lists.count,

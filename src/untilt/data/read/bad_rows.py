@@ -76,7 +76,8 @@ class ReadReport:
     """What was read, and what was left out and why.
 
     `bad` holds one entry per broken rule. A row counts once, under the first rule that it breaks;
-    `n_dropped` counts rows of the log alone, not those of the documents table.
+    `n_dropped` counts rows of the log alone, not those of the documents table. Features in the
+    rows that change within a (query, document) are `changing_features`: it then has versions.
     """
 
     source: str
@@ -84,6 +85,7 @@ class ReadReport:
     n_dropped: int
     bad: tuple[BadRows, ...] = ()
     ignored_columns: tuple[str, ...] = ()
+    changing_features: tuple[str, ...] = ()
 
     @property
     def counts_from_zero(self) -> bool:
@@ -104,10 +106,10 @@ class ReadReport:
 
 
 def document_rules(
-    database: Database, view: str, fields: tuple[Field, ...], table: str
+    database: Database, view: str, fields: tuple[Field, ...]
 ) -> tuple[list[BadRows], str]:
-    """Documents with a bad feature or with two sets of features; a view of the good ones."""
-    keys, features = fields[:2], fields[2:]
+    """Documents of the table that have a bad feature or two sets; a view of the good ones."""
+    keys, features, table = fields[:2], fields[2:], "documents table"
     bad = _bad_features(database, view, keys, features, table)
     columns = ", ".join(["query_id", "doc_id", *(field.alias for field in features)])
     database.run(
@@ -140,19 +142,11 @@ def without_document(database: Database, rows: str, documents: str) -> tuple[lis
         f"session {session}, query {query}, document {document}, position {position}"
         for session, query, document, position in examples
     )
-    bad = BadRows(Fact("log.no-document"), count, shown_rows)
-    return [bad], with_document(database, rows, documents, ())
-
-
-def with_document(
-    database: Database, rows: str, documents: str, features: tuple[Field, ...]
-) -> str:
-    """A view of the impressions whose document is known and whose own features are good."""
     database.run(
         f"CREATE TEMP VIEW with_document AS SELECT * FROM {rows} "
-        f"SEMI JOIN {documents} USING (query_id, doc_id) WHERE {all_present(features)}"
+        f"SEMI JOIN {documents} USING (query_id, doc_id)"
     )
-    return "with_document"
+    return [BadRows(Fact("log.no-document"), count, shown_rows)], "with_document"
 
 
 def _bad_features(
@@ -240,13 +234,17 @@ def examine(
     rows, kept = "good_values", None
     if documents is not None:
         bad += bad_values(database, documents, document_fields[:2], "documents table")
-        of_documents, kept = document_rules(database, documents, document_fields, "documents table")
+        of_documents, kept = document_rules(database, documents, document_fields)
         lost, rows = without_document(database, rows, kept)
         bad += of_documents + lost
     elif log.features:
-        of_documents, kept = document_rules(database, rows, document_fields, "log")
-        rows = with_document(database, rows, kept, log.features)
-        bad += of_documents
+        # Features that change are versions of their documents: nothing in them can differ.
+        bad += _bad_features(database, rows, document_fields[:2], log.features, "log")
+        database.run(
+            f"CREATE TEMP VIEW with_features AS SELECT * FROM {rows} "
+            f"WHERE {all_present(log.features)}"
+        )
+        rows = kept = "with_features"
     of_sessions, rows = _session_rules(database, log, rows)
     return Examined(tuple(bad + of_sessions), rows, kept)
 

@@ -1,6 +1,8 @@
 """Whole numbers for documents and labels, small enough to be packed into words.
 
-Queries count from 0, the documents of each query from 1, both in the order of their ids.
+Queries count from 0, the documents of each query from 1, both in the order of their ids. Where the
+features of a document change from row to row, each set of them is a version with a number of its
+own, after the other versions of the document.
 """
 
 import math
@@ -26,12 +28,19 @@ class NotCleanError(Exception):
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents by query. Document d (from 1) of query q has the index first[q] + d - 1."""
+    """The documents by query. Document d (from 1) of query q has the index first[q] + d - 1.
+
+    `key` names the columns of a row that tell which document it shows: query_id, doc_id and the
+    features that change. `item` (documents,) says which of them are versions of one (query,
+    document); None where none has a second version.
+    """
 
     query_id: AnyArray
     doc_id: AnyArray
     first: IntArray
     features: FeatureArray | None
+    key: tuple[str, ...]
+    item: IntArray | None
 
     @property
     def per_query(self) -> IntArray:
@@ -44,30 +53,36 @@ class Documents:
         return ragged.list_of_row(self.first)
 
 
-def number_documents(database: Database, rows: str, fields: tuple[Field, ...]) -> Documents:
-    """Number the pairs in `rows`; the table `documents` then maps ids to numbers q and d.
+def number_documents(
+    database: Database, rows: str, fields: tuple[Field, ...], *, may_change: bool
+) -> Documents:
+    """Number the documents in `rows`; the table `documents` then maps their keys to q and d.
 
     The fields are query_id, doc_id and the features. Raises NotCleanError where one of them is
-    missing or a pair has two sets of features.
+    missing, or where a pair has two sets of features although they may not change.
     """
     with progress("collecting the documents"):
         columns = ", ".join(field.alias for field in fields)
         database.run(f"CREATE OR REPLACE TEMP TABLE pairs AS SELECT DISTINCT {columns} FROM {rows}")
-        _check_pairs(database, fields)
+        changing = _check_pairs(database, fields, may_change=may_change)
+        key = ("query_id", "doc_id", *changing)
         database.run(
             "CREATE OR REPLACE TEMP TABLE queries AS SELECT query_id, count(*) AS n, "
             "CAST(row_number() OVER (ORDER BY query_id) - 1 AS UINTEGER) AS q "
             "FROM pairs GROUP BY query_id"
         )
         database.run(
-            "CREATE OR REPLACE TEMP TABLE documents AS SELECT query_id, doc_id, q, CAST("
-            "row_number() OVER (PARTITION BY query_id ORDER BY doc_id) AS UINTEGER) AS d "
-            "FROM pairs JOIN queries USING (query_id)"
+            f"CREATE OR REPLACE TEMP TABLE documents AS SELECT {', '.join(key)}, q, CAST("
+            f"row_number() OVER (PARTITION BY query_id ORDER BY {', '.join(key[1:])}) AS UINTEGER) "
+            f"AS d FROM pairs JOIN queries USING (query_id)"
         )
-        return _fetch(database, fields)
+        return _fetch(database, fields, key)
 
 
-def _check_pairs(database: Database, fields: tuple[Field, ...]) -> None:
+def _check_pairs(
+    database: Database, fields: tuple[Field, ...], *, may_change: bool
+) -> tuple[str, ...]:
+    """The features that change within a (query, document)."""
     n_rows, n_good = database.row(
         f"SELECT count(*), count(*) FILTER ({all_present(fields)}) FROM pairs"
     )
@@ -76,25 +91,52 @@ def _check_pairs(database: Database, fields: tuple[Field, ...]) -> None:
         (n_pairs,) = database.row(
             "SELECT count(*) FROM (SELECT DISTINCT query_id, doc_id FROM pairs)"
         )
-    if n_good < n_rows or n_pairs < n_rows:
+    if n_good < n_rows or (n_pairs < n_rows and not may_change):
         raise NotCleanError
+    return () if n_pairs == n_rows else _changing(database, [field.alias for field in fields[2:]])
 
 
-def _fetch(database: Database, fields: tuple[Field, ...]) -> Documents:
+def _changing(database: Database, features: Sequence[str]) -> tuple[str, ...]:
+    differ = ", ".join(f"min({name}) <> max({name}) AS {name}" for name in features)
+    any_of = ", ".join(f"bool_or({name})" for name in features)
+    found = database.row(
+        f"SELECT {any_of} FROM (SELECT {differ} FROM pairs GROUP BY query_id, doc_id)"
+    )
+    return tuple(name for name, changes in zip(features, found, strict=True) if changes)
+
+
+def _fetch(database: Database, fields: tuple[Field, ...], key: tuple[str, ...]) -> Documents:
     queries = database.arrays("SELECT query_id, n FROM queries ORDER BY q")
     first = ragged.indptr_of(np.asarray(queries["n"], dtype=np.int64))
     doc_id: AnyArray = np.empty(int(first[-1]), dtype=_id_type(database))
-    names = [field.alias for field in fields[2:]]
+    names, item = [field.alias for field in fields[2:]], None
     features = np.empty((len(doc_id), len(names)), dtype=np.float32) if names else None
-    chosen = ", ".join(["q", "d", "doc_id", *names])
-    source = "pairs JOIN documents USING (query_id, doc_id)" if names else "documents"
-    for batch in database.batches(f"SELECT {chosen} FROM {source}", size=_BATCH):
-        q, d, ids, *values = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
+    chosen = ["q", "d", *names]
+    if len(key) > 2:
+        doc_id, item = _versions(database)
+    else:
+        chosen.append("doc_id")
+    source = f"pairs JOIN documents USING ({', '.join(key)})" if names else "documents"
+    for batch in database.batches(f"SELECT {', '.join(chosen)} FROM {source}", size=_BATCH):
+        q, d, *values = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
         index = first[q] + d.astype(np.int64) - 1
-        doc_id[index] = ids
+        if item is None:
+            doc_id[index] = values.pop()
         if features is not None:
             features[index] = np.column_stack(values)
-    return Documents(np.asarray(queries["query_id"]), doc_id, first, features)
+    if features is not None and item is not None:
+        features += 0.0  # -0.0 and 0.0 are one version: make it the same one in every run
+    return Documents(np.asarray(queries["query_id"]), doc_id, first, features, key, item)
+
+
+def _versions(database: Database) -> tuple[AnyArray, IntArray]:
+    """(documents,) id and item of each; an id of text is one object for all its versions."""
+    items = database.arrays(
+        "SELECT doc_id, count(*) AS n FROM documents GROUP BY q, doc_id ORDER BY q, doc_id"
+    )
+    doc_id: AnyArray = np.asarray(items["doc_id"], dtype=_id_type(database))
+    item = np.repeat(np.arange(len(doc_id), dtype=np.int32), items["n"])
+    return doc_id[item], item
 
 
 def _id_type(database: Database) -> type:
@@ -123,15 +165,18 @@ class DocumentCode:
 
 
 def document_code(summary: Summary, documents: Documents, *, label_bits: int) -> DocumentCode:
-    """Ids as they are where they are small whole numbers, else numbers within the query."""
-    if summary.id_bounds is not None:
+    """Ids as they are where they are small whole numbers, else numbers within the query.
+
+    An id alone does not tell the version, so documents with versions go by their numbers.
+    """
+    if summary.id_bounds is not None and documents.item is None:
         least, most = summary.id_bounds
         bits = (most - least + 1).bit_length()
         if _words(bits + label_bits, summary.depth) <= _MOST_VALUE_WORDS:
             sql = f"CAST(CAST(doc_id AS BIGINT) - ({least}) AS UBIGINT) + 1"
             return DocumentCode(bits, f"({sql})", "", "query_id", least)
     bits = int(documents.per_query.max(initial=1)).bit_length()
-    join = "JOIN documents USING (query_id, doc_id)"
+    join = f"JOIN documents USING ({', '.join(documents.key)})"
     return DocumentCode(bits, "CAST(d AS UBIGINT)", join, "q")
 
 

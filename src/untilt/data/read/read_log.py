@@ -168,8 +168,8 @@ def _read(
     wanted = Wanted(impressions, fields, *names, request.collapse)
     ignored = tuple(name for table in tables for name in table.ignored)
     try:
-        clicks, summary = assemble(database, wanted, "impressions", view)
-        report = ReadReport(log.source.what, summary.n_rows, 0, (), ignored)
+        clicks, summary, changing = assemble(database, wanted, "impressions", view)
+        report = ReadReport(log.source.what, summary.n_rows, 0, (), ignored, changing)
     except NotCleanError:
         report = None  # and out of this block, so that no frame of it keeps a result open
     if report is None:
@@ -204,8 +204,11 @@ def _without_bad_rows(
     refused = ReadReport(what, n_rows, 0, examined.bad, ignored)
     if request.on_bad == "raise" or (refused.counts_from_zero and request.positions_from is None):
         raise BadRowsError(refused.error_text())
-    clicks, summary = assemble(database, wanted, examined.impressions, examined.documents)
-    return clicks, ReadReport(what, n_rows, n_rows - summary.n_rows, examined.bad, ignored)
+    clicks, summary, changing = assemble(
+        database, wanted, examined.impressions, examined.documents
+    )
+    n_dropped = n_rows - summary.n_rows
+    return clicks, ReadReport(what, n_rows, n_dropped, examined.bad, ignored, changing)
 
 
 __all__ = [
@@ -284,7 +287,9 @@ def read_log(
         stay apart
     features : columns that are features: names and patterns such as "f_*" (a list, or one text
         with commas between them), or a function of the name; in `documents` if given (there all by
-        default), else in the log itself (there none). What fits no column is an error
+        default), else in the log itself (there none). What fits no column is an error. In the log
+        they may change from impression to impression (price, stock, the user's own): a document
+        then has one version for each set of features, and `log.item` says which belong together
     missing : the value for features that are NULL or NaN; without it they are bad rows
     positions_from : 0 for a log whose positions count from 0: they are read as 1, 2, 3, ... Where
         it is not said, a log that seems to count from 0 is refused, whatever `on_bad` says; 1 says
