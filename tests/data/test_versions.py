@@ -97,7 +97,9 @@ def test_every_impression_keeps_its_features(rng, checked, text, collapse):
     pairs = {(row["query_id"], row["doc_id"]) for row in table.to_pylist()}
     versions = {(row["query_id"], row["doc_id"], row["price"]) for row in table.to_pylist()}
     assert (log.n_items, log.n_documents) == (len(pairs), len(versions))
-    assert len({*zip(log.doc_query[log.item >= 0], log.doc_id, log.item, strict=True)}) == len(pairs)
+    assert len({*zip(log.doc_query[log.item >= 0], log.doc_id, log.item, strict=True)}) == len(
+        pairs
+    )
     assert f"{len(pairs)} documents in {len(versions)} versions" in repr(log)
 
 
@@ -146,9 +148,7 @@ def test_missing_zero_and_filled_values(rng):
     with_gaps = table.set_column(table.schema.get_field_index("price"), "price", pa.array(price))
     log = read_log(with_gaps, features=FEATURES, missing=0.0)
     filled = np.where(np.isnan(price), 0.0, price)
-    same = table.set_column(
-        table.schema.get_field_index("price"), "price", pa.array(filled + 0.0)
-    )
+    same = table.set_column(table.schema.get_field_index("price"), "price", pa.array(filled + 0.0))
     assert sessions_of(log) == slow_sessions(same)
     assert log.n_documents == read_log(same, features=FEATURES).n_documents
 

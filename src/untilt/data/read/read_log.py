@@ -204,9 +204,7 @@ def _without_bad_rows(
     refused = ReadReport(what, n_rows, 0, examined.bad, ignored)
     if request.on_bad == "raise" or (refused.counts_from_zero and request.positions_from is None):
         raise BadRowsError(refused.error_text())
-    clicks, summary, changing = assemble(
-        database, wanted, examined.impressions, examined.documents
-    )
+    clicks, summary, changing = assemble(database, wanted, examined.impressions, examined.documents)
     n_dropped = n_rows - summary.n_rows
     return clicks, ReadReport(what, n_rows, n_dropped, examined.bad, ignored, changing)
 
