@@ -156,7 +156,8 @@ def test_missing_zero_and_filled_values(rng):
 def test_constant_features_make_no_versions(rng):
     table = shop_rows(rng, prices=1)
     log, report = read_log_report(table, features=FEATURES)
-    assert log.item is None and report.changing_features == ()
+    assert log.item is None
+    assert report.changing_features == ()
     assert log.n_items == log.n_documents
     assert log.without_versions() is log
 

@@ -27,11 +27,13 @@ class BiasEstimator(BaseEstimator):
         """Estimate the bias of this log. Raises `IdentifiabilityError` where it cannot be had."""
         check_clicks(log, type(self).__name__)
         check_level(self.level)
-        self.bias_ = self._estimate(log if self._uses_features(log) else log.without_versions())
+        by_version = self._learns_from_features and log.features is not None
+        self.bias_ = self._estimate(log if by_version else log.without_versions())
         return self
 
-    def _uses_features(self, log: ClickLog) -> bool:
-        """Whether relevance is learned from the features of this log."""
+    @property
+    def _learns_from_features(self) -> bool:
+        """Whether relevance is learned from features where there are any."""
         return False
 
     @abstractmethod

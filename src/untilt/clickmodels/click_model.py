@@ -167,7 +167,8 @@ class ClickModel(BaseEstimator):
         check_clicks(log, type(self).__name__)
         check_strength(getattr(self, "prior_strength", 0.0))
         items = log.without_versions()
-        self._learn(log if self._uses_features(log) else items)
+        by_version = self._learns_from_features and log.features is not None
+        self._learn(log if by_version else items)
         self.documents_ = Documents.of(items)
         self.depth_ = log.depth
         shown = np.zeros(items.n_documents, dtype=bool)
@@ -199,8 +200,9 @@ class ClickModel(BaseEstimator):
         clicks = self._draw(self._lists(log), uniform)
         return log._with(label=clicks.astype(np.float64), label_name="click")
 
-    def _uses_features(self, log: ClickLog) -> bool:
-        """Whether documents are described by the features of this log, not by their ids alone."""
+    @property
+    def _learns_from_features(self) -> bool:
+        """Whether documents are described by their features where there are any."""
         return False
 
     @abstractmethod

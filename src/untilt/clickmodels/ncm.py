@@ -167,8 +167,9 @@ class NCM(click_model.ClickModel):
         x = normalised(given, self._mean, self._scale, dtype=np.float64)
         return own + x @ self._by_feature
 
-    def _uses_features(self, log: ClickLog) -> bool:
-        return self.documents != "ids" and log.features is not None
+    @property
+    def _learns_from_features(self) -> bool:
+        return self.documents != "ids"
 
     def _given_features(self, log: ClickLog) -> FeatureArray:
         if self.documents == "ids" or log.features is None:
@@ -180,7 +181,7 @@ class NCM(click_model.ClickModel):
         return self.documents != "features"
 
     def _vector_index(self, log: ClickLog) -> IntArray:
-        """(documents,) which vector is a document's own; one that counts for nothing without ids."""
+        """(documents,) which vector is a document's own; without ids there is one, not used."""
         return _items(log) if self._by_id else np.zeros(log.n_documents, dtype=np.int32)
 
     def _train(self, log: ClickLog, features: FeatureArray) -> Trained:

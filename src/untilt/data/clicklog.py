@@ -20,7 +20,8 @@ class ClickLog:
     """A click log. A list stands for `count` sessions that were alike in everything.
 
     Three tables share this object. *Documents* stand once per (query, document), shown or not, or
-    once per version of it where features change from impression to impression. *Lists* are what a session showed. *Rows* are the positions of the lists, in order.
+    once per version of it where features change from impression to impression. *Lists* are what a
+    session showed. *Rows* are the positions of the lists, in order.
     All arrays are read-only; methods return new logs that share memory with this one.
 
     Parameters
@@ -429,8 +430,8 @@ def _check_versions(log: ClickLog, item: arrays.IntArray) -> None:
     if differ.any():
         d = int(again[np.argmax(differ)])
         raise ShapeError(
-            f"versions of one document must have its doc_id and doc_query. Got {log.doc_id[d - 1]!r}"
-            f" and {log.doc_id[d]!r} for item {int(item[d])} instead."
+            f"versions of one document must have its doc_id and doc_query. Got documents "
+            f"{log.doc_id[d - 1]!r} and {log.doc_id[d]!r} for item {int(item[d])} instead."
         )
 
 

@@ -49,12 +49,13 @@ class EMEstimator(BiasEstimator):
     def fit(self, log: ClickLog) -> Self:
         """Estimate the bias of this log. Raises `IdentifiabilityError` where it cannot be had."""
         super().fit(log)
-        if log.item is not None and not self._uses_features(log):
+        if log.item is not None and len(self.relevance_) < log.n_documents:
             self.relevance_ = handed_over(self.relevance_[log.item])
         return self
 
-    def _uses_features(self, log: ClickLog) -> bool:
-        return self.relevance != "counts" and log.features is not None
+    @property
+    def _learns_from_features(self) -> bool:
+        return self.relevance != "counts"
 
     def _tree_options(self) -> TreeOptions:
         return TreeOptions(**{each.name: getattr(self, each.name) for each in fields(TreeOptions)})
