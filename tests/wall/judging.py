@@ -1,0 +1,122 @@
+"""What untilt says about a log, held against the truth.
+
+An `Opinion` is one claim: an order, what was said of it, and how much better it truly is.
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.wall.world import Array, Log
+
+import untilt as ut
+from untilt.errors import UntiltError
+from untilt.report.decision import verdict_of
+
+SMALL: dict[str, Any] = {"trees": 10, "threads": 1, "method": ["balanced"]}
+EQUAL = 1e-3  # DCG below which two orders are worth the same
+SYSTEMATIC = 3.3  # standard errors: chance alone goes beyond in one of a thousand
+DECISIONS = ("better", "worse")
+# What a run recommends where it stands by its verdict.
+FIRM = ("run.try-it", "run.try-if-curve-right", "run.keep-order")
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """said : "better", "worse", "undecided", "cannot tell" or "refused"; truth : DCG gained."""
+
+    order: str
+    said: str
+    truth: float
+    z: float = 0.0
+    why: str = ""
+
+    @property
+    def is_decision(self) -> bool:
+        return self.said in DECISIONS
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it says the opposite, or that equal orders differ."""
+        true = "better" if self.truth > EQUAL else "worse" if self.truth < -EQUAL else "same"
+        return self.is_decision and self.said != true
+
+
+def read(log: Log) -> ut.ClickLog:
+    """The log as a user would read it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ut.DroppedRowsWarning)
+        return ut.read_log(log.frame, features=log.features or None, threads=1, **log.options)
+
+
+def scores_of(log: Log, clicks: ut.ClickLog, score: Array) -> Array:
+    """(documents,) the scores of a table (Q, D) in the order of the log's documents."""
+    query = np.asarray(clicks.query_id)[clicks.doc_query]
+    pairs = [log.key(q, d) for q, d in zip(query, clicks.doc_id, strict=True)]
+    return score[tuple(np.array(pairs).T)]
+
+
+def truth_of(log: Log, score: Array) -> float:
+    return log.pages.value(score) - log.pages.value(None)
+
+
+def opinions_of_estimate(log: Log, clicks: ut.ClickLog, bias: Any) -> Iterator[Opinion]:
+    """`untilt.estimate` on each order of the log, against the logged one."""
+    orders = log.candidates()
+    scores = {name: scores_of(log, clicks, score) for name, score in orders.items()}
+    truth = {name: truth_of(log, score) for name, score in orders.items()}
+    try:
+        found = ut.estimate(clicks, {"shown": ut.shown, **scores}, bias)
+        compared = found.compare("shown")
+    except UntiltError as error:
+        for name in orders:
+            yield Opinion(name, "refused", truth[name], why=str(error))
+        return
+    doubts = [fact.code for fact in found.warnings if fact.severity == "serious"]
+    for name in orders:
+        difference = compared[name]
+        said = "cannot tell" if doubts else verdict_of(difference.interval)
+        spread = difference.std_error
+        z = difference.value / spread if spread > 0 else 0.0
+        yield Opinion(name, said, truth[name], z, ",".join(doubts) or f"{difference.value:+.4f}")
+
+
+def opinion_of_run(log: Log, source: Any, folder: Path, **options: Any) -> tuple[Opinion, Any]:
+    """`untilt.run` on the log: what it says of the ranker that it chose; and its result."""
+    try:
+        found = ut.run(source, folder, **{**SMALL, **options})
+    except UntiltError as error:
+        return Opinion("run", "refused", 0.0, why=str(error)), None
+    answer = found.decision.answer
+    if answer is None:
+        return Opinion("run", "cannot tell", 0.0, why=found.decision.no_answer.code), found
+    firm = answer.recommendation.code in FIRM
+    said = answer.verdict if firm or answer.verdict not in DECISIONS else "cannot tell"
+    difference = answer.difference
+    z = difference.value / difference.std_error if difference.std_error > 0 else 0.0
+    truth = _truth_of_ranker(log, source, found)
+    return Opinion("run", said, truth, z, answer.recommendation.code), found
+
+
+def _truth_of_ranker(log: Log, source: ut.ClickLog, found: Any) -> float:
+    """On all pages; features that no document has before it is clicked are 0.
+
+    Without features the chosen order is not a ranker's: then documents by their true relevance
+    stand in for it, as no order by clicks can be better.
+    """
+    world = log.pages.world
+    if found.ranker is None:
+        return truth_of(log, world.relevance)
+    known = {name: world.features[..., int(name[1:])] for name in _features(log)}
+    none = np.zeros(world.worth.shape)
+    names = source.feature_names
+    features = np.stack([known.get(name, none).ravel() for name in names], axis=1)
+    features = np.nan_to_num(features.astype(np.float32), nan=0.0)
+    return truth_of(log, np.asarray(found.ranker.predict(features)).reshape(none.shape))
+
+
+def _features(log: Log) -> list[str]:
+    return [name for name in log.features if int(name[1:]) < log.pages.world.features.shape[2]]
