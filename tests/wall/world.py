@@ -248,7 +248,7 @@ class Log:
     def candidates(self) -> dict[str, Array]:
         """(Q, D) scores of the orders that are tried."""
         world = self.pages.world
-        chance = np.random.default_rng(99).normal(size=world.worth.shape)
+        chance = np.asarray(np.random.default_rng(99).random(world.worth.shape))
         orders: dict[str, Array] = {} if self.same is None else {"same": self.same}
         orders |= {"relevance": world.worth, "reverse": -world.worth, "chance": chance}
         return {**orders, **self.orders}
