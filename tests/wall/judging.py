@@ -5,11 +5,13 @@ An `Opinion` is one claim: an order, what was said of it, and how much better it
 
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.wall.world import Array, Log
 
 import untilt as ut
@@ -82,6 +84,22 @@ def opinions_of_estimate(log: Log, clicks: ut.ClickLog, bias: Any) -> Iterator[O
         spread = difference.std_error
         z = difference.value / spread if spread > 0 else 0.0
         yield Opinion(name, said, truth[name], z, ",".join(doubts) or f"{difference.value:+.4f}")
+
+
+@contextmanager
+def without_pages() -> Iterator[None]:
+    """Runs without their page, which takes two thirds of a small run's time.
+
+    Figures and verdict are judged here; tests/report draws pages.
+    """
+
+    def write(data: Any, path: Path) -> Path:
+        path.write_text("")
+        return path
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("untilt.workflow.run.write_report", write)
+        yield
 
 
 def opinion_of_run(log: Log, source: Any, folder: Path, **options: Any) -> tuple[Opinion, Any]:

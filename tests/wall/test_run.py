@@ -8,6 +8,7 @@ import pytest
 from tests.wall.judging import SYSTEMATIC, Opinion, opinion_of_run, opinions_of_estimate, read
 from tests.wall.known import NOT_YET_RUN, marked
 from tests.wall.logs import WALL
+from tests.wall.world import Kind
 
 from untilt.errors import UntiltError
 
@@ -16,10 +17,10 @@ pytestmark = pytest.mark.xfail(reason="some logs are still judged wrongly", stri
 
 
 @cache
-def opinions(name: str, equal: bool) -> tuple[Opinion, ...]:
+def opinions(name: str, kind: Kind) -> tuple[Opinion, ...]:
     """Of the run on its own ranker, and of `untilt.estimate` with the run's own curve."""
     case = next(each for each in WALL if each.name == name)
-    log = case.make(SEED, equal)
+    log = case.make(SEED, kind)
     try:
         clicks = read(log)
     except UntiltError as error:
@@ -36,7 +37,7 @@ CASES = [pytest.param(case, id=case.name, marks=marked(case.name, NOT_YET_RUN)) 
 
 @pytest.mark.parametrize("case", CASES)
 def test_no_wrong_decision(case):
-    found = opinions(case.name, equal=False)
+    found = opinions(case.name, "usual")
     assert not [each for each in found if each.is_wrong]
     run = found[0]
     if case.run == "none":
@@ -50,5 +51,5 @@ def test_no_wrong_decision(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_no_difference_where_all_documents_are_equal(case):
-    for each in opinions(case.name, equal=True):
+    for each in opinions(case.name, "equal"):
         assert not (each.is_decision and abs(each.z) > SYSTEMATIC)

@@ -8,12 +8,13 @@ together with the truth behind it.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 Array = np.ndarray[Any, Any]
+Kind = Literal["usual", "equal", "unknown"]
 THETA = 1.0 / np.arange(1, 201) ** 0.8  # how often each position is looked at
 EMPTY = -1
 
@@ -32,6 +33,7 @@ class World:
     relevance: Array
     score: Array
     features: Array
+    kind: Kind
 
     @property
     def n_queries(self) -> int:
@@ -42,30 +44,36 @@ class World:
         return self.relevance.shape[1]
 
     def another_score(self, quality: float) -> Array:
-        """(Q, D) scores of a ranker whose correlation with worth is `quality`."""
+        """(Q, D) scores of a ranker whose correlation with worth is `quality`; 0 if "unknown"."""
         noise = self.rng.normal(size=self.worth.shape)
+        quality = 0.0 if self.kind == "unknown" else quality
         return quality * self.worth + np.sqrt(1 - quality**2) * noise
 
 
 def make_world(
     seed: int,
     *,
-    equal: bool = False,
+    kind: Kind = "usual",
     n_queries: int = 240,
     n_documents: int = 10,
     quality: float = 0.4,
     n_features: int = 6,
 ) -> World:
-    """Relevance from 0.03 to 0.8; `equal` makes it 0.3 for all, with features as before."""
+    """Relevance from 0.03 to 0.8.
+
+    "equal" makes it 0.3 for all documents, with features and production as before; "unknown" makes
+    features and every ranker ignorant of it. In both no ranker that learns can be better.
+    """
     rng = np.random.default_rng(seed)
     worth = rng.normal(size=(n_queries, n_documents))
     relevance = 0.03 + 0.77 / (1 + np.exp(1.5 - 1.5 * worth))
-    if equal:
+    if kind == "equal":
         relevance = np.full_like(relevance, 0.3)
     told = n_features // 2
     noise = rng.normal(size=(n_queries, n_documents, n_features))
-    noise[..., :told] = worth[..., None] + 0.7 * noise[..., :told]
-    made = World(rng, worth, relevance, worth, noise)
+    if kind != "unknown":
+        noise[..., :told] = worth[..., None] + 0.7 * noise[..., :told]
+    made = World(rng, worth, relevance, worth, noise, kind)
     return replace(made, score=made.another_score(quality))
 
 
