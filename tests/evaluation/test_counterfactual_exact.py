@@ -147,16 +147,21 @@ def test_direct_is_the_models_value():
 
 
 def test_policy_aware_is_right_where_only_some_sessions_show_a_document_and_ips_is_not():
-    """One query, 3 documents, two lists of two: (0, 1) in three sessions, (2, 0) in one."""
+    """One query, 3 documents, two lists of two: (0, 1) in three sessions, (2, 0) in one.
+
+    Document 0 comes last of three, so it is off the page.
+    """
     theta, gamma, scores = np.array([1.0, 0.5]), np.array([0.4, 0.2, 0.8]), np.array([1.0, 2, 3])
-    lists, lam = [(0, 1), (0, 1), (0, 1), (2, 0)], 1 / np.log2([4, 3, 2])
+    lists, lam = [(0, 1), (0, 1), (0, 1), (2, 0)], np.array([0, 1 / np.log2(3), 1])
 
     def value(clicks, evaluator):
         log = ClickLog(
             query_id=[0], doc_id=[0, 1, 2], doc_query=[0, 0, 0], indptr=[0, 2, 4, 6, 8],
             query=[0] * 4, document=np.ravel(lists), position=[1, 2] * 4, label=clicks,
         )  # fmt: skip
-        return estimate(log, scores, KnownBias(theta), evaluator=evaluator).best.value
+        return estimate(
+            log, scores, KnownBias(theta), evaluator=evaluator, among="shown"
+        ).best.value
 
     probability = (theta * gamma[np.array(lists)]).ravel()
     expected = {"policy-aware": 0.0, "ips": 0.0}

@@ -13,6 +13,20 @@ TOLD = (
     "documents shown at several positions)"
 )
 SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
+    "estimate.baseline-all": (
+        {"n_sessions": 1200},
+        "baseline: all 1,200 sessions (the log names no rankers)",
+    ),
+    "estimate.baseline-rankers": (
+        {"rankers": ("one", "two"), "n_sessions": 800, "of": 1000},
+        "baseline: the sessions of one, two, 800 of 1,000; the others are data, not traffic",
+    ),
+    "estimate.baseline-experiments": (
+        {"rankers": ("shuffle",), "n_sessions": 500, "of": 500},
+        "baseline: 500 of 500 sessions, all of experiments (shuffle): this log has no session of "
+        "production to compare with, so the logged order is the experiment's. Log production "
+        "sessions too",
+    ),
     "estimate.scale-absolute": ({}, "absolute"),
     "estimate.scale-relative": (
         {},

@@ -92,6 +92,29 @@ FeaturesOption = Annotated[
 ]
 
 
+class Among(StrEnum):
+    """What a ranker orders when it is judged."""
+
+    LIST = "list"
+    SHOWN = "shown"
+    CANDIDATES = "candidates"
+
+
+AMONG_HELP = (
+    "Order each shown list anew, all documents that the log shows for a query, or all its "
+    "candidates."
+)
+BaselineRankers = Annotated[
+    str | None,
+    typer.Option(
+        "--baseline",
+        metavar="ranker=NAME[,NAME]",
+        help="Rankers of the log whose sessions are the traffic to improve. Without: all but "
+        "experiments (shuffle..., swap:2-5).",
+    ),
+]
+
+
 class OnBad(StrEnum):
     """What to do with rows that break the rules of a log."""
 

@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from untilt.evaluation.results import Estimates
 
 
-class Documents(StrEnum):
-    """Which documents a system ranks."""
-
-    SHOWN = "shown"
-    CANDIDATES = "candidates"
-
-
 class IntervalKind(StrEnum):
     """How intervals are made."""
 
@@ -41,9 +34,7 @@ EvaluatorOption = Annotated[
         "--method",
     ),
 ]
-AmongOption = Annotated[
-    Documents, typer.Option(help="Rank the documents the log shows, or all candidates of a query.")
-]
+AmongOption = Annotated[arguments.Among, typer.Option(help=arguments.AMONG_HELP)]
 
 
 def evaluate(
@@ -67,10 +58,16 @@ def evaluate(
             help="Least propensity that a click is divided by; the evaluator's own if not given.",
         ),
     ] = None,
-    among: AmongOption = Documents.SHOWN,
+    among: AmongOption = arguments.Among.LIST,
     baseline: Annotated[
-        str, typer.Option(help="The system that the others are compared with.")
-    ] = "shown",
+        list[str] | None,
+        typer.Option(
+            metavar="SYSTEM|ranker=NAME",
+            help="The system that the others are compared with (shown); or ranker=NAME[,NAME]: "
+            "rankers of the log whose sessions are the traffic to improve. Without: all but "
+            "experiments (shuffle..., swap:2-5). May be repeated.",
+        ),
+    ] = None,
     interval: Annotated[
         IntervalKind, typer.Option(help="Student's t over queries, or bootstrap.")
     ] = IntervalKind.NORMAL,
@@ -113,16 +110,30 @@ def evaluate(
         curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)
         log = reading.read(output, data, to_rank=bool(systems))
         named = {"shown": shown, **systems}
+        compared_with, rankers = _baselines(baseline or [], named)
         estimates = estimate(
             log, named, curve, metric=wanted, evaluator=evaluator, clip=clip, among=among.value,
-            interval=interval.value, level=level, seed=seed,
+            baseline=rankers, interval=interval.value, level=level, seed=seed,
         )  # fmt: skip
-        _report(output, estimates, baseline)
+        _report(output, estimates, compared_with)
         if plot is not None:
             title = f"{metric} as if each had been deployed"
             draw_estimates(output, estimates, estimates.systems, plot, title=title)
         if clip_plot is not None:
-            _draw_clips(output, log, named, curve, metric, among.value, clip_plot)
+            options = {"metric": metric, "among": among.value, "baseline": rankers}
+            _draw_clips(output, log, named, curve, clip_plot, options)
+
+
+def _baselines(given: list[str], systems: dict[str, Any]) -> tuple[str, str | None]:
+    """The system to compare with, and the log's rankers whose sessions are the baseline."""
+    of_log = [each for each in given if each not in systems]
+    compared = [each for each in given if each in systems]
+    if len(of_log) > 1 or len(compared) > 1:
+        raise OptionError(
+            f"--baseline {', '.join(given)}: give one system to compare with ({', '.join(systems)})"
+            " and the log's rankers in one go, as in --baseline ranker=one,two."
+        )
+    return compared[0] if compared else "shown", of_log[0] if of_log else None
 
 
 def load_rankers(files: list[str] | None) -> dict[str, Any]:
@@ -149,6 +160,7 @@ def record_estimates(out: Output, estimates: "Estimates") -> None:
         evaluator=estimates.evaluator,
         clip=estimates.clip,
         among=estimates.among,
+        baseline_sessions=estimates.baseline,
         scale=estimates.scale,
         level=estimates.level,
         warnings=estimates.warnings,
@@ -166,6 +178,7 @@ def _report(out: Output, estimates: "Estimates", baseline: str) -> None:
         f"{estimates.scale}; {first.n_sessions:,} sessions of {first.n_queries:,} queries, "
         f"{estimates.weights.n_clicks:,.0f} clicks"
     )
+    out.say(str(estimates.baseline))
     if notes := estimates.notes():
         out.heading("Beware")
         out.points(notes)
@@ -211,13 +224,13 @@ def draw_estimates(
 
 
 def _draw_clips(
-    out: Output, log: Any, named: dict[str, Any], bias: Any, metric: str, among: Any, path: Path
+    out: Output, log: Any, named: dict[str, Any], bias: Any, path: Path, options: dict[str, Any]
 ) -> None:
     from untilt.charts.theme import save_chart
     from untilt.evaluation.clip_curve import clip_curve
 
     name = next((name for name in named if name != "shown"), "shown")
-    curve = clip_curve(log, named[name], bias, metric=metric, among=among)
-    save_chart(curve.plot(title=f"{name}: {metric} by clip"), path)
+    curve = clip_curve(log, named[name], bias, **options)
+    save_chart(curve.plot(title=f"{name}: {curve.metric} by clip"), path)
     out.record(clip_plot=path, clip=curve.best)
     out.say(f"Clip curve of {name}: {path}; least estimated squared error at {curve.best:.3g}")

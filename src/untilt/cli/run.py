@@ -22,13 +22,6 @@ class SplitBy(StrEnum):
     SESSION = "session"
 
 
-class Among(StrEnum):
-    """Which documents a ranker orders when it is judged."""
-
-    SHOWN = "shown"
-    CANDIDATES = "candidates"
-
-
 def run(
     log: Annotated[
         str | None,
@@ -85,9 +78,8 @@ def run(
     clip: Annotated[
         float | None, typer.Option(min=0, help="Least propensity; chosen by the data if not given.")
     ] = None,
-    among: Annotated[
-        Among | None, typer.Option(help="Rank what the log shows, or all candidates of a query.")
-    ] = None,
+    among: Annotated[arguments.Among | None, typer.Option(help=arguments.AMONG_HELP)] = None,
+    baseline: arguments.BaselineRankers = None,
     level: Annotated[float | None, typer.Option(help="Of the intervals (0.95).")] = None,
     split: Annotated[
         SplitBy | None, typer.Option(help="Hold out whole queries (the default) or sessions.")
@@ -128,7 +120,7 @@ def run(
     given: dict[str, Any] = {
         "documents": documents, "bias": bias, "fallback": fallback, "method": method,
         "trees": trees, "time_limit": time_limit, "metric": metric, "evaluator": evaluator,
-        "clip": clip, "among": among, "level": level, "split": split,
+        "clip": clip, "among": among, "baseline": baseline, "level": level, "split": split,
         "columns": arguments.parse_columns(column) or None,
         "label": label, "features": features, "missing": missing, "on_bad": on_bad,
         "positions_from": positions_from,

@@ -62,6 +62,10 @@ def select(
             "--by",
         ),
     ] = None,
+    among: Annotated[
+        arguments.Among, typer.Option(help=arguments.AMONG_HELP)
+    ] = arguments.Among.LIST,
+    baseline: arguments.BaselineRankers = None,
     folder: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep finished candidates here; run again to go on."),
@@ -96,7 +100,7 @@ def select(
             held = reading.read(output, valid, to_rank=True)
         selection = choose(
             candidates, train=train, valid=held, bias=curve, metric=wanted, evaluator=evaluator,
-            folder=folder, n_jobs=jobs,
+            among=among.value, baseline=baseline, folder=folder, n_jobs=jobs,
         )  # fmt: skip
         selection.ranker.save(out)
         _report(output, selection, out)
@@ -151,6 +155,7 @@ def _report(out: Output, selection: "Selection", path: Path) -> None:
     )
     out.heading(f"Candidates by {estimates.metric} on held-out clicks, best first")
     out.table(*selection.table())
+    out.say(str(estimates.baseline))
     if any(each.resumed for each in selection.fitted.values()):
         out.say("* fitted by an earlier run")
     near = ", ".join(selection.within_noise)

@@ -3,22 +3,30 @@
 Learners sum over the sessions of a slate before they train, so their cost grows with distinct
 slates. `Slates` is the part that all of them share: what was shown, where, and to how many. A
 learner's own statistics are further columns in a subclass.
+
+The positions of a slate are its *slots*. They may have gaps: an advertisement, a dropped row. A
+ranker that orders a list anew puts its documents into these slots, never into others.
 """
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from untilt._core import ragged
-from untilt._core.arrays import IntArray, sum_by
+from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.grouping import group_equal_lists
+from untilt.data.clicklog import ClickLog
 
 # Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
 _BLOCKS = 64
 # Sessions are whole numbers, weighted sessions are not.
 CountArray = npt.NDArray[np.number[Any]]
+# Up to this many documents counting those with larger scores beats sorting: no allocation.
+_COUNT_UP_TO = 48
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -114,3 +122,107 @@ def merge_slates(lists: Slates, slate_of_list: IntArray) -> tuple[Slates, IntArr
     sessions = sum_by(slate, lists.count, len(first))
     row = shown.indptr[slate][ragged.list_of_row(lists.indptr)] + ragged.index_in_list(lists.indptr)
     return replace(shown, count=sessions), row
+
+
+def slates_of(log: ClickLog, *, by_slots: bool = False) -> tuple[Slates, IntArray]:
+    """The distinct slates of a log, by query, and the row that each row of the log went to.
+
+    by_slots : merge lists also where the same documents fill the same slots in another arrangement,
+        which a ranker orders alike; their rows hold the documents in order of their index then
+    """
+    document = log.document
+    if by_slots:
+        rows = ragged.order_within_lists(log.indptr, log.document)
+        document = log.document[rows]
+    groups = group_equal_lists(log.indptr, [document, log.position], [log.query])
+    order = np.argsort(log.query[groups.first], kind="stable")
+    first = groups.first[order]
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    slate = rank[groups.group_of_list]
+    taken = ragged.rows_of_lists(log.indptr, first)
+    indptr = ragged.indptr_of(ragged.lengths(log.indptr)[first])
+    slates = Slates(
+        indptr=indptr,
+        query=log.query[first],
+        count=sum_by(slate, log.sessions, len(first)),
+        document=document[taken],
+        position_index=log.position[taken] - 1,
+        n_documents=log.n_documents,
+    )
+    row = np.repeat(indptr[slate], ragged.lengths(log.indptr)) + ragged.index_in_list(log.indptr)
+    if by_slots:
+        unsorted = np.empty_like(row)
+        unsorted[rows] = row
+        row = unsorted
+    return slates, row
+
+
+def slot_discounts(slates: Slates, scores: FloatArray, weights: FloatArray) -> FloatArray:
+    """(rows,) lambda at the slot that each document gets when a ranker orders its list anew.
+
+    The documents of a list, highest score first, fill the slots of the list in order. Equal scores
+    share: each gets the mean of lambda over the slots that they fill, the expectation over all
+    their orders. A list in its own order gets exactly lambda at its positions.
+
+    Parameters
+    ----------
+    scores : (documents,)
+    weights : (K,) lambda at positions 1..K
+    """
+    discount = np.empty(len(slates.document))
+    _fill_slots(
+        slates.indptr, slates.document, slates.position_index, scores, weights, discount
+    )  # fmt: skip
+    return discount
+
+
+@nb.njit(cache=True)
+def ranks(scores: FloatArray, ahead: IntArray, same: IntArray) -> None:
+    """How many rows have a larger score than each, and how many the same, itself included."""
+    m = len(scores)
+    if m <= _COUNT_UP_TO:
+        for i in range(m):
+            above, equal = 0, 0
+            for j in range(m):
+                above += scores[j] > scores[i]
+                equal += scores[j] == scores[i]
+            ahead[i], same[i] = above, equal
+        return
+    order = np.argsort(-scores)
+    first = 0
+    while first < m:
+        last = first + 1
+        while last < m and scores[order[last]] == scores[order[first]]:
+            last += 1
+        for r in range(first, last):
+            ahead[order[r]], same[order[r]] = first, last - first
+        first = last
+
+
+@nb.njit(parallel=True, cache=True)
+def _fill_slots(
+    indptr: IntArray,
+    document: IntArray,
+    position_index: IntArray,
+    scores: FloatArray,
+    weights: FloatArray,
+    discount: FloatArray,
+) -> None:
+    for slate in nb.prange(len(indptr) - 1):
+        a, b = indptr[slate], indptr[slate + 1]
+        m = b - a
+        own = np.empty(m)
+        for i in range(m):
+            own[i] = scores[document[a + i]]
+        ahead, same = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64)
+        ranks(own, ahead, same)
+        for i in range(m):
+            # One slot is taken as it is: no sum that is divided again, so no rounding.
+            first, equal = a + ahead[i], same[i]
+            shared = weights[position_index[first]]
+            if equal > 1:
+                for r in range(first + 1, first + equal):
+                    shared += weights[position_index[r]]
+                shared /= equal
+            discount[a + i] = shared

@@ -11,23 +11,29 @@ from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_arguments, renamed_attribute
 from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
+from untilt.bias.experiments.assignment import Baseline
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
 from untilt.evaluation import uncertainty
-from untilt.evaluation.evaluators import ClippedEvaluator, PolicyAwareEvaluator
+from untilt.evaluation.evaluators import (
+    ClippedEvaluator,
+    PolicyAwareEvaluator,
+    mean_propensities,
+)
 from untilt.evaluation.pool import (
     Among,
     Evaluator,
     Pool,
     bias_for,
+    cells_for,
     parse_evaluator,
     pool_of,
-    scores_of,
     with_option,
 )
 from untilt.evaluation.rank_metric import MetricLike, RankMetric, as_rank_metric
-from untilt.evaluation.systems import Shown, System, discounts, named_systems, shown_discounts
+from untilt.evaluation.slots import Discounts, slots_of
+from untilt.evaluation.systems import System, named_systems, query_totals, system_scores
 
 if TYPE_CHECKING:
     import altair as alt
@@ -122,7 +128,8 @@ def clip_curve(
     metric: MetricLike = "dcg@10",
     evaluator: str | Evaluator | None = None,
     clip: npt.ArrayLike | None = None,
-    among: Among = "shown",
+    among: Among = "list",
+    baseline: Baseline = None,
     level: float = 0.95,
 ) -> ClipCurve:
     """Estimate and interval of one system as functions of the clip ([oosterhuis2020tutorial]_).
@@ -130,7 +137,7 @@ def clip_curve(
     Parameters
     ----------
     system : a ranker, an array of scores, or `untilt.shown`
-    bias, metric, among, level : as in `untilt.estimate`
+    bias, metric, among, baseline, level : as in `untilt.estimate`
     evaluator : `ClippedEvaluator` (clipped IPS, the default) or `PolicyAwareEvaluator`, which is
         right also where sessions of a query show different documents; or their names
     clip : clips to try, above 0; the log's own propensities and steps between where not given
@@ -140,12 +147,12 @@ def clip_curve(
     if not isinstance(chosen, ClippedEvaluator | PolicyAwareEvaluator):
         names = ", ".join(each.name for each in (ClippedEvaluator(), PolicyAwareEvaluator()))
         raise OptionError(f"a clip curve has one of the evaluators {names}. Got {chosen} instead.")
-    pool = pool_of(log, among)
+    pool = cells_for(chosen, pool_of(log, among, baseline))
     curve = bias_for(chosen, bias, pool.depth)
     rank_metric = as_rank_metric(metric)
     clips = _clips(clip, pool, curve, chosen)
     name, only = next(iter(named_systems(system).items()))
-    at = _discount_at_cells(pool, only, name, rank_metric, chosen)
+    at = slots_of(pool, rank_metric).discounts(system_scores(only, pool, name))
     sums, clipped = _sums(pool, curve, at, clips, chosen)
     error, gap, mse = _errors(sums)
     ends = uncertainty.student_intervals(sums.value, error, pool.n_queries, level)
@@ -172,10 +179,10 @@ def best_clip(
     evaluator: Evaluator,
 ) -> float:
     """One clip for all systems: the least estimated mean squared error, summed over them."""
-    clips = _clips(None, pool, bias, evaluator)
+    clips, slots = _clips(None, pool, bias, evaluator), slots_of(pool, metric)
     total = np.zeros(len(clips))
     for name, system in systems.items():
-        at = _discount_at_cells(pool, system, name, metric, evaluator)
+        at = slots.discounts(system_scores(system, pool, name))
         total += _errors(_sums(pool, bias, at, clips, evaluator)[0])[2]
     return float(clips[int(np.argmin(total))])
 
@@ -198,26 +205,15 @@ def _clips(
 
 
 def _propensities(pool: Pool, bias: PositionBias, evaluator: Evaluator) -> FloatArray:
-    """theta by position; of the policy-aware estimate rho_d by document, 1 over its weight."""
+    """theta by position; of the policy-aware estimate rho_d by document."""
     if not evaluator.pools_documents:
         return bias.examination[: pool.depth]
-    weight = with_option(evaluator, "clip", 0.0).credit(pool, bias).weight
-    return 1 / weight[weight > 0] if np.any(weight > 0) else np.ones(1)
-
-
-def _discount_at_cells(
-    pool: Pool, system: System, name: str, metric: RankMetric, evaluator: Evaluator
-) -> FloatArray:
-    weights = metric.weights(pool.longest)
-    if isinstance(system, Shown):
-        return shown_discounts(pool, weights, evaluator)
-    cumulative = np.concatenate([[0.0], np.cumsum(weights)])
-    of_document = discounts(scores_of(system, pool, name), pool.query_indptr, cumulative)
-    return of_document[pool.document_index]
+    rho = mean_propensities(pool, bias)
+    return rho[rho > 0] if np.any(rho > 0) else np.ones(1)
 
 
 def _sums(
-    pool: Pool, bias: PositionBias, at: FloatArray, clips: FloatArray, evaluator: Evaluator
+    pool: Pool, bias: PositionBias, at: Discounts, clips: FloatArray, evaluator: Evaluator
 ) -> tuple[uncertainty.Sums, FloatArray]:
     total = np.empty((pool.n_queries, len(clips)))
     slope = np.empty((len(clips), pool.depth))
@@ -225,8 +221,8 @@ def _sums(
     clicks = max(float(pool.clicks.sum()), 1e-300)
     for i, clip in enumerate(clips):
         credit = with_option(evaluator, "clip", float(clip)).credit(pool, bias)
-        total[:, i] = pool.by_query(pool.by_document(credit.cell * at))
-        slope[i] = pool.by_position(credit.slope * at)
+        total[:, i] = query_totals(pool, credit, at)
+        slope[i] = pool.by_position(credit.slope * at.cell)
         clipped[i] = pool.clicks[credit.clipped & credit.supported].sum() / clicks
     covariance = uncertainty.covariance_of(bias, pool.depth)
     return uncertainty.Sums(total, pool.sessions, slope, np.zeros(pool.depth), covariance), clipped

@@ -10,6 +10,7 @@ from untilt._core.deprecation import renamed_arguments
 from untilt._core.random import Seed
 from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
+from untilt.bias.experiments.assignment import Baseline
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
@@ -21,6 +22,7 @@ from untilt.evaluation.pool import (
     Evaluator,
     Pool,
     bias_for,
+    cells_for,
     parse_evaluator,
     pool_of,
     with_option,
@@ -47,7 +49,8 @@ def estimate(
     evaluator: str | Evaluator | None = None,
     clip: float | Literal["auto"] | None = None,
     relevance: Any = None,
-    among: Among = "shown",
+    among: Among = "list",
+    baseline: Baseline = None,
     interval: Literal["normal", "bootstrap"] = "normal",
     level: float = 0.95,
     n_draws: int = 1000,
@@ -55,7 +58,9 @@ def estimate(
 ) -> Estimates:
     r"""The value that each system would have had, from clicks on what another one showed.
 
-    For an additive metric the value of a ranker f on one session is sum_i lambda(rank_i) gamma_i.
+    For an additive metric the value of a ranker f on one session is sum_i lambda(rank_i) gamma_i,
+    the rank of a document being the slot of the shown list that it would have got: a system with
+    the logged order has the value of `untilt.shown` exactly.
     An evaluator puts an estimate from clicks in place of gamma ([oosterhuis2020tutorial]_). The
     formulas stand in `untilt.evaluation.evaluators`; which one to take in docs/counterfactual.md.
 
@@ -74,9 +79,15 @@ def estimate(
         least propensity that a click is divided by; "auto" chooses it by estimated mean squared
         error (see `untilt.clip_curve`). relevance is a relevance model: (documents,) probabilities
         or something whose `predict(features)` gives them
-    among : "shown" ranks the documents that the log ever shows for the query, so it asks how well a
-        system orders those. "candidates" ranks all documents of the query: those nobody was shown
-        can get no click, so values are lower bounds
+    among : what a system orders. "list": each shown list, whose documents fill the list's own
+        positions (its slots, gaps included) in the new order. "shown": all documents that the log
+        ever shows for the query, and "candidates": all documents of the query; the first of them
+        fill the slots of each list. A document that is not on the page adds no gain, and one that
+        nobody was shown can get no click, so values are lower bounds
+    baseline : the log's rankers whose sessions are the traffic to improve: a name, several, or text
+        such as "ranker=production". Their lists are what systems order and what `untilt.shown` is.
+        Where not given: all that are no experiment ("shuffle...", "swap:2-5"). Other sessions
+        still tell evaluators that pool documents how relevant these are
     interval, n_draws, seed : "normal" (Student's t over queries) or "bootstrap" (percentiles over
         `n_draws` samples of queries)
     level : of the intervals
@@ -93,14 +104,15 @@ def estimate(
     by = with_option(parse_evaluator(evaluator), "clip", clip)
     by = with_option(by, "relevance", relevance)
     rank_metric, named = as_rank_metric(metric), named_systems(systems)
-    pool = pool_of(log, among)
+    pool = pool_of(log, among, baseline)
+    cells = cells_for(by, pool)
     curve = bias_for(by, bias, pool.depth)
     if getattr(by, "clip", None) == "auto":
-        by = with_option(by, "clip", best_clip(pool, named, curve, rank_metric, by))
-    credit = by.credit(pool, curve)
+        by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, by))
+    credit = by.credit(cells, curve)
     covariance = uncertainty.covariance_of(curve, pool.depth) if by.needs_bias else None
-    sums, unshown = sums_of_systems(pool, named, credit, rank_metric, by, covariance)
-    weights = uncertainty.click_weights(pool, credit)
+    sums, unshown = sums_of_systems(cells, named, credit, rank_metric, covariance)
+    weights = uncertainty.click_weights(cells, credit)
     assumed = curve if by.corrects_trust else replace(curve, eps_plus=None, eps_minus=None)
     check = uncertainty.check_curve(pool, assumed)
     sampling, of_bias = sums.errors
@@ -137,6 +149,7 @@ def estimate(
         evaluator=by.name,
         clip=getattr(by, "clip", 0.0),
         among=among,
+        baseline=pool.baseline,
         level=level,
         scale=by.scale(curve),
         weights=weights,

@@ -4,7 +4,13 @@ For an additive metric the value of a ranker on one session is sum_i lambda(rank
 documents i. An evaluator puts an estimate from clicks in place of the relevance gamma
 ([oosterhuis2020tutorial]_). In the formulas c is the click, k the position shown, theta_k its
 examination, alpha_k = theta_k (eps+_k - eps-_k), beta_k = theta_k eps-_k, n_dk the impressions of
-document d at position k and N_q the sessions of its query.
+document d at position k, n_d their sum over positions and N_q the sessions of its query.
+
+A ranker orders each shown list anew (`among="list"`): the rank of a document is the slot of its own
+list that it gets. Pooled evaluators then take mean propensities over the n_d sessions that showed
+the document, and count it in those of the baseline alone. Where a ranker orders all documents of a
+query instead (`among="shown"`, "candidates"), N_q takes the place of n_d: a document counts 0 in
+sessions that did not show it.
 """
 
 from dataclasses import dataclass, field
@@ -172,12 +178,14 @@ class AffineEvaluator(Evaluator):
 )  # fmt: skip
 @dataclass(frozen=True)
 class PolicyAwareEvaluator(_Clips):
-    r"""sum (c - beta_k) / (N_q max(clip, rho_d)) with rho_d = sum_k n_dk alpha_k / N_q.
+    r"""sum (c - beta_k) / (n_d max(clip, rho_d)) with rho_d = sum_k n_dk alpha_k / n_d.
 
-    rho_d is the mean propensity over the query's sessions, 0 in those that did not show the
-    document ([oosterhuis2020policy]_): right for documents that only some sessions showed, which
-    evaluators by session count as irrelevant in the others. The same as affine (and so as IPS)
-    where all sessions showed one list. The default for this reason.
+    The mean propensity rho_d of a document is taken over all sessions that showed it, experiments
+    too, so its clicks at one position tell of it at all others. Where a ranker orders all documents
+    of the query, rho_d = sum_k n_dk alpha_k / N_q ([oosterhuis2020policy]_): right for documents
+    that only some sessions showed, which evaluators by session count as irrelevant in the others.
+    The same as affine (and so as IPS) where all sessions showed one list. The default for this
+    reason.
     """
 
     pools_documents = True
@@ -230,7 +238,7 @@ class DirectEvaluator(Evaluator):
 )  # fmt: skip
 @dataclass(frozen=True)
 class DoublyRobustEvaluator(_Clips):
-    """g_d + sum (c - beta_k - alpha_k g_d) / (N_q max(clip, rho_d)), g_d a relevance model.
+    """g_d + sum (c - beta_k - alpha_k g_d) / (n_d max(clip, rho_d)), g_d a relevance model.
 
     Documents that nobody was shown get the model, and clipping only costs where the model is wrong
     ([oosterhuis2023doubly]_). The curve theta must be right all the same. `relevance` : as of
@@ -298,25 +306,33 @@ def _weighted_clicks(
     )
 
 
+def mean_propensities(pool: Pool, bias: PositionBias) -> FloatArray:
+    """(documents,) rho_d = sum_k n_dk alpha_k / n_d; N_q for n_d where whole queries are ranked."""
+    at = _bias_at_cells(pool, bias)
+    n = np.where(at.supported, pool.impressions, 0.0)
+    return pool.by_document(n * at.theta * at.lift) / np.maximum(pool.observed, 1.0)
+
+
 def _pooled(
     pool: Pool, bias: PositionBias, clip: float, relevance: FloatArray | None
 ) -> Credit:  # fmt: skip
-    """rho_d = sum_k n_dk alpha_k / N_q; each click counts 1/max(clip, rho_d), wherever it was."""
+    """Each click counts 1/max(clip, rho_d), wherever it was, times the sessions ordered per n_d."""
     at = _bias_at_cells(pool, bias)
     y, n = pool.clicks, np.where(at.supported, pool.impressions, 0.0)
-    alpha = at.theta * at.lift
-    owner, sessions = pool.document_index, pool.sessions[pool.query_index]
-    rho = pool.by_document(n * alpha) / sessions
+    owner, observed = pool.document_index, np.maximum(pool.observed, 1.0)
+    rho = mean_propensities(pool, bias)
     with np.errstate(divide="ignore"):
         inverse = np.where(rho > 0, 1 / np.maximum(clip, rho), 0.0)
+    share = pool.ordered / observed
+    weight = share * inverse
     expected_rate = at.minus if relevance is None else at.minus + at.lift * relevance[owner]
     residual = np.where(at.supported, y, 0.0) - n * at.theta * expected_rate
     low = rho < clip
-    by_rho = np.where(low, 0.0, pool.by_document(residual) * inverse**2 / sessions)
+    by_rho = np.where(low, 0.0, pool.by_document(residual) * weight * inverse / observed)
     return Credit(
-        cell=residual * inverse[owner],
-        slope=-n * expected_rate * inverse[owner] - by_rho[owner] * n * at.lift,
-        weight=np.where(at.supported, inverse[owner], 0.0),
+        cell=residual * weight[owner],
+        slope=-n * expected_rate * weight[owner] - by_rho[owner] * n * at.lift,
+        weight=np.where(at.supported, weight[owner], 0.0),
         clipped=low[owner],
         supported=at.supported,
         document=relevance,

@@ -11,48 +11,63 @@ from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.printed import options_text, parse_options
 from untilt.bias.curve import PositionBias
+from untilt.bias.experiments.assignment import Baseline, baseline_lists, is_experiment
 from untilt.bias.given import BiasLike, as_examination, as_position_bias
 from untilt.catalog import default, find, methods, record_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
+from untilt.data.slates import Slates, slates_of
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.evaluation.judged import Predicts
 from untilt.facts import Fact
 
-Among = Literal["shown", "candidates"]
+Among = Literal["list", "shown", "candidates"]
+AMONG: tuple[Among, ...] = ("list", "shown", "candidates")
 
 
 @dataclass(frozen=True, eq=False)
 class Pool(PositionCounts):
-    """The queries with sessions, the documents that systems rank for them, and their counts.
+    """The queries of the baseline, the documents that systems rank for them, and their counts.
 
-    Documents that nobody was shown have no cells.
+    The counts are those of all sessions, experiments too: they tell the relevance of documents. The
+    slates are those of the baseline alone: the lists that a system would have ordered. Documents
+    that nobody was shown have no cells.
 
     Parameters
     ----------
     query_indptr : (queries + 1,) query i owns documents query_indptr[i]:query_indptr[i + 1]
-    sessions : (queries,) N_q
+    sessions : (queries,) N_q, sessions of the baseline
+    slates, slate_clicks : what they showed, with queries and documents numbered as here, and the
+        (rows,) clicks on it
+    observed : (documents,) sessions that a document's mean propensity is taken over: those that
+        showed it where systems order each list, else all of its query
+    ordered : (documents,) sessions of the baseline in which systems find a place for it: those that
+        showed it where systems order each list, else all of its query
+    among, baseline : what systems order, and which sessions are the baseline
     log : where all this was counted
+    cell_row : (cells,) the row of the slates that each cell is, where it is one; see `by_session`
     """
 
     query_indptr: IntArray
     sessions: FloatArray
+    slates: Slates
+    slate_clicks: FloatArray
+    observed: FloatArray
+    ordered: FloatArray
+    among: Among
+    baseline: Fact
     log: ClickLog
+    cell_row: IntArray | None = None
 
     @property
     def n_queries(self) -> int:
-        """Queries with at least one session."""
+        """Queries with at least one session of the baseline."""
         return len(self.sessions)
 
     @property
     def n_sessions(self) -> float:
-        """Sessions of all of them."""
+        """Sessions of the baseline."""
         return float(self.sessions.sum())
-
-    @property
-    def longest(self) -> int:
-        """The lowest rank that a document can have, ranked anew or as it was shown."""
-        return max(int(ragged.lengths(self.query_indptr).max()), self.depth)
 
     @property
     def query_index(self) -> IntArray:
@@ -61,14 +76,36 @@ class Pool(PositionCounts):
 
     @property
     def absent_share(self) -> float:
-        """Mean share of its query's sessions that a shown document is missing from."""
-        shown = self.by_document(self.impressions)
+        """Mean share of its query's baseline sessions that a document shown there is missing from.
+
+        0 where systems order each list: then nothing is expected of documents that it lacks.
+        """
+        if self.among == "list":
+            return 0.0
+        shown = sum_by(self.slates.document, self.slates.row_count, len(self.document))
         possible = self.sessions[self.query_index][shown > 0].sum()
         return 1 - float(shown.sum()) / possible if possible > 0 else 0.0
 
     def by_query(self, values: FloatArray) -> FloatArray:
         """(queries,) sum of values (one per document)."""
         return ragged.sums_by_list(self.query_indptr, np.asarray(values, dtype=float))
+
+    def by_session(self) -> Self:
+        """The pool with the rows of the baseline's slates as cells, in place of positions.
+
+        For evaluators that give a session the credit of its own clicks alone: where a system puts a
+        document depends on the list, so two slates that show it at one position are two cells.
+        """
+        owner = self.slates.document
+        row = np.argsort(owner, kind="stable")
+        return replace(
+            self,
+            indptr=ragged.indptr_of(np.bincount(owner, minlength=len(self.document))),
+            position=self.slates.position_index[row] + 1,
+            impressions=np.asarray(self.slates.row_count, dtype=float)[row],
+            clicks=self.slate_clicks[row],
+            cell_row=row,
+        )
 
     def under(self, bias: PositionBias) -> tuple[Self, FloatArray, FloatArray]:
         """The pool, alpha and beta (K,), with counts 0 where clicks say nothing about relevance.
@@ -90,21 +127,29 @@ class Pool(PositionCounts):
         )
 
 
-def pool_of(log: ClickLog, among: Among) -> Pool:
+def pool_of(log: ClickLog, among: Among = "list", baseline: Baseline = None) -> Pool:
     """Sum the log once. Counted lists give the same pool as repeated sessions."""
-    check_choice("among", among, ("shown", "candidates"))
+    check_choice("among", among, AMONG)
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to estimate from. Check what was read or cut.")
+    in_baseline = baseline_lists(log, baseline)
+    said = baseline_fact(log, in_baseline)
+    # Queries that the baseline never answered have nothing that a system could order.
+    sessions = sum_by(log.query, np.where(in_baseline, log.sessions, 0), log.n_queries)
+    answered = sessions[log.query] > 0
+    if not answered.all():
+        log, in_baseline = log.take(answered), in_baseline[answered]
     counts = position_counts(log)
-    sessions = sum_by(log.query, log.sessions, log.n_queries)
     n_cells = np.zeros(log.n_documents, dtype=np.int64)
     n_cells[counts.document] = ragged.lengths(counts.indptr)
-    ranked = n_cells > 0 if among == "shown" else sessions[log.doc_query] > 0
+    ranked = sessions[log.doc_query] > 0 if among == "candidates" else n_cells > 0
     # position_counts sorts shown documents the same way: by query, then as they stand in the log.
     document = np.flatnonzero(ranked)
     document = document[np.argsort(log.doc_query[document], kind="stable")]
     query = log.doc_query[document]
     per_query = np.bincount(query, minlength=log.n_queries)[sessions > 0]
+    slates, clicks = _baseline_slates(log, in_baseline, document, sessions > 0)
+    observed, ordered = _sessions_of_documents(log, slates, document, sessions, among)
     return Pool(
         indptr=ragged.indptr_of(n_cells[document]),
         query=query,
@@ -115,8 +160,54 @@ def pool_of(log: ClickLog, among: Among) -> Pool:
         depth=counts.depth,
         query_indptr=ragged.indptr_of(per_query),
         sessions=sessions[sessions > 0],
+        slates=slates,
+        slate_clicks=clicks,
+        observed=observed,
+        ordered=ordered,
+        among=among,
+        baseline=said,
         log=log,
     )
+
+
+def _baseline_slates(
+    log: ClickLog, in_baseline: BoolArray, document: IntArray, has_sessions: BoolArray
+) -> tuple[Slates, FloatArray]:
+    """The distinct lists of the baseline, numbered as in the pool, and the clicks on their rows."""
+    part = log if in_baseline.all() else log.take(in_baseline)
+    slates, row = slates_of(part)
+    clicks = sum_by(row, part.label * part.row_count, len(slates.document))
+    number = np.empty(log.n_documents, dtype=np.int64)
+    number[document] = np.arange(len(document))
+    renamed = replace(
+        slates,
+        query=(np.cumsum(has_sessions) - 1)[slates.query],
+        document=number[slates.document],
+        n_documents=len(document),
+    )
+    return renamed, clicks
+
+
+def _sessions_of_documents(
+    log: ClickLog, slates: Slates, document: IntArray, sessions: FloatArray, among: Among
+) -> tuple[FloatArray, FloatArray]:
+    """(documents,) `observed` and `ordered` of a pool."""
+    if among == "list":
+        shown = sum_by(log.document, log.row_count, log.n_documents)
+        return shown[document], sum_by(slates.document, slates.row_count, len(document))
+    query = log.doc_query[document]
+    return sum_by(log.query, log.sessions, log.n_queries)[query], sessions[query]
+
+
+def baseline_fact(log: ClickLog, in_baseline: BoolArray) -> Fact:
+    """Which sessions are the baseline, in words."""
+    n, total = int(log.sessions[in_baseline].sum()), log.n_sessions
+    if log.ranker is None:
+        return Fact("estimate.baseline-all", n_sessions=total)
+    made_by = np.unique(log.ranker[in_baseline])
+    rankers = tuple(log.ranker_names[i] for i in made_by)
+    code = "experiments" if all(map(is_experiment, rankers)) else "rankers"
+    return Fact(f"estimate.baseline-{code}", rankers=rankers, n_sessions=n, of=total)
 
 
 def scores_of(system: Predicts | npt.ArrayLike, pool: Pool, name: str) -> FloatArray:
@@ -162,9 +253,12 @@ def scores_of(system: Predicts | npt.ArrayLike, pool: Pool, name: str) -> FloatA
 class Credit:
     r"""What the clicks of a log are worth to an evaluator. The value of a query is
 
-        sum_d lambda(rank_d) (sum of `cell` over the cells of d + N_q `document`_d)
+        sum_d lambda_d (sum of `cell` over the cells of d + `ordered`_d `document`_d)
 
-    over its documents d, divided by its sessions; a cell is one (document, position).
+    over its documents d, divided by its sessions. lambda_d is the mean discount over the sessions
+    in which a system orders d, `Pool.ordered`. A cell is one (document, position) of all sessions;
+    of an evaluator that does not pool documents, one row of a slate of the baseline, with a
+    discount of its own.
 
     Parameters
     ----------
@@ -231,6 +325,11 @@ class Evaluator(ABC):
 
     def __str__(self) -> str:
         return self.name + options_text(self)
+
+
+def cells_for(evaluator: Evaluator, pool: Pool) -> Pool:
+    """The pool with the cells that an evaluator gives credit to."""
+    return pool if evaluator.pools_documents else pool.by_session()
 
 
 def parse_evaluator(evaluator: str | Evaluator | None = None) -> Evaluator:

@@ -65,7 +65,8 @@ class Estimates:
     """Several systems on one log: `estimates["new"].interval`, `estimates.compare("shown")`.
 
     `warnings` hold for all systems; each `Estimate` has its own besides. `scale` says what the
-    values are multiples of, `check` whether the log's own clicks fit the bias.
+    values are multiples of, `baseline` which sessions the systems would have taken over, `check`
+    whether the log's own clicks fit the bias.
     """
 
     entries: tuple[Estimate, ...]
@@ -73,6 +74,7 @@ class Estimates:
     evaluator: str
     clip: float
     among: str
+    baseline: Fact
     level: float
     scale: Fact
     weights: ClickWeights
@@ -143,7 +145,12 @@ class Estimates:
         sampling = sampling_error(influence[:, others] - influence[:, [zero]])
         of_bias = bias_error(gradient[others] - gradient[[zero]], self.sums.covariance)
         error = np.hypot(sampling, of_bias)
-        means = [MeanEstimate(float(g), float(e), n) for g, e in zip(gap, error, strict=True)]
+        same = np.all(self.sums.total[:, others] == self.sums.total[:, [zero]], axis=0)
+        # The same order is no difference at all, also where a single query gives no error.
+        means = [
+            MeanEstimate(0.0, 0.0, max(n, 2)) if equal else MeanEstimate(float(g), float(e), n)
+            for g, e, equal in zip(gap, error, same, strict=True)
+        ]
         p = np.array([mean.p_value for mean in means])
         corrected = corrected_p_values(p, correction)
         z = normal_quantile(level) + float(special.ndtri(power))
@@ -228,6 +235,7 @@ class Estimates:
                 f"; {weights.n_clicks:,.0f} clicks count like {weights.effective_n:,.0f} of equal "
                 "weight"
             )
+        title += f"\n{self.baseline}"
         notes = [f"! {note}" for note in self.notes()]
         return "\n".join([title, as_table(*self.table()), *notes])
 
@@ -244,7 +252,8 @@ class SystemDifference:
     `p_value` is two-sided, `corrected_p` takes the number of systems into account. `decided` means
     corrected_p < 1 - level. `sessions_needed` is the size of a log like this one in which a true
     difference of this size would be found with the asked-for power: inf where the error of the bias
-    alone is too large, so that no number of sessions is enough.
+    alone is too large, so that no number of sessions is enough. `identical` systems have the same
+    value in every query, as with the same order: there is nothing to decide.
     """
 
     system: str
@@ -257,6 +266,11 @@ class SystemDifference:
     decided: bool
     sessions_needed: float
     more_sessions: float
+
+    @property
+    def identical(self) -> bool:
+        """Whether the two systems have the same value, query by query."""
+        return self.value == 0 and self.std_error == 0
 
     def __repr__(self) -> str:
         return (
@@ -333,6 +347,8 @@ def corrected_p_values(p: FloatArray, correction: str) -> FloatArray:
 
 
 def _sessions_text(entry: SystemDifference) -> str:
+    if entry.identical:
+        return "identical"
     if entry.decided:
         return "decided"
     return f"{entry.more_sessions:,.0f}" if np.isfinite(entry.more_sessions) else "never"

@@ -104,12 +104,16 @@ def bootstrap_intervals(sums: Sums, level: float, n_draws: int, seed: Seed) -> l
     for begin in range(0, n_draws, DRAWS_AT_ONCE):
         size = min(DRAWS_AT_ONCE, n_draws - begin)
         times = rng.multinomial(n, np.full(n, 1 / n), size=size).astype(float)
+        norm = times @ sums.norm
+        # One system at a time: a product of matrices may round equal columns differently.
         with np.errstate(invalid="ignore", divide="ignore"):
-            drawn[begin : begin + size] = (times @ sums.total) / (times @ sums.norm)[:, None]
+            for i, total in enumerate(np.ascontiguousarray(sums.total.T)):
+                drawn[begin : begin + size, i] = (times @ total) / norm
     if sums.covariance is not None:
         zero = np.zeros(len(sums.covariance))
         theta = rng.multivariate_normal(zero, sums.covariance, size=n_draws, method="eigh")
-        drawn += theta @ sums.gradient.T
+        for i, gradient in enumerate(sums.gradient):
+            drawn[:, i] += theta @ gradient
     ends = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return [Interval(float(low), float(high), level) for low, high in ends.T]
 

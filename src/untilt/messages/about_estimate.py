@@ -8,7 +8,34 @@ _CURVE = (
 )
 _UNCHECKED = "no document was shown at two positions: this log cannot check the curve"
 
+
+def _baseline(rankers: tuple[str, ...], n_sessions: int, of: int) -> str:
+    made_by = f"the sessions of {_listed(rankers)}"
+    if n_sessions == of:
+        return f"baseline: all {of:,} sessions (rankers: {_listed(rankers)})"
+    return f"baseline: {made_by}, {n_sessions:,} of {of:,}; the others are data, not traffic"
+
+
+def _experiments(rankers: tuple[str, ...], n_sessions: int, of: int) -> str:
+    return (
+        f"baseline: {n_sessions:,} of {of:,} sessions, all of experiments ({_listed(rankers)}): "
+        "this log has no session of production to compare with, so the logged order is the "
+        "experiment's. Log production sessions too"
+    )
+
+
+def _listed(names: tuple[str, ...], most: int = 4) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 MESSAGES = {
+    # Of the sessions.
+    "estimate.baseline-all": Message(
+        "note", "baseline: all {n_sessions:,} sessions (the log names no rankers)"
+    ),
+    "estimate.baseline-rankers": Message("note", _baseline),
+    "estimate.baseline-experiments": Message("warning", _experiments),
     # Of the values: what they are multiples of.
     "estimate.scale-absolute": Message("note", "absolute"),
     "estimate.scale-relative": Message(

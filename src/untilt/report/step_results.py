@@ -166,7 +166,7 @@ class HeldOut:
     ----------
     chosen : the system that the answer is about
     estimates, comparison : values, and differences to the logged order
-    evaluator, scale, warnings : of the estimates
+    evaluator, scale, baseline, warnings : of the estimates; `baseline` says which sessions count
     check : whether the log's own clicks fit the examination curve
     to_raw : the chosen system minus the same learner on raw clicks
     clip, clip_curve : the clip used, and the estimate of the chosen system at other ones
@@ -182,6 +182,7 @@ class HeldOut:
     comparison: SystemComparison
     evaluator: str
     scale: Fact
+    baseline: Fact | None = None
     warnings: tuple[Fact, ...] = ()
     check: CurveCheck | None = None
     to_raw: SystemDifference | None = None
@@ -205,6 +206,7 @@ class HeldOut:
             comparison=estimates.compare(baseline),
             evaluator=estimates.evaluator,
             scale=estimates.scale,
+            baseline=estimates.baseline,
             **{**own, **more},
         )
 

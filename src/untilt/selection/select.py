@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from untilt._core.deprecation import renamed_arguments
 from untilt._core.printed import Cells, as_table
+from untilt.bias.experiments.assignment import Baseline, baseline_lists
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
@@ -140,7 +141,8 @@ def select(
     metric: MetricLike = "dcg@10",
     evaluator: str | Evaluator | None = None,
     clip: float | Literal["auto"] | None = None,
-    among: Among = "shown",
+    among: Among = "list",
+    baseline: Baseline = None,
     level: float = 0.95,
     folder: str | os.PathLike[str] | None = None,
     n_jobs: int = 1,
@@ -157,7 +159,7 @@ def select(
         Anything with `fit(train)`, `predict(features)` and scikit-learn's `get_params`; each is
         cloned. One with `early_stopping` is stopped on `valid` too, by its own rule: that makes
         its value a little too good
-    bias, metric, evaluator, clip, among, level : as in `untilt.estimate`
+    bias, metric, evaluator, clip, among, baseline, level : as in `untilt.estimate`
     folder : keep each finished candidate there; a second call trains only what is missing. Results
         belong to parameters and data, not to names
     n_jobs : candidates fitted at once, in processes of their own; -1 for one per core. Give the
@@ -173,12 +175,14 @@ def select(
         raise OptionError(f"n_jobs must be -1 or at least 1. Got {n_jobs} instead.")
     # Wrong options are an error before the long work.
     as_rank_metric(metric), bias_for(parse_evaluator(evaluator), bias, valid.depth)
+    baseline_lists(valid, baseline)
     where = None if folder is None else Path(folder)
     fitted = fit_all(named, train, valid, folder=where, n_jobs=n_jobs)
     scores = {name: each.scores for name, each in fitted.items()}
     estimates = estimate(
-        valid, scores, bias, metric=metric, evaluator=evaluator, clip=clip, among=among, level=level
-    )
+        valid, scores, bias, metric=metric, evaluator=evaluator, clip=clip, among=among,
+        baseline=baseline, level=level,
+    )  # fmt: skip
     return Selection(estimates, fitted)
 
 

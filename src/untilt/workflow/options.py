@@ -41,7 +41,7 @@ class RunOptions:
     fallback : the curve that is assumed, loudly, where the log cannot tell its bias
     method : corrections to train and choose from, as in `untilt train`; "usual" for all usual ones.
         Raw clicks are always trained too, to compare with
-    metric, evaluator, among, level : as in `untilt.estimate`; the evaluator by its name.
+    metric, evaluator, among, baseline, level : as in `untilt.estimate`; the evaluator by its name.
         "policy-aware" is right also where sessions of a query show different documents; the others
         then take a document that a session did not show for irrelevant in it
     clip : least propensity that a click is divided by, 0 for none; "auto" takes the clip with the
@@ -67,7 +67,8 @@ class RunOptions:
     metric: str = "dcg@10"
     evaluator: str = catalog.default("evaluator").name
     clip: float | Literal["auto"] = "auto"
-    among: Literal["shown", "candidates"] = "shown"
+    among: Literal["list", "shown", "candidates"] = "list"
+    baseline: Any = None
     level: float = 0.95
     trees: int = 300
     split: SplitBy = "query"
@@ -106,6 +107,8 @@ def _parsed(named: dict[str, Any]) -> dict[str, Any]:
         named["method"] = _methods(named["method"])
     if isinstance(named.get("time_limit"), str):
         named["time_limit"] = seconds_of(named["time_limit"])
+    if named.get("baseline") is not None and not isinstance(named["baseline"], str):
+        named["baseline"] = tuple(str(name) for name in named["baseline"])
     if isinstance(named.get("documents"), os.PathLike):
         named["documents"] = os.fspath(named["documents"])
     return named
@@ -125,7 +128,7 @@ def check_options(options: RunOptions) -> None:
 
     check_choice("on_bad", options.on_bad, ("raise", "drop"))
     check_choice("evaluator", options.evaluator, catalog.names("evaluator", choose="run"))
-    check_choice("among", options.among, ("shown", "candidates"))
+    check_choice("among", options.among, ("list", "shown", "candidates"))
     check_choice("split", options.split, ("query", "session"))
     check_level(options.level)
     as_rank_metric(options.metric)

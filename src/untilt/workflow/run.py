@@ -249,7 +249,7 @@ class _Run:
             r.Training,
             lambda: self._train(plan.result, data, bias),
             plan.key,
-            options.pick("metric", "evaluator", "clip", "among", "level"),
+            options.pick("metric", "evaluator", "clip", "among", "baseline", "level"),
             what="training rankers and choosing one by held-out clicks",
             files=self._ranker_files,
         )
@@ -311,7 +311,7 @@ class _Run:
             r.HeldOut,
             compute,
             used.key,
-            options.pick("metric", "evaluator", "clip", "among", "level", "seed"),
+            options.pick("metric", "evaluator", "clip", "among", "baseline", "level", "seed"),
             what="evaluating on held-out sessions",
         )
         return replace(known, click_models=models.result, held_out=held_out.result)

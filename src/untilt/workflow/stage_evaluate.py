@@ -189,7 +189,7 @@ def estimated(
     """`untilt.estimate` as the options of a run say."""
     return estimate(
         part, systems, bias, metric=options.metric, evaluator=options.evaluator, clip=clip,
-        among=options.among, level=options.level, seed=options.seed,
+        among=options.among, baseline=options.baseline, level=options.level, seed=options.seed,
     )  # fmt: skip
 
 
@@ -219,7 +219,8 @@ def _clip_curve(
     part: ClickLog, scores: FloatArray, bias: PositionBias, options: RunOptions
 ) -> ClipCurve:
     return clip_curve(
-        part, scores, bias, metric=options.metric, among=options.among, level=options.level,
+        part, scores, bias, metric=options.metric, among=options.among,
+        baseline=options.baseline, level=options.level,
         evaluator=clip_curve_evaluator(options.evaluator),
     )  # fmt: skip
 

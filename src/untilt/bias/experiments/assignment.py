@@ -1,4 +1,4 @@
-"""Which lists an experiment shuffled or swapped, by the log's `ranker`.
+"""Which lists an experiment shuffled or swapped, by the log's `ranker`, and which are production.
 
 `simulate` writes "base", "shuffle" and "swap:2-5". Other logs have other names: estimators take a
 mapping from names, or a function of the name.
@@ -15,6 +15,8 @@ from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, did_you_mean
 
 BASE = "base"
+SHUFFLE = "shuffle"  # how the name of a ranker begins that shuffled its lists
+Baseline = str | Iterable[str] | None
 Swapped = tuple[int, int] | str | None
 Shuffled = str | Iterable[str] | Callable[[str], bool] | None
 SwapNames = Mapping[str, Swapped] | Callable[[str], Swapped] | None
@@ -32,6 +34,56 @@ def swap_of(name: str) -> Swapped:
     return None if match is None else (int(match[1]), int(match[2]))
 
 
+def is_experiment(name: str) -> bool:
+    """Whether a ranker of this name shuffled or swapped what production would have shown.
+
+    >>> [is_experiment(name) for name in ("shuffle-top", "swap:2-5", "base", "production-1")]
+    [True, True, False, False]
+    """
+    return name.startswith(SHUFFLE) or isinstance(swap_of(name), tuple)
+
+
+def baseline_lists(log: ClickLog, baseline: Baseline = None) -> BoolArray:
+    """(lists,) whether each list is traffic that a new ranker would take over.
+
+    baseline : names of the log's rankers, as a list or as text such as "ranker=production-1" or
+        "one,two". None takes all that are no experiment; all lists where the log does not say, or
+        where it holds experiments only
+    """
+    everything = np.ones(log.n_lists, dtype=bool)
+    if baseline is None:
+        if log.ranker is None or log.n_lists == 0:
+            return everything
+        production = np.array([not is_experiment(name) for name in log.ranker_names])[log.ranker]
+        return production if production.any() else everything
+    if log.ranker is None:
+        raise OptionError(
+            f"baseline {baseline!r} names rankers, and this log does not say which ranker made a "
+            "list. Read it with the column that does (ranker), or leave the baseline out."
+        )
+    names = log.ranker_names
+    wanted = _baseline_names(baseline, names)
+    _check_known(wanted, names)
+    chosen = np.array([name in wanted for name in names])[log.ranker]
+    if not chosen.any():
+        raise OptionError(
+            f"no session of this part of the log was made by {_listed(tuple(wanted))}, which "
+            "should be the baseline. Name another ranker, or use more of the log."
+        )
+    return chosen
+
+
+def _baseline_names(baseline: str | Iterable[str], names: tuple[str, ...]) -> list[str]:
+    """Names out of a list, or out of text: "ranker=" in front, commas between."""
+    if not isinstance(baseline, str):
+        return [str(name) for name in baseline]
+    text = baseline.strip()
+    if text in names:
+        return [text]
+    text = text.removeprefix("ranker=")
+    return [text] if text in names else [part.strip() for part in text.split(",")]
+
+
 def shuffled_lists(log: ClickLog, ranker: Shuffled) -> BoolArray:
     """(lists,) whether each list was shuffled.
 
@@ -44,7 +96,7 @@ def shuffled_lists(log: ClickLog, ranker: Shuffled) -> BoolArray:
     if isinstance(ranker, str):
         ranker = [ranker]
     if ranker is None:
-        chosen = [name.startswith("shuffle") for name in names]
+        chosen = [name.startswith(SHUFFLE) for name in names]
     elif callable(ranker):
         chosen = [bool(ranker(name)) for name in names]
     else:
