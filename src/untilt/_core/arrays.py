@@ -1,11 +1,11 @@
 """Array types, and arrays that cannot be written to."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from untilt.errors import ShapeError
+from untilt.errors import OptionError, ShapeError
 
 FloatArray = npt.NDArray[np.float64]
 # float32 where a log or judged lists hold them.
@@ -14,6 +14,8 @@ FeatureArray = npt.NDArray[np.floating[Any]]
 IntArray = npt.NDArray[np.signedinteger[Any]]
 BoolArray = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[Any]
+# What becomes of a missing feature: refused, kept as NaN, or replaced by a number.
+Missing = float | Literal["keep"] | None
 
 
 def frozen(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> AnyArray:
@@ -104,3 +106,26 @@ def _owns_frozen_memory(array: AnyArray) -> bool:
             return False
         base = base.base
     return True
+
+
+def check_missing(missing: object, *, what: str = "missing") -> None:
+    """Raise unless it is one of `Missing`, and a number that single precision can hold."""
+    number = isinstance(missing, int | float) and not isinstance(missing, bool)
+    if missing is None or (isinstance(missing, str) and missing == "keep"):
+        return
+    if number and abs(float(missing)) <= float(np.finfo(np.float32).max):  # type: ignore[arg-type]
+        return
+    raise OptionError(
+        f"{what} must be 'keep', for rankers that take missing features, or a finite number to "
+        f"put in their place. Got {missing!r} instead."
+    )
+
+
+def varies(features: FeatureArray) -> bool:
+    """Whether any column has two values; NaN is a value, equal to itself."""
+    if len(features) == 0:
+        return False
+    first = features[0]
+    differs = features != first
+    differs &= ~(np.isnan(first) & np.isnan(features))
+    return bool(differs.any())

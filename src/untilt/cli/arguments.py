@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from untilt.cli.console import Output
 from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
 
 if TYPE_CHECKING:
+    from untilt._core.arrays import Missing
     from untilt.data.clicklog import ClickLog
 
 AsJson = Annotated[
@@ -164,6 +166,8 @@ class ColumnOptions:
 
         options = {field.name: getattr(self, field.name) for field in fields(self)}
         mapping = parse_columns(options.pop("column"))
+        if "missing" in options:
+            options["missing"] = parse_missing(options["missing"])
         with hints_for_commands(), progress(f"reading {path.name}"):
             log, report = read_log_report(
                 path, columns=mapping, context=context, collapse=collapse, **options
@@ -188,9 +192,10 @@ class LogOptions(ColumnOptions):
     ] = None
     features: FeaturesOption = None
     missing: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            metavar="VALUE", help="What a missing feature counts as; else it is a bad row."
+            metavar="VALUE|keep",
+            help="What a missing feature counts as, or keep for trees; else it is a bad row.",
         ),
     ] = None
 
@@ -252,6 +257,22 @@ def parse_columns(pairs: Sequence[str] | None) -> dict[str, str]:
             raise OptionError(f"--column names {name!r} twice: {mapping[name]!r} and {column!r}.")
         mapping[name] = column
     return mapping
+
+
+def parse_missing(text: str | None) -> "Missing":
+    """A number, or "keep"."""
+    if text is None or text == "keep":
+        return "keep" if text else None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise OptionError(
+            "--missing takes a finite number that missing features get, such as 0, or keep, which "
+            f"leaves them to boosted trees. Got {text!r} instead."
+        )
+    return value
 
 
 @contextmanager

@@ -95,7 +95,11 @@ def run(
     ] = None,
     features: arguments.FeaturesOption = None,
     missing: Annotated[
-        float | None, typer.Option(metavar="VALUE", help="What a missing feature counts as.")
+        str | None,
+        typer.Option(
+            metavar="VALUE|keep",
+            help="What a missing feature counts as, or keep for trees; else it is a bad row.",
+        ),
     ] = None,
     on_bad: Annotated[
         arguments.OnBad | None,
@@ -122,8 +126,8 @@ def run(
         "trees": trees, "time_limit": time_limit, "metric": metric, "evaluator": evaluator,
         "clip": clip, "among": among, "baseline": baseline, "level": level, "split": split,
         "columns": arguments.parse_columns(column) or None,
-        "label": label, "features": features, "missing": missing, "on_bad": on_bad,
-        "positions_from": positions_from,
+        "label": label, "features": features, "missing": arguments.parse_missing(missing),
+        "on_bad": on_bad, "positions_from": positions_from,
         "title": title, "seed": seed, "threads": threads, "log": log, "out": out,
     }  # fmt: skip
     with speaking(as_json=as_json, verbose=verbose) as output:

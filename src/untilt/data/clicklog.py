@@ -42,6 +42,8 @@ class ClickLog:
         text; sessions of different contexts are different lists
     item : (documents,) which (query, document) each is a version of, numbered 0, 0, 1, 2, 2, ...:
         versions stand side by side. None where every document has one version
+    missing : what became of missing features on reading: None where there were none to be,
+        "keep" (they are NaN), or the number that was put in their place
     """
 
     query_id: arrays.AnyArray
@@ -62,6 +64,7 @@ class ClickLog:
     extra_labels: Mapping[str, arrays.FloatArray]
     context: Mapping[str, arrays.AnyArray]
     item: arrays.IntArray | None
+    missing: arrays.Missing
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class ClickLog:
         context: Mapping[str, npt.ArrayLike] = MappingProxyType({}),
         *,
         item: npt.ArrayLike | None = None,
+        missing: arrays.Missing = None,
     ) -> None:
         lists = arrays.whole_numbers(query, np.int32, what="query")
         table = None if features is None else arrays.frozen(features, np.float32)
@@ -117,6 +121,7 @@ class ClickLog:
             },
             context={name: _categories_or_numbers(column) for name, column in context.items()},
             item=None if item is None else arrays.whole_numbers(item, np.int32, what="item"),
+            missing=missing,
         )
         check_log(self)
         self._sort_rows()
@@ -353,6 +358,7 @@ class ClickLog:
 
 def check_log(log: ClickLog) -> None:
     """Raise unless the arrays fit together and every row keeps the rules."""
+    arrays.check_missing(log.missing)
     _check_shapes(log)
     _check_references(log)
     _check_rows(log)

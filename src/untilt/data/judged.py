@@ -24,6 +24,7 @@ class JudgedLists:
     indptr : (queries + 1,)
     query_id : (queries,) whole numbers or text
     doc_id : (n,) whole numbers or text; the place in the query where none is given
+    missing : as in `ClickLog`
     """
 
     features: arrays.FeatureArray
@@ -32,6 +33,7 @@ class JudgedLists:
     query_id: arrays.AnyArray
     doc_id: arrays.AnyArray
     feature_names: tuple[str, ...]
+    missing: arrays.Missing
 
     def __init__(
         self,
@@ -41,7 +43,9 @@ class JudgedLists:
         query_id: npt.ArrayLike,
         doc_id: npt.ArrayLike | None = None,
         feature_names: Sequence[str] = (),
+        missing: arrays.Missing = None,
     ) -> None:
+        arrays.check_missing(missing)
         table = arrays.frozen(features, np.float32)
         if table.ndim != 2:
             raise ShapeError(f"features must have two dimensions. Got {table.ndim} instead.")
@@ -57,6 +61,7 @@ class JudgedLists:
             ),
             "feature_names": tuple(feature_names)
             or tuple(f"f{j + 1}" for j in range(table.shape[1])),
+            "missing": missing,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -86,6 +91,7 @@ class JudgedLists:
             query_id=self.query_id[chosen],
             doc_id=self.doc_id[rows],
             feature_names=self.feature_names,
+            missing=self.missing,
         )
 
     def split(self, share: float, *, seed: Seed = 0) -> "tuple[JudgedLists, JudgedLists]":

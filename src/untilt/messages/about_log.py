@@ -52,7 +52,10 @@ FIXES = {
         "count says how many sessions the row stands for; pass columns={'count': None} if not"
     ),
     "log.bad-time": "give a timestamp or a number, or pass columns={'timestamp': None}",
-    "log.bad-feature": "fill the gaps, or name a value for them with missing=0.0",
+    "log.bad-feature": (
+        'a missing feature can be kept for boosted trees with missing="keep", or get a value with '
+        "missing=0.0, which rankers then use too; what is infinite or no number must be mended"
+    ),
     "log.no-document": (
         "add its (query_id, doc_id) with features to the documents, or take it out of the log"
     ),

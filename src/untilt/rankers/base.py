@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from untilt._core.arrays import FeatureArray, FloatArray
+from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, Missing
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import NotFittedError, OptionError, ShapeError
@@ -17,10 +17,13 @@ from untilt.errors import NotFittedError, OptionError, ShapeError
 class Ranker(BaseEstimator):
     """Base of all rankers. The constructor stores, `fit` checks and learns, `predict` scores.
 
-    Fitted attributes: `feature_names_`, `summary_` (what it was trained on and how it went).
+    Fitted attributes: `feature_names_`, `missing_` (what `predict` does with NaN: None refuses it,
+    "keep" leaves it to the model, a number is put in its place), `summary_` (what it was trained on
+    and how it went).
     """
 
     feature_names_: tuple[str, ...]
+    missing_: Missing = None
     summary_: dict[str, Any]
 
     @abstractmethod
@@ -32,7 +35,10 @@ class Ranker(BaseEstimator):
         """Scores of checked features."""
 
     def predict(self, features: npt.ArrayLike) -> FloatArray:
-        """Scores, one per row of features; a higher score ranks higher."""
+        """Scores, one per row of features; a higher score ranks higher.
+
+        A missing feature (NaN) is treated as in training; where training had none, it is refused.
+        """
         self._check_fitted()
         rows = np.ascontiguousarray(features, dtype=np.float32)
         if rows.ndim != 2 or rows.shape[1] != len(self.feature_names_):
@@ -40,7 +46,7 @@ class Ranker(BaseEstimator):
                 f"this ranker was trained on {len(self.feature_names_)} features. "
                 f"Got an array of shape {rows.shape} instead."
             )
-        return self._scores(rows)
+        return self._scores(known_values(rows, self.feature_names_, self.missing_))
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "feature_names_"):
@@ -66,6 +72,36 @@ class Ranker(BaseEstimator):
         """Set what `_state` gave."""
         for name, value in state.items():
             setattr(self, name, value)
+
+
+def known_values(features: FeatureArray, names: tuple[str, ...], missing: Missing) -> FeatureArray:
+    """The features as a ranker trained with `missing` takes them.
+
+    Raises ShapeError where one is infinite, or is missing and training knew of no missing ones.
+    """
+    finite = np.isfinite(features)
+    if finite.all():
+        return features
+    lost = np.isnan(features)
+    _refuse_cell(features, names, ~finite & ~lost, "Replace it by a number.")
+    if missing == "keep":
+        return features
+    if missing is None:
+        _refuse_cell(
+            features, names, lost,
+            "Fill it in, or train on data that has missing values: read with missing='keep' (for "
+            "trees), or with missing=0.0, which the ranker then puts in their place itself.",
+        )  # fmt: skip
+    return np.where(lost, np.float32(missing), features)
+
+
+def _refuse_cell(features: FeatureArray, names: tuple[str, ...], bad: BoolArray, fix: str) -> None:
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise ShapeError(
+            f"this ranker needs finite features. Got {features[row, column]} for feature "
+            f"{names[column]!r} in row {row}. {fix}"
+        )
 
 
 def check_positive(what: str, value: object, *, or_zero: bool = False) -> None:

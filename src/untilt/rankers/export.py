@@ -24,6 +24,9 @@ def export_model(ranker: Ranker, path: str | os.PathLike[str]) -> Path:
     same scores, with the ranker's feature names where LightGBM allows them). A linear ranker
     becomes JSON: the score is the sum of weight times feature, features as they are, without an
     intercept; it differs from `predict` by a constant, which no ranking can see.
+
+    A missing feature scores as in `predict`: the trees hold its way, and "missing" in the JSON is
+    the value it counts as. Where `predict` refuses it, neither says anything about it.
     """
     with replacing(path) as temporary:
         temporary.write_text(export_text(ranker), encoding="utf-8")
@@ -45,12 +48,14 @@ def export_text(ranker: Ranker) -> str:
 
 def _linear(ranker: LinearModel) -> dict[str, Any]:
     weights = zip(ranker.feature_names_, ranker.weights_.tolist(), strict=True)
+    filled = isinstance(ranker.missing_, float | int)
     return {
         "format": LINEAR_FORMAT,
         "version": LINEAR_VERSION,
         "untilt": __version__,
         "kind": type(ranker).__name__,
         "score": "sum of weight * feature",
+        **({"missing": ranker.missing_} if filled else {}),
         "features": [{"name": name, "weight": weight} for name, weight in weights],
     }
 

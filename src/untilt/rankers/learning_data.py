@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, sum_by
+from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, Missing, sum_by
 from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
@@ -38,6 +38,7 @@ class TrainingLists(Slates):
     label : (rows,) of the lists
     slate_of_list : (lists,) lists of the same number show the same documents at the same positions
     judged : labels are judgements, so that there is no position: all have position index 0
+    missing : what a ranker that learns from these does with a missing feature
     """
 
     SLATE_COLUMNS: ClassVar[tuple[str, ...]] = (*Slates.SLATE_COLUMNS, "slate_of_list")
@@ -49,6 +50,7 @@ class TrainingLists(Slates):
     label: FloatArray
     slate_of_list: IntArray
     judged: bool
+    missing: Missing = None
 
     @property
     def mean_position_index(self) -> FloatArray:
@@ -130,7 +132,13 @@ def _from_log(log: ClickLog) -> TrainingLists:
         label=log.label,
         slate_of_list=log.slates().group_of_list,
         judged=False,
+        missing=_missing(log.missing, features),
     )
+
+
+def _missing(given: Missing, features: FeatureArray) -> Missing:
+    """As the data was read; NaN in data that was made in memory is there to be kept."""
+    return "keep" if given is None and np.isnan(features).any() else given
 
 
 def _from_judged(judged: JudgedLists) -> TrainingLists:
@@ -149,6 +157,7 @@ def _from_judged(judged: JudgedLists) -> TrainingLists:
         label=judged.labels,
         slate_of_list=queries,
         judged=True,
+        missing=_missing(judged.missing, judged.features),
     )
 
 

@@ -1,18 +1,19 @@
 """Judging a ranker while it trains, on judged lists or on held-out clicks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
+from untilt._core.arrays import FeatureArray, FloatArray, IntArray, Missing, sum_by
 from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import corrected_clicks
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError
 from untilt.metrics import parse_metric
+from untilt.rankers.base import known_values
 
 _DCG = parse_metric("dcg@10:gain=linear")
 # Of a query's sessions: a document shown in a smaller share counts as if shown in this one. Without
@@ -32,13 +33,14 @@ class Validation:
     name: str
     rounds: int | None
 
-    def check_width(self, n_features: int) -> None:
-        """Raise unless the held-out data has the features that are trained on."""
-        if self.features.shape[1] != n_features:
+    def like_training(self, names: tuple[str, ...], missing: Missing) -> "Validation":
+        """The same with missing features as in training; raises where it has other features."""
+        if self.features.shape[1] != len(names):
             raise ShapeError(
-                f"the held-out data must have the {n_features} features that are trained on. "
+                f"the held-out data must have the {len(names)} features that are trained on. "
                 f"Got {self.features.shape[1]} instead."
             )
+        return replace(self, features=known_values(self.features, names, missing))
 
 
 def validation_for(

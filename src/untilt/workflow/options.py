@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from untilt import catalog
+from untilt._core.arrays import Missing, check_missing
 from untilt._core.statistics import check_level
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
 from untilt.workflow.candidates import candidate, candidates
@@ -58,7 +59,7 @@ class RunOptions:
     columns: Mapping[str, str | None] | None = None
     label: str = "click"
     features: Any = None
-    missing: float | None = None
+    missing: Missing = None
     on_bad: Literal["raise", "drop"] = "raise"
     positions_from: Literal[0, 1] | None = None
     bias: Any = "auto"
@@ -127,6 +128,7 @@ def check_options(options: RunOptions) -> None:
     from untilt.evaluation.rank_metric import as_rank_metric
 
     check_choice("on_bad", options.on_bad, ("raise", "drop"))
+    check_missing(options.missing)
     check_choice("evaluator", options.evaluator, catalog.names("evaluator", choose="run"))
     check_choice("among", options.among, ("list", "shown", "candidates"))
     check_choice("split", options.split, ("query", "session"))

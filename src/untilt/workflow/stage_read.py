@@ -149,7 +149,11 @@ def read_step(
         from untilt.data.read.read_log import read_log
 
         return read_log(
-            folder.log, documents=folder.documents, label=options.label, threads=options.threads
+            folder.log,
+            documents=folder.documents,
+            label=options.label,
+            missing=options.missing,
+            threads=options.threads,
         )
 
     done = steps.run(

@@ -18,7 +18,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over, varies
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
 from untilt.bias.em.affine import EDGE, AffineFit, fit_affine
@@ -114,7 +114,7 @@ class CrossFittedTrees:
         import lightgbm
 
         options.check()
-        if not len(features) or not np.any(features != features[0]):
+        if not varies(features):
             raise constant_features(features)
         self.cells = cells
         self.fold = fold_of_documents(cells, options)

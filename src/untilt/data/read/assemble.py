@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray, identifiers
+from untilt._core.arrays import AnyArray, FloatArray, IntArray, Missing, identifiers
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.read import numbering
@@ -106,6 +106,7 @@ class Wanted:
     label_names: tuple[str, ...]
     context: tuple[str, ...]
     collapse: bool
+    missing: Missing = None
 
 
 def fetch_lists(database: Database, decoder: Decoder, wanted: Wanted) -> Lists:
@@ -306,6 +307,7 @@ def _click_log(
         label=lists.labels[0],
         extra_labels=dict(zip(wanted.label_names[1:], lists.labels[1:], strict=True)),
         context={name: column[lists.context] for name, column in contexts.items()},
+        missing=wanted.missing,
     )
 
 

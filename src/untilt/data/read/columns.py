@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
+from untilt._core.arrays import Missing
 from untilt.data.read.database import Database, literal
 from untilt.data.read.sources import Source
 from untilt.data.read.types import (
@@ -15,6 +16,7 @@ from untilt.data.read.types import (
     feature_sql,
     flag_sql,
     id_sql,
+    is_nan_sql,
     label_sql,
     time_sql,
     whole_sql,
@@ -283,7 +285,9 @@ def log_fields(
     """The roles of an impressions table."""
     fields = id_fields(layout, types, text_ids)
     session = types[layout.roles["session_id"]]
-    missing = session.raw if session.kind != "float" else f"nullif({session.raw}, 'nan')"
+    missing = session.raw
+    if session.kind == "float":
+        missing = f"CASE WHEN NOT {is_nan_sql(session.raw)} THEN {session.raw} END"
     fields.append(
         Field("session_id", session, missing, Fact("log.session-missing", column="session_id"))
     )
@@ -346,9 +350,7 @@ def _who_made_it(layout: Layout, types: Types) -> list[Field]:
     return [Field(FLAG, flag, is_random, bad), Field("ranker", column, ranker, missing)]
 
 
-def feature_fields(
-    names: tuple[str, ...], types: Types, missing: float | None
-) -> tuple[Field, ...]:
+def feature_fields(names: tuple[str, ...], types: Types, missing: Missing) -> tuple[Field, ...]:
     """The features of a table."""
     bad = Fact("log.bad-feature")
     return tuple(

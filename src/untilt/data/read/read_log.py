@@ -1,12 +1,12 @@
 """Reading click logs from files, tables and frames of any size."""
 
-import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack
 
+from untilt._core.arrays import Missing, check_missing
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.read.assemble import Wanted, assemble
@@ -42,8 +42,8 @@ class Request:
     labels: Sequence[str] = ()
     context: Sequence[str] = ()
     features: Features = None
-    missing: float | None = None
     positions_from: Literal[0, 1] | None = None
+    missing: Missing = None
     text_ids: bool = False
     collapse: bool = True
     on_bad: Literal["raise", "drop"] = "raise"
@@ -67,10 +67,7 @@ class Request:
         for option, names in (("labels", self.labels), ("context", self.context)):
             if isinstance(names, str):
                 raise OptionError(f"{option} must be a list of names. Got {names!r} instead.")
-        if self.missing is not None and not math.isfinite(self.missing):
-            raise OptionError(
-                f"missing must be a finite number or None. Got {self.missing!r} instead."
-            )
+        check_missing(self.missing)
 
 
 @dataclass(frozen=True)
@@ -165,7 +162,7 @@ def _read(
     if documents is not None:
         create_view(database, view := "document_rows", documents.name, fields)
     names = request.label_names, tuple(request.context)
-    wanted = Wanted(impressions, fields, *names, request.collapse)
+    wanted = Wanted(impressions, fields, *names, request.collapse, request.missing)
     ignored = tuple(name for table in tables for name in table.ignored)
     try:
         clicks, summary, changing = assemble(database, wanted, "impressions", view)
@@ -228,8 +225,8 @@ class ReadOptions(TypedDict, total=False):
     labels: Sequence[str]
     context: Sequence[str]
     features: Features
-    missing: float | None
     positions_from: Literal[0, 1] | None
+    missing: Missing
     text_ids: bool
     collapse: bool
     on_bad: Literal["raise", "drop"]
@@ -247,8 +244,8 @@ def read_log(
     labels: Sequence[str] = (),
     context: Sequence[str] = (),
     features: Features = None,
-    missing: float | None = None,
     positions_from: Literal[0, 1] | None = None,
+    missing: Missing = None,
     text_ids: bool = False,
     collapse: bool = True,
     on_bad: Literal["raise", "drop"] = "raise",
@@ -288,10 +285,12 @@ def read_log(
         default), else in the log itself (there none). What fits no column is an error. In the log
         they may change from impression to impression (price, stock, the user's own): a document
         then has one version for each set of features, and `log.item` says which belong together
-    missing : the value for features that are NULL or NaN; without it they are bad rows
     positions_from : 0 for a log whose positions count from 0: they are read as 1, 2, 3, ... Where
         it is not said, a log that seems to count from 0 is refused, whatever `on_bad` says; 1 says
         that rows at position 0 are bad rows like others
+    missing : what becomes of features that are NULL or NaN: "keep" leaves them to rankers that take
+        them (trees do), a number is put in their place, and rankers that learn from the log put the
+        same number there when they score; without it they are bad rows
     text_ids : read whole numbers as ids of text
     collapse : False keeps every session apart, with its time
     on_bad : "raise" refuses a log with bad rows and names them; "drop" leaves them out with a

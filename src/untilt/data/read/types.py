@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from untilt._core.arrays import Missing
 from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.errors import ColumnError, FileFormatError
 
@@ -112,15 +113,27 @@ def flag_sql(column: Column, role: str) -> str:
     return f"CASE WHEN {value} IN (0, 1) THEN CAST({value} AS INTEGER) END"
 
 
-def feature_sql(column: Column, missing: float | None) -> str:
-    """A finite float32; NULL for anything else. `missing` stands in for NULL and NaN if given."""
+def is_nan_sql(value: str) -> str:
+    """Whether a floating-point number is NaN; false for NULL.
+
+    Not isnan(), nor a comparison with 'nan': from the least and greatest value that a Parquet file
+    notes, which leave NaN out, DuckDB 2.0 concludes that there is none.
+    """
+    return f"({value} IS NOT NULL AND NOT isfinite({value}) AND NOT isinf({value}))"
+
+
+def feature_sql(column: Column, missing: Missing) -> str:
+    """A finite float32; NULL for anything else. What is missing becomes `missing`, or stays NaN."""
     value = number_sql(column, "a feature")
     single = f"TRY_CAST({value} AS FLOAT)"
-    finite = f"CASE WHEN isfinite({single}) THEN {single} END"
     if missing is None:
-        return finite
-    lost = f"{column.raw} IS NULL OR coalesce(isnan({value}), false)"
-    return f"CASE WHEN {lost} THEN CAST({missing!r} AS FLOAT) ELSE {finite} END"
+        return f"CASE WHEN isfinite({single}) THEN {single} END"
+    lost = f"{column.raw} IS NULL OR {is_nan_sql(value)}"
+    # DuckDB takes NaN for equal to itself, so that a document with gaps is still one document.
+    instead = "'nan'" if missing == "keep" else repr(float(missing))
+    return (
+        f"CASE WHEN isfinite({single}) THEN {single} WHEN {lost} THEN CAST({instead} AS FLOAT) END"
+    )
 
 
 def id_sql(column: Column, *, as_text: bool) -> str:
@@ -143,7 +156,7 @@ def id_is_text_sql(column: Column, role: str) -> str:
         as_number = f"TRY_CAST({column.raw} AS BIGINT)"
         differs = f"{as_number} IS DISTINCT FROM {column.raw}"
         if column.kind == "float":
-            differs += f" AND NOT isnan({column.raw})"
+            differs += f" AND NOT {is_nan_sql(column.raw)}"
         return f"coalesce(bool_or({column.raw} IS NOT NULL AND {differs}), false)"
     return "true"
 

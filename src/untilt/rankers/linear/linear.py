@@ -91,7 +91,7 @@ class LinearRanker(model.LinearModel):
             fitted, extra = self._fit_joint(X, lists, weighting)
         else:
             fitted, extra = self._descend(X, self._loss(lists, weighting)), {}
-        self._keep_weights(fitted.v, X.scaling, lists.feature_names)
+        self._keep_weights(fitted.v, X.scaling, lists)
         self.summary_ = {
             **lists.summary(weighting),
             "loss": self.loss,

@@ -12,6 +12,7 @@ from untilt.bias.curve import PositionBias
 from untilt.errors import ShapeError
 from untilt.facts import Fact
 from untilt.rankers.base import Ranker
+from untilt.rankers.learning_data import TrainingLists
 from untilt.weighting.base import LearnedTable
 
 Fit = TypeVar("Fit")
@@ -98,7 +99,8 @@ def check_finite(features: FeatureArray, names: tuple[str, ...]) -> None:
     row, column = np.argwhere(~np.isfinite(features))[0]
     raise ShapeError(
         f"a linear ranker needs finite features. Got {features[row, column]} for feature "
-        f"{names[column]!r} in row {row}. Fill missing values, or use LambdaMART, which takes them."
+        f"{names[column]!r} in row {row}. Fill missing values, as "
+        "read_log(missing=0.0) does, or use LambdaMART, which takes them."
     )
 
 
@@ -130,14 +132,13 @@ class LinearModel(Ranker):
         shares = size / max(float(size.sum()), 1e-300)
         return dict(zip(self.feature_names_, shares.tolist(), strict=True))
 
-    def _keep_weights(self, v: FloatArray, scaling: Scaling, names: tuple[str, ...]) -> None:
+    def _keep_weights(self, v: FloatArray, scaling: Scaling, lists: TrainingLists) -> None:
         self.standardised_weights_ = np.where(scaling.scale > 0, v, 0.0)
         self.weights_ = scaling.to_raw(v)
         self.mean_, self.scale_ = scaling.mean, scaling.scale
-        self.feature_names_ = names
+        self.feature_names_, self.missing_ = lists.feature_names, lists.missing
 
     def _scores(self, features: FeatureArray) -> FloatArray:
-        check_finite(features, self.feature_names_)
         return centred_scores(features, self.weights_, self.mean_)
 
 

@@ -106,7 +106,7 @@ class RankSVM(model.LinearModel):
             self.C_ = float(self.C)
         problem = self._problem(lists)
         fit = problem.solve(self.C_)
-        self._keep_weights(fit.solution.weights, problem.X.scaling, lists.feature_names)
+        self._keep_weights(fit.solution.weights, problem.X.scaling, lists)
         self.bias_, self.bias_history_ = fit.bias, fit.history
         self.summary_ = {
             **lists.summary(problem.weighting),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from untilt._core.arrays import AnyArray, FeatureArray, FloatArray
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, Missing
 from untilt._core.random import child_generator
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.networks.batches import Batch, Sampler
@@ -62,7 +62,6 @@ class NetworkRanker(Ranker):
         return dict(zip(self.feature_names_, self.importances_.tolist(), strict=True))
 
     def _scores(self, features: FeatureArray) -> FloatArray:
-        check_not_infinite(features, self.feature_names_)
         return self.network_.forward(features)[:, 0]
 
     def _check_network(self) -> None:
@@ -87,7 +86,7 @@ class NetworkRanker(Ranker):
             transform=self.transform,
         )
         self.importances_ = importances(layers, inputs.features, self.activation)
-        self.feature_names_ = inputs.names
+        self.feature_names_, self.missing_ = inputs.names, inputs.missing
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -137,6 +136,7 @@ class Inputs:
     mean: FloatArray
     scale: FloatArray
     names: tuple[str, ...]
+    missing: Missing = None
 
     def start(self, ranker: NetworkRanker) -> Layers:
         """Random layers for a ranker's widths."""
@@ -156,7 +156,7 @@ def inputs_of(lists: TrainingLists, transform: str) -> Inputs:
             "columns."
         )
     features = normalised(lists.features, mean, scale, transform)
-    return Inputs(features, mean, scale, lists.feature_names)
+    return Inputs(features, mean, scale, lists.feature_names, lists.missing)
 
 
 def trained_on(lists: TrainingLists) -> dict[str, Any]:
@@ -206,8 +206,7 @@ def stopping_for(
     """Early stopping by held-out data; `part` names the layers inside the parameters."""
     if validation is None:
         return None
-    check_not_infinite(validation.features, inputs.names)
-    validation.check_width(len(inputs.mean))
+    validation = validation.like_training(inputs.names, inputs.missing)
     held_out = normalised(validation.features, inputs.mean, inputs.scale, transform)
 
     def value(params: Params) -> float:

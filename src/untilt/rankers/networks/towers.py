@@ -286,12 +286,11 @@ class FeedbackTowers(network_ranker.NetworkRanker):
                 network_ranker.importances(fitted.layers, inputs.features, self.activation)
             )
         self.importances_ = np.mean(shares, axis=0)
-        self.feature_names_ = lists.feature_names
+        self.feature_names_, self.missing_ = lists.feature_names, lists.missing
         self.summary_ = {**network_ranker.trained_on(lists), "status": joined(*status)}
         return self
 
     def _scores(self, features: FeatureArray) -> FloatArray:
-        network_ranker.check_not_infinite(features, self.feature_names_)
         weights = self.weights or {}
         return np.sum(
             [

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FloatArray, varies
 from untilt._core.progress import progress
 from untilt.errors import OptionError
+from untilt.rankers.base import known_values
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.trees.objectives import BoostingOptions, TreeObjective
 from untilt.rankers.validation import Validation
@@ -100,7 +101,8 @@ def boost(
     params = {**_FIXED, **options.params, "objective": objective}
     if options.n_threads is not None:
         params["num_threads"] = options.n_threads
-    if not np.any(lists.features != lists.features[0]):
+    known_values(lists.features, lists.feature_names, "keep")  # or an error for infinite ones
+    if not varies(lists.features):
         raise OptionError(
             f"all {len(lists.feature_names)} features are constant over the {lists.n_documents} "
             "shown documents, so there is nothing to learn from. Give read_log other feature "
@@ -111,7 +113,7 @@ def boost(
     values: list[float] = []
     early = validation is not None and validation.rounds is not None
     if validation is not None:
-        validation.check_width(lists.features.shape[1])
+        validation = validation.like_training(lists.feature_names, lists.missing)
         more |= _evaluation(validation, train, values)
     with (
         numba_threads(options.n_threads),

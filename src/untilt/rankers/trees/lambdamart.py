@@ -17,6 +17,7 @@ from untilt.rankers.learning_data import TrainingLists, training_lists, weightin
 from untilt.rankers.trees import objectives
 from untilt.rankers.trees.auto import AutoChoice, fit_auto
 from untilt.rankers.trees.boosting import Boosted, boost, merged_params
+from untilt.rankers.trees.missing import with_ways_for_missing
 from untilt.rankers.validation import validation_for
 from untilt.weighting.base import Weighting
 
@@ -153,9 +154,10 @@ class LambdaMART(Ranker):
     def _keep(
         self, boosted: Boosted, lists: TrainingLists, objective: objectives.TreeObjective | None
     ) -> Self:
-        self.booster_, self.n_trees_ = boosted.booster, boosted.n_trees
+        self.booster_ = with_ways_for_missing(boosted.booster, boosted.n_trees, lists)
+        self.n_trees_ = boosted.n_trees
         self.watched_ = boosted.values
-        self.feature_names_ = lists.feature_names
+        self.feature_names_, self.missing_ = lists.feature_names, lists.missing
         self.bias_, self.bias_history_ = None, []
         if isinstance(objective, objectives.PairTreeObjective):
             # Early stopping drops the last trees; the ratios estimated with them go too.
