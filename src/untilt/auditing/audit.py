@@ -52,6 +52,7 @@ class Audit:
         see how sure the log is; None where there are none, or the label is no click
     advice : which estimator, and why
     changing_features : names of those that give a document several versions
+    versions : of all documents together
     """
 
     label_name: str
@@ -73,6 +74,7 @@ class Audit:
     evidence: PositionBias | None
     advice: Advice
     changing_features: tuple[str, ...] = ()
+    versions: int = 0
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "verdict", "notes", "warnings",
     )  # fmt: skip
@@ -186,6 +188,7 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
             clicked=bool(log.label.any()),
         ),
         changing_features=checks.changing_features(log),
+        versions=log.n_documents,
     )
 
 
@@ -222,9 +225,8 @@ def _notes(audit: Audit) -> Iterator[Fact]:
         total, pairs = sum(done.swapped.values()), tuple(done.swapped)
         yield Fact("audit.experiment", shuffled=done.shuffled, swapped=total, pairs=pairs)
     if audit.changing_features:
-        size, features = audit.size, audit.changing_features
-        versions = {"documents": size.documents, "versions": size.versions}
-        yield Fact("audit.versions", features=features, **versions)
+        sizes = {"documents": audit.size.documents, "versions": audit.versions}
+        yield Fact("audit.versions", features=audit.changing_features, **sizes)
     coverage = audit.coverage
     if coverage.shown == coverage.candidates:
         yield Fact("audit.all-shown")

@@ -22,10 +22,7 @@ from untilt.facts import Fact, joined
 
 @dataclass(frozen=True)
 class LogSize:
-    """Size and shape of a log; `documents` and `queries` count those that no list shows too.
-
-    `versions` counts a document once for each set of features that it was seen with.
-    """
+    """Size and shape of a log; `documents` and `queries` count those that no list shows too."""
 
     sessions: int
     distinct_lists: int
@@ -38,7 +35,6 @@ class LogSize:
     clicks: float
     shortest_list: int
     median_list: float
-    versions: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,6 @@ def log_size(log: ClickLog) -> LogSize:
         clicks=float(np.dot(log.label, log.row_count)),
         shortest_list=int(length.min()),
         median_list=_weighted_median(length, log.sessions),
-        versions=log.n_documents,
     )
 
 
