@@ -108,6 +108,43 @@ def a_version_per_impression(log):
     )
 
 
+def shop_columns(n_sessions=6000, *, n_queries=60, depth=6, by_price=0.0, seed=0):
+    """Columns of a shop's log: the price changes day by day and drives the clicks.
+
+    theta_k = 1 / k; gamma, the relevance of each impression, stands beside. Production orders by
+    quality and by what it makes of the day; `by_price` is how much a low price moves a document up.
+    """
+    rng = np.random.default_rng(seed)
+    n_docs, days = depth + 3, 40
+    quality = rng.normal(size=(n_queries, n_docs))
+    price = np.cumsum(rng.normal(scale=0.35, size=(n_queries, n_docs, days)), axis=2)
+    mood = rng.normal(size=(n_queries, n_docs, days))
+    query, day = rng.integers(n_queries, size=n_sessions), rng.integers(days, size=n_sessions)
+    today = price[query, :, day] - price[query, :, day].mean(axis=1, keepdims=True)
+    order = np.argsort(by_price * today - quality[query] - mood[query, :, day], axis=1)[:, :depth]
+    shown = np.take_along_axis(today, order, axis=1)
+    quality_shown = np.take_along_axis(quality[query], order, axis=1)
+    gamma = 1 / (1 + np.exp(1.5 * shown - 0.5 * quality_shown))
+    position = np.tile(np.arange(1, depth + 1), n_sessions)
+    clicked = rng.random(gamma.size) < gamma.ravel() / position
+    return {
+        "query_id": np.repeat(query, depth),
+        "session_id": np.repeat(np.arange(n_sessions), depth),
+        "doc_id": (order + 1000 * query[:, None]).ravel(),
+        "position": position,
+        "click": clicked.astype(int),
+        "timestamp": np.repeat(day, depth),
+        "quality": quality_shown.ravel(),
+        "price": shown.ravel(),
+        "gamma": gamma.ravel(),
+    }
+
+
+@pytest.fixture(scope="session")
+def shop():
+    return shop_columns
+
+
 @pytest.fixture
 def with_versions():
     return a_version_per_impression

@@ -31,7 +31,8 @@ class Pool(PositionCounts):
 
     The counts are those of all sessions, experiments too: they tell the relevance of documents. The
     slates are those of the baseline alone: the lists that a system would have ordered. Documents
-    that nobody was shown have no cells.
+    that nobody was shown have no cells. Versions of a document are documents of their own: what a
+    click at one price says about another price is not known.
 
     Parameters
     ----------
@@ -132,6 +133,12 @@ def pool_of(log: ClickLog, among: Among = "list", baseline: Baseline = None) -> 
     check_choice("among", among, AMONG)
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to estimate from. Check what was read or cut.")
+    if among != "list" and log.item is not None:
+        raise OptionError(
+            f"among={among!r} orders the documents of a query as one list, and documents of this "
+            f"log have several versions ({log.n_items:,} have {log.n_documents:,}): their features "
+            "change. Use among='list': each list is ordered by the features that it had."
+        )
     in_baseline = baseline_lists(log, baseline)
     said = baseline_fact(log, in_baseline)
     # Queries that the baseline never answered have nothing that a system could order.

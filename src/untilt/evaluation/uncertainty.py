@@ -9,7 +9,7 @@ from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, child_generator
 from untilt._core.statistics import Interval, MeanEstimate
 from untilt.bias.curve import PositionBias
-from untilt.evaluation.pool import Credit, Pool
+from untilt.evaluation.pool import Credit, Pool, pool_of
 from untilt.facts import Fact
 
 DRAWS_AT_ONCE = 32  # of the bootstrap, held at the same time
@@ -211,7 +211,12 @@ class CurveCheck:
 
 
 def check_curve(pool: Pool, bias: PositionBias) -> CurveCheck:
-    """Compare clicks with the curve on documents that were shown at several positions."""
+    """Compare clicks with the curve on documents that were shown at several positions.
+
+    Versions of a document are one here, as they are to estimators that compare its positions.
+    """
+    if pool.log.item is not None:
+        pool = pool_of(pool.log.without_versions())
     counts, alpha, beta = pool.under(bias)
     owner, k = pool.document_index, pool.position_index
     several = pool.by_document((counts.impressions > 0).astype(float)) > 1
