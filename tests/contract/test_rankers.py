@@ -6,12 +6,16 @@ from typing import Any
 
 import numba
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 
 from untilt import catalog
 from untilt.data.clicklog import ClickLog
-from untilt.errors import NotFittedError, OptionError, ShapeError, UntiltError
+from untilt.data.seen import overlap_of
+from untilt.errors import ColumnError, NotFittedError, OptionError, ShapeError, UntiltError
+from untilt.evaluation.estimate import estimate
 from untilt.rankers.base import Ranker
 from untilt.rankers.persist import load
 from untilt.simulation.synthetic import make_judged
@@ -260,6 +264,30 @@ def test_a_saved_ranker_is_the_same_ranker(log, fitted, make, tmp_path):
     assert again.feature_names_ == ranker.feature_names_
     assert again.summary_ == ranker.summary_
     assert repr(again) == repr(ranker)
+    assert np.array_equal(again.trained_on_.query, ranker.trained_on_.query)
+
+
+def test_a_ranker_remembers_its_queries(log, fitted, make_each):
+    known = overlap_of(log, fitted(make_each))
+    assert (known.trained, known.same_documents, known.n_queries) == (16, 16, 16)
+    others = replace(log, query_id=np.arange(100, 116))
+    assert overlap_of(others, fitted(make_each)).trained == 0
+
+
+def test_features_are_found_by_their_names(log, fitted, make_each):
+    ranker = fitted(make_each)
+    expected = ranker.predict(log.features)
+    columns = {name: log.features[:, j] for j, name in enumerate(log.feature_names)}
+    backwards = dict(reversed(columns.items()))
+    turned = replace(log, features=log.features[:, ::-1], feature_names=log.feature_names[::-1])
+    for table in (pd.DataFrame(backwards), pa.table(backwards), log, turned):
+        assert np.array_equal(ranker.predict(table), expected)
+    values = [estimate(each, ranker, THETA)["system"].value for each in (log, turned)]
+    assert values[0] == values[1]
+    with pytest.raises(ColumnError, match="Missing: 'age'"):
+        ranker.predict(pd.DataFrame(backwards).drop(columns="age"))
+    with pytest.raises(ColumnError, match="Not among them: 'doc_id'"):
+        ranker.predict(pd.DataFrame(backwards).assign(doc_id=1))
 
 
 def test_a_saved_ranker_can_be_trained_again(log, fitted, make_each, tmp_path):

@@ -27,6 +27,28 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "production to compare with, so the logged order is the experiment's. Log production "
         "sessions too",
     ),
+    "estimate.trained-queries": (
+        {"n_trained": 1200, "n_queries": 1500, "share": 0.8},
+        "trained on 1,200 of these 1,500 queries (80%): a ranker that remembers them looks better "
+        "than it is. Hold queries out before training (log.split(0.8), `untilt split`), or take "
+        "the part that it has not seen (held_out=True, --held-out). Where these are other sessions "
+        "of the same queries, the value holds for queries that come again",
+    ),
+    "estimate.ids-again": (
+        {"n_trained": 1200, "n_queries": 1500},
+        "1,200 of these 1,500 query ids stood in the training data, with other documents each: "
+        "taken as other queries that have the same numbers. If they are the same queries, the "
+        "value may be too good",
+    ),
+    "estimate.validated-queries": (
+        {"n_validated": 300, "n_queries": 1500, "share": 0.2},
+        "chosen or stopped early by 300 of these 1,500 queries (20%): the value is a little too "
+        "good",
+    ),
+    "estimate.training-unknown": (
+        {},
+        "does not say which queries it was trained on: see to it that these are others",
+    ),
     "estimate.scale-absolute": ({}, "absolute"),
     "estimate.scale-relative": (
         {},

@@ -34,6 +34,13 @@ EvaluatorOption = Annotated[
         "--method",
     ),
 ]
+HeldOutOption = Annotated[
+    bool,
+    typer.Option(
+        "--held-out",
+        help="Only queries that no given ranker was trained on; a saved ranker remembers them.",
+    ),
+]
 AmongOption = Annotated[arguments.Among, typer.Option(help=arguments.AMONG_HELP)]
 
 
@@ -85,23 +92,26 @@ def evaluate(
     letor: Annotated[
         bool, typer.Option("--letor", help="LOG is a LETOR file: judge by its labels.")
     ] = False,
+    held_out: HeldOutOption = False,
     seed: arguments.Seed = 0,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
     """Say how good rankers would have been, from clicks on what was shown, with intervals.
 
-    Example: [bold]untilt evaluate clicks.parquet --documents documents.parquet --bias bias.json
-    --ranker new=ranker.untilt[/bold]
+    LOG is a part that nothing was trained on: `untilt split` makes one.
 
-    On human labels: [bold]untilt evaluate judged.txt --letor --ranker ranker.untilt[/bold]
+    Example: [bold]untilt evaluate parts/test.parquet --documents parts/documents.parquet
+    --bias bias.json --ranker new=ranker.untilt[/bold]
+
+    On human labels: [bold]untilt evaluate test.txt --letor --ranker ranker.untilt[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
         arguments.check_plots(plot, clip_plot)
         arguments.check_share("--level", level)
         systems = load_rankers(ranker)
         if letor:
-            _by_labels(output, data, systems, metric, level)
+            _by_labels(output, data, systems, metric, level, held_out=held_out)
             return
         from untilt.evaluation.estimate import estimate
         from untilt.evaluation.rank_metric import as_rank_metric
@@ -109,6 +119,7 @@ def evaluate(
 
         curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)
         log = reading.read(output, data, to_rank=bool(systems))
+        log = _held_out_part(output, log, systems) if held_out else log
         named = {"shown": shown, **systems}
         compared_with, rankers = _baselines(baseline or [], named)
         estimates = estimate(
@@ -134,6 +145,17 @@ def _baselines(given: list[str], systems: dict[str, Any]) -> tuple[str, str | No
             " and the log's rankers in one go, as in --baseline ranker=one,two."
         )
     return compared[0] if compared else "shown", of_log[0] if of_log else None
+
+
+def _held_out_part(out: Output, data: Any, systems: dict[str, Any]) -> Any:
+    """The sessions or judged lists of queries that no ranker has seen; says how many there are."""
+    from untilt.data.seen import held_out_part, seen_in
+
+    part = held_out_part(data, systems)
+    kept, all_of_them = len(seen_in(part)), len(seen_in(data))
+    out.record(held_out_queries=kept, queries=all_of_them)
+    out.say(f"Held out: {kept:,} of {all_of_them:,} queries; no ranker was trained on them.")
+    return part
 
 
 def load_rankers(files: list[str] | None) -> dict[str, Any]:
@@ -189,13 +211,16 @@ def _report(out: Output, estimates: "Estimates", baseline: str) -> None:
         out.table(*comparison.table())
 
 
-def _by_labels(out: Output, path: Path, systems: dict[str, Any], metric: str, level: float) -> None:
+def _by_labels(
+    out: Output, path: Path, systems: dict[str, Any], metric: str, level: float, *, held_out: bool
+) -> None:
     from untilt.data.letor.read_letor import read_letor
     from untilt.evaluation.judged import evaluate as by_labels
 
     if not systems:
         raise OptionError("nothing to evaluate on labels: give --ranker FILE.")
     judged = read_letor(path)
+    judged = _held_out_part(out, judged, systems) if held_out else judged
     results = {name: by_labels(judged, each, metric, level=level) for name, each in systems.items()}
     out.record(judged=path, systems={name: each.to_dict() for name, each in results.items()})
     out.heading(f"{metric} by labels, {judged.n_queries:,} queries")
@@ -204,6 +229,11 @@ def _by_labels(out: Output, path: Path, systems: dict[str, Any], metric: str, le
         mean = each[metric]
         rows.append((name, f"{mean.value:.4f}", f"{mean.std_error:.4f}", f"{mean.interval:.4f}"))
     out.table(("system", "mean", "std error", f"{level:.0%} interval"), rows)
+    warnings = {name: each.warnings for name, each in results.items() if each.warnings}
+    out.record(warnings=warnings)
+    if warnings:
+        out.heading("Beware")
+        out.points([f"{name}: {each}" for name, facts in warnings.items() for each in facts])
 
 
 def draw_estimates(

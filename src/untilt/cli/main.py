@@ -22,6 +22,7 @@ from untilt.cli.reproduce import reproduce
 from untilt.cli.run import report, run
 from untilt.cli.select import select
 from untilt.cli.simulate import simulate
+from untilt.cli.split import split
 from untilt.cli.train import export, methods, train
 from untilt.errors import UntiltError
 
@@ -125,6 +126,7 @@ for command in (
     plan,
     bias,
     clickmodels,
+    split,
     train,
     evaluate,
     select,

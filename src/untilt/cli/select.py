@@ -75,6 +75,9 @@ def select(
         int | None, typer.Option(min=1, help="Threads of one candidate; all where not given.")
     ] = None,
     plot: arguments.PlotIntervals = None,
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Of --valid, only queries that are not in LOG.")
+    ] = False,
     seed: arguments.Seed = 0,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
@@ -101,6 +104,7 @@ def select(
         selection = choose(
             candidates, train=train, valid=held, bias=curve, metric=wanted, evaluator=evaluator,
             among=among.value, baseline=baseline, folder=folder, n_jobs=jobs,
+            held_out=held_out,
         )  # fmt: skip
         selection.ranker.save(out)
         _report(output, selection, out)

@@ -51,10 +51,12 @@ def train(
 ) -> None:
     """Train a ranker that corrects for position bias, and save it to one file.
 
-    Example: [bold]untilt train clicks.parquet --documents documents.parquet --method auto
-    --bias bias.json --out ranker.untilt[/bold]
+    Hold a part out first, to evaluate on: `untilt split`.
 
-    On human labels: [bold]untilt train judged.txt --letor[/bold]
+    Example: [bold]untilt train parts/train.parquet --documents parts/documents.parquet
+    --method auto --bias bias.json --out ranker.untilt[/bold]
+
+    On human labels: [bold]untilt train train.txt --letor[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
         arguments.check_out(out)

@@ -13,10 +13,12 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
+from untilt.data.seen import held_out_part
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation import uncertainty
 from untilt.evaluation.clip_curve import best_clip
 from untilt.evaluation.evaluators import AffineEvaluator, ClippedEvaluator, PolicyAwareEvaluator
+from untilt.evaluation.judged import memory_facts
 from untilt.evaluation.pool import (
     Among,
     Evaluator,
@@ -55,6 +57,7 @@ def estimate(
     level: float = 0.95,
     n_draws: int = 1000,
     seed: Seed = 0,
+    held_out: bool = False,
 ) -> Estimates:
     r"""The value that each system would have had, from clicks on what another one showed.
 
@@ -91,6 +94,8 @@ def estimate(
     interval, n_draws, seed : "normal" (Student's t over queries) or "bootstrap" (percentiles over
         `n_draws` samples of queries)
     level : of the intervals
+    held_out : take only the sessions of queries that no ranker among the systems was trained on, or
+        chosen by. Without, an `Estimate` warns where there are others
     """
     if not isinstance(log, ClickLog):
         raise OptionError(
@@ -104,6 +109,7 @@ def estimate(
     by = with_option(parse_evaluator(evaluator), "clip", clip)
     by = with_option(by, "relevance", relevance)
     rank_metric, named = as_rank_metric(metric), named_systems(systems)
+    log = held_out_part(log, named) if held_out else log
     pool = pool_of(log, among, baseline)
     cells = cells_for(by, pool)
     curve = bias_for(by, bias, pool.depth)
@@ -123,6 +129,7 @@ def estimate(
         else uncertainty.student_intervals(value, error, pool.n_queries, level)
     )
     of_system = _warnings_of_systems(sums, unshown, sampling, of_bias)
+    of_memory = [memory_facts(log, system) for system in named.values()]
     return Estimates(
         entries=tuple(
             Estimate(
@@ -141,7 +148,7 @@ def estimate(
                 unshown_share=float(unshown[i]),
                 n_sessions=int(pool.n_sessions),
                 n_queries=pool.n_queries,
-                warnings=of_system[i],
+                warnings=(*of_memory[i], *of_system[i]),
             )
             for i, name in enumerate(named)
         ),

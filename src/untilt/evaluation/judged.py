@@ -9,10 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core.arrays import AnyArray, FloatArray, frozen, handed_over
+from untilt._core.feature_table import predicted
 from untilt._core.printed import as_table
 from untilt._core.statistics import Interval, MeanEstimate, check_level
+from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
+from untilt.data.seen import Overlap, has_memory, held_out_part, overlap_of
 from untilt.errors import OptionError, ShapeError, did_you_mean
+from untilt.facts import Fact
 from untilt.metrics import Metric, parse_metric, parse_metrics
 from untilt.metrics.metric import Empty, Ties, checked_weights, mean_of_lists, values_per_list
 
@@ -35,6 +39,7 @@ def evaluate(
     empty: Empty = "zero",
     level: float = 0.95,
     weights: npt.ArrayLike | None = None,
+    held_out: bool = False,
 ) -> "Evaluation":
     """Mean of each metric over the queries, with intervals and the value of each query.
 
@@ -50,10 +55,16 @@ def evaluate(
         `untilt.metrics.Metric`
     level : of the intervals
     weights : (queries,) how much each query counts; 1 each where not given
+    held_out : take only the queries that the ranker was not trained on. Without, the result warns
+        where there are others
     """
     check_level(level)
     chosen = parse_metrics(metrics)
-    s = scores.predict(judged.features) if isinstance(scores, Predicts) else scores
+    if held_out:
+        judged, weights = _held_out(judged, scores, weights)
+    s: Any = scores
+    if isinstance(scores, Predicts):
+        s = predicted(scores, judged.features, judged.feature_names)
     values = values_per_list(chosen, s, judged.labels, judged.indptr, ties=ties, empty=empty)
     w = checked_weights(weights, judged.n_queries)
     return Evaluation(
@@ -66,7 +77,55 @@ def evaluate(
         ties=ties,
         empty=empty,
         level=level,
+        warnings=memory_facts(judged, scores),
     )
+
+
+def _held_out(
+    judged: JudgedLists, scores: Any, weights: npt.ArrayLike | None
+) -> tuple[JudgedLists, npt.ArrayLike | None]:
+    if not isinstance(scores, Predicts):
+        raise OptionError("held_out=True needs a ranker: plain scores were trained on nothing.")
+    part = held_out_part(judged, {"the ranker": scores})
+    if weights is None:
+        return part, None
+    kept = np.isin(judged.query_id, part.query_id)
+    return part, checked_weights(weights, judged.n_queries)[kept]
+
+
+def memory_facts(data: ClickLog | JudgedLists, system: Any) -> tuple[Fact, ...]:
+    """What is to be said where a ranker may have learned from the queries that it is judged by."""
+    if not isinstance(system, Predicts):
+        return ()
+    if not has_memory(system):
+        return (Fact("estimate.training-unknown"),)
+    return overlap_facts(overlap_of(data, system))
+
+
+def overlap_facts(known: Overlap) -> tuple[Fact, ...]:
+    """The same, from how many of the queries are known."""
+    facts = []
+    if known.trained and not known.same_documents:
+        facts.append(Fact("estimate.ids-again", n_queries=known.n_queries, n_trained=known.trained))
+    elif known.trained:
+        facts.append(
+            Fact(
+                "estimate.trained-queries",
+                n_queries=known.n_queries,
+                n_trained=known.trained,
+                share=known.trained / known.n_queries,
+            )
+        )
+    if known.validated:
+        facts.append(
+            Fact(
+                "estimate.validated-queries",
+                n_queries=known.n_queries,
+                n_validated=known.validated,
+                share=known.validated / known.n_queries,
+            )
+        )
+    return tuple(facts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +200,8 @@ class ByMetric(Generic[Entry]):
 class Evaluation(ByMetric[MetricEstimate]):
     """Metrics of one ranker on judged lists: `evaluation["ndcg@10"].value`.
 
-    Queries are the independent units: intervals are Student's t over queries.
+    Queries are the independent units: intervals are Student's t over queries. `warnings` say where
+    the ranker was trained on queries that it is judged by.
     """
 
     entries: tuple[MetricEstimate, ...]
@@ -150,6 +210,7 @@ class Evaluation(ByMetric[MetricEstimate]):
     ties: Ties
     empty: Empty
     level: float
+    warnings: tuple[Fact, ...] = ()
 
     @property
     def per_query(self) -> Mapping[str, FloatArray]:
@@ -210,7 +271,8 @@ class Evaluation(ByMetric[MetricEstimate]):
             f"Evaluation on {len(self.query_id):,} judged queries "
             f"(ties: {self.ties}; queries without a relevant document: {self.empty})"
         )
-        return f"{title}\n{as_table(header, rows)}"
+        notes = [f"! {warning}" for warning in self.warnings]
+        return "\n".join([title, as_table(header, rows), *notes])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

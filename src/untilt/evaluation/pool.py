@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
+from untilt._core.feature_table import predicted
 from untilt._core.printed import options_text, parse_options
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline, baseline_lists, is_experiment
@@ -226,7 +227,9 @@ def scores_of(system: Predicts | npt.ArrayLike, pool: Pool, name: str) -> FloatA
                 f"system {name!r} scores features, and this log has none. Read it with its "
                 "documents table, or give an array with one score per document of the log."
             )
-        scores = np.asarray(system.predict(log.features[pool.document]), dtype=float)
+        scores = np.asarray(
+            predicted(system, log.features[pool.document], log.feature_names), dtype=float
+        )
         expected = len(pool.document)
     else:
         try:

@@ -100,7 +100,29 @@ MESSAGES = {
         "the bias includes trust bias, which {evaluator} does not correct: use "
         "evaluator={instead!r}",
     ),
-    # Of one system.
+    # Of one system: what it has learned from.
+    "estimate.trained-queries": Message(
+        "serious",
+        "trained on {n_trained:,} of these {n_queries:,} queries ({share:.0%}): a ranker that "
+        "remembers them looks better than it is. Hold queries out before training (log.split(0.8), "
+        "`untilt split`), or take the part that it has not seen (held_out=True, --held-out). Where "
+        "these are other sessions of the same queries, the value holds for queries that come again",
+    ),
+    "estimate.ids-again": Message(
+        "note",
+        "{n_trained:,} of these {n_queries:,} query ids stood in the training data, with other "
+        "documents each: taken as other queries that have the same numbers. If they are the same "
+        "queries, the value may be too good",
+    ),
+    "estimate.validated-queries": Message(
+        "warning",
+        "chosen or stopped early by {n_validated:,} of these {n_queries:,} queries ({share:.0%}): "
+        "the value is a little too good",
+    ),
+    "estimate.training-unknown": Message(
+        "note",
+        "does not say which queries it was trained on: see to it that these are others",
+    ),
     "estimate.one-query": Message(
         "warning", "one query makes up {share:.0%} of the estimate's variance"
     ),

@@ -2,16 +2,23 @@
 
 import os
 from abc import abstractmethod
-from typing import Any, Self
+from inspect import signature
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, Missing
+from untilt._core.arrays import FeatureArray, FloatArray, Missing
+from untilt._core.feature_table import feature_array, known_values
+from untilt._core.seen_queries import SeenQueries
+from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
+from untilt.data.seen import seen_in
 from untilt.errors import NotFittedError, OptionError, ShapeError
+from untilt.rankers import learning_data
+from untilt.rankers.validation import validation_for
 
 
 class Ranker(BaseEstimator):
@@ -19,34 +26,105 @@ class Ranker(BaseEstimator):
 
     Fitted attributes: `feature_names_`, `missing_` (what `predict` does with NaN: None refuses it,
     "keep" leaves it to the model, a number is put in its place), `summary_` (what it was trained on
-    and how it went).
+    and how it went), `trained_on_` and `validated_on_` (hashes of the ids of the queries that it
+    learned from, and of those that decided when to stop; None where there were none).
+
+    A ranker of your own gives `_fit`, which sets `feature_names_` and what is learned, and
+    `_scores`.
     """
 
     feature_names_: tuple[str, ...]
     missing_: Missing = None
     summary_: dict[str, Any]
+    trained_on_: SeenQueries
+    validated_on_: SeenQueries | None
+    # Of scikit-learn's metadata routing: `groups` goes to fit and to score without being asked for.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
+    __metadata_request__score: ClassVar[dict[str, bool]] = {"groups": True}
+
+    def fit(
+        self,
+        data: Any,
+        labels: npt.ArrayLike | None = None,
+        *,
+        groups: npt.ArrayLike | None = None,
+        valid: ClickLog | JudgedLists | None = None,
+    ) -> Self:
+        """Learn from clicks, or from labels where `data` is judged (the skyline).
+
+        Parameters
+        ----------
+        data : a `ClickLog` or `JudgedLists`; or features, (rows, d) or a data frame, together with
+            `labels` and `groups`
+        labels : (rows,) human labels of the features. Clicks are no such labels: they need their
+            positions, and so a `ClickLog`
+        groups : (rows,) the query of each row, in any order; scikit-learn's name for it
+        valid : held-out data, for rankers that stop early or choose a parameter by it
+        """
+        lists = learning_data.as_lists(data, labels, groups)
+        if valid is None:
+            self._fit(lists)
+        elif "valid" in signature(self._fit).parameters:
+            self._fit(lists, valid=learning_data.with_features_of(valid, lists.feature_names))
+        else:
+            raise OptionError(f"{type(self).__name__} takes no held-out data. Leave valid out.")
+        self.trained_on_ = seen_in(lists)
+        self.validated_on_ = None if valid is None else seen_in(valid)
+        return self
 
     @abstractmethod
-    def fit(self, data: ClickLog | JudgedLists) -> Self:
-        """Learn from clicks, or from labels where `data` is judged (the skyline)."""
+    def _fit(self, *data: Any, **held_out: Any) -> Any:
+        """_fit(data): learn from a `ClickLog` or `JudgedLists`; held-out data comes as valid=."""
 
     @abstractmethod
     def _scores(self, features: FeatureArray) -> FloatArray:
         """Scores of checked features."""
 
-    def predict(self, features: npt.ArrayLike) -> FloatArray:
+    def predict(self, features: Any) -> FloatArray:
         """Scores, one per row of features; a higher score ranks higher.
+
+        The columns of a table (pandas, Polars, Arrow), of a `ClickLog` or of `JudgedLists` are
+        found by their names, in whatever order they stand; a missing or further one is an error. An
+        array has no names: its columns must be in the order of `feature_names_`.
 
         A missing feature (NaN) is treated as in training; where training had none, it is refused.
         """
         self._check_fitted()
-        rows = np.ascontiguousarray(features, dtype=np.float32)
+        rows = feature_array(features, self.feature_names_)
         if rows.ndim != 2 or rows.shape[1] != len(self.feature_names_):
             raise ShapeError(
                 f"this ranker was trained on {len(self.feature_names_)} features. "
                 f"Got an array of shape {rows.shape} instead."
             )
         return self._scores(known_values(rows, self.feature_names_, self.missing_))
+
+    def score(
+        self,
+        data: Any,
+        labels: npt.ArrayLike | None = None,
+        *,
+        groups: npt.ArrayLike | None = None,
+        bias: BiasLike | None = None,
+    ) -> float:
+        """How good the order is; more is better. For a value with its error see `untilt.evaluate`.
+
+        The mean NDCG@10 on judged lists, or on features with `labels` and `groups` as in `fit`. On
+        a `ClickLog` the propensity-weighted DCG@10 per session, which needs the position `bias`:
+        clicks as they are would praise the ranker that repeats the shown order.
+        """
+        self._check_fitted()
+        lists = learning_data.as_lists(data, labels, groups)
+        if isinstance(lists, ClickLog) and bias is None:
+            raise OptionError(
+                "the score on a click log needs the position bias: score(log, bias=...). "
+                "ut.estimate gives the value with its error, and compares rankers."
+            )
+        judge = validation_for(
+            learning_data.with_features_of(lists, self.feature_names_), bias, None
+        )
+        assert judge is not None
+        judge = judge.like_training(self.feature_names_, self.missing_)
+        return judge.value(self._scores(judge.features))
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "feature_names_"):
@@ -72,36 +150,6 @@ class Ranker(BaseEstimator):
         """Set what `_state` gave."""
         for name, value in state.items():
             setattr(self, name, value)
-
-
-def known_values(features: FeatureArray, names: tuple[str, ...], missing: Missing) -> FeatureArray:
-    """The features as a ranker trained with `missing` takes them.
-
-    Raises ShapeError where one is infinite, or is missing and training knew of no missing ones.
-    """
-    finite = np.isfinite(features)
-    if finite.all():
-        return features
-    lost = np.isnan(features)
-    _refuse_cell(features, names, ~finite & ~lost, "Replace it by a number.")
-    if missing == "keep":
-        return features
-    if missing is None:
-        _refuse_cell(
-            features, names, lost,
-            "Fill it in, or train on data that has missing values: read with missing='keep' (for "
-            "trees), or with missing=0.0, which the ranker then puts in their place itself.",
-        )  # fmt: skip
-    return np.where(lost, np.float32(missing), features)
-
-
-def _refuse_cell(features: FeatureArray, names: tuple[str, ...], bad: BoolArray, fix: str) -> None:
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise ShapeError(
-            f"this ranker needs finite features. Got {features[row, column]} for feature "
-            f"{names[column]!r} in row {row}. {fix}"
-        )
 
 
 def check_positive(what: str, value: object, *, or_zero: bool = False) -> None:

@@ -1,5 +1,6 @@
 """From a log or judged lists to what learners need: features, lists, sums over sessions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -7,12 +8,13 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, Missing, sum_by
+from untilt._core.feature_table import column_names, feature_array, in_order
 from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
 from untilt.data.slates import Slates
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.objectives.pair_slates import (
     PairSlates,
     RowSlates,
@@ -95,13 +97,68 @@ class TrainingLists(Slates):
         }
 
 
+def as_lists(data: Any, labels: Any = None, groups: Any = None) -> ClickLog | JudgedLists:
+    """What `fit` and `score` were given: a log, judged lists, or features with their labels."""
+    if isinstance(data, ClickLog | JudgedLists):
+        if labels is not None or groups is not None:
+            raise OptionError(
+                f"a {type(data).__name__} holds its labels and queries. Leave labels and groups "
+                "out, or give features as an array or data frame with them."
+            )
+        return data
+    if not (hasattr(data, "shape") or isinstance(data, list) or column_names(data) is not None):
+        raise _no_lists(data)
+    if labels is None or groups is None:
+        missing = " and ".join(
+            name for name, each in (("labels", labels), ("groups", groups)) if each is None
+        )
+        raise OptionError(
+            f"features need the label and the query of each row: (features, labels, "
+            f"groups=query_of_row). Got no {missing}. scikit-learn hands groups on after "
+            "sklearn.set_config(enable_metadata_routing=True), with params={'groups': ...}. For "
+            "clicks read a log and use ut.select."
+        )
+    names = column_names(data) or ()
+    features = feature_array(data, names)
+    y, query = np.asarray(labels, dtype=float), np.asarray(groups)
+    for what, array in (("labels", y), ("groups", query)):
+        if array.shape != (len(features),):
+            raise ShapeError(
+                f"{what} must have one entry for each of the {len(features):,} rows. Got shape "
+                f"{array.shape} instead."
+            )
+    ids, owner = np.unique(query, return_inverse=True)
+    order = np.argsort(owner, kind="stable")
+    return JudgedLists(
+        features[order],
+        y[order],
+        ragged.indptr_of(np.bincount(owner, minlength=len(ids))),
+        ids,
+        feature_names=names,
+    )
+
+
+def with_features_of(data: ClickLog | JudgedLists, names: Sequence[str]) -> ClickLog | JudgedLists:
+    """The data with its features in the order of these names, as a ranker was trained on them."""
+    if not isinstance(data, ClickLog | JudgedLists) or data.features is None:
+        return data
+    features = in_order(data.features, data.feature_names, names)
+    if features is data.features:
+        return data
+    return replace(data, features=features, feature_names=tuple(names))
+
+
 def training_lists(data: ClickLog | JudgedLists) -> TrainingLists:
     """Lists to train on; a log is collapsed first, which changes nothing but the cost."""
     if isinstance(data, ClickLog):
         return _from_log(data)
     if isinstance(data, JudgedLists):
         return _from_judged(data)
-    raise OptionError(
+    raise _no_lists(data)
+
+
+def _no_lists(data: object) -> OptionError:
+    return OptionError(
         f"fit needs a ClickLog or JudgedLists. Got {type(data).__name__} instead. "
         "Read one with ut.read_log(...) or ut.read_letor(...)."
     )

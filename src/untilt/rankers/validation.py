@@ -7,13 +7,13 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, Missing, sum_by
+from untilt._core.feature_table import known_values
 from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import corrected_clicks
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError
 from untilt.metrics import parse_metric
-from untilt.rankers.base import known_values
 
 _DCG = parse_metric("dcg@10:gain=linear")
 # Of a query's sessions: a document shown in a smaller share counts as if shown in this one. Without

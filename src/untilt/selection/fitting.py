@@ -13,9 +13,11 @@ import numpy as np
 
 from untilt._core import codec
 from untilt._core.arrays import FloatArray
+from untilt._core.feature_table import predicted
 from untilt._core.files import replacing
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
+from untilt.data.seen import has_memory, seen_in
 from untilt.errors import OptionError, ShapeError
 
 
@@ -150,13 +152,16 @@ def _fit_one(
     start = time.perf_counter()
     ranker = clone(candidate)
     ranker.fit(train, **_stopping(ranker, valid))
-    scores = np.asarray(ranker.predict(valid.features), dtype=float)
+    assert valid.features is not None
+    scores = np.asarray(predicted(ranker, valid.features, valid.feature_names), dtype=float)
     if scores.shape != (valid.n_documents,):
         raise ShapeError(
             f"candidate {name!r} must give {valid.n_documents:,} scores, one per held-out "
             f"document. Got shape {scores.shape} instead."
         )
     seconds = time.perf_counter() - start
+    if has_memory(ranker):
+        ranker.validated_on_ = seen_in(valid)  # it may be the one that is chosen by these clicks
     if store is None:
         return Fitted(name, scores, seconds, False, ranker, None)
     parameters = {option: repr(each) for option, each in ranker.get_params(deep=False).items()}

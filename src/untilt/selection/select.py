@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,8 +12,11 @@ from untilt._core.printed import Cells, as_table
 from untilt.bias.experiments.assignment import Baseline, baseline_lists
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
+from untilt.data.seen import overlap_with, seen_in, without_queries
 from untilt.errors import OptionError
 from untilt.evaluation.estimate import estimate
+from untilt.evaluation.judged import overlap_facts
 from untilt.evaluation.pool import Among, Evaluator, bias_for, parse_evaluator
 from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimates, SystemComparison
@@ -146,12 +149,14 @@ def select(
     level: float = 0.95,
     folder: str | os.PathLike[str] | None = None,
     n_jobs: int = 1,
+    held_out: bool = False,
 ) -> Selection:
     """Fit every candidate on `train` and choose by its counterfactual value on `valid`.
 
     Clicks as labels would choose the candidate that agrees best with the old order; the estimate
     takes the position bias out first. `train` and `valid` should share no query
-    (`log.split(0.8, by="query")`), else a candidate that remembers queries wins.
+    (`log.split(0.8, by="query")`), else a candidate that remembers queries wins: the estimates warn
+    of it, and `held_out=True` takes the other queries of `valid` alone.
 
     Parameters
     ----------
@@ -164,6 +169,7 @@ def select(
         belong to parameters and data, not to names
     n_jobs : candidates fitted at once, in processes of their own; -1 for one per core. Give the
         candidates n_threads=1 then
+    held_out : judge by the sessions of `valid` whose queries are not in `train`
     """
     named = _named(candidates)
     if not isinstance(valid, ClickLog) or valid.features is None:
@@ -176,6 +182,9 @@ def select(
     # Wrong options are an error before the long work.
     as_rank_metric(metric), bias_for(parse_evaluator(evaluator), bias, valid.depth)
     baseline_lists(valid, baseline)
+    memory = seen_in(train) if isinstance(train, ClickLog | JudgedLists) else None
+    if held_out and memory is not None:
+        valid = without_queries(valid, memory)
     where = None if folder is None else Path(folder)
     fitted = fit_all(named, train, valid, folder=where, n_jobs=n_jobs)
     scores = {name: each.scores for name, each in fitted.items()}
@@ -183,6 +192,9 @@ def select(
         valid, scores, bias, metric=metric, evaluator=evaluator, clip=clip, among=among,
         baseline=baseline, level=level,
     )  # fmt: skip
+    if memory is not None:
+        shared = overlap_facts(overlap_with(valid, memory))
+        estimates = replace(estimates, warnings=(*shared, *estimates.warnings))
     return Selection(estimates, fitted)
 
 

@@ -79,7 +79,7 @@ class LinearRanker(model.LinearModel):
     tolerance: float = 1e-6
     max_rounds: int = 50
 
-    def fit(self, data: ClickLog | JudgedLists) -> Self:
+    def _fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn from clicks, or from labels where `data` is judged (the skyline)."""
         self._check()
         lists = learning_data.training_lists(data)

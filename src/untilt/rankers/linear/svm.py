@@ -92,7 +92,7 @@ class RankSVM(model.LinearModel):
     seed: Seed = 0
     max_rounds: int = 50
 
-    def fit(
+    def _fit(
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
     ) -> Self:
         """Learn from clicks or labels; `valid` decides on C where C="search"."""

@@ -87,7 +87,7 @@ class DualLearning(network_ranker.WatchedNetworkRanker):
     n_bootstrap: int = 0
     bias_: PositionBias | None = field(init=False)
 
-    def fit(
+    def _fit(
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
     ) -> Self:
         """Learn ranker and bias from clicks; with `early_stopping`, `valid` says when to stop."""

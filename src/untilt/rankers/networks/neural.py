@@ -80,7 +80,7 @@ class NeuralRanker(network_ranker.WatchedNetworkRanker):
     bias_: PositionBias | None = field(init=False)
     bias_history_: list[Any] = field(init=False)
 
-    def fit(
+    def _fit(
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
     ) -> Self:
         """Learn from clicks or labels; with `early_stopping`, `valid` decides when to stop."""

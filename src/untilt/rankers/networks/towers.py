@@ -70,7 +70,7 @@ class TowerRanker(network_ranker.NetworkRanker):
     tower_: FloatArray = field(init=False)
     target_: str = field(init=False)
 
-    def fit(self, data: ClickLog | JudgedLists) -> Self:
+    def _fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn from feedback, or from labels where `data` is judged (the skyline)."""
         self._check()
         lists = training_lists(data)
@@ -262,7 +262,7 @@ class FeedbackTowers(network_ranker.NetworkRanker):
     tower_: dict[str, FloatArray] = field(init=False)
     targets_: dict[str, str] = field(init=False)
 
-    def fit(self, data: ClickLog | JudgedLists) -> Self:
+    def _fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn each column, or the labels where `data` is judged (the skyline)."""
         towers = self._check()
         lists = training_lists(data)

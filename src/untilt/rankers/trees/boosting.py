@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from untilt._core.arrays import FloatArray, varies
+from untilt._core.feature_table import known_values
 from untilt._core.progress import progress
 from untilt.errors import OptionError
-from untilt.rankers.base import known_values
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.trees.objectives import BoostingOptions, TreeObjective
 from untilt.rankers.validation import Validation

@@ -82,7 +82,7 @@ class LambdaMART(Ranker):
     n_threads: int | None = None
     seed: int = 0
 
-    def fit(
+    def _fit(
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
     ) -> Self:
         """Learn from clicks or labels; with `early_stopping`, `valid` decides when to stop."""

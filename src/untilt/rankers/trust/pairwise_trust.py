@@ -98,7 +98,7 @@ class PairwiseTrustRanker(NetworkRanker):
     item_likelihood_: FloatArray = field(init=False)
     pair_likelihood_: FloatArray = field(init=False)
 
-    def fit(self, data: ClickLog | JudgedLists) -> Self:
+    def _fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn from feedback, or from labels where `data` is judged (the skyline)."""
         self._check()
         lists = training_lists(data)

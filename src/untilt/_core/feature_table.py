@@ -1,0 +1,157 @@
+"""Features by name: a table of any kind as an array with its columns in the order wanted."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from untilt._core.arrays import BoolArray, FeatureArray, Missing
+from untilt.errors import ColumnError, ShapeError, did_you_mean
+
+MOST_NAMES = 10  # in an error
+
+
+def feature_array(features: Any, names: Sequence[str]) -> FeatureArray:
+    """Features as float32, columns in the order of `names`.
+
+    A table with named columns (pandas, Polars, Arrow, or anything that hands out an Arrow stream)
+    must have exactly these names, in any order. So must a log or judged lists, but that columns
+    which are only numbered (f1, f2, ...) on one of the two sides go by their order. An array has no
+    names and goes by its order.
+    """
+    if hasattr(features, "feature_names") and hasattr(features, "features"):
+        return in_order(features.features, features.feature_names, names)
+    columns = column_names(features)
+    if columns is None:
+        return np.ascontiguousarray(features, dtype=np.float32)
+    _check_names(columns, names, fix="take table[list(ranker.feature_names_)]")
+    return np.ascontiguousarray(np.column_stack(_columns(features, names)))
+
+
+def in_order(features: FeatureArray, have: Sequence[str], names: Sequence[str]) -> FeatureArray:
+    """The columns called `have` in the order of `names`; by place where a side has numbers only."""
+    if tuple(have) == tuple(names):
+        return features
+    numbered = is_numbered(have) + is_numbered(names)
+    if numbered and set(have) != set(names) and (numbered == 2 or len(have) == len(names)):
+        return features  # by place; too few or too many are an error of the shape
+    _check_names(have, names, fix="read it with the same feature columns")
+    place = {name: j for j, name in enumerate(have)}
+    return np.ascontiguousarray(features[:, [place[name] for name in names]])
+
+
+def is_numbered(names: Sequence[str]) -> bool:
+    """Whether these are the names of columns without names: f1, f2, ..."""
+    return all(name == f"f{j + 1}" for j, name in enumerate(names))
+
+
+def predicted(model: Any, features: FeatureArray, names: Sequence[str]) -> Any:
+    """The scores of a model on features with these names; one that knows its own gets those."""
+    wanted = getattr(model, "feature_names_", None)
+    return model.predict(features if wanted is None else in_order(features, names, wanted))
+
+
+def known_values(features: FeatureArray, names: tuple[str, ...], missing: Missing) -> FeatureArray:
+    """The features as a ranker trained with `missing` takes them.
+
+    Raises ShapeError where one is infinite, or is missing and training knew of no missing ones.
+    """
+    finite = np.isfinite(features)
+    if finite.all():
+        return features
+    lost = np.isnan(features)
+    _refuse_cell(features, names, ~finite & ~lost, "Replace it by a number.")
+    if missing == "keep":
+        return features
+    if missing is None:
+        _refuse_cell(
+            features, names, lost,
+            "Fill it in, or train on data that has missing values: read with missing='keep' (for "
+            "trees), or with missing=0.0, which the ranker then puts in their place itself.",
+        )  # fmt: skip
+    return np.where(lost, np.float32(missing), features)
+
+
+def _refuse_cell(features: FeatureArray, names: tuple[str, ...], bad: BoolArray, fix: str) -> None:
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise ShapeError(
+            f"this ranker needs finite features. Got {features[row, column]} for feature "
+            f"{names[column]!r} in row {row}. {fix}"
+        )
+
+
+def column_names(table: Any) -> list[str] | None:
+    """The names of a table's columns; None for an array, and for a table that only numbers them."""
+    if hasattr(table, "collect_schema"):  # Polars
+        names = table.collect_schema().names()
+    else:
+        names = getattr(table, "column_names", getattr(table, "columns", None))
+    if names is None or callable(names):
+        return None
+    names = list(names)
+    return names if all(isinstance(name, str) for name in names) else None
+
+
+def _columns(table: Any, names: Sequence[str]) -> list[FeatureArray]:
+    """The columns of these names as float32; a gap is NaN."""
+    if hasattr(table, "iloc"):
+        return [_pandas_column(table[name], name) for name in names]
+    if not (hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__")):
+        raise ColumnError(
+            f"features must be an array or a table that is read. Got {type(table).__name__} "
+            "instead; a lazy frame is read by collect()."
+        )
+    import pyarrow as pa
+
+    arrow = pa.table(table)
+    return [_arrow_column(arrow.column(name), name) for name in names]
+
+
+def _pandas_column(series: Any, name: str) -> FeatureArray:
+    if getattr(series.dtype, "kind", "O") not in "biuf":
+        raise _no_numbers(name, series.dtype)
+    values: FeatureArray = series.to_numpy(dtype=np.float32, na_value=np.nan)
+    return values
+
+
+def _arrow_column(column: Any, name: str) -> FeatureArray:
+    import pyarrow as pa
+
+    kind = column.type
+    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    if not any(holds(kind) for holds in numbers):
+        raise _no_numbers(name, kind)
+    values: FeatureArray = column.cast(pa.float32(), safe=False).to_numpy()
+    return values
+
+
+def _no_numbers(name: str, kind: object) -> ColumnError:
+    return ColumnError(f"the feature {name!r} must hold numbers. Got a column of type {kind}.")
+
+
+def _check_names(have: Sequence[str], names: Sequence[str], *, fix: str) -> None:
+    twice = [name for name, n in Counter(have).items() if n > 1]
+    missing = [name for name in names if name not in set(have)]
+    extra = [name for name in have if name not in set(names)]
+    if not (twice or missing or extra):
+        return
+    parts = [f"the features must be the {len(names)} that the ranker was trained on."]
+    if missing:
+        parts.append(f"Missing: {_listed(missing)}.{did_you_mean(missing[0], extra)}")
+    if extra:
+        parts.append(f"Not among them: {_listed(extra)}.")
+    if twice:
+        parts.append(f"More than once: {_listed(twice)}.")
+    if is_numbered(names):
+        parts.append("It was trained on columns without names: pass an array to go by their order.")
+    else:
+        parts.append(f"To choose the columns, {fix}.")
+    raise ColumnError(" ".join(parts))
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:MOST_NAMES])
+    more = len(names) - MOST_NAMES
+    return shown if more <= 0 else f"{shown} and {more:,} more"
