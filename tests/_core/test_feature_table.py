@@ -69,7 +69,7 @@ def test_a_gap_is_nan_and_truth_is_a_number():
     [
         (lambda t: t.drop(columns="stars"), ["Missing: 'stars'"]),
         (lambda t: t.assign(query_id=1), ["Not among them: 'query_id'"]),
-        (lambda t: t.rename(columns={"stars": "star"}), ["Missing: 'stars'", "Did you mean 'star'"]),
+        (lambda t: t.rename(columns={"stars": "star"}), ["Missing: 'stars'", "mean 'star'"]),
         (lambda t: t.assign(stars=["three", "four"]), ["'stars' must hold numbers"]),
         (lambda t: pd.concat([t, t[["stars"]]], axis=1), ["More than once: 'stars'"]),
     ],

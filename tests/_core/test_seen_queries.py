@@ -30,7 +30,7 @@ def test_what_was_seen_is_found_and_nothing_else():
 def test_ids_are_known_by_their_text():
     ours = id_hashes(identifiers(["7", "blue shoes", "é"]))
     assert ours[0] == id_hashes(identifiers([7]))[0]
-    digest = hashlib.blake2b("blue shoes".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(b"blue shoes", digest_size=8).digest()
     assert int(ours[1]) == int.from_bytes(digest, "little")
     assert len(set(ours.tolist())) == 3
 

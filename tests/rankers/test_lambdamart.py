@@ -456,7 +456,7 @@ def test_exponential_gain_of_long_dwell_is_refused(made):
 
 def test_data_of_another_kind_is_refused():
     with pytest.raises(OptionError, match=r"needs a ClickLog or JudgedLists\. Got str instead"):
-        LambdaMART(**SMALL).fit("clicks.parquet")  # type: ignore[arg-type]
+        LambdaMART(**SMALL).fit("clicks.parquet")
 
 
 def test_a_log_without_features_or_sessions_is_refused(made):

@@ -115,8 +115,8 @@ def test_judged_lists_are_told_too():
 def test_what_stopped_a_ranker_is_remembered(parts):
     train, test = parts
     inner, valid = train.split(0.7, seed=2)
-    options = {"n_trees": 20, "early_stopping": 3, "n_threads": 1}
-    model = ut.LambdaMART(ut.PRS(BIAS), **options).fit(inner, valid=valid)
+    model = ut.LambdaMART(ut.PRS(BIAS), n_trees=20, early_stopping=3, n_threads=1)
+    model.fit(inner, valid=valid)
     assert len(model.trained_on_) == len(seen_in(inner))
     assert own_codes(ut.estimate(valid, model, BIAS)) == ["estimate.validated-queries"]
     assert own_codes(ut.estimate(test, model, BIAS)) == []

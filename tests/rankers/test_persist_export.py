@@ -67,7 +67,7 @@ def test_only_the_trees_in_use_are_exported(pbm_log, tmp_path):
 
 def test_what_cannot_be_exported(made):
     class Constant(Ranker):
-        def fit(self, data):
+        def _fit(self, data):
             self.feature_names_ = data.feature_names
             return self
 
