@@ -138,16 +138,38 @@ def test_value_of_a_ranking_by_hand(tiny):
     assert validation.rounds == 5
 
 
-def test_documents_that_only_some_sessions_show_get_what_they_would_have_got():
-    """Document 1 once at 2 of 2 sessions, document 2 once at 2 and clicked, of 2 sessions."""
+def test_a_document_counts_in_the_sessions_that_show_it():
+    """Document 1 once at 2, document 2 once at 2 and clicked, of 2 sessions each by itself."""
     log = ClickLog(
         query_id=[0], doc_id=[0, 1, 2], doc_query=[0, 0, 0], indptr=[0, 2, 4], query=[0, 0],
         document=[0, 1, 0, 2], position=[1, 2, 1, 2], label=[1, 0, 0, 1], features=np.eye(3),
     )  # fmt: skip
-    assert held_out_clicks(log, [1.0, 0.4]).credit.tolist() == [1.0, 0.0, 2 / 0.4]
-    assert held_out_clicks(log, None).credit.tolist() == [1.0, 0.0, 2.0]
-    rare = replace(log, count=np.array([99, 1]))  # shown in 1% of the sessions: as if in 10%
-    assert held_out_clicks(rare, [1.0, 0.4]).credit[2] == pytest.approx(100 / (100 * 0.4 * 0.1))
+    assert held_out_clicks(log, [1.0, 0.4]).credit.tolist() == [1.0, 0.0, 1 / 0.4]
+    assert held_out_clicks(log, None).credit.tolist() == [1.0, 0.0, 1.0]
+    rare = replace(log, count=np.array([99, 1]))
+    assert held_out_clicks(rare, [1.0, 0.4]).credit[2] == 1 / 0.4
+
+
+def test_rankers_fill_the_slots_of_production_lists_by_hand():
+    """A gap at 2, a list of one, and a shuffled session that is no list to order.
+
+    Relevance: document 0 has 1 click in 3 sessions at 1, 1, 3; document 1 has 1 in 2 at 3, 1.
+    """
+    log = ClickLog(
+        query_id=[0], doc_id=[0, 1], doc_query=[0, 0], indptr=[0, 2, 3, 5], query=[0, 0, 0],
+        document=[0, 1, 0, 1, 0], position=[1, 3, 1, 1, 3], label=[1, 0, 0, 1, 0],
+        features=np.eye(2), ranker=[0, 0, 1], ranker_names=("production", "shuffle"),
+    )  # fmt: skip
+    clicks = held_out_clicks(log, [1.0, 0.7, 0.5])
+    relevance = np.array([1 / (1 + 1 + 0.5), 1 / (0.5 + 1)])
+    assert clicks.sessions.tolist() == [2]
+    assert clicks.credit == pytest.approx(relevance * [2, 1])
+    third = 1 / np.log2(4)
+    logged = relevance[0] * (1 + 1) + relevance[1] * third
+    swapped = relevance[0] * (third + 1) + relevance[1]
+    assert clicks.per_query(np.array([1.0, 0.0])) == pytest.approx([logged])
+    assert clicks.per_query(np.array([0.0, 1.0])) == pytest.approx([swapped])
+    assert clicks.per_query(np.array([1.0, 1.0])) == pytest.approx([(logged + swapped) / 2])
 
 
 def test_without_a_bias_every_click_counts_the_same(tiny):
@@ -166,12 +188,11 @@ def test_trust_bias_is_corrected_for(tiny):
 
 def test_counts_are_repeats(tiny):
     repeated = tiny.take([0, 0, 1, 2], count=[1, 1, 1, 1])
-    for one, other in zip(
-        vars(held_out_clicks(tiny, [1.0, 0.5])).values(),
-        vars(held_out_clicks(repeated, [1.0, 0.5])).values(),
-        strict=True,
-    ):
-        assert np.array_equal(one, other)
+    one, other = (held_out_clicks(log, [1.0, 0.5]) for log in (tiny, repeated))
+    for name in ("features", "credit", "indptr", "sessions"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    scores = np.array([1.0, 2.0, 1.0, 2.0])
+    assert one.per_query(scores).tolist() == other.per_query(scores).tolist()
 
 
 # ---- errors

@@ -121,7 +121,12 @@ def _average_rank(setting: Setting, row: Row) -> Values:
               "true average rank": curve_of(setting, "true", {})}  # fmt: skip
     values: Values = {
         metric: estimate(
-            test, {"it": ranker}, curve, metric=str(ARP()), evaluator=SNIPSEvaluator()
+            test,
+            {"it": ranker},
+            curve,
+            metric=str(ARP()),
+            evaluator=SNIPSEvaluator(),
+            among="shown",
         )["it"].value
         for metric, curve in curves.items()
     }
@@ -168,11 +173,11 @@ def _estimates(setting: Setting, row: Row) -> tuple[dict[str, float], dict[str, 
     systems: dict[str, LinearRanker | Shown] = {"new": new, "shown": shown}
     first = setting.repeats[0]
     relevance = first.truth.relevance
-    exact = estimate(first.log, systems, metric="dcg@10", evaluator=DirectEvaluator(relevance))
-    repeated = [
-        estimate(repeat.log, systems, bias, metric="dcg@10", **options)
-        for repeat in setting.repeats
-    ]
+    options = {"metric": "dcg@10", "among": "shown", **options}
+    exact = estimate(
+        first.log, systems, metric="dcg@10", among="shown", evaluator=DirectEvaluator(relevance)
+    )
+    repeated = [estimate(repeat.log, systems, bias, **options) for repeat in setting.repeats]
     return (
         {name: exact[name].value for name in systems},
         {name: np.array([made[name].value for made in repeated]) for name in systems},

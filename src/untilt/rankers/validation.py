@@ -8,17 +8,16 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, Missing, sum_by
 from untilt._core.feature_table import known_values
+from untilt.bias.experiments.assignment import baseline_lists
 from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import corrected_clicks
 from untilt.data.judged import JudgedLists
+from untilt.data.slates import Slates, slates_of, slot_discounts
 from untilt.errors import OptionError, ShapeError
 from untilt.metrics import parse_metric
 
 _DCG = parse_metric("dcg@10:gain=linear")
-# Of a query's sessions: a document shown in a smaller share counts as if shown in this one. Without
-# it a document that hardly any session shows would weigh without bounds.
-_LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -89,52 +88,65 @@ def _by_clicks(log: ClickLog, bias: BiasLike | None, rounds: int | None) -> Vali
 class HeldOutClicks:
     """Held-out clicks as credit per document: what a ranker is judged by without labels.
 
-    The value of a query is sum over its shown documents of N_q g_d / log2(1 + new rank), with g_d =
-    sum (c - beta_k) / sum alpha_k over the sessions that showed d: an unbiased estimate of the DCG
-    it would get, also where only some of the N_q sessions show a document
-    ([oosterhuis2020policy]_).
+    A ranker orders each list of the baseline anew, and its documents fill the list's own slots. The
+    value of a query is the sum over its documents of n_d g_d times the mean of 1 / log2(1 + slot),
+    with n_d the sessions that showed d and g_d = sum (c - beta_k) / sum alpha_k over them,
+    experiments too: an unbiased estimate of the DCG@10 that it would get.
 
     Parameters
     ----------
     features, credit : one row per shown document
     indptr, sessions : documents and sessions of each query
+    slates : the lists to order, documents numbered as here; one list per query, without gaps,
+        where not given
     """
 
     features: FeatureArray
     credit: FloatArray
     indptr: IntArray
     sessions: FloatArray
+    slates: Slates | None = None
 
     def per_query(self, scores: FloatArray) -> FloatArray:
         """DCG@10 of each query, summed over its sessions."""
-        return _DCG.per_list(scores, self.credit, self.indptr)
+        if self.slates is None:
+            return _DCG.per_list(scores, self.credit, self.indptr)
+        weights = np.zeros(max(self.slates.depth, _DCG.cut or 0))
+        weights[: _DCG.cut] = _DCG.discount(len(weights))[: _DCG.cut]
+        discount = slot_discounts(self.slates, np.asarray(scores, dtype=float), weights)
+        document, count = self.slates.document, self.slates.row_count
+        n = sum_by(document, count, len(self.credit))
+        mean = sum_by(document, count * discount, len(self.credit)) / n
+        return ragged.sums_by_list(self.indptr, mean * self.credit)
 
 
 def held_out_clicks(log: ClickLog, bias: BiasLike | None) -> HeldOutClicks:
     """Credit of each shown document; without a bias every click counts the same."""
     if log.features is None:
         raise OptionError("the held-out log has no features to score.")
-    features, log = log.features, log.collapse()
     if log.n_lists == 0:
         raise OptionError("the held-out log has no sessions to judge by.")
     alpha, beta = np.ones(log.depth), np.zeros(log.depth)
     if bias is not None:
         alpha, beta = as_position_bias(bias, log.depth).affine()
     clicks, exposure = corrected_clicks(log, alpha, beta)
-    traffic = sum_by(log.query, log.sessions, log.n_queries)
-    of_document = traffic[log.doc_query]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        least = of_document * alpha.min() * _LEAST_SHARE
-        credit = clicks * of_document / np.maximum(exposure, least)
-    shown = np.unique(log.document)
+    production = log.take(baseline_lists(log))
+    slates, _ = slates_of(production, by_slots=True)
+    shown = np.unique(slates.document)
     shown = shown[np.argsort(log.doc_query[shown], kind="stable")]
     queries, per_query = np.unique(log.doc_query[shown], return_counts=True)
+    number = np.empty(log.n_documents, dtype=np.int64)
+    number[shown] = np.arange(len(shown))
+    impressions = sum_by(slates.document, slates.row_count, log.n_documents)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        credit = np.where(exposure > 0, impressions * clicks / exposure, 0.0)
     return HeldOutClicks(
-        features=features[shown],
+        features=log.features[shown],
         # The affine correction of few clicks may be negative, which no gain can be.
         credit=np.maximum(credit[shown], 0.0),
         indptr=ragged.indptr_of(per_query),
-        sessions=traffic[queries],
+        sessions=sum_by(production.query, production.sessions, log.n_queries)[queries],
+        slates=replace(slates, document=number[slates.document], n_documents=len(shown)),
     )
 
 
