@@ -1,27 +1,12 @@
-"""Where a ranker puts documents, by hand and by a slow twin."""
+"""Where a ranker puts documents, by hand."""
 
-import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import untilt as ut
-from untilt.workflow.stage_evaluate import changed_queries, mean_ranks, new_positions
-
-
-def slow_ranks(indptr, scores):
-    ranks = []
-    for start, stop in itertools.pairwise(indptr):
-        part = scores[start:stop]
-        ranks += [1 + sum(part > s) + (sum(part == s) - 1) / 2 for s in part]
-    return ranks
-
-
-def test_ranks_are_those_of_the_slow_twin():
-    rng = np.random.default_rng(0)
-    indptr = np.concatenate([[0], np.cumsum(rng.integers(1, 9, size=40))])
-    scores = rng.integers(0, 4, size=indptr[-1]).astype(float)
-    assert mean_ranks(indptr, scores) == pytest.approx(slow_ranks(indptr, scores))
+from untilt.workflow.stage_evaluate import changed_queries, new_positions
 
 
 @pytest.fixture
@@ -63,3 +48,16 @@ def test_the_query_that_changes_most_by_hand(log):
     assert [d.old_position for d in found[0].documents] == [3, 2, 1]
     assert found[0].documents[2].clicks == 3
     assert found[0].sessions == 3
+
+
+def test_new_positions_are_slots_of_the_list(log):
+    """An advertisement at 2: what goes down from 1 gets 3; equal scores share 3 and 4."""
+    gap = replace(log, position=np.array([1, 3, 4, 1, 2]))
+    found = new_positions(gap, np.array([0.0, 2.0, 0.0, 2.0, 1.0]), level=0.95)
+    assert found.value[[0, 2, 3]] == pytest.approx([(3 * 3.5 + 1) / 4, 1.0, 3.5])
+    changed = changed_queries(gap, np.array([0.0, 1.0, 2.0, 2.0, 1.0]))
+    assert [d.new_position for d in changed[0].documents] == [1, 3, 4]
+    assert new_positions(gap, -np.arange(5.0), level=0.95).value[[0, 1, 2, 3]] == pytest.approx(
+        [1, 2, 3, 4]
+    )
+    assert changed_queries(gap, -np.arange(5.0)) == ()

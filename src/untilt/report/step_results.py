@@ -123,14 +123,14 @@ class NewPositions:
 
 @dataclass(frozen=True)
 class MovedDocument:
-    """A document of one query: where it stood on average, and where the new ranker puts it.
+    """A document of one query: where it stood and where the new ranker puts it, on average.
 
     `old_position` is None for a document nobody was shown. `label`: a human judgement, if any.
     """
 
     document: str
     old_position: float | None
-    new_position: int
+    new_position: float
     clicks: float | None = None
     impressions: int | None = None
     label: float | None = None

@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.arrays import FloatArray, sum_by
 from untilt._core.progress import track
 from untilt._core.statistics import student_quantile
 from untilt.bias.curve import PositionBias
+from untilt.bias.experiments.assignment import baseline_lists
 from untilt.catalog import record_of
 from untilt.data.clicklog import ClickLog
+from untilt.data.slates import Slates, slates_of, slot_discounts
 from untilt.evaluation.clip_curve import ClipCurve, clip_curve, clip_curve_evaluator
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.pool import parse_evaluator
@@ -29,49 +31,41 @@ from untilt.workflow.options import RunOptions
 EXAMPLES, DOCUMENTS = 6, 12
 
 
-def mean_ranks(indptr: IntArray, scores: FloatArray) -> FloatArray:
-    """(rows,) rank from 1 of each row in its list, highest score first; equal scores share theirs.
+def new_slots(log: ClickLog, scores: FloatArray) -> tuple[Slates, FloatArray]:
+    """The distinct lists of a log, and the position that each row's document gets in its list.
 
-    rank_i = 1 + #{j : s_j > s_i} + (#{j : s_j = s_i} - 1) / 2 over the rows j of the same list.
-
-    >>> mean_ranks(np.array([0, 3]), np.array([1.0, 5.0, 1.0])).tolist()
-    [2.5, 1.0, 2.5]
+    The documents of a list fill the positions that it had, its slots; equal scores share theirs.
     """
-    order = ragged.order_within_lists(indptr, -scores)
-    owner, sorted_scores = ragged.list_of_row(indptr)[order], scores[order]
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = (np.diff(owner) != 0) | (np.diff(sorted_scores) != 0)
-    tie = np.cumsum(first) - 1
-    mean = sum_by(tie, ragged.index_in_list(indptr) + 1.0) / np.bincount(tie)
-    ranks = np.empty(len(order))
-    ranks[order] = mean[tie]
-    return ranks
+    slates, _ = slates_of(log)
+    return slates, slot_discounts(slates, scores, np.arange(1.0, slates.depth + 1))
 
 
 def new_positions(log: ClickLog, scores: FloatArray, *, level: float) -> step_results.NewPositions:
     """Average new position of what stood at each old position, over sessions.
 
     Each session's own list is ordered anew (Figure 1 of [hu2019unbiased]_). The interval is
-    clustered by query: se^2 = sum_q (sum over q of n (rank - mean))^2 / N^2 * Q / (Q - 1).
+    clustered by query: se^2 = sum_q (sum over q of n (slot - mean))^2 / N^2 * Q / (Q - 1).
     """
-    ranks, weight = mean_ranks(log.indptr, scores[log.document]), log.row_count
-    index, depth = log.position - 1, log.depth
+    slates, slot = new_slots(log, scores)
+    index, depth = slates.position_index, slates.depth
+    weight = slates.row_count.astype(float)
     impressions = sum_by(index, weight, depth)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = sum_by(index, weight * ranks, depth) / impressions
-        error = _clustered(log, weight * (ranks - mean[index]), index) / impressions
-    queries = len(np.unique(log.query))
+        mean = sum_by(index, weight * slot, depth) / impressions
+        error = _clustered(slates, weight * (slot - mean[index])) / impressions
+    queries = len(np.unique(slates.query))
     half = student_quantile(level, queries - 1) * error if queries > 1 else np.full(depth, np.nan)
     return step_results.NewPositions(np.arange(1, depth + 1), mean, mean - half, mean + half)
 
 
-def _clustered(log: ClickLog, residual: FloatArray, index: IntArray) -> FloatArray:
+def _clustered(slates: Slates, residual: FloatArray) -> FloatArray:
     """(K,) root of the summed squares of each query's summed residuals, times Q / (Q - 1)."""
-    query = np.repeat(log.query, ragged.lengths(log.indptr)).astype(np.int64)
-    cells, owner = np.unique(query * log.depth + index, return_inverse=True)
+    depth = slates.depth
+    query = np.repeat(slates.query, ragged.lengths(slates.indptr)).astype(np.int64)
+    cells, owner = np.unique(query * depth + slates.position_index, return_inverse=True)
     by_query = sum_by(owner, residual)
-    squares = sum_by(cells % log.depth, by_query**2, log.depth)
-    n = np.bincount(cells % log.depth, minlength=log.depth)
+    squares = sum_by(cells % depth, by_query**2, depth)
+    n = np.bincount(cells % depth, minlength=depth)
     return np.sqrt(squares * n / np.maximum(n - 1, 1))
 
 
@@ -79,7 +73,8 @@ def changed_queries(log: ClickLog, scores: FloatArray) -> tuple[step_results.Cha
     """The queries whose order changes most, of those with at least the median of sessions.
 
     The change of a query is sum_d |1/log2(1 + old_d) - 1/log2(1 + new_d)| over its shown documents,
-    old the mean position over sessions: what moves near the top counts most.
+    old and new the mean position over the sessions that show it: what moves near the top counts
+    most.
     """
     shown = np.unique(log.document)
     shown = shown[np.argsort(log.doc_query[shown], kind="stable")]
@@ -89,17 +84,18 @@ def changed_queries(log: ClickLog, scores: FloatArray) -> tuple[step_results.Cha
     impressions = sum_by(log.document, weight, n)[shown]
     clicks = sum_by(log.document, weight * log.label, n)[shown]
     old = sum_by(log.document, weight * log.position, n)[shown] / impressions
-    new = mean_ranks(indptr, scores[shown])
+    slates, slot = new_slots(log, scores)
+    new = sum_by(slates.document, slates.row_count * slot, n)[shown] / impressions
     step = np.abs(1 / np.log2(1 + old) - 1 / np.log2(1 + new))
     change = np.add.reduceat(step, indptr[:-1])
     sessions = sum_by(log.query, log.sessions, log.n_queries)[queries]
     enough = sessions >= np.median(sessions)
 
-    def document(row: int, position: int) -> step_results.MovedDocument:
+    def document(row: int) -> step_results.MovedDocument:
         return step_results.MovedDocument(
             document=str(log.doc_id[shown[row]]),
             old_position=round(float(old[row]), 1),
-            new_position=position,
+            new_position=round(float(new[row]), 1),
             clicks=float(clicks[row]),
             impressions=int(impressions[row]),
         )
@@ -110,10 +106,11 @@ def changed_queries(log: ClickLog, scores: FloatArray) -> tuple[step_results.Cha
             continue
         rows = np.arange(indptr[i], indptr[i + 1])
         rows = rows[np.lexsort((old[rows], new[rows]))][:DOCUMENTS]
-        documents = tuple(document(row, position) for position, row in enumerate(rows, start=1))
         query = str(log.query_id[queries[i]])
         examples.append(
-            step_results.ChangedQuery(query, documents, int(sessions[i]), float(change[i]))
+            step_results.ChangedQuery(
+                query, tuple(map(document, rows)), int(sessions[i]), float(change[i])
+            )
         )
     return tuple(examples)
 
@@ -168,6 +165,7 @@ def evaluate_scores(
 ) -> step_results.HeldOut:
     """Systems by their scores against the logged order; `more` goes into the result."""
     estimates = estimated(test, {SHOWN: shown, **scores}, bias, options, clip)
+    production = test.take(baseline_lists(test, options.baseline))
     return step_results.HeldOut.of(
         estimates,
         chosen,
@@ -176,9 +174,10 @@ def evaluate_scores(
         clip=clip,
         clip_curve=_clip_curve(test, scores[chosen], bias, options),
         new_positions={
-            name: new_positions(test, each, level=options.level) for name, each in scores.items()
+            name: new_positions(production, each, level=options.level)
+            for name, each in scores.items()
         },
-        changed=changed_queries(test, scores[chosen]),
+        changed=changed_queries(production, scores[chosen]),
         **more,
     )
 

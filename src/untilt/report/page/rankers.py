@@ -29,7 +29,7 @@ def rankers_section(part: HeldOut, notes: Mapping[str, str]) -> Section:
     return Section(
         "rankers",
         "Rankers compared",
-        (text,),
+        (text,) if part.baseline is None else (text, words.sentence(part.baseline)),
         figures=(_differences(part),) if len(part.comparison) else (),
         tables=(_table(part),),
         notes=tuple(
@@ -200,7 +200,7 @@ def _query_table(query: ChangedQuery, *, opened: bool) -> Table:
 
 def _document_row(document: MovedDocument, clicked: bool, labelled: bool) -> tuple[str, ...]:
     old = document.old_position
-    cells = [document.document, str(document.new_position)]
+    cells = [document.document, f"{document.new_position:g}"]
     if old is None:
         cells += ["not shown", ""]
     else:
