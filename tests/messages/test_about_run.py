@@ -98,6 +98,51 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         {},
         "First find out why the clicks do not fit the examination curve.",
     ),
+    "run.get-evidence-first": ({}, "Do not decide on these figures."),
+    "run.floor-curve-assumed": (
+        {},
+        "the examination curve is assumed: nobody measured it, and another guess can turn the "
+        "answer round. Measure it (`untilt plan` says with how many swapped sessions), or give a "
+        "curve that you believe with --bias",
+    ),
+    "run.floor-curve-clicks": (
+        {"clicks": 16.0, "floor": 100},
+        "only 16 clicks stand behind the examination curve, and a verdict needs 100. Collect more "
+        "sessions, or swap positions in some of them (`untilt plan`)",
+    ),
+    "run.floor-curve": (
+        {"position": 4, "factor": 31.7, "most": 3.0},
+        "at position 4 and others like it, where much of the value is counted, examination is not "
+        "known, and a verdict needs a factor of 3 or better. Collect more sessions, or swap "
+        "positions in some of them (`untilt plan`)",
+    ),
+    "run.floor-positions": (
+        {"known": 4, "depth": 10, "share": 0.6, "floor": 0.8},
+        "the examination curve knows 4 of 10 positions, which hold only 60% of what the clicks "
+        "count, and a verdict needs 80%. Judge the top alone (--metric dcg@4, on a log cut to 4 "
+        "positions), or measure the curve further down (`untilt plan`)",
+    ),
+    "run.floor-clicks": (
+        {"clicks": 40.0, "effective_n": 12.0, "floor": 30},
+        "the 40 held-out clicks count like 12 of equal weight, and a verdict needs 30. Collect "
+        "more sessions",
+    ),
+    "run.floor-queries": (
+        {"queries": 1, "floor": 10},
+        "only 1 held-out query has a click, and a verdict needs 10. Collect sessions of more "
+        "queries",
+    ),
+    "run.floor-clipped": (
+        {"share": 1.0, "most": 0.5},
+        "100% of the held-out clicks are clipped, and a verdict allows 50%: the figures are nearer "
+        "to raw clicks than to corrected ones. Give a lower --clip, or collect more sessions so "
+        "that a lower one can be chosen",
+    ),
+    "run.floor-one-query": (
+        {"share": 0.6, "most": 0.5},
+        "one query makes up 60% of the spread behind the difference, and a verdict allows 50%: it "
+        "is an answer about that query. Collect sessions of other queries, or judge without it",
+    ),
     "run.try-it": ({}, "Try it on a share of the traffic."),
     "run.try-if-curve-right": (
         {},
@@ -131,4 +176,7 @@ def test_only_what_weakens_the_answer_is_serious():
     assert {code for code, message in MESSAGES.items() if message.severity == "serious"} == {
         *("run.bias-modelled", "run.bias-assumed", "run.no-features", "run.nothing-trained"),
         *("run.nothing-compared", "run.measure-bias-first", "run.find-misfit-first"),
+        *("run.floor-curve-assumed", "run.floor-curve-clicks", "run.floor-curve"),
+        *("run.floor-positions", "run.floor-clicks", "run.floor-queries", "run.floor-clipped"),
+        *("run.floor-one-query", "run.get-evidence-first"),
     }

@@ -14,6 +14,7 @@ from untilt._core.statistics import Interval, normal_quantile
 from untilt.catalog import storable
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import Fact, as_fact, as_facts
+from untilt.messages.about_general import NOT_KNOWN
 
 if TYPE_CHECKING:
     import altair as alt
@@ -125,6 +126,23 @@ class PositionBias:
     def has_trust(self) -> bool:
         """Whether click noise by position (eps+, eps-) is part of it."""
         return self.eps_plus is not None and self.eps_minus is not None
+
+    @property
+    def uncertainty(self) -> FloatArray:
+        """(K,) the factor sqrt(high / low) to which each position is known, to either side.
+
+        1 for a curve without errors; inf where the interval reaches 0.
+        """
+        if self.low is None or self.high is None:
+            return np.ones(self.depth)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.low > 0, np.sqrt(self.high / self.low), np.inf)
+
+    @property
+    def known_depth(self) -> int:
+        """The lowest position that is known to within a factor of 10; nothing is known below."""
+        known = np.flatnonzero(self.uncertainty <= NOT_KNOWN)
+        return int(known[-1]) + 1 if len(known) else 1
 
     def at(self, position: npt.ArrayLike) -> FloatArray:
         """theta at these 1-based positions."""

@@ -192,6 +192,8 @@ def report_run(out: Output, result: "RunResult") -> None:
         out.table(("ranker", "value", "to logged order", "interval"), rows)
     out.heading("Answer")
     out.say(answer_text(result))
+    if decision.answer is not None and decision.answer.reasons:
+        out.points(tuple(map(sentence, decision.answer.reasons)))
     if decision.warnings:
         out.heading("Beware")
         out.points(tuple(map(sentence, decision.warnings)))
@@ -209,7 +211,10 @@ def answer_text(result: "RunResult") -> str:
         "better": f"{new} would have been better than the {shown}",
         "worse": f"{new} would have been worse than the {shown}",
         "undecided": f"Held-out clicks cannot tell {new} from the {shown}",
+        "cannot tell": f"This log cannot tell whether {new} is better than the {shown}",
     }
+    if answer.verdict == "cannot tell":
+        return f"{verdicts[answer.verdict]}. {answer.recommendation}"
     ends = answer.difference.interval
     return (
         f"{verdicts[answer.verdict]}: {answer.difference.value:+.4f} {answer.new.metric}, "

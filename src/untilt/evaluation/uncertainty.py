@@ -124,7 +124,8 @@ class ClickWeights:
 
     effective_n = (sum w)^2 / sum w^2 over clicks: as many clicks of equal weight would do.
     clipped_share and unsupported_share are shares of all clicks: propensity under the clip; at a
-    position that the bias does not know.
+    position that the bias does not know. `clicked_queries` have a click; `clicks_at` and
+    `credit_at` (K,) are clicks and their summed weights by position.
     """
 
     n_clicks: float
@@ -132,6 +133,9 @@ class ClickWeights:
     largest: float
     clipped_share: float
     unsupported_share: float
+    clicked_queries: int
+    clicks_at: FloatArray
+    credit_at: FloatArray
 
 
 def click_weights(pool: Pool, credit: Credit) -> ClickWeights:
@@ -147,6 +151,9 @@ def click_weights(pool: Pool, credit: Credit) -> ClickWeights:
         largest=float(w[used].max(initial=0.0)),
         clipped_share=float(y[credit.clipped & credit.supported].sum()) / share,
         unsupported_share=float(y[~credit.supported].sum()) / share,
+        clicked_queries=int(np.count_nonzero(pool.by_query(pool.by_document(y)))),
+        clicks_at=pool.by_position(y),
+        credit_at=pool.by_position(y * w),
     )
 
 

@@ -27,6 +27,20 @@ def positions_text(positions: Iterable[int]) -> str:
     return f"position {text}" if len(runs) == 1 and len(runs[0]) == 1 else f"positions {text}"
 
 
+NOT_KNOWN = 10.0  # factor of uncertainty beyond which a position is said not to be known
+
+
+def known_to(factor: float, *, decimals: int = 1) -> str:
+    """How well something is known, by the factor of its uncertainty.
+
+    >>> known_to(1.5), known_to(31.7), known_to(float("inf"))
+    ('known to within a factor of 1.5', 'not known', 'not known')
+    """
+    if not factor <= NOT_KNOWN:
+        return "not known"
+    return f"known to within a factor of {factor:.{decimals}f}"
+
+
 def listed(values: Iterable[object], *, most: int = 10) -> str:
     """The first of the values, and how many more there are."""
     texts = [str(value) for value in values]

@@ -1,6 +1,7 @@
 """What a run tells: how far its bias can be believed, what was cut or failed, and what to do."""
 
 from untilt.facts import Message
+from untilt.messages.about_general import known_to
 
 _SWAPS = "To measure it, swap positions in a share of the sessions: `untilt plan` says how many."
 
@@ -92,6 +93,57 @@ MESSAGES = {
     ),
     "run.nothing-trained": Message("serious", "No ranker could be trained. {why}"),
     "run.nothing-compared": Message("serious", "Nothing could be compared with the logged order."),
+    # Why there is no verdict: evidence below a floor of `untilt.report.floors`.
+    "run.floor-curve-assumed": Message(
+        "serious",
+        "the examination curve is assumed: nobody measured it, and another guess can turn the "
+        "answer round. Measure it (`untilt plan` says with how many swapped sessions), or give a "
+        "curve that you believe with --bias",
+    ),
+    "run.floor-curve-clicks": Message(
+        "serious",
+        "only {clicks:,.0f} clicks stand behind the examination curve, and a verdict needs "
+        "{floor:,}. Collect more sessions, or swap positions in some of them (`untilt plan`)",
+    ),
+    "run.floor-curve": Message(
+        "serious",
+        lambda position, factor, most: (
+            f"at position {position} and others like it, where much of the value is counted, "
+            f"examination is {known_to(factor)}, and a verdict needs a factor of {most:g} or "
+            "better. Collect more sessions, or swap positions in some of them (`untilt plan`)"
+        ),
+    ),
+    "run.floor-positions": Message(
+        "serious",
+        "the examination curve knows {known} of {depth} positions, which hold only {share:.0%} of "
+        "what the clicks count, and a verdict needs {floor:.0%}. Judge the top alone (--metric "
+        "dcg@{known}, on a log cut to {known} positions), or measure the curve further down "
+        "(`untilt plan`)",
+    ),
+    "run.floor-clicks": Message(
+        "serious",
+        "the {clicks:,.0f} held-out clicks count like {effective_n:,.0f} of equal weight, and a "
+        "verdict needs {floor:,}. Collect more sessions",
+    ),
+    "run.floor-queries": Message(
+        "serious",
+        lambda queries, floor: (
+            f"only {queries:,} held-out {'query has' if queries == 1 else 'queries have'} a click, "
+            f"and a verdict needs {floor:,}. Collect sessions of more queries"
+        ),
+    ),
+    "run.floor-clipped": Message(
+        "serious",
+        "{share:.0%} of the held-out clicks are clipped, and a verdict allows {most:.0%}: the "
+        "figures are nearer to raw clicks than to corrected ones. Give a lower --clip, or collect "
+        "more sessions so that a lower one can be chosen",
+    ),
+    "run.floor-one-query": Message(
+        "serious",
+        "one query makes up {share:.0%} of the spread behind the difference, and a verdict allows "
+        "{most:.0%}: it is an answer about that query. Collect sessions of other queries, or judge "
+        "without it",
+    ),
     # What to do.
     "run.measure-bias-first": Message(
         "serious",
@@ -100,6 +152,7 @@ MESSAGES = {
     "run.find-misfit-first": Message(
         "serious", "First find out why the clicks do not fit the examination curve."
     ),
+    "run.get-evidence-first": Message("serious", "Do not decide on these figures."),
     "run.try-it": Message("note", "Try it on a share of the traffic."),
     "run.try-if-curve-right": Message(
         "note", "Try it on a share of the traffic, if the examination curve is right."

@@ -19,10 +19,11 @@ from untilt.errors import FileFormatError, OptionError
 from untilt.evaluation.results import Estimate, SystemDifference
 from untilt.facts import Fact, as_fact
 from untilt.report import step_results
+from untilt.report.floors import below_floors
 
 KIND, VERSION = "untilt decision", 2
 AGAIN = "Give the figures.json that this version of untilt run wrote."
-Verdict = Literal["better", "worse", "undecided"]
+Verdict = Literal["better", "worse", "undecided", "cannot tell"]
 _GRAVEST_FIRST = ("serious", "warning", "note")
 
 
@@ -30,7 +31,8 @@ _GRAVEST_FIRST = ("serious", "warning", "note")
 class Answer:
     """The new order against the logged one, estimated on the same sessions.
 
-    `verdict` is what the interval of the difference says; see `verdict_of`.
+    `verdict` is what the interval of the difference says (see `verdict_of`), or "cannot tell" where
+    there are `reasons` against any verdict: evidence below the floors of `untilt.report.floors`.
     """
 
     new: Estimate
@@ -39,6 +41,7 @@ class Answer:
     verdict: Verdict
     higher_is_better: bool
     recommendation: Fact
+    reasons: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +76,9 @@ class Decision:
         if part is None:
             return None
         difference, better = part.comparison[part.chosen], part.comparison.higher_is_better
+        reasons = below_floors(self)
         verdict = verdict_of(difference.interval, higher_is_better=better)
+        verdict = "cannot tell" if reasons else verdict
         return Answer(
             new=part[part.chosen],
             shown=part[part.comparison.baseline],
@@ -81,6 +86,7 @@ class Decision:
             verdict=verdict,
             higher_is_better=better,
             recommendation=self._recommendation(verdict, difference),
+            reasons=reasons,
         )
 
     def _recommendation(self, verdict: Verdict, difference: SystemDifference) -> Fact:
@@ -90,6 +96,8 @@ class Decision:
             return Fact("run.measure-bias-first")
         if check is not None and not check.fits:
             return Fact("run.find-misfit-first")
+        if verdict == "cannot tell":
+            return Fact("run.get-evidence-first")
         if verdict == "better":
             return Fact("run.try-it" if kind == "measured" else "run.try-if-curve-right")
         if verdict == "worse":

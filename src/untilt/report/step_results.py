@@ -12,6 +12,7 @@ from untilt.bias.curve import PositionBias
 from untilt.clickmodels.quality import Measured
 from untilt.evaluation.clip_curve import ClipCurve
 from untilt.evaluation.results import Estimate, Estimates, SystemComparison, SystemDifference
+from untilt.evaluation.support import Support, support_of
 from untilt.evaluation.uncertainty import CurveCheck
 from untilt.facts import Fact
 
@@ -168,6 +169,7 @@ class HeldOut:
     estimates, comparison : values, and differences to the logged order
     evaluator, scale, baseline, warnings : of the estimates; `baseline` says which sessions count
     check : whether the log's own clicks fit the examination curve
+    support : the evidence behind the chosen system's difference to the logged order
     to_raw : the chosen system minus the same learner on raw clicks
     clip, clip_curve : the clip used, and the estimate of the chosen system at other ones
     new_positions : system -> average new position of what stood at each old position (Figure 1 of
@@ -185,6 +187,7 @@ class HeldOut:
     baseline: Fact | None = None
     warnings: tuple[Fact, ...] = ()
     check: CurveCheck | None = None
+    support: Support | None = None
     to_raw: SystemDifference | None = None
     clip: float | None = None
     clip_curve: ClipCurve | None = None
@@ -199,11 +202,16 @@ class HeldOut:
         cls, estimates: Estimates, chosen: str, *, baseline: str | None = None, **more: Any
     ) -> "HeldOut":
         """From `untilt.estimate`; `baseline` is the logged order, the first where not given."""
-        own = {"warnings": estimates.warnings, "check": estimates.check}
+        comparison = estimates.compare(baseline)
+        own = {
+            "warnings": estimates.warnings,
+            "check": estimates.check,
+            "support": support_of(estimates, chosen, comparison.baseline),
+        }
         return cls(
             chosen=estimates[chosen].system,
             estimates=estimates.entries,
-            comparison=estimates.compare(baseline),
+            comparison=comparison,
             evaluator=estimates.evaluator,
             scale=estimates.scale,
             baseline=estimates.baseline,

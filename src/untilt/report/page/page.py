@@ -184,6 +184,7 @@ VERDICTS = {
     "better": ("\u25b2", "Better"),
     "worse": ("\u25bc", "Worse"),
     "undecided": ("\u25c6", "Not decided"),
+    "cannot tell": ("\u25cb", "Cannot tell"),
 }
 
 
@@ -209,6 +210,7 @@ class AnswerView:
     word: str
     first: str
     second: str
+    reasons: tuple[str, ...]
     tiles: tuple[Tile, ...]
     strip: Strip | None
     small_print: str
@@ -226,6 +228,7 @@ def answer_view(data: Decision) -> AnswerView | None:
         word=word,
         first=first_sentence(answer),
         second=answer.recommendation,
+        reasons=tuple(map(sentence, answer.reasons)),
         tiles=_tiles(answer),
         strip=_strip(answer.difference),
         small_print=_small_print(answer, part.scale),

@@ -97,14 +97,17 @@ def evaluator_words(evaluator: str) -> str:
 
 
 def first_sentence(answer: Answer) -> str:
-    """Better, worse or undecided: which, by how much."""
+    """Which verdict, and by how much; no figures where there is no verdict."""
     new, shown = quoted(answer.new.system), answer.shown.system
     claim = {
         "better": f"The new ranker {new} would have served readers better than the {shown}",
         "worse": f"The new ranker {new} would have served readers worse than the {shown}",
-        "undecided": f"This log cannot tell whether the new ranker {new} is better than the "
+        "undecided": f"The difference between the new ranker {new} and the {shown} may be chance",
+        "cannot tell": f"This log cannot tell whether the new ranker {new} is better than the "
         f"{shown}",
     }[answer.verdict]
+    if answer.verdict == "cannot tell":
+        return f"{claim}."
     value, interval = answer.difference.value, answer.difference.interval
     decimals = decimals_for([interval])
     change = number(value, decimals, signed=True)

@@ -1,0 +1,106 @@
+"""How much evidence a verdict needs; below these floors the answer is "cannot tell".
+
+An interval is right for many clicks of many queries under a curve that is known well. With few of
+them it is too narrow and says so nowhere, so each floor is a number of its own. They are low on
+purpose: what passes them can still be undecided. docs/decisions.md has the simulation behind them.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from untilt.facts import Fact
+
+if TYPE_CHECKING:
+    from untilt.evaluation.support import Support
+    from untilt.report.decision import Decision
+    from untilt.report.step_results import UsedBias
+
+LEAST_CURVE_CLICKS = 100
+"""Clicks behind the examination curve: with fewer, its ratios are known to no better than a third
+or so even at the top, and normal errors of logarithms of small counts are too small."""
+
+LEAST_EFFECTIVE_CLICKS = 30
+"""Held-out clicks of equal weight: the sum of fewer is not near to normal."""
+
+LEAST_CLICKED_QUERIES = 10
+"""Held-out queries with a click: errors are clustered by query, and with fewer clusters they come
+out too small more often than the interval allows for."""
+
+LEAST_KNOWN_CREDIT = 0.8
+"""Of the credit at positions that the curve knows: a document that is clicked elsewhere alone counts
+as irrelevant, so what moves it up looks worse than it is. No interval covers that."""
+
+MOST_CURVE_FACTOR = 3.0
+"""Of uncertainty of the curve at the positions that hold most of the credit: errors of the curve are
+carried along linearly, which is far off beyond it."""
+
+MOST_CLIPPED = 0.5
+"""Of the clicks: where most weights are capped, the estimate is nearer to raw clicks than to a
+corrected one, and so favours the order that was shown."""
+
+MOST_OF_ONE_QUERY = 0.5
+"""Of the summed squared influence: one query that makes up half of the spread decides alone, and
+one query has no spread that could be measured."""
+
+
+def below_floors(data: "Decision") -> tuple[Fact, ...]:
+    """What is missing for a verdict, each with what was found and the floor; empty if nothing is."""
+    support = None if data.held_out is None else data.held_out.support
+    facts = [] if data.bias is None else [*_of_curve(data, data.bias)]
+    if support is not None:
+        facts += _of_clicks(support)
+        facts += [] if data.bias is None else _of_both(support, data.bias)
+    return tuple(facts)
+
+
+def _of_curve(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
+    if used.kind == "assumed":
+        yield Fact("run.floor-curve-assumed")
+        return
+    clicks = None if used.bias.is_known else curve_clicks(data, used)
+    if clicks is not None and clicks < LEAST_CURVE_CLICKS:
+        yield Fact("run.floor-curve-clicks", clicks=clicks, floor=LEAST_CURVE_CLICKS)
+
+
+def curve_clicks(data: "Decision", used: "UsedBias") -> float | None:
+    """Clicks that the curve was estimated from: by its status, else all on its positions."""
+    told = [part.fields["clicks"] for part in used.bias.status.parts if "clicks" in part.fields]
+    if told:
+        return float(min(told))
+    if data.audit is None:
+        return None
+    return float(data.audit.click_rates.clicks[: used.bias.depth].sum())
+
+
+def _of_clicks(support: "Support") -> Iterator[Fact]:
+    # A relevance model alone gives clicks no weight: then all of them stand behind the check.
+    equal = support.effective_n if support.credit_at.any() else support.n_clicks
+    if equal < LEAST_EFFECTIVE_CLICKS:
+        yield Fact(
+            "run.floor-clicks",
+            clicks=support.n_clicks,
+            effective_n=equal,
+            floor=LEAST_EFFECTIVE_CLICKS,
+        )
+    if support.clicked_queries < LEAST_CLICKED_QUERIES:
+        queries = support.clicked_queries
+        yield Fact("run.floor-queries", queries=queries, floor=LEAST_CLICKED_QUERIES)
+    if support.clipped_share > MOST_CLIPPED:
+        yield Fact("run.floor-clipped", share=support.clipped_share, most=MOST_CLIPPED)
+    if support.largest_query > MOST_OF_ONE_QUERY:
+        yield Fact("run.floor-one-query", share=support.largest_query, most=MOST_OF_ONE_QUERY)
+
+
+def _of_both(support: "Support", used: "UsedBias") -> Iterator[Fact]:
+    known, depth = support.known_credit, len(support.clicks_at)
+    if known < LEAST_KNOWN_CREDIT:
+        yield Fact(
+            "run.floor-positions",
+            known=min(used.bias.depth, depth),
+            depth=depth,
+            share=known,
+            floor=LEAST_KNOWN_CREDIT,
+        )
+    position, factor = support.curve_factor(used.bias)
+    if factor > MOST_CURVE_FACTOR:
+        yield Fact("run.floor-curve", position=position, factor=factor, most=MOST_CURVE_FACTOR)

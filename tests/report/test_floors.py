@@ -1,0 +1,166 @@
+"""Below stated floors of evidence there is no verdict, and the answer says what is missing."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import untilt as ut
+from untilt.evaluation.support import Support
+from untilt.facts import Fact, codes
+from untilt.report import floors
+from untilt.report.decision import Decision
+from untilt.report.page.page import answer_view
+from untilt.report.step_results import HeldOut, UsedBias
+
+THETA = np.array([1.0, 0.5, 0.25, 0.2])
+
+
+def curve(factor=1.1, clicks=5000.0, depth=4):
+    """A curve known to this factor below position 1, from so many clicks."""
+    theta, spread = THETA[:depth], np.r_[1.0, np.full(depth - 1, factor)]
+    status = Fact("bias.shared-clicks", clicks=clicks)
+    return ut.PositionBias(
+        theta, std_error=theta / 9, low=theta / spread, high=theta * spread, status=status
+    )
+
+
+def support(**other):
+    """Enough evidence: 1000 clicks on 100 queries at four positions."""
+    clicks = np.array([500.0, 250.0, 150.0, 100.0])
+    enough = {
+        "n_clicks": 1000.0, "effective_n": 600.0, "clicked_queries": 100, "clipped_share": 0.1,
+        "unsupported_share": 0.0, "largest_query": 0.05, "clicks_at": clicks,
+        "credit_at": clicks / THETA,
+    }  # fmt: skip
+    return Support(**{**enough, **other})
+
+
+def decision(decided, part, bias=None, kind="measured", value=-0.2):
+    """A decided difference on this evidence."""
+    data = decided(value, bias=UsedBias(curve() if bias is None else bias, kind))
+    return replace(data, held_out=replace(data.held_out, support=part))
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(0.2, "better"), (-0.2, "worse")])
+def test_enough_evidence_keeps_its_verdict(decided, value, verdict):
+    answer = decision(decided, support(), value=value).answer
+    assert (answer.verdict, answer.reasons) == (verdict, ())
+
+
+@pytest.mark.parametrize(
+    ("part", "bias", "code", "fields"),
+    [
+        ({}, curve(clicks=16.0), "run.floor-curve-clicks", {"clicks": 16.0, "floor": 100}),
+        ({}, curve(factor=9.0), "run.floor-curve", {"factor": 9.0, "position": 4}),
+        ({"effective_n": 29.0}, None, "run.floor-clicks", {"effective_n": 29.0, "floor": 30}),
+        ({"clicked_queries": 9}, None, "run.floor-queries", {"queries": 9, "floor": 10}),
+        ({"clipped_share": 0.51}, None, "run.floor-clipped", {"share": 0.51, "most": 0.5}),
+        ({"largest_query": 0.6}, None, "run.floor-one-query", {"share": 0.6, "most": 0.5}),
+    ],
+)
+def test_each_floor_takes_the_verdict_away(decided, part, bias, code, fields):
+    answer = decision(decided, support(**part), bias).answer
+    assert (answer.verdict, codes(answer.reasons)) == ("cannot tell", [code])
+    assert answer.reasons[0].fields.items() >= fields.items()
+    assert answer.reasons[0].severity == "serious"
+    assert answer.recommendation.code == "run.get-evidence-first"
+
+
+def test_clicks_below_the_end_of_the_curve_count_at_least_like_those_at_its_end(decided):
+    # Known: 500/1 + 250/0.5 = 1000. Below: 250 clicks, each at least 1/0.5: 500. Two thirds.
+    credit = np.array([500.0, 500.0, 0.0, 0.0])
+    part = support(credit_at=credit, unsupported_share=0.25)
+    assert part.known_credit == pytest.approx(2 / 3)
+    answer = decision(decided, part, curve(depth=2)).answer
+    (reason,) = answer.reasons
+    assert reason.code == "run.floor-positions"
+    assert (reason.fields["known"], reason.fields["depth"]) == (2, 4)
+
+
+def test_the_factor_is_that_of_the_positions_that_hold_the_credit():
+    # Credit 500, 500, 600, 500 of 2100: without position 4 it is 76%, so position 4 counts.
+    wide = replace_ends(curve(), 4, 8.0)
+    assert support().curve_factor(wide) == (4, pytest.approx(8.0))
+    # Half of the clicks there: 500, 500, 600, 250 of 1850, of which 86% do not need position 4.
+    fewer = support(credit_at=np.array([500.0, 500.0, 600.0, 250.0]))
+    assert fewer.curve_factor(wide)[1] == pytest.approx(1.1)
+    assert fewer.curve_factor(ut.PositionBias(THETA)) == (1, 1.0)
+
+
+def replace_ends(bias, position, factor):
+    low, high = bias.low.copy(), bias.high.copy()
+    theta = bias.examination[position - 1]
+    low[position - 1], high[position - 1] = theta / factor, theta * factor
+    return ut.PositionBias(
+        bias.examination, std_error=bias.std_error, low=low, high=high, status=bias.status
+    )
+
+
+def test_a_curve_that_nobody_measured_carries_no_verdict(decided):
+    answer = decision(decided, support(), ut.PositionBias(THETA), "assumed").answer
+    assert (answer.verdict, codes(answer.reasons)) == ("cannot tell", ["run.floor-curve-assumed"])
+    assert answer.recommendation.code == "run.measure-bias-first"
+
+
+def test_a_curve_that_was_given_needs_no_clicks(decided):
+    assert decision(decided, support(), ut.PositionBias(THETA), "given").answer.verdict == "worse"
+
+
+def test_without_support_or_bias_the_interval_alone_decides(decided):
+    assert decided(0.2).answer.verdict == "better"
+
+
+def test_the_page_and_the_file_say_why(decided):
+    data = decision(decided, support(clicked_queries=3, effective_n=12.0))
+    view = answer_view(data)
+    assert (view.word, view.second) == ("Cannot tell", "Do not decide on these figures.")
+    assert len(view.reasons) == 2
+    assert all(reason.endswith(".") and reason[0].isupper() for reason in view.reasons)
+    assert "%" not in view.first  # no figure in the headline
+    plain = json.loads(json.dumps(data.to_dict()))
+    assert plain["answer"]["verdict"] == "cannot tell"
+    assert [each["code"] for each in plain["answer"]["reasons"]] == codes(data.answer.reasons)
+    assert Decision.from_dict(plain).answer.reasons == data.answer.reasons
+
+
+def thin_log(n_sessions, seed=0):
+    """Ten positions, two rankers, few clicks, nearly all of them at the top."""
+    rng = np.random.default_rng(seed)
+    judged = ut.make_judged(n_queries=60, n_features=4, seed=seed)
+    relevance = rng.beta(1, 6, len(judged.labels))
+    log = ut.simulate(judged, "harvest", n_sessions=n_sessions, seed=seed).log
+    k = log.position
+    click = rng.random(len(k)) < relevance[log.document] * k**-1.5
+    return log.with_label(click.astype(float))
+
+
+def test_a_few_clicks_behind_four_positions_give_no_verdict():
+    """The curve reaches 4 of 10 positions and rests on 25 clicks: no "worse", however sure."""
+    log = thin_log(250, seed=8)
+    bias = ut.AllPairs(depth=4).fit(log).bias_
+    systems = {"logged order": ut.shown, "new": log.features[:, 0].astype(float)}
+    estimates = ut.estimate(log, systems, bias, clip=1.0)
+    data = Decision("t", bias=UsedBias(bias, "measured"), held_out=HeldOut.of(estimates, "new"))
+    assert floors.curve_clicks(data, data.bias) == 25
+    assert bias.uncertainty[3] > 30
+    assert data.answer.difference.interval.high < 0
+    assert data.answer.verdict == "cannot tell"
+    assert {"run.floor-curve-clicks", "run.floor-curve"} <= set(codes(data.answer.reasons))
+
+
+def test_an_ordinary_log_is_above_all_floors():
+    judged = ut.make_judged(n_queries=100, n_features=5, seed=1)
+    made = ut.simulate(judged, "harvest", n_sessions=8000, seed=1)
+    log = made.log
+    bias = ut.AllPairs().fit(log).bias_
+    systems = {"logged order": ut.shown, "new": made.truth.relevance}
+    estimates = ut.estimate(log, systems, bias)
+    data = Decision("t", bias=UsedBias(bias, "measured"), held_out=HeldOut.of(estimates, "new"))
+    assert (data.answer.verdict, data.answer.reasons) == ("better", ())
+    found = data.held_out.support
+    assert found.n_clicks == log.label @ log.row_count
+    assert found.clicks_at.sum() == found.n_clicks
+    assert found.clicked_queries <= 100
+    assert 0 < found.largest_query < 0.5
