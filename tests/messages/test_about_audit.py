@@ -85,11 +85,11 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "audit.positions-without-click": (
         {"positions": (8, 9)},
-        "Nobody clicked at position 8, 9: nothing can be learned about examination there.",
+        "Nobody clicked at positions 8..9: nothing can be learned about examination there.",
     ),
     "audit.few-clicks": (
         {"positions": (8, 9), "fewer_than": 30},
-        "There are fewer than 30 clicks at position 8, 9.",
+        "There are fewer than 30 clicks at positions 8..9.",
     ),
     "audit.positions-never-shown": ({"positions": (3,)}, "No list shows position 3."),
     "audit.gaps": (
@@ -166,9 +166,14 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "For all positions that were shown; position 3 never was.",
     ),
     "audit.precision": (
-        {"factor": 1.1234, "position": 10, "level": 0.95, "estimator": "AllPairs"},
-        "From these sessions the examination of each position, relative to position 1, is known to "
-        "within a factor of 1.12 or better (the widest is position 10, 95% interval of AllPairs).",
+        {"depth": 10, "factor": 1.1234, "position": 10, "level": 0.95, "estimator": "AllPairs"},
+        "From these sessions the examination of positions 1..10, relative to position 1, is known "
+        "to within a factor of 1.12 or better (the widest is position 10, 95% interval of "
+        "AllPairs).",
+    ),
+    "audit.positions-not-shown": (
+        {"first": 31, "last": 200, "share": 0.004, "clicks": 3.0},
+        "positions 31..200 hold 0.4% of the impressions and 3 clicks: not shown",
     ),
     "audit.swaps-that-join": (
         {"pairs": ((4, 5), (5, 6)), "most_lost": 0.0123},
@@ -280,3 +285,16 @@ def test_lists_are_cut_and_positions_are_runs():
     assert listed(range(12)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
     assert positions_text((1, 2, 3, 4, 7)) == "positions 1..4, 7"
     assert positions_text((7,)) == "position 7"
+    assert positions_text(range(1, 30, 3), most=3) == "positions 1, 4, 7 and 7 more"
+
+
+def test_a_position_without_evidence_has_no_factor():
+    fields = {"depth": 4, "position": 4, "level": 0.95, "estimator": "AllPairs"}
+    assert Fact("audit.precision", factor=31.7, **fields) == (
+        "From these sessions the examination of position 4, relative to position 1, is not known "
+        "(it has the widest 95% interval of AllPairs)."
+    )
+    wide = Fact("audit.wide-interval", position=4, factor=float("inf"))
+    assert wide.endswith("the ratio to position 1 is not known.")
+    one = Fact("audit.positions-not-shown", first=21, last=21, share=1e-5, clicks=1.0)
+    assert one == "position 21 holds under 0.1% of the impressions and 1 click: not shown"

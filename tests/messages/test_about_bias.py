@@ -81,7 +81,7 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "bias.few-clicks": (
         {"positions": (8, 9), "fewer_than": 10},
-        "fewer than 10 clicks at position 8, 9: rough intervals there",
+        "fewer than 10 clicks at positions 8..9: rough intervals there",
     ),
     "bias.no-clicks": ({"positions": (9,)}, "no click at position 9: only an upper bound there"),
     "bias.not-examined": (
@@ -107,7 +107,7 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     "bias.smoothed": ({"flat": 2, "steps": 9}, "2 of 9 steps held flat"),
     "bias.quadratic-fitted": (
         {"p_value": 0.31, "outliers": (4, 7)},
-        "fits with p 0.31; left out as outliers: position 4, 7",
+        "fits with p 0.31; left out as outliers: positions 4, 7",
     ),
     "bias.trees": ({"n_trees": 80}, "80 trees per fold, where held-out clicks are most likely"),
     "bias.trees-used-up": (

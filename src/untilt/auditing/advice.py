@@ -26,6 +26,7 @@ from untilt.errors import UntiltError
 from untilt.facts import Fact, joined
 
 Pair = tuple[int, int]
+NEGLIGIBLE = 0.01  # share of the clicks at the deepest positions that are not worth a model
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def advise(
     for advice, depth in (_shuffled(done), _pivot(done, reach), _adjacent(done, reach)):
         if advice and depth >= max(2, reach):
             return replace(advice, why=joined(advice.why, *_below(graph, depth)))
-    if reach == graph.depth:
+    if reach >= _clicked_depth(graph):
         return _all_pairs(graph, reach, n_rankers)
     if usable_features:
         return _regression(graph, reach, usable_features)
@@ -225,6 +226,13 @@ def _to_know_more(graph: PositionGraph) -> Fact:
     """The cheapest swaps that join the positions, or more sessions."""
     pairs = tuple((swap.upper, swap.lower) for swap in graph.swaps)
     return Fact("audit.swap-positions", pairs=pairs) if pairs else Fact("audit.collect-sessions")
+
+
+def _clicked_depth(graph: PositionGraph) -> int:
+    """The lowest position that counts: those below hold under 1% of the clicks together."""
+    clicks = np.diag(graph.clicks)
+    below = clicks[::-1].cumsum()[::-1] - clicks
+    return int(np.argmax(below <= NEGLIGIBLE * clicks.sum())) + 1
 
 
 def _n_groups(graph: PositionGraph) -> int:

@@ -19,11 +19,10 @@ from untilt.bias.log_ratios import FEWEST_QUERIES
 from untilt.bias.position_graph import PositionGraph, position_graph
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
-from untilt.data.rates import ClickRates
+from untilt.data.rates import FEW_CLICKS, ClickRates
 from untilt.errors import OptionError
 from untilt.facts import Fact
 
-FEW_CLICKS = 30  # at a position; below, its click rate is known to no better than a third or so
 WIDE = 1.5  # an interval that reaches beyond a factor of this is called wide
 INFORMATIVE = 0.1  # correlation of position and relevance from which the order is informative
 MOST_POSITIONS = 25  # of which the text says with which others they share documents
@@ -319,9 +318,14 @@ def _verdict(audit: Audit) -> Iterator[Fact]:
         yield Fact("audit.identified-where-shown", positions=audit.positions_never_shown)
     position, factor = _widest(audit.evidence)
     if audit.evidence is not None:
-        level, estimator = audit.click_rates.level, audit.evidence.method
-        fields = {"position": position, "factor": factor, "level": level, "estimator": estimator}
-        yield Fact("audit.precision", **fields)
+        yield Fact(
+            "audit.precision",
+            depth=audit.evidence.depth,
+            position=position,
+            factor=factor,
+            level=audit.click_rates.level,
+            estimator=audit.evidence.method,
+        )
     if graph.swaps and not audit.is_identified:
         pairs = tuple((swap.upper, swap.lower) for swap in graph.swaps)
         most_lost = max(swap.most_lost for swap in graph.swaps)
@@ -332,8 +336,8 @@ def _widest(bias: PositionBias | None) -> tuple[int, float]:
     """The position with the widest interval, and the factor that it spans to either side."""
     if bias is None or bias.low is None or bias.high is None:
         return 1, 1.0
-    factor = np.sqrt(bias.high / bias.low)
-    k = int(np.nanargmax(factor))
+    factor = bias.uncertainty
+    k = int(np.argmax(factor))
     return k + 1, float(factor[k])
 
 

@@ -14,11 +14,12 @@ from untilt._core.statistics import Interval, normal_quantile
 from untilt.catalog import storable
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import Fact, as_fact, as_facts
-from untilt.messages.about_general import NOT_KNOWN
+from untilt.messages.about_general import NOT_KNOWN, positions_text
 
 if TYPE_CHECKING:
     import altair as alt
 
+    from untilt.charts.curves import Curve
     from untilt.bias.curve_operations import BiasComparison
 
 # Of the file that `PositionBias.save` writes.
@@ -144,6 +145,16 @@ class PositionBias:
         known = np.flatnonzero(self.uncertainty <= NOT_KNOWN)
         return int(known[-1]) + 1 if len(known) else 1
 
+    def text(self, position: int, *, decimals: int = 4) -> tuple[str, str]:
+        """theta at a position, and its interval; "not known" and a bound where nothing more is."""
+        k = self._index(position)
+        theta = f"{self.examination[k]:.4f}"
+        if self.low is None or self.high is None:
+            return theta, ""
+        if self.uncertainty[k] > NOT_KNOWN:
+            return "not known", f"below {self.high[k]:.{decimals}f}"
+        return theta, f"[{self.low[k]:.{decimals}f}, {self.high[k]:.{decimals}f}]"
+
     def at(self, position: npt.ArrayLike) -> FloatArray:
         """theta at these 1-based positions."""
         return self.examination[self._index(position)]
@@ -210,17 +221,19 @@ class PositionBias:
     ) -> "alt.LayerChart":
         """An Altair chart of the curve (by `name`) with its band, beside other curves by name.
 
+        Positions that are not known leave a gap, and those below the last known one are cut.
         Save it with `chart.save("bias.html")`, or .png, .svg.
         """
-        from untilt.charts.curves import Curve, curves_chart
+        from untilt.charts.curves import curves_chart
         from untilt.charts.theme import finished
 
         curves = {name or self.method: self, **(others or {})}
+        depth = max(bias.known_depth for bias in curves.values())
         relative = any(bias.relative for bias in curves.values())
         levels = sorted({bias.level for bias in curves.values() if not bias.is_known})
         chart = curves_chart(
             {
-                name: Curve(np.arange(1, bias.depth + 1), bias.examination, bias.low, bias.high)
+                name: bias.drawn_curve().down_to(depth)
                 for name, bias in curves.items()
             },
             value_title="examination" + (", relative to position 1" if relative else ""),
@@ -230,6 +243,18 @@ class PositionBias:
             title=title or "Examination by position",
             subtitle=", ".join(f"band: {level:.0%} interval" for level in levels),
         )
+
+    def drawn_curve(self) -> "Curve":
+        """For a chart: all positions, those that are not known without a value."""
+        from untilt.charts.curves import Curve
+
+        known = self.uncertainty <= NOT_KNOWN
+
+        def drawn(values: FloatArray | None) -> FloatArray | None:
+            return None if values is None else np.where(known, values, np.nan)
+
+        theta = np.where(known, self.examination, np.nan)
+        return Curve(np.arange(1, self.depth + 1), theta, drawn(self.low), drawn(self.high))
 
     def to_json(self) -> str:
         """This bias as JSON text, exact to the last bit."""
@@ -258,14 +283,16 @@ class PositionBias:
     def __repr__(self) -> str:
         scale = "relative to position 1" if self.relative else "absolute"
         lines = [f"PositionBias by {self.method}, {scale} ({self.status})"]
-        for k, theta in enumerate(self.examination, start=1):
-            interval = ""
-            if self.low is not None and self.high is not None:
-                interval = f"  [{self.low[k - 1]:.3f}, {self.high[k - 1]:.3f}]"
+        for k in range(1, self.known_depth + 1):
+            theta, interval = self.text(k, decimals=3)
+            interval = interval and f"  {interval}"
             trust = ""
             if self.eps_plus is not None and self.eps_minus is not None:
                 trust = f"  eps+ {self.eps_plus[k - 1]:.3f}  eps- {self.eps_minus[k - 1]:.3f}"
-            lines.append(f"  {k:>3}  {theta:.4f}{interval}{trust}")
+            lines.append(f"  {k:>3}  {theta}{interval}{trust}")
+        if self.known_depth < self.depth:
+            rest = positions_text(range(self.known_depth + 1, self.depth + 1))
+            lines.append(f"  {rest} not known")
         return "\n".join(lines)
 
 

@@ -104,6 +104,23 @@ class PositionGraph:
         joined = np.argwhere(np.triu(self.documents, 1)) + 1
         return tuple(self.edge(upper, lower) for upper, lower in joined.tolist())
 
+    def top(self, depth: int) -> "PositionGraph":
+        """What it says about positions 1..depth; components stay as the whole log joins them."""
+
+        def upper(parts: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+            cut = (tuple(k for k in part if k <= depth) for part in parts)
+            return tuple(part for part in cut if part)
+
+        return PositionGraph(
+            documents=self.documents[:depth, :depth],
+            impressions=self.impressions[:depth, :depth],
+            clicks=self.clicks[:depth, :depth],
+            weight=self.weight[:depth, :depth],
+            components=upper(self.components),
+            clicked_components=upper(self.clicked_components),
+            swaps=tuple(swap for swap in self.swaps if swap.lower <= depth),
+        )
+
     def edge(self, upper: int, lower: int) -> Edge:
         """The numbers of one pair of positions, all 0 where they share no document."""
         k, l = upper - 1, lower - 1  # noqa: E741  the formula's symbols

@@ -29,6 +29,16 @@ class Curve:
     low: Numbers | None = None
     high: Numbers | None = None
 
+    def down_to(self, depth: float) -> "Curve":
+        """The same without what lies beyond this x."""
+        kept = [i for i, x in enumerate(self.x) if x <= depth]
+
+        def cut(values: Numbers | None) -> Numbers | None:
+            return None if values is None else [values[i] for i in kept]
+
+        x, value = ([of[i] for i in kept] for of in (self.x, self.value))
+        return Curve(x, value, cut(self.low), cut(self.high))
+
     def points(self) -> list[tuple[float, float | None, float | None, float | None]]:
         """(x, value, low, high) at each x; what is not known or not finite is None."""
         nothing = (None,) * len(self.x)
@@ -129,7 +139,8 @@ def curves_chart(
         for name, each in points.items()
         for x, v, low, high in each
     ]
-    y = _value_axis(value_title, from_zero, value_format, int(values[-1]) if diagonal else None)
+    lowest = max([values[-1], *(row["value"] for row in rows if row["value"] is not None)])
+    y = _value_axis(value_title, from_zero, value_format, math.ceil(lowest) if diagonal else None)
     base = alt.Chart().encode(x=x.encoding(values), color=looks.colour())
     layers = [*_lines_behind(theme, values, level, marked, diagonal)]
     if any(row["low"] is not None for row in rows):

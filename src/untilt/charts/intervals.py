@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 ROW = 44  # pixels of one value: its name or label, and its interval below
 LONGEST = 22  # letters of a name beside its bar
+LONGEST_ABOVE = 32  # and above it, so that the figure behind it has room on a narrow screen
 
 
 class Bar(NamedTuple):
@@ -89,19 +90,35 @@ def intervals_chart(
         )
         layers.append(diamonds.encode(y=y, x=alt.X("value:Q", **x), tooltip=["name:N", "value:Q"]))
     if at is not None:
-        line = alt.Chart(alt.Data(values=[{"value": at}])).mark_rule(stroke=theme.colours["ink"])
-        layers.insert(
-            0,
-            line.encode(x=alt.X("value:Q", **x), y=alt.value(0), y2=alt.value("height")),
-        )
+        layers.insert(0, _upright(at, len(rows), x, y, names, theme, row))
     return alt.layer(*layers, data=alt.Data(values=rows)).properties(
         width=theme.width, height=row * len(rows)
     )
 
 
+def _upright(
+    at: float, n_rows: int, x: dict[str, Any], y: Any, names: str, theme: Theme, row: int
+) -> "alt.Chart":
+    """A line at this value; in pieces beside the intervals where names stand above them."""
+    import altair as alt
+
+    ink, place = theme.colours["ink"], alt.X("value:Q", **x)
+    if names != "above":
+        line = alt.Chart(alt.Data(values=[{"value": at}])).mark_rule(stroke=ink)
+        return line.encode(x=place, y=alt.value(0), y2=alt.value("height"))
+    pieces = alt.Chart(alt.Data(values=[{"value": at, "i": i} for i in range(n_rows)]))
+    length = row // 2
+    return pieces.mark_tick(
+        orient="vertical", color=ink, opacity=1, thickness=1, size=length, yOffset=length // 2 - 2
+    ).encode(x=place, y=y)
+
+
 def _label(name: str, bar: Bar, names: str) -> str:
     label = bar.label or ("" if bar.value is None else f"{bar.value:.3f}")
-    return f"{name}{', chosen' if bar.chosen else ''}: {label}" if names == "above" else label
+    if names != "above":
+        return label
+    short = name if len(name) <= LONGEST_ABOVE else f"{name[:14]}\u2026{name[15 - LONGEST_ABOVE :]}"
+    return f"{short}{', chosen' if bar.chosen else ''}: {label}"
 
 
 def _name_axis(order: list[str], names: str) -> "alt.Y":

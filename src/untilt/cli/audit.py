@@ -62,6 +62,8 @@ def _report(out: Output, audited: "Audit", log: Path) -> None:
     level = audited.click_rates.level
     out.heading(f"{what} by position ({level:.0%} interval, clustered by query)")
     out.table(*rates_table(audited.click_rates))
+    if audited.click_rates.not_drawn is not None:
+        out.points([audited.click_rates.not_drawn])
     out.heading("worth knowing")
     out.points(audited.notes)
     if audited.warnings:
@@ -87,6 +89,7 @@ def _joined(out: Output, audited: "Audit") -> None:
             f"{edge.lower_clicks:,.0f}",
         )
         for edge in sorted(best.values(), key=lambda edge: edge.upper)
+        if edge.upper <= audited.click_rates.drawn_depth
     ]
     if not rows:
         return
@@ -101,10 +104,13 @@ def _draw(out: Output, audited: "Audit", path: Path) -> None:
     from untilt.charts.theme import finished, save_chart
 
     with progress("drawing"):
+        rates = audited.click_rates
+        graph = audited.graph.top(rates.drawn_depth)
+        cut = [] if rates.not_drawn is None else [rates.not_drawn]
         chart = finished(
-            graph_chart(audited.graph),
+            graph_chart(graph),
             title="Which positions can be compared",
-            subtitle=graph_notes(audited.graph),
+            subtitle=[*graph_notes(graph), *cut],
         )
         save_chart(chart, path)
     out.record(plot=path)

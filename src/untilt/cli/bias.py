@@ -11,6 +11,7 @@ from untilt._core.progress import progress
 from untilt.cli import arguments
 from untilt.cli.console import Output, bar, speaking
 from untilt.errors import IdentifiabilityError, OptionError
+from untilt.messages.about_general import NOT_KNOWN
 
 if TYPE_CHECKING:
     from untilt.bias.curve import PositionBias
@@ -101,7 +102,7 @@ def bias(
         estimator = _made(chosen, {**options, "level": level})
         with progress(f"estimating the bias by {chosen.__name__}"):
             found = _shaped(estimator.fit(clicks).bias_, shape)
-        _report(output, found)
+        _report(output, found, clicks)
         by_context = _report_contexts(output, estimator) if context else {}
         if out is not None:
             found.save(out)
@@ -161,7 +162,7 @@ def _shaped(found: "PositionBias", shape: Shape) -> "PositionBias":
     return found.fit_power_law() if shape is Shape.POWER_LAW else found
 
 
-def _report(out: Output, found: "PositionBias") -> None:
+def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
     out.record(
         method=found.method,
         examination=found.examination,
@@ -178,10 +179,12 @@ def _report(out: Output, found: "PositionBias") -> None:
     )
     scale = "relative to position 1" if found.relative else "absolute"
     out.heading(f"examination by {found.method}, {scale} ({found.level:.0%} interval)")
-    out.table(*_table(found))
+    rates = log.ctr_by_position()
+    out.table(*_table(found, rates.drawn_depth))
     out.heading("worth knowing")
     status = f"{found.status[:1].upper()}{found.status[1:]}."
-    out.points([status, *(f"It assumes that {each}." for each in found.assumes)])
+    cut = [] if rates.not_drawn is None else [f"{rates.not_drawn[:1].upper()}{rates.not_drawn[1:]}."]
+    out.points([status, *cut, *(f"It assumes that {each}." for each in found.assumes)])
 
 
 def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
@@ -206,18 +209,22 @@ def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
     return {name: curve for name, (_, curve) in examples.items()}
 
 
-def _table(found: "PositionBias") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def _table(
+    found: "PositionBias", depth: int | None = None
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Columns and rows of positions 1..depth; the JSON has all."""
     trust = found.has_trust
+    known = found.uncertainty <= NOT_KNOWN
     columns = ("position", "theta", "interval", *(("eps+", "eps-") if trust else ()), "")
-    largest = float(found.examination.max())
+    largest = float(found.examination[known].max(initial=0.0))
     rows = []
-    for k, theta in enumerate(found.examination, start=1):
-        interval = found.interval(k)
+    for k in range(1, min(found.depth, depth or found.known_depth) + 1):
+        theta, ends = found.text(k)
         noise: tuple[str, ...] = ()
         if found.eps_plus is not None and found.eps_minus is not None:
             noise = (f"{found.eps_plus[k - 1]:.3f}", f"{found.eps_minus[k - 1]:.3f}")
-        ends = f"[{interval.low:.4f}, {interval.high:.4f}]"
-        rows.append((f"{k:>8}", f"{theta:.4f}", ends, *noise, bar(theta, largest)))
+        length = bar(found.examination[k - 1], largest) if known[k - 1] else ""
+        rows.append((f"{k:>8}", theta, ends, *noise, length))
     return columns, rows
 
 
@@ -232,7 +239,7 @@ def _draw(
     from untilt.bias.curve import PositionBias
     from untilt.charts.theme import save_chart
 
-    rate = log.ctr_by_position().rate[: found.depth]
+    rate = log.ctr_by_position().rate[: found.known_depth]
     others = dict(by_context)
     if not others and (rate > 0).all():
         others["click rate"] = PositionBias(rate / rate[0], method="click rate")

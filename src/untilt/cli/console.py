@@ -109,11 +109,10 @@ def plain(value: Any) -> Any:
 
 
 COLUMNS = ("position", "shown", "rate", "interval", "")
-MOST_ROWS = 40
 
 
 def rates_table(rates: "ClickRates") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Columns and rows; lists deeper than 40 are cut, the JSON has them all."""
+    """Columns and rows down to where clicks end (`drawn_depth`); the JSON has all positions."""
     largest = max(rates.rate[rates.impressions > 0], default=0.0)
     rows: list[tuple[str, ...]] = [
         (
@@ -126,11 +125,8 @@ def rates_table(rates: "ClickRates") -> tuple[tuple[str, ...], list[tuple[str, .
         for position, shown, rate, low, high in zip(
             rates.position, rates.impressions, rates.rate, rates.low, rates.high, strict=True
         )
-        if shown
+        if shown and position <= rates.drawn_depth
     ]
-    if len(rows) > MOST_ROWS:
-        rest = len(rows) - MOST_ROWS
-        rows = [*rows[:MOST_ROWS], ("...", f"{rest:,} more", "", "", "")]
     return COLUMNS, rows
 
 

@@ -8,8 +8,13 @@ import numpy as np
 from untilt._core.arrays import FloatArray, IntArray, handed_over, sum_by
 from untilt._core.statistics import normal_quantile, wilson_interval
 
+from untilt.facts import Fact
+
 if TYPE_CHECKING:
     import altair as alt
+
+FEW_CLICKS = 30  # at a position; below, its click rate is known to no better than a third or so
+ALWAYS_DRAWN = 20  # positions that are printed and drawn whatever their clicks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,22 +34,50 @@ class ClickRates:
     high: FloatArray
     level: float
 
+    @property
+    def drawn_depth(self) -> int:
+        """Positions 1..n are printed and drawn: 20, or down to the last one with 30 clicks.
+
+        Below, a deep list has a flat line and wide intervals that hide the top; the arrays hold
+        all positions.
+        """
+        clicked = np.flatnonzero(self.clicks >= FEW_CLICKS)
+        last = int(clicked[-1]) + 1 if len(clicked) else 1
+        return min(len(self.position), max(ALWAYS_DRAWN, last))
+
+    @property
+    def not_drawn(self) -> Fact | None:
+        """What is left out below `drawn_depth`, if anything."""
+        below = slice(self.drawn_depth, None)
+        if not self.impressions[below].any():
+            return None
+        return Fact(
+            "audit.positions-not-shown",
+            first=self.drawn_depth + 1,
+            last=len(self.position),
+            share=float(self.impressions[below].sum() / self.impressions.sum()),
+            clicks=float(self.clicks[below].sum()),
+        )
+
     def plot(self, *, title: str = "Click rate by position") -> "alt.LayerChart":
-        """An Altair chart of the click rates with their band."""
+        """An Altair chart of the click rates with their band, down to `drawn_depth`."""
         from untilt.charts.curves import Curve, curves_chart
         from untilt.charts.theme import finished
 
-        curve = Curve(self.position, self.rate, self.low, self.high)
+        curve = Curve(self.position, self.rate, self.low, self.high).down_to(self.drawn_depth)
         chart = curves_chart({"click rate": curve}, value_title="clicks per impression")
-        band = f"band: {self.level:.0%} interval, clustered by query"
-        return finished(chart, title=title, subtitle=band)
+        notes = [f"band: {self.level:.0%} interval, clustered by query"]
+        notes += [] if self.not_drawn is None else [self.not_drawn]
+        return finished(chart, title=title, subtitle=notes)
 
     def __repr__(self) -> str:
         lines = [f"click rate by position ({self.level:.0%} interval clustered by query)"]
         for k, n, rate, low, high in zip(
             self.position, self.impressions, self.rate, self.low, self.high, strict=True
         ):
-            lines.append(f"  {k:>3}  {rate:8.4f}  [{low:.4f}, {high:.4f}]  of {n:,}")
+            if k <= self.drawn_depth:
+                lines.append(f"  {k:>3}  {rate:8.4f}  [{low:.4f}, {high:.4f}]  of {n:,}")
+        lines += [] if self.not_drawn is None else [f"  {self.not_drawn}"]
         return "\n".join(lines)
 
 

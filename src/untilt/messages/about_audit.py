@@ -3,13 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 from untilt.facts import Texts, messages
-from untilt.messages.about_general import listed, positions_text
+from untilt.messages.about_general import NOT_KNOWN, known_to, listed, positions_text
 
 Pairs = Sequence[tuple[int, int]]
 
 
 def _sentences(parts: Sequence[str]) -> str:
     return " ".join(parts)
+
+
+def _small_share(share: float) -> str:
+    return f"{share:.1%}" if share >= 0.0005 else "under 0.1%"
 
 
 def _rankers(sessions: Mapping[str, int]) -> str:
@@ -99,10 +103,18 @@ NOTES: Texts = {
     "audit.identified-where-shown": lambda positions: (
         f"For all positions that were shown; {positions_text(positions)} never was."
     ),
-    "audit.precision": (
-        "From these sessions the examination of each position, relative to position 1, is known "
-        "to within a factor of {factor:.2f} or better (the widest is position {position}, "
-        "{level:.0%} interval of {estimator})."
+    "audit.precision": lambda depth, position, factor, level, estimator: (
+        f"From these sessions the examination of {positions_text(range(1, depth + 1))}, relative "
+        f"to position 1, is known to within a factor of {factor:.2f} or better (the widest is "
+        f"position {position}, {level:.0%} interval of {estimator})."
+        if factor <= NOT_KNOWN
+        else f"From these sessions the examination of position {position}, relative to position "
+        f"1, is not known (it has the widest {level:.0%} interval of {estimator})."
+    ),
+    "audit.positions-not-shown": lambda first, last, share, clicks: (
+        f"{positions_text(range(first, last + 1))} {'hold' if last > first else 'holds'} "
+        f"{_small_share(share)} of the impressions and {clicks:,.0f} "
+        f"{'click' if clicks == 1 else 'clicks'}: not shown"
     ),
     "audit.swaps-that-join": lambda pairs, most_lost: (
         f"The cheapest swaps that would join them: positions {_pairs(pairs, 10)}. A swapped "
@@ -165,13 +177,13 @@ WARNINGS: Texts = {
         "makes all rates too high."
     ),
     "audit.positions-without-click": lambda positions: (
-        f"Nobody clicked at position {listed(positions)}: nothing can be learned "
+        f"Nobody clicked at {positions_text(positions)}: nothing can be learned "
         "about examination there."
     ),
     "audit.few-clicks": lambda positions, fewer_than: (
-        f"There are fewer than {fewer_than} clicks at position {listed(positions)}."
+        f"There are fewer than {fewer_than} clicks at {positions_text(positions)}."
     ),
-    "audit.positions-never-shown": lambda positions: f"No list shows position {listed(positions)}.",
+    "audit.positions-never-shown": lambda positions: f"No list shows {positions_text(positions)}.",
     "audit.gaps": (
         "{sessions:,} sessions ({share:.1%}) skip a position: rows may have been lost, or only "
         "some were logged."
@@ -199,9 +211,9 @@ WARNINGS: Texts = {
         "Most candidates were never shown. What is learned is about the documents on top; a "
         "ranker trained on them alone can be worse on the rest than the one in production."
     ),
-    "audit.wide-interval": (
-        "Little evidence joins some positions: at position {position} the ratio to position 1 is "
-        "only known to within a factor of {factor:.1f}."
+    "audit.wide-interval": lambda position, factor: (
+        f"Little evidence joins some positions: at position {position} the ratio to position 1 is "
+        f"{'only ' if factor <= NOT_KNOWN else ''}{known_to(factor)}."
     ),
     "audit.rates-mislead": (
         "Click rate by position is no estimate of position bias here: better documents are shown "

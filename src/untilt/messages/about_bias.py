@@ -1,12 +1,7 @@
 """Position bias: what a curve assumes, how its fit ended and where its errors come from."""
 
-from collections.abc import Sequence
-
 from untilt.facts import Texts, messages
-
-
-def _at(positions: Sequence[int]) -> str:
-    return f"position {', '.join(map(str, positions))}"
+from untilt.messages.about_general import positions_text as _at
 
 
 def _rates(relevant: float, irrelevant: float, position: int) -> str:

@@ -15,15 +15,17 @@ MESSAGES = {"general.text": Message("note", "{text}"), "general.joined": Message
 # Phrases that several messages share.
 
 
-def positions_text(positions: Iterable[int]) -> str:
-    """ "positions 1..4, 7" for (1, 2, 3, 4, 7)."""
+def positions_text(positions: Iterable[int], *, most: int = 8) -> str:
+    """ "positions 1..4, 7" for (1, 2, 3, 4, 7); of many stretches the first, and how many more."""
     runs: list[list[int]] = []
     for k in sorted(positions):
         if runs and k == runs[-1][-1] + 1:
             runs[-1].append(k)
         else:
             runs.append([k])
-    text = ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    texts = [f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs[:most]]
+    more = sum(map(len, runs[most:]))
+    text = ", ".join(texts) + (f" and {more:,} more" if more else "")
     return f"position {text}" if len(runs) == 1 and len(runs[0]) == 1 else f"positions {text}"
 
 

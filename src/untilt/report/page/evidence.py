@@ -1,14 +1,17 @@
 """Sections about the log's own evidence: clicks, examination, what can be compared, the clip."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from untilt._core.arrays import BoolArray
 from untilt.auditing.audit import Audit
 from untilt.bias.curve import PositionBias
 from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.graph import graph_chart, positions_words
 from untilt.charts.theme import MOST_SERIES, PAGE
+from untilt.data.rates import FEW_CLICKS
 from untilt.report.decision import Decision
+from untilt.report.floors import MOST_CURVE_FACTOR
 from untilt.report.page import words
 from untilt.report.page.words import Figure, Key, Section, Table, specification
 from untilt.report.step_results import HeldOut, PairBias, UsedBias
@@ -19,11 +22,13 @@ Curves = Mapping[str, Curve]
 def position_section(data: Decision) -> Section | None:
     """Click rate and examination by position, one above the other."""
     audit, used = data.audit, data.bias
-    told, figures = [], []
+    told, figures, depth = [], [], None
     if audit is not None:
         rates = audit.click_rates
-        clicks = {"click rate": Curve(rates.position, rates.rate, rates.low, rates.high)}
-        told.append(_fall(clicks["click rate"], "is clicked"))
+        depth = rates.drawn_depth
+        curve = Curve(rates.position, rates.rate, rates.low, rates.high).down_to(depth)
+        clicks = {"click rate": curve}
+        told.append(_fall(curve, rates.clicks >= FEW_CLICKS, "is clicked"))
         figures.append(
             curve_figure(
                 "click-rate",
@@ -31,12 +36,16 @@ def position_section(data: Decision) -> Section | None:
                 clicks,
                 y_title="clicks per impression",
                 description=f"Click rate by position. {_range_words(clicks, percent_values=True)}",
-                caption=f"All sessions; {rates.level:.0%} intervals, clustered by query.",
+                caption=with_cut(
+                    f"All sessions; {rates.level:.0%} intervals, clustered by query.", audit
+                ),
                 decimals=4,
             )
         )
     if used is not None:
-        told += [_fall(_examination(used.bias), "is looked at"), _how_known(used)]
+        known = used.bias.uncertainty <= MOST_CURVE_FACTOR
+        curve = _examination(used.bias, depth)
+        told += [_fall(curve, known, "is looked at"), _how_known(used)]
         figures.append(_examination_figure(used, audit))
     if not figures:
         return None
@@ -50,16 +59,28 @@ def position_section(data: Decision) -> Section | None:
     )
 
 
-def _examination(bias: PositionBias) -> Curve:
-    return Curve(range(1, bias.depth + 1), bias.examination, bias.low, bias.high)
+def with_cut(caption: str, audit: Audit | None) -> str:
+    """The caption, and which positions are left out for lack of clicks."""
+    cut = None if audit is None else audit.click_rates.not_drawn
+    return caption if cut is None else f"{caption} {words.sentence(cut)}".strip()
 
 
-def _fall(curve: Curve, verb: str) -> str:
-    """How many times the value at the first position exceeds that at the last."""
-    known = [(int(k), value) for k, value, *_ in curve.points() if value]
-    if len(known) < 2:
+def drawn_depth(audit: Audit | None, deepest: int) -> int:
+    """Positions that charts draw: those with clicks, all of them where nothing is known of that."""
+    return deepest if audit is None else audit.click_rates.drawn_depth
+
+
+def _examination(bias: PositionBias, depth: int | None) -> Curve:
+    """Down to `depth`, or to the last position that is known."""
+    return bias.drawn_curve().down_to(bias.known_depth if depth is None else depth)
+
+
+def _fall(curve: Curve, known: BoolArray, verb: str) -> str:
+    """How many times the value at the first position exceeds that at the last of those known."""
+    sure = [(int(k), value) for k, value, *_ in curve.points() if value and known[int(k) - 1]]
+    if len(sure) < 2:
         return ""
-    (first, top), (last, bottom) = known[0], known[-1]
+    (first, top), (last, bottom) = sure[0], sure[-1]
     times = words.number(top / bottom, 1)
     return f"Position {first} {verb} {times} times as often as position {last}."
 
@@ -77,9 +98,10 @@ def _how_known(used: UsedBias) -> str:
 def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
     """The curve that is used, and the audit's own beside it where that is another."""
     bias, evidence = used.bias, None if audit is None else audit.evidence
-    curves, notes = {bias.method: _examination(bias)}, [words.sentence(bias.status)]
+    depth = None if audit is None else audit.click_rates.drawn_depth
+    curves, notes = {bias.method: _examination(bias, depth)}, [words.sentence(bias.status)]
     if evidence is not None and evidence.method != bias.method and evidence.low is not None:
-        curves[f"{evidence.method}, to compare"] = _examination(evidence)
+        curves[f"{evidence.method}, to compare"] = _examination(evidence, depth)
         notes.append(
             "To compare: by documents that stood at several positions, without a model of "
             "relevance."
@@ -94,7 +116,7 @@ def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
         curves,
         y_title="relative to position 1" if bias.relative else "probability",
         description=f"Examination by position{relative}. {_range_words(curves)}",
-        caption=caption.strip(),
+        caption=with_cut(caption.strip(), audit),
         table_caption=" ".join(notes),
     )
 
@@ -157,15 +179,22 @@ def curve_table(curves: Curves, decimals: int, first: str) -> Table:
         header += [name, "low", "high"][: len(wanted)]
         columns += [(at, j) for j in wanted]
     rows = tuple(
-        (str(k), *(words.number(at[k][j] if k in at else None, decimals) for at, j in columns))
+        (str(k), *(_cell(at.get(k), j, decimals) for at, j in columns))
         for k in sorted({k for at, _ in columns for k in at})
     )
     return Table(tuple(header), rows, text_columns=())
 
 
+def _cell(point: Sequence[float | None] | None, j: int, decimals: int) -> str:
+    """One figure of a table; a position on the curve without a value is not known."""
+    if point is not None and point[0] is None:
+        return "not known" if j == 0 else ""
+    return words.number(None if point is None else point[j], decimals)
+
+
 def comparable_section(audit: Audit) -> Section:
     """Which positions share documents, so that their clicks can be compared."""
-    graph = audit.graph
+    graph = audit.graph.top(audit.click_rates.drawn_depth)
     shown = [k for part in graph.components for k in part]
     pieces = "; ".join(positions_words(part) for part in graph.components)
     edges = sorted(graph.edges, key=lambda edge: -edge.weight)
@@ -184,8 +213,11 @@ def comparable_section(audit: Audit) -> Section:
                 (e.upper, e.lower, words.whole(e.documents), words.whole(e.weight)) for e in edges
             ),
         ),
-        "A wider arc carries more evidence."
-        + (" Dashed: swaps that would join the groups." if graph.swaps else ""),
+        with_cut(
+            "A wider arc carries more evidence."
+            + (" Dashed: swaps that would join the groups." if graph.swaps else ""),
+            audit,
+        ),
     )
     swaps = Table(
         ("positions", "clicks lost per swap at most"),
@@ -256,12 +288,13 @@ def clip_section(part: HeldOut) -> Section | None:
     return Section("clip", title, (text,), figures=(figure,))
 
 
-def pair_bias_section(learned: PairBias) -> Section:
+def pair_bias_section(learned: PairBias, audit: Audit | None = None) -> Section:
     """t+ and t- by position, as pairwise debiasing learned them."""
     positions = range(1, len(learned.plus) + 1)
+    depth = drawn_depth(audit, len(positions))
     curves = {
-        "t+ (clicked)": Curve(positions, learned.plus),
-        "t\u2212 (not clicked)": Curve(positions, learned.minus),
+        "t+ (clicked)": Curve(positions, learned.plus).down_to(depth),
+        "t\u2212 (not clicked)": Curve(positions, learned.minus).down_to(depth),
     }
     figure = curve_figure(
         "pair-bias",
@@ -269,7 +302,9 @@ def pair_bias_section(learned: PairBias) -> Section:
         curves,
         y_title="relative to position 1",
         description=f"Bias by position. {_range_words(curves)}",
-        caption=f"By pairwise debiasing, after {learned.rounds} trees; 1 at position 1.",
+        caption=with_cut(
+            f"By pairwise debiasing, after {learned.rounds} trees; 1 at position 1.", audit
+        ),
         level_line=1.0,
     )
     text = (

@@ -56,8 +56,12 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         evidence.comparable_section(data.audit) if data.audit else None,
         rankers.rankers_section(part, notes) if part else None,
         evidence.clip_section(part) if part else None,
-        rankers.moved_section(part.new_positions) if part and part.new_positions else None,
-        evidence.pair_bias_section(part.pair_bias) if part and part.pair_bias else None,
+        rankers.moved_section(part.new_positions, data.audit)
+        if part and part.new_positions
+        else None,
+        evidence.pair_bias_section(part.pair_bias, data.audit)
+        if part and part.pair_bias
+        else None,
         rankers.importance_section(part.importances, part.importance_of)
         if part and part.importances
         else None,

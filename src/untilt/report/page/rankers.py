@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
+from untilt.auditing.audit import Audit
 from untilt.charts.curves import Curve
 from untilt.charts.intervals import Bar, bars_chart, intervals_chart
 from untilt.charts.theme import PAGE
 from untilt.report.page import words
-from untilt.report.page.evidence import curve_figure
+from untilt.report.page.evidence import curve_figure, drawn_depth, with_cut
 from untilt.report.page.words import Figure, Section, Table, specification
 from untilt.report.step_results import ChangedQuery, HeldOut, MovedDocument, NewPositions
 
@@ -121,14 +122,19 @@ def _table(part: HeldOut) -> Table:
     )
 
 
-def moved_section(moved: Mapping[str, NewPositions]) -> Section:
+def moved_section(moved: Mapping[str, NewPositions], audit: Audit | None = None) -> Section:
     """Average new position by old position; on the diagonal nothing moves."""
-    curves = {n: Curve(each.position, each.value, each.low, each.high) for n, each in moved.items()}
+    deepest = max(len(each.position) for each in moved.values())
+    depth = drawn_depth(audit, deepest)
+    curves = {
+        n: Curve(each.position, each.value, each.low, each.high).down_to(depth)
+        for n, each in moved.items()
+    }
+    ends = {name: (curve.points()[0], curve.points()[-1]) for name, curve in curves.items()}
     description = "Average new position by old position. " + " ".join(
-        f"{name}: what stood at position {each.position[0]} stands at "
-        f"{words.number(each.value[0], 1)}, "
-        f"what stood at {each.position[-1]} at {words.number(each.value[-1], 1)}."
-        for name, each in moved.items()
+        f"{name}: what stood at position {first[0]:g} stands at {words.number(first[1], 1)}, "
+        f"what stood at {last[0]:g} at {words.number(last[1], 1)}."
+        for name, (first, last) in ends.items()
     )
     figure = curve_figure(
         "moved",
@@ -137,7 +143,9 @@ def moved_section(moved: Mapping[str, NewPositions]) -> Section:
         y_title="new position",
         x_title="old position",
         description=description,
-        caption="Dashed: nothing moves. The flatter a curve, the more a ranker reorders.",
+        caption=with_cut(
+            "Dashed: nothing moves. The flatter a curve, the more a ranker reorders.", audit
+        ),
         decimals=2,
         from_zero=False,
         diagonal=True,
