@@ -146,7 +146,9 @@ def test_no_chart_of_the_page_is_wider_than_its_evidence(data):
 def test_no_ratio_is_told_where_nothing_is_known(data):
     (section,) = (each for each in sections_of(data) if each.name == "positions")
     (text,) = section.paragraphs
-    times = [float(word.replace(",", "")) for word in text.split() if word[0].isdigit() and "." in word]
+    times = [
+        float(word.replace(",", "")) for word in text.split() if word[0].isdigit() and "." in word
+    ]
     assert times
     assert max(times) < 100  # 20^1.5 = 89
     assert "1,000,000" not in page(data)

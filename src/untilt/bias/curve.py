@@ -19,8 +19,8 @@ from untilt.messages.about_general import NOT_KNOWN, positions_text
 if TYPE_CHECKING:
     import altair as alt
 
-    from untilt.charts.curves import Curve
     from untilt.bias.curve_operations import BiasComparison
+    from untilt.charts.curves import Curve
 
 # Of the file that `PositionBias.save` writes.
 KIND, VERSION = "untilt position bias", 1
@@ -232,10 +232,7 @@ class PositionBias:
         relative = any(bias.relative for bias in curves.values())
         levels = sorted({bias.level for bias in curves.values() if not bias.is_known})
         chart = curves_chart(
-            {
-                name: bias.drawn_curve().down_to(depth)
-                for name, bias in curves.items()
-            },
+            {name: bias.drawn_curve().down_to(depth) for name, bias in curves.items()},
             value_title="examination" + (", relative to position 1" if relative else ""),
         )
         return finished(

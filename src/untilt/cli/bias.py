@@ -183,7 +183,9 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
     out.table(*_table(found, rates.drawn_depth))
     out.heading("worth knowing")
     status = f"{found.status[:1].upper()}{found.status[1:]}."
-    cut = [] if rates.not_drawn is None else [f"{rates.not_drawn[:1].upper()}{rates.not_drawn[1:]}."]
+    cut = (
+        [] if rates.not_drawn is None else [f"{rates.not_drawn[:1].upper()}{rates.not_drawn[1:]}."]
+    )
     out.points([status, *cut, *(f"It assumes that {each}." for each in found.assumes)])
 
 

@@ -7,7 +7,6 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray, handed_over, sum_by
 from untilt._core.statistics import normal_quantile, wilson_interval
-
 from untilt.facts import Fact
 
 if TYPE_CHECKING:

@@ -59,9 +59,7 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         rankers.moved_section(part.new_positions, data.audit)
         if part and part.new_positions
         else None,
-        evidence.pair_bias_section(part.pair_bias, data.audit)
-        if part and part.pair_bias
-        else None,
+        evidence.pair_bias_section(part.pair_bias, data.audit) if part and part.pair_bias else None,
         rankers.importance_section(part.importances, part.importance_of)
         if part and part.importances
         else None,
