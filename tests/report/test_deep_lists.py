@@ -60,12 +60,13 @@ def bias():
 def data(log, bias):
     systems = {"logged order": ut.shown, "new": log.features[:, 0].astype(float)}
     position = np.arange(1, DEPTH + 1)
-    moved = NewPositions(position, position + 0.5, position - 0.5, position + 1.5)
+    old = position.astype(np.float64)
+    moved = NewPositions(position, old + 0.5, old - 0.5, old + 1.5)
     held_out = HeldOut.of(
         ut.estimate(log, systems, bias, clip=0.01),
         "new",
         new_positions={"new": moved},
-        pair_bias=PairBias(position**-0.5, np.ones(DEPTH), 3),
+        pair_bias=PairBias(old**-0.5, np.ones(DEPTH), 3),
     )
     return Decision("deep", audit=ut.audit(log), bias=UsedBias(bias, "given"), held_out=held_out)
 

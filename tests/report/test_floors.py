@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,7 +156,7 @@ def test_an_ordinary_log_is_above_all_floors():
     made = ut.simulate(judged, "harvest", n_sessions=8000, seed=1)
     log = made.log
     bias = ut.AllPairs().fit(log).bias_
-    systems = {"logged order": ut.shown, "new": made.truth.relevance}
+    systems: dict[str, Any] = {"logged order": ut.shown, "new": made.truth.relevance}
     estimates = ut.estimate(log, systems, bias)
     data = Decision("t", bias=UsedBias(bias, "measured"), held_out=HeldOut.of(estimates, "new"))
     assert (data.answer.verdict, data.answer.reasons) == ("better", ())

@@ -269,7 +269,7 @@ def test_the_answer_in_a_sentence(decided, undecided):
     worse = first_sentence(decided(-0.2).answer)
     assert "worse than the logged order: \u221220.0%" in worse
     assert first_sentence(undecided(1.0).answer).startswith(
-        "The difference between the new ranker \u201cnew\u201d and the logged order may be chance: +2"
+        "The difference between the new ranker \u201cnew\u201d and the logged order may be chance"
     )
 
 

@@ -31,13 +31,11 @@ class Curve:
 
     def down_to(self, depth: float) -> "Curve":
         """The same without what lies beyond this x."""
-        kept = [i for i, x in enumerate(self.x) if x <= depth]
-
-        def cut(values: Numbers | None) -> Numbers | None:
-            return None if values is None else [values[i] for i in kept]
-
-        x, value = ([of[i] for i in kept] for of in (self.x, self.value))
-        return Curve(x, value, cut(self.low), cut(self.high))
+        points = [point for point in self.points() if point[0] <= depth]
+        x, value, low, high = ([point[j] for point in points] for j in range(4))
+        whole = [float(each) for each in x if each is not None]
+        ends = (None, None) if self.low is None or self.high is None else (low, high)
+        return Curve(whole, value, *ends)
 
     def points(self) -> list[tuple[float, float | None, float | None, float | None]]:
         """(x, value, low, high) at each x; what is not known or not finite is None."""
@@ -139,7 +137,8 @@ def curves_chart(
         for name, each in points.items()
         for x, v, low, high in each
     ]
-    lowest = max([values[-1], *(row["value"] for row in rows if row["value"] is not None)])
+    known = [value for each in points.values() for _, value, *_ in each if value is not None]
+    lowest = max([values[-1], *known])
     y = _value_axis(value_title, from_zero, value_format, math.ceil(lowest) if diagonal else None)
     base = alt.Chart().encode(x=x.encoding(values), color=looks.colour())
     layers = [*_lines_behind(theme, values, level, marked, diagonal)]

@@ -96,12 +96,11 @@ class Decision:
             return Fact("run.measure-bias-first")
         if check is not None and not check.fits:
             return Fact("run.find-misfit-first")
-        if verdict == "cannot tell":
-            return Fact("run.get-evidence-first")
         if verdict == "better":
             return Fact("run.try-it" if kind == "measured" else "run.try-if-curve-right")
-        if verdict == "worse":
-            return Fact("run.keep-order", shown=difference.baseline)
+        if verdict in ("worse", "cannot tell"):
+            keep = Fact("run.keep-order", shown=difference.baseline)
+            return keep if verdict == "worse" else Fact("run.get-evidence-first")
         if 0 < difference.more_sessions < float("inf"):
             return Fact("run.collect-sessions", sessions=difference.more_sessions)
         return Fact("run.do-not-decide")

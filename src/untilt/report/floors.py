@@ -27,12 +27,12 @@ LEAST_CLICKED_QUERIES = 10
 out too small more often than the interval allows for."""
 
 LEAST_KNOWN_CREDIT = 0.8
-"""Of the credit at positions that the curve knows: a document that is clicked elsewhere alone counts
-as irrelevant, so what moves it up looks worse than it is. No interval covers that."""
+"""Of the credit at positions that the curve knows: a document that is clicked elsewhere alone
+counts as irrelevant, so what moves it up looks worse than it is. No interval covers that."""
 
 MOST_CURVE_FACTOR = 3.0
-"""Of uncertainty of the curve at the positions that hold most of the credit: errors of the curve are
-carried along linearly, which is far off beyond it."""
+"""Of uncertainty of the curve at the positions that hold most of the credit: errors of the curve
+are carried along linearly, which is far off beyond it."""
 
 MOST_CLIPPED = 0.5
 """Of the clicks: where most weights are capped, the estimate is nearer to raw clicks than to a
@@ -44,7 +44,7 @@ one query has no spread that could be measured."""
 
 
 def below_floors(data: "Decision") -> tuple[Fact, ...]:
-    """What is missing for a verdict, each with what was found and the floor; empty if nothing is."""
+    """What is missing for a verdict, each with what was found and the floor."""
     support = None if data.held_out is None else data.held_out.support
     facts = [] if data.bias is None else [*_of_curve(data, data.bias)]
     if support is not None:
