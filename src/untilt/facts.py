@@ -9,7 +9,9 @@ else, one file per area; a code begins with its area.
 ('general.text', 'note', 'curve of the last quarter')
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -49,7 +51,8 @@ class Fact(str):
         severity, text = message_of(code)
         for part in fields.get("parts", ()):
             severity = max(severity, part.severity, key=_SEVERITIES.index)
-        self = super().__new__(cls, text(**fields) if callable(text) else text.format(**fields))
+        said = text(**fields) if callable(text) else text.format(**fields)
+        self = super().__new__(cls, worded(said))
         self.code, self.severity, self.fields = code, severity, MappingProxyType(fields)
         return self
 
@@ -77,6 +80,25 @@ class Fact(str):
 
 def _again(code: str, fields: dict[str, Any]) -> Fact:
     return Fact(code, **fields)
+
+
+_words: ContextVar[Callable[[str], str] | None] = ContextVar("words", default=None)
+
+
+@contextmanager
+def worded_by(words: Callable[[str], str]) -> Iterator[None]:
+    """Facts made inside are said in other words: those of a command line, not of Python."""
+    token = _words.set(words)
+    try:
+        yield
+    finally:
+        _words.reset(token)
+
+
+def worded(text: str) -> str:
+    """A text in the words of whoever is listening: Python's, unless `worded_by` says otherwise."""
+    words = _words.get()
+    return text if words is None else words(text)
 
 
 def message_of(code: str) -> Message:

@@ -189,7 +189,7 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "audit.on-command-line": (
         {"command": "untilt bias LOG --method all-pairs"},
-        "On the command line: untilt bias LOG --method all-pairs",
+        "On the command line: `untilt bias LOG --method all-pairs`",
     ),
     "audit.clicks-first": (
         {"label": "dwell"},

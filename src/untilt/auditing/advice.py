@@ -23,7 +23,7 @@ from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.position_graph import PositionGraph
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, worded
 
 Pair = tuple[int, int]
 NEGLIGIBLE = 0.01  # share of the clicks at the deepest positions that are not worth a model
@@ -97,9 +97,10 @@ class Advice:
     def command(self) -> str:
         """The same on the command line, LOG standing for the log's path."""
         if not self.estimator:
-            return self.instead
+            return worded(self.instead)
         options = "".join(f" --{name} {value}" for name, value in self.options.items())
-        return f"untilt bias LOG --method {catalog.find('bias', self.estimator).name}{options}"
+        method = catalog.find("bias", self.estimator).name
+        return worded(f"untilt bias LOG --method {method}{options}")
 
 
 def interventions_of(log: ClickLog) -> Interventions:

@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -17,7 +17,8 @@ from typer.core import TyperCommand
 from untilt import catalog
 from untilt._core.progress import progress
 from untilt.cli.console import Output
-from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
+from untilt.cli.wording import CommandLine
+from untilt.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from untilt._core.arrays import Missing
@@ -168,7 +169,7 @@ class ColumnOptions:
         mapping = parse_columns(options.pop("column"))
         if "missing" in options:
             options["missing"] = parse_missing(options["missing"])
-        with hints_for_commands(), progress(f"reading {path.name}"):
+        with progress(f"reading {path.name}"):
             log, report = read_log_report(
                 path, columns=mapping, context=context, collapse=collapse, **options
             )
@@ -244,18 +245,18 @@ def _check_content(log: "ClickLog", path: Path, *, to_rank: bool) -> None:
         )
 
 
-def parse_columns(pairs: Sequence[str] | None) -> dict[str, str]:
-    """NAME=COLUMN pairs as the mapping that `read_log` takes."""
-    mapping: dict[str, str] = {}
+def parse_columns(pairs: Sequence[str] | None) -> dict[str, str | None]:
+    """NAME=COLUMN pairs as the mapping that `read_log` takes; NAME= leaves a column out."""
+    mapping: dict[str, str | None] = {}
     for pair in pairs or ():
         name, equals, column = pair.partition("=")
-        if not (name and equals and column):
+        if not (name and equals):
             raise OptionError(
                 f"--column needs NAME=COLUMN, such as query_id=srch_id. Got {pair!r} instead."
             )
         if name in mapping:
             raise OptionError(f"--column names {name!r} twice: {mapping[name]!r} and {column!r}.")
-        mapping[name] = column
+        mapping[name] = column or None
     return mapping
 
 
@@ -273,17 +274,6 @@ def parse_missing(text: str | None) -> "Missing":
             f"leaves them to boosted trees. Got {text!r} instead."
         )
     return value
-
-
-@contextmanager
-def hints_for_commands() -> Iterator[None]:
-    """The reader's messages name Python arguments; say what they are called here."""
-    try:
-        yield
-    except ColumnError as error:
-        raise ColumnError(f"{error} On the command line: --column query_id=YOUR_COLUMN.") from error
-    except BadRowsError as error:
-        raise BadRowsError(f"{error} On the command line: --on-bad drop.") from error
 
 
 BiasOption = Annotated[
@@ -315,6 +305,10 @@ def parse_bias(text: str | None) -> Any:
     )
 
 
+# Options that say how a log is read: with another command on the same log they mean the same.
+READING = frozenset(each.name for each in fields(LogOptions))
+_TYPED = "untilt.typed"
+
 # Names of methods in help texts: read from the catalogue when help is shown, not before.
 _KINDS = re.compile(r"\{([^}]+)\}")
 
@@ -337,15 +331,60 @@ def method_option(help: str, *flags: str) -> Any:
 class CommandWithMethods(TyperCommand):
     """A command whose help texts may name kinds: "{weighting|objective}" becomes their names."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep what was typed, for commands to suggest; an option given twice is an error."""
+        if not ctx.resilient_parsing:
+            typed, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            ctx.meta[_TYPED] = typed
+            for option in {each.name: each for each in order if order.count(each) > 1}.values():
+                if not (option.multiple or getattr(option, "is_flag", False)):
+                    raise OptionError(
+                        f"{option.opts[0]} was given {order.count(option)} times, and only "
+                        f"{typed[str(option.name)]!r} would count. Give it once."
+                    )
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what it says is in the words of this command line."""
+        line = CommandLine(self, ctx.parent.command.commands if ctx.parent else {})
+        line.given = {
+            name: [str(value) for value in (values if isinstance(values, list) else [values])]
+            for name, values in ctx.meta.get(_TYPED, {}).items()
+            if values is not None
+        }
+        ctx.obj = line
+        with line.speaking():
+            return super().invoke(ctx)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Put the names in, then show the help."""
-        for parameter in self.params:
-            text = getattr(parameter, "help", None)
-            if text:
-                parameter.help = _KINDS.sub(  # type: ignore[attr-defined]
-                    lambda kinds: _choices(kinds[1], self.name or ""), text
-                )
-        super().format_help(ctx, formatter)
+        """The help, as `_shown` shows parameters."""
+        shown = copy(self)
+        shown.params = [_shown(parameter, self.name or "") for parameter in self.params]
+        super(CommandWithMethods, shown).format_help(ctx, formatter)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """A flag without a type, as all others."""
+        return plain_flag(super().get_help_option(ctx))
+
+
+def plain_flag(parameter: Any) -> Any:
+    """The parameter; where it is a flag, without <bool> behind it."""
+    if getattr(parameter, "is_flag", False):
+        parameter.metavar = ""
+    return parameter
+
+
+def _shown(parameter: Any, command: str) -> Any:
+    """A parameter as help shows it: names of methods in its text, and its first name alone.
+
+    Names that it had earlier go on to work; beside the others they would be cut at 80 columns.
+    """
+    shown = plain_flag(copy(parameter))
+    earlier = [each for each in shown.opts if each.startswith("--")][1:]
+    shown.opts = [each for each in shown.opts if each not in earlier]
+    if getattr(shown, "help", None):
+        shown.help = _KINDS.sub(lambda kinds: _choices(kinds[1], command), shown.help)
+    return shown
 
 
 def _choices(kinds: str, command: str) -> str:

@@ -50,12 +50,12 @@ def audit(
         with progress("looking at the log"):
             audited = audit_log(read)
         out.record(**audited.to_dict())
-        _report(out, audited, log)
+        _report(out, audited)
         if plot is not None:
             _draw(out, audited, plot)
 
 
-def _report(out: Output, audited: "Audit", log: Path) -> None:
+def _report(out: Output, audited: "Audit") -> None:
     sizes = asdict(audited.size).items()
     out.table(("", ""), [(name.replace("_", " "), f"{value:,.12g}") for name, value in sizes])
     what = f"{audited.label_name} rate" if audited.is_binary else f"mean {audited.label_name}"
@@ -73,7 +73,7 @@ def _report(out: Output, audited: "Audit", log: Path) -> None:
     out.points([audited.verdict])
     _joined(out, audited)
     out.heading("what to do")
-    out.points([line.replace(" LOG", f" {log}") for line in audited.next_steps])
+    out.points([line for line in audited.next_steps if line.code != "audit.in-python"])
 
 
 def _joined(out: Output, audited: "Audit") -> None:

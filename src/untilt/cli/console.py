@@ -6,12 +6,14 @@ else. Progress, details (-v) and errors go to stderr.
 
 import json
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
@@ -46,22 +48,50 @@ class Output:
         self._people.print(Group(Text(), Text(text, style="bold")))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table for people: the first column and bars (no name) to the left, numbers right."""
+        """A table for people: the first column and bars (no name) to the left, numbers right.
+
+        No word is cut: where the terminal is narrow, bars are drawn shorter, then cells go on below
+        between their words, and where not even that fits, each row becomes a few lines.
+        """
+        room = self._people.width - INDENT
+        columns, rows = _with_shorter_bars(columns, rows, room)
+        widths = _widths(columns, rows, room)
+        if widths is None:
+            self._stacked(columns, rows)
+            return
         named = any(columns)
         table = Table(box=None, pad_edge=False, header_style="dim", show_header=named)
-        for number, name in enumerate(columns):
-            left = number == 0 or (named and not name)
-            table.add_column(name, justify="left" if left else "right", no_wrap=True)
+        for number, (name, width) in enumerate(zip(columns, widths, strict=True)):
+            left = number == 0 or (named and not name) or _is_prose(number, rows)
+            table.add_column(name, justify="left" if left else "right", width=width)
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))
-        self._people.print(Padding(table, (0, 0, 0, 2), expand=False))
+        self._people.print(Padding(table, (0, 0, 0, INDENT), expand=False))
+
+    def _stacked(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table that is too wide: a line for each cell, with the name of its column."""
+        for first, *others in rows:
+            self._people.print(Text(" " * INDENT + first), soft_wrap=True)
+            for name, cell in zip(columns[1:], others, strict=True):
+                if cell:
+                    told = f"{name}: {cell}" if name else cell
+                    self._people.print(Text(" " * 2 * INDENT + told), soft_wrap=True)
 
     def points(self, sentences: Sequence[str]) -> None:
-        """One sentence a line, with a dash; long ones go on below their beginning."""
-        grid = Table.grid(padding=(0, 1))
+        """One sentence a line, with a dash; long ones go on below their beginning.
+
+        Commands stand in backticks. One with arguments gets a line of its own below the sentence.
+        """
         for sentence in sentences:
-            grid.add_row("-", Text(sentence))
-        self._people.print(Padding(grid, (0, 0, 0, 2), expand=False))
+            grid = Table.grid(padding=(0, 1))
+            grid.add_row("-", Text(_COMMAND.sub(_named, sentence)))
+            self._people.print(Padding(grid, (0, 0, 0, INDENT), expand=False))
+            for command in _COMMAND.finditer(sentence):
+                self.command(command[1])
+
+    def command(self, command: str) -> None:
+        """A command on a line of its own, never broken: people paste it."""
+        self._people.print(Text(" " * 3 * INDENT + command), soft_wrap=True)
 
     def detail(self, text: str) -> None:
         """What only -v shows, with the seconds since the start."""
@@ -85,6 +115,59 @@ def speaking(*, as_json: bool, verbose: bool) -> Iterator[Output]:
     with showing_progress():
         yield out
     out.finish()
+
+
+_COMMAND = re.compile(r"`(untilt [a-z]+ [^`]+)`")
+
+
+def _named(command: re.Match[str]) -> str:
+    """What stands in a sentence for a command that is printed below it."""
+    if command.end() == len(command.string):
+        return "" if command.string[: command.start()].endswith(": ") else "this"
+    return "`" + " ".join(command[1].split()[:2]) + "`"
+
+
+INDENT, GAP = 2, 2  # before a table, and between its columns
+
+
+def _with_shorter_bars(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], room: int
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The table with bars (a last column without a name) as long as there is room for."""
+    if not any(columns) or columns[-1]:
+        return columns, rows
+    widest = max((len(row[-1]) for row in rows), default=0)
+    others = _natural(columns[:-1], [row[:-1] for row in rows])
+    left = room - sum(others) - GAP * len(others)
+    if left >= widest:
+        return columns, rows
+    if left < 4:
+        return columns[:-1], [row[:-1] for row in rows]
+    return columns, [(*row[:-1], row[-1][: round(len(row[-1]) * left / widest)]) for row in rows]
+
+
+def _natural(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The widest cell of each column."""
+    cells = zip(columns, *rows, strict=True)
+    return [max(map(cell_len, column)) for column in cells]
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Widths that fit, each at least a word wide; None where there are none."""
+    widths = _natural(columns, rows)
+    words = [max(cell_len(w) for cell in c for w in [*cell.split(), ""]) for c in
+             zip(columns, *rows, strict=True)]  # fmt: skip
+    while sum(widths) + GAP * (len(widths) - 1) > room:
+        spare = [w if w > least else 0 for w, least in zip(widths, words, strict=True)]
+        if not any(spare):
+            return None
+        widths[spare.index(max(spare))] -= 1
+    return widths
+
+
+def _is_prose(number: int, rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a column holds sentences rather than figures."""
+    return any(len(row[number].split()) > 4 for row in rows)
 
 
 def bar(value: float, largest: float, *, width: int = 30) -> str:

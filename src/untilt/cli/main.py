@@ -12,7 +12,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from untilt._version import __version__
-from untilt.cli.arguments import CommandWithMethods, expanded
+from untilt.cli.arguments import CommandWithMethods, expanded, plain_flag
 from untilt.cli.audit import audit, plan
 from untilt.cli.bias import bias
 from untilt.cli.clickmodels import clickmodels
@@ -37,6 +37,10 @@ class Commands(TyperGroup):
         """Run the command that was asked for."""
         with explained_failure():
             return super().invoke(ctx)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options of `untilt` itself, which are flags."""
+        return [plain_flag(each) for each in super().get_params(ctx)]
 
 
 @contextmanager

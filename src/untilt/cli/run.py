@@ -134,8 +134,7 @@ def run(
         from untilt.workflow.run import run as run_job
 
         source, folder, options = _merged(given, config)
-        with arguments.hints_for_commands():
-            result = run_job(source, folder, tell=_teller(output), command=_command(), **options)
+        result = run_job(source, folder, tell=_teller(output), command=_command(), **options)
         report_run(output, result)
 
 

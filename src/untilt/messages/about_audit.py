@@ -124,7 +124,7 @@ NOTES: Texts = {
     "audit.use": "Use {estimator}: {why}.",
     "audit.believes": "It believes that {belief}.",
     "audit.in-python": "In Python: {call}",
-    "audit.on-command-line": "On the command line: {command}",
+    "audit.on-command-line": "On the command line: `{command}`",
     "audit.no-bias": "lists have a single position, so there is no bias to estimate",
     "audit.shuffled": (
         "{sessions:,} sessions were shown in random order: there the click rate by position falls "
@@ -150,7 +150,7 @@ NOTES: Texts = {
     "audit.check-with": "check it with {estimator} on positions 1..{depth}, which are joined",
     "audit.otherwise": "without that belief, {do}",
     "audit.swap-positions": lambda pairs: (
-        f"swap positions {_pairs(pairs, 3)} in a share of the sessions; `untilt plan` "
+        f"swap positions {_pairs(pairs, 3)} in a share of the sessions; `untilt plan LOG` "
         "says how many it takes"
     ),
     "audit.collect-sessions": (

@@ -3,7 +3,9 @@
 from untilt.facts import Message
 from untilt.messages.about_general import known_to
 
-_SWAPS = "To measure it, swap positions in a share of the sessions: `untilt plan` says how many."
+_SWAPS = (
+    "To measure it, swap positions in a share of the sessions: `untilt plan LOG` says how many."
+)
 
 
 def _names(names: tuple[str, ...]) -> str:
