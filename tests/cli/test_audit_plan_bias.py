@@ -71,6 +71,10 @@ def test_the_audit_of_a_file_is_that_of_the_log(logs):
     log = read_log(path, documents=logs / "harvest" / "documents.parquet")
     expected = audit(log).to_dict()
     assert found["graph"]["components"] == [list(range(1, 11))]
+    command = expected["advice"].pop("command").replace("LOG", str(path))
+    documents = f" --documents {logs / 'harvest' / 'documents.parquet'}"
+    assert found["advice"].pop("command") == command.replace(" --method", f"{documents} --method")
+    assert found["advice"].pop("call") == expected["advice"].pop("call")
     assert found["advice"] == expected["advice"]
     assert found["size"]["sessions"] == 8_000
     assert found["click_rates"]["rate"] == pytest.approx(expected["click_rates"]["rate"])
@@ -82,7 +86,7 @@ def test_people_read_the_verdict_and_what_to_do(logs):
     path = logs / "swap" / "clicks.parquet"
     text = said("audit", path)
     assert "is position bias identified? - Yes" in text
-    assert "Use PivotSwap" in text
+    assert "Use pivot-swap" in text
     assert "--method pivot-swap --pivot 1" in text
     assert "pairs of positions share documents" in text
 
@@ -193,7 +197,7 @@ def test_a_shape_can_be_put_on_the_curve(logs, shape):
 def test_wrong_input_of_bias_is_a_short_message(logs, tmp_path):
     path = logs / "harvest" / "clicks.parquet"
     assert "Did you mean 'all-pairs'" in refused("bias", path, "--method", "all-pair")
-    assert "AllPairs has no option --pivot" in refused(
+    assert "all-pairs has no option --pivot" in refused(
         "bias", path, "--method", "all-pairs", "--pivot", "2"
     )
     assert "level" in refused("bias", path, "--level", "95")
@@ -237,7 +241,7 @@ def test_people_read_the_plan():
     assert "1 and 2" in text
     assert "position 3: 20% wide" in text
     assert "at most" in text
-    assert 'PivotSwap(pivot=2, within="length")' in text
+    assert "untilt bias NEW_LOG --method pivot-swap --pivot 2 --within length" in text
 
 
 def test_wrong_input_of_plan_is_a_short_message(logs):

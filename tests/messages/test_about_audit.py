@@ -245,7 +245,7 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     "audit.swap-positions": (
         {"pairs": ((1, 2), (2, 3), (3, 4), (4, 5), (5, 6))},
         "swap positions 1 and 2, 2 and 3, 3 and 4 and 2 pairs more in a share of the sessions; "
-        "`untilt plan` says how many it takes",
+        "`untilt plan LOG` says how many it takes",
     ),
     "audit.collect-sessions": (
         {},

@@ -7,7 +7,7 @@ import pytest
 from untilt.facts import Fact
 from untilt.messages.about_run import MESSAGES
 
-SWAPS = "To measure it, swap positions in a share of the sessions: `untilt plan` says how many."
+SWAPS = "To measure it, swap positions in a share of the sessions: `untilt plan LOG` says how many."
 NAMES = ("auto", "linear")
 SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     "run.bias-asked-for": ({"estimator": "AllPairs"}, "AllPairs was asked for"),

@@ -1,5 +1,6 @@
 """`untilt train`, `export` and `methods`: rankers made and handed on, and all names to choose."""
 
+from dataclasses import is_dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -86,7 +87,11 @@ def _report(out: Output, model: Any, path: Path) -> None:
     summary = dict(model.summary_)
     out.record(ranker=path, **summary)
     out.heading("Trained")
-    out.table(("", ""), [(name.replace("_", " "), str(value)) for name, value in summary.items()])
+    rows = {name.replace("_", " "): str(value) for name, value in summary.items()}
+    if "weighting" in rows and is_dataclass(model.weighting):
+        # By its name: the curve that it holds has lines of its own.
+        rows["weighting"] = catalog.record_of(type(model.weighting)).name
+    out.table(("", ""), list(rows.items()))
     choice = getattr(model, "choice_", None)
     if choice is not None:
         out.record(choice={"picked": choice.picked, "reason": choice.reason})
@@ -113,6 +118,8 @@ def export(
     verbose: arguments.Verbose = False,
 ) -> None:
     """Write a ranker's model for other systems: LightGBM's text, or a JSON of linear weights.
+
+    The ending of the file says which: .txt for boosted rankers, .json for linear ones.
 
     Example: [bold]untilt export ranker.untilt --out model.txt[/bold]
     """

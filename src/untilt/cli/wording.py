@@ -48,6 +48,7 @@ _CALLS = {
     r"ranker\.save\(path\) keeps it for untilt": "The file of `untilt train` keeps it for untilt",
     r"Pass \('[^']*', 'table name'\)": "Write the one that is meant to a database of its own",
     r"\b(?:ut|untilt)\.shown\b": "shown",
+    r"""'your column'|"the column\"""": "'YOUR_COLUMN'",
 }
 _CALLED = [(re.compile(pattern), words) for pattern, words in _CALLS.items()]
 _VALUE = r"\{[^}]*\}|\[[^\]]*\]|'[^']*'|\"[^\"]*\"|\.\.\.|[\w:+-]+(?:\.\w+)*"
@@ -55,9 +56,7 @@ _KEYWORD = re.compile(rf"(?<![\w.=-])(?<!--option )([a-z_]+)=({_VALUE})")
 _ARGUMENTS = rf"(?:[a-z_]+=(?:{_VALUE})(?:, )?)*"
 _CALL = re.compile(rf"\b(?:ut\.|untilt\.)?([A-Z]\w+)(?:\(({_ARGUMENTS})\))?")
 _FIT = re.compile(rf"\b(?:ut|untilt)\.([A-Z]\w+)\(({_ARGUMENTS})\)\.fit\(log\)")
-_COMMAND = re.compile(
-    r"\buntilt ([a-z]+) (NEW_)?LOG\b((?: --[a-z-]+(?: [^\s`,;-][^\s`,;]*)?)*)"
-)
+_COMMAND = re.compile(r"\buntilt ([a-z]+) (NEW_)?LOG\b((?: --[a-z-]+(?: [^\s`,;-][^\s`,;]*)?)*)")
 
 
 @dataclass
@@ -90,7 +89,7 @@ class CommandLine:
 
     def _named(self, call: re.Match[str]) -> str:
         """AllPairs as all-pairs; with arguments, --method all-pairs and its options."""
-        records = [each for each in catalog.methods() if each.target == call[1]]
+        records = [each for each in catalog.methods("bias") if each.target == call[1]]
         if not records:
             return call[0]
         name, arguments = records[0].name, call[2]
