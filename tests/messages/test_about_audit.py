@@ -226,6 +226,27 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "3 rankers disagree, so that documents are shown at several positions: their clicks there "
         "differ by examination alone, and positions 1..3 are joined by such documents",
     ),
+    "audit.run-swaps": (
+        {},
+        "swap positions in a share of the sessions; `untilt plan` says how many it takes",
+    ),
+    "audit.relevance-drifts": (
+        {"features": ("price",), "drift": -0.041, "std_error": 0.003},
+        "A document's relevance changes with the position it has: by -4.1% +- 0.3% from one "
+        "position to the next, by price. Clicks of one document at several positions then differ "
+        "by more than examination: a curve from them is too steep.",
+    ),
+    "audit.not-identified-drift": (
+        {},
+        "Not without a model of relevance: documents join the positions, but they stand higher "
+        "when their features make them more relevant, or less.",
+    ),
+    "audit.needs-features": (
+        {},
+        "documents are more relevant, or less, on the occasions when they stand higher, so that "
+        "their clicks at several positions cannot be compared, and a model of relevance by the "
+        "features of each impression can",
+    ),
     "audit.needs-model": (
         {"groups": 7, "features": 46},
         "the positions fall apart into 7 groups that share too few documents, so only a model of "

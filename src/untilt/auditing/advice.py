@@ -141,8 +141,13 @@ def advise(
     n_rankers: int,
     usable_features: int,
     clicked: bool,
+    drifts: bool = False,
 ) -> Advice:
-    """The estimator that asks for the least belief and reaches as deep as any other."""
+    """The estimator that asks for the least belief and reaches as deep as any other.
+
+    Where the relevance of documents `drifts` with their position, they cannot be compared with
+    themselves, and only experiments and models of relevance remain.
+    """
     if not clicked:
         return Advice("", Fact("audit.nobody-clicked"))
     if graph.depth < 2:
@@ -151,10 +156,10 @@ def advise(
     for advice, depth in (_shuffled(done), _pivot(done, reach), _adjacent(done, reach)):
         if advice and depth >= max(2, reach):
             return replace(advice, why=joined(advice.why, *_below(graph, depth)))
-    if reach >= _clicked_depth(graph):
+    if reach >= _clicked_depth(graph) and not drifts:
         return _all_pairs(graph, reach, n_rankers)
     if usable_features:
-        return _regression(graph, reach, usable_features)
+        return _regression(graph, reach, usable_features, drifts=drifts)
     return _all_pairs(graph, reach, n_rankers) if reach > 1 else _swap(graph)
 
 
@@ -204,12 +209,15 @@ def _all_pairs(graph: PositionGraph, reach: int, n_rankers: int) -> Advice:
     return Advice(AllPairs.__name__, why, options, (Fact("audit.same-relevance"),))
 
 
-def _regression(graph: PositionGraph, reach: int, usable_features: int) -> Advice:
+def _regression(graph: PositionGraph, reach: int, usable_features: int, *, drifts: bool) -> Advice:
     why = [Fact("audit.needs-model", groups=_n_groups(graph), features=usable_features)]
     if reach > 1:
         why.append(Fact("audit.check-with", estimator=AllPairs.__name__, depth=reach))
+    otherwise = _to_know_more(graph)
+    if drifts:
+        why, otherwise = [Fact("audit.needs-features")], Fact("audit.run-swaps")
     believes = (Fact("audit.features-explain"), Fact("audit.nothing-hidden"))
-    why.append(Fact("audit.otherwise", do=_to_know_more(graph)))
+    why.append(Fact("audit.otherwise", do=otherwise))
     return Advice(RegressionEM.__name__, joined(*why), believes=believes)
 
 

@@ -12,6 +12,7 @@ from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.advice import Advice, Interventions, advise, comparable_depth, interventions_of
 from untilt.auditing.checks import RelevanceProxy, relevance_proxy
+from untilt.auditing.versions import Versions, versions_of
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.harvesting.harvesting import AllPairs
@@ -50,8 +51,7 @@ class Audit:
     evidence : a curve of `AllPairs` over the positions that can be compared without a model, to
         see how sure the log is; None where there are none, or the label is no click
     advice : which estimator, and why
-    changing_features : names of those that give a document several versions
-    versions : of all documents together
+    versions : what changes from impression to impression; None where every document has one version
     """
 
     label_name: str
@@ -72,8 +72,7 @@ class Audit:
     graph: PositionGraph
     evidence: PositionBias | None
     advice: Advice
-    changing_features: tuple[str, ...] = ()
-    versions: int = 0
+    versions: Versions | None = None
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "verdict", "notes", "warnings",
     )  # fmt: skip
@@ -81,7 +80,16 @@ class Audit:
     @property
     def is_identified(self) -> bool:
         """Whether all positions 1..K can be compared without a model of relevance."""
-        return self.comparable == tuple(range(1, self.graph.depth + 1))
+        return self.comparable == tuple(range(1, self.graph.depth + 1)) and not self.drifts
+
+    @property
+    def drifts(self) -> bool:
+        """Whether documents stand higher when changing features make them better, or worse.
+
+        Their clicks at several positions then differ by more than examination. Lists that an
+        experiment changed are right all the same.
+        """
+        return self.versions is not None and self.versions.drifts and not _experiments(self)
 
     @property
     def comparable(self) -> tuple[int, ...]:
@@ -160,8 +168,9 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
     rates = log.ctr_by_position(level)
     rankers = checks.sessions_by_ranker(log)
     constant = checks.constant_features(log)
-    done = interventions_of(clicks)
-    evidence = _evidence(clicks, graph, level)
+    done, versions = interventions_of(clicks), versions_of(log)
+    drifts = versions is not None and versions.drifts
+    evidence = None if drifts else _evidence(clicks, graph, level)
     return Audit(
         label_name=log.label_name,
         is_binary=log.is_binary,
@@ -186,9 +195,9 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
             n_rankers=len(rankers),
             usable_features=log.n_features - len(constant),
             clicked=bool(log.label.any()),
+            drifts=drifts,
         ),
-        changing_features=checks.changing_features(log),
-        versions=log.n_documents,
+        versions=versions,
     )
 
 
@@ -199,6 +208,11 @@ def _check(log: ClickLog) -> None:
         )
     if len(log.document) == 0:
         raise OptionError("this log shows nothing: it has no impression. Check how it was read.")
+
+
+def _experiments(audit: Audit) -> bool:
+    """Whether the advice rests on lists that an experiment changed."""
+    return audit.advice.estimator not in ("", AllPairs.__name__, RegressionEM.__name__)
 
 
 def _positions(rates: ClickRates, which: Any) -> tuple[int, ...]:
@@ -224,9 +238,10 @@ def _notes(audit: Audit) -> Iterator[Fact]:
     if done.shuffled or done.swapped:
         total, pairs = sum(done.swapped.values()), tuple(done.swapped)
         yield Fact("audit.experiment", shuffled=done.shuffled, swapped=total, pairs=pairs)
-    if audit.changing_features:
-        sizes = {"documents": audit.size.documents, "versions": audit.versions}
-        yield Fact("audit.versions", features=audit.changing_features, **sizes)
+    changes = audit.versions
+    if changes is not None:
+        sizes = {"documents": changes.documents, "versions": changes.versions}
+        yield Fact("audit.versions", features=changes.features, **sizes)
     coverage = audit.coverage
     if coverage.shown == coverage.candidates:
         yield Fact("audit.all-shown")
@@ -284,6 +299,10 @@ def _about_features(audit: Audit) -> Iterator[Fact]:
         yield Fact("audit.constant-features", features=audit.constant_features)
     if audit.missing_features:
         yield Fact("audit.missing-features", shares=dict(audit.missing_features))
+    if audit.versions is not None and audit.versions.drifts:
+        drift, error = audit.versions.drift, audit.versions.std_error
+        names = audit.versions.features
+        yield Fact("audit.relevance-drifts", features=names, drift=drift, std_error=error)
     estimator = audit.advice.estimator
     if estimator == RegressionEM.__name__ and not audit.relevance.is_known:
         yield Fact("audit.features-useless", estimator=estimator)
@@ -306,6 +325,9 @@ def _verdict(audit: Audit) -> Iterator[Fact]:
         return
     if graph.depth == 1:
         yield Fact("audit.one-position")
+        return
+    if audit.drifts:
+        yield Fact("audit.not-identified-drift")
         return
     if audit.is_identified:
         yield Fact("audit.identified", depth=graph.depth)

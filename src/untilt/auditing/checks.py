@@ -128,19 +128,6 @@ def constant_features(log: ClickLog) -> tuple[str, ...]:
     return _named(log, (low == high) | np.isnan(low))
 
 
-def changing_features(log: ClickLog) -> tuple[str, ...]:
-    """Features that differ between versions of a document, such as its price over time."""
-    if log.item is None or log.features is None:
-        return ()
-    again = np.flatnonzero(np.diff(log.item) == 0)
-    changes = np.zeros(log.n_features, dtype=bool)
-    for begin in range(0, len(again), CHUNK):
-        rows = again[begin : begin + CHUNK]
-        before, after = log.features[rows], log.features[rows + 1]
-        changes |= np.any((before != after) & ~(np.isnan(before) & np.isnan(after)), axis=0)
-    return _named(log, changes)
-
-
 def missing_features(log: ClickLog) -> Mapping[str, float]:
     """Name -> share of the documents for which the feature is missing (NaN), where there are any.
 
@@ -282,9 +269,9 @@ def _moments(
     square = sum_by(owner, n_k * at**2) * (c**2 - c) / seen**2
     noise = np.maximum(c - square, 0) / seen**2
     noise *= n * (1 - n / sum_by(query, n)[query])
-    g = _centred(gamma, n, query)
-    m = _centred(sum_by(owner, n_k * k) / n, n, query)
-    spread = _centred(k.astype(np.float64), n_k, query[owner])
+    g = centred(gamma, n, query)
+    m = centred(sum_by(owner, n_k * k) / n, n, query)
+    spread = centred(k.astype(np.float64), n_k, query[owner])
     A = sum_by(query, n * g * m)
     B = sum_by(query, n * g * g - noise)
     C = sum_by(query[owner], n_k * spread**2)
@@ -301,21 +288,21 @@ def by_prediction(log: ClickLog, cells: PositionCounts) -> RelevanceProxy:
     """
     owner = cells.document_index
     query, n = cells.query[owner], cells.impressions
-    predicted = _cross_fitted(log, cells, cells.document[owner], query % 2 == 1)
-    within = _centred(predicted, n, cells.position), _centred(cells.rate, n, cells.position)
-    covariance = _by_query(n * within[0] * within[1], query)
+    predicted = cross_fitted(log, cells, cells.document[owner], query % 2 == 1)
+    within = centred(predicted, n, cells.position), centred(cells.rate, n, cells.position)
+    covariance = sums_by_query(n * within[0] * within[1], query)
     if not covariance.sum() > SURE * np.sqrt(np.sum(covariance**2)):
         return _unknown(Fact("audit.proxy-no-prediction"))
-    g, k = _centred(predicted, n, query), _centred(cells.position.astype(np.float64), n, query)
+    g, k = centred(predicted, n, query), centred(cells.position.astype(np.float64), n, query)
     return _ratio(
-        _by_query(n * g * k, query),
-        _by_query(n * g * g, query),
-        _by_query(n * k * k, query),
+        sums_by_query(n * g * k, query),
+        sums_by_query(n * g * g, query),
+        sums_by_query(n * k * k, query),
         method=Fact("audit.proxy-features"),
     )
 
 
-def _cross_fitted(
+def cross_fitted(
     log: ClickLog, cells: PositionCounts, document: IntArray, second_half: BoolArray
 ) -> FloatArray:
     """(cells,) predictions of each half by the other half's model."""
@@ -382,14 +369,15 @@ def _ridge(
     return np.linalg.solve(gram + SHRINKAGE * max(1.0, shown.sum()) * np.eye(d), moment)
 
 
-def _centred(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArray:
+def centred(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArray:
     """Values less the weighted mean of their group."""
     total = sum_by(group, weights)
     mean = sum_by(group, weights * values) / np.where(total > 0, total, 1)
     return values - mean[group]
 
 
-def _by_query(values: FloatArray, query: AnyArray) -> FloatArray:
+def sums_by_query(values: FloatArray, query: AnyArray) -> FloatArray:
+    """(queries,) sums of the values of each query."""
     return sum_by(np.unique(query, return_inverse=True)[1], values)
 
 

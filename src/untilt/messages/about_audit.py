@@ -153,6 +153,9 @@ NOTES: Texts = {
         f"swap positions {_pairs(pairs, 3)} in a share of the sessions; `untilt plan LOG` "
         "says how many it takes"
     ),
+    "audit.run-swaps": (
+        "swap positions in a share of the sessions; `untilt plan` says how many it takes"
+    ),
     "audit.collect-sessions": (
         "collect more sessions: positions share documents, but too few clicks on them"
     ),
@@ -207,6 +210,12 @@ WARNINGS: Texts = {
         + listed(f"{name} ({share:.1%})" for name, share in shares.items())
         + "."
     ),
+    "audit.relevance-drifts": lambda features, drift, std_error: (
+        f"A document's relevance changes with the position it has: by {drift:+.1%} +- "
+        f"{std_error:.1%} from one position to the next, by {listed(features)}. Clicks of one "
+        "document at several positions then differ by more than examination: a curve from them "
+        f"is too {'steep' if drift < 0 else 'flat'}."
+    ),
     "audit.few-candidates-shown": (
         "Most candidates were never shown. What is learned is about the documents on top; a "
         "ranker trained on them alone can be worse on the rest than the one in production."
@@ -225,6 +234,10 @@ WARNINGS: Texts = {
         f"Not for {positions_text(positions)}: documents join all positions, but "
         "they have too few clicks there for a ratio to position 1. More sessions may help."
     ),
+    "audit.not-identified-drift": (
+        "Not without a model of relevance: documents join the positions, but they stand higher "
+        "when their features make them more relevant, or less."
+    ),
     # What to do.
     "audit.use-none": "No estimator helps here: {why}.",
     "audit.clicks-first": (
@@ -234,6 +247,11 @@ WARNINGS: Texts = {
     "audit.needs-model": (
         "the positions fall apart into {groups} groups that share too few documents, so only a "
         "model of relevance can compare them, and there are {features} features to build one on"
+    ),
+    "audit.needs-features": (
+        "documents are more relevant, or less, on the occasions when they stand higher, so that "
+        "their clicks at several positions cannot be compared, and a model of relevance by the "
+        "features of each impression can"
     ),
     "audit.below": "below position {depth} the log says nothing without a model",
 }
