@@ -72,5 +72,5 @@ def test_an_experiment_is_right_whatever_the_price_does(shop):
 
 def test_plans_are_made_by_document(case):
     _, log, plain = case
-    options = {"sessions_per_day": 10_000}
-    assert repr(ut.plan_swaps(log, **options)) == repr(ut.plan_swaps(plain, **options))
+    plans = [ut.plan_swaps(each, sessions_per_day=10_000) for each in (log, plain)]
+    assert repr(plans[0]) == repr(plans[1])
