@@ -37,6 +37,7 @@ _NAMES = {
     "untilt.rankers.persist": "load register",
     "untilt.rankers.trees.own_pipeline": "lightgbm_dataset objective xgboost_matrix",
     "untilt.report.decision": "Decision write_report",
+    "untilt.selection.query_folds": "QueryKFold",
     "untilt.selection.select": "doubling grid select",
     "untilt.simulation.parquet": "simulate_to_parquet",
     "untilt.simulation.production": "production_ranker production_rankers",

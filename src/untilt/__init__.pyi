@@ -80,6 +80,7 @@ from untilt.rankers.trees.own_pipeline import xgboost_matrix as xgboost_matrix
 from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker as PairwiseTrustRanker
 from untilt.report.decision import Decision as Decision
 from untilt.report.decision import write_report as write_report
+from untilt.selection.query_folds import QueryKFold as QueryKFold
 from untilt.selection.select import doubling as doubling
 from untilt.selection.select import grid as grid
 from untilt.selection.select import select as select

@@ -10,10 +10,11 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import AnyArray, BoolArray, IntArray
+from untilt._core.portable import Portable
 
 
 @dataclass(frozen=True)
-class Groups:
+class Groups(Portable):
     """Which lists are equal: `group_of_list`, and one member (`first`) to stand for each group.
 
     Groups are numbered in the order in which their first member appears.

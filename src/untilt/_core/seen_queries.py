@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from untilt._core.arrays import AnyArray, BoolArray, FeatureArray, IntArray, frozen, handed_over
+from untilt._core.portable import Portable
 from untilt.catalog import storable
 
 # Queries that are kept: 12 bytes each, so at most 12.6 MB. Of more queries those with the smallest
@@ -36,7 +37,7 @@ class Lookup(NamedTuple):
 
 @storable
 @dataclass(frozen=True, eq=False)
-class SeenQueries:
+class SeenQueries(Portable):
     """The queries of a training: hashes of their ids and of their documents.
 
     Two of n queries share a hash with probability below n^2 / 2^65: 3e-8 for a million.

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from untilt import catalog
+from untilt._core.portable import Portable
 from untilt.auditing.checks import sessions_by_ranker
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.experiments.assignment import swap_of
@@ -30,7 +31,7 @@ NEGLIGIBLE = 0.01  # share of the clicks at the deepest positions that are not w
 
 
 @dataclass(frozen=True)
-class Interventions:
+class Interventions(Portable):
     """Sessions whose lists an experiment changed, by the log's `ranker`.
 
     shuffled : sessions of rankers whose name begins with "shuffle"

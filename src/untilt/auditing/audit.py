@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from untilt._core import codec
+from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.advice import Advice, Interventions, advise, comparable_depth, interventions_of
@@ -30,7 +31,7 @@ MOST_POSITIONS = 25  # of which the text says with which others they share docum
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Audit:
+class Audit(Portable):
     """Everything that `audit` found. `print(audit)` is readable; `to_dict()` is for machines.
 
     Parameters

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from untilt._core import codec
 from untilt._core.arrays import FloatArray, IntArray, frozen
+from untilt._core.portable import Portable
 from untilt._core.statistics import Interval, normal_quantile
 from untilt.catalog import storable
 from untilt.errors import DepthError, OptionError, ShapeError
@@ -29,7 +30,7 @@ AGAIN = "Write it with bias.save(path); a curve of your own goes into ut.KnownBi
 
 @storable
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class PositionBias:
+class PositionBias(Portable):
     """Examination probability by position, with standard errors and where they come from.
 
     P(click at k) = theta_k gamma under the position-based model; with trust bias

@@ -11,6 +11,7 @@ from scipy import special
 from scipy.optimize import nnls
 
 from untilt._core.arrays import FloatArray, IntArray, handed_over
+from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
 from untilt.bias.log_ratios import from_log_ratios, log_ratios, whitening
@@ -214,7 +215,7 @@ NO_VARIANCE = 1e-10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BiasComparison:
+class BiasComparison(Portable):
     """Two curves, ratio by ratio to position 1, and a test of the hypothesis that they are equal.
 
     Parameters

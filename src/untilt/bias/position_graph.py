@@ -16,6 +16,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
+from untilt._core.portable import Portable
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError
@@ -54,7 +55,7 @@ class Edge:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PositionGraph:
+class PositionGraph(Portable):
     """Which positions of a log can be compared, and on how much evidence.
 
     Entry [k - 1, l - 1] of each table is about the documents shown at both k and l; the diagonal

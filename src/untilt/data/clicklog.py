@@ -3,20 +3,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from untilt._core import arrays, ragged
 from untilt._core.grouping import Groups, group_equal_lists
+from untilt._core.portable import Portable
 from untilt._core.random import Seed
 from untilt.data.rates import ClickRates, click_rates
 from untilt.errors import BadRowsError, OptionError, ShapeError
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class ClickLog:
+class ClickLog(Portable):
     """A click log. A list stands for `count` sessions that were alike in everything.
 
     Three tables share this object. *Documents* stand once per (query, document), shown or not, or
@@ -202,6 +203,14 @@ class ClickLog:
 
     def __len__(self) -> int:
         return self.n_lists
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        """No array: tools that want one get an error that says what to use instead."""
+        raise OptionError(
+            "a ClickLog is no array, so scikit-learn's tools cannot cut it into rows: clicks need "
+            "their lists and positions. Use ut.select, which fits candidates on one part of a log "
+            "and judges them on another (ut.grid makes the candidates)."
+        )
 
     # ---- new logs from this one
 

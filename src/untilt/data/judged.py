@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from untilt._core import arrays, ragged
+from untilt._core.portable import Portable
 from untilt._core.random import Seed, generator
 from untilt.errors import OptionError, ShapeError
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class JudgedLists:
+class JudgedLists(Portable):
     """Documents with features and human labels, grouped by query.
 
     Rows indptr[i]:indptr[i + 1] are the documents of query i. All arrays are read-only.
@@ -77,8 +79,20 @@ class JudgedLists:
         """Number of features."""
         return int(self.features.shape[1])
 
+    @property
+    def groups(self) -> arrays.AnyArray:
+        """(n,) the id of each row's query: `groups` of scikit-learn's tools and of `Ranker.fit`."""
+        return np.repeat(self.query_id, ragged.lengths(self.indptr))
+
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        """No array: tools that want one get an error that says what to pass instead."""
+        raise OptionError(
+            "JudgedLists are no array. For scikit-learn's tools pass judged.features, "
+            "judged.labels and groups=judged.groups; untilt's own take them whole."
+        )
 
     def take(self, queries: npt.ArrayLike) -> "JudgedLists":
         """The queries with these indices, in this order, or where this mask is true."""

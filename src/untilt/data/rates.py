@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray, handed_over, sum_by
+from untilt._core.portable import Portable
 from untilt._core.statistics import normal_quantile, wilson_interval
 from untilt.facts import Fact
 
@@ -17,7 +18,7 @@ ALWAYS_DRAWN = 20  # positions that are printed and drawn whatever their clicks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClickRates:
+class ClickRates(Portable):
     """Clicks (or summed label), impressions and mean label at positions 1..K, with intervals.
 
     The standard error is clustered by query: sessions of one query are alike, so they are not

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from untilt._core.arrays import AnyArray, FloatArray, frozen, handed_over
 from untilt._core.feature_table import predicted
+from untilt._core.portable import Portable
 from untilt._core.printed import as_table
 from untilt._core.statistics import Interval, MeanEstimate, check_level
 from untilt.data.clicklog import ClickLog
@@ -129,7 +130,7 @@ def overlap_facts(known: Overlap) -> tuple[Fact, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class MetricEstimate:
+class MetricEstimate(Portable):
     """The mean of one metric over queries, with its error. `per_query` is NaN where skipped."""
 
     metric: Metric
@@ -197,7 +198,7 @@ class ByMetric(Generic[Entry]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Evaluation(ByMetric[MetricEstimate]):
+class Evaluation(ByMetric[MetricEstimate], Portable):
     """Metrics of one ranker on judged lists: `evaluation["ndcg@10"].value`.
 
     Queries are the independent units: intervals are Student's t over queries. `warnings` say where

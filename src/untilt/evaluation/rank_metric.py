@@ -83,14 +83,28 @@ def as_rank_metric(metric: MetricLike) -> RankMetric:
         )
     return RankMetric(
         str(known),
-        lambda rank: known.discount(len(rank)),
+        _DiscountOf(known),
         cut=known.cut,
         higher_is_better=known.higher_is_better,
     )
+
+
+@dataclass(frozen=True)
+class _DiscountOf:
+    """lambda of a metric; a class, since functions made on the way cannot be pickled."""
+
+    metric: Metric
+
+    def __call__(self, rank: FloatArray) -> FloatArray:
+        return self.metric.discount(len(rank))
+
+
+def _one_over(rank: FloatArray) -> FloatArray:
+    return 1 / rank
 
 
 def _reciprocal(name: str) -> RankMetric:
     _, at, cut = name.partition("@")
     if at and not cut.isdecimal():
         raise OptionError(f"{RECIPROCAL}@k needs a whole number k of at least 1. Got {name!r}.")
-    return RankMetric(name, lambda rank: 1 / rank, cut=checked_cut(int(cut), name) if at else None)
+    return RankMetric(name, _one_over, cut=checked_cut(int(cut), name) if at else None)

@@ -39,8 +39,12 @@ class Ranker(BaseEstimator):
     trained_on_: SeenQueries
     validated_on_: SeenQueries | None
     # Of scikit-learn's metadata routing: `groups` goes to fit and to score without being asked for.
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
-    __metadata_request__score: ClassVar[dict[str, bool]] = {"groups": True}
+    # A pipeline hands sample_weight=None to every score, so that its name must be known.
+    __metadata_request__fit: ClassVar[dict[str, bool | None]] = {"groups": True}
+    __metadata_request__score: ClassVar[dict[str, bool | None]] = {
+        "groups": True,
+        "sample_weight": None,
+    }
 
     def fit(
         self,

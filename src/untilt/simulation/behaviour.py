@@ -7,6 +7,7 @@ from scipy.special import ndtr
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, frozen
+from untilt._core.portable import Portable
 from untilt.errors import OptionError
 
 
@@ -48,7 +49,7 @@ class Stopping:
 
 
 @dataclass(frozen=True, eq=False)
-class Behaviour:
+class Behaviour(Portable):
     """P(click at k) = theta_k (eps+_k gamma + eps-_k (1 - gamma)) if the reader got that far.
 
     Parameters

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, sum_by
+from untilt._core.portable import Portable
 from untilt._core.random import Seed, child_generator
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
@@ -21,7 +22,7 @@ from untilt.simulation.sampler import Plan
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Truth:
+class Truth(Portable):
     """What a simulated log was made from. Documents are those of `Simulation.log`, in its order.
 
     Parameters

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from untilt._core import arrays, ragged
+from untilt._core.portable import Portable
 from untilt._core.random import Seed, child_generator
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
@@ -19,7 +20,7 @@ KINDS = ("linear", "svm")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ProductionRanker:
+class ProductionRanker(Portable):
     """A linear ranker and the ids of the queries whose labels it has seen.
 
     `simulate` gives no sessions to those queries.
@@ -213,7 +214,7 @@ def pair_loss(
 
 
 @dataclass(frozen=True, eq=False)
-class Rankings:
+class Rankings(Portable):
     """Scores of each ranker for all judged documents, and what they were trained on.
 
     names : (R,); scores : (R, n); rankers : what was given or trained
