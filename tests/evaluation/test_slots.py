@@ -10,6 +10,7 @@ import untilt as ut
 from untilt import catalog
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
+from untilt.data.read.bad_rows import DroppedRowsWarning
 from untilt.errors import OptionError
 
 EVALUATORS = catalog.names("evaluator")
@@ -249,3 +250,106 @@ def test_experiments_tell_of_documents_but_are_no_traffic():
         assert both.n_queries == alone.n_queries
         pools = catalog.find("evaluator", evaluator).load().pools_documents
         assert (both.value == pytest.approx(alone.value, rel=1e-12)) is not pools, evaluator
+
+
+# ---- the logs on which the same order looked better
+
+
+def frame(rng, n_sessions, *, places=10, positions=None, relevance=None, order=None) -> dict:
+    """Columns of a log: 40 queries, one list each, clicks by a power law and relevance."""
+    positions = np.arange(1, places + 1) if positions is None else np.asarray(positions)
+    query = rng.integers(0, 40, n_sessions)
+    gamma = np.full((40, places), 0.5) if relevance is None else relevance
+    which = np.tile(np.arange(places), (n_sessions, 1)) if order is None else order
+    chance = gamma[query[:, None], which] / positions
+    return {
+        "query_id": np.repeat(query, places),
+        "session_id": np.repeat(np.arange(n_sessions), places),
+        "doc_id": which.ravel(),
+        "position": np.tile(positions, n_sessions),
+        "click": (rng.random((n_sessions, places)) < chance).ravel().astype(int),
+    }
+
+
+def by_document(log: ClickLog) -> Any:
+    """The logged order of `frame`: documents are numbered by their place."""
+    return -np.asarray(log.doc_id, dtype=float)
+
+
+def test_an_advertisement_in_the_list_makes_nothing_better():
+    """An advertisement at 3, all documents equally relevant: keeping the order gains nothing."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    table = frame(rng, 4000, places=9, positions=[1, 2, *range(4, 11)])
+    log = ut.read_log(pandas.DataFrame(table))
+    systems = {
+        "shown": ut.shown,
+        "same": by_document(log),
+        "other": rng.normal(size=log.n_documents),
+    }
+    for evaluator in EVALUATORS:
+        found = ut.estimate(log, systems, ut.PowerLaw(1.0), evaluator=evaluator).compare("shown")
+        assert_identical(found["same"])
+        if "bias" in catalog.find("evaluator", evaluator).needs:
+            # Any order is as good: what is left is noise, not the gap.
+            assert not found["other"].decided, evaluator
+
+
+def test_lost_rows_make_nothing_better():
+    """One in twenty rows without a click column, dropped on reading."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(1)
+    table = pandas.DataFrame(frame(rng, 3000, relevance=rng.random((40, 10))))
+    table["click"] = table["click"].astype(float)
+    table.loc[rng.random(len(table)) < 0.05, "click"] = np.nan
+    with pytest.warns(DroppedRowsWarning):
+        log = ut.read_log(table, on_bad="drop")
+    assert log.n_impressions < 0.97 * 30_000
+    systems = {"shown": ut.shown, "same": by_document(log)}
+    for evaluator in EVALUATORS:
+        found = ut.estimate(log, systems, ut.PowerLaw(1.0), evaluator=evaluator)
+        assert_identical(found.compare("shown")["same"])
+
+
+def test_shuffled_sessions_are_not_the_order_to_beat():
+    """One session in five is shuffled: production unchanged gains nothing over production."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(2)
+    relevance = -np.sort(-rng.random((40, 10)), axis=1)
+    order = np.tile(np.arange(10), (4000, 1))
+    shuffled = rng.random(4000) < 0.2
+    order[shuffled] = rng.permuted(order[shuffled], axis=1)
+    table = pandas.DataFrame(frame(rng, 4000, relevance=relevance, order=order))
+    table["ranker"] = np.repeat(np.where(shuffled, "shuffle", "production"), 10)
+    log = ut.read_log(table)
+    systems = {"shown": ut.shown, "production": by_document(log)}
+    for evaluator in EVALUATORS:
+        found = ut.estimate(log, systems, ut.PowerLaw(1.0), evaluator=evaluator)
+        assert_identical(found.compare("shown")["production"])
+        assert found.baseline.fields["n_sessions"] == int((~shuffled).sum())
+    everything = ut.estimate(
+        log, systems, ut.PowerLaw(1.0), baseline=["production", "shuffle"]
+    ).compare("shown")["production"]
+    assert everything.decided  # against a mix with shuffles it would look better, as it should
+    assert everything.value > 0
+
+
+def test_hotel_searches_with_gaps_keep_their_order(data_dir):
+    """Real searches that nearly all skip a position: minus the position is the logged order."""
+    pandas = pytest.importorskip("pandas")
+    table = pandas.read_csv(data_dir / "expedia-sample" / "searches.csv.gz")
+    names = {"query_id": "srch_id", "session_id": "srch_id", "doc_id": "prop_id",
+             "click": "click_bool"}  # fmt: skip
+    log = ut.read_log(table, columns=names)
+    lengths = np.diff(log.indptr)
+    lowest = log.position[log.indptr[1:] - 1]
+    assert np.mean(lowest > lengths) > 0.9  # a gap in nearly every list
+    scores = np.empty(log.n_documents)
+    scores[log.document] = -log.position
+    ways: list[Any] = ["list", "shown"]
+    for evaluator, among in itertools.product(EVALUATORS, ways):
+        found = ut.estimate(
+            log, {"shown": ut.shown, "same": scores}, ut.PowerLaw(0.5), evaluator=evaluator,
+            among=among,
+        )  # fmt: skip
+        assert_identical(found.compare("shown")["same"])
