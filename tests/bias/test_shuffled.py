@@ -105,8 +105,18 @@ def test_one_off_queries_are_believed(make_log):
 
 
 def test_a_position_without_a_click(make_log):
+    """The depth is chosen above it; asked for, it is an error."""
     log = make_log([(0, [1, 2, 3], [1, 2], 4, "shuffle"), (0, [3, 1, 2], [3, 1], 4, "shuffle")])
+    bias = ShuffledTop().fit(log).bias_
+    assert bias.depth == 2
+    assert bias.status.part("bias.cut-at-no-click").fields == {"position": 3, "top": 2}
     with pytest.raises(IdentifiabilityError, match=r"8 clicks at 1 and 0 at 3.*top=2"):
+        ShuffledTop(3).fit(log)
+
+
+def test_no_click_at_2_is_an_error_that_asks_for_sessions(make_log):
+    log = make_log([(0, [1, 2], [1], 4, "shuffle"), (0, [2, 1], [2], 4, "shuffle")])
+    with pytest.raises(IdentifiabilityError, match="Collect more shuffled sessions"):
         ShuffledTop().fit(log)
 
 

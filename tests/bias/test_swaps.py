@@ -57,9 +57,14 @@ def test_within_documents_the_share_of_swaps_may_depend_on_the_query(make_log):
     sessions = expected_sessions(PIVOT, queries=(0,), share=often)
     sessions += expected_sessions(PIVOT, queries=(1,), share=seldom)
     log = make_log(sessions)
-    assert PivotSwap().fit(log).bias_.examination == pytest.approx(THETA, rel=1e-4)
-    pooled = PivotSwap(within="length").fit(log).bias_.examination
-    assert abs(pooled[1] - THETA[1]) > 0.05
+    bias = PivotSwap().fit(log).bias_
+    assert bias.examination == pytest.approx(THETA, rel=1e-4)
+    assert bias.status.part("bias.swap-share-differs") is not None
+    with pytest.raises(IdentifiabilityError, match="differs between queries"):
+        PivotSwap(within="length").fit(log)
+    pooled = PivotSwap(within="length", check=False).fit(log).bias_
+    assert abs(pooled.examination[1] - THETA[1]) > 0.05
+    assert pooled.status.part("bias.swap-arms-by-query").fields["p_value"] < 1e-6
 
 
 def test_one_off_queries_need_lists_of_one_length(make_log, rng):

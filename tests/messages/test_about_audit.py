@@ -36,6 +36,29 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "from with the features it had: 1,000 documents have 2,500 versions (2.5 each). Position "
         "bias is measured by document, whatever its version.",
     ),
+    "audit.experiment-tested": (
+        {"parts": (Fact("bias.swaps-passed", p_values={"lists": 0.5}),)},
+        "It was put to the test: swaps tested: lists p 0.5.",
+    ),
+    "audit.experiment-failed": (
+        {
+            "kind": "swapped",
+            "parts": (Fact("bias.swaps-untested"), Fact("bias.swap-share-differs")),
+        },
+        "Sessions that are called swapped are not what they are called: swaps believed: queries do "
+        "not repeat, and there is nothing else to test them by; the share of swapped sessions "
+        "differs between queries or lists: right only because documents are compared with "
+        "themselves. They are not used as an experiment. Find out what it did, and name its "
+        "sessions by that.",
+    ),
+    "audit.experiment-doubt": (
+        {"doubt": "pages that were loaded again?"},
+        "About the experiment: pages that were loaded again?",
+    ),
+    "audit.shuffle-unusable": (
+        {"sessions": 1200, "why": "nobody clicked."},
+        "1,200 sessions were shown in random order and cannot be used: nobody clicked.",
+    ),
     "audit.all-shown": (
         {},
         "Every document of the table was shown. Candidates that were never shown are not in it, or "

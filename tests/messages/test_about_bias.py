@@ -46,6 +46,87 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "bias.random-swaps": ({}, "whether a list was swapped was drawn at random"),
     "bias.lists-alike": ({}, "lists of one length are alike, swapped or not"),
+    "bias.shuffle-passed": (
+        {"p_values": {"positions": 0.31, "orders": 1.0}},
+        "random order tested: positions p 0.31, orders p 1",
+    ),
+    "bias.shuffle-untested": (
+        {},
+        "random order believed: no two sessions show the same documents, and there is nothing else "
+        "to test it by",
+    ),
+    "bias.shuffle-reloads": (
+        {"orders": 980, "sessions": 1000, "expected": 999.9, "share": 0.01, "p_value": 1e-6},
+        "the same orders come back a little too often (980 different ones in 1,000 sessions, where "
+        "random order gives about 1,000): pages that were loaded again?",
+    ),
+    "bias.shuffle-positions": (
+        {"mean": 1.25, "z": 12.3, "p_value": 1e-30},
+        "documents keep to their positions: two sessions with the same documents show 1.250 of "
+        "them at the same position on average, where random order gives 1 (z 12.3, p 1e-30)",
+    ),
+    "bias.shuffle-orders": (
+        {"orders": 80, "sessions": 1200, "expected": 1199.6, "share": 0.5, "p_value": 1e-9},
+        "the same orders come back: 80 different ones in 1,200 sessions, where random order gives "
+        "about 1,200 (p 1e-09)",
+    ),
+    "bias.shuffle-usual-order": (
+        {"correlation": 0.2, "z": 8.0, "p_value": 1e-15},
+        "positions follow those of the same documents in other sessions: correlation 0.200, where "
+        "random order gives 0 (z 8.0, p 1e-15)",
+    ),
+    "bias.shuffle-feature": (
+        {"feature": "price", "correlation": -0.1, "z": -5.0, "p_value": 1e-6},
+        "positions follow the feature price: correlation -0.100, where random order gives 0 (z "
+        "-5.0, p 1e-06)",
+    ),
+    "bias.shuffle-clicked-only": (
+        {},
+        "nearly every shuffled session has a click, others were left out: tested for large "
+        "departures alone",
+    ),
+    "bias.cut-at-no-click": (
+        {"position": 9, "top": 8},
+        "positions 1..8 alone: position 9 has no click to compare in these lists",
+    ),
+    "bias.swaps-passed": ({"p_values": {"lists": 0.5}}, "swaps tested: lists p 0.5"),
+    "bias.swaps-untested": (
+        {},
+        "swaps believed: queries do not repeat, and there is nothing else to test them by",
+    ),
+    "bias.swap-share-differs": (
+        {},
+        "the share of swapped sessions differs between queries or lists: right only because "
+        "documents are compared with themselves",
+    ),
+    "bias.swap-arms-by-query": (
+        {"statistic": 1234.5, "expected": 200.0, "p_value": 1e-9},
+        "the share of swapped sessions differs between queries: chi-square 1,234, where a random "
+        "draw gives about 200 (p 1e-09)",
+    ),
+    "bias.swap-arms-by-list": (
+        {"statistic": 1234.5, "expected": 200.0, "p_value": 1e-9},
+        "whether a list is swapped depends on its documents: chi-square 1,234, where a random draw "
+        "gives about 200 (p 1e-09)",
+    ),
+    "bias.swap-lists": (
+        {"matched": 0.5, "expected": 0.97, "unchanged": 0.48, "z": 20.0, "p_value": 1e-80},
+        "swapped lists are not the usual ones with two documents exchanged: swapped back, 50.0% "
+        "are a list that the query shows without a swap, where at least 97.0% should be; 48.0% "
+        "show the usual list unchanged (z 20.0, p 1e-80)",
+    ),
+    "bias.swap-feature": (
+        {
+            "feature": "price",
+            "upper": 1,
+            "lower": 2,
+            "correlation": 0.3,
+            "z": 9.0,
+            "p_value": 1e-18,
+        },
+        "whether positions 1 and 2 are swapped depends on the documents: correlation 0.300 with "
+        "the feature price, where a random draw gives 0 (z 9.0, p 1e-18)",
+    ),
     "bias.power-law": ({}, "theta_k = (1/k)^eta"),
     "bias.never-rises": ({}, "examination never rises with the position"),
     "bias.quadratic": ({}, "examination is quadratic in the position"),

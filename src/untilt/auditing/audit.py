@@ -113,6 +113,7 @@ class Audit(Portable):
         """What can mislead whoever learns from this log."""
         return (
             *_about_clicks(self),
+            *_about_experiments(self),
             *_about_lists(self),
             *_about_features(self),
             *_about_evidence(self),
@@ -239,6 +240,10 @@ def _notes(audit: Audit) -> Iterator[Fact]:
     if done.shuffled or done.swapped:
         total, pairs = sum(done.swapped.values()), tuple(done.swapped)
         yield Fact("audit.experiment", shuffled=done.shuffled, swapped=total, pairs=pairs)
+        tests = (*done.shuffle_tests, *done.swap_tests)
+        passed = tuple(each for each in tests if each.severity == "note")
+        if passed:
+            yield Fact("audit.experiment-tested", parts=passed)
     changes = audit.versions
     if changes is not None:
         sizes = {"documents": changes.documents, "versions": changes.versions}
@@ -278,6 +283,18 @@ def _about_clicks(audit: Audit) -> Iterator[Fact]:
     few = _positions(rates, (rates.clicks > 0) & (rates.clicks < FEW_CLICKS))
     if few and audit.is_binary:
         yield Fact("audit.few-clicks", positions=few, fewer_than=FEW_CLICKS)
+
+
+def _about_experiments(audit: Audit) -> Iterator[Fact]:
+    done = audit.interventions
+    for kind, tests in (("shuffled", done.shuffle_tests), ("swapped", done.swap_tests)):
+        failed = tuple(each for each in tests if each.severity == "serious")
+        if failed:
+            yield Fact("audit.experiment-failed", kind=kind, parts=failed)
+        doubts = (each for each in tests if each.severity == "warning")
+        yield from (Fact("audit.experiment-doubt", doubt=doubt) for doubt in doubts)
+    if done.unusable:
+        yield Fact("audit.shuffle-unusable", sessions=done.shuffled, why=done.unusable)
 
 
 def _about_lists(audit: Audit) -> Iterator[Fact]:

@@ -29,6 +29,13 @@ def _experiment(shuffled: int, swapped: int, pairs: Pairs) -> str:
     return f"An experiment changed lists: {' and '.join(parts)} sessions."
 
 
+def _failed(kind: str, parts: Sequence[str]) -> str:
+    return (
+        f"Sessions that are called {kind} are not what they are called: {'; '.join(parts)}. They "
+        "are not used as an experiment. Find out what it did, and name its sessions by that."
+    )
+
+
 def _order(meaning: str) -> str:
     return (
         "Position and relevance have a correlation of {correlation:.2f} +- {std_error:.2f} within "
@@ -66,6 +73,7 @@ NOTES: Texts = {
     "audit.no-ranker": "The log does not say which ranker made a list (column `ranker`).",
     "audit.rankers": _rankers,
     "audit.experiment": _experiment,
+    "audit.experiment-tested": lambda parts: f"It was put to the test: {'; '.join(parts)}.",
     "audit.all-shown": (
         "Every document of the table was shown. Candidates that were never shown are not in it, "
         "or there were none."
@@ -179,6 +187,10 @@ WARNINGS: Texts = {
         "Every session has a {label}: those without may have been left out of this log, which "
         "makes all rates too high."
     ),
+    "audit.experiment-doubt": "About the experiment: {doubt}",
+    "audit.shuffle-unusable": (
+        "{sessions:,} sessions were shown in random order and cannot be used: {why}"
+    ),
     "audit.positions-without-click": lambda positions: (
         f"Nobody clicked at {positions_text(positions)}: nothing can be learned "
         "about examination there."
@@ -260,6 +272,7 @@ SERIOUS: Texts = {
         "The features do not predict clicks within a position, so {estimator} would take nearly "
         "all of the fall of the click rates for position bias. A swap experiment would decide."
     ),
+    "audit.experiment-failed": _failed,
     # Is position bias identified?
     "audit.no-clicks-at-all": "No: there is not one click.",
     # What to do.

@@ -1,5 +1,7 @@
 """Position bias: what a curve assumes, how its fit ended and where its errors come from."""
 
+from collections.abc import Mapping, Sequence
+
 from untilt.facts import Texts, messages
 from untilt.messages.about_general import positions_text as _at
 
@@ -9,6 +11,10 @@ def _rates(relevant: float, irrelevant: float, position: int) -> str:
         f"relevant documents are clicked with probability {relevant:.4g} at position {position}, "
         f"irrelevant ones with {irrelevant:.4g}"
     )
+
+
+def _tested(p_values: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} p {p_value:.2g}" for name, p_value in p_values.items())
 
 
 NOTES: Texts = {
@@ -50,6 +56,22 @@ NOTES: Texts = {
     "bias.left-out": lambda first, last: (
         f"position {first} left out" if first == last else f"positions {first}..{last} left out"
     ),
+    "bias.shuffle-passed": lambda p_values: f"random order tested: {_tested(p_values)}",
+    "bias.shuffle-untested": (
+        "random order believed: no two sessions show the same documents, and there is nothing else "
+        "to test it by"
+    ),
+    "bias.shuffle-clicked-only": (
+        "nearly every shuffled session has a click, others were left out: tested for large "
+        "departures alone"
+    ),
+    "bias.cut-at-no-click": (
+        "positions 1..{top} alone: position {position} has no click to compare in these lists"
+    ),
+    "bias.swaps-passed": lambda p_values: f"swaps tested: {_tested(p_values)}",
+    "bias.swaps-untested": (
+        "swaps believed: queries do not repeat, and there is nothing else to test them by"
+    ),
     "bias.swapped": "{sessions:,} sessions, swapped or not",
     "bias.eta": "eta {eta:.3f}",
     "bias.eta-fitted": "eta {eta:.3f} +- {std_error:.3f}; fits with p {p_value:.2g}",
@@ -77,6 +99,10 @@ WARNINGS: Texts = {
     "bias.not-examined": lambda positions: (
         f"no click at {_at(positions)}: next to nothing is examined there"
     ),
+    "bias.shuffle-reloads": (
+        "the same orders come back a little too often ({orders:,} different ones in {sessions:,} "
+        "sessions, where random order gives about {expected:,.0f}): pages that were loaded again?"
+    ),
     "bias.few-clicks": lambda positions, fewer_than: (
         f"fewer than {fewer_than} clicks at {_at(positions)}: rough intervals there"
     ),
@@ -91,6 +117,11 @@ WARNINGS: Texts = {
     "bias.epochs-used-up": (
         "networks of epoch {best} of all {epochs}; more could fit held-out clicks better"
     ),
+    # Whether an experiment is what it is called.
+    "bias.swap-share-differs": (
+        "the share of swapped sessions differs between queries or lists: right only because "
+        "documents are compared with themselves"
+    ),
     # Where errors come from.
     "bias.errors-one-query": "errors from session noise: one query alone",
     "bias.errors-few-queries": (
@@ -100,10 +131,47 @@ WARNINGS: Texts = {
     "bias.errors-unknown": "errors not known: set n_bootstrap=20",
 }
 SERIOUS: Texts = {
+    # Whether an experiment is what it is called.
+    "bias.shuffle-positions": (
+        "documents keep to their positions: two sessions with the same documents show {mean:.3f} "
+        "of them at the same position on average, where random order gives 1 (z {z:.1f}, "
+        "p {p_value:.1g})"
+    ),
+    "bias.shuffle-orders": (
+        "the same orders come back: {orders:,} different ones in {sessions:,} sessions, where "
+        "random order gives about {expected:,.0f} (p {p_value:.1g})"
+    ),
+    "bias.shuffle-usual-order": (
+        "positions follow those of the same documents in other sessions: correlation "
+        "{correlation:.3f}, where random order gives 0 (z {z:.1f}, p {p_value:.1g})"
+    ),
+    "bias.swap-arms-by-query": (
+        "the share of swapped sessions differs between queries: chi-square {statistic:,.0f}, where "
+        "a random draw gives about {expected:,.0f} (p {p_value:.1g})"
+    ),
+    "bias.swap-arms-by-list": (
+        "whether a list is swapped depends on its documents: chi-square {statistic:,.0f}, where a "
+        "random draw gives about {expected:,.0f} (p {p_value:.1g})"
+    ),
+    "bias.swap-lists": (
+        "swapped lists are not the usual ones with two documents exchanged: swapped back, "
+        "{matched:.1%} are a list that the query shows without a swap, where at least "
+        "{expected:.1%} should be; {unchanged:.1%} show the usual list unchanged (z {z:.1f}, "
+        "p {p_value:.1g})"
+    ),
+    "bias.swap-feature": (
+        "whether positions {upper} and {lower} are swapped depends on the documents: correlation "
+        "{correlation:.3f} with the feature {feature}, where a random draw gives 0 (z {z:.1f}, "
+        "p {p_value:.1g})"
+    ),
+    "bias.shuffle-feature": (
+        "positions follow the feature {feature}: correlation {correlation:.3f}, where random order "
+        "gives 0 (z {z:.1f}, p {p_value:.1g})"
+    ),
     # How a fit ended.
     "bias.no-maximum": (
         "NOT CONVERGED after {steps} steps, largest gradient {residual:.0e} of all clicks"
-    )
+    ),
 }
 
 MESSAGES = messages("note", NOTES) | messages("warning", WARNINGS) | messages("serious", SERIOUS)

@@ -12,7 +12,8 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, IntArray
 from untilt.data.clicklog import ClickLog
-from untilt.errors import OptionError, did_you_mean
+from untilt.errors import IdentifiabilityError, OptionError, did_you_mean
+from untilt.facts import Fact
 
 BASE = "base"
 SHUFFLE = "shuffle"  # how the name of a ranker begins that shuffled its lists
@@ -135,10 +136,20 @@ def swapped_lists(log: ClickLog, ranker: SwapNames) -> tuple[BoolArray, IntArray
     return part, swapped
 
 
+def refuse(what: str, facts: Iterable[Fact]) -> None:
+    """Raise where a test of the experiment failed, with its figures."""
+    failed = [fact for fact in facts if fact.severity == "serious"]
+    if failed:
+        raise IdentifiabilityError(
+            f"these {what}: {'; '.join(failed)}. Find out what the experiment did, and leave out "
+            "the sessions that it did not draw at random. To use them all the same: check=False."
+        )
+
+
 def _pair(name: str, swap: Swapped) -> tuple[int, int]:
     if swap is None or swap == BASE:
         return 0, 0
-    if isinstance(swap, tuple) and len(swap) == 2 and 1 <= min(swap) < max(swap):
+    if isinstance(swap, tuple | list) and len(swap) == 2 and 1 <= min(swap) < max(swap):
         return min(swap), max(swap)
     raise OptionError(
         "ranker must map a name to two different positions from 1 on, 'base' or None. "

@@ -8,7 +8,8 @@ import numpy as np
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.estimator import BiasEstimator
-from untilt.bias.experiments.assignment import Shuffled, shuffled_lists
+from untilt.bias.experiments.assignment import Shuffled, refuse, shuffled_lists
+from untilt.bias.experiments.shuffle_tests import shuffle_facts
 from untilt.bias.harvesting.pairs import few_clicks
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error
 from untilt.catalog import method
@@ -42,21 +43,29 @@ class ShuffledTop(BiasEstimator):
     Parameters
     ----------
     top : the first `top` positions were shuffled. Where not given: all positions down to the first
-        whose document never changes although its queries are shown again and again
+        whose document never changes although its queries are shown again and again, or that has no
+        click to compare
     ranker : which lists were shuffled: a name of the log's `ranker`, several, or a function of the
         name; `lambda name: True` takes all. Names that begin with "shuffle" where not given
+    check : test whether the order was random (`untilt.bias.experiments.shuffle_tests`) and refuse
+        lists that fail; False uses them all the same, and says in `status` what was found
     level : of the intervals
     """
 
     top: int | None = None
     _: KW_ONLY
     ranker: Shuffled = None
+    check: bool = True
     level: float = 0.95
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         chosen = shuffled_lists(log, self.ranker)
         shuffled = log if chosen.all() else log.take(chosen)
-        top = _checked_top(shuffled, self.top)
+        mixed = _checked_top(shuffled, self.top)
+        tests = shuffle_facts(log, chosen, mixed)
+        if self.check:
+            refuse("shuffled lists were not in random order", tests)
+        top = mixed if self.top is not None else _with_clicks(shuffled, mixed)
         used = shuffled if top == shuffled.depth else shuffled.top(top)
         at_k, at_first = _clicks(used.indptr, used.position, used.label, used.sessions, top)
         _check_clicks(at_k, at_first)
@@ -67,7 +76,7 @@ class ShuffledTop(BiasEstimator):
             level=self.level,
             method="ShuffledTop",
             assumes=(Fact("bias.position-based"), Fact("bias.random-order", top=top)),
-            status=joined(*_evidence(used, at_k, log.depth), errors.rule),
+            status=joined(*_evidence(used, at_k, mixed, log.depth), *tests, errors.rule),
         )
 
 
@@ -80,7 +89,7 @@ def _checked_top(log: ClickLog, top: int | None) -> int:
             f"top must be one of the positions 1..{log.depth} of the shuffled lists. Got {top}."
         )
     if fixed is not None and fixed <= max(top, 1):
-        fix = f"Ask for ShuffledTop(top={fixed - 1}), or shuffle deeper."
+        fix = f"Ask for fewer positions, top={fixed - 1}, or shuffle deeper."
         if fixed == 1:
             fix = "Say which lists were shuffled with ranker=..., or use AllPairs."
         raise IdentifiabilityError(
@@ -107,6 +116,15 @@ def _first_fixed(log: ClickLog) -> int | None:
     return int(fixed[0]) + 1 if len(fixed) else None
 
 
+def _with_clicks(log: ClickLog, top: int) -> int:
+    """The positions above the first whose ratio to position 1 has no click on one side."""
+    used = log if top == log.depth else log.top(top)
+    at_k, at_first = _clicks(used.indptr, used.position, used.label, used.sessions, top)
+    lost = np.flatnonzero((at_k == 0) | (at_first == 0))
+    # From 2 positions on there is a curve; with less, the error says what is missing.
+    return int(lost[0]) if len(lost) and lost[0] >= 2 else top
+
+
 def _check_clicks(at_k: FloatArray, at_first: FloatArray) -> None:
     bad = np.flatnonzero((at_k == 0) | (at_first == 0))
     if not len(bad):
@@ -115,7 +133,7 @@ def _check_clicks(at_k: FloatArray, at_first: FloatArray) -> None:
     raise IdentifiabilityError(
         f"shuffled lists that show positions 1 and {k} have {at_first[k - 1]:.0f} clicks at 1 and "
         f"{at_k[k - 1]:.0f} at {k}; a ratio needs both. Collect more shuffled sessions"
-        + (f", or ask for fewer positions: ShuffledTop(top={k - 1})." if k > 1 else ".")
+        + (f", or ask for fewer positions: top={k - 1}." if k > 2 else ".")
     )
 
 
@@ -130,10 +148,13 @@ def _uncertainty(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Uncer
     return larger_error(_scores(*rows, False), len(np.unique(unit)), _scores(*rows, True))
 
 
-def _evidence(log: ClickLog, at_k: FloatArray, depth: int) -> list[Fact]:
+def _evidence(log: ClickLog, at_k: FloatArray, mixed: int, depth: int) -> list[Fact]:
     facts = [Fact("bias.shuffled", sessions=log.n_sessions, clicks=float(at_k.sum()))]
-    if depth > len(at_k):
-        facts.append(Fact("bias.left-out", first=len(at_k) + 1, last=depth))
+    top = len(at_k)
+    if top < mixed:
+        facts.append(Fact("bias.cut-at-no-click", position=top + 1, top=top))
+    elif top < depth:
+        facts.append(Fact("bias.left-out", first=top + 1, last=depth))
     return [*facts, *few_clicks(at_k)]
 
 

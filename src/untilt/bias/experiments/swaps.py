@@ -1,17 +1,18 @@
 """Position bias from swapped documents: the mildest experiment there is."""
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.curve_operations import fit_quadratic, hold_last
 from untilt.bias.estimator import BiasEstimator
-from untilt.bias.experiments.assignment import SwapNames, swapped_lists
+from untilt.bias.experiments.assignment import SwapNames, refuse, swapped_lists
+from untilt.bias.experiments.swap_tests import swap_facts
 from untilt.bias.harvesting.harvesting import check_edges, pivot_edges, tree_bias, tree_equations
 from untilt.bias.harvesting.pairs import PairEquations, pair_sums, sandwich
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error
@@ -29,6 +30,7 @@ class SwapEstimator(BiasEstimator):
 
     ranker: SwapNames
     within: str
+    check: bool
 
     @abstractmethod
     def _edges(self, depth: int) -> list[tuple[int, int]]:
@@ -37,6 +39,13 @@ class SwapEstimator(BiasEstimator):
     def _estimate(self, log: ClickLog) -> PositionBias:
         check_choice("within", self.within, WITHIN)
         part, swapped = swapped_lists(log, self.ranker)
+        tests = _tested(log, part, swapped, self.within)
+        if self.check:
+            refuse("swapped lists are not what they are called", tests)
+        bias = self._from_swaps(log, part, swapped)
+        return replace(bias, status=joined(bias.status, *tests))
+
+    def _from_swaps(self, log: ClickLog, part: BoolArray, swapped: IntArray) -> PositionBias:
         swapped = swapped[part]
         depth = int(swapped.max())
         edges = self._edges(depth)
@@ -50,6 +59,15 @@ class SwapEstimator(BiasEstimator):
         return tree_bias(
             cells, edges, "session", method=method, level=self.level, identified_by=at_random
         )
+
+
+def _tested(log: ClickLog, part: BoolArray, swapped: IntArray, within: str) -> list[Fact]:
+    """What the tests found; shares may differ where documents are compared with themselves."""
+    tests = swap_facts(log, part, swapped)
+    if within != "document":
+        return list(tests)
+    others = [fact for fact in tests if not fact.code.startswith("bias.swap-arms")]
+    return others if len(others) == len(tests) else [Fact("bias.swap-share-differs"), *others]
 
 
 @method(
@@ -78,6 +96,9 @@ class PivotSwap(SwapEstimator):
         x = k - 1. Wrong for curves of another shape; `status` says how well it fits
     outlier_limit : leave out positions further from the quadratic than so many standard errors
     depth : continue to this position with the value of the last one that was swapped
+    check : test whether swaps were drawn at random and are what they are called
+        (`untilt.bias.experiments.swap_tests`) and refuse lists that fail; False uses them all the
+        same, and says in `status` what was found
     level : of the intervals
     """
 
@@ -88,6 +109,7 @@ class PivotSwap(SwapEstimator):
     shape: str | None = None
     outlier_limit: float | None = None
     depth: int | None = None
+    check: bool = True
     level: float = 0.95
 
     def _edges(self, depth: int) -> list[tuple[int, int]]:
@@ -127,11 +149,12 @@ class AdjacentSwap(SwapEstimator):
 
     Parameters
     ----------
-    ranker, within, level : as in `PivotSwap`
+    ranker, within, check, level : as in `PivotSwap`
     """
 
     ranker: SwapNames = None
     within: str = "document"
+    check: bool = True
     level: float = 0.95
 
     def _edges(self, depth: int) -> list[tuple[int, int]]:
