@@ -1,6 +1,6 @@
 """Position bias: what a curve assumes, how its fit ended and where its errors come from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from untilt.facts import Texts, messages
 from untilt.messages.about_general import positions_text as _at
