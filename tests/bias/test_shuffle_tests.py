@@ -105,7 +105,11 @@ def honest(kind: str, rng: np.random.Generator, make_log: Any) -> tuple[Any, int
     made = []
     for q in range(int(rng.integers(5, 40))):
         n = int(rng.integers(2, 12))
-        sessions = {"one": 1, "few": rng.integers(1, 5), "uneven": min(200, rng.pareto(0.8) * 3)}
+        sessions: dict[str, Any] = {
+            "one": 1,
+            "few": rng.integers(1, 5),
+            "uneven": min(200, rng.pareto(0.8) * 3),
+        }
         for _ in range(int(sessions.get(kind, rng.integers(1, 16)))):
             shown: list[Any] = rng.permutation(n).tolist()
             if kind == "top":

@@ -70,7 +70,11 @@ def honest(kind: str, rng: np.random.Generator, make_log: Any) -> Any:
     made = []
     for q in range(int(rng.integers(200, 400)) if kind == "one" else int(rng.integers(10, 50))):
         n = int(rng.integers(2, 12))
-        sessions = {"one": 1, "few": rng.integers(1, 5), "uneven": min(200, rng.pareto(0.8) * 3)}
+        sessions: dict[str, Any] = {
+            "one": 1,
+            "few": rng.integers(1, 5),
+            "uneven": min(200, rng.pareto(0.8) * 3),
+        }
         for _ in range(int(sessions.get(kind, rng.integers(1, 20)))):
             order: list[Any] = list(range(n))
             if kind == "varied" and rng.random() < 0.5:
