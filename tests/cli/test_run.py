@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -134,3 +135,55 @@ def test_the_shell_completes_the_command_and_its_options():
     assert {"run", "report"} <= set(completed(**os.environ, **asked))
     asked |= {"COMP_WORDS": "untilt run --time", "COMP_CWORD": "2"}
     assert completed(**os.environ, **asked) == ["--time-limit"]
+
+
+# ---- the options of a finished run start it again
+
+
+@pytest.fixture(scope="module")
+def elsewhere(files, tmp_path_factory):
+    """A log under other names, with positions from 0 and features of its own, and its run."""
+    import pandas as pd
+
+    folder = tmp_path_factory.mktemp("a shop")
+    keys = ["query_id", "doc_id"]
+    log = pd.read_parquet(files.log).merge(pd.read_parquet(files.documents), on=keys)
+    log = log.assign(position=log["position"] - 1, count="no number", noise=0.5)
+    log.rename(columns={"query_id": "search"}).to_parquet(folder / "the log.parquet")
+    return folder
+
+
+FIRST = ["the log.parquet", "--column", "query_id=search", "--column", "count=", "--features",
+         "f1,f2", "--features", "f[34]", "--positions-from", 0, "--bias", "curve.json", "--trees",
+         4, "--threads", 1, "--method", "prs", "--out", "results"]  # fmt: skip
+
+
+def figures(folder):
+    """What a run found out: without where the log lay, and how long it took."""
+    found = json.loads((folder / "figures.json").read_text())
+    assert found["held_out"]["estimates"]
+    return {part: found[part] for part in ("bias", "split", "held_out")}
+
+
+def test_the_options_of_a_run_start_it_again_from_anywhere(elsewhere, tmp_path, monkeypatch):
+    monkeypatch.chdir(elsewhere)
+    ut.PositionBias(1 / np.arange(1, 11)).save("curve.json")
+    first = invoke("run", *FIRST, "--json")
+    assert first.exit_code == 0, first.stderr
+    (elsewhere / "results").rename(elsewhere / "moved")
+    monkeypatch.chdir(tmp_path)
+    again = invoke("run", "--config", elsewhere / "moved" / "run.toml", "--out", "again", "--json")
+    assert again.exit_code == 0, again.stderr
+    assert figures(tmp_path / "again") == figures(elsewhere / "moved")
+    assert json.loads(again.stdout)["resumed"] == []
+    # And in the folder that was moved everything is there already.
+    kept = invoke("run", "--config", elsewhere / "moved" / "run.toml", "--out",
+                  elsewhere / "moved", "--json")  # fmt: skip
+    assert "evaluate" in json.loads(kept.stdout)["resumed"], kept.stderr
+
+
+def test_options_of_a_run_on_objects_ask_for_files(elsewhere, tmp_path):
+    (tmp_path / "run.toml").write_text('log = "<an object of Python>"\ntrees = 3\n')
+    refused = invoke("run", "--config", tmp_path / "run.toml")
+    assert refused.exit_code == 2
+    assert "was given log as an object" in refused.stderr

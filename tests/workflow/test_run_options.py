@@ -1,5 +1,8 @@
 """Options: one list of names, checked before any work; TOML and lengths of time."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 import untilt as ut
@@ -7,6 +10,7 @@ from untilt.errors import FileFormatError, OptionError
 from untilt.facts import codes
 from untilt.report.step_results import TrainingPlan
 from untilt.workflow.options import (
+    OBJECT,
     config_text,
     duration_text,
     options_of,
@@ -52,7 +56,9 @@ def test_raw_clicks_are_always_among_the_methods():
 def test_toml_there_and_back(tmp_path):
     options = options_of(
         {
-            "columns": {"query_id": "srch id", "click": 'a"b'},
+            "columns": {"query_id": "srch id", "click": 'a"b', "count": None},
+            "features": ["f_*", "price"],
+            "positions_from": 0,
             "time-limit": "1h30m",
             "method": ["prs"],
             "missing": -1.5,
@@ -62,8 +68,36 @@ def test_toml_there_and_back(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(config_text(options, log="clicks.csv"), encoding="utf8")
     found = read_config(path)
-    assert found.pop("log") == str(tmp_path / "clicks.csv")
+    assert found.pop("log") == str(Path.cwd() / "clicks.csv")
     assert options_of(found) == options
+
+
+@pytest.mark.parametrize(
+    "log", ["clicks/*.parquet", ["a.csv", "b.csv"], ("web.duckdb", "clicks")], ids=str
+)
+def test_any_place_of_a_log_is_written_and_found_again(tmp_path, monkeypatch, log):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "given.json").write_text("{}")
+    (tmp_path / "results").mkdir()
+    path = tmp_path / "results" / "run.toml"
+    options = options_of({"bias": "given.json", "documents": log})
+    path.write_text(config_text(options, log=log))
+    monkeypatch.chdir(tmp_path.parent)
+    found = read_config(path)
+    absolute = {
+        str: lambda: str(tmp_path / str(log)),
+        list: lambda: [str(tmp_path / str(each)) for each in log],
+        tuple: lambda: (str(tmp_path / str(log[0])), log[1]),
+    }[type(log)]()
+    assert found["log"] == found["documents"] == absolute
+    assert found["bias"] == str(tmp_path / "given.json")
+
+
+def test_what_was_no_file_is_said_to_have_been_none():
+    text = config_text(options_of({"features": str.isalpha, "bias": np.ones(3)}), log=object())
+    assert f'log = "{OBJECT}"' in text
+    assert f'features = "{OBJECT}"' in text
+    assert 'bias = "bias.json"' in text  # which a run writes beside it
 
 
 def test_paths_in_a_file_are_relative_to_it(tmp_path):

@@ -9,6 +9,7 @@ import typer
 
 from untilt.cli import arguments
 from untilt.cli.console import Output, speaking
+from untilt.cli.wording import reads_from
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def run(
 
 def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict[str, Any]]:
     """Source, folder and options: the file's, and over them those of the command line."""
-    from untilt.workflow.options import read_config
+    from untilt.workflow.options import OBJECT, read_config
 
     options = {} if config is None else read_config(config)
     options |= {name: value for name, value in given.items() if value is not None}
@@ -150,6 +151,12 @@ def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict
             'there is no log to read: untilt run LOG, or log = "clicks.parquet" in the file of '
             "--config."
         )
+    if objects := [n for n, v in {"log": source, **options}.items() if v == OBJECT]:
+        raise OptionError(
+            f"{config} was written by a run in Python that was given {objects[0]} as an object, "
+            f"not as a file. Write it to a file and give it: --{objects[0]}."
+        )
+    reads_from(source, options)
     plain = {n: v.value if isinstance(v, StrEnum) else v for n, v in options.items()}
     return source, Path("untilt-run" if folder is None else folder), plain
 

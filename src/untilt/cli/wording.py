@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,11 +71,14 @@ class CommandLine:
     @contextmanager
     def speaking(self) -> Iterator[None]:
         """Facts and errors in the words of this command line."""
+        token = _LINE.set(self)
         try:
             with worded_by(self.worded):
                 yield
         except UntiltError as error:
             raise type(error)(self.worded(str(error))) from error
+        finally:
+            _LINE.reset(token)
 
     def worded(self, text: str) -> str:
         """The text as it is said here."""
@@ -152,6 +156,21 @@ class CommandLine:
 
     def _has(self, name: str) -> bool:
         return self._parameter(name) is not None
+
+
+_LINE: ContextVar[CommandLine | None] = ContextVar("command line", default=None)
+
+
+def reads_from(log: Any, options: Mapping[str, Any]) -> None:
+    """Say what the command really reads, where a file of options has a part in it."""
+    line = _LINE.get()
+    if line is None or not isinstance(log, str):
+        return
+    line.given["log"] = [log]
+    for name in line.command.params:
+        value = options.get("columns" if name.name == "column" else name.name)
+        if value is not None and name.name not in line.given:
+            line.given[name.name] = _values(value, name)
 
 
 def _flag(parameter: Any) -> str:

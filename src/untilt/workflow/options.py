@@ -21,6 +21,7 @@ from untilt.workflow.candidates import candidate, candidates
 SplitBy = Literal["query", "session"]
 PLACES = ("log", "out")  # what a file of options may name beside them
 _PATHS = ("log", "out", "documents")
+OBJECT = "<an object of Python>"
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
@@ -219,27 +220,58 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
                 f"Keys: {', '.join(known)}."
             )
     for name in _PATHS:
-        if isinstance(named.get(name), str):
-            named[name] = str(file.parent / named[name])
+        if name in named:
+            named[name] = _resolved(named[name], file.parent)
     if isinstance(named.get("bias"), str) and (file.parent / named["bias"]).is_file():
         named["bias"] = str(file.parent / named["bias"])
+    if isinstance(named.get("columns"), dict):
+        named["columns"] = {ours: theirs or None for ours, theirs in named["columns"].items()}
     return named
 
 
-def config_text(options: RunOptions, **places: Any) -> str:
-    """TOML that gives these options again; what is no plain value stands as a comment."""
-    values = {**places, **{f.name: getattr(options, f.name) for f in fields(RunOptions)}}
+def _resolved(place: Any, folder: Path) -> Any:
+    """Paths of a file of options, seen from where the program runs."""
+    if isinstance(place, dict) and set(place) == {"database", "table"}:
+        return str(folder / place["database"]), place["table"]
+    if isinstance(place, list):
+        return [_resolved(each, folder) for each in place]
+    return str(folder / place) if isinstance(place, str) and place != OBJECT else place
+
+
+def config_text(options: RunOptions, *, log: Any = None) -> str:
+    """TOML that gives these options again, from any folder.
+
+    Paths are absolute. A bias that was an object is the bias.json beside the file; any other object
+    of Python stands as `OBJECT`, which a run that is given the file refuses.
+    """
+    values = {"log": log, **{f.name: getattr(options, f.name) for f in fields(RunOptions)}}
+    values |= {name: _absolute(values[name]) for name in ("log", "documents")}
+    if not isinstance(options.bias, str):
+        values["bias"] = "bias.json"
+    elif Path(options.bias).is_file():
+        values["bias"] = os.path.abspath(options.bias)
     entries = [_entry(name, value) for name, value in values.items() if value is not None]
     # Tables come last: in TOML every line below belongs to them.
     return "\n".join(sorted(entries, key=lambda entry: entry.startswith("["))) + "\n"
 
 
+def _absolute(source: Any) -> Any:
+    """Where a log or a table of documents lies; an object that is no place stays as it is."""
+    if isinstance(source, str | os.PathLike):
+        return os.path.abspath(source)
+    if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str | os.PathLike):
+        return {"database": os.path.abspath(source[0]), "table": source[1]}
+    return [_absolute(each) for each in source] if isinstance(source, list) else source
+
+
 def _entry(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
-        rows = [f"{json.dumps(str(k))} = {_value(v)}" for k, v in value.items() if v is not None]
+        # TOML has no null: a column that is left out is called "".
+        rows = [f"{json.dumps(str(k))} = {_value(v if v is not None else '')}"
+                for k, v in value.items()]  # fmt: skip
         return "\n".join([f"[{name}]", *rows])
     written = _value(value)
-    return f"# {name}: an object of Python" if written is None else f"{name} = {written}"
+    return f"{name} = {_value(OBJECT) if written is None else written}"
 
 
 def _value(value: Any) -> str | None:

@@ -23,7 +23,7 @@ from untilt.workflow.stage_bias import bias_choice, used_bias
 from untilt.workflow.stage_documents import click_models, reorder
 from untilt.workflow.stage_evaluate import evaluate_rankers
 from untilt.workflow.stage_rankers import make_plan, train_and_choose
-from untilt.workflow.stage_read import Data, log_path, read_step, split_of
+from untilt.workflow.stage_read import Data, read_step, split_of
 from untilt.workflow.stage_report import provenance, write_tables
 
 
@@ -321,7 +321,7 @@ class _Run:
             how = provenance(self.options, self.steps.times, split, command=self.command)
             decision = replace(known, provenance=how)
             tables = write_tables(decision, self.folder.tables)
-            text = config_text(self.options, log=log_path(self.source), out=None)
+            text = config_text(self.options, log=self.source)
             with replacing(self.folder.options) as temporary:
                 temporary.write_text(text, encoding="utf-8")
             decision.save(self.folder.figures)

@@ -197,11 +197,6 @@ def _plain_features(features: Any) -> Any:
     return features if features is None or isinstance(features, str) else list(features)
 
 
-def log_path(source: Any) -> str | None:
-    """The path of a log that is a file, for the record."""
-    return os.fspath(source) if isinstance(source, str | os.PathLike) else None
-
-
 class FileDigests:
     """Has the input changed? Digests of files, remembered by size and time: each is read once.
 
