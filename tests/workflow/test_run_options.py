@@ -73,9 +73,15 @@ def test_toml_there_and_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "log", ["clicks/*.parquet", ["a.csv", "b.csv"], ("web.duckdb", "clicks")], ids=str
+    ("log", "places"),
+    [
+        ("clicks/*.parquet", lambda f: str(f / "clicks/*.parquet")),
+        (["a.csv", "b.csv"], lambda f: [str(f / "a.csv"), str(f / "b.csv")]),
+        (("web.duckdb", "clicks"), lambda f: (str(f / "web.duckdb"), "clicks")),
+    ],
+    ids=["pattern", "list", "table of a database"],
 )
-def test_any_place_of_a_log_is_written_and_found_again(tmp_path, monkeypatch, log):
+def test_any_place_of_a_log_is_written_and_found_again(tmp_path, monkeypatch, log, places):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "given.json").write_text("{}")
     (tmp_path / "results").mkdir()
@@ -84,12 +90,7 @@ def test_any_place_of_a_log_is_written_and_found_again(tmp_path, monkeypatch, lo
     path.write_text(config_text(options, log=log))
     monkeypatch.chdir(tmp_path.parent)
     found = read_config(path)
-    absolute = {
-        str: lambda: str(tmp_path / str(log)),
-        list: lambda: [str(tmp_path / str(each)) for each in log],
-        tuple: lambda: (str(tmp_path / str(log[0])), log[1]),
-    }[type(log)]()
-    assert found["log"] == found["documents"] == absolute
+    assert found["log"] == found["documents"] == places(tmp_path)
     assert found["bias"] == str(tmp_path / "given.json")
 
 
