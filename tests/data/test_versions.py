@@ -215,3 +215,22 @@ def test_numbers_of_versions_do_not_depend_on_the_order_of_rows(rng):
     ]
     for other in logs[1:]:
         assert_equal_logs(other, logs[0])
+
+
+def test_prices_of_real_searches_are_versions(data_dir):
+    """Hotels by destination: the price and who asks change from search to search."""
+    log, report = read_log_report(
+        data_dir / "expedia-sample" / "searches.csv.gz",
+        columns={
+            "query_id": "srch_destination_id",
+            "session_id": "srch_id",
+            "doc_id": "prop_id",
+            "click": "click_bool",
+        },
+        features=["prop_starrating", "price_usd", "visitor_location_country_id"],
+    )
+    assert report.n_dropped == 0
+    assert report.changing_features == ("price_usd", "visitor_location_country_id")
+    assert log.n_impressions == 25_149
+    assert log.n_items < log.n_documents <= 25_149
+    assert log.without_versions().n_documents == 21_632

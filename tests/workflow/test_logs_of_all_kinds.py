@@ -136,3 +136,23 @@ def test_strength_follows_how_much_documents_differ():
         best_strength(tiny(clicks[:200]), tiny(clicks[200:]), flat) for clicks in (same, apart)
     ]
     assert strengths[0] > strengths[1]
+
+
+def test_features_that_change_with_every_impression(shop, tmp_path):
+    """The price of the day decides what is clicked: a ranker that learns it is found better."""
+    import pyarrow as pa
+
+    columns = shop(6000, n_queries=80, seed=7)
+    gamma = columns.pop("gamma").reshape(-1, 6)
+    log = ut.read_log(pa.table(columns), features=["quality", "price"])
+    found = ut.run(log, tmp_path / "run", **FAST)
+    assert found.bias_kind == "measured"  # by document: no version is seen at two positions
+    assert found.bias.examination == pytest.approx(1 / np.arange(1, 7), rel=0.12)
+    assert found.decision.answer.verdict == "better"
+    # The truth over all sessions, each ordered by the ranker with the prices that it had.
+    x = np.column_stack([columns["quality"], columns["price"]]).astype(np.float32)
+    order = np.argsort(-found.ranker.predict(x).reshape(-1, 6), axis=1, kind="stable")
+    discount = 1 / np.log2(2 + np.arange(6))
+    truth = ((np.take_along_axis(gamma, order, axis=1) - gamma) @ discount).mean()
+    interval = found.decision.answer.difference.interval
+    assert 0 < interval.low < truth < interval.high
