@@ -1,7 +1,7 @@
 """What a log says about position bias, what is wrong with it, and what to do next."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from textwrap import fill
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.advice import Advice, Interventions, advise, comparable_depth, interventions_of
 from untilt.auditing.checks import RelevanceProxy, relevance_proxy
+from untilt.auditing.leaks import Leak, leaking_features, position_features
 from untilt.auditing.versions import Versions, versions_of
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.regression_em import RegressionEM
@@ -22,6 +23,7 @@ from untilt.bias.position_graph import PositionGraph, position_graph
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.rates import FEW_CLICKS, ClickRates
+from untilt.data.transform import without_features
 from untilt.errors import OptionError
 from untilt.facts import Fact
 
@@ -53,6 +55,8 @@ class Audit(Portable):
         see how sure the log is; None where there are none, or the label is no click
     advice : which estimator, and why
     versions : what changes from impression to impression; None where every document has one version
+    leaks : features that know the click, with the impressions that show it
+    position_features : features that are the position where a document was shown
     """
 
     label_name: str
@@ -74,6 +78,8 @@ class Audit(Portable):
     evidence: PositionBias | None
     advice: Advice
     versions: Versions | None = None
+    leaks: tuple[Leak, ...] = ()
+    position_features: tuple[str, ...] = ()
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "verdict", "notes", "warnings",
     )  # fmt: skip
@@ -170,7 +176,10 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
     rates = log.ctr_by_position(level)
     rankers = checks.sessions_by_ranker(log)
     constant = checks.constant_features(log)
-    done, versions = interventions_of(clicks), versions_of(log)
+    leaks = leaking_features(log)
+    knowing = [leak.feature for leak in leaks]
+    honest = without_features(log, knowing)
+    done, versions = interventions_of(clicks), versions_of(honest)
     drifts = versions is not None and versions.drifts
     evidence = None if drifts else _evidence(clicks, graph, level)
     return Audit(
@@ -188,18 +197,20 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
         duplicate_impressions=checks.duplicate_impressions(log),
         sessions_with_gaps=checks.sessions_with_gaps(log),
         coverage=checks.coverage(log),
-        relevance=relevance_proxy(log, cells, evidence),
+        relevance=relevance_proxy(honest, cells, evidence),
         graph=graph,
         evidence=evidence if log.is_binary else None,
         advice=advise(
             graph,
             done,
             n_rankers=len(rankers),
-            usable_features=log.n_features - len(constant),
+            usable_features=log.n_features - len({*constant, *knowing}),
             clicked=bool(log.label.any()),
             drifts=drifts,
         ),
         versions=versions,
+        leaks=leaks,
+        position_features=position_features(log),
     )
 
 
@@ -313,6 +324,10 @@ def _about_lists(audit: Audit) -> Iterator[Fact]:
 def _about_features(audit: Audit) -> Iterator[Fact]:
     if not audit.size.features:
         yield Fact("audit.no-features")
+    for leak in audit.leaks:
+        yield Fact("audit.leak", **asdict(leak))
+    if audit.position_features:
+        yield Fact("audit.position-features", features=audit.position_features)
     if audit.constant_features:
         yield Fact("audit.constant-features", features=audit.constant_features)
     if audit.missing_features:

@@ -1,12 +1,12 @@
 """New logs from old ones: two parts of one, and one label out of several kinds of feedback."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FeatureArray, FloatArray, IntArray
 from untilt._core.random import Seed, generator
 from untilt.data.clicklog import ClickLog
 from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
@@ -56,6 +56,38 @@ def _renumbered(item: IntArray | None) -> IntArray | None:
         return None
     new = np.diff(item, prepend=-1) != 0
     return None if new.all() else np.cumsum(new) - 1
+
+
+def without_features(log: ClickLog, names: Collection[str]) -> ClickLog:
+    """The log without these features; versions that differed in them alone become one."""
+    if log.features is None or not names:
+        return log
+    kept = [j for j, name in enumerate(log.feature_names) if name not in names]
+    if not kept:
+        return log.without_versions()._with(features=None, feature_names=())
+    features = np.ascontiguousarray(log.features[:, kept])
+    part = log._with(features=features, feature_names=tuple(log.feature_names[j] for j in kept))
+    return part if log.item is None else _merged_versions(part, features, log.item)
+
+
+def _merged_versions(log: ClickLog, features: FeatureArray, item: IntArray) -> ClickLog:
+    """One document for each item and set of features, in the order of their first versions."""
+    keys = np.ascontiguousarray(features.astype(np.float32)).view(np.uint32)
+    _, first, owner = np.unique(
+        np.column_stack([item.astype(np.uint32), keys]),
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+    )
+    rank = np.argsort(np.argsort(first))
+    first, items = np.sort(first), item[np.sort(first)]
+    return log._with(
+        doc_id=log.doc_id[first],
+        doc_query=log.doc_query[first],
+        features=features[first],
+        document=rank[owner.ravel()][log.document],
+        item=items if np.any(np.diff(items) == 0) else None,
+    )
 
 
 def _by_session(log: ClickLog, share: float, seed: Seed) -> tuple[ClickLog, ClickLog]:

@@ -1,6 +1,6 @@
 """An audit: what a log contains, what can mislead, what it identifies and what to do next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from untilt.facts import Texts, messages
 from untilt.messages.about_general import NOT_KNOWN, known_to, listed, positions_text
@@ -65,6 +65,31 @@ def _versions(features: Sequence[str], documents: int, versions: int) -> str:
         f"versions ({versions / max(1, documents):.1f} each). Position bias is measured by "
         "document, whatever its version."
     )
+
+
+_WHERE = {
+    "above": "above {value:g}",
+    "below": "below {value:g}",
+    "unlike": "other than {value:g}",
+    "missing": "missing",
+    "known": "not missing",
+    "above-list": "more than {value:g} above the lowest of its list",
+    "below-list": "more than {value:g} below the highest of its list",
+}
+
+
+def _leak(then: str) -> Callable[..., str]:
+    def told(
+        *, feature: str, where: str, value: float | None, impressions: int, click_rate: float,
+        rate_elsewhere: float,
+    ) -> str:  # fmt: skip
+        return (
+            f"The feature {feature} knows the click: it is {_WHERE[where].format(value=value)} in "
+            f"{impressions:,} impressions, and {click_rate:.1%} of these were clicked, against "
+            f"{rate_elsewhere:.1%} elsewhere. {then}"
+        )
+
+    return told
 
 
 NOTES: Texts = {
@@ -214,6 +239,13 @@ WARNINGS: Texts = {
     "audit.no-features": (
         "There are no features: the log can be measured, but no ranker trained on it."
     ),
+    "audit.leak-kept-out": _leak(
+        "It is kept out of training. To use it all the same, name it among the features."
+    ),
+    "audit.position-features": lambda features: (
+        f"Features that are the position where a document was shown: {listed(features)}. A ranker "
+        "does not know it when it ranks, and learns to repeat the shown order from it."
+    ),
     "audit.constant-features": lambda features: (
         f"Features with a single value: {listed(features)}."
     ),
@@ -268,6 +300,11 @@ WARNINGS: Texts = {
     "audit.below": "below position {depth} the log says nothing without a model",
 }
 SERIOUS: Texts = {
+    "audit.leak": _leak("Leave it out, unless it is known before the list is shown."),
+    "audit.leak-used": _leak(
+        "It was named among the features, so it is used: figures of rankers that have it may be "
+        "worth nothing."
+    ),
     "audit.features-useless": (
         "The features do not predict clicks within a position, so {estimator} would take nearly "
         "all of the fall of the click rates for position bias. A swap experiment would decide."

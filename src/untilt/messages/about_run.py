@@ -147,6 +147,13 @@ MESSAGES = {
         "without it",
     ),
     # What to do.
+    "run.leave-leaks-out-first": Message(
+        "serious",
+        lambda features: (
+            f"First leave out what is known only after the click: {_names(features)}. Figures of "
+            "rankers that use it are worth nothing."
+        ),
+    ),
     "run.measure-bias-first": Message(
         "serious",
         "First measure the position bias: this figure rests on a curve that is assumed.",

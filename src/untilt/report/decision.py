@@ -54,6 +54,7 @@ class Decision:
     source, audit, split, bias, plan, training, click_models, held_out : results of the steps
     provenance : how it was computed
     further_warnings : of your own, added to those of the parts
+    kept_out : features that know the click, which were therefore not used
     """
 
     title: str
@@ -67,6 +68,7 @@ class Decision:
     held_out: step_results.HeldOut | None = None
     provenance: step_results.Provenance | None = None
     further_warnings: tuple[str, ...] = ()
+    kept_out: tuple[str, ...] = ()
     json_properties: ClassVar[tuple[str, ...]] = ("answer", "no_answer", "notes", "warnings")
 
     @property
@@ -85,8 +87,10 @@ class Decision:
             difference=difference,
             verdict=verdict,
             higher_is_better=better,
-            recommendation=self._recommendation(verdict, difference),
             reasons=reasons,
+            recommendation=Fact("run.leave-leaks-out-first", features=self._leaks_used)
+            if self._leaks_used
+            else self._recommendation(verdict, difference),
         )
 
     def _recommendation(self, verdict: Verdict, difference: SystemDifference) -> Fact:
@@ -144,9 +148,22 @@ class Decision:
                 Fact("run.of-system", system=chosen.system, warning=each)
                 for each in chosen.warnings
             ]
-        told += [*(self.audit.warnings if self.audit else ()), *self.further_warnings]
+        audited = self.audit.warnings if self.audit else ()
+        told += [*map(self._of_features, audited), *self.further_warnings]
         facts = [as_fact(each) for each in dict.fromkeys(told)]
         return tuple(sorted(facts, key=lambda each: _GRAVEST_FIRST.index(each.severity)))
+
+    def _of_features(self, warning: Fact) -> Fact:
+        """A warning of the audit; of a feature that knows the click, what became of it."""
+        if warning.code != "audit.leak":
+            return warning
+        done = "kept-out" if warning.fields["feature"] in self.kept_out else "used"
+        return Fact(f"audit.leak-{done}", **warning.fields)
+
+    @property
+    def _leaks_used(self) -> tuple[str, ...]:
+        leaks = () if self.audit is None else self.audit.leaks
+        return tuple(each.feature for each in leaks if each.feature not in self.kept_out)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Decision) and self.to_dict() == other.to_dict()

@@ -12,6 +12,7 @@ from untilt._core.files import replacing
 from untilt.auditing.audit import Audit, audit
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import parse_curve
+from untilt.data.read.columns import named_features
 from untilt.evaluation.results import SystemDifference
 from untilt.facts import Fact
 from untilt.rankers.base import Ranker
@@ -177,6 +178,9 @@ class _Run:
         """All steps, in order."""
         read, data = read_step(self.source, self.folder, self.options, self.steps)
         seen = self._audit(read, data)
+        named = named_features(self.options.features)
+        kept_out = tuple(e.feature for e in seen.result.leaks if e.feature not in named)
+        data = data.without(kept_out)
         split = self.steps.run(
             "split",
             r.Split,
@@ -192,8 +196,10 @@ class _Run:
             audit=seen.result,
             split=split.result,
             bias=used.result,
+            kept_out=kept_out,
         )
-        steps = self._rankers if seen.result.size.features else self._documents
+        has_features = seen.result.size.features > len(kept_out)
+        steps = self._rankers if has_features else self._documents
         decision = self._report(steps(known, used, data), split.result)
         resumed = tuple(step.name for step in self.steps.done if step.resumed)
         return RunResult(self.folder.path, decision, resumed)

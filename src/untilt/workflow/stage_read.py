@@ -7,7 +7,7 @@ import glob
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from untilt._core import codec
 from untilt._core.arrays import IntArray
 from untilt._core.random import child_generator
 from untilt.data.clicklog import ClickLog
-from untilt.data.transform import restrict_queries
+from untilt.data.transform import restrict_queries, without_features
 from untilt.errors import OptionError
 from untilt.facts import Fact
 from untilt.report.step_results import LogSource, Split
@@ -45,6 +45,12 @@ class Data:
     def log(self) -> ClickLog:
         """The whole log."""
         return self.load()
+
+    def without(self, features: Collection[str]) -> "Data":
+        """The same without these features."""
+        if not features:
+            return self
+        return Data(lambda: without_features(self.log, features), self.options)
 
     @cached_property
     def clicks(self) -> ClickLog:

@@ -154,6 +154,14 @@ def choose_features(
     return chosen
 
 
+def named_features(features: Features) -> frozenset[str]:
+    """The names in such a choice: what stands there itself and not by a pattern or a function."""
+    if features is None or callable(features):
+        return frozenset()
+    texts = [features] if isinstance(features, str) else list(features)
+    return frozenset([*texts, *(part.strip() for text in texts for part in text.split(","))])
+
+
 def _parts(source: Source, text: str) -> list[str]:
     """The names and patterns of a text; a column that is called so comes first."""
     return [text] if source.has(text) else [part for p in text.split(",") if (part := p.strip())]

@@ -1,0 +1,234 @@
+"""Features that know the click: measured after it, or made from it.
+
+A feature that is known when a list is shown may say which document is relevant. It cannot say that
+this impression will be clicked: below the top of a list many relevant documents are not even
+looked at. Under the position-based model
+
+    P(click | feature, position k) <= theta_k,
+
+so impressions below the top that are nearly all clicked, where all others hardly ever are, are the
+mark of a feature that was made from the click. Every feature is searched for such impressions: by
+its highest values, its lowest, those unlike the usual one, the missing ones, those that are not
+missing; and within lists, by the distance to the list's lowest and highest value.
+
+What stays the same for a document while its sessions differ in their clicks (a click rate of last
+month) is never so pure, and is not found.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.random import child_generator
+from untilt.data.clicklog import ClickLog
+
+Where = Literal["above", "below", "unlike", "missing", "known", "above-list", "below-list"]
+
+PURE = 0.9  # click rate from which impressions are said to be nearly all clicked
+LEAST_ODDS = 100.0  # times the odds elsewhere: 0.9 is much where 0.05 is usual, not where 0.5 is
+FEWEST = 20  # clicks on such impressions below the top, and documents clicked
+SURE, HARDLY_BY_CHANCE = 2.0, 0.8  # the rate less so many standard errors lies above this
+HALF_PURE = 0.5  # of the impressions with the most extreme values; else a longer look is no use
+IN_LISTS = 10_000  # documents of the queries whose lists are looked at
+EQUAL = 0.99  # of the impressions, from which a feature is said to be the position
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A feature that knows the click, and the impressions that show it.
+
+    Parameters
+    ----------
+    where : the feature is "above" or "below" `value`, "unlike" it, "missing" or "known" (not
+        missing), or it is more than `value` above the lowest of its list ("above-list") or below
+        the highest ("below-list")
+    value : None for "missing" and "known"
+    impressions, click_rate : of those; within lists, of the lists that were looked at
+    rate_elsewhere : the click rate of all others
+    """
+
+    feature: str
+    where: Where
+    value: float | None
+    impressions: int
+    click_rate: float
+    rate_elsewhere: float
+
+
+def leaking_features(log: ClickLog) -> tuple[Leak, ...]:
+    """The features that know the click, in the order of the log."""
+    if log.features is None or len(log.document) == 0:
+        return ()
+    by_document, by_row = _of_documents(log), _in_lists(log)
+    leaks = []
+    for index, name in enumerate(log.feature_names):
+        for evidence in (by_document, by_row):
+            found = evidence.leak(name, log.features[evidence.units.document, index])
+            if found is not None:
+                leaks.append(found)
+                break
+    return tuple(leaks)
+
+
+def position_features(log: ClickLog) -> tuple[str, ...]:
+    """The features that are the position where a document was shown, or differ by a constant."""
+    if log.features is None or log.depth < 2 or log.n_impressions < FEWEST:
+        return ()
+    weight, some = log.row_count, slice(None, None, 1 + len(log.document) // 1000)
+    found = []
+    for index, name in enumerate(log.feature_names):
+        offset = log.features[log.document[some], index] - log.position[some]
+        usual = _usual(offset)
+        if np.mean(offset == usual) < HALF_PURE:
+            continue
+        same = log.features[log.document, index] - log.position == usual
+        if np.dot(weight, same) >= EQUAL * weight.sum():
+            found.append(name)
+    return tuple(found)
+
+
+class _Units(NamedTuple):
+    """Impressions and clicks of documents or rows; `below`: not at the top of their list."""
+
+    document: IntArray
+    shown: FloatArray
+    clicked: FloatArray
+    shown_below: FloatArray
+    clicked_below: FloatArray
+
+    def take(self, index: IntArray) -> "_Units":
+        return _Units(self.document[index], *(column[index] for column in self.counts))
+
+    @property
+    def counts(self) -> tuple[FloatArray, ...]:
+        return self.shown, self.clicked, self.shown_below, self.clicked_below
+
+
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """Units whose clicks are compared with a feature.
+
+    Parameters
+    ----------
+    units : impressions of lists in which something was not clicked: others compare nothing
+    shown, clicked : of the same units over all lists, for the figures that are told
+    indptr : the units are rows, in lists; None where they are documents
+    """
+
+    units: _Units
+    shown: FloatArray
+    clicked: FloatArray
+    indptr: IntArray | None
+
+    def leak(self, name: str, x: FloatArray) -> Leak | None:
+        """What the feature with these values of the units gives away."""
+        for where, key in self._keys(x):
+            cut = _cut(key, self.units)
+            if cut is None:
+                continue
+            inside = key > cut
+            n, c = self.shown[inside].sum(), self.clicked[inside].sum()
+            n_other, c_other = self.shown.sum() - n, self.clicked.sum() - c
+            value = {"below": -cut, "missing": None, "known": None}.get(where, cut)
+            if where == "unlike":
+                value = _usual(x)
+            return Leak(name, where, value, int(n), float(c / n), float(c_other / max(1, n_other)))
+        return None
+
+    def _keys(self, x: FloatArray) -> Iterator[tuple[Where, FloatArray]]:
+        """Orders of the units, such that those with the largest key might be the clicked ones."""
+        known = np.isfinite(x)
+        if self.indptr is None:
+            if not known.all():
+                yield "missing", np.isnan(x).astype(np.float64)
+                yield "known", known.astype(np.float64)
+            yield "above", np.where(known, x, -np.inf)
+            yield "below", np.where(known, -x, -np.inf)
+            yield "unlike", (known & (x != _usual(x))).astype(np.float64)
+            return
+        starts = self.indptr[:-1]
+        length = ragged.lengths(self.indptr)
+        with np.errstate(invalid="ignore"):
+            lowest = np.repeat(np.fmin.reduceat(x, starts), length)
+            highest = np.repeat(np.fmax.reduceat(x, starts), length)
+            yield "above-list", np.where(known, x - lowest, -np.inf)
+            yield "below-list", np.where(known, highest - x, -np.inf)
+
+
+def _of_documents(log: ClickLog) -> _Evidence:
+    rows, shown = _rows(log), log.row_count.astype(np.float64)
+    clicked = shown * (log.label > 0)
+    sums = [sum_by(log.document, each, log.n_documents) for each in (*rows.counts, shown, clicked)]
+    is_shown = np.flatnonzero(sums[-2])
+    units = _Units(np.arange(log.n_documents), *sums[:4]).take(is_shown)
+    return _Evidence(units, sums[4][is_shown], sums[5][is_shown], None)
+
+
+def _in_lists(log: ClickLog) -> _Evidence:
+    """Lists of some queries, drawn by their documents: more sessions change nothing in the draw."""
+    order = child_generator(0, 5).permutation(log.n_queries)
+    size = np.bincount(log.doc_query, minlength=log.n_queries)[order]
+    chosen = np.zeros(log.n_queries, dtype=bool)
+    chosen[order[: np.searchsorted(np.cumsum(size), IN_LISTS) + 1]] = True
+    filled = chosen[log.query] & (ragged.lengths(log.indptr) > 0)
+    part = log.take(np.flatnonzero(filled)).collapse()
+    shown = part.row_count.astype(np.float64)
+    return _Evidence(_rows(part), shown, shown * (part.label > 0), part.indptr)
+
+
+def _rows(log: ClickLog) -> _Units:
+    clicked = (log.label > 0).astype(np.float64)
+    length = ragged.lengths(log.indptr)
+    compares = ragged.sums_by_list(log.indptr, clicked) < length
+    shown = np.repeat(log.sessions * compares, length).astype(np.float64)
+    below = shown.copy()
+    below[log.indptr[:-1][length > 0]] = 0.0  # rows stand by position: the first is the top
+    return _Units(log.document, shown, shown * clicked, below, below * clicked)
+
+
+def _usual(x: FloatArray) -> float:
+    """The value of most units, where most have the same one."""
+    known = x[np.isfinite(x)]
+    return float(np.median(known[:: 1 + len(known) // 1000])) if len(known) else 0.0
+
+
+def _cut(key: FloatArray, units: _Units) -> float | None:
+    """The least key above which nearly everything was clicked; None where there is none such."""
+    if not _may_be_pure(key, units):
+        return None
+    order = np.argsort(-key, kind="stable")
+    ordered = key[order]
+    ends = np.flatnonzero(ordered[1:] < ordered[:-1])
+    sums = [np.cumsum(column[order]) for column in units.counts]
+    n, c, n_below, c_below = (column[ends] for column in sums)
+    n_other, c_other = sums[0][-1] - n, sums[1][-1] - c
+    odds = (c + 0.5) / (n - c + 0.5) * (n_other - c_other + 0.5) / (c_other + 0.5)
+    pure = (c >= PURE * n) & (c_below >= PURE * n_below) & (c_below >= FEWEST)
+    pure &= (odds >= LEAST_ODDS) & (_lower(c_below, n_below) > HARDLY_BY_CHANCE)
+    if not pure.any():
+        return None
+    end = ends[np.flatnonzero(pure)[-1]]
+    inside = units.take(order[: end + 1])
+    if len(np.unique(inside.document[inside.clicked_below > 0])) < FEWEST:
+        return None
+    return float(ordered[end + 1])
+
+
+def _may_be_pure(key: FloatArray, units: _Units) -> bool:
+    """A look before the sorting: at the units down to the FEWEST-th clicked one."""
+    clicked = key[units.clicked_below > 0]
+    if len(clicked) < FEWEST:
+        return False
+    inside = key >= np.partition(clicked, -FEWEST)[-FEWEST]
+    return bool(units.clicked[inside].sum() >= HALF_PURE * units.shown[inside].sum())
+
+
+def _lower(clicked: FloatArray, shown: FloatArray) -> FloatArray:
+    """Wilson's lower bound of a rate."""
+    n = np.maximum(shown, 1)
+    p, z2 = clicked / n, SURE**2
+    return (p + z2 / (2 * n) - SURE * np.sqrt(p * (1 - p) / n + z2 / (4 * n**2))) / (1 + z2 / n)
