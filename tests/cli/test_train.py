@@ -5,6 +5,7 @@ from pathlib import Path
 
 import lightgbm
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -119,3 +120,46 @@ def test_export_refuses_what_is_no_ranker(made, tmp_path) -> None:
     result = run("export", made / "judged.txt", "--out", tmp_path / "model.txt")
     assert result.exit_code == 2
     assert not (tmp_path / "model.txt").exists()
+
+
+def with_booking(made: Path, folder: Path) -> Path:
+    """The log with features in its rows, and with what is known only after the click."""
+    rows = pq.read_table(made / "clicks.parquet").to_pandas()
+    documents = pq.read_table(made / "documents.parquet").to_pandas()
+    rows["booked"] = rows["click"] * (rows.index % 2)
+    path = folder / "booked.parquet"
+    rows.merge(documents, on=["query_id", "doc_id"]).to_parquet(path)
+    return path
+
+
+def test_what_is_known_after_the_click_is_kept_out_unless_named(made, tmp_path) -> None:
+    log, out = with_booking(made, tmp_path), tmp_path / "ranker.untilt"
+    words = ("train", log, "--trees", 5, "--threads", 1, "--out", out, "--json")
+    result = run(*words, "--features", "f?", "--features", "book*")
+    told = json.loads(result.output)
+    assert result.exit_code == 0, result.output
+    assert told["kept_out"] == ["booked"]
+    assert told["warnings"][0]["code"] == "audit.leak-kept-out"
+    assert "booked" not in load(out).feature_names_
+    result = run(*words, "--features", "f?", "--features", "booked")
+    told = json.loads(result.output)
+    assert (told["kept_out"], told["warnings"][0]["code"]) == ([], "audit.leak-used")
+    assert "booked" in load(out).feature_names_
+    result = run(*words, "--features", "book*")
+    assert result.exit_code == 2
+    assert "has no features" in result.output
+
+
+@pytest.mark.parametrize(("words", "missing"), [(["keep"], "keep"), (["-1.5"], -1.5)])
+def test_missing_features_are_kept_or_filled(made, tmp_path, words, missing) -> None:
+    documents = pq.read_table(made / "documents.parquet").to_pandas()
+    documents.loc[::3, "f2"] = np.nan
+    documents.to_parquet(tmp_path / "documents.parquet")
+    out = tmp_path / "ranker.untilt"
+    log = ("train", made / "clicks.parquet", "--documents", tmp_path / "documents.parquet")
+    result = run(*log, "--trees", 5, "--threads", 1, "--out", out, "--missing", *words)
+    assert result.exit_code == 0, result.output
+    assert load(out).missing_ == missing
+    wrong = run(*log, "--missing", "none")
+    assert wrong.exit_code == 2
+    assert "--missing takes a finite number" in " ".join(wrong.output.split())

@@ -12,6 +12,12 @@ PROXY = {"correlation": -0.31, "std_error": 0.02, "proxy": "clicks"}
 CORRELATED = (
     "Position and relevance have a correlation of -0.31 +- 0.02 within queries, by clicks: "
 )
+LEAK = {"feature": "booked", "where": "above", "value": 0.0, "impressions": 3961, "click_rate": 1.0,
+        "rate_elsewhere": 0.017}  # fmt: skip
+KNOWS = (
+    "The feature booked knows the click: it is above 0 in 3,961 impressions, and 100.0% of these "
+    "were clicked, against 1.7% elsewhere. "
+)
 SAID: dict[str, tuple[dict[str, Any], str]] = {
     "audit.without-click": (
         {"share": 0.413, "label": "click"},
@@ -132,6 +138,21 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     "audit.no-features": (
         {},
         "There are no features: the log can be measured, but no ranker trained on it.",
+    ),
+    "audit.leak": (LEAK, KNOWS + "Leave it out, unless it is known before the list is shown."),
+    "audit.leak-kept-out": (
+        LEAK,
+        KNOWS + "It is kept out of training. To use it all the same, name it among the features.",
+    ),
+    "audit.leak-used": (
+        LEAK,
+        KNOWS + "It was named among the features, so it is used: figures of rankers that have it "
+        "may be worth nothing.",
+    ),
+    "audit.position-features": (
+        {"features": ("rank",)},
+        "Features that are the position where a document was shown: rank. A ranker does not know "
+        "it when it ranks, and learns to repeat the shown order from it.",
     ),
     "audit.constant-features": ({"features": ("a", "b")}, "Features with a single value: a, b."),
     "audit.missing-features": (
@@ -342,3 +363,19 @@ def test_a_position_without_evidence_has_no_factor():
     assert wide.endswith("the ratio to position 1 is not known.")
     one = Fact("audit.positions-not-shown", first=21, last=21, share=1e-5, clicks=1.0)
     assert one == "position 21 holds under 0.1% of the impressions and 1 click: not shown"
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "text"),
+    [
+        ("below", -1.5, "below -1.5"),
+        ("unlike", 0.0, "other than 0"),
+        ("missing", None, "missing"),
+        ("known", None, "not missing"),
+        ("above-list", 2.0, "more than 2 above the lowest of its list"),
+        ("below-list", 0.0, "more than 0 below the highest of its list"),
+    ],
+)
+def test_where_a_feature_knows_the_click(where, value, text):
+    fact = Fact("audit.leak", **{**LEAK, "where": where, "value": value})
+    assert f"knows the click: it is {text} in 3,961 impressions" in fact

@@ -10,6 +10,11 @@ from untilt.messages.about_run import MESSAGES
 SWAPS = "To measure it, swap positions in a share of the sessions: `untilt plan LOG` says how many."
 NAMES = ("auto", "linear")
 SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
+    "run.leave-leaks-out-first": (
+        {"features": ("booked", "paid")},
+        "First leave out what is known only after the click: booked, paid. Figures of rankers that "
+        "use it are worth nothing.",
+    ),
     "run.bias-asked-for": ({"estimator": "AllPairs"}, "AllPairs was asked for"),
     "run.bias-given": ({}, "the curve was given"),
     "run.estimator-failed": (
@@ -178,5 +183,5 @@ def test_only_what_weakens_the_answer_is_serious():
         *("run.nothing-compared", "run.measure-bias-first", "run.find-misfit-first"),
         *("run.floor-curve-assumed", "run.floor-curve-clicks", "run.floor-curve"),
         *("run.floor-positions", "run.floor-clicks", "run.floor-queries", "run.floor-clipped"),
-        *("run.floor-one-query", "run.get-evidence-first"),
+        *("run.floor-one-query", "run.get-evidence-first", "run.leave-leaks-out-first"),
     }

@@ -30,8 +30,8 @@ Where = Literal["above", "below", "unlike", "missing", "known", "above-list", "b
 
 PURE = 0.9  # click rate from which impressions are said to be nearly all clicked
 LEAST_ODDS = 100.0  # times the odds elsewhere: 0.9 is much where 0.05 is usual, not where 0.5 is
-FEWEST = 20  # clicks on such impressions below the top, and documents clicked
-SURE, HARDLY_BY_CHANCE = 2.0, 0.8  # the rate less so many standard errors lies above this
+FEWEST = 20  # documents clicked below the top; fewer prove nothing
+SURE, HARDLY_BY_CHANCE = 3.0, 0.8  # the rate less so many standard errors lies above this
 HALF_PURE = 0.5  # of the impressions with the most extreme values; else a longer look is no use
 IN_LISTS = 10_000  # documents of the queries whose lists are looked at
 EQUAL = 0.99  # of the impressions, from which a feature is said to be the position
@@ -207,7 +207,7 @@ def _cut(key: FloatArray, units: _Units) -> float | None:
     n, c, n_below, c_below = (column[ends] for column in sums)
     n_other, c_other = sums[0][-1] - n, sums[1][-1] - c
     odds = (c + 0.5) / (n - c + 0.5) * (n_other - c_other + 0.5) / (c_other + 0.5)
-    pure = (c >= PURE * n) & (c_below >= PURE * n_below) & (c_below >= FEWEST)
+    pure = (c >= PURE * n) & (c_below >= PURE * n_below)
     pure &= (odds >= LEAST_ODDS) & (_lower(c_below, n_below) > HARDLY_BY_CHANCE)
     if not pure.any():
         return None

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -199,6 +199,29 @@ class LogOptions(ColumnOptions):
             help="What a missing feature counts as, or keep for trees; else it is a bad row.",
         ),
     ] = None
+
+    def read_to_train(self, out: Output, path: Path) -> "ClickLog":
+        """The log without the features that know the click, unless they are named; say which."""
+        from untilt.auditing.leaks import leaking_features
+        from untilt.data.read.columns import named_features
+        from untilt.data.transform import without_features
+        from untilt.facts import Fact
+
+        log, named = self.read(out, path, to_rank=True), named_features(self.features)
+        with progress("looking at the features"):
+            leaks = leaking_features(log)
+        kept_out = [leak.feature for leak in leaks if leak.feature not in named]
+        told = [
+            Fact(f"audit.leak-{'used' if leak.feature in named else 'kept-out'}", **asdict(leak))
+            for leak in leaks
+        ]
+        if told:
+            out.heading("warnings")
+            out.points(told)
+            out.record(warnings=[fact.record() for fact in told], kept_out=kept_out)
+        left = without_features(log, kept_out)
+        _check_content(left, path, to_rank=True)
+        return left
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

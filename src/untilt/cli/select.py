@@ -88,6 +88,7 @@ def select(
     --method prs --method balanced --trees 100 --trees 300 --folder search[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
+        from untilt.data.transform import without_features
         from untilt.evaluation.rank_metric import as_rank_metric
         from untilt.selection.select import select as choose
 
@@ -96,11 +97,12 @@ def select(
         arguments.check_share("--hold-out", hold_out)
         curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)
         candidates = _candidates(curve, method, ranker, trees, clip, threads, seed)
-        train = reading.read(output, data, to_rank=True)
+        train = reading.read_to_train(output, data)
         if valid is None:
             train, held = train.split(1 - hold_out, by="query", seed=seed)
         else:
             held = reading.read(output, valid, to_rank=True)
+            held = without_features(held, set(held.feature_names) - set(train.feature_names))
         selection = choose(
             candidates, train=train, valid=held, bias=curve, metric=wanted, evaluator=evaluator,
             among=among.value, baseline=baseline, folder=folder, n_jobs=jobs,

@@ -77,7 +77,7 @@ def train(
 
             given: Any = read_letor(data)
         else:
-            given = reading.read(output, data, to_rank=True)
+            given = reading.read_to_train(output, data)
         model.fit(given)
         model.save(out)
         _report(output, model, out)

@@ -99,8 +99,9 @@ def check_finite(features: FeatureArray, names: tuple[str, ...]) -> None:
     row, column = np.argwhere(~np.isfinite(features))[0]
     raise ShapeError(
         f"a linear ranker needs finite features. Got {features[row, column]} for feature "
-        f"{names[column]!r} in row {row}. Fill missing values, as "
-        "read_log(missing=0.0) does, or use LambdaMART, which takes them."
+        f"{names[column]!r} in row {row}. Give "
+        "missing values a number on reading (missing=0.0, --missing 0), or use LambdaMART, which "
+        "takes them."
     )
 
 
