@@ -212,8 +212,10 @@ COLUMNS = {"query_id": "srch_id", "session_id": "srch_id", "doc_id": "prop_id",
 
 def test_bookings_are_no_features_of_a_hotel(searches, tmp_path):
     """With them the new ranker would look several times as good as it is."""
-    options: dict[str, Any] = {"columns": COLUMNS, "missing": "keep", "bias": "power-law:1", "trees": 10,
-               "method": "balanced", "threads": 1}  # fmt: skip
+    options: dict[str, Any] = {
+        "columns": COLUMNS, "missing": "keep", "bias": "power-law:1", "trees": 10,
+        "method": "balanced", "threads": 1,
+    }  # fmt: skip
     pattern = ["prop_*", "price_usd", "*book*_usd", "booking_?ool"]
     result = run(searches, tmp_path / "default", features=pattern, **options)
     decision = result.decision
