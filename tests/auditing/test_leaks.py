@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from untilt import audit, read_log, run
+from untilt import LinearRanker, audit, estimate, read_log, run
 from untilt.auditing.leaks import leaking_features
 from untilt.data.clicklog import ClickLog
 from untilt.data.transform import without_features
@@ -196,6 +196,20 @@ def test_versions_that_differ_in_what_is_left_out_are_one():
     gone = without_features(both, ["booked", "price"])
     assert (gone.features, gone.n_documents) == (None, none.n_documents)
     assert without_features(price, []) is price
+
+
+def test_a_ranker_without_them_is_evaluated_on_a_log_that_has_them():
+    rng = np.random.default_rng(4)
+    grade, _, query, shown, click = shown_and_clicked(rng, "one session per query", "pbm")
+    clicked = np.zeros(grade.shape, dtype=bool)
+    np.put_along_axis(clicked, shown, click, axis=1)
+    features = np.stack([clicked, rng.normal(size=grade.shape), grade], axis=2)
+    log = log_of(query, shown, click, features, ("clicked", "noise", "grade"))
+    honest = without_features(log, ["clicked"])
+    ranker = LinearRanker().fit(honest)
+    theta = [1 / k for k in range(1, K + 1)]
+    values = [estimate(each, {"new": ranker}, theta)["new"].value for each in (log, honest)]
+    assert values[0] == values[1]
 
 
 # ---- on real searches

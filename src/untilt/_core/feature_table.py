@@ -47,9 +47,17 @@ def is_numbered(names: Sequence[str]) -> bool:
 
 
 def predicted(model: Any, features: FeatureArray, names: Sequence[str]) -> Any:
-    """The scores of a model on features with these names; one that knows its own gets those."""
+    """The scores of a model on features with these names; one that knows its own gets those.
+
+    A log may have further ones, such as those that training kept out.
+    """
     wanted = getattr(model, "feature_names_", None)
-    return model.predict(features if wanted is None else in_order(features, names, wanted))
+    if wanted is None:
+        return model.predict(features)
+    if set(wanted) < set(names) and not is_numbered(wanted):
+        kept = [j for j, name in enumerate(names) if name in wanted]
+        features, names = features[:, kept], [names[j] for j in kept]
+    return model.predict(in_order(features, names, wanted))
 
 
 def known_values(features: FeatureArray, names: tuple[str, ...], missing: Missing) -> FeatureArray:
