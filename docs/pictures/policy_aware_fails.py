@@ -8,8 +8,9 @@ from untilt.simulation import protocols
 
 LOG = protocols.Harvest(rankers=3, depth=5)
 CASES = {
-    "curve right": (ut.EyeTracking(), "shown"),
-    "curve too flat": (ut.EyeTracking(0.5), "shown"),
+    "each list by itself": (ut.EyeTracking(), "list"),
+    "all shown documents": (ut.EyeTracking(), "shown"),
+    "the same, curve too flat": (ut.EyeTracking(0.5), "shown"),
     "documents nobody was shown": (ut.EyeTracking(), "candidates"),
 }
 
