@@ -30,6 +30,7 @@ _NAMES = {
     "untilt.evaluation.clip_curve": "clip_curve",
     "untilt.evaluation.estimate": "estimate",
     "untilt.evaluation.judged": "evaluate",
+    "untilt.evaluation.null_tests": "null_tests",
     "untilt.evaluation.rank_metric": "RankMetric",
     "untilt.evaluation.systems": "shown",
     "untilt.metrics.metric": "parse_metric",

@@ -54,6 +54,7 @@ from untilt.evaluation.evaluators import NaiveEvaluator as NaiveEvaluator
 from untilt.evaluation.evaluators import PolicyAwareEvaluator as PolicyAwareEvaluator
 from untilt.evaluation.evaluators import SNIPSEvaluator as SNIPSEvaluator
 from untilt.evaluation.judged import evaluate as evaluate
+from untilt.evaluation.null_tests import null_tests as null_tests
 from untilt.evaluation.rank_metric import RankMetric as RankMetric
 from untilt.evaluation.systems import shown as shown
 from untilt.metrics.formulas import ARP as ARP

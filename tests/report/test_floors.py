@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import untilt as ut
+from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.support import Support
 from untilt.facts import Fact, codes
 from untilt.report import floors
 from untilt.report.decision import Decision
-from untilt.report.page.page import answer_view
+from untilt.report.page.page import answer_view, sections_of
 from untilt.report.step_results import HeldOut, UsedBias
 
 THETA = np.array([1.0, 0.5, 0.25, 0.2])
@@ -165,3 +166,54 @@ def test_an_ordinary_log_is_above_all_floors():
     assert found.clicks_at.sum() == found.n_clicks
     assert found.clicked_queries <= 100
     assert 0 < found.largest_query < 0.5
+
+
+# Null tests: their failures take the verdict away too.
+
+
+def with_null_tests(decided, **other):
+    sound: dict[str, Any] = {
+        "difference": 0.2, "std_error": 0.04, "same_order": 0.0, "same_order_queries": 200,
+        "n_queries": 200, "relabelled_p": 0.001, "relabelled_outside": 0.05, "permuted": 0.001,
+        "permuted_error": 0.002, "lean": 0.0, "by_curve": 0.0, "level": 0.95,
+    }  # fmt: skip
+    data = decided(0.2)
+    tests = NullTests(**{**sound, **other})
+    return replace(data, held_out=replace(data.held_out, null_tests=tests))
+
+
+def section(data, name):
+    return next(each for each in sections_of(data) if each.name == name)
+
+
+def test_null_tests_that_pass_keep_the_verdict_and_are_shown(decided):
+    data = with_null_tests(decided)
+    assert data.answer.verdict == "better"
+    (table,) = section(data, "null-tests").tables
+    assert [row[-1] for row in table.rows] == ["passes"] * 5
+    assert table.marked == ()
+
+
+@pytest.mark.parametrize(
+    ("other", "code", "row"),
+    [
+        ({"same_order": 0.1}, "null.same-order", 0),
+        ({"relabelled_outside": 0.3}, "null.intervals", 1),
+        ({"relabelled_p": 0.4}, "null.relabelled", 2),
+        ({"permuted": 0.1}, "null.permuted", 3),
+        ({"lean": 0.15}, "null.lean", 4),
+    ],
+)
+def test_a_null_test_that_fails_takes_the_verdict_away(decided, other, code, row):
+    data = with_null_tests(decided, **other)
+    answer = data.answer
+    assert (answer.verdict, codes(answer.reasons)) == ("cannot tell", [code])
+    (table,) = section(data, "null-tests").tables
+    assert table.marked == (row,)
+    assert Decision.from_dict(json.loads(json.dumps(data.to_dict()))).answer == answer
+
+
+def test_a_difference_that_the_curve_makes_is_a_warning(decided):
+    data = with_null_tests(decided, by_curve=0.15)
+    assert data.answer.verdict == "better"
+    assert "null.by-curve" in codes(data.warnings)

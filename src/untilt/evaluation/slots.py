@@ -61,9 +61,18 @@ class Slots:
         """Of a system by its scores (documents,); of the logged order without."""
         pool = self.pool
         if pool.cell_row is not None:
-            cell = self._by_row(scores)[pool.cell_row]
-            return Discounts(cell, np.empty(0))
-        total = self._by_document(scores)
+            return self.of_rows(self._by_row(scores))
+        return self._of_totals(self._by_document(scores))
+
+    def of_rows(self, rows: FloatArray) -> Discounts:
+        """Of an order by lambda at each (row of the slates,), where each list is ordered alone."""
+        if self.pool.cell_row is not None:
+            return Discounts(rows[self.pool.cell_row], np.empty(0))
+        slates = self.pool.slates
+        return self._of_totals(sum_by(slates.document, self.count * rows, len(self.pool.document)))
+
+    def _of_totals(self, total: FloatArray) -> Discounts:
+        pool = self.pool
         document = total / np.maximum(pool.ordered, 1.0)
         return Discounts(document[pool.document_index], document)
 

@@ -32,7 +32,8 @@ class Answer:
     """The new order against the logged one, estimated on the same sessions.
 
     `verdict` is what the interval of the difference says (see `verdict_of`), or "cannot tell" where
-    there are `reasons` against any verdict: evidence below the floors of `untilt.report.floors`.
+    there are `reasons` against any verdict: evidence below the floors of `untilt.report.floors`, or
+    null tests that failed.
     """
 
     new: Estimate
@@ -79,6 +80,8 @@ class Decision:
             return None
         difference, better = part.comparison[part.chosen], part.comparison.higher_is_better
         reasons = below_floors(self)
+        if part.null_tests is not None:
+            reasons += part.null_tests.failures(difference)
         verdict = verdict_of(difference.interval, higher_is_better=better)
         verdict = "cannot tell" if reasons else verdict
         return Answer(
@@ -143,6 +146,7 @@ class Decision:
         for part in (self.bias, self.held_out, self.split, self.training, self.plan):
             told += part.warnings if part is not None else ()
         if self.held_out is not None:
+            told += self._null_warnings(self.held_out)
             chosen = self.held_out[self.held_out.chosen]
             told += [
                 Fact("run.of-system", system=chosen.system, warning=each)
@@ -164,6 +168,13 @@ class Decision:
     def _leaks_used(self) -> tuple[str, ...]:
         leaks = () if self.audit is None else self.audit.leaks
         return tuple(each.feature for each in leaks if each.feature not in self.kept_out)
+
+    @staticmethod
+    def _null_warnings(part: step_results.HeldOut) -> tuple[Fact, ...]:
+        if part.null_tests is None:
+            return ()
+        better = part.comparison.higher_is_better
+        return part.null_tests.warnings(part.comparison[part.chosen], higher_is_better=better)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Decision) and self.to_dict() == other.to_dict()

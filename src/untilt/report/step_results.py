@@ -11,6 +11,7 @@ from untilt._core.arrays import FloatArray, IntArray
 from untilt.bias.curve import PositionBias
 from untilt.clickmodels.quality import Measured
 from untilt.evaluation.clip_curve import ClipCurve
+from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.results import Estimate, Estimates, SystemComparison, SystemDifference
 from untilt.evaluation.support import Support, support_of
 from untilt.evaluation.uncertainty import CurveCheck
@@ -170,6 +171,7 @@ class HeldOut:
     evaluator, scale, baseline, warnings : of the estimates; `baseline` says which sessions count
     check : whether the log's own clicks fit the examination curve
     support : the evidence behind the chosen system's difference to the logged order
+    null_tests : whether something without a difference comes out with one here
     to_raw : the chosen system minus the same learner on raw clicks
     clip, clip_curve : the clip used, and the estimate of the chosen system at other ones
     new_positions : system -> average new position of what stood at each old position (Figure 1 of
@@ -188,6 +190,7 @@ class HeldOut:
     warnings: tuple[Fact, ...] = ()
     check: CurveCheck | None = None
     support: Support | None = None
+    null_tests: NullTests | None = None
     to_raw: SystemDifference | None = None
     clip: float | None = None
     clip_curve: ClipCurve | None = None

@@ -16,6 +16,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.slates import Slates, slates_of, slot_discounts
 from untilt.evaluation.clip_curve import ClipCurve, clip_curve, clip_curve_evaluator
 from untilt.evaluation.estimate import estimate
+from untilt.evaluation.null_tests import null_tests
 from untilt.evaluation.pool import parse_evaluator
 from untilt.evaluation.results import Estimates
 from untilt.evaluation.systems import shown
@@ -171,6 +172,18 @@ def evaluate_scores(
         chosen,
         baseline=SHOWN,
         to_raw=estimates.compare(RAW)[chosen] if RAW in scores and chosen != RAW else None,
+        null_tests=null_tests(
+            test,
+            scores[chosen],
+            bias,
+            metric=options.metric,
+            evaluator=options.evaluator,
+            clip=clip,
+            among=options.among,
+            baseline=options.baseline,
+            level=options.level,
+            seed=options.seed,
+        ),
         clip=clip,
         clip_curve=_clip_curve(test, scores[chosen], bias, options),
         new_positions={

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from untilt._core.arrays import BoolArray
 from untilt.auditing.audit import Audit
 from untilt.bias.curve import PositionBias
@@ -235,6 +237,55 @@ def comparable_section(audit: Audit) -> Section:
 
 def _pair_rows(pairs: Iterable[tuple[int, int, *tuple[str, ...]]]) -> tuple[tuple[str, ...], ...]:
     return tuple((f"{upper} and {lower}", *rest) for upper, lower, *rest in pairs)
+
+
+def null_section(part: HeldOut) -> Section:
+    """Null tests: what was tried, what should come out, and what did."""
+    tests, found = part.null_tests, part.comparison[part.chosen]
+    assert tests is not None
+    failed = {fact.code for fact in tests.failures(found)}
+    decimals = words.decimals_for([found.interval])
+
+    def signed(value: float) -> str:
+        return words.number(value, decimals, signed=True)
+
+    compared = (
+        f"{tests.same_order_queries:,} of {words.count_of(tests.n_queries, 'query', 'queries')}"
+    )
+    permuted = signed(tests.permuted)
+    if np.isfinite(tests.permuted_error):
+        permuted += f" \u00b1 {words.number(tests.permuted_error, decimals)}"
+    outside = 1 - tests.level
+    rows = (
+        ("The order that was shown, against itself", "0",
+         f"{signed(tests.same_order)} ({compared})", {"null.same-order"}),
+        ("The two orders, with their names drawn at random for each query",
+         f"{outside:.0%} outside of their interval", f"{tests.relabelled_outside:.0%}",
+         {"null.intervals"}),
+        ("A difference as large as that found, by such a draw", f"under {outside:.0%} if decided",
+         words.percent(tests.relabelled_p), {"null.relabelled"}),
+        ("Clicks that changed places within their position", "0", permuted, {"null.permuted"}),
+        ("What the clip and the end of the curve alone make", "less than would decide",
+         signed(tests.lean), {"null.lean"}),
+    )  # fmt: skip
+    text = (
+        "Each line puts something without a difference through the same computation. A log that "
+        "finds one there breaks an assumption, and then there is no verdict."
+    )
+    return Section(
+        "null-tests",
+        "Would this log call the same order better?",
+        (text,),
+        tables=(
+            Table(
+                ("test", "should be", "found", ""),
+                tuple((*row, "fails" if codes & failed else "passes") for *row, codes in rows),
+                f"Null tests of {words.quoted(part.chosen)} against the {found.baseline}",
+                text_columns=(0, 1, 3),
+                marked=tuple(i for i, (*_, codes) in enumerate(rows) if codes & failed),
+            ),
+        ),
+    )
 
 
 def clip_section(part: HeldOut) -> Section | None:

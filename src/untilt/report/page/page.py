@@ -55,6 +55,7 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         evidence.position_section(data),
         evidence.comparable_section(data.audit) if data.audit else None,
         rankers.rankers_section(part, notes) if part else None,
+        evidence.null_section(part) if part and part.null_tests else None,
         evidence.clip_section(part) if part else None,
         rankers.moved_section(part.new_positions, data.audit)
         if part and part.new_positions
