@@ -39,8 +39,8 @@ MOST_CLIPPED = 0.5
 corrected one, and so favours the order that was shown."""
 
 MOST_OF_ONE_QUERY = 0.8
-"""Of the summed squared influence: the answer would be one about a single query. Below, the interval
-is wide enough for it, and random labels (`untilt.null_tests`) look at it once more."""
+"""Of the summed squared influence: the answer would be one about a single query. Below, the
+interval is wide enough for it, and random labels (`untilt.null_tests`) look at it once more."""
 
 
 def below_floors(data: "Decision") -> tuple[Fact, ...]:
