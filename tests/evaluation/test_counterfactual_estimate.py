@@ -379,7 +379,7 @@ def test_a_curve_that_does_not_fit_the_log_is_named():
     wrong = estimate(log, shown, KnownBias([0.9, 0.3]))
     assert not wrong.check.fits
     misfit = fields(wrong.warnings, "estimate.curve-misfit")
-    assert misfit == {**wrong.check.fact.fields, "instead": "affine"}
+    assert misfit == {**wrong.check.fact.fields, "instead": None}  # policy-aware corrects trust
     assert misfit["position"] in (1, 2)
     # Position 2 has about 1.25 of 300 x 200 x ...: the pooled relevance takes half of the error.
     worst = wrong.check.observed / wrong.check.expected
@@ -424,7 +424,7 @@ def test_what_should_not_be_trusted_is_said():
     vague = PositionBias(THETA, std_error=np.full(DEPTH, 0.15))
     assert "estimate.bias-dominates" in codes(estimate(log, shown, vague).best.warnings)
     ips = estimate(log, shown, BIAS, evaluator="ips").warnings
-    assert fields(ips, "estimate.trust-ignored") == {"evaluator": "ips", "instead": "affine"}
+    assert fields(ips, "estimate.trust-ignored") == {"evaluator": "ips", "instead": "policy-aware"}
     assert fields(ips, "estimate.few-queries") == {"n_queries": 11}
     assert "estimate.bias-without-errors" in codes(ips)
     affine = estimate(log, shown, BIAS, evaluator="affine").warnings
@@ -545,7 +545,7 @@ def test_rankers_are_scored_and_results_can_be_read():
         ({"bias": None}, "needs the position bias"),
         ({"evaluator": "ips", "clip": 0.1}, "takes no clip"),
         ({"evaluator": "clipped", "clip": -1}, "at least 0"),
-        ({"evaluator": "snips", "clip": "auto"}, "clip must be a number"),
+        ({"evaluator": "snips", "clip": "most"}, "clip must be a number"),
         ({"relevance": np.ones(3)}, "takes no relevance"),
         ({"evaluator": "direct", "relevance": np.full(80, 2.0)}, "must be probabilities|must give"),
         ({"among": "all"}, "among must be"),

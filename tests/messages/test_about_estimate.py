@@ -77,9 +77,15 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "evaluator='policy-aware'",
     ),
     "estimate.few-effective-clicks": (
-        {"n_clicks": 1234.0, "effective_n": 56.4, "largest_weight": 1000.0, "instead": "clipped"},
+        {
+            "n_clicks": 1234.0,
+            "effective_n": 56.4,
+            "largest_weight": 1000.0,
+            "instead": "policy-aware",
+            "clipped": False,
+        },
         "the 1,234 clicks count like 56 of equal weight (largest weight 1e+03): clip "
-        "(evaluator='clipped') or collect more sessions",
+        "(evaluator='policy-aware', clip='auto') or collect more sessions",
     ),
     "estimate.clicks-unsupported": (
         {"share": 0.25},

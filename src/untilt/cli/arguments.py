@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -281,6 +281,22 @@ def parse_columns(pairs: Sequence[str] | None) -> dict[str, str | None]:
             raise OptionError(f"--column names {name!r} twice: {mapping[name]!r} and {column!r}.")
         mapping[name] = column or None
     return mapping
+
+
+def parse_clip(text: str | None) -> "float | Literal['auto'] | None":
+    """A number of at least 0, or "auto"."""
+    if text is None or text == "auto":
+        return "auto" if text else None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value >= 0:
+        raise OptionError(
+            "--clip takes a number of at least 0, the least propensity that a click is divided by, "
+            f"or auto, which leaves it to the data. Got {text!r} instead."
+        )
+    return value
 
 
 def parse_missing(text: str | None) -> "Missing":

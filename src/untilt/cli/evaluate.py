@@ -57,12 +57,13 @@ def evaluate(
     metric: MetricOption = "dcg@10",
     evaluator: EvaluatorOption = None,
     clip: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--clip",
             "--tau",
-            min=0,
-            help="Least propensity that a click is divided by; the evaluator's own if not given.",
+            metavar="NUMBER|auto",
+            help="Least propensity that a click is divided by; auto: the data choose it. The "
+            "evaluator's own if not given.",
         ),
     ] = None,
     among: AmongOption = arguments.Among.LIST,
@@ -123,8 +124,9 @@ def evaluate(
         named = {"shown": shown, **systems}
         compared_with, rankers = _baselines(baseline or [], named)
         estimates = estimate(
-            log, named, curve, metric=wanted, evaluator=evaluator, clip=clip, among=among.value,
-            baseline=rankers, interval=interval.value, level=level, seed=seed,
+            log, named, curve, metric=wanted, evaluator=evaluator,
+            clip=arguments.parse_clip(clip), among=among.value, baseline=rankers,
+            interval=interval.value, level=level, seed=seed,
         )  # fmt: skip
         _report(output, estimates, compared_with)
         if plot is not None:
@@ -177,10 +179,13 @@ def load_rankers(files: list[str] | None) -> dict[str, Any]:
 
 def record_estimates(out: Output, estimates: "Estimates") -> None:
     """The estimates for machines."""
+    from untilt.evaluation.pool import parse_evaluator
+
     out.record(
         metric=str(estimates.metric),
         evaluator=estimates.evaluator,
-        clip=estimates.clip,
+        clip=estimates.clip if parse_evaluator(estimates.evaluator).takes("clip") else None,
+        clip_chosen=estimates.clip_chosen,
         among=estimates.among,
         baseline_sessions=estimates.baseline,
         scale=estimates.scale,
@@ -262,5 +267,5 @@ def _draw_clips(
     name = next((name for name in named if name != "shown"), "shown")
     curve = clip_curve(log, named[name], bias, **options)
     save_chart(curve.plot(title=f"{name}: {curve.metric} by clip"), path)
-    out.record(clip_plot=path, clip=curve.best)
+    out.record(clip_plot=path, best_clip=curve.best)
     out.say(f"Clip curve of {name}: {path}; least estimated squared error at {curve.best:.3g}")

@@ -13,6 +13,7 @@ from untilt.cli.wording import reads_from
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
+    from untilt.report.decision import Decision
     from untilt.workflow.run import RunResult
 
 
@@ -77,7 +78,10 @@ def run(
         ),
     ] = None,
     clip: Annotated[
-        float | None, typer.Option(min=0, help="Least propensity; chosen by the data if not given.")
+        str | None,
+        typer.Option(
+            metavar="NUMBER|auto", help="Least propensity; auto, or not given: the data choose it."
+        ),
     ] = None,
     among: Annotated[arguments.Among | None, typer.Option(help=arguments.AMONG_HELP)] = None,
     baseline: arguments.BaselineRankers = None,
@@ -125,7 +129,8 @@ def run(
     given: dict[str, Any] = {
         "documents": documents, "bias": bias, "fallback": fallback, "method": method,
         "trees": trees, "time_limit": time_limit, "metric": metric, "evaluator": evaluator,
-        "clip": clip, "among": among, "baseline": baseline, "level": level, "split": split,
+        "clip": arguments.parse_clip(clip), "among": among, "baseline": baseline,
+        "level": level, "split": split,
         "columns": arguments.parse_columns(column) or None,
         "label": label, "features": features, "missing": arguments.parse_missing(missing),
         "on_bad": on_bad, "positions_from": positions_from,
@@ -189,6 +194,7 @@ def report_run(out: Output, result: "RunResult") -> None:
         bias=to_plain(decision.bias),
         warnings=to_plain(decision.warnings),
         resumed=list(result.resumed),
+        **_clip(decision),
         files=sorted(str(p) for p in result.folder.iterdir() if p.is_file()),
     )
     rows = result.rows()
@@ -205,6 +211,13 @@ def report_run(out: Output, result: "RunResult") -> None:
         out.points(tuple(map(sentence, decision.warnings)))
     out.say()
     out.path("Report", result.report)
+
+
+def _clip(decision: "Decision") -> dict[str, Any]:
+    """The clip that figures were made with, and whether the data chose it."""
+    used = None if decision.held_out is None else decision.held_out.clip
+    how = decision.provenance
+    return {"clip": used, "clip_chosen": used is not None and how.options.get("clip") == "auto"}
 
 
 def answer_text(result: "RunResult") -> str:

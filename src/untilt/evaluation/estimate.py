@@ -16,8 +16,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.seen import held_out_part
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation import uncertainty
-from untilt.evaluation.clip_curve import best_clip
-from untilt.evaluation.evaluators import AffineEvaluator, ClippedEvaluator, PolicyAwareEvaluator
+from untilt.evaluation.clip_curve import best_clip, clip_curve_evaluator
 from untilt.evaluation.judged import memory_facts
 from untilt.evaluation.pool import (
     Among,
@@ -106,15 +105,16 @@ def estimate(
     check_level(level)
     if n_draws < 2:
         raise OptionError(f"n_draws must be at least 2. Got {n_draws} instead; 1000 is usual.")
-    by = with_option(parse_evaluator(evaluator), "clip", clip)
+    by, data_choose = _with_clip(parse_evaluator(evaluator), clip)
     by = with_option(by, "relevance", relevance)
     rank_metric, named = as_rank_metric(metric), named_systems(systems)
     log = held_out_part(log, named) if held_out else log
     pool = pool_of(log, among, baseline)
     cells = cells_for(by, pool)
     curve = bias_for(by, bias, pool.depth)
-    if getattr(by, "clip", None) == "auto":
-        by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, by))
+    if data_choose:
+        like = clip_curve_evaluator(by)
+        by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, like))
     credit = by.credit(cells, curve)
     covariance = uncertainty.covariance_of(curve, pool.depth) if by.needs_bias else None
     sums, unshown = sums_of_systems(cells, named, credit, rank_metric, covariance)
@@ -155,6 +155,7 @@ def estimate(
         metric=rank_metric,
         evaluator=by.name,
         clip=getattr(by, "clip", 0.0),
+        clip_chosen=data_choose,
         among=among,
         baseline=pool.baseline,
         level=level,
@@ -166,6 +167,14 @@ def estimate(
     )
 
 
+def _with_clip(evaluator: Evaluator, clip: object) -> tuple[Evaluator, bool]:
+    """The evaluator with this clip, and whether the data choose it."""
+    if clip == "auto" and evaluator.takes("clip"):
+        return evaluator, True
+    evaluator = with_option(evaluator, "clip", clip)
+    return evaluator, getattr(evaluator, "clip", None) == "auto"
+
+
 def _warnings_of_log(
     evaluator: Evaluator,
     weights: uncertainty.ClickWeights,
@@ -175,12 +184,13 @@ def _warnings_of_log(
 ) -> tuple[Fact, ...]:
     """What holds for every system of an evaluation."""
     facts = list(evaluator.warnings())
-    by, absent, affine = evaluator.name, pool.absent_share, AffineEvaluator().name
+    by, absent = evaluator.name, pool.absent_share
+    # All advice leads to the default evaluator, which gives none but to clip: it never goes round.
+    instead = parse_evaluator(None).name
     if pool.n_queries < FEW_QUERIES:
         facts.append(Fact("estimate.few-queries", n_queries=pool.n_queries))
     if not evaluator.pools_documents and absent > SOME:
-        pooled = PolicyAwareEvaluator().name
-        facts.append(Fact("estimate.documents-absent", evaluator=by, share=absent, instead=pooled))
+        facts.append(Fact("estimate.documents-absent", evaluator=by, share=absent, instead=instead))
     if not evaluator.needs_bias:
         return tuple(facts)
     if weights.effective_n < FEW_CLICKS:
@@ -190,7 +200,8 @@ def _warnings_of_log(
                 n_clicks=weights.n_clicks,
                 effective_n=weights.effective_n,
                 largest_weight=weights.largest,
-                instead=ClippedEvaluator().name,
+                instead=None if evaluator.takes("clip") else instead,
+                clipped=weights.clipped_share > SOME,
             )
         )
     if weights.unsupported_share > 0:
@@ -198,13 +209,14 @@ def _warnings_of_log(
     if weights.clipped_share > SOME:
         facts.append(Fact("estimate.clicks-clipped", share=weights.clipped_share))
     if not check.fits:
-        facts.append(Fact("estimate.curve-misfit", **check.fact.fields, instead=affine))
+        instead_here = None if evaluator.corrects_trust else instead
+        facts.append(Fact("estimate.curve-misfit", **check.fact.fields, instead=instead_here))
     elif not check.possible:
         facts.append(Fact("estimate.curve-unchecked"))
     if bias.is_known:
         facts.append(Fact("estimate.bias-without-errors"))
     if bias.has_trust and not evaluator.corrects_trust:
-        facts.append(Fact("estimate.trust-ignored", evaluator=by, instead=affine))
+        facts.append(Fact("estimate.trust-ignored", evaluator=by, instead=instead))
     return tuple(facts)
 
 

@@ -66,7 +66,8 @@ class Estimates:
 
     `warnings` hold for all systems; each `Estimate` has its own besides. `scale` says what the
     values are multiples of, `baseline` which sessions the systems would have taken over, `check`
-    whether the log's own clicks fit the bias.
+    whether the log's own clicks fit the bias. `clip` is the clip used, `clip_chosen` whether the
+    data chose it.
     """
 
     entries: tuple[Estimate, ...]
@@ -81,6 +82,7 @@ class Estimates:
     check: CurveCheck
     warnings: tuple[Fact, ...]
     sums: Sums
+    clip_chosen: bool = False
     method = renamed_attribute("method", "evaluator")
     tau = renamed_attribute("tau", "clip")
 
@@ -205,7 +207,8 @@ class Estimates:
     def title(self) -> str:
         """What the values are."""
         better = "higher" if self.metric.higher_is_better else "lower"
-        clip = f", clip {self.clip:.3g}" if self.clip > 0 else ""
+        chosen = " chosen by the data" if self.clip_chosen else ""
+        clip = f", clip {self.clip:.3g}{chosen}" if self.clip > 0 else ""
         return f"{self.metric} per session by {self.evaluator}{clip} ({better} is better)"
 
     def table(self) -> Cells:

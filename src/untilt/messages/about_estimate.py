@@ -1,5 +1,7 @@
 """What counterfactual estimates say: their scale, and when not to trust them."""
 
+from typing import Any
+
 from untilt.facts import Message
 
 _CURVE = (
@@ -27,6 +29,30 @@ def _experiments(rankers: tuple[str, ...], n_sessions: int, of: int) -> str:
 def _listed(names: tuple[str, ...], most: int = 4) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def _few_clicks(
+    n_clicks: float,
+    effective_n: float,
+    largest_weight: float,
+    instead: str | None = None,
+    clipped: bool = False,
+) -> str:
+    """`clipped`: weights are clipped already; `instead`: an evaluator that clips."""
+    do = f"clip (evaluator={instead!r}, clip='auto') or " if instead else "clip (clip='auto') or "
+    return (
+        f"the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
+        f"{largest_weight:.3g}): {'' if clipped else do}collect more sessions"
+    )
+
+
+def _misfit(instead: str | None, **curve: Any) -> str:
+    """`instead`: an evaluator that corrects trust bias, where the one used does not."""
+    by = f" and evaluator={instead!r}" if instead else ""
+    return (
+        f"the bias does not fit this log: {_CURVE.format(**curve)}. Values and differences are off "
+        f"by as much; estimate the bias from this log, or use one with trust bias{by}"
+    )
 
 
 MESSAGES = {
@@ -66,11 +92,7 @@ MESSAGES = {
         "irrelevant: systems that move such documents up look worse than they are, even worse "
         "than the shown order. Use evaluator={instead!r}",
     ),
-    "estimate.few-effective-clicks": Message(
-        "warning",
-        "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
-        "{largest_weight:.3g}): clip (evaluator={instead!r}) or collect more sessions",
-    ),
+    "estimate.few-effective-clicks": Message("warning", _few_clicks),
     "estimate.clicks-unsupported": Message(
         "warning",
         "{share:.1%} of the clicks are at positions that the bias does not know; they were left "
@@ -84,11 +106,7 @@ MESSAGES = {
     # Of the bias.
     "estimate.curve-check": Message("note", _CURVE),
     "estimate.curve-check-impossible": Message("note", _UNCHECKED),
-    "estimate.curve-misfit": Message(
-        "serious",
-        f"the bias does not fit this log: {_CURVE}. Values and differences are off by as much; "
-        "estimate the bias from this log, or use one with trust bias and evaluator={instead!r}",
-    ),
+    "estimate.curve-misfit": Message("serious", _misfit),
     "estimate.curve-unchecked": Message(
         "warning", f"{_UNCHECKED}; the estimate is as right as the curve is"
     ),
