@@ -216,8 +216,8 @@ def report_run(out: Output, result: "RunResult") -> None:
 def _clip(decision: "Decision") -> dict[str, Any]:
     """The clip that figures were made with, and whether the data chose it."""
     used = None if decision.held_out is None else decision.held_out.clip
-    how = decision.provenance
-    return {"clip": used, "clip_chosen": used is not None and how.options.get("clip") == "auto"}
+    options = {} if decision.provenance is None else decision.provenance.options
+    return {"clip": used, "clip_chosen": used is not None and options.get("clip") == "auto"}
 
 
 def answer_text(result: "RunResult") -> str:
