@@ -10,7 +10,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.read import packing
 from untilt.data.read.read_log import read_log, read_log_report
 from untilt.data.write_log import write_log
-from untilt.errors import ShapeError
+from untilt.errors import BadRowsError, OptionError, ShapeError
 
 
 def shop_rows(rng, *, n_sessions=200, n_docs=6, depth=4, prices=3, text=False):
@@ -167,6 +167,99 @@ def test_written_and_read_again(rng, tmp_path):
     for ending in ("parquet", "csv.gz"):
         write_log(log, tmp_path / f"log.{ending}")
         assert_equal_logs(read_log(tmp_path / f"log.{ending}", features="*"), log)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_written_with_a_table_of_versions(rng, tmp_path, ending):
+    """Documents that nobody was shown stay too, and all versions keep their numbers."""
+    log = read_log(shop_rows(rng, text=True, prices=12), features=FEATURES)
+    part = log.take(np.arange(log.n_lists) % 2 == 0)
+    path, documents = tmp_path / f"log.{ending}", tmp_path / f"documents.{ending}"
+    write_log(part, path, documents=documents)
+    again = read_log(path, documents=documents, columns={"version": "version"})
+    assert_equal_logs(again, part)
+    with pytest.raises(BadRowsError, match="features that change over time"):
+        read_log(path, documents=documents, features=FEATURES)
+
+
+def versions_table():
+    """Two price lists: document 5 has both, document 6 the first."""
+    log = {
+        "query_id": [1, 1, 1, 1], "session_id": [1, 1, 2, 2], "doc_id": [5, 6, 5, 6],
+        "position": [1, 2, 1, 2], "click": [1, 0, 0, 1], "list": ["may", "may", "june", "may"],
+    }  # fmt: skip
+    documents = {
+        "query_id": [1, 1, 1], "doc_id": [5, 5, 6], "list": ["may", "june", "may"],
+        "price": [9.0, 8.0, 7.0],
+    }  # fmt: skip
+    return log, documents
+
+
+def test_a_table_of_versions():
+    rows, documents = versions_table()
+    columns = {"version": "list"}
+    log = read_log(pa.table(rows), documents=pa.table(documents), columns=columns, collapse=False)
+    assert (log.doc_id.tolist(), log.item.tolist()) == ([5, 5, 6], [0, 0, 1])
+    shown = log.features[log.document, 0]
+    assert shown.tolist() == [9.0, 7.0, 8.0, 7.0]
+
+
+def test_a_version_that_the_table_lacks_is_no_document():
+    rows, documents = versions_table()
+    rows["list"] = ["may", "may", "june", "june"]
+    log, report = read_log_report(
+        pa.table(rows),
+        documents=pa.table(documents),
+        columns={"version": "list"},
+        on_bad="drop",
+    )
+    assert [(bad.what.code, bad.n_rows) for bad in report.bad] == [("log.no-document", 1)]
+    assert log.n_impressions == 3
+
+
+def test_two_rows_for_one_version_are_refused():
+    rows, documents = versions_table()
+    documents["list"] = ["may", "may", "may"]
+    with pytest.raises(BadRowsError, match="query 1, document 5: price = 8 and 9"):
+        read_log(pa.table(rows), documents=pa.table(documents), columns={"version": "list"})
+
+
+def test_a_version_needs_a_table():
+    with pytest.raises(OptionError, match="Give documents="):
+        read_log(pa.table(versions_table()[0]), columns={"version": "list"})
+
+
+def test_one_version_each_is_an_ordinary_log():
+    rows, documents = versions_table()
+    rows["list"] = ["may"] * 4
+    documents = {name: [column[0], column[2]] for name, column in documents.items()}
+    with_version = read_log(
+        pa.table(rows), documents=pa.table(documents), columns={"version": "list"}
+    )
+    assert with_version.item is None
+    assert_equal_logs(
+        with_version, read_log(pa.table(rows), documents=pa.table(documents), features=["price"])
+    )
+
+
+def test_missing_values_that_are_kept_are_equal(rng):
+    """NaN is the same version as NaN, and another than any number."""
+    table = shop_rows(rng, prices=2)
+    price = np.asarray(table["price"]).copy()
+    coded = price.copy()
+    price[::3], coded[::3] = np.nan, -7.0
+    field = table.schema.get_field_index("price")
+    logs = [
+        read_log(
+            table.set_column(field, "price", pa.array(each)), features=FEATURES, missing="keep"
+        )
+        for each in (price, coded)
+    ]
+    assert np.isnan(logs[0].features[:, 1]).any()
+    assert logs[0].n_documents == logs[1].n_documents
+    assert logs[0].n_lists == logs[1].n_lists == logs[0].collapse().n_lists
+    sessions = [each.replace("nan", "-7.0") for *_, each in sessions_of(logs[0])]
+    assert sorted(sessions) == sorted(each for *_, each in sessions_of(logs[1]))
 
 
 @pytest.mark.parametrize("by", ["query", "session", "time"])

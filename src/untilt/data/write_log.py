@@ -14,7 +14,7 @@ from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt._core.files import replacing
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
-from untilt.data.read.columns import KEYS, OPTIONAL, REQUIRED
+from untilt.data.read.columns import KEYS, OPTIONAL, REQUIRED, VERSION
 from untilt.errors import BadRowsError, OptionError
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ def write_log(
     Lists get the session ids 1, 2, ...; lists that stand for several sessions have their number in
     the column `count`, so a collapsed log stays small. Features stand in the rows of the log
     (`read_log(path, features="*")` finds them) or, with `documents`, in a second file with one row
-    per (query, document) pair; only there can documents stand that no list shows. Files appear
-    whole or not at all, and are written piece by piece.
+    per (query, document) pair; only there can documents stand that no list shows. Documents with
+    several versions then have a column `version` in both files, to be read with
+    columns={"version": "version"}. Files appear whole or not at all, written piece by piece.
 
     `read_log` with the same names of labels and context gives an equal log: Parquet exactly, CSV
     but for text that looks like numbers (ids: pass text_ids=True) and times finer than a
@@ -72,7 +73,7 @@ def write_parts(
     """
     for path, part in parts.items():
         _check(part, path, documents, drop_unshown=drop_unshown)
-    inline = documents is None
+    inline, versions = documents is None, log.item is not None
     try:
         with ExitStack() as stack:
             temporary = {path: stack.enter_context(replacing(path)) for path in parts}
@@ -82,7 +83,9 @@ def write_parts(
                 write_table(second, documents, *_documents(log))
             with progress("writing the log"):
                 for path, part in parts.items():
-                    pieces = _impressions(part, with_features=inline)
+                    pieces = _impressions(
+                        part, with_features=inline, with_version=versions and not inline
+                    )
                     write_table(temporary[path], path, *pieces)
     except OSError as error:
         raise OptionError(
@@ -107,8 +110,9 @@ def _check(
         check_ending(documents)
         if os.path.abspath(os.fspath(documents)) == os.path.abspath(os.fspath(path)):
             raise OptionError(f"the log and its documents need two files. Got {path!r} for both.")
-    _check_names([*REQUIRED, *OPTIONAL, *labels])
-    _check_names([*KEYS, *features])
+    version = [] if documents is None or log.item is None else [VERSION]
+    _check_names([*REQUIRED, *OPTIONAL, *version, *labels])
+    _check_names([*KEYS, *version, *features])
     if np.any(ragged.lengths(log.indptr) == 0):
         raise BadRowsError(
             "a list that shows nothing has no impression to write. Leave such lists out: "
@@ -136,8 +140,16 @@ def _check_names(names: Sequence[str]) -> None:
         seen.add(name.lower())
 
 
+def _versions(log: ClickLog) -> IntArray:
+    """(documents,) the number of each among the versions of its document, from 1."""
+    if log.item is None:
+        return np.ones(log.n_documents, dtype=np.int64)
+    starts = np.flatnonzero(np.diff(log.item, prepend=-1))
+    return np.arange(1, log.n_documents + 1) - starts[log.item]
+
+
 def _impressions(
-    log: ClickLog, *, with_features: bool
+    log: ClickLog, *, with_features: bool, with_version: bool
 ) -> "tuple[pa.Schema, Iterator[pa.RecordBatch]]":
     """Schema and pieces of the log; a list is never cut."""
     import pyarrow as pa
@@ -146,6 +158,7 @@ def _impressions(
     whole = {name for name, column in labels.items() if _is_whole(column)}
     query_id, doc_id = _as_arrow(log.query_id), _as_arrow(log.doc_id)
     rankers = pa.array(log.ranker_names, pa.string())
+    version = _versions(log) if with_version else np.empty(0)
     contexts = {name: _as_arrow(column) for name, column in log.context.items()}
 
     def piece(lists: slice) -> "pa.RecordBatch":
@@ -159,6 +172,8 @@ def _impressions(
             "doc_id": doc_id.take(pa.array(log.document[rows])),
             "position": pa.array(log.position[rows]),
         }
+        if with_version:
+            columns[VERSION] = pa.array(version[log.document[rows]])
         for name, column in labels.items():
             columns[name] = pa.array(
                 column[rows].astype(np.int64) if name in whole else column[rows]
@@ -183,12 +198,15 @@ def _documents(log: ClickLog) -> "tuple[pa.Schema, Iterator[pa.RecordBatch]]":
     import pyarrow as pa
 
     query_id, doc_id = _as_arrow(log.query_id), _as_arrow(log.doc_id)
+    version = np.empty(0) if log.item is None else _versions(log)
 
     def piece(rows: slice) -> "pa.RecordBatch":
         columns = {
             "query_id": query_id.take(pa.array(log.doc_query[rows])),
             "doc_id": doc_id.slice(rows.start, rows.stop - rows.start),
         }
+        if log.item is not None:
+            columns[VERSION] = pa.array(version[rows])
         if log.features is not None:
             columns |= _feature_columns(log, log.features[rows])
         return pa.RecordBatch.from_pydict(columns)

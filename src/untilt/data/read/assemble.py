@@ -14,7 +14,7 @@ from untilt._core.arrays import AnyArray, FloatArray, IntArray, Missing, identif
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.read import numbering
-from untilt.data.read.columns import Field, Impressions, Summary, summarise
+from untilt.data.read.columns import DocumentFields, Impressions, Summary, summarise
 from untilt.data.read.database import Database
 from untilt.data.read.packing import (
     Packed,
@@ -102,7 +102,7 @@ class Wanted:
     """What is to become of a log: its fields, those of its documents, and whether to collapse."""
 
     log: Impressions
-    document_fields: tuple[Field, ...]
+    documents: DocumentFields
     label_names: tuple[str, ...]
     context: tuple[str, ...]
     collapse: bool
@@ -181,7 +181,7 @@ def assemble(
     if not summary.is_clean:
         raise numbering.NotCleanError
     numbered = numbering.number_documents(
-        database, documents or view, wanted.document_fields, may_change=bool(wanted.log.features)
+        database, documents or view, wanted.documents, may_change=bool(wanted.log.features)
     )
     labels = numbering.label_code(database, view, summary.largest_labels)
     code = numbering.document_code(summary, numbered, label_bits=labels.bits)
@@ -196,8 +196,8 @@ def assemble(
             wanted,
         )
     log = _click_log(wanted, numbered, lists, rankers, contexts)
-    names = {field.alias: field.column.name for field in wanted.document_fields}
-    return log, summary, tuple(names[alias] for alias in numbered.key[2:])
+    changing = wanted.log.features if numbered.item is not None else ()
+    return log, summary, tuple(f.column.name for f in changing if f.alias in numbered.key)
 
 
 def _number_rankers(database: Database, view: str) -> tuple[str, ...]:
@@ -294,7 +294,7 @@ def _click_log(
         doc_id=doc_id,
         doc_query=documents.doc_query.astype(np.int32),
         features=documents.features,
-        feature_names=tuple(field.column.name for field in wanted.document_fields[2:]),
+        feature_names=tuple(field.column.name for field in wanted.documents.features),
         item=documents.item,
         indptr=lists.indptr,
         query=lists.query,

@@ -6,7 +6,7 @@ the rules before it left over, so a row counts once.
 
 from dataclasses import dataclass, replace
 
-from untilt.data.read.columns import FLAG, Field, Impressions
+from untilt.data.read.columns import FLAG, DocumentFields, Field, Impressions
 from untilt.data.read.database import Database, literal
 from untilt.data.read.types import number_sql
 from untilt.facts import Fact
@@ -106,31 +106,33 @@ class ReadReport:
 
 
 def document_rules(
-    database: Database, view: str, fields: tuple[Field, ...]
+    database: Database, view: str, documents: DocumentFields
 ) -> tuple[list[BadRows], str]:
     """Documents of the table that have a bad feature or two sets; a view of the good ones."""
-    keys, features, table = fields[:2], fields[2:], "documents table"
-    bad = _bad_features(database, view, keys, features, table)
-    columns = ", ".join(["query_id", "doc_id", *(field.alias for field in features)])
+    table, key = "documents table", documents.key_sql
+    bad = _bad_features(database, view, documents.key, documents.features, table)
+    columns = ", ".join(field.alias for field in documents.fields)
     database.run(
         f"CREATE TEMP TABLE candidates AS SELECT DISTINCT {columns} FROM {view} "
-        f"WHERE {all_present(fields)}"
+        f"WHERE {all_present(documents.fields)}"
     )
     database.run(
-        "CREATE TEMP TABLE disputed AS SELECT query_id, doc_id FROM candidates "
-        "GROUP BY query_id, doc_id HAVING count(*) > 1"
+        f"CREATE TEMP TABLE disputed AS SELECT {key} FROM candidates "
+        f"GROUP BY {key} HAVING count(*) > 1"
     )
-    bad += _disputed(database, view, fields, table)
+    bad += _disputed(database, view, documents, table)
     database.run(
         "CREATE TEMP VIEW kept_documents AS SELECT * FROM candidates "
-        "ANTI JOIN disputed USING (query_id, doc_id)"
+        f"ANTI JOIN disputed USING ({key})"
     )
     return bad, "kept_documents"
 
 
-def without_document(database: Database, rows: str, documents: str) -> tuple[list[BadRows], str]:
+def without_document(
+    database: Database, rows: str, documents: str, key: str
+) -> tuple[list[BadRows], str]:
     """Impressions of documents that have no features; a view of the other ones."""
-    lost = f"(SELECT * FROM {rows} ANTI JOIN {documents} USING (query_id, doc_id))"
+    lost = f"(SELECT * FROM {rows} ANTI JOIN {documents} USING ({key}))"
     (count,) = database.row(f"SELECT count(*) FROM {lost}")
     if count == 0:
         return [], rows
@@ -144,7 +146,7 @@ def without_document(database: Database, rows: str, documents: str) -> tuple[lis
     )
     database.run(
         f"CREATE TEMP VIEW with_document AS SELECT * FROM {rows} "
-        f"SEMI JOIN {documents} USING (query_id, doc_id)"
+        f"SEMI JOIN {documents} USING ({key})"
     )
     return [BadRows(Fact("log.no-document"), count, shown_rows)], "with_document"
 
@@ -168,19 +170,19 @@ def _bad_features(
 
 
 def _disputed(
-    database: Database, view: str, fields: tuple[Field, ...], table: str
+    database: Database, view: str, documents: DocumentFields, table: str
 ) -> list[BadRows]:
-    features = fields[2:]
+    features, key = documents.features, documents.key_sql
     (count,) = database.row(
-        f"SELECT count(*) FROM {view} SEMI JOIN disputed USING (query_id, doc_id) "
-        f"WHERE {all_present(fields)}"
+        f"SELECT count(*) FROM {view} SEMI JOIN disputed USING ({key}) "
+        f"WHERE {all_present(documents.fields)}"
     )
     if count == 0:
         return []
     values = ", ".join(f"array_agg(DISTINCT {field.alias})" for field in features)
     disputes = database.rows(
         f"SELECT query_id, doc_id, {values} FROM candidates SEMI JOIN disputed "
-        f"USING (query_id, doc_id) GROUP BY query_id, doc_id ORDER BY ALL LIMIT {N_SHOWN}"
+        f"USING ({key}) GROUP BY {key} ORDER BY ALL LIMIT {N_SHOWN}"
     )
     examples = tuple(_dispute(*row, features=features) for row in disputes)
     return [BadRows(Fact("log.features-differ"), count, examples, table)]
@@ -223,7 +225,7 @@ def examine(
     log: Impressions,
     *,
     documents: str | None,
-    document_fields: tuple[Field, ...],
+    document_fields: DocumentFields,
 ) -> Examined:
     """Apply all rules. `documents` is the view of the documents table, None where there is none."""
     bad = bad_values(database, "impressions", log.fields, "log")
@@ -233,13 +235,13 @@ def examine(
     )
     rows, kept = "good_values", None
     if documents is not None:
-        bad += bad_values(database, documents, document_fields[:2], "documents table")
+        bad += bad_values(database, documents, document_fields.key, "documents table")
         of_documents, kept = document_rules(database, documents, document_fields)
-        lost, rows = without_document(database, rows, kept)
+        lost, rows = without_document(database, rows, kept, document_fields.key_sql)
         bad += of_documents + lost
     elif log.features:
         # Features that change are versions of their documents: nothing in them can differ.
-        bad += _bad_features(database, rows, document_fields[:2], log.features, "log")
+        bad += _bad_features(database, rows, document_fields.key, log.features, "log")
         database.run(
             f"CREATE TEMP VIEW with_features AS SELECT * FROM {rows} "
             f"WHERE {all_present(log.features)}"

@@ -30,6 +30,8 @@ REQUIRED = ("query_id", "session_id", "doc_id", "position")
 OPTIONAL = ("ranker", "timestamp", "count")
 # Taken only where it is asked for by name: a column called random may hold anything.
 FLAG = "random"
+# So is the version of a document, which the documents table has too.
+VERSION = "version"
 # Who made the lists of a log that has a flag for random order and no ranker.
 SHUFFLED, PRODUCTION = "shuffle", "production"
 KEYS = ("query_id", "doc_id")
@@ -77,7 +79,7 @@ class Layout:
     @property
     def ids(self) -> frozenset[str]:
         """Columns that hold ids."""
-        roles = ("query_id", "session_id", "doc_id", "ranker")
+        roles = ("query_id", "session_id", "doc_id", "ranker", VERSION)
         return frozenset(self.roles[role] for role in roles if role in self.roles)
 
 
@@ -94,8 +96,8 @@ def log_layout(
     _check_mapping(columns, labels, context)
     wanted = [*REQUIRED, *labels, *context]
     roles = {role: columns.get(role) or role for role in wanted}
-    for role in (*OPTIONAL, FLAG):
-        theirs = columns.get(role, None if role == FLAG else role)
+    for role in (*OPTIONAL, FLAG, VERSION):
+        theirs = columns.get(role, role if role in OPTIONAL else None)
         # Asked for by name it must be there; under our own name it may be.
         if theirs is not None and (role in columns or source.has(theirs)):
             roles[role] = theirs
@@ -113,7 +115,7 @@ def documents_layout(
 ) -> Layout:
     """The layout of a documents table: our names for the keys, or the log's."""
     roles = {}
-    for role in KEYS:
+    for role in KEYS if columns.get(VERSION) is None else (*KEYS, VERSION):
         theirs = columns.get(role) or role
         roles[role] = theirs if source.has(theirs) else role
     _refuse_missing(source, roles)
@@ -170,7 +172,7 @@ def _parts(source: Source, text: str) -> list[str]:
 def _check_mapping(
     columns: Mapping[str, str | None], labels: Sequence[str], context: Sequence[str]
 ) -> None:
-    taken = (*REQUIRED, *OPTIONAL, FLAG)
+    taken = (*REQUIRED, *OPTIONAL, FLAG, VERSION)
     known = (*taken, *labels, *context)
     if len(set(known)) < len(known):
         given = f"{list(labels)}" + (f" and context={list(context)}" if context else "")
@@ -185,7 +187,7 @@ def _check_mapping(
                 f"columns maps our names to yours: {', '.join(known)}. Got the key {ours!r} "
                 f"instead.{did_you_mean(str(ours), known)}"
             )
-        if not isinstance(theirs, str) and not (theirs is None and ours in (*OPTIONAL, FLAG)):
+        if not isinstance(theirs, str) and not (theirs is None and ours in taken[len(REQUIRED) :]):
             raise OptionError(f"columns[{ours!r}] must be a column's name. Got {theirs!r} instead.")
 
 
@@ -232,6 +234,24 @@ class Field:
     def is_whole(self) -> bool:
         """Whether the type of the typed column leaves no room for fractions."""
         return self.column.kind in ("whole", "boolean") or not self.alias.startswith("label_")
+
+
+@dataclass(frozen=True)
+class DocumentFields:
+    """The fields of the documents: those that tell a row from others, and the features."""
+
+    key: tuple[Field, ...]
+    features: tuple[Field, ...]
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All of them."""
+        return (*self.key, *self.features)
+
+    @property
+    def key_sql(self) -> str:
+        """The columns of the key, with commas between them."""
+        return ", ".join(field.alias for field in self.key)
 
 
 @dataclass(frozen=True)
@@ -283,7 +303,8 @@ def id_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> list[Fi
             id_sql(types[layout.roles[role]], as_text=role in text_ids),
             Fact("log.id-missing", column=role),
         )
-        for role in ("query_id", "doc_id")
+        for role in (*KEYS, VERSION)
+        if role in layout.roles
     ]
 
 

@@ -15,7 +15,7 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt._core.progress import progress
 from untilt.data.read.bad_rows import all_present
-from untilt.data.read.columns import Field, Summary
+from untilt.data.read.columns import KEYS, DocumentFields, Summary
 from untilt.data.read.database import Database
 from untilt.data.read.packing import fitting
 
@@ -30,9 +30,9 @@ class NotCleanError(Exception):
 class Documents:
     """The documents by query. Document d (from 1) of query q has the index first[q] + d - 1.
 
-    `key` names the columns of a row that tell which document it shows: query_id, doc_id and the
-    features that change. `item` (documents,) says which of them are versions of one (query,
-    document); None where none has a second version.
+    `key` names the columns of a row that tell which document it shows: query_id, doc_id and its
+    version or the features that change. `item` (documents,) says which of them are versions of one
+    (query, document); None where none has a second version.
     """
 
     query_id: AnyArray
@@ -54,18 +54,18 @@ class Documents:
 
 
 def number_documents(
-    database: Database, rows: str, fields: tuple[Field, ...], *, may_change: bool
+    database: Database, rows: str, fields: DocumentFields, *, may_change: bool
 ) -> Documents:
     """Number the documents in `rows`; the table `documents` then maps their keys to q and d.
 
-    The fields are query_id, doc_id and the features. Raises NotCleanError where one of them is
-    missing, or where a pair has two sets of features although they may not change.
+    Raises NotCleanError where a field is missing, or where a key has two sets of features although
+    they may not change.
     """
     with progress("collecting the documents"):
-        columns = ", ".join(field.alias for field in fields)
+        columns = ", ".join(field.alias for field in fields.fields)
         database.run(f"CREATE OR REPLACE TEMP TABLE pairs AS SELECT DISTINCT {columns} FROM {rows}")
         changing = _check_pairs(database, fields, may_change=may_change)
-        key = ("query_id", "doc_id", *changing)
+        key = (*(field.alias for field in fields.key), *changing)
         database.run(
             "CREATE OR REPLACE TEMP TABLE queries AS SELECT query_id, count(*) AS n, "
             "CAST(row_number() OVER (ORDER BY query_id) - 1 AS UINTEGER) AS q "
@@ -80,20 +80,21 @@ def number_documents(
 
 
 def _check_pairs(
-    database: Database, fields: tuple[Field, ...], *, may_change: bool
+    database: Database, fields: DocumentFields, *, may_change: bool
 ) -> tuple[str, ...]:
     """The features that change within a (query, document)."""
     n_rows, n_good = database.row(
-        f"SELECT count(*), count(*) FILTER ({all_present(fields)}) FROM pairs"
+        f"SELECT count(*), count(*) FILTER ({all_present(fields.fields)}) FROM pairs"
     )
     n_pairs = n_rows
-    if len(fields) > 2:
+    if fields.features:
         (n_pairs,) = database.row(
-            "SELECT count(*) FROM (SELECT DISTINCT query_id, doc_id FROM pairs)"
+            f"SELECT count(*) FROM (SELECT DISTINCT {fields.key_sql} FROM pairs)"
         )
     if n_good < n_rows or (n_pairs < n_rows and not may_change):
         raise NotCleanError
-    return () if n_pairs == n_rows else _changing(database, [field.alias for field in fields[2:]])
+    names = [field.alias for field in fields.features]
+    return () if n_pairs == n_rows else _changing(database, names)
 
 
 def _changing(database: Database, features: Sequence[str]) -> tuple[str, ...]:
@@ -105,38 +106,37 @@ def _changing(database: Database, features: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name, changes in zip(features, found, strict=True) if changes)
 
 
-def _fetch(database: Database, fields: tuple[Field, ...], key: tuple[str, ...]) -> Documents:
+def _fetch(database: Database, fields: DocumentFields, key: tuple[str, ...]) -> Documents:
     queries = database.arrays("SELECT query_id, n FROM queries ORDER BY q")
     first = ragged.indptr_of(np.asarray(queries["n"], dtype=np.int64))
     doc_id: AnyArray = np.empty(int(first[-1]), dtype=_id_type(database))
-    names, item = [field.alias for field in fields[2:]], None
+    names = [field.alias for field in fields.features]
     features = np.empty((len(doc_id), len(names)), dtype=np.float32) if names else None
-    chosen = ["q", "d", *names]
-    if len(key) > 2:
+    by_version, item = len(key) > len(KEYS), None
+    chosen = ["q", "d", *names, *([] if by_version else ["doc_id"])]
+    if by_version:
         doc_id, item = _versions(database)
-    else:
-        chosen.append("doc_id")
     source = f"pairs JOIN documents USING ({', '.join(key)})" if names else "documents"
     for batch in database.batches(f"SELECT {', '.join(chosen)} FROM {source}", size=_BATCH):
         q, d, *values = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
         index = first[q] + d.astype(np.int64) - 1
-        if item is None:
+        if not by_version:
             doc_id[index] = values.pop()
         if features is not None:
             features[index] = np.column_stack(values)
-    if features is not None and item is not None:
+    if features is not None and by_version:
         features += 0.0  # -0.0 and 0.0 are one version: make it the same one in every run
     return Documents(np.asarray(queries["query_id"]), doc_id, first, features, key, item)
 
 
-def _versions(database: Database) -> tuple[AnyArray, IntArray]:
+def _versions(database: Database) -> tuple[AnyArray, IntArray | None]:
     """(documents,) id and item of each; an id of text is one object for all its versions."""
     items = database.arrays(
         "SELECT doc_id, count(*) AS n FROM documents GROUP BY q, doc_id ORDER BY q, doc_id"
     )
     doc_id: AnyArray = np.asarray(items["doc_id"], dtype=_id_type(database))
     item = np.repeat(np.arange(len(doc_id), dtype=np.int32), items["n"])
-    return doc_id[item], item
+    return doc_id[item], item if len(doc_id) < len(item) else None
 
 
 def _id_type(database: Database) -> type:
@@ -169,7 +169,7 @@ def document_code(summary: Summary, documents: Documents, *, label_bits: int) ->
 
     An id alone does not tell the version, so documents with versions go by their numbers.
     """
-    if summary.id_bounds is not None and documents.item is None:
+    if summary.id_bounds is not None and len(documents.key) == len(KEYS):
         least, most = summary.id_bounds
         bits = (most - least + 1).bit_length()
         if _words(bits + label_bits, summary.depth) <= _MOST_VALUE_WORDS:

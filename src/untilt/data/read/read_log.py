@@ -13,6 +13,8 @@ from untilt.data.read.assemble import Wanted, assemble
 from untilt.data.read.bad_rows import BadRows, DroppedRowsWarning, ReadReport, examine
 from untilt.data.read.columns import (
     KEYS,
+    VERSION,
+    DocumentFields,
     Features,
     Impressions,
     Layout,
@@ -97,6 +99,12 @@ def read(request: Request) -> tuple[ClickLog, ReadReport]:
 def _tables(database: Database, request: Request) -> tuple[Table, Table | None]:
     """Open both tables and settle their columns."""
     columns = request.columns or {}
+    if request.documents is None and columns.get(VERSION) is not None:
+        raise OptionError(
+            "columns={'version': ...} tells which row of the documents table a row of the log has "
+            "its features from. Give documents=, or leave it out: features in the log itself may "
+            "change from row to row."
+        )
     source = open_source(database, request.source, "log_table")
     layout = log_layout(
         source,
@@ -132,12 +140,13 @@ def _load(database: Database, source: Source, layout: Layout, features: Features
 
 def _text_ids(database: Database, tables: Sequence[Table], request: Request) -> frozenset[str]:
     """Roles whose ids are text. Where two tables differ, text is what both can be."""
+    keys = [role for role in (*KEYS, VERSION) if role in tables[-1].layout.roles]
     columns = [
-        (role, table, table.types[table.layout.roles[role]]) for table in tables for role in KEYS
+        (role, table, table.types[table.layout.roles[role]]) for table in tables for role in keys
     ]
     tests = [(role, table.name, id_is_text_sql(column, role)) for role, table, column in columns]
     if request.text_ids:
-        return frozenset(KEYS)
+        return frozenset(keys)
     return frozenset(
         role
         for role, name, test in tests
@@ -152,7 +161,7 @@ def _read(
     text_ids = _text_ids(database, tables, request)
     owner = documents or log
     features = feature_fields(owner.layout.features, owner.types, request.missing)
-    fields = (*id_fields(owner.layout, owner.types, text_ids), *features)
+    fields = DocumentFields(tuple(id_fields(owner.layout, owner.types, text_ids)), features)
     inline = features if documents is None else ()
     start = 0 if request.positions_from == 0 else 1
     roles = log_fields(log.layout, log.types, text_ids, positions_from=start)
@@ -160,7 +169,7 @@ def _read(
     create_view(database, "impressions", log.name, (*impressions.fields, *inline))
     view = None
     if documents is not None:
-        create_view(database, view := "document_rows", documents.name, fields)
+        create_view(database, view := "document_rows", documents.name, fields.fields)
     names = request.label_names, tuple(request.context)
     wanted = Wanted(impressions, fields, *names, request.collapse, request.missing)
     ignored = tuple(name for table in tables for name in table.ignored)
@@ -190,7 +199,7 @@ def _without_bad_rows(
 ) -> tuple[ClickLog, ReadReport]:
     with progress("looking for bad rows"):
         examined = examine(
-            database, wanted.log, documents=documents, document_fields=wanted.document_fields
+            database, wanted.log, documents=documents, document_fields=wanted.documents
         )
         (n_rows,) = database.row("SELECT count(*) FROM impressions")
     if not examined.bad:
@@ -274,7 +283,9 @@ def read_log(
     columns : our names to yours, such as {"query_id": "srch_id", "click": "click_bool"}; None in
         place of a name leaves out an optional column. {"random": "random_bool"} names a flag that
         is true where a list was shown in random order: such lists get the ranker "shuffle", others
-        "production" (with a column of rankers: "shuffle:" and its name, and its name)
+        "production" (with a column of rankers: "shuffle:" and its name, and its name).
+        {"version": "price_list"} names a column of both tables: `documents` then has one row per
+        (query_id, doc_id, version), and a row of the log the features of its version
     label, labels : the feedback column that becomes `log.label`, and further ones that become
         `log.extra_labels`; numbers >= 0 or true/false
     context : columns that say in which circumstances a list was seen (device, hour), numbers or
