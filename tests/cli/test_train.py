@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from untilt import catalog
+from untilt.bias.curve import PositionBias
 from untilt.cli.main import app
 from untilt.data.letor.write_letor import write_letor
 from untilt.data.write_log import write_log
@@ -139,11 +140,11 @@ def test_what_is_known_after_the_click_is_kept_out_unless_named(made, tmp_path) 
     told = json.loads(result.output)
     assert result.exit_code == 0, result.output
     assert told["kept_out"] == ["booked"]
-    assert told["warnings"][0]["code"] == "audit.leak-kept-out"
+    assert told["leaks"][0]["code"] == "audit.leak-kept-out"
     assert "booked" not in load(out).feature_names_
     result = run(*words, "--features", "f?", "--features", "booked")
     told = json.loads(result.output)
-    assert (told["kept_out"], told["warnings"][0]["code"]) == ([], "audit.leak-used")
+    assert (told["kept_out"], told["leaks"][0]["code"]) == ([], "audit.leak-used")
     assert "booked" in load(out).feature_names_
     result = run(*words, "--features", "book*")
     assert result.exit_code == 2
@@ -163,3 +164,13 @@ def test_missing_features_are_kept_or_filled(made, tmp_path, words, missing) -> 
     wrong = run(*log, "--missing", "none")
     assert wrong.exit_code == 2
     assert "--missing takes a finite number" in " ".join(wrong.output.split())
+
+
+def test_the_bias_by_features_is_not_estimated_from_what_knows_the_click(made, tmp_path) -> None:
+    log, plain = with_booking(made, tmp_path), tmp_path / "plain.json"
+    words = ("bias", log, "--method", "regression-em", "--features", "f?")
+    assert run(*words, "--out", plain).exit_code == 0
+    result = run(*words, "--features", "book*", "--out", tmp_path / "booked.json", "--json")
+    assert json.loads(result.output)["kept_out"] == ["booked"]
+    curves = [PositionBias.load(path) for path in (plain, tmp_path / "booked.json")]
+    assert np.array_equal(curves[0].examination, curves[1].examination)

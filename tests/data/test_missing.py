@@ -1,5 +1,7 @@
 """Missing features: refused, kept or filled, alike by every way into a log and out of it."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -8,6 +10,8 @@ import pytest
 
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
+from untilt.data.letor.read_letor import read_letor
+from untilt.data.letor.write_letor import write_letor
 from untilt.data.read.read_log import read_log, read_log_report
 from untilt.data.write_log import write_log
 from untilt.errors import BadRowsError, OptionError
@@ -102,3 +106,24 @@ def test_a_missing_id_or_session_is_seen_in_a_parquet_file(tmp_path):
         log, report = read_log_report(tmp_path / "log.parquet", on_bad="drop")
         assert [(bad.what.code, bad.n_rows) for bad in report.bad] == [(code, 1)]
         assert log.doc_id.dtype == np.int64
+
+
+def test_letor_text_holds_missing_values(tmp_path):
+    features = np.array([[1.5, np.nan], [np.nan, -3], [0, 7]], np.float32)
+    judged = JudgedLists(features, [0, 1, 2], [0, 2, 3], [1, 2], missing="keep")
+    write_letor(judged, tmp_path / "lists.txt")
+    assert "1:1.5 2:nan" in (tmp_path / "lists.txt").read_text(encoding="utf-8")
+    again = read_letor(tmp_path / "lists.txt", missing="keep")
+    assert again.missing == "keep"
+    np.testing.assert_array_equal(again.features, features)
+    filled = read_letor(tmp_path / "lists.txt", missing=-1.0)
+    np.testing.assert_array_equal(filled.features, np.nan_to_num(features, nan=-1.0))
+    with pytest.raises(BadRowsError, match=r"Got '2:nan' instead.*missing='keep' or a number"):
+        read_letor(tmp_path / "lists.txt")
+
+
+@pytest.mark.parametrize("word", ["na", "nano", "+nan", "nan5", "inf"])
+def test_other_words_are_no_missing_value_of_letor_text(tmp_path, word):
+    (tmp_path / "lists.txt").write_text(f"1 qid:3 1:NaN 2:4\n0 qid:3 1:{word}\n", encoding="utf-8")
+    with pytest.raises(BadRowsError, match=f"line 2.*Got '1:{re.escape(word)}'"):
+        read_letor(tmp_path / "lists.txt", missing="keep")

@@ -201,13 +201,19 @@ class LogOptions(ColumnOptions):
     ] = None
 
     def read_to_train(self, out: Output, path: Path) -> "ClickLog":
+        """The log with features that a ranker may learn from."""
+        log = self.without_leaks(out, self.read(out, path, to_rank=True))
+        _check_content(log, path, to_rank=True)
+        return log
+
+    def without_leaks(self, out: Output, log: "ClickLog") -> "ClickLog":
         """The log without the features that know the click, unless they are named; say which."""
         from untilt.auditing.leaks import leaking_features
         from untilt.data.read.columns import named_features
         from untilt.data.transform import without_features
         from untilt.facts import Fact
 
-        log, named = self.read(out, path, to_rank=True), named_features(self.features)
+        named = named_features(self.features)
         with progress("looking at the features"):
             leaks = leaking_features(log)
         kept_out = [leak.feature for leak in leaks if leak.feature not in named]
@@ -218,10 +224,8 @@ class LogOptions(ColumnOptions):
         if told:
             out.heading("warnings")
             out.points(told)
-            out.record(warnings=[fact.record() for fact in told], kept_out=kept_out)
-        left = without_features(log, kept_out)
-        _check_content(left, path, to_rank=True)
-        return left
+            out.record(leaks=[fact.record() for fact in told], kept_out=kept_out)
+        return without_features(log, kept_out)
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

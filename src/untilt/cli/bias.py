@@ -97,6 +97,7 @@ def bias(
         chosen = None if method == "auto" else _named(method)
         _check_context(method, context)
         clicks = reading.read(output, log, context=context or ())
+        clicks = reading.without_leaks(output, clicks)
         if chosen is None:
             chosen, options = _advised(output, clicks, options)
         estimator = _made(chosen, {**options, "level": level})

@@ -75,7 +75,7 @@ def train(
         if letor:
             from untilt.data.letor.read_letor import read_letor
 
-            given: Any = read_letor(data)
+            given: Any = read_letor(data, missing=arguments.parse_missing(reading.missing))
         else:
             given = reading.read_to_train(output, data)
         model.fit(given)

@@ -10,6 +10,7 @@ from untilt._core.arrays import AnyArray
 
 PLUS, MINUS, POINT, ZERO = ord("+"), ord("-"), ord("."), ord("0")
 BIG_E, SMALL_E = ord("E"), ord("e")
+SMALL_N, SMALL_A = ord("n"), ord("a")
 
 # With mantissas below 1e18, 1e-70 times one is 0 in float32 and 1e41 times one is infinite.
 _LOWEST, _HIGHEST = -70, 60
@@ -156,7 +157,13 @@ def write_whole(buffer: AnyArray, at: int, number: int) -> int:
 
 @nb.njit(cache=True)
 def write_value(buffer: AnyArray, at: int, value: np.float32) -> int:
-    """Write a finite float32 with the fewest digits that read back equal; return where it ends."""
+    """Write a float32 with the fewest digits that read back equal; return where it ends.
+
+    NaN is written as nan; infinite values cannot be written.
+    """
+    if np.isnan(value):
+        buffer[at], buffer[at + 1], buffer[at + 2] = SMALL_N, SMALL_A, SMALL_N
+        return at + 3
     if np.signbit(value):
         buffer[at] = MINUS
         at += 1

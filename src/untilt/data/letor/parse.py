@@ -32,6 +32,7 @@ _NEWLINE, _SPACE, _TAB, _RETURN, _HASH = 10, 32, 9, 13, ord("#")
 _COLON, _EQUALS, _ZERO = ord(":"), ord("="), ord("0")
 _QID = np.frombuffer(b"qid:", np.uint8)
 _DOCID = np.frombuffer(b"docid", np.uint8)
+_NAN, _SMALL = np.frombuffer(b"nan", np.uint8), 32  # the bit that tells small letters from large
 _FAR = 10**12  # ids stop growing here, so that a thousand digits cannot overflow
 
 # A dense table cannot be wider than memory allows; an id beyond this is surely a slip.
@@ -98,11 +99,17 @@ def slices_of(data: bytes) -> Slices:
 
 
 def parse(
-    data: bytes, slices: Slices, *, n_columns: int, first_id: int, most_columns: int
+    data: bytes,
+    slices: Slices,
+    *,
+    n_columns: int,
+    first_id: int,
+    most_columns: int,
+    takes_missing: bool = False,
 ) -> Block:
     """Parse the rows of these slices into `n_columns` features; ids start at `first_id`.
 
-    An id beyond `most_columns` is an error.
+    An id beyond `most_columns` is an error, and so is the value nan unless `takes_missing`.
     """
     n_rows = int(slices.row[-1])
     features = np.zeros((n_rows, n_columns), dtype=np.float32)
@@ -114,7 +121,7 @@ def parse(
         widest = _parse(
             np.frombuffer(data, np.uint8),
             *(slices.start, slices.row, slices.line),
-            *(first_id, most_columns),
+            *(first_id, most_columns, takes_missing),
             *(features, labels, spans, line, code, place),
         )
     n_lines = int(slices.line[-1])
@@ -183,6 +190,15 @@ def _starts_with(buffer: AnyArray, at: int, word: AnyArray) -> bool:
     return True
 
 
+@nb.njit(cache=True)
+def _is_nan(buffer: AnyArray, at: int) -> bool:
+    """Whether `nan` stands here, in small letters or large; a newline ends the comparison."""
+    for offset in range(len(_NAN)):  # noqa: SIM110 - compiled
+        if buffer[at + offset] | _SMALL != _NAN[offset]:
+            return False
+    return True
+
+
 @nb.njit(parallel=True, cache=True)
 def _count(buffer: AnyArray, start: IntArray) -> tuple[IntArray, IntArray]:
     """Rows and lines of each slice; a line that is blank or holds a comment alone is no row."""
@@ -227,6 +243,7 @@ def _parse(
     first_line: IntArray,
     first_id: int,
     most_columns: int,
+    takes_missing: bool,
     features: FeatureArray,
     labels: FloatArray,
     spans: IntArray,
@@ -281,10 +298,14 @@ def _parse(
                         break
                     begin = at + 1
                     at, negative, mantissa, exponent = read_number(buffer, begin)
+                    missing = takes_missing and at == begin and _is_nan(buffer, begin)
+                    at += 3 * missing
                     if at == begin or not _is_end(buffer[at]):
                         code = BAD_VALUE
                         break
                     value, certain = to_float32(mantissa, exponent)
+                    if missing:
+                        value, certain = np.float32(np.nan), True
                     slow |= not certain
                     if certain and np.isinf(value):
                         code = INFINITE

@@ -13,7 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import (
+    AnyArray,
+    FeatureArray,
+    FloatArray,
+    IntArray,
+    Missing,
+    check_missing,
+    handed_over,
+)
 from untilt.data.judged import JudgedLists
 from untilt.data.letor import parse as codes
 from untilt.data.letor.parse import (
@@ -47,7 +55,8 @@ _EXPLAINED = {
     codes.TWICE: ("a feature stands twice in one line", "Keep one of the two"),
     codes.BAD_VALUE: (
         "a feature's value must be a finite number",
-        "Leave a missing feature out of the line; it is then 0",
+        "Leave a missing feature out of the line, it is then 0; or write nan and read with "
+        "missing='keep' or a number",
     ),
     codes.INFINITE: (
         "a feature's value is too large for single precision (3.4e38)",
@@ -62,6 +71,7 @@ def read_letor(
     n_features: int | None = None,
     feature_names: Sequence[str] | None = None,
     zero_based: bool = False,
+    missing: Missing = None,
 ) -> JudgedLists:
     r"""Read judged lists from LETOR (SVMlight) text, plain or gzip.
 
@@ -83,6 +93,7 @@ def read_letor(
     n_features : columns of `features`; where absent, the largest feature id
     feature_names : one name per feature; where absent, f1, f2, ...
     zero_based : feature ids start at 0 instead of 1
+    missing : what becomes of the value nan, as in `read_log`: "keep", or a number in its place
 
     Examples
     --------
@@ -93,8 +104,10 @@ def read_letor(
     ...     read_letor(file.name)
     JudgedLists(1 queries, 2 documents, 2 features, labels {0, 2})
     """
+    check_missing(missing)
     names = _names(feature_names)
-    collector = Collector(n_features=_width(n_features, names), first_id=0 if zero_based else 1)
+    first_id = 0 if zero_based else 1
+    collector = Collector(n_features=_width(n_features, names), first_id=first_id, missing=missing)
     for file in _paths(path):
         collector.start_file(str(file))
         for data in line_blocks(file):
@@ -144,7 +157,8 @@ def _width(n_features: int | None, names: tuple[str, ...] | None) -> int | None:
 class Collector:
     """Takes the lines of one or more files, block by block, and gives the judged lists."""
 
-    def __init__(self, *, n_features: int | None, first_id: int) -> None:
+    def __init__(self, *, n_features: int | None, first_id: int, missing: Missing = None) -> None:
+        self._missing = missing
         self._most_columns = n_features or MOST_COLUMNS
         self._first_id = first_id
         self._width = n_features or 0
@@ -186,13 +200,17 @@ class Collector:
     def judged(self, feature_names: tuple[str, ...] | None) -> JudgedLists:
         """Everything taken, as judged lists; the collector is empty afterwards."""
         first_row = np.concatenate([*self._first_row, [self._n_rows]])
+        features = _stacked(self._features, self._width)
+        if self._missing not in (None, "keep"):
+            features[np.isnan(features)] = self._missing
         return JudgedLists(
-            features=handed_over(_stacked(self._features, self._width)),
+            features=handed_over(features),
             labels=handed_over(np.concatenate(self._labels)),
             indptr=handed_over(first_row.astype(np.int64)),
             query_id=_identifiers(self._query_id),
             doc_id=self._documents(first_row),
             feature_names=feature_names or (),
+            missing=self._missing,
         )
 
     def _parsed(self, data: bytes, slices: Slices) -> Block:
@@ -217,6 +235,7 @@ class Collector:
             n_columns=n_columns,
             first_id=self._first_id,
             most_columns=self._most_columns,
+            takes_missing=self._missing is not None,
         )
 
     def _refuse_lack_of_memory(self, n_rows: int, n_columns: int) -> None:

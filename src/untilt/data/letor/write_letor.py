@@ -33,7 +33,8 @@ def write_letor(judged: JudgedLists, path: PathLike) -> None:
     Every feature is written, zeros too, so that any reader finds the same number of them, with the
     fewest digits that read back as the same float32. `read_letor` gives equal lists again, but for
     two things that the format has no room for: feature names, and whether an id such as 12 was
-    text. Document ids go into the comment unless they are their index in the query.
+    text. Document ids go into the comment unless they are their index in the query. A missing
+    feature is written as nan, which `read_letor(missing="keep")` reads.
     """
     if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
         raise OptionError(f"path must be one file. Got {path!r} instead.")
@@ -56,7 +57,7 @@ def _check(judged: JudgedLists) -> None:
             f"LETOR text cannot hold a query without documents. Got {judged!r} instead. Leave out "
             "empty queries with judged.take(...)."
         )
-    bad = np.argwhere(~np.isfinite(judged.features))
+    bad = np.argwhere(np.isinf(judged.features))
     if len(bad):
         row, column = bad[0]
         raise BadRowsError(
