@@ -126,6 +126,7 @@ def test_lists_without_position_1_say_nothing(make_log):
             (0, [1, 2], [1, 2], 4, "shuffle"),
             (0, [2, 1], [2], 4, "shuffle"),
             (0, [None, 1], [1], 50, "shuffle"),
+            (0, [None, 1], [], 50, "shuffle"),
         ]
     )
     assert ShuffledTop().fit(with_gap).bias_.examination == pytest.approx([1, 4 / 8])

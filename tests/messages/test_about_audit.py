@@ -42,6 +42,41 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "from with the features it had: 1,000 documents have 2,500 versions (2.5 each). Position "
         "bias is measured by document, whatever its version.",
     ),
+    "audit.clicks-only": (
+        {"sessions": 1200},
+        "The log holds clicks alone: none of its 1,200 sessions has a row that was not clicked. "
+        "Nothing was logged about what was shown, so that neither position bias nor a ranker can "
+        "be judged. Log every result that was shown, with 0 where it was not clicked.",
+    ),
+    "audit.mostly-clicks-only": (
+        {"share": 0.98},
+        "98.0% of the sessions with a click hold clicked rows alone: what else they showed was not "
+        "logged, and estimates would take these documents for clicked whenever shown. Log every "
+        "result that was shown, or leave such sessions out.",
+    ),
+    "audit.cut-at-last-click": (
+        {"share": 1.0},
+        "100.0% of the sessions with a click end with it: what stood below the last click was not "
+        "logged, so that low positions seem to be clicked far too often. Log every result that was "
+        "shown.",
+    ),
+    "audit.partly-clicks-only": (
+        {"share": 0.1},
+        "10.0% of the sessions with a click hold clicked rows alone: part of the log does not hold "
+        "what was shown, which makes position bias look weaker than it is. Find out where they "
+        "come from, and leave them out.",
+    ),
+    "audit.rows-missing": (
+        {"share": 0.5},
+        "50.0% of the positions above a session's lowest row have none. If rows without a click "
+        "were left out, or only a sample of them was kept, position bias looks far weaker than it "
+        "is: log every result that was shown.",
+    ),
+    "audit.nothing-shown": ({}, "No: the log does not hold what was shown."),
+    "audit.log-everything": (
+        {},
+        "the log does not hold what was shown, and no method can make up for that",
+    ),
     "audit.experiment-tested": (
         {"parts": (Fact("bias.swaps-passed", p_values={"lists": 0.5}),)},
         "It was put to the test: swaps tested: lists p 0.5.",

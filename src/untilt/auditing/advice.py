@@ -170,16 +170,17 @@ def advise(
     usable_features: int,
     clicked: bool,
     drifts: bool = False,
+    refused: bool = False,
 ) -> Advice:
     """The estimator that asks for the least belief and reaches as deep as any other.
 
     Where the relevance of documents `drifts` with their position, they cannot be compared with
-    themselves, and only experiments and models of relevance remain.
+    themselves, and only experiments and models of relevance remain. A log that is `refused` gets
+    no estimator.
     """
-    if not clicked:
-        return Advice("", Fact("audit.nobody-clicked"))
-    if graph.depth < 2:
-        return Advice("", Fact("audit.no-bias"))
+    why = _hopeless(graph, refused=refused, clicked=clicked)
+    if why is not None:
+        return Advice("", why)
     reach = comparable_depth(graph)
     enough = _enough(graph, reach)
     for advice, depth in (_shuffled(done), _pivot(done, reach), _adjacent(done, reach)):
@@ -190,6 +191,15 @@ def advise(
     if usable_features:
         return _regression(graph, reach, usable_features, drifts=drifts)
     return _all_pairs(graph, reach, n_rankers) if reach > 1 else _swap(graph)
+
+
+def _hopeless(graph: PositionGraph, *, refused: bool, clicked: bool) -> Fact | None:
+    """Why no estimator can help, whatever it believes."""
+    if refused:
+        return Fact("audit.log-everything")
+    if not clicked:
+        return Fact("audit.nobody-clicked")
+    return Fact("audit.no-bias") if graph.depth < 2 else None
 
 
 def _enough(graph: PositionGraph, reach: int) -> int:

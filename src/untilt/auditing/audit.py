@@ -23,6 +23,7 @@ from untilt.bias.position_graph import PositionGraph, position_graph
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.rates import FEW_CLICKS, ClickRates
+from untilt.data.shown import Shown, what_was_shown
 from untilt.data.transform import without_features
 from untilt.errors import OptionError
 from untilt.facts import Fact
@@ -54,6 +55,7 @@ class Audit(Portable):
     evidence : a curve of `AllPairs` over the positions that can be compared without a model, to
         see how sure the log is; None where there are none, or the label is no click
     advice : which estimator, and why
+    shown : whether the log holds what was shown, or little but clicks
     versions : what changes from impression to impression; None where every document has one version
     leaks : features that know the click, with the impressions that show it
     position_features : features that are the position where a document was shown
@@ -80,6 +82,7 @@ class Audit(Portable):
     versions: Versions | None = None
     leaks: tuple[Leak, ...] = ()
     position_features: tuple[str, ...] = ()
+    shown: Shown | None = None
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "verdict", "notes", "warnings",
     )  # fmt: skip
@@ -181,7 +184,8 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
     honest = without_features(log, knowing)
     done, versions = interventions_of(clicks), versions_of(honest)
     drifts = versions is not None and versions.drifts
-    evidence = None if drifts else _evidence(clicks, graph, level)
+    shown = what_was_shown(log)
+    evidence = None if drifts or shown.refusal else _evidence(clicks, graph, level)
     return Audit(
         label_name=log.label_name,
         is_binary=log.is_binary,
@@ -207,10 +211,12 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
             usable_features=log.n_features - len({*constant, *knowing}),
             clicked=bool(log.label.any()),
             drifts=drifts,
+            refused=shown.refusal is not None,
         ),
         versions=versions,
         leaks=leaks,
         position_features=position_features(log),
+        shown=shown,
     )
 
 
@@ -285,6 +291,8 @@ def _order(proxy: RelevanceProxy) -> Fact:
 
 def _about_clicks(audit: Audit) -> Iterator[Fact]:
     rates = audit.click_rates
+    if audit.shown is not None:
+        yield from (each for each in (audit.shown.refusal, *audit.shown.doubts) if each)
     if not audit.is_binary:
         yield Fact("audit.label-no-click", label=audit.label_name)
     if audit.share_without_click == 0:
@@ -355,6 +363,9 @@ def _verdict(audit: Audit) -> Iterator[Fact]:
     graph = audit.graph
     if not graph.click_rate[np.isfinite(graph.click_rate)].any():
         yield Fact("audit.no-clicks-at-all")
+        return
+    if audit.shown is not None and audit.shown.refusal is not None:
+        yield Fact("audit.nothing-shown")
         return
     if graph.depth == 1:
         yield Fact("audit.one-position")

@@ -9,6 +9,7 @@ from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
+from untilt.data.shown import check_shown
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 
 
@@ -60,6 +61,7 @@ def check_clicks(log: ClickLog, method: str) -> None:
             f"nobody clicked in this log ({log.n_sessions:,} sessions): {method} has nothing to "
             "learn from. Check which column holds the clicks."
         )
+    check_shown(log)
 
 
 def counts_to(log: ClickLog, depth: int | None) -> PositionCounts:

@@ -17,6 +17,7 @@ from untilt.bias.given import BiasLike, as_examination, as_position_bias
 from untilt.catalog import default, find, methods, record_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
+from untilt.data.shown import check_shown
 from untilt.data.slates import Slates, slates_of
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.evaluation.judged import Predicts
@@ -134,6 +135,7 @@ def pool_of(log: ClickLog, among: Among = "list", baseline: Baseline = None) -> 
     check_choice("among", among, AMONG)
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to estimate from. Check what was read or cut.")
+    check_shown(log)
     if among != "list" and log.item is not None:
         raise OptionError(
             f"among={among!r} orders the documents of a query as one list, and documents of this "

@@ -310,6 +310,35 @@ SERIOUS: Texts = {
         "all of the fall of the click rates for position bias. A swap experiment would decide."
     ),
     "audit.experiment-failed": _failed,
+    "audit.clicks-only": (
+        "The log holds clicks alone: none of its {sessions:,} sessions has a row that was not "
+        "clicked. Nothing was logged about what was shown, so that neither position bias nor a "
+        "ranker can be judged. Log every result that was shown, with 0 where it was not clicked."
+    ),
+    "audit.mostly-clicks-only": (
+        "{share:.1%} of the sessions with a click hold clicked rows alone: what else they showed "
+        "was not logged, and estimates would take these documents for clicked whenever shown. Log "
+        "every result that was shown, or leave such sessions out."
+    ),
+    "audit.cut-at-last-click": (
+        "{share:.1%} of the sessions with a click end with it: what stood below the last click was "
+        "not logged, so that low positions seem to be clicked far too often. Log every result that "
+        "was shown."
+    ),
+    "audit.partly-clicks-only": (
+        "{share:.1%} of the sessions with a click hold clicked rows alone: part of the log does "
+        "not hold what was shown, which makes position bias look weaker than it is. Find out where "
+        "they come from, and leave them out."
+    ),
+    "audit.rows-missing": (
+        "{share:.1%} of the positions above a session's lowest row have none. If rows without a "
+        "click were left out, or only a sample of them was kept, position bias looks far weaker "
+        "than it is: log every result that was shown."
+    ),
+    "audit.nothing-shown": "No: the log does not hold what was shown.",
+    "audit.log-everything": (
+        "the log does not hold what was shown, and no method can make up for that"
+    ),
     # Is position bias identified?
     "audit.no-clicks-at-all": "No: there is not one click.",
     # What to do.

@@ -13,6 +13,7 @@ from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
+from untilt.data.shown import check_shown
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.objectives.pair_slates import (
@@ -172,6 +173,7 @@ def _from_log(log: ClickLog) -> TrainingLists:
         )
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to train on.")
+    check_shown(log)
     features, log = log.features, log.collapse()
     # Counting, not sorting: a log has far more rows than documents.
     is_shown = np.bincount(log.document, minlength=log.n_documents) > 0

@@ -13,6 +13,7 @@ from untilt.auditing.audit import Audit, audit
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import parse_curve
 from untilt.data.read.columns import named_features
+from untilt.errors import IdentifiabilityError
 from untilt.evaluation.results import SystemDifference
 from untilt.facts import Fact
 from untilt.rankers.base import Ranker
@@ -181,6 +182,8 @@ class _Run:
         named = named_features(self.options.features)
         kept_out = tuple(e.feature for e in seen.result.leaks if e.feature not in named)
         data = data.without(kept_out)
+        if seen.result.shown is not None and seen.result.shown.refusal is not None:
+            raise IdentifiabilityError(str(seen.result.shown.refusal))
         split = self.steps.run(
             "split",
             r.Split,
