@@ -53,20 +53,88 @@ def folder(tmp_path):
     return tmp_path
 
 
+# Run before the code of a page: no example may judge a ranker by the queries it was trained on.
+NEVER_IN_SAMPLE = """
+import untilt.evaluation.judged
+from untilt.evaluation.judged import overlap_facts
+
+def refusing(known):
+    facts = overlap_facts(known)
+    assert all(fact.code != "estimate.trained-queries" for fact in facts), facts
+    return facts
+
+untilt.evaluation.judged.overlap_facts = refusing
+import untilt.selection.select
+untilt.selection.select.overlap_facts = refusing
+"""
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_on_a_page_runs(page, folder):
     """The blocks of one page run one after the other, as a reader would type them."""
     code = "\n".join(blocks(page.read_text(encoding="utf8"), "python"))
     if not code:
         pytest.skip("no Python on this page")
+    judges = any(each in code for each in ("evaluate(", "estimate(", "select("))
     run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        [sys.executable, "-W", "error", "-c", (NEVER_IN_SAMPLE if judges else "") + code],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stderr
+
+
+def test_pages_hand_over_rankers_not_their_scores():
+    """Scores know nothing of the queries behind them; a ranker does, and is checked above."""
+    for page in PAGES:
+        code = "\n".join(blocks(page.read_text(encoding="utf8"), "python"))
+        models = set(re.findall(r"(\w+) = (?:lightgbm|xgboost)\.train\(", code))
+        scored = set(re.findall(r"(?:evaluate|estimate)\(\w+, (\w+)\.predict\(", code))
+        assert scored <= models, f"{page.name}: {scored - models}"
+
+
+def example_commands() -> list[str]:
+    """The commands in the help texts of the command line."""
+    commands = []
+    for path in sorted((ROOT / "src/untilt/cli").glob("*.py")):
+        for found in re.findall(r"\[bold\](untilt .*?)\[/bold\]", path.read_text(), re.DOTALL):
+            commands.append(" ".join(found.split()))
+    return commands
+
+
+def test_help_texts_evaluate_on_a_part_that_was_split_off():
+    """Whatever log an example trains on, no example evaluates on."""
+    words = [shlex.split(command) for command in example_commands()]
+    trained_on = {each[2] for each in words if each[1] == "train"}
+    judged_by = {each[2] for each in words if each[1] == "evaluate"}
+    assert trained_on
+    assert judged_by
+    assert not trained_on & judged_by
+
+
+def test_split_train_evaluate_as_the_help_texts_say(tmp_path):
+    """The three examples, one after the other, on a log of the names that they have."""
+    program = [sys.executable, "-c", "from untilt.cli.main import main; main()"]
+
+    def run(command: str) -> str:
+        words = [*program, *shlex.split(command)[1:]]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        return done.stdout
+
+    run("untilt simulate --out . --queries 60 --sessions 3000")
+    chosen = [
+        next(each for each in example_commands() if each.startswith(f"untilt {name}"))
+        for name in ("split", "train", "evaluate")
+    ]
+    for command in chosen[:2]:
+        run(command + (" --trees 10" if "train" in command.split()[1] else ""))
+    assert "trained on" not in run(chosen[2])
+    # The same on the whole log says what is wrong.
+    whole = chosen[2].replace("parts/test.", "clicks.").replace("parts/test-d", "d")
+    assert "trained on" in run(whole)
 
 
 def test_the_readme_shows_the_quickstart():

@@ -48,7 +48,10 @@ def test_by_query_nothing_is_shared_and_nothing_is_lost(made, tmp_path):
         tmp_path, "--share", 0.7, "--seed", 3,
     )  # fmt: skip
     whole = read_log(made / "clicks.parquet", documents=made / "documents.parquet")
-    train, test = both(tmp_path, documents=tmp_path / "documents.parquet")
+    train, test = (
+        read_log(tmp_path / f"{name}.parquet", documents=tmp_path / f"{name}-documents.parquet")
+        for name in ("train", "test")
+    )
     expected, _ = whole.split(0.7, seed=3)
     ids = set(train.query_id[np.unique(train.query)].tolist())
     assert ids == set(expected.query_id[np.unique(expected.query)].tolist())
@@ -57,12 +60,13 @@ def test_by_query_nothing_is_shared_and_nothing_is_lost(made, tmp_path):
     assert train.label @ train.row_count + test.label @ test.row_count == pytest.approx(
         whole.label @ whole.row_count
     )
-    assert train.n_documents == whole.n_documents
+    assert train.n_documents + test.n_documents == whole.n_documents
+    assert not set(train.query_id) & set(test.query_id)
     assert found["queries_in_both"] == 0
     assert found["parts"]["train"]["sessions"] == train.n_sessions
     assert found["parts"]["test"]["queries"] == len(np.unique(test.query))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "documents.parquet", "test.parquet", "train.parquet",
+        "test-documents.parquet", "test.parquet", "train-documents.parquet", "train.parquet",
     ]  # fmt: skip
 
 
@@ -72,7 +76,7 @@ def test_features_inside_the_log_stay_there(made, tmp_path):
     assert train.n_sessions == 1_200
     assert test.n_sessions == 300
     assert train.n_features == 5
-    assert not (tmp_path / "documents.parquet").exists()
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_by_time_the_earliest_are_trained_on(tmp_path):
@@ -113,13 +117,13 @@ def test_bad_input_is_explained_and_writes_nothing(made, tmp_path, words, messag
 def test_evaluating_on_the_training_log_is_told_and_can_be_mended(made, tmp_path):
     log = (made / "clicks.parquet", "--documents", made / "documents.parquet")
     run("split", *log, "--out", tmp_path)
-    train = read_log(tmp_path / "train.parquet", documents=tmp_path / "documents.parquet")
+    train = read_log(tmp_path / "train.parquet", documents=tmp_path / "train-documents.parquet")
     LinearRanker(max_rounds=3).fit(train).save(tmp_path / "new.untilt")
     words = ("--bias", "eye-tracking", "--ranker", tmp_path / "new.untilt")
     said = run("evaluate", *log, *words)
     assert "trained on" in said.output
     assert "--held-out" in said.output
-    test = (tmp_path / "test.parquet", "--documents", tmp_path / "documents.parquet")
+    test = (tmp_path / "test.parquet", "--documents", tmp_path / "test-documents.parquet")
     apart, taken = facts("evaluate", *test, *words), facts("evaluate", *log, *words, "--held-out")
     assert taken["systems"]["new"]["value"] == pytest.approx(apart["systems"]["new"]["value"])
     # Some queries have no session, and only what has some can be trained on.

@@ -106,13 +106,17 @@ def _columns(table: Any, names: Sequence[str]) -> list[FeatureArray]:
     """The columns of these names as float32; a gap is NaN."""
     if hasattr(table, "iloc"):
         return [_pandas_column(table[name], name) for name in names]
-    if not (hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__")):
+    import pyarrow as pa
+
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    elif hasattr(table, "to_arrow"):  # Polars; older ones hand out no stream
+        table = table.to_arrow()
+    if not hasattr(table, "__arrow_c_stream__"):
         raise ColumnError(
             f"features must be an array or a table that is read. Got {type(table).__name__} "
             "instead; a lazy frame is read by collect()."
         )
-    import pyarrow as pa
-
     arrow = pa.table(table)
     return [_arrow_column(arrow.column(name), name) for name in names]
 

@@ -102,7 +102,7 @@ def evaluate(
 
     LOG is a part that nothing was trained on: `untilt split` makes one.
 
-    Example: [bold]untilt evaluate parts/test.parquet --documents parts/documents.parquet
+    Example: [bold]untilt evaluate parts/test.parquet --documents parts/test-documents.parquet
     --bias bias.json --ranker new=ranker.untilt[/bold]
 
     On human labels: [bold]untilt evaluate test.txt --letor --ranker ranker.untilt[/bold]

@@ -44,8 +44,8 @@ def split(
     """Split a log into train.parquet and test.parquet, so that nothing is judged in sample.
 
     By query no query stands in both parts. By session or time the same queries come again, with
-    other sessions: right where that is what will happen. With --documents, documents.parquet holds
-    the documents of both parts.
+    other sessions: right where that is what will happen. With --documents, each part has its own:
+    train-documents.parquet and test-documents.parquet.
 
     Example: [bold]untilt split clicks.parquet --documents documents.parquet --out parts[/bold]
 
@@ -66,7 +66,7 @@ def _split_clicks(
     by: SplitBy, seed: int,
 ) -> None:  # fmt: skip
     from untilt.data.seen import overlap_with, seen_in
-    from untilt.data.write_log import write_parts
+    from untilt.data.write_log import write_log
 
     log = reading.read(output, data, collapse=by is not SplitBy.TIME)
     if by is SplitBy.TIME and log.time is None:
@@ -82,9 +82,10 @@ def _split_clicks(
                 f"{path.name} would hold no session: the log has {log.n_queries:,} queries and "
                 f"{log.n_sessions:,} sessions. Change --share or --by."
             )
-    documents = None if reading.documents is None else out / "documents.parquet"
-    # Features inside the log stand in the rows: what a part does not show is shown by the other.
-    write_parts(log, parts, documents=documents, drop_unshown=documents is None)
+    for path, part in parts.items():
+        documents = None if reading.documents is None else _documents_of(path)
+        # Features inside the log stand in the rows: what one part does not show, the other does.
+        write_log(part, path, documents=documents, drop_unshown=documents is None)
     rows = {
         path: {
             "queries": len(seen_in(part)),
@@ -93,7 +94,13 @@ def _split_clicks(
         }
         for path, part in parts.items()
     }
-    _report(output, rows, overlap_with(test, seen_in(train)).trained, documents)
+    shared = overlap_with(test, seen_in(train)).trained
+    _report(output, rows, shared, with_documents=reading.documents is not None)
+
+
+def _documents_of(path: Path) -> Path:
+    """Where the documents of a part stand."""
+    return path.with_name(f"{path.stem}-documents.parquet")
 
 
 def _split_labels(
@@ -111,24 +118,24 @@ def _split_labels(
     rows = {
         path: {"queries": part.n_queries, "documents": len(part)} for path, part in parts.items()
     }
-    _report(output, rows, 0, None)
+    _report(output, rows, 0, with_documents=False)
 
 
 def _report(
-    out: Output, parts: dict[Path, dict[str, int]], shared: int, documents: Path | None
+    out: Output, parts: dict[Path, dict[str, int]], shared: int, *, with_documents: bool
 ) -> None:
+    documents = {
+        path: {"documents": _documents_of(path)} if with_documents else {} for path in parts
+    }
     out.record(
-        parts={path.stem: {"file": path, **sizes} for path, sizes in parts.items()},
+        parts={p.stem: {"file": p, **documents[p], **sizes} for p, sizes in parts.items()},
         queries_in_both=shared,
-        documents=documents,
     )
     out.heading("Split")
     columns = list(next(iter(parts.values())))
     rows = [(path.name, *(f"{each:,}" for each in sizes.values())) for path, sizes in parts.items()]
     out.table(("file", *columns), rows)
     out.say(f"Queries in both parts: {shared:,}")
-    first, second = parts
-    if documents is not None:
-        out.path("Documents of both", documents)
-    out.path("Train on", first)
-    out.path("Evaluate on", second)
+    for words, path in zip(("Train on", "Evaluate on"), parts, strict=True):
+        option = f" --documents {_documents_of(path)}" if with_documents else ""
+        out.path(words, f"{path}{option}")

@@ -54,7 +54,7 @@ def train(
 
     Hold a part out first, to evaluate on: `untilt split`.
 
-    Example: [bold]untilt train parts/train.parquet --documents parts/documents.parquet
+    Example: [bold]untilt train parts/train.parquet --documents parts/train-documents.parquet
     --method auto --bias bias.json --out ranker.untilt[/bold]
 
     On human labels: [bold]untilt train train.txt --letor[/bold]

@@ -2,7 +2,7 @@
 
 import gzip
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,45 +57,25 @@ def write_log(
     documents : the same, for the documents and their features
     drop_unshown : without `documents`, leave out documents that no list shows; an error otherwise
     """
-    write_parts(log, {Path(path): log}, documents=documents, drop_unshown=drop_unshown)
-
-
-def write_parts(
-    log: ClickLog,
-    parts: Mapping[Path, ClickLog],
-    *,
-    documents: PathLike | None = None,
-    drop_unshown: bool = False,
-) -> None:
-    """Write parts of a log as `write_log` does, with the documents of the whole in one file.
-
-    All files appear, or none. Parameters as in `write_log`; `parts` : path -> part
-    """
-    for path, part in parts.items():
-        _check(part, path, documents, drop_unshown=drop_unshown)
+    _check(log, path, documents, drop_unshown=drop_unshown)
     inline, versions = documents is None, log.item is not None
     try:
         with ExitStack() as stack:
-            temporary = {path: stack.enter_context(replacing(path)) for path in parts}
+            temporary = stack.enter_context(replacing(path))
             if documents is not None:
                 # Renamed before the log, which must never stand there without its documents.
                 second = stack.enter_context(replacing(documents))
                 write_table(second, documents, *_documents(log))
             with progress("writing the log"):
-                for path, part in parts.items():
-                    pieces = _impressions(
-                        part, with_features=inline, with_version=versions and not inline
-                    )
-                    write_table(temporary[path], path, *pieces)
+                pieces = _impressions(
+                    log, with_features=inline, with_version=versions and not inline
+                )
+                write_table(temporary, path, *pieces)
     except OSError as error:
         raise OptionError(
-            f"path must be a file that can be written. Got {_listed(parts)} instead: "
+            f"path must be a file that can be written. Got {os.fspath(path)!r} instead: "
             f"{error.strerror}."
         ) from error
-
-
-def _listed(paths: Iterable[PathLike]) -> str:
-    return ", ".join(repr(os.fspath(path)) for path in paths)
 
 
 def _check(

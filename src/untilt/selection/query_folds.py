@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import GroupKFold
 
-from untilt._core.arrays import AnyArray
+from untilt._core.arrays import AnyArray, IntArray
+from untilt._core.random import generator
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
@@ -25,31 +26,46 @@ class QueryKFold(GroupKFold):
     seed : draws the queries of each fold at random; None fills the folds by size alone
 
     >>> from untilt import make_judged
-    >>> judged = make_judged(n_queries=40, n_features=3, seed=0)
+    >>> judged = make_judged(n_queries=40, n_features=4, seed=0)
     >>> [len(test) for train, test in QueryKFold(4).split(judged)]
     [10, 10, 10, 10]
     """
 
     def __init__(self, n_splits: int = 5, *, seed: int | None = None) -> None:
-        super().__init__(n_splits, shuffle=seed is not None, random_state=seed)
+        super().__init__(n_splits)
         self.seed = seed
 
     def split(
-        self, X: Any, y: Any = None, groups: Any = None
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002  scikit-learn's signature
+        groups: Any = None,
     ) -> Iterator[tuple[AnyArray, AnyArray]]:
         """Indices to train on and to judge by, fold by fold."""
         if isinstance(X, ClickLog):
-            X, y, groups = np.empty(X.n_lists), None, X.query
+            groups = X.query
         elif isinstance(X, JudgedLists):
-            X, y, groups = np.empty(X.n_queries), None, np.arange(X.n_queries)
+            groups = np.arange(X.n_queries)
         elif groups is None:
             raise OptionError(
                 "QueryKFold needs the query of each row: groups=query_of_row; with scikit-learn's "
                 "metadata routing params={'groups': query_of_row}."
             )
-        n_queries = len(np.unique(groups))
-        if n_queries < self.n_splits:
+        _, owner, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        if len(sizes) < self.n_splits:
             raise OptionError(
-                f"{self.n_splits} folds need at least as many queries. Got {n_queries} instead."
+                f"{self.n_splits} folds need at least as many queries. Got {len(sizes)} instead."
             )
-        yield from super().split(X, y, groups)
+        fold = self._folds(sizes)[owner]
+        for number in range(self.n_splits):
+            yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+
+    def _folds(self, sizes: IntArray) -> IntArray:
+        """(queries,) the fold of each: by falling size, dealt out in turn."""
+        order = np.arange(len(sizes))
+        if self.seed is not None:
+            order = generator(self.seed).permutation(order)
+        order = order[np.argsort(-sizes[order], kind="stable")]
+        fold = np.empty(len(sizes), dtype=np.int64)
+        fold[order] = np.arange(len(sizes)) % self.n_splits
+        return fold
