@@ -9,8 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from untilt import LambdaMART, LinearRanker, RankSVM, load, make_judged, read_log, simulate
-from untilt.errors import ShapeError
+from untilt import (
+    LambdaMART,
+    LinearRanker,
+    RankSVM,
+    estimate,
+    load,
+    make_judged,
+    read_log,
+    simulate,
+)
+from untilt.errors import OptionError, ShapeError
 from untilt.rankers.export import export_model
 
 SMALL: dict[str, Any] = {"n_trees": 20, "n_threads": 1}
@@ -87,7 +96,7 @@ def test_linear_rankers_fill_and_say_so_in_their_export(log, holes, rows, kind, 
     by_hand = np.where(np.isnan(rows), written["missing"], rows) @ weights
     offset = ranker.predict(rows) - by_hand
     assert offset == pytest.approx(np.full(len(rows), offset[0]), abs=1e-6)
-    with pytest.raises(ShapeError, match=r"Got nan for feature 'f1'.*read_log\(missing=0\.0\)"):
+    with pytest.raises(ShapeError, match=r"Got nan for feature 'f1'.*missing=0\.0"):
         kind().fit(replace(log, features=holes, missing="keep"))
 
 
@@ -144,3 +153,19 @@ def test_the_way_of_a_missing_feature_is_read_with_the_log():
         ranker = LambdaMART(**SMALL, min_data_in_leaf=5).fit(read)
         assert ranker.missing_ == missing
         assert np.isfinite(ranker.predict([[np.nan, 0.0], [1.0, np.nan]])).all()
+
+
+@pytest.mark.parametrize(("trained", "here"), [("keep", 0.0), (-1.0, 0.0)])
+def test_data_that_was_filled_otherwise_than_in_training_is_refused(log, holes, trained, here):
+    """A ranker that takes -1 for a gap must not be judged on a log where a gap is 0."""
+
+    def read(missing: Any) -> Any:
+        filled = holes if missing == "keep" else np.nan_to_num(holes, nan=missing)
+        return replace(log, features=filled, missing=missing)
+
+    ranker = LambdaMART(**SMALL).fit(read(trained))
+    theta = [1 / k for k in range(1, log.depth + 1)]
+    with pytest.raises(OptionError, match=r"was trained with missing features .*missing='keep'"):
+        estimate(read(here), {"new": ranker}, theta)
+    values = [estimate(read(m), {"new": ranker}, theta)["new"].value for m in (trained, "keep")]
+    assert values[0] == values[1]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, Missing
-from untilt.errors import ColumnError, ShapeError, did_you_mean
+from untilt.errors import ColumnError, OptionError, ShapeError, did_you_mean
 
 MOST_NAMES = 10  # in an error
 
@@ -46,11 +46,15 @@ def is_numbered(names: Sequence[str]) -> bool:
     return all(name == f"f{j + 1}" for j, name in enumerate(names))
 
 
-def predicted(model: Any, features: FeatureArray, names: Sequence[str]) -> Any:
+def predicted(
+    model: Any, features: FeatureArray, names: Sequence[str], missing: Missing = None
+) -> Any:
     """The scores of a model on features with these names; one that knows its own gets those.
 
-    A log may have further ones, such as those that training kept out.
+    A log may have further ones, such as those that training kept out. What was `missing` in it must
+    not have been filled otherwise than in training: the model would score values it never meant.
     """
+    _check_filled(missing, getattr(model, "missing_", None))
     wanted = getattr(model, "feature_names_", None)
     if wanted is None:
         return model.predict(features)
@@ -58,6 +62,16 @@ def predicted(model: Any, features: FeatureArray, names: Sequence[str]) -> Any:
         kept = [j for j, name in enumerate(names) if name in wanted]
         features, names = features[:, kept], [names[j] for j in kept]
     return model.predict(in_order(features, names, wanted))
+
+
+def _check_filled(here: Missing, in_training: Missing) -> None:
+    if here in (None, "keep", in_training) or in_training is None:
+        return
+    before = "kept as they are" if in_training == "keep" else f"counted as {in_training:g}"
+    raise OptionError(
+        f"the ranker was trained with missing features {before}, and here {here:g} was put in "
+        "their place on reading. Read with missing='keep': the ranker then does as in training."
+    )
 
 
 def known_values(features: FeatureArray, names: tuple[str, ...], missing: Missing) -> FeatureArray:

@@ -65,7 +65,7 @@ def evaluate(
         judged, weights = _held_out(judged, scores, weights)
     s: Any = scores
     if isinstance(scores, Predicts):
-        s = predicted(scores, judged.features, judged.feature_names)
+        s = predicted(scores, judged.features, judged.feature_names, judged.missing)
     values = values_per_list(chosen, s, judged.labels, judged.indptr, ties=ties, empty=empty)
     w = checked_weights(weights, judged.n_queries)
     return Evaluation(

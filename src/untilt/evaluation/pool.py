@@ -230,7 +230,8 @@ def scores_of(system: Predicts | npt.ArrayLike, pool: Pool, name: str) -> FloatA
                 "documents table, or give an array with one score per document of the log."
             )
         scores = np.asarray(
-            predicted(system, log.features[pool.document], log.feature_names), dtype=float
+            predicted(system, log.features[pool.document], log.feature_names, log.missing),
+            dtype=float,
         )
         expected = len(pool.document)
     else:

@@ -153,7 +153,9 @@ def _fit_one(
     ranker = clone(candidate)
     ranker.fit(train, **_stopping(ranker, valid))
     assert valid.features is not None
-    scores = np.asarray(predicted(ranker, valid.features, valid.feature_names), dtype=float)
+    scores = np.asarray(
+        predicted(ranker, valid.features, valid.feature_names, valid.missing), dtype=float
+    )
     if scores.shape != (valid.n_documents,):
         raise ShapeError(
             f"candidate {name!r} must give {valid.n_documents:,} scores, one per held-out "
