@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from untilt.bias.given import EyeTracking
+from untilt.bias.given import EyeTracking, PowerLaw
 from untilt.cli.main import app
 from untilt.data.letor.read_letor import read_letor
 from untilt.data.letor.write_letor import write_letor
@@ -65,6 +65,37 @@ def test_json_says_what_estimate_says(made, tmp_path) -> None:
     assert "<svg" in (tmp_path / "c.svg").read_text()
     assert "<svg" in (tmp_path / "clip.svg").read_text()
     assert 0.06 <= facts["clip"] <= 1
+
+
+@pytest.fixture(scope="module")
+def of_rankers(tmp_path_factory) -> Path:
+    """A log of three production rankers."""
+    folder = tmp_path_factory.mktemp("rankers")
+    judged = make_judged(60, 6, mean_docs=12, seed=0)
+    log = simulate(judged, "harvest", n_sessions=2_000, seed=0, n_threads=1).log
+    write_log(log, folder / "clicks.parquet", drop_unshown=True)
+    return folder
+
+
+def test_the_baseline_is_named_and_said(of_rankers) -> None:
+    """By ranker of the log, with or without the prefix; a system to compare with goes beside it."""
+    words = ("evaluate", of_rankers / "clicks.parquet", "--bias", "power-law:1", "--json")
+    log = read_log(of_rankers / "clicks.parquet")
+    expected = estimate(log, shown, PowerLaw(1.0), baseline="production-2")
+    for given in (["ranker=production-2"], ["production-2", "shown"]):
+        baseline = [word for each in given for word in ("--baseline", each)]
+        result = run(*words, *baseline)
+        assert result.exit_code == 0, result.output
+        facts = json.loads(result.stdout)
+        assert facts["systems"]["shown"]["value"] == pytest.approx(expected.best.value)
+        assert "production-2" in facts["baseline_sessions"]
+    both = run(*words, "--baseline", "ranker=production-1,production-2")
+    assert json.loads(both.stdout)["systems"]["shown"]["n_sessions"] > expected.best.n_sessions
+    said = run(*words[:-1])
+    assert "baseline: all 2,000 sessions" in said.stdout
+    wrong = run(*words[:-1], "--baseline", "ranker=production-9")
+    assert wrong.exit_code == 2
+    assert "Did you mean 'production-" in wrong.output.replace("\n", " ")
 
 
 def test_people_see_values_differences_and_what_to_beware_of(made) -> None:

@@ -11,6 +11,7 @@ from untilt._core import codec
 from untilt._core.files import replacing
 from untilt.auditing.audit import Audit, audit
 from untilt.bias.curve import PositionBias
+from untilt.bias.experiments.assignment import baseline_lists
 from untilt.bias.given import parse_curve
 from untilt.data.read.columns import named_features
 from untilt.errors import IdentifiabilityError
@@ -178,6 +179,8 @@ class _Run:
     def result(self) -> RunResult:
         """All steps, in order."""
         read, data = read_step(self.source, self.folder, self.options, self.steps)
+        if self.options.baseline is not None:
+            baseline_lists(data.log, self.options.baseline)  # a wrong name before long work
         seen = self._audit(read, data)
         named = named_features(self.options.features)
         kept_out = tuple(e.feature for e in seen.result.leaks if e.feature not in named)
