@@ -205,6 +205,17 @@ def test_a_bandit_is_found_with_one_session_per_query(more, code, make_log, rng)
         assert found.fields["feature"] == "f9"
 
 
+def test_features_that_were_made_in_the_session_prove_nothing(make_log, rng):
+    """With one session per query a feature may be the position, or the click itself."""
+    log = experiment(make_log, rng, at_random, queries=300, sessions=1)
+    table = np.column_stack([log.position, log.label, rng.normal(size=len(log.label))])
+    order = np.argsort(log.document)
+    named = replace(
+        log, features=table[order].astype(np.float32), feature_names=("shown", "clicked", "noise")
+    )
+    assert codes(facts_of(named)) == ["bias.shuffle-passed"]
+
+
 def clicked_sessions(log):
     """The log without the shuffled sessions in which nobody clicked."""
     clicked = np.add.reduceat(log.label, log.indptr[:-1]) > 0

@@ -33,7 +33,7 @@ import numpy as np
 from scipy import special
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, sum_by
+from untilt._core.arrays import AnyArray, BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.grouping import group_equal_lists
 from untilt.data.clicklog import ClickLog
 from untilt.facts import Fact
@@ -98,7 +98,7 @@ def shuffle_facts(log: ClickLog, shuffled: BoolArray, top: int) -> tuple[Fact, .
         _positions(_frames(unclicked) if selected else frames, limits),
         _orders(frames, limits),
         None if shuffled.all() else _other_sessions(unclicked, log.take(~shuffled), limits),
-        None if log.features is None else _features(unclicked, limits),
+        None if log.features is None else _features(unclicked, usable_features(log), limits),
     ]
     tested = [each for each in found if each is not None]
     facts = as_facts(tested, passed="bias.shuffle-passed", untested="bias.shuffle-untested")
@@ -305,13 +305,59 @@ def _other_sessions(lists: ClickLog, others: ClickLog, limits: Limits) -> Tested
     return fact, "other sessions", p_value
 
 
-def _features(lists: ClickLog, limits: Limits) -> Tested | None:
+def usable_features(log: ClickLog) -> BoolArray:
+    """(d,) features that were known before the list was shown.
+
+    Features of documents that several sessions show do not depend on any of them. Where most rows
+    are of documents shown once, a feature may be the position itself, or made from the click.
+    """
+    assert log.features is not None
+    n_sessions = sum_by(log.document, log.row_count, log.n_documents)
+    if np.mean(n_sessions[log.document] >= 2) >= 0.5:
+        return np.ones(log.n_features, dtype=bool)
+    columns = (log.features[log.document, j] for j in range(log.n_features))
+    known = [not (_is_position(log, x) or _knows_click(log, x)) for x in columns]
+    return np.array(known, dtype=bool)
+
+
+def _is_position(log: ClickLog, x: FeatureArray) -> bool:
+    """Whether a feature is the same in all lists, given the position."""
+    known = np.isfinite(x)
+    x, at = x[known].astype(np.float64), log.position[known]
+    n = np.maximum(np.bincount(at), 1)
+    mean = np.bincount(at, weights=x) / n
+    return (
+        bool(np.sum((x - mean[at]) ** 2) <= 1e-3 * np.sum((x - x.mean()) ** 2)) if len(x) else False
+    )
+
+
+def _knows_click(log: ClickLog, x: FeatureArray) -> bool:
+    """Whether a feature parts clicked from unclicked documents in nearly all lists."""
+    clicked, filled = log.label > 0, ragged.lengths(log.indptr) > 0
+    clicks = ragged.sums_by_list(log.indptr, clicked)[filled]
+    mixed = (clicks > 0) & (clicks < ragged.lengths(log.indptr)[filled])
+    starts = log.indptr[:-1][filled]
+
+    def lowest(sign: int, which: BoolArray) -> FloatArray:
+        values = np.where(which & np.isfinite(x), sign * x.astype(np.float64), np.inf)
+        found: FloatArray = np.minimum.reduceat(values, starts)[mixed]
+        return found
+
+    if not mixed.any():
+        return False
+    above = lowest(1, clicked) > -lowest(-1, ~clicked)
+    below = lowest(1, ~clicked) > -lowest(-1, clicked)
+    return bool(max(above.mean(), below.mean()) >= 0.9)
+
+
+def _features(lists: ClickLog, usable: BoolArray, limits: Limits) -> Tested | None:
     assert lists.features is not None
     covariance, variance, spread = _rank_sums(
         lists.indptr, lists.document, lists.position, lists.sessions, lists.features
     )
-    z = np.divide(covariance, np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
-    used = int(np.sum(variance > 0))
+    varies = usable & (variance > 0)
+    z = np.divide(covariance, np.sqrt(variance), out=np.zeros_like(variance), where=varies)
+    used = int(np.sum(varies))
     if not used:
         return None
     j = int(np.argmax(np.abs(z)))

@@ -24,7 +24,7 @@ from scipy import special
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.grouping import group_equal_lists
-from untilt.bias.experiments.shuffle_tests import ALARM, Tested, as_facts
+from untilt.bias.experiments.shuffle_tests import ALARM, Tested, as_facts, usable_features
 from untilt.data.clicklog import ClickLog
 from untilt.facts import Fact
 
@@ -174,6 +174,7 @@ def _features(made: _Experiment) -> Tested | None:
     log = made.log
     if log.features is None:
         return None
+    usable_columns = np.flatnonzero(usable_features(log))
     z, correlation, where = [], [], []
     for arm in range(1, int(made.arm.max()) + 1):
         pair = made.swapped[made.arm == arm]
@@ -183,7 +184,7 @@ def _features(made: _Experiment) -> Tested | None:
         usable = (upper >= 0) & (lower >= 0)
         if log.sessions[usable & (made.arm == arm)].sum() < FEWEST_FOR_MEAN:
             continue
-        for j in range(log.n_features):
+        for j in usable_columns.tolist():
             x = log.features[:, j]
             D = x[lower[usable]].astype(np.float64) - x[upper[usable]]
             found = _difference(
