@@ -43,7 +43,7 @@ OTHER_MEANINGS = {
     "pivot": ("a design of swaps, and an option of estimators", "auditing/ bias/ cli/"),
     "shuffle": (
         "the beginning of rankers' names in a log of shuffled lists",
-        "auditing/ bias/experiments/ simulation/behaviour.py",
+        "auditing/ bias/experiments/ data/read/columns.py simulation/behaviour.py",
     ),
     "swap": ("a curve that an experiment measures", "papers/"),
     "power-law": ("a shape put on an estimated curve", "cli/bias.py"),

@@ -75,7 +75,8 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     "audit.nothing-shown": ({}, "No: the log does not hold what was shown."),
     "audit.log-everything": (
         {},
-        "the log does not hold what was shown, and no method can make up for that",
+        "the log does not hold what was shown, and no method makes up for it: log every result "
+        "that was shown",
     ),
     "audit.experiment-tested": (
         {"parts": (Fact("bias.swaps-passed", p_values={"lists": 0.5}),)},

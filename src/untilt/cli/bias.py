@@ -59,6 +59,14 @@ def bias(
         int | None, typer.Option(min=0, help="Of what is drawn at random (EM only).")
     ] = None,
     depth: Annotated[int | None, typer.Option(min=1, help="Positions 1..depth only.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Any other option of the estimator's constructor, as in top=10 or check=false; "
+            "JSON in brackets. May be repeated.",
+        ),
+    ] = None,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     shape: Annotated[
         Shape, typer.Option(help="Then make the curve one that never rises, or a power law.")
@@ -80,6 +88,10 @@ def bias(
 
     By one estimator: [bold]untilt bias clicks.parquet --method all-pairs --depth 8[/bold]
 
+    Experiments are known by the column ranker: names that begin with "shuffle" for random order,
+    "swap:2-5" for two positions exchanged, "base" for no swap. A flag for random order:
+    [bold]--column random=random_bool[/bold]. Other names: [bold]--option ranker=NAME[/bold].
+
     Which one suits the log: [bold]untilt audit clicks.parquet[/bold]
     """
     given = {
@@ -100,7 +112,8 @@ def bias(
         clicks = reading.without_leaks(output, clicks)
         if chosen is None:
             chosen, options = _advised(output, clicks, options)
-        estimator = _made(chosen, {**options, "level": level})
+        options = _with_options(chosen, options, option or [])
+        estimator = _made(chosen, {"level": level, **options})
         with progress(f"estimating the bias by {chosen.__name__}"):
             found = _shaped(estimator.fit(clicks).bias_, shape)
         _report(output, found, clicks)
@@ -149,11 +162,24 @@ def _advised(
     return _named(advice.estimator), {**advice.options, **options}
 
 
+def _with_options(
+    kind: "type[BiasEstimator]", options: dict[str, Any], pairs: list[str]
+) -> dict[str, Any]:
+    """What --option says, besides the options that have a name of their own here."""
+    from untilt.bias.options import estimator_options
+
+    given = estimator_options(kind, pairs)
+    return {**options, **given}
+
+
 def _made(kind: "type[BiasEstimator]", options: dict[str, Any]) -> "BiasEstimator":
     known = kind().get_params()
     unknown = [name for name in options if name not in known]
     if unknown:
-        raise OptionError(f"{kind.__name__} has no option --{unknown[0]}. Leave it out.")
+        raise OptionError(
+            f"{kind.__name__} has no option --{unknown[0]}. Leave it out. Its options, as "
+            f"--option NAME=VALUE: {', '.join(known)}."
+        )
     return kind(**options)
 
 

@@ -47,8 +47,8 @@ def run(
         str | None,
         typer.Option(
             metavar="AUTO|NAME|CURVE|FILE",
-            help="Position bias: what the audit advises (auto), an estimator ({bias}), a curve "
-            "such as power-law:1, or bias.json.",
+            help="Position bias: what the audit advises (auto), an estimator ({bias}; with "
+            "options: all-pairs:depth=8), a curve such as power-law:1, or bias.json.",
         ),
     ] = None,
     fallback: Annotated[

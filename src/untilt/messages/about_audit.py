@@ -337,7 +337,8 @@ SERIOUS: Texts = {
     ),
     "audit.nothing-shown": "No: the log does not hold what was shown.",
     "audit.log-everything": (
-        "the log does not hold what was shown, and no method can make up for that"
+        "the log does not hold what was shown, and no method makes up for it: log every result "
+        "that was shown"
     ),
     # Is position bias identified?
     "audit.no-clicks-at-all": "No: there is not one click.",

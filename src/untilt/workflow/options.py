@@ -38,7 +38,8 @@ class RunOptions:
     Parameters
     ----------
     documents, columns, label, features, missing, on_bad, positions_from : as in `untilt.read_log`
-    bias : "auto" (what the audit advises), the name of an estimator ("all-pairs"), a curve
+    bias : "auto" (what the audit advises), the name of an estimator ("all-pairs"), also with
+        options ("all-pairs:depth=8"), a curve
         ("power-law:1"), a file of an estimate, or a `PositionBias`
     fallback : the curve that is assumed, loudly, where the log cannot tell its bias
     method : corrections to train and choose from, as in `untilt train`; "usual" for all usual ones.

@@ -8,6 +8,7 @@ from untilt.auditing.advice import Advice
 from untilt.bias.curve import PositionBias
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.given import Examination, as_position_bias, curve_names, parse_curve
+from untilt.bias.options import AskedEstimator, parse_estimator
 from untilt.errors import OptionError, UntiltError, did_you_mean
 from untilt.facts import Fact
 from untilt.report.step_results import UsedBias
@@ -20,8 +21,8 @@ def estimators() -> tuple[str, ...]:
     return tuple(each.name for each in catalog.methods("bias") if "context" not in each.needs)
 
 
-def bias_choice(given: Any) -> type[BiasEstimator] | Examination | Literal["auto"]:
-    """What `bias` asks for: "auto" (the audit's advice), the class of an estimator, or a curve."""
+def bias_choice(given: Any) -> AskedEstimator | Examination | Literal["auto"]:
+    """What `bias` asks for: "auto" (the audit's advice), an estimator with options, or a curve."""
     if given is None or given == "auto":
         return "auto"
     if isinstance(given, Examination):
@@ -33,9 +34,8 @@ def bias_choice(given: Any) -> type[BiasEstimator] | Examination | Literal["auto
         )
     text = str(given)
     name = text.partition(":")[0]
-    if text in estimators():
-        estimator: type[BiasEstimator] = catalog.find("bias", text).load()
-        return estimator
+    if name in estimators():
+        return parse_estimator(text)
     if name in curve_names():
         return parse_curve(text)
     if Path(text).is_file():
@@ -52,9 +52,9 @@ def used_bias(data: Data, advice: Advice, options: RunOptions) -> UsedBias:
     choice = bias_choice(options.bias)
     if choice == "auto":
         return _advised(data, advice, options)
-    if isinstance(choice, type):
-        why = Fact("run.bias-asked-for", estimator=choice.__name__)
-        return _estimated(data, choice, {}, why, options)
+    if isinstance(choice, AskedEstimator):
+        why = Fact("run.bias-asked-for", estimator=choice.kind.__name__)
+        return _estimated(data, choice.kind, dict(choice.options), why, options)
     depth = data.log.depth
     reach = choice.depth if isinstance(choice, PositionBias) else depth
     bias = as_position_bias(choice, min(reach, depth))
