@@ -19,12 +19,6 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "with the names of the two orders drawn at random for each query, a difference as large "
         "comes up in 50% of the draws: a few queries make it. Collect sessions of more queries",
     ),
-    "null.intervals": (
-        {"share": 0.2, "expected": 0.05},
-        "with the names of the two orders drawn at random for each query, 20% of the differences "
-        "leave 0 out of their interval, where 5% should: intervals are too narrow here. Collect "
-        "sessions of more queries",
-    ),
     "null.permuted": (
         {"difference": -0.1, "std_error": 0.002},
         "with clicks that changed places within their position, so that no document is better than "

@@ -349,10 +349,11 @@ def decision() -> d.Decision:
             importance_of="gain of splits",
             changed=(
                 r.ChangedQuery("red shoes", (
-                    r.MovedDocument("A", 3.5, 1, 4.0, 20), r.MovedDocument("B", None, 2, 0.0, 0),
-                    r.MovedDocument("C", 1.0, 3, 9.0, 40, 2.0),
+                    r.MovedDocument("A", 3.5, 1.0, 4.0, 20),
+                    r.MovedDocument("B", None, 2.0, 0.0, 0),
+                    r.MovedDocument("C", 1.0, 3.0, 9.0, 40, 2.0),
                 ), 40, 2.25),
-                r.ChangedQuery("hats", (r.MovedDocument("D", 1.0, 1),)),
+                r.ChangedQuery("hats", (r.MovedDocument("D", 1.0, 1.0),)),
             ),
         ),
         further_warnings=("Something may mislead.",),

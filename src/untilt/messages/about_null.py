@@ -13,11 +13,6 @@ SERIOUS: Texts = {
         "comes up in {p_value:.0%} of the draws: a few queries make it. Collect sessions of more "
         "queries"
     ),
-    "null.intervals": (
-        "with the names of the two orders drawn at random for each query, {share:.0%} of the "
-        "differences leave 0 out of their interval, where {expected:.0%} should: intervals are too "
-        "narrow here. Collect sessions of more queries"
-    ),
     "null.permuted": (
         "with clicks that changed places within their position, so that no document is better than "
         "another, the difference is still {difference:+.4f} +- {std_error:.4f}: the structure of "

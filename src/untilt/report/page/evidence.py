@@ -255,15 +255,12 @@ def null_section(part: HeldOut) -> Section:
     permuted = signed(tests.permuted)
     if np.isfinite(tests.permuted_error):
         permuted += f" \u00b1 {words.number(tests.permuted_error, decimals)}"
-    outside = 1 - tests.level
     rows = (
         ("The order that was shown, against itself", "0",
          f"{signed(tests.same_order)} ({compared})", {"null.same-order"}),
-        ("The two orders, with their names drawn at random for each query",
-         f"{outside:.0%} outside of their interval", f"{tests.relabelled_outside:.0%}",
-         {"null.intervals"}),
-        ("A difference as large as that found, by such a draw", f"under {outside:.0%} if decided",
-         words.percent(tests.relabelled_p), {"null.relabelled"}),
+        ("As large a difference with the names of the two orders drawn at random for each query",
+         f"under {1 - tests.level:.0%} of the draws, if decided", words.percent(tests.relabelled_p),
+         {"null.relabelled"}),
         ("Clicks that changed places within their position", "0", permuted, {"null.permuted"}),
         ("What the clip and the end of the curve alone make", "less than would decide",
          signed(tests.lean), {"null.lean"}),
