@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from untilt._core.feature_table import feature_array, in_order
+from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import ColumnError
 
@@ -90,3 +91,16 @@ def test_a_lazy_frame_is_told_to_collect():
     pl = pytest.importorskip("polars")
     with pytest.raises(ColumnError, match=r"collect\(\)"):
         feature_array(pl.DataFrame(reversed_columns()).lazy(), NAMES)
+
+
+def test_data_made_of_a_table_has_its_names():
+    table = TABLES["pandas"]()
+    judged = JudgedLists(table, [0, 1], [0, 2], [5])
+    assert judged.feature_names == NAMES[::-1]
+    assert np.array_equal(judged.features, VALUES[:, ::-1])
+    chosen = JudgedLists(TABLES["arrow"](), [0, 1], [0, 2], [5], feature_names=NAMES)
+    assert np.array_equal(chosen.features, VALUES)
+    renamed = JudgedLists(table, [0, 1], [0, 2], [5], feature_names=("a", "b", "c"))
+    assert np.array_equal(renamed.features, VALUES[:, ::-1])
+    log = ClickLog([1], [0, 1], [0, 0], [0, 2], [0], [0, 1], [1, 2], [0, 1], features=table)
+    assert log.feature_names == NAMES[::-1]

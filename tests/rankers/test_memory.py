@@ -146,6 +146,23 @@ def test_a_model_without_a_memory_is_said_to_have_none(log, parts, tmp_path):
         ut.evaluate(judged, old, held_out=True)
 
 
+def test_a_ranker_of_ones_own_that_defines_fit_works_without_a_memory(parts):
+    from untilt.rankers.base import Ranker
+
+    class First(Ranker):
+        def fit(self, data):  # type: ignore[override]
+            self.feature_names_ = data.feature_names
+            return self
+
+        def _scores(self, features):
+            return features[:, 0].astype(float)
+
+    train, test = parts
+    assert own_codes(ut.estimate(test, First().fit(train), BIAS)) == ["estimate.training-unknown"]
+    found = ut.select([First()], train=train, valid=test, bias=BIAS)
+    assert np.array_equal(found.ranker.predict(test), test.features[:, 0])
+
+
 def test_the_size_of_a_memory_in_a_file(log, tmp_path):
     """12 bytes a query, and what hashes cannot be packed into."""
     model = ut.LinearRanker(max_rounds=2).fit(log)

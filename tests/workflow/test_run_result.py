@@ -1,6 +1,7 @@
 """What a run leaves: every file, and figures that belong together and are true."""
 
 import json
+import pickle
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,36 @@ def test_the_parts_share_no_query_and_are_all(made):
     together = np.concatenate(list(parts.values()))
     assert sorted(together) == sorted(np.unique(log.query))
     assert len(parts["test"]) == round(0.2 * len(together))
+
+
+def test_the_ranker_remembers_what_it_was_trained_on_and_chosen_by(finished, made):
+    from untilt.data.seen import overlap_of
+
+    log = ut.read_log(made.log, documents=made.documents)
+    parts = query_parts(log, RunOptions())
+    known = {
+        name: overlap_of(log.take(np.isin(log.query, queries)), finished.ranker)
+        for name, queries in parts.items()
+    }
+    n_queries = {name: len(queries) for name, queries in parts.items()}
+    assert {name: each.n_queries for name, each in known.items()} == n_queries
+    assert [known[name].trained for name in ("train", "valid", "test")] == [
+        n_queries["train"],
+        0,
+        0,
+    ]
+    assert [known[name].validated for name in ("train", "valid", "test")] == [
+        0,
+        n_queries["valid"],
+        0,
+    ]
+
+
+def test_a_run_and_its_figures_can_be_pickled(finished):
+    again = pickle.loads(pickle.dumps(finished))
+    assert again.folder == finished.folder
+    assert again.decision == finished.decision
+    assert not again.bias.examination.flags.writeable
 
 
 def test_the_bias_is_measured_and_near_the_truth(finished, made):

@@ -46,6 +46,18 @@ def is_numbered(names: Sequence[str]) -> bool:
     return all(name == f"f{j + 1}" for j, name in enumerate(names))
 
 
+def with_names(features: Any, names: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
+    """Features and their names; a table's own names where none are given.
+
+    Given names that are the table's in another order choose its columns; others rename them.
+    """
+    columns = column_names(features)
+    if columns is None:
+        return features, tuple(names)
+    taken = names if set(names) == set(columns) else columns
+    return feature_array(features, taken), tuple(names or columns)
+
+
 def predicted(
     model: Any, features: FeatureArray, names: Sequence[str], missing: Missing = None
 ) -> Any:

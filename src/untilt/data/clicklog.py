@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core import arrays, ragged
+from untilt._core.feature_table import with_names
 from untilt._core.grouping import Groups, group_equal_lists
 from untilt._core.portable import Portable
 from untilt._core.random import Seed
@@ -91,6 +92,7 @@ class ClickLog(Portable):
         missing: arrays.Missing = None,
     ) -> None:
         lists = arrays.whole_numbers(query, np.int32, what="query")
+        features, feature_names = with_names(features, feature_names)
         table = None if features is None else arrays.frozen(features, np.float32)
         made_by = None if ranker is None else arrays.whole_numbers(ranker, np.int32, what="ranker")
         if table is not None and table.ndim == 2 and not feature_names:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core import arrays, ragged
+from untilt._core.feature_table import with_names
 from untilt._core.portable import Portable
 from untilt._core.random import Seed, generator
 from untilt.errors import OptionError, ShapeError
@@ -48,6 +49,7 @@ class JudgedLists(Portable):
         missing: arrays.Missing = None,
     ) -> None:
         arrays.check_missing(missing)
+        features, feature_names = with_names(features, feature_names)
         table = arrays.frozen(features, np.float32)
         if table.ndim != 2:
             raise ShapeError(f"features must have two dimensions. Got {table.ndim} instead.")

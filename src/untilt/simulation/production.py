@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from untilt._core import arrays, ragged
+from untilt._core.feature_table import predicted
 from untilt._core.portable import Portable
 from untilt._core.random import Seed, child_generator
 from untilt.data.judged import JudgedLists
@@ -288,7 +289,9 @@ def _is_scores(ranker: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def _scores(judged: JudgedLists, name: str, ranker: Any) -> arrays.FloatArray:
-    made = ranker.predict(judged.features) if hasattr(ranker, "predict") else ranker
+    made = ranker
+    if hasattr(ranker, "predict"):
+        made = predicted(ranker, judged.features, judged.feature_names)
     try:
         scores = np.asarray(made, dtype=np.float64)
     except (TypeError, ValueError) as error:
