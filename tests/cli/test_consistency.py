@@ -97,6 +97,37 @@ def test_help_says_what_and_shows_an_example(name):
         assert call(name, flag).exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_fits_80_columns_and_flags_take_no_value(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = call(*([name] if name else []), "--help").stdout
+    assert "…" not in text
+    assert "<bool>" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_help_leaves_earlier_names_of_options_as_they_are(folder):
+    call("evaluate", "--help")
+    for flag in ("--method", "--evaluator"):
+        assert call("evaluate", "log.csv", flag, "naive").exit_code == 0
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_of_one_value_is_given_once(name, folder):
+    """The last one would count, in silence; those that may be repeated add up."""
+    for option in (each for n, each in OPTIONS if n == name):
+        if not (option.multiple or option.is_flag):
+            told = refused(call(name, option.opts[0], "1", option.opts[-1], "2"))
+            assert "was given 2 times" in told
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_that_say_so_may_be_repeated(name):
+    for option in (each for n, each in OPTIONS if n == name):
+        says_so = "repeated" in option.help or "Repeatable" in option.help
+        assert option.multiple == says_so, option.opts
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_examples_name_options_that_exist(name):
     known = {o for p in COMMANDS[name].params for o in (*p.opts, *p.secondary_opts)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from untilt.cli.arguments import parse_columns
-from untilt.cli.console import bar, plain, speaking
+from untilt.cli.console import Output, bar, plain, speaking
 from untilt.errors import OptionError
 
 
@@ -91,3 +91,51 @@ def test_a_column_without_both_names_is_refused(pair):
 def test_a_column_named_twice_is_refused():
     with pytest.raises(OptionError, match="'click' twice: 'a' and 'b'"):
         parse_columns(["click=a", "click=b"])
+
+
+# ---- narrow terminals
+
+WIDE = (
+    ("system", "what it is", "95% interval", ""),
+    [
+        (
+            "a-ranker-with-a-long-name",
+            "boosted trees on pairs of documents",
+            "[0.1234, 0.5678]",
+            "█" * 30,
+        ),
+        ("other", "as it was", "[0.0001, 0.0002]", "█" * 3),
+    ],
+)
+
+
+@pytest.mark.parametrize("width", [100, 80, 60, 50, 30])
+def test_no_word_of_a_table_is_cut(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    Output(as_json=False, verbose=False).table(*WIDE)
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    for cell in (cell for row in WIDE[1] for cell in row[:3]):
+        assert all(word in printed.split() for word in cell.split()), (cell, printed)
+    if width >= 50:  # below, rows are stacked, and the longest word decides
+        assert max(map(len, printed.splitlines())) <= width
+
+
+def test_keys_and_values_wrap_and_long_words_stay_whole(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "/a/path/" + "x" * 60
+    Output(as_json=False, verbose=False).table(("", ""), [("written", path), ("trees", "3")])
+    assert path in capsys.readouterr().out.split()
+
+
+def test_a_command_stands_on_a_line_of_its_own(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    command = (
+        "untilt bias 'a long path/to the log.parquet' --column query_id=search --method all-pairs"
+    )
+    Output(as_json=False, verbose=False).points(
+        [f"On the command line: `{command}`", f"swap positions; `{command}` says how many"]
+    )
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines.count(command) == 2
+    assert "- swap positions; `untilt bias` says" in lines

@@ -272,7 +272,7 @@ def _regression(graph: PositionGraph, reach: int, usable_features: int, *, drift
 
 def _swap(graph: PositionGraph) -> Advice:
     why = joined(Fact("audit.any-curve-fits", groups=_n_groups(graph)), _to_know_more(graph))
-    return Advice("", why, instead="untilt plan LOG --sessions-per-day N")
+    return Advice("", why, instead="untilt plan LOG")
 
 
 def _below(graph: PositionGraph, reach: int) -> list[Fact]:

@@ -167,11 +167,12 @@ class PositionGraph(Portable):
             if components is self.components
             else "the documents shown on both sides have too few clicks there"
         )
+        fewer = f"or ask for fewer positions: log.top({lost[0] - 1}); " if lost[0] > 2 else ""
         raise IdentifiabilityError(
             f"{method} cannot compare position {lost[0]} with position 1: {why} "
             f"({positions_text(first)} against {positions_text(second)}). "
-            f"To join them, {swap} in a share of the sessions; or ask for fewer positions: "
-            f"log.top({lost[0] - 1}); or use an estimator that models relevance, RegressionEM."
+            f"To join them, {swap} in a share of the sessions; {fewer}or learn relevance from "
+            "features, with RegressionEM."
         )
 
     def __repr__(self) -> str:

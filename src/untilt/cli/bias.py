@@ -11,6 +11,7 @@ from untilt._core.progress import progress
 from untilt.cli import arguments
 from untilt.cli.console import Output, bar, speaking
 from untilt.errors import IdentifiabilityError, OptionError
+from untilt.facts import worded
 from untilt.messages.about_general import NOT_KNOWN
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _advised(
     out.record(why=advice.why)
     if not advice.estimator:
         raise IdentifiabilityError(f"this log cannot tell its position bias: {advice.why}.")
-    out.say(f"{advice.estimator}: {advice.why}.")
+    out.points([worded(f"{advice.estimator}: {advice.why}.")])
     return _named(advice.estimator), {**advice.options, **options}
 
 

@@ -9,6 +9,7 @@ import typer
 from untilt.catalog import find
 from untilt.cli import arguments
 from untilt.cli.console import Output, speaking
+from untilt.errors import OptionError
 from untilt.facts import codes
 
 if TYPE_CHECKING:
@@ -104,6 +105,11 @@ def _compare(
     from untilt.clickmodels.compare import compare_click_models
 
     train, test = log.split(share, by=split.value, seed=seed)
+    if not (train.n_sessions and test.n_sessions):
+        raise OptionError(
+            f"{log.n_sessions:,} sessions leave none to hold out beside --train {share:g}: models "
+            "are compared on sessions that they were not fitted on. Give more sessions."
+        )
     out.record(train_sessions=train.n_sessions, test_sessions=test.n_sessions)
     out.say(f"{train.n_sessions:,} sessions to learn from, {test.n_sessions:,} held out")
     comparison = compare_click_models(

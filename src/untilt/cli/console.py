@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from untilt._core.progress import showing_progress
+from untilt.facts import worded
 
 if TYPE_CHECKING:
     from untilt.data.rates import ClickRates
@@ -45,7 +46,7 @@ class Output:
 
     def heading(self, text: str) -> None:
         """The name of a part of what follows."""
-        self._people.print(Group(Text(), Text(text, style="bold")))
+        self._people.print(Group(Text(), Text(worded(text), style="bold")))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table for people: the first column and bars (no name) to the left, numbers right.

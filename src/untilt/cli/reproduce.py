@@ -137,7 +137,8 @@ def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[s
     _report(output, what, summary, decided)
     _record(output, what, summary, decided, files)
     output.heading("written")
-    output.table(("", ""), [(str(path), "") for path in [what.results.path, *files]])
+    for path in [what.results.path, *files]:
+        output.path("  file", path)
 
 
 def _report(output: Output, what: "Plan", summary: "Summary", decided: "list[Verdict]") -> None:

@@ -125,8 +125,8 @@ def _candidates(
 
     if bias is None:
         raise OptionError(
-            "select corrects held-out clicks by the position bias: --bias bias.json from `untilt "
-            "bias`, or a curve such as --bias power-law:1."
+            "select corrects held-out clicks by the position bias: --bias bias.json of `untilt "
+            "bias LOG --out bias.json`, or a curve such as --bias power-law:1."
         )
     usual = catalog.names("weighting", choose="usual in select")
     corrections = [correction(name) for name in methods or usual]

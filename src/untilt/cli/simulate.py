@@ -1,6 +1,7 @@
 """`untilt simulate`: a click log whose truth is known."""
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -198,5 +199,8 @@ def _report(out: Output, files: "SimulatedFiles", folder: Path) -> None:
     out.record(**sizes, protocol=repr(files.truth.protocol), files=paths)
     out.table(("", ""), [(name, f"{size:,}") for name, size in sizes.items()])
     out.heading("written")
-    out.table(("", ""), [(what.replace("_", " "), str(path)) for what, path in paths.items()])
-    out.say(f"\nLook at it: untilt audit {paths['log']} --documents {paths['documents']}")
+    for what, path in paths.items():
+        out.path(f"  {what.replace('_', ' ')}", path)
+    log, documents = str(paths["log"]), str(paths["documents"])
+    out.say("\nLook at it:")
+    out.command(shlex.join(["untilt", "audit", log, "--documents", documents]))

@@ -6,6 +6,7 @@ and what was given: --missing 0.0, all-pairs, `untilt plan 'my log.csv' --column
 """
 
 import ast
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -49,7 +50,13 @@ _CALLS = {
     r"ranker\.save\(path\) keeps it for untilt": "The file of `untilt train` keeps it for untilt",
     r"Pass \('[^']*', 'table name'\)": "Write the one that is meant to a database of its own",
     r"\b(?:ut|untilt)\.shown\b": "shown",
-    r"""'your column'|"the column\"""": "'YOUR_COLUMN'",
+    r"""'your column'|"the column"|(?<=': )\.\.\.""": "'YOUR_COLUMN'",
+    r", or give KnownBias\(.*?\)": "",
+    r"\bestimate it with TrustEM": "`untilt bias LOG --method trust-em --out bias.json` makes one",
+    r"\bcolumns maps our names": "--column maps our names",
+    r"^clicks must be a ClickLog, or the click rates": "--rates must be the click rates",
+    r"Got \['([^']*)'\]": r"Got '\1'",
+    r"Got None instead": "Got nothing instead",
 }
 _CALLED = [(re.compile(pattern), words) for pattern, words in _CALLS.items()]
 _VALUE = r"\{[^}]*\}|\[[^\]]*\]|'[^']*'|\"[^\"]*\"|\.\.\.|[\w:+-]+(?:\.\w+)*"
@@ -57,7 +64,10 @@ _KEYWORD = re.compile(rf"(?<![\w.=-])(?<!--option )([a-z_]+)=({_VALUE})")
 _ARGUMENTS = rf"(?:[a-z_]+=(?:{_VALUE})(?:, )?)*"
 _CALL = re.compile(rf"\b(?:ut\.|untilt\.)?([A-Z]\w+)(?:\(({_ARGUMENTS})\))?")
 _FIT = re.compile(rf"\b(?:ut|untilt)\.([A-Z]\w+)\(({_ARGUMENTS})\)\.fit\(log\)")
-_COMMAND = re.compile(r"\buntilt ([a-z]+) (NEW_)?LOG\b((?: --[a-z-]+(?: [^\s`,;-][^\s`,;]*)?)*)")
+_OPENING = re.compile(r"^([a-z_]+)(?= must | takes | has no )")
+_COMMAND = re.compile(
+    r"(?:^|(?<=`))untilt ([a-z]+) (NEW_)?LOG\b((?: --[a-z-]+(?: [^\s`,;-][^\s`,;]*)?)*)"
+)
 
 
 @dataclass
@@ -87,6 +97,7 @@ class CommandLine:
         text = _FIT.sub(self._fitted, text)
         text = _CALL.sub(self._named, text)
         text = _KEYWORD.sub(self._option, text)
+        text = _OPENING.sub(self._opening, text)
         text = re.sub(r"\bcolumns\[('\w+')\]", r"--column \1", text)
         text = re.sub(r"\bpass (?=--)", "give ", text)
         return _COMMAND.sub(self._completed, text)
@@ -118,7 +129,14 @@ class CommandLine:
             flag, values = "--option", [f"{name}={_text(value)}"]
         else:
             flag, values = _flag(parameter), _values(value, parameter)
+        if value is Ellipsis or value == "...":
+            return f"{flag} {values[0]}"
         return " ".join(f"{flag} {shlex.quote(each)}" for each in values)
+
+    def _opening(self, name: re.Match[str]) -> str:
+        """pivot must be ...: an option that a sentence begins with."""
+        parameter = self._parameter(_OPTIONS.get(name[1], name[1]))
+        return name[0] if parameter is None else _flag(parameter)
 
     def _completed(self, command: re.Match[str]) -> str:
         """`untilt plan LOG` with the log and every option that the two commands share."""
@@ -194,4 +212,6 @@ def _values(value: Any, parameter: Any) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return "VALUE" if value is Ellipsis or value == "..." else str(value)
+    if value is Ellipsis or value == "...":
+        return "VALUE"
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)

@@ -90,8 +90,8 @@ def make_ranker(
         )
     if bias is None and "bias" in record.needs:
         raise OptionError(
-            f"--method {record.name} needs the position bias: --bias bias.json from `untilt bias`,"
-            " or a curve such as --bias power-law:1."
+            f"--method {record.name} needs the position bias: --bias bias.json of `untilt bias LOG "
+            "--out bias.json`, or a curve such as --bias power-law:1."
         )
     if record.kind == "objective" and "objective" not in trained.takes:
         raise OptionError(
