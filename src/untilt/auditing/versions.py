@@ -17,7 +17,7 @@ from untilt.data.counts import position_counts
 
 # Relative change of relevance by one position that is worth a word: 0.9^(1/10), 10% over ten.
 DRIFT = 0.01
-SURE = 3.0  # standard errors that it must lie away from 0
+SURE = 3.0  # standard errors that it, and what features explain, must lie away from 0
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _drift(log: ClickLog) -> tuple[float, float]:
     explained = checks.sums_by_query(n * g * clicks, query)
     a, c = checks.sums_by_query(n * g * k, query), checks.sums_by_query(n * k * k, query)
     rate, total, n_queries = cells.clicks.sum() / n.sum(), c.sum(), len(a)
-    known = explained.sum() > checks.SURE * np.sqrt(np.sum(explained**2))
+    known = explained.sum() > SURE * np.sqrt(np.sum(explained**2))
     if not (known and rate > 0 and total > 0 and n_queries > 1):
         return float("nan"), float("nan")
     slope = a.sum() / total
