@@ -88,6 +88,27 @@ def test_other_data_with_the_same_numbers_is_another_matter(ranker):
     assert found["system"].warnings[0].severity == "note"
 
 
+def test_further_features_other_orders_and_filled_gaps_do_not_hide_the_training(parts):
+    """As where features that leak the click were kept out of the training."""
+    train = parts[0]
+    model = ut.LambdaMART(n_trees=5, n_threads=1)
+    names = train.feature_names
+    kept = replace(
+        train, features=train.features[:, 2:], feature_names=[f"x{n}" for n in names[2:]]
+    )
+    further = replace(
+        train, features=train.features[:, ::-1], feature_names=[f"x{n}" for n in names[::-1]]
+    )
+    fewer = model.fit(kept)
+    assert own_codes(ut.estimate(further, fewer, BIAS)) == ["estimate.trained-queries"]
+    holes = train.features.copy()
+    holes[:, 0] = np.nan
+    filled = replace(train, features=np.where(np.isnan(holes), 0, holes), missing=0.0)
+    model = ut.LambdaMART(n_trees=5, n_threads=1).fit(filled)
+    as_they_are = replace(train, features=holes, missing="keep")
+    assert own_codes(ut.estimate(as_they_are, model, BIAS)) == ["estimate.trained-queries"]
+
+
 def test_text_and_numbers_are_the_same_ids(parts, ranker):
     as_text = replace(parts[0], query_id=[str(each) for each in parts[0].query_id])
     assert own_codes(ut.estimate(as_text, ranker, BIAS)) == ["estimate.trained-queries"]

@@ -94,7 +94,7 @@ def _split_clicks(
         }
         for path, part in parts.items()
     }
-    shared = overlap_with(test, seen_in(train)).trained
+    shared = overlap_with(seen_in(test), seen_in(train)).trained
     _report(output, rows, shared, with_documents=reading.documents is not None)
 
 

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from untilt._core.arrays import FeatureArray, Missing
 from untilt._core.seen_queries import SeenQueries, id_hashes, seen_queries
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -14,27 +15,46 @@ from untilt.errors import OptionError
 
 Data = TypeVar("Data", ClickLog, JudgedLists)
 
-# Rankers are often fitted on one log and judged by another again and again.
-_known: WeakKeyDictionary[Any, SeenQueries] = WeakKeyDictionary()
+# Rankers are often fitted on one log and judged by another again and again: by the data, then by
+# the names of the features and what takes the place of missing ones.
+_known: WeakKeyDictionary[Any, dict[Any, SeenQueries]] = WeakKeyDictionary()
 
 
-def seen_in(data: ClickLog | JudgedLists) -> SeenQueries:
-    """The queries of judged lists, or of a log's sessions, as a ranker remembers them."""
-    known = _known.get(data)
-    if known is None:
-        _known[data] = known = _memory(data)
-    return known
+def seen_in(data: ClickLog | JudgedLists, model: Any = None) -> SeenQueries:
+    """The queries of judged lists, or of a log's sessions, as a ranker remembers them.
+
+    The hash of a document is that of its features as the `model` takes them: those that it was
+    trained on, in its order, and missing ones filled as in training.
+    """
+    names = getattr(model, "feature_names_", data.feature_names)
+    fill = getattr(model, "missing_", None)
+    by_features = _known.setdefault(data, {})
+    if (names, fill) not in by_features:
+        by_features[names, fill] = _memory(data, _features_for(data, names, fill))
+    return by_features[names, fill]
 
 
-def _memory(data: ClickLog | JudgedLists) -> SeenQueries:
+def _features_for(
+    data: ClickLog | JudgedLists, names: tuple[str, ...], fill: Missing
+) -> FeatureArray:
+    if data.features is None:
+        return np.zeros((data.n_documents, 0), dtype=np.float32)
+    features = data.features
+    if names != data.feature_names and set(names) <= set(data.feature_names):
+        features = features[:, [data.feature_names.index(name) for name in names]]
+    if isinstance(fill, float | int):
+        features = np.where(np.isnan(features), np.float32(fill), features)
+    return features
+
+
+def _memory(data: ClickLog | JudgedLists, features: FeatureArray) -> SeenQueries:
     if isinstance(data, JudgedLists):
         owner = np.repeat(np.arange(data.n_queries), np.diff(data.indptr))
-        return seen_queries(data.query_id, owner, data.features)
+        return seen_queries(data.query_id, owner, features)
     has_session = np.zeros(data.n_queries, dtype=bool)
     has_session[data.query] = True
     index = np.cumsum(has_session) - 1
     kept = has_session[data.doc_query]
-    features = np.zeros((len(data.doc_id), 0)) if data.features is None else data.features
     return seen_queries(data.query_id[has_session], index[data.doc_query[kept]], features[kept])
 
 
@@ -62,19 +82,21 @@ def has_memory(model: Any) -> bool:
 
 def overlap_of(data: ClickLog | JudgedLists, model: Any) -> Overlap:
     """What a model with a memory knows of the data."""
-    return overlap_with(data, model.trained_on_, getattr(model, "validated_on_", None))
+    here = seen_in(data, model)
+    return overlap_with(here, model.trained_on_, getattr(model, "validated_on_", None))
 
 
 def overlap_with(
-    data: ClickLog | JudgedLists, trained: SeenQueries, validated: SeenQueries | None = None
+    here: SeenQueries, trained: SeenQueries, validated: SeenQueries | None = None
 ) -> Overlap:
     """The same for what was remembered of the training and of held-out data."""
-    here = seen_in(data)
     by_training = trained.lookup(here.query, here.document)
     told, also = by_training.told, np.zeros(len(by_training.seen), dtype=bool)
     if validated is not None:
         by_choice = validated.lookup(here.query, here.document)
-        told, also = told & by_choice.told, by_choice.seen & ~by_training.seen
+        told = told & by_choice.told
+        if by_choice.same_documents.any():
+            also = by_choice.seen & ~by_training.seen
     return Overlap(
         trained=int(np.count_nonzero(by_training.seen & told)),
         same_documents=int(np.count_nonzero(by_training.same_documents & told)),

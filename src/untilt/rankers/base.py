@@ -72,8 +72,8 @@ class Ranker(BaseEstimator):
             self._fit(lists, valid=learning_data.with_features_of(valid, lists.feature_names))
         else:
             raise OptionError(f"{type(self).__name__} takes no held-out data. Leave valid out.")
-        self.trained_on_ = seen_in(lists)
-        self.validated_on_ = None if valid is None else seen_in(valid)
+        self.trained_on_ = seen_in(lists, self)
+        self.validated_on_ = None if valid is None else seen_in(valid, self)
         return self
 
     @abstractmethod

@@ -163,7 +163,8 @@ def _fit_one(
         )
     seconds = time.perf_counter() - start
     if has_memory(ranker):
-        ranker.validated_on_ = seen_in(valid)  # it may be the one that is chosen by these clicks
+        # It may be the one that is chosen by these clicks.
+        ranker.validated_on_ = seen_in(valid, ranker)
     if store is None:
         return Fitted(name, scores, seconds, False, ranker, None)
     parameters = {option: repr(each) for option, each in ranker.get_params(deep=False).items()}

@@ -193,7 +193,7 @@ def select(
         baseline=baseline, level=level,
     )  # fmt: skip
     if memory is not None:
-        shared = overlap_facts(overlap_with(valid, memory))
+        shared = overlap_facts(overlap_with(seen_in(valid), memory))
         estimates = replace(estimates, warnings=(*shared, *estimates.warnings))
     return Selection(estimates, fitted)
 
