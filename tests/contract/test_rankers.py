@@ -311,6 +311,19 @@ def test_unfitted_is_told(log, make_each, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_missing_feature_is_what_it_was_in_training(log, fitted, make_each, tmp_path):
+    """Refused where there was none; else the value that the log got, in a saved ranker too."""
+    gaps = log.features.copy()
+    gaps[1::2, 0] = np.nan
+    with pytest.raises(ShapeError, match="Got nan for feature 'title match' in row 1"):
+        fitted(make_each).predict(gaps)
+    filled = np.nan_to_num(gaps, nan=0.25)
+    ranker = make_each().fit(replace(log, features=filled, missing=0.25))
+    ranker.save(tmp_path / "ranker.untilt")
+    assert np.array_equal(ranker.predict(gaps), ranker.predict(filled))
+    assert np.array_equal(load(tmp_path / "ranker.untilt").predict(gaps), ranker.predict(filled))
+
+
 def test_wrong_number_of_features_is_told(fitted, make_each):
     ranker = fitted(make_each)
     with pytest.raises(ShapeError, match=r"trained on 3 features\. Got an array of shape \(9, 2\)"):
