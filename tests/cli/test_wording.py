@@ -18,7 +18,7 @@ from untilt.cli.wording import CommandLine
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 # What belongs to Python: keywords with values, calls, attributes, names of its types.
 PYTHON = re.compile(
-    r"""(?<![-\w])(?!--)[a-z_]+=(?:['"\[{(]|None)|\but\.[a-z]|\buntilt\.[A-Za-z]|\blog\.[a-z]|\w\(\)
+    r"""(?<![-\w'])(?!--)[a-z_]+=(?:['"\[{(]|None)|\but\.[a-z]|\buntilt\.[A-Za-z]|\blog\.[a-z]|\w\(\)
     |\.fit\(|\bNone\b|\bClickLog\b|\bread_log\b|\bOptionError\b|\bTraceback\b|\bcolumns[=\[{]""",
     re.VERBOSE,
 )
@@ -169,6 +169,10 @@ SAID = [
     ("plan", 'Plan with within="length".', "Plan with --within length."),
     ("plan", "Then: untilt.PivotSwap(pivot=1).fit(log).",
      "Then: `untilt bias NEW_LOG --method pivot-swap --pivot 1`."),
+    ("bias", 'for other names give ranker={"a": (2, 5), "b": "base"}.',
+     """for other names give --option 'ranker={"a": [2, 5], "b": "base"}'."""),
+    ("bias", "`untilt plan 'a b.csv' --column 'query_id=the query'` says clip=1",
+     "`untilt plan 'a b.csv' --column 'query_id=the query'` says --option clip=1"),
     # What is no option of the command, or is one already, stays.
     ("audit", "theta=0.5 and query_id=srch_id", "theta=0.5 and query_id=srch_id"),
     ("train", "--column click=clicked --missing 0", "--column click=clicked --missing 0"),

@@ -60,10 +60,11 @@ _CALLS = {
 }
 _CALLED = [(re.compile(pattern), words) for pattern, words in _CALLS.items()]
 _VALUE = r"\{[^}]*\}|\[[^\]]*\]|'[^']*'|\"[^\"]*\"|\.\.\.|[\w:+-]+(?:\.\w+)*"
-_KEYWORD = re.compile(rf"(?<![\w.=-])(?<!--option )([a-z_]+)=({_VALUE})")
+_KEYWORD = re.compile(rf"(?<![\w.='-])(?<!--option )(?<!--column )([a-z_]+)=({_VALUE})")
 _ARGUMENTS = rf"(?:[a-z_]+=(?:{_VALUE})(?:, )?)*"
 _CALL = re.compile(rf"\b(?:ut\.|untilt\.)?([A-Z]\w+)(?:\(({_ARGUMENTS})\))?")
 _FIT = re.compile(rf"\b(?:ut|untilt)\.([A-Z]\w+)\(({_ARGUMENTS})\)\.fit\(log\)")
+_QUOTED = re.compile(r"(`untilt [^`]*`)")
 _OPENING = re.compile(r"^([a-z_]+)(?= must | takes | has no )")
 _COMMAND = re.compile(
     r"(?:^|(?<=`))untilt ([a-z]+) (NEW_)?LOG\b((?: --[a-z-]+(?: [^\s`,;-][^\s`,;]*)?)*)"
@@ -91,7 +92,14 @@ class CommandLine:
             _LINE.reset(token)
 
     def worded(self, text: str) -> str:
-        """The text as it is said here."""
+        """The text as it is said here. Commands in it are completed, and else left alone."""
+        parts = [text] if text.startswith("untilt ") else _QUOTED.split(text)
+        said = [part if part.lstrip("`").startswith("untilt ") else self._said(part)
+                for part in parts]  # fmt: skip
+        return _COMMAND.sub(self._completed, "".join(said))
+
+    def _said(self, text: str) -> str:
+        """Calls, classes and arguments of Python as commands, methods and options."""
         for pattern, words in _CALLED:
             text = pattern.sub(words, text)
         text = _FIT.sub(self._fitted, text)
@@ -99,8 +107,7 @@ class CommandLine:
         text = _KEYWORD.sub(self._option, text)
         text = _OPENING.sub(self._opening, text)
         text = re.sub(r"\bcolumns\[('\w+')\]", r"--column \1", text)
-        text = re.sub(r"\bpass (?=--)", "give ", text)
-        return _COMMAND.sub(self._completed, text)
+        return re.sub(r"\bpass (?=--)", "give ", text)
 
     def _named(self, call: re.Match[str]) -> str:
         """AllPairs as all-pairs; with arguments, --method all-pairs and its options."""
