@@ -154,6 +154,11 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "Try it on a share of the traffic, if the examination curve is right.",
     ),
     "run.keep-order": ({"shown": "logged order"}, "Keep the logged order."),
+    "run.same-order": (
+        {"shown": "logged order"},
+        "There is nothing to decide: in every query it has exactly the value of the logged order, "
+        "as with the same order.",
+    ),
     "run.collect-sessions": (
         {"sessions": 12_345.0},
         "Collect about 12,345 more held-out sessions before deciding.",

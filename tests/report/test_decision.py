@@ -122,6 +122,18 @@ def test_undecided_says_how_many_sessions_are_missing(undecided):
     assert codes(hopeless.notes) == ["run.sessions-not-enough"]
 
 
+def test_the_same_order_leaves_nothing_to_decide(undecided):
+    """A difference of exactly 0 in every query: no sessions to collect, no hopeless search."""
+    data = undecided(np.inf)
+    (gap,) = data.held_out.comparison
+    same = replace(gap, value=0.0, std_error=0.0, interval=Interval(0.0, 0.0), decided=False)
+    comparison = replace(data.held_out.comparison, entries=(same,))
+    answer = replace(data, held_out=replace(data.held_out, comparison=comparison)).answer
+    assert answer.verdict == "undecided"
+    assert answer.recommendation.code == "run.same-order"
+    assert replace(data, held_out=replace(data.held_out, comparison=comparison)).notes == ()
+
+
 def test_no_answer_says_why():
     assert Decision("t").no_answer.code == "run.nothing-compared"
     failed = Fact("run.candidate-failed", candidate="prs", error="no pairs")

@@ -167,6 +167,11 @@ MESSAGES = {
         "note", "Try it on a share of the traffic, if the examination curve is right."
     ),
     "run.keep-order": Message("note", "Keep the {shown}."),
+    "run.same-order": Message(
+        "note",
+        "There is nothing to decide: in every query it has exactly the value of the {shown}, as "
+        "with the same order.",
+    ),
     "run.collect-sessions": Message("note", _collect_sessions),
     "run.do-not-decide": Message("note", "Do not decide on these figures alone."),
     # A run that goes on.

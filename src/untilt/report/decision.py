@@ -108,9 +108,7 @@ class Decision:
         if verdict in ("worse", "cannot tell"):
             keep = Fact("run.keep-order", shown=difference.baseline)
             return keep if verdict == "worse" else Fact("run.get-evidence-first")
-        if 0 < difference.more_sessions < float("inf"):
-            return Fact("run.collect-sessions", sessions=difference.more_sessions)
-        return Fact("run.do-not-decide")
+        return _undecided(difference)
 
     @property
     def no_answer(self) -> Fact | None:
@@ -135,7 +133,8 @@ class Decision:
             notes.append(
                 Fact("run.against-raw-clicks", difference=raw.value, metric=metric, **ends)
             )
-        if answer.verdict == "undecided" and not isfinite(answer.difference.more_sessions):
+        never = not (isfinite(answer.difference.more_sessions) or answer.difference.identical)
+        if answer.verdict == "undecided" and never:
             notes.append(Fact("run.sessions-not-enough"))
         return tuple(notes)
 
@@ -208,6 +207,15 @@ class Decision:
         if not Path(path).is_file():
             raise OptionError(f"there is no file {os.fspath(path)}. {AGAIN}")
         return cls.from_dict(codec.read_file(path, again=AGAIN), where=Path(path).name)
+
+
+def _undecided(difference: SystemDifference) -> Fact:
+    """What to do where clicks cannot tell."""
+    if difference.identical:
+        return Fact("run.same-order", shown=difference.baseline)
+    if 0 < difference.more_sessions < float("inf"):
+        return Fact("run.collect-sessions", sessions=difference.more_sessions)
+    return Fact("run.do-not-decide")
 
 
 def verdict_of(interval: Interval, *, higher_is_better: bool = True) -> Verdict:
