@@ -156,3 +156,7 @@ def test_features_that_change_with_every_impression(shop, tmp_path):
     truth = ((np.take_along_axis(gamma, order, axis=1) - gamma) @ discount).mean()
     interval = found.decision.answer.difference.interval
     assert 0 < interval.low < truth < interval.high
+    for query in found.decision.held_out.changed:
+        documents = [moved.document for moved in query.documents]
+        assert len(set(documents)) == len(documents)  # no document twice for its versions
+        assert max(moved.impressions for moved in query.documents) > 1

@@ -75,8 +75,11 @@ def changed_queries(log: ClickLog, scores: FloatArray) -> tuple[step_results.Cha
 
     The change of a query is sum_d |1/log2(1 + old_d) - 1/log2(1 + new_d)| over its shown documents,
     old and new the mean position over the sessions that show it: what moves near the top counts
-    most.
+    most. Versions of a document are one document here.
     """
+    slates, slot = new_slots(log, scores)
+    moved = slates.document if log.item is None else log.item[slates.document]
+    log = log.without_versions()
     shown = np.unique(log.document)
     shown = shown[np.argsort(log.doc_query[shown], kind="stable")]
     queries, sizes = np.unique(log.doc_query[shown], return_counts=True)
@@ -85,8 +88,7 @@ def changed_queries(log: ClickLog, scores: FloatArray) -> tuple[step_results.Cha
     impressions = sum_by(log.document, weight, n)[shown]
     clicks = sum_by(log.document, weight * log.label, n)[shown]
     old = sum_by(log.document, weight * log.position, n)[shown] / impressions
-    slates, slot = new_slots(log, scores)
-    new = sum_by(slates.document, slates.row_count * slot, n)[shown] / impressions
+    new = sum_by(moved, slates.row_count * slot, n)[shown] / impressions
     step = np.abs(1 / np.log2(1 + old) - 1 / np.log2(1 + new))
     change = np.add.reduceat(step, indptr[:-1])
     sessions = sum_by(log.query, log.sessions, log.n_queries)[queries]
