@@ -407,7 +407,7 @@ def test_a_position_without_evidence_has_no_factor():
         ("below", -1.5, "below -1.5"),
         ("unlike", 0.0, "other than 0"),
         ("missing", None, "missing"),
-        ("known", None, "not missing"),
+        ("present", None, "not missing"),
         ("above-list", 2.0, "more than 2 above the lowest of its list"),
         ("below-list", 0.0, "more than 0 below the highest of its list"),
     ],

@@ -26,7 +26,7 @@ from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import child_generator
 from untilt.data.clicklog import ClickLog
 
-Where = Literal["above", "below", "unlike", "missing", "known", "above-list", "below-list"]
+Where = Literal["above", "below", "unlike", "missing", "present", "above-list", "below-list"]
 
 PURE = 0.9  # click rate from which impressions are said to be nearly all clicked
 LEAST_ODDS = 100.0  # times the odds elsewhere: 0.9 is much where 0.05 is usual, not where 0.5 is
@@ -43,10 +43,10 @@ class Leak:
 
     Parameters
     ----------
-    where : the feature is "above" or "below" `value`, "unlike" it, "missing" or "known" (not
+    where : the feature is "above" or "below" `value`, "unlike" it, "missing" or "present" (not
         missing), or it is more than `value` above the lowest of its list ("above-list") or below
         the highest ("below-list")
-    value : None for "missing" and "known"
+    value : None for "missing" and "present"
     impressions, click_rate : of those; within lists, of the lists that were looked at
     rate_elsewhere : the click rate of all others
     """
@@ -133,7 +133,7 @@ class _Evidence:
             inside = key > cut
             n, c = self.shown[inside].sum(), self.clicked[inside].sum()
             n_other, c_other = self.shown.sum() - n, self.clicked.sum() - c
-            value = {"below": -cut, "missing": None, "known": None}.get(where, cut)
+            value = {"below": -cut, "missing": None, "present": None}.get(where, cut)
             if where == "unlike":
                 value = _usual(x)
             return Leak(name, where, value, int(n), float(c / n), float(c_other / max(1, n_other)))
@@ -145,7 +145,7 @@ class _Evidence:
         if self.indptr is None:
             if not known.all():
                 yield "missing", np.isnan(x).astype(np.float64)
-                yield "known", known.astype(np.float64)
+                yield "present", known.astype(np.float64)
             yield "above", np.where(known, x, -np.inf)
             yield "below", np.where(known, -x, -np.inf)
             yield "unlike", (known & (x != _usual(x))).astype(np.float64)

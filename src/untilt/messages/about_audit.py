@@ -72,7 +72,7 @@ _WHERE = {
     "below": "below {value:g}",
     "unlike": "other than {value:g}",
     "missing": "missing",
-    "known": "not missing",
+    "present": "not missing",
     "above-list": "more than {value:g} above the lowest of its list",
     "below-list": "more than {value:g} below the highest of its list",
 }
