@@ -4,7 +4,7 @@ An `Opinion` is one claim: an order, what was said of it, and how much better it
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,11 +54,12 @@ def read(log: Log) -> ut.ClickLog:
         return ut.read_log(log.frame, features=log.features or None, threads=1, **log.options)
 
 
-def scores_of(log: Log, clicks: ut.ClickLog, score: Array) -> Array:
-    """(documents,) the scores of a table (Q, D) in the order of the log's documents."""
+def scores_of(log: Log, clicks: ut.ClickLog, orders: Mapping[str, Array]) -> dict[str, Array]:
+    """Tables (Q, D) of scores as (documents,) in the order of the log's documents."""
     query = np.asarray(clicks.query_id)[clicks.doc_query]
     pairs = [log.key(q, d) for q, d in zip(query, clicks.doc_id, strict=True)]
-    return score[tuple(np.array(pairs).T)]
+    of_document = tuple(np.array(pairs).T)
+    return {name: score[of_document] for name, score in orders.items()}
 
 
 def truth_of(log: Log, score: Array) -> float:
@@ -68,7 +69,7 @@ def truth_of(log: Log, score: Array) -> float:
 def opinions_of_estimate(log: Log, clicks: ut.ClickLog, bias: Any) -> Iterator[Opinion]:
     """`untilt.estimate` on each order of the log, against the logged one."""
     orders = log.candidates()
-    scores = {name: scores_of(log, clicks, score) for name, score in orders.items()}
+    scores = scores_of(log, clicks, orders)
     truth = {name: truth_of(log, score) for name, score in orders.items()}
     try:
         found = ut.estimate(clicks, {"shown": ut.shown, **scores}, bias)
@@ -115,12 +116,12 @@ def opinion_of_run(log: Log, source: Any, folder: Path, **options: Any) -> tuple
     said = answer.verdict if firm or answer.verdict not in DECISIONS else "cannot tell"
     difference = answer.difference
     z = difference.value / difference.std_error if difference.std_error > 0 else 0.0
-    truth = _truth_of_ranker(log, source, found)
+    truth = _truth_of_ranker(log, found)
     return Opinion("run", said, truth, z, answer.recommendation.code), found
 
 
-def _truth_of_ranker(log: Log, source: ut.ClickLog, found: Any) -> float:
-    """On all pages; features that no document has before it is clicked are 0.
+def _truth_of_ranker(log: Log, found: Any) -> float:
+    """On all pages; features that no document has before it is shown are 0.
 
     Without features the chosen order is not a ranker's: then documents by their true relevance
     stand in for it, as no order by clicks can be better.
@@ -128,13 +129,8 @@ def _truth_of_ranker(log: Log, source: ut.ClickLog, found: Any) -> float:
     world = log.pages.world
     if found.ranker is None:
         return truth_of(log, world.relevance)
-    known = {name: world.features[..., int(name[1:])] for name in _features(log)}
+    known = {f"f{i}": world.features[..., i] for i in range(world.features.shape[2])}
     none = np.zeros(world.worth.shape)
-    names = source.feature_names
-    features = np.stack([known.get(name, none).ravel() for name in names], axis=1)
-    features = np.nan_to_num(features.astype(np.float32), nan=0.0)
+    columns = [known.get(name, none).ravel() for name in found.ranker.feature_names_]
+    features = np.nan_to_num(np.stack(columns, axis=1).astype(np.float32), nan=0.0)
     return truth_of(log, np.asarray(found.ranker.predict(features)).reshape(none.shape))
-
-
-def _features(log: Log) -> list[str]:
-    return [name for name in log.features if int(name[1:]) < log.pages.world.features.shape[2]]

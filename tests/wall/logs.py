@@ -234,7 +234,7 @@ def lost_rows(seed: int, kind: Kind) -> Log:
 def lost_without_click(seed: int, kind: Kind) -> Log:
     pages = read(plain_pages(seed, kind))
     share = np.where(pages.click > 0, 0.1, 0.3)
-    return log_of(replace(pages, logged=~chance(pages, share)))
+    return log_of(replace(pages, logged=~chance(pages, share)), theta=None)
 
 
 @awkward("Rows are logged down to the last click; sessions without any are not logged.")
@@ -339,7 +339,7 @@ def bots_click_all(seed: int, kind: Kind) -> Log:
     pages = read(plain_pages(seed, kind))
     bot = some(pages, 0.02)
     click = np.where(bot[:, None], 1.0, pages.click)
-    return log_of(replace(pages, click=click, counts=~bot))
+    return log_of(replace(pages, click=click, counts=~bot), theta=None)
 
 
 @awkward("Every third session is a crawler that clicks nothing.", run="right")
@@ -353,7 +353,8 @@ def bots_click_nothing(seed: int, kind: Kind) -> Log:
 def bots_click_one_place(seed: int, kind: Kind) -> Log:
     pages = read(plain_pages(seed, kind))
     bot, fourth = some(pages, 0.05), np.arange(10) == 3
-    return log_of(replace(pages, click=np.where(bot[:, None], fourth, pages.click), counts=~bot))
+    click = np.where(bot[:, None], fourth, pages.click)
+    return log_of(replace(pages, click=click, counts=~bot), theta=None)
 
 
 @awkward("Nobody clicks anything.", run="none", estimate="none")
@@ -474,8 +475,8 @@ def zipf_traffic(seed: int, kind: Kind) -> Log:
 
 @awkward("Every query was asked once.")
 def one_session_per_query(seed: int, kind: Kind) -> Log:
-    world = make_world(seed, kind=kind, n_queries=4000)
-    return log_of(read(show(world, np.arange(4000))))
+    world = make_world(seed, kind=kind, n_queries=2500)
+    return log_of(read(show(world, np.arange(2500))))
 
 
 @awkward("There is one query alone, as in a feed.", run="careful")
