@@ -7,6 +7,7 @@ truth. `WALL` is the table of all of them.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from zlib import crc32
 
 import numpy as np
 import pandas as pd
@@ -42,6 +43,10 @@ class Case:
     make: Maker
     run: Expected
     estimate: Expected
+
+    def log(self, kind: Kind) -> Log:
+        """The log of the tests; each case has a seed of its own."""
+        return self.make(crc32(self.name.encode()), kind)
 
 
 WALL: list[Case] = []

@@ -11,7 +11,6 @@ from tests.wall.world import Kind
 import untilt as ut
 from untilt.errors import UntiltError
 
-SEED = 1
 KINDS: tuple[Kind, ...] = ("usual", "equal")
 pytestmark = pytest.mark.xfail(reason="some logs are still judged wrongly", strict=False)
 
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.xfail(reason="some logs are still judged wrongly", stri
 def opinions(name: str, kind: Kind) -> tuple[Opinion, ...]:
     """On the orders of a log, by its true curve; none where it has no such curve."""
     case = next(each for each in WALL if each.name == name)
-    log = case.make(SEED, kind)
+    log = case.log(kind)
     if log.theta is None:
         return ()
     try:

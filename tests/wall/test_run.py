@@ -12,7 +12,6 @@ from tests.wall.world import Kind
 
 from untilt.errors import UntiltError
 
-SEED = 1
 pytestmark = pytest.mark.xfail(reason="some logs are still judged wrongly", strict=False)
 
 
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.xfail(reason="some logs are still judged wrongly", stri
 def opinions(name: str, kind: Kind) -> tuple[Opinion, ...]:
     """Of the run on its own ranker, and of `untilt.estimate` with the run's own curve."""
     case = next(each for each in WALL if each.name == name)
-    log = case.make(SEED, kind)
+    log = case.log(kind)
     try:
         clicks = read(log)
     except UntiltError as error:
