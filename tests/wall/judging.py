@@ -21,6 +21,7 @@ from untilt.report.decision import verdict_of
 SMALL: dict[str, Any] = {"trees": 10, "threads": 1, "method": ["balanced"]}
 EQUAL = 1e-3  # DCG below which two orders are worth the same
 SYSTEMATIC = 3.3  # standard errors: chance alone goes beyond in one of a thousand
+ROUGH = ("estimate.few-effective-clicks",)  # says itself that the interval is only rough
 DECISIONS = ("better", "worse")
 # What a run recommends where it stands by its verdict.
 FIRM = ("run.try-it", "run.try-if-curve-right", "run.keep-order")
@@ -78,7 +79,9 @@ def opinions_of_estimate(log: Log, clicks: ut.ClickLog, bias: Any) -> Iterator[O
         for name in orders:
             yield Opinion(name, "refused", truth[name], why=str(error))
         return
-    doubts = [fact.code for fact in found.warnings if fact.severity == "serious"]
+    doubts = [
+        fact.code for fact in found.warnings if fact.severity == "serious" or fact.code in ROUGH
+    ]
     for name in orders:
         difference = compared[name]
         said = "cannot tell" if doubts else verdict_of(difference.interval)

@@ -112,7 +112,7 @@ def gaps(seed: int, kind: Kind) -> Log:
     return log_of(read(replace(pages, position=np.sort(drawn, axis=1) + 1)))
 
 
-@awkward("An advertisement stands at position 3 of every page and is not logged.", run="right")
+@awkward("An advertisement stands at position 3 of every page and is not logged.")
 def ad_at_position_3(seed: int, kind: Kind) -> Log:
     world = make_world(seed, kind=kind)
     places = np.array([1, 2, 4, 5, 6, 7, 8, 9, 10, 11])

@@ -12,7 +12,6 @@ import untilt as ut
 from untilt.errors import UntiltError
 
 KINDS: tuple[Kind, ...] = ("usual", "equal")
-pytestmark = pytest.mark.xfail(reason="some logs are still judged wrongly", strict=False)
 
 
 @cache

@@ -12,8 +12,6 @@ from tests.wall.world import Kind
 
 from untilt.errors import UntiltError
 
-pytestmark = pytest.mark.xfail(reason="some logs are still judged wrongly", strict=False)
-
 
 @cache
 def opinions(name: str, kind: Kind) -> tuple[Opinion, ...]:
