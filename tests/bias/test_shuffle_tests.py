@@ -286,3 +286,33 @@ def test_a_deep_position_without_a_click_is_no_reason_to_ignore_the_shuffle(make
         "positions",
         "orders",
     }
+
+
+@pytest.mark.parametrize("by_price", [0.0, 0.3])
+def test_an_order_by_the_price_of_the_day_is_found_in_the_features_alone(rng, by_price):
+    """Every document stands everywhere equally often, but the cheap ones of the day on top."""
+    import pyarrow as pa
+
+    n, depth = 1500, 6
+    price = rng.normal(size=(n, depth))
+    sort = rng.random(n) < by_price
+    order = np.argsort(np.where(sort[:, None], price, rng.random((n, depth))), axis=1)
+    columns = {
+        "query_id": np.repeat(rng.integers(10, size=n), depth),
+        "session_id": np.repeat(np.arange(n), depth),
+        "doc_id": order.ravel(),
+        "position": np.tile(np.arange(1, depth + 1), n),
+        "click": (rng.random(n * depth) < np.tile(THETA[:depth], n) / 2).astype(int),
+        "ranker": np.full(n * depth, "shuffle"),
+        "price": np.take_along_axis(price, order, axis=1).ravel(),
+    }
+    log = read_log(pa.table(columns), features=["price"])
+    assert log.item is not None
+    if by_price:
+        with pytest.raises(IdentifiabilityError):
+            ShuffledTop().fit(log)
+    else:
+        assert ShuffledTop().fit(log).bias_.depth == depth
+    plain = ShuffledTop().fit(read_log(pa.table(columns))).bias_
+    forced = ShuffledTop(check=False).fit(log).bias_
+    assert np.array_equal(forced.examination, plain.examination)

@@ -125,6 +125,7 @@ class Advice:
 
 def interventions_of(log: ClickLog) -> Interventions:
     """What the names of the rankers say; see `untilt.bias.experiments.assignment`."""
+    items = log.without_versions()
     if log.ranker is None:
         return Interventions(0, 0, MappingProxyType({}))
     swapped: Counter[Pair] = Counter()
@@ -139,7 +140,7 @@ def interventions_of(log: ClickLog) -> Interventions:
         shuffled_depth=depth,
         swapped=MappingProxyType(dict(sorted(swapped.items()))),
         shuffle_tests=shuffle_tests,
-        swap_tests=swap_facts(log, *swapped_lists(log, None)) if swapped else (),
+        swap_tests=swap_facts(items, *swapped_lists(items, None)) if swapped else (),
         unusable=unusable,
     )
 

@@ -173,7 +173,7 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
     _check(log)
     check_level(level)
     clicks = log if log.is_binary else log.with_label((log.label > 0).astype(np.float64))
-    clicks = clicks.without_versions()
+    done, clicks = interventions_of(clicks), clicks.without_versions()
     cells = position_counts(clicks)
     graph = position_graph(cells)
     rates = log.ctr_by_position(level)
@@ -182,7 +182,7 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
     leaks = leaking_features(log)
     knowing = [leak.feature for leak in leaks]
     honest = without_features(log, knowing)
-    done, versions = interventions_of(clicks), versions_of(honest)
+    versions = versions_of(honest)
     drifts = versions is not None and versions.drifts
     shown = what_was_shown(log)
     evidence = None if drifts or shown.refusal else _evidence(clicks, graph, level)

@@ -28,13 +28,13 @@ class BiasEstimator(BaseEstimator):
         """Estimate the bias of this log. Raises `IdentifiabilityError` where it cannot be had."""
         check_clicks(log, type(self).__name__)
         check_level(self.level)
-        by_version = self._learns_from_features and log.features is not None
+        by_version = self._uses_features and log.features is not None
         self.bias_ = self._estimate(log if by_version else log.without_versions())
         return self
 
     @property
-    def _learns_from_features(self) -> bool:
-        """Whether relevance is learned from features where there are any."""
+    def _uses_features(self) -> bool:
+        """Whether features are looked at where there are any, such as to learn relevance."""
         return False
 
     @abstractmethod

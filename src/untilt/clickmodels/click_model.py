@@ -167,7 +167,7 @@ class ClickModel(BaseEstimator):
         check_clicks(log, type(self).__name__)
         check_strength(getattr(self, "prior_strength", 0.0))
         items = log.without_versions()
-        by_version = self._learns_from_features and log.features is not None
+        by_version = self._uses_features and log.features is not None
         self._learn(log if by_version else items)
         self.documents_ = Documents.of(items)
         self.depth_ = log.depth
@@ -201,7 +201,7 @@ class ClickModel(BaseEstimator):
         return log._with(label=clicks.astype(np.float64), label_name="click")
 
     @property
-    def _learns_from_features(self) -> bool:
+    def _uses_features(self) -> bool:
         """Whether documents are described by their features where there are any."""
         return False
 

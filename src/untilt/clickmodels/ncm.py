@@ -168,7 +168,7 @@ class NCM(click_model.ClickModel):
         return own + x @ self._by_feature
 
     @property
-    def _learns_from_features(self) -> bool:
+    def _uses_features(self) -> bool:
         return self.documents != "ids"
 
     def _given_features(self, log: ClickLog) -> FeatureArray:

@@ -54,7 +54,7 @@ class EMEstimator(BiasEstimator):
         return self
 
     @property
-    def _learns_from_features(self) -> bool:
+    def _uses_features(self) -> bool:
         return self.relevance != "counts"
 
     def _tree_options(self) -> TreeOptions:

@@ -93,11 +93,14 @@ def shuffle_facts(log: ClickLog, shuffled: BoolArray, top: int) -> tuple[Fact, .
     limits = GROSS if selected else FINE
     lists = lists.top(top) if top < lists.depth else lists
     unclicked = _without_clicked(lists) if selected else lists
-    frames = _frames(lists)
+    # Documents are followed through sessions whatever their version; features are those of a row.
+    documents = unclicked.without_versions()
+    frames = _frames(lists.without_versions())
+    others = None if shuffled.all() else log.take(~shuffled).without_versions()
     found = [
-        _positions(_frames(unclicked) if selected else frames, limits),
+        _positions(_frames(documents) if selected else frames, limits),
         _orders(frames, limits),
-        None if shuffled.all() else _other_sessions(unclicked, log.take(~shuffled), limits),
+        None if others is None else _other_sessions(documents, others, limits),
         None if log.features is None else _features(unclicked, usable_features(log), limits),
     ]
     tested = [each for each in found if each is not None]

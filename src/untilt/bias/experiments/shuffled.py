@@ -58,6 +58,10 @@ class ShuffledTop(BiasEstimator):
     check: bool = True
     level: float = 0.95
 
+    @property
+    def _uses_features(self) -> bool:
+        return True  # the tests of the shuffle do; the curve needs the positions of clicks alone
+
     def _estimate(self, log: ClickLog) -> PositionBias:
         chosen = shuffled_lists(log, self.ranker)
         shuffled = log if chosen.all() else log.take(chosen)
@@ -104,7 +108,7 @@ def _first_fixed(log: ClickLog) -> int | None:
 
     Where each query was shown once, nothing speaks against the shuffle, and it is believed.
     """
-    cells = position_counts(log)
+    cells = position_counts(log.without_versions())
     query = cells.query.astype(np.int64)[cells.document_index]
     slot, slot_of_cell = np.unique(query * (log.depth + 1) + cells.position, return_inverse=True)
     sessions = np.bincount(slot_of_cell, weights=cells.impressions)
