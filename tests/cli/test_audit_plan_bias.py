@@ -163,7 +163,7 @@ def test_auto_is_what_the_audit_advises(logs):
     assert facts("bias", logs / "shuffle" / "clicks.parquet")["method"] == "ShuffledTop"
     assert facts("bias", logs / "adjacent" / "clicks.parquet")["method"] == "AdjacentSwap"
     text = said("bias", logs / "harvest" / "clicks.parquet")
-    assert "AllPairs: 3 rankers disagree" in text
+    assert "all-pairs: 3 rankers disagree" in text
     assert "It assumes that" in text
 
 

@@ -42,6 +42,7 @@ INPUTS = {
     "run, config": ["run", "log.csv", "--config", "{}", "--out", "results"],
     "report": ["report", "{}"],
     "export": ["export", "{}", "--out", "model.txt"],
+    "split": ["split", "{}", "--out", "parts"],
     "simulate": ["simulate", "--out", "made", "--data", "{}"],
     "reproduce": ["reproduce", "{}"],
 }

@@ -64,7 +64,8 @@ def test_json_says_what_estimate_says(made, tmp_path) -> None:
     assert facts["differences"]["new"]["value"] == pytest.approx(gap.value)
     assert "<svg" in (tmp_path / "c.svg").read_text()
     assert "<svg" in (tmp_path / "clip.svg").read_text()
-    assert 0.06 <= facts["clip"] <= 1
+    assert (facts["clip"], facts["clip_chosen"]) == (0.0, False)  # none was asked for
+    assert 0.06 <= facts["best_clip"] <= 1  # of the chart
 
 
 @pytest.fixture(scope="module")
