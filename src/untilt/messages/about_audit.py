@@ -146,8 +146,8 @@ NOTES: Texts = {
     ),
     "audit.positions-not-shown": lambda first, last, share, clicks: (
         f"{positions_text(range(first, last + 1))} {'hold' if last > first else 'holds'} "
-        f"{_small_share(share)} of the impressions and {clicks:,.0f} "
-        f"{'click' if clicks == 1 else 'clicks'}: not shown"
+        f"{_small_share(share)} of the impressions and {clicks:,.0f} click{'s' * (clicks != 1)}: "
+        "not shown"
     ),
     "audit.swaps-that-join": lambda pairs, most_lost: (
         f"The cheapest swaps that would join them: positions {_pairs(pairs, 10)}. A swapped "
