@@ -61,8 +61,8 @@ class NaiveEvaluator(Evaluator):
 class IPSEvaluator(Evaluator):
     """c / theta_k. Unbiased under the position-based model ([joachims2017unbiased]_).
 
-    High variance where theta is small. A document that a session did not show counts as irrelevant
-    in it.
+    High variance where theta is small. Where whole queries are ranked, not each list, a document
+    that a session did not show counts as irrelevant in it.
     """
 
     def credit(self, pool: Pool, bias: PositionBias) -> Credit:
@@ -174,7 +174,7 @@ class AffineEvaluator(Evaluator):
     "evaluator", "policy-aware", title="Policy-aware propensity scoring",
     order=70, needs=("bias",), takes=("clip",),
     choose=("evaluate", "select", "run"), default=True, reference="oosterhuis2020policy",
-    note="clicks divided by a document's mean propensity over all sessions of its query",
+    note="clicks divided by a document's mean propensity over all sessions that showed it",
 )  # fmt: skip
 @dataclass(frozen=True)
 class PolicyAwareEvaluator(_Clips):

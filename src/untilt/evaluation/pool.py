@@ -303,8 +303,9 @@ class Evaluator(ABC):
     Attributes
     ----------
     needs_bias : whether clicks are divided by examination; without, errors of the bias do not count
-    pools_documents : whether a weight belongs to a document over all sessions of its query, not to
-        one session: right where sessions of one query show different documents
+    pools_documents : whether a weight belongs to a document over all sessions that showed it,
+        experiments too, not to one session: right also where whole queries are ranked and their
+        sessions show different documents
     corrects_trust : whether eps+ and eps- of the bias are taken into account
     """
 

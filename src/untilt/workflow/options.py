@@ -45,8 +45,8 @@ class RunOptions:
     method : corrections to train and choose from, as in `untilt train`; "usual" for all usual ones.
         Raw clicks are always trained too, to compare with
     metric, evaluator, among, baseline, level : as in `untilt.estimate`; the evaluator by its name.
-        "policy-aware" is right also where sessions of a query show different documents; the others
-        then take a document that a session did not show for irrelevant in it
+        Policy-aware uses all sessions that showed a document; the others only its own session, and
+        with among="shown" they take a document that a session did not show for irrelevant in it
     clip : least propensity that a click is divided by, 0 for none; "auto" takes the clip with the
         least estimated mean squared error on the part that rankers are chosen by
     trees : of each boosted ranker
