@@ -56,7 +56,7 @@ class Audit(Portable):
         see how sure the log is; None where there are none, or the label is no click
     advice : which estimator, and why
     shown : whether the log holds what was shown, or little but clicks
-    versions : what changes from impression to impression; None where every document has one version
+    versions : what changes from impression to impression; None where nothing does
     leaks : features that know the click, with the impressions that show it
     position_features : features that are the position where a document was shown
     """

@@ -48,11 +48,9 @@ class Versions:
 
 
 def versions_of(log: ClickLog) -> Versions | None:
-    """What changes in a log; None where every document has one version."""
-    if log.item is None or log.features is None:
-        return None
+    """What changes in a log; None where nothing does."""
     names = changing_features(log)
-    return Versions(names, log.n_items, log.n_documents, *_drift(log))
+    return Versions(names, log.n_items, log.n_documents, *_drift(log)) if names else None
 
 
 def changing_features(log: ClickLog) -> tuple[str, ...]:
