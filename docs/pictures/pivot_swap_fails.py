@@ -1,4 +1,4 @@
-"""PivotSwap(within="length") believes that chance alone decided which lists were swapped."""
+"""PivotSwap(within="length") needs chance alone to decide which lists were swapped."""
 
 import numpy as np
 from _curves import truth_and
@@ -12,7 +12,9 @@ def draw():
     judged = ut.make_judged(n_queries=500, seed=0)
     made = ut.simulate(judged, Swap(share=0.7), n_sessions=200_000, seed=0)
     chosen = made.log.take(np.flatnonzero(_untouched(made.log) | _looked_better(made)))
-    by_length, by_document = ut.PivotSwap(within="length"), ut.PivotSwap()
+    # Its tests would refuse the chosen swaps.
+    by_length = ut.PivotSwap(within="length", check=False)
+    by_document = ut.PivotSwap(check=False)
     found = {
         'random swaps, "length"': by_length.fit(made.log).bias_,
         'chosen swaps, "document"': by_document.fit(chosen).bias_,

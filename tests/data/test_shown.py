@@ -158,5 +158,11 @@ def test_people_who_click_everything_are_few(whole, rng):
     assert refusal(whole.with_label(label)) is None
 
 
+def test_a_lowest_position_that_is_clicked_most_is_fine(make_log):
+    """The end of the page catches the eye: every click is there."""
+    made = [(q, [1, 2, 3], [3], 2) for q in range(30)] + [(q, [3, 2, 1], [], 3) for q in range(30)]
+    assert refusal(make_log(made)) is None
+
+
 def test_few_sessions_say_nothing_about_shares(make_log):
     assert refusal(make_log([(0, [1, 2], [1, 2], 4), (0, [2, 1], [2], 4)])) is None
