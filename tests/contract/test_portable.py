@@ -7,7 +7,7 @@ import multiprocessing
 import pickle
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import joblib  # type: ignore[import-untyped]
 import numpy as np
@@ -15,6 +15,7 @@ import pytest
 
 import untilt as ut
 from untilt import catalog
+from untilt._core.portable import Portable
 
 BIAS = ut.EyeTracking().to_bias(10)
 SMALL: dict[str, dict[str, Any]] = {
@@ -62,6 +63,14 @@ PRODUCTS: dict[str, Any] = {
     "selection": lambda judged, sim: ut.select(
         {"a": ut.LinearRanker(max_rounds=2)}, train=sim.log, valid=sim.log, bias=BIAS
     ),
+    "plan": lambda judged, sim: ut.plan_swaps(sim.log, sessions_per_day=1_000),
+    "click models": lambda judged, sim: ut.compare_click_models(
+        *sim.log.split(0.5, by="session"), models=[ut.DCTR(), ut.GCTR()]
+    ),
+    "bias by context": lambda judged, sim: ut.ContextualBias().fit(
+        sim.log, (np.arange(sim.log.n_lists) % 3.0)[:, None], per="list"
+    ),
+    "null tests": lambda judged, sim: estimates(sim.log).check,
     "production ranker": lambda judged, sim: ut.production_ranker(judged),
     "click model": lambda judged, sim: ut.DCTR().fit(sim.log),
     "reciprocal": lambda judged, sim: ut.estimate(
@@ -165,3 +174,25 @@ def sessions_of(log: ut.ClickLog) -> int:
 def test_a_log_goes_to_another_process(made):
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.map(sessions_of, [made[1].log]) == [2_000]
+
+
+def classes_in(hint: Any, seen: set[type]) -> set[type]:
+    """Every dataclass that a value of this type may hold."""
+    for part in get_args(hint):
+        classes_in(part, seen)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint not in seen:
+        seen.add(hint)
+        for each in get_type_hints(hint).values():
+            classes_in(each, seen)
+    return seen
+
+
+def test_every_class_of_a_decision_that_holds_arrays_is_portable():
+    """Arrays that are read from a file are read-only, so their owners must keep them so."""
+    found = classes_in(ut.Decision, set())
+    assert len(found) > 20
+    holding = [
+        cls for cls in found if any("ndarray" in str(each) for each in get_type_hints(cls).values())
+    ]
+    assert {"PositionBias", "ClickRates"} <= {cls.__name__ for cls in holding}
+    assert [cls.__name__ for cls in holding if not issubclass(cls, Portable)] == []

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from untilt._core import codec
 from untilt._core.arrays import FloatArray, handed_over
+from untilt._core.portable import Portable
 from untilt._core.statistics import normal_quantile
 from untilt.auditing import swap_design
 from untilt.bias.given import Examination, as_examination
@@ -43,7 +44,7 @@ class PlannedSwap:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan:
+class Plan(Portable):
     """A swap experiment: which pairs, how many sessions, how many days, how many clicks lost.
 
     Parameters

@@ -17,6 +17,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
+from untilt._core.portable import Portable
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import Interval, bootstrap_weights, check_level
 from untilt.clickmodels.click_model import ClickModel
@@ -45,7 +46,7 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class ByPosition:
+class ByPosition(Portable):
     """A figure at each position with its bootstrap interval; NaN where nothing was shown."""
 
     position: IntArray

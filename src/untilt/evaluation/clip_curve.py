@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_arguments, renamed_attribute
+from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
@@ -42,7 +43,7 @@ STEPS = 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClipCurve:
+class ClipCurve(Portable):
     r"""The estimate of one system at several clips tau; the first is no clip at all.
 
     `mse` estimates the mean squared error. V(0) is unbiased where the curve is right, so the

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt._core.portable import Portable
 from untilt.bias.curve import PositionBias
 from untilt.evaluation.results import Estimates
 
@@ -12,7 +13,7 @@ MOST_OF_THE_CREDIT = 0.8  # positions that hold this share of it are looked at
 
 
 @dataclass(frozen=True, eq=False)
-class Support:
+class Support(Portable):
     """The evidence behind one system minus another on one log.
 
     Parameters

@@ -6,6 +6,7 @@ import numpy as np
 from scipy import special
 
 from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.portable import Portable
 from untilt._core.random import Seed, child_generator
 from untilt._core.statistics import Interval, MeanEstimate
 from untilt.bias.curve import PositionBias
@@ -18,7 +19,7 @@ LEAST_CLICKS = 20.0  # observed or expected at a position that is checked
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class Sums(Portable):
     """What systems add up to, query by query: all that values, errors and differences need.
 
     Parameters
@@ -119,7 +120,7 @@ def bootstrap_intervals(sums: Sums, level: float, n_draws: int, seed: Seed) -> l
 
 
 @dataclass(frozen=True)
-class ClickWeights:
+class ClickWeights(Portable):
     """How even the weights of the clicks are, and how many clicks say nothing.
 
     effective_n = (sum w)^2 / sum w^2 over clicks: as many clicks of equal weight would do.
@@ -158,7 +159,7 @@ def click_weights(pool: Pool, credit: Credit) -> ClickWeights:
 
 
 @dataclass(frozen=True, eq=False)
-class CurveCheck:
+class CurveCheck(Portable):
     r"""Clicks at each position against what the curve expects of the *same* documents elsewhere.
 
     For documents shown at several positions, g_d = sum_k (y_dk - n_dk beta_k) / sum_k n_dk alpha_k

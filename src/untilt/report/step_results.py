@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.portable import Portable
 from untilt.bias.curve import PositionBias
 from untilt.clickmodels.quality import Measured
 from untilt.evaluation.clip_curve import ClipCurve
@@ -114,7 +115,7 @@ class ClickModels:
 
 
 @dataclass(frozen=True, eq=False)
-class NewPositions:
+class NewPositions(Portable):
     """(K,) average new position of what stood at each old position, with interval ends."""
 
     position: IntArray
@@ -152,7 +153,7 @@ class ChangedQuery:
 
 
 @dataclass(frozen=True, eq=False)
-class PairBias:
+class PairBias(Portable):
     """t+ (clicked) and t- (not clicked) by position, as pairwise debiasing learned them."""
 
     plus: FloatArray

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from scipy import special
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
+from untilt._core.portable import Portable
 from untilt.bias.contextual.evidence import Context, ContextColumns, contexts_of
 from untilt.bias.curve import PositionBias
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error
@@ -48,7 +49,7 @@ class ContextTest:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ContextualCurve:
+class ContextualCurve(Portable):
     """theta_k(x) / theta_1(x): examination relative to position 1, for every context x.
 
     Parameters
