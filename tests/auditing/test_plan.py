@@ -19,7 +19,7 @@ from untilt import (
 from untilt.auditing.plan import Plan
 from untilt.auditing.swap_design import Traffic, allocation, log_variance, pivot_design, traffic_of
 from untilt.bias.log_ratios import from_log_ratios
-from untilt.errors import DepthError, OptionError
+from untilt.errors import DepthError, IdentifiabilityError, OptionError
 from untilt.facts import as_fact
 from untilt.simulation.behaviour import Display
 from untilt.simulation.protocols import DLA, Swap
@@ -401,7 +401,7 @@ def test_one_off_queries_are_sent_to_lists_of_a_length():
         position=np.tile([1, 2], 200),
         label=np.tile([1, 0, 0, 1, 0, 0], 67)[:400],
     )
-    with pytest.raises(OptionError, match='within="length"'):
+    with pytest.raises(IdentifiabilityError, match='within="length"'):
         plan(log)
     assert plan(log, within="length").sessions > 0
 

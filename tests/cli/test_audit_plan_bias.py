@@ -260,3 +260,17 @@ def test_help_has_an_example(command):
     text = said(command, "--help")
     assert f"untilt {command}" in text
     assert "--json" in text
+
+
+def test_a_plan_ends_where_nobody_clicked_and_compares_what_can_be_compared(tmp_path):
+    """Queries that never repeat, no click below position 3: what the audit suggests still runs."""
+    rows = ["query_id,session_id,doc_id,position,click"]
+    for session in range(300):
+        clicked = session % 5  # 3 and 4: nobody clicks
+        rows += [f"{session},{session},{k},{k},{int(k == clicked + 1 < 4)}" for k in range(1, 6)]
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    found = facts("plan", tmp_path / "log.csv")
+    assert len(found["notes"]) == 2 + len(facts("plan", "--rates", "0.2,0.2,0.2")["notes"])
+    assert [swap["lower"] for swap in found["swaps"]] == [2, 3]
+    assert "nobody clicked at position 4" in refused("plan", tmp_path / "log.csv", "--depth", "5")
+    assert "--within length" in refused("plan", tmp_path / "log.csv", "--within", "document")

@@ -1,15 +1,27 @@
 """The wording of the notes of a plan: each message once."""
 
+from typing import Any
+
 import pytest
 
 from untilt.facts import Fact
 from untilt.messages.about_plan import MESSAGES
 
-SAID = {
+SAID: dict[str, tuple[dict[str, Any], str]] = {
     "plan.log-swaps": (
         {"estimator": "PivotSwap(pivot=1)"},
         "Log what happened as `ranker`: 'swap:1-5' for a swap of 1 and 5, 'base' otherwise. "
         "Then: untilt.PivotSwap(pivot=1).fit(log).",
+    ),
+    "plan.ends-early": (
+        {"depth": 4, "empty": 5},
+        "Planned for positions 1..4: nobody clicked at position 5 in this log, so no number of "
+        "sessions can be promised for it.",
+    ),
+    "plan.by-length": (
+        {},
+        "Swapped lists are compared with others of their length: queries hardly ever repeat in "
+        "this log, so the same documents are not shown at two positions.",
     ),
     "plan.draw-by-session": (
         {},

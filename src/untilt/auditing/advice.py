@@ -187,7 +187,7 @@ def advise(
     for advice, depth in (_shuffled(done), _pivot(done, reach), _adjacent(done, reach)):
         if advice and depth >= max(2, enough):
             return replace(advice, why=joined(advice.why, *_below(graph, depth)))
-    if reach >= _clicked_depth(graph) and not drifts:
+    if reach >= max(2, _clicked_depth(graph)) and not drifts:
         return _all_pairs(graph, reach, n_rankers)
     if usable_features:
         return _regression(graph, reach, usable_features, drifts=drifts)
@@ -284,7 +284,11 @@ def _below(graph: PositionGraph, reach: int) -> list[Fact]:
 def _to_know_more(graph: PositionGraph) -> Fact:
     """The cheapest swaps that join the positions, or more sessions."""
     pairs = tuple((swap.upper, swap.lower) for swap in graph.swaps)
-    return Fact("audit.swap-positions", pairs=pairs) if pairs else Fact("audit.collect-sessions")
+    # A plan compares click rates, so it needs clicks at two positions at least.
+    planned = _reach(1 + np.flatnonzero(np.diag(graph.clicks) > 0)) >= 2
+    if not pairs:
+        return Fact("audit.collect-sessions")
+    return Fact("audit.swap-positions", pairs=pairs, **({} if planned else {"planned": False}))
 
 
 def _clicked_depth(graph: PositionGraph) -> int:

@@ -16,7 +16,7 @@ from untilt._core.statistics import normal_quantile
 from untilt.auditing import swap_design
 from untilt.bias.given import Examination, as_examination
 from untilt.bias.position_graph import most_lost
-from untilt.errors import OptionError, check_choice
+from untilt.errors import IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact
 
 PAIRS = ("pivot", "adjacent")
@@ -231,7 +231,7 @@ def _sessions(largest_variance: Callable[[float], float], target: float) -> int:
     while n < MOST_SESSIONS and not largest_variance(n) <= target:
         n *= 2
     if n >= MOST_SESSIONS:
-        raise OptionError(
+        raise IdentifiabilityError(
             "no number of sessions is enough: queries hardly ever repeat in this log, so the "
             'same document is not shown at two positions. Plan with within="length".'
         )

@@ -1,7 +1,9 @@
 """`untilt audit` and `untilt plan`: what is in a click log, and which swaps would tell more."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +12,13 @@ import typer
 from untilt._core.progress import progress
 from untilt.cli import arguments
 from untilt.cli.console import Output, rates_table, speaking
-from untilt.errors import OptionError
+from untilt.errors import IdentifiabilityError, OptionError
+from untilt.facts import Fact
 
 if TYPE_CHECKING:
     from untilt.auditing.audit import Audit
     from untilt.auditing.plan import Plan
-    from untilt.auditing.swap_design import Clicks
+    from untilt.data.clicklog import ClickLog
 
 MOST_ROWS = 40
 
@@ -167,9 +170,12 @@ def plan(
         ),
     ] = None,
     within: Annotated[
-        Within,
-        typer.Option(help="Compare the same documents (queries repeat), or lists of a length."),
-    ] = Within.DOCUMENT,
+        Within | None,
+        typer.Option(
+            help="Compare the same documents (queries repeat), or lists of a length; without, the "
+            "first where it can be."
+        ),
+    ] = None,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
@@ -185,8 +191,11 @@ def plan(
 
     with speaking(as_json=as_json, verbose=verbose) as out:
         arguments.check_share("--level", level)
-        planned = plan_swaps(
-            _clicks(out, log, rates, reading),
+        clicks = _clicks(out, log, rates, reading)
+        depth, notes = _planned_depth(clicks, depth)
+        plan_within = partial(
+            plan_swaps,
+            clicks,
             sessions_per_day=sessions_per_day,
             width=width,
             level=level,
@@ -195,15 +204,35 @@ def plan(
             share=share,
             depth=depth,
             examination=arguments.parse_bias(examination),
-            within=within.value,
         )
+        try:
+            planned = plan_within(within=(within or Within.DOCUMENT).value)
+        except IdentifiabilityError:
+            if within is not None:
+                raise
+            planned = plan_within(within=Within.LENGTH.value)
+            notes.append(Fact("plan.by-length"))
         out.record(**planned.to_dict())
-        _report_plan(out, planned)
+        out.record(notes=[*notes, *planned.notes])
+        _report_plan(out, planned, notes)
+
+
+def _planned_depth(
+    clicks: "ClickLog | list[float]", depth: int | None
+) -> tuple[int | None, list[Fact]]:
+    """As deep as there are clicks, where nothing else was asked for, and what to say of it."""
+    if depth is not None or isinstance(clicks, list):
+        return depth, []
+    clicked = list(clicks.ctr_by_position().clicks > 0)
+    planned = clicked.index(False) if False in clicked else len(clicked)
+    if planned < 2 or planned == len(clicked):
+        return None, []
+    return planned, [Fact("plan.ends-early", depth=planned, empty=planned + 1)]
 
 
 def _clicks(
     out: Output, log: Path | None, rates: str | None, reading: arguments.ColumnOptions
-) -> "Clicks":
+) -> "ClickLog | list[float]":
     if (log is None) == (rates is None):
         raise OptionError(
             "a plan starts from a log or from click rates. Give either: untilt plan LOG, or "
@@ -221,7 +250,7 @@ def _clicks(
         ) from None
 
 
-def _report_plan(out: Output, planned: "Plan") -> None:
+def _report_plan(out: Output, planned: "Plan", notes: "Sequence[Fact]") -> None:
     most = "at most " if planned.is_bound else ""
     out.say(
         f"{planned.sessions:,} sessions, {planned.swapped_sessions:,} of them swapped: "
@@ -233,7 +262,7 @@ def _report_plan(out: Output, planned: "Plan") -> None:
         ("positions", "probability", "sessions", f"{most}clicks lost", "interval"), _rows(planned)
     )
     out.heading("notes")
-    out.points(planned.notes)
+    out.points([*notes, *planned.notes])
 
 
 def _rows(planned: "Plan") -> list[tuple[str, ...]]:

@@ -182,9 +182,9 @@ NOTES: Texts = {
     ),
     "audit.check-with": "check it with {estimator} on positions 1..{depth}, which are joined",
     "audit.otherwise": "without that belief, {do}",
-    "audit.swap-positions": lambda pairs: (
-        f"swap positions {_pairs(pairs, 3)} in a share of the sessions; `untilt plan LOG` "
-        "says how many it takes"
+    "audit.swap-positions": lambda pairs, planned=True: (
+        f"swap positions {_pairs(pairs, 3)} in a share of the sessions"
+        + ("; `untilt plan LOG` says how many it takes" if planned else "")
     ),
     "audit.run-swaps": (
         "swap positions in a share of the sessions; `untilt plan` says how many it takes"

@@ -9,6 +9,14 @@ MESSAGES = messages(
             "Log what happened as `ranker`: 'swap:1-5' for a swap of 1 and 5, 'base' otherwise. "
             "Then: untilt.{estimator}.fit(log)."
         ),
+        "plan.ends-early": (
+            "Planned for positions 1..{depth}: nobody clicked at position {empty} in this log, so "
+            "no number of sessions can be promised for it."
+        ),
+        "plan.by-length": (
+            "Swapped lists are compared with others of their length: queries hardly ever repeat "
+            "in this log, so the same documents are not shown at two positions."
+        ),
         "plan.draw-by-session": (
             "Draw the swap for each session by itself, whatever the query or the reader."
         ),
