@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import untilt as ut
+from untilt.cli.run import answer_text
 from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.support import Support
 from untilt.facts import Fact, codes
@@ -127,6 +129,14 @@ def test_the_page_and_the_file_say_why(decided):
     assert Decision.from_dict(plain).answer.reasons == data.answer.reasons
 
 
+def test_the_command_line_gives_no_figure_without_a_verdict(decided):
+    result: Any = SimpleNamespace(decision=decision(decided, support(clicked_queries=3)))
+    assert answer_text(result) == (
+        "This log cannot tell whether new is better than the logged order. Do not decide on these "
+        "figures."
+    )
+
+
 def thin_log(n_sessions, seed=0):
     """Ten positions, two rankers, few clicks, nearly all of them at the top."""
     rng = np.random.default_rng(seed)
@@ -189,6 +199,8 @@ def section(data, name):
 def test_null_tests_that_pass_keep_the_verdict_and_are_shown(decided):
     data = with_null_tests(decided)
     assert data.answer.verdict == "better"
+    tiles = {tile.label: tile.value for tile in section(data, "how-sure").tiles}
+    assert tiles["Null tests"] == "passed"
     (table,) = section(data, "null-tests").tables
     assert [row[-1] for row in table.rows] == ["passes"] * 4
     assert table.marked == ()
@@ -207,6 +219,8 @@ def test_a_null_test_that_fails_takes_the_verdict_away(decided, other, code, row
     data = with_null_tests(decided, **other)
     answer = data.answer
     assert (answer.verdict, codes(answer.reasons)) == ("cannot tell", [code])
+    tiles = {tile.label: tile.value for tile in section(data, "how-sure").tiles}
+    assert tiles["Null tests"] == "1 failed"
     (table,) = section(data, "null-tests").tables
     assert table.marked == (row,)
     assert Decision.from_dict(json.loads(json.dumps(data.to_dict()))).answer == answer

@@ -160,3 +160,14 @@ def test_features_that_change_with_every_impression(shop, tmp_path):
         documents = [moved.document for moved in query.documents]
         assert len(set(documents)) == len(documents)  # no document twice for its versions
         assert max(moved.impressions for moved in query.documents) > 1
+
+
+def test_a_thin_log_gets_no_verdict_and_says_what_is_missing(judged, tmp_path):
+    log = ut.simulate(judged, "harvest", n_sessions=150, seed=8).log
+    found = ut.run(log, tmp_path / "run", **FAST)
+    answer = found.decision.answer
+    assert answer.verdict == "cannot tell"
+    assert all(reason.severity == "serious" for reason in answer.reasons)
+    assert {"run.floor-clicks", "run.floor-queries"} & set(codes(answer.reasons))
+    assert repr(found).startswith("RunResult(cannot tell whether")
+    assert "Cannot tell" in (found.folder / "report.html").read_text(encoding="utf-8")

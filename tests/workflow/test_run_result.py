@@ -172,3 +172,16 @@ def true_difference(sim, ranker, queries):
         best = documents[np.argsort(-scores[documents], kind="stable")][:10]
         new += sessions[query] * np.sum(relevance[best] / np.log2(2 + np.arange(len(best))))
     return (new - shown) / sessions[queries].sum()
+
+
+def test_null_tests_are_part_of_every_run(finished):
+    part = finished.decision.held_out
+    tests = part.null_tests
+    assert tests.difference == pytest.approx(part.comparison[part.chosen].value)
+    assert tests.same_order == 0.0
+    assert tests.same_order_queries == tests.n_queries == part.estimates[0].n_queries
+    assert abs(tests.permuted) < 1e-9
+    assert tests.failures(part.comparison[part.chosen]) == ()
+    assert finished.decision.answer.reasons == ()
+    plain = json.loads((finished.folder / "figures.json").read_text())
+    assert plain["held_out"]["null_tests"]["same_order"] == 0.0

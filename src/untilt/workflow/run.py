@@ -106,10 +106,11 @@ class RunResult:
         verdict: str = self.decision.no_answer or ""
         if answer is not None:
             value, interval = _difference(answer.difference)
-            verdict = (
-                f"{answer.new.system} is {answer.verdict}: {value} {answer.new.metric} {interval} "
-                f"to the {answer.shown.system}"
-            )
+            new = answer.new
+            said = f"{new.system} is {answer.verdict}"
+            if answer.verdict == "cannot tell":
+                said = f"cannot tell whether {new.system} is better"
+            verdict = f"{said}: {value} {new.metric} {interval} to the {answer.shown.system}"
         return (
             f"RunResult({verdict}; bias {self.bias_kind}; {len(self.warnings)} warnings; "
             f"{self.report})"

@@ -96,6 +96,10 @@ def _how_sure(data: Decision, part: HeldOut) -> Section:
     if part.check is not None and part.check.possible:
         note = "whether the log's own clicks agree with the examination curve"
         tiles.append(Tile("Curve fits", "yes" if part.check.fits else "no", note))
+    if part.null_tests is not None:
+        failed = len(part.null_tests.failures(part.comparison[part.chosen]))
+        note = "what has no difference shows none" if not failed else "see below"
+        tiles.append(Tile("Null tests", f"{failed} failed" if failed else "passed", note))
     if answer is not None and answer.verdict == "undecided":
         more = answer.difference.more_sessions
         if 0 < more < float("inf"):
