@@ -117,7 +117,6 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         done = [each for i in range(n_logs) for each in outcomes(9000 + i, rng)]
-    save("evidence", done, seed=1)
     rows = []
     for clip in CLIPS:
         cells = [cell for cell in done if cell["clip"] == clip]
@@ -127,7 +126,9 @@ def main() -> None:
             row("above the floors", above),
             row("and null tests pass", [cell for cell in above if not cell["null"]]),
         ]
-    table(["verdicts", "logs", "better", "worse"], rows)
+    header = ["verdicts", "logs", "better", "worse"]
+    save("evidence", [dict(zip(header, each, strict=True)) for each in rows], seed=1)
+    table(header, rows)
 
 
 if __name__ == "__main__":
