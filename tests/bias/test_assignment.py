@@ -4,7 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from untilt.bias.experiments.assignment import shuffled_lists, swap_of, swapped_lists
+from untilt.bias.experiments.assignment import (
+    baseline_lists,
+    shuffled_lists,
+    swap_of,
+    swapped_lists,
+)
 from untilt.errors import OptionError
 
 
@@ -92,3 +97,34 @@ def test_a_log_without_rankers(log):
     for find in (shuffled_lists, swapped_lists):
         with pytest.raises(OptionError, match=r"does not say which lists .* columns="):
             find(bare, None)
+
+
+# ---- the baseline
+
+
+@pytest.mark.parametrize(
+    ("baseline", "names"),
+    [
+        (None, {"base", "new"}),
+        ("new", {"new"}),
+        ("ranker=new", {"new"}),
+        ("ranker=base, new", {"base", "new"}),
+        (["shuffle", "base"], {"shuffle", "base"}),
+        ("swap:1-3", {"swap:1-3"}),
+    ],
+)
+def test_the_baseline_is_all_but_experiments_or_what_is_named(log, baseline, names):
+    assert chosen(log, baseline_lists(log, baseline)) == names
+
+
+def test_logs_without_production_are_their_own_baseline(log):
+    only = log.take([1, 3])
+    assert baseline_lists(only).all()
+    bare = replace(log, ranker=None, ranker_names=())
+    assert baseline_lists(bare).all()
+    with pytest.raises(OptionError, match="does not say which ranker made a list"):
+        baseline_lists(bare, "new")
+    with pytest.raises(OptionError, match="no session of this part of the log was made by 'new'"):
+        baseline_lists(only, "new")
+    with pytest.raises(OptionError, match="Did you mean 'new'"):
+        baseline_lists(log, "ranker=newer")

@@ -53,6 +53,15 @@ def test_raw_clicks_are_always_among_the_methods():
     assert options_of({"method": ["usual", "ips"]}).method == (*usual_methods(), "ips")
 
 
+def test_a_baseline_is_text_or_several_names(tmp_path):
+    assert options_of({}).baseline is None
+    assert options_of({"baseline": "ranker=one,two"}).baseline == "ranker=one,two"
+    several = options_of({"baseline": ["one", "two"]})
+    assert several.baseline == ("one", "two")
+    (tmp_path / "run.toml").write_text(config_text(several))
+    assert options_of(read_config(tmp_path / "run.toml")).baseline == ("one", "two")
+
+
 def test_toml_there_and_back(tmp_path):
     options = options_of(
         {
