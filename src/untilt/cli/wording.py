@@ -132,13 +132,21 @@ class CommandLine:
         parameter = self._parameter(name)
         if parameter is None:
             if not self._has("option"):
-                return keyword[0]
+                return self._of_bias(name, value) or keyword[0]
             flag, values = "--option", [f"{name}={_text(value)}"]
         else:
             flag, values = _flag(parameter), _values(value, parameter)
         if value is Ellipsis or value == "...":
             return f"{flag} {values[0]}"
         return " ".join(f"{flag} {shlex.quote(each)}" for each in values)
+
+    def _of_bias(self, name: str, value: Any) -> str:
+        """An option that `untilt bias` alone has: estimators run inside other commands, too."""
+        bias = CommandLine(self.commands["bias"], self.commands)
+        parameter = bias._parameter(name)
+        if parameter is None or self.command is bias.command:
+            return ""
+        return f"{_flag(parameter)} {shlex.quote(_values(value, parameter)[0])} of `untilt bias`"
 
     def _opening(self, name: re.Match[str]) -> str:
         """pivot must be ...: an option that a sentence begins with."""
