@@ -243,6 +243,13 @@ def test_a_document_with_two_sets_of_features():
     assert [(bad.table, bad.n_rows) for bad in report.bad] == [("documents table", 2), ("log", 2)]
 
 
+def test_long_lists_of_which_no_document_is_in_the_table():
+    rows = {"query_id": ["a"], "session_id": [1], "doc_id": ["x"], "position": [2000], "click": [0]}
+    documents = pa.table({"query_id": ["a"], "doc_id": ["y"], "g": [1.0]})
+    with pytest.raises(BadRowsError, match="a document without features"):
+        read_log(pa.table(rows), documents=documents)
+
+
 def test_a_document_row_without_an_id():
     documents = pa.table({**DOCUMENTS, "doc_id": [5, 6, None]})
     with pytest.raises(BadRowsError, match="1 row of the documents table: doc_id is missing"):

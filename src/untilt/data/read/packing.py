@@ -109,7 +109,8 @@ def pack(
         parts.append((f"parts_{len(parts)}", part))
         carried = [SessionColumn(value.name, value.function, value.name) for value in carried]
         depth, size = -(-depth // part.span), "CAST(sum(n) AS BIGINT)"
-        packing = fitting(n_parts.bit_length(), depth)
+        # No part at all where no row has a document: it is noticed by the missing rows.
+        packing = fitting(max(1, n_parts.bit_length()), depth)
     with progress("grouping impressions by session"):
         _group(database, rows, packing, carried, size, collapse)
     return Packed(packing, tuple(reversed(parts)))
