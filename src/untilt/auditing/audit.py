@@ -259,7 +259,7 @@ def _notes(audit: Audit) -> Iterator[Fact]:
         yield Fact("audit.experiment", shuffled=done.shuffled, swapped=total, pairs=pairs)
         tests = (*done.shuffle_tests, *done.swap_tests)
         passed = tuple(each for each in tests if each.severity == "note")
-        if passed:
+        if passed and not done.failed:
             yield Fact("audit.experiment-tested", parts=passed)
     changes = audit.versions
     if changes is not None:

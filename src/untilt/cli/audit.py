@@ -39,6 +39,9 @@ def audit(
 
     The log has one row per shown document: query_id, session_id, doc_id, position, click.
 
+    Experiments are named by the column ranker: "shuffle..." for lists in random order, "swap:2-5"
+    for two positions exchanged, "base" for no swap; or by a flag, --column random=COLUMN.
+
     Example: [bold]untilt audit clicks.parquet --documents documents.parquet[/bold]
 
     With a picture: [bold]untilt audit clicks.parquet --plot graph.png[/bold]
