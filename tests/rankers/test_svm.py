@@ -21,7 +21,7 @@ from untilt import (
     PowerLaw,
     RankSVM,
 )
-from untilt.errors import DepthError, OptionError, ShapeError
+from untilt.errors import DepthError, IdentifiabilityError, OptionError, ShapeError
 from untilt.objectives.linear_losses import PairHinge, SortedHinge
 from untilt.rankers.learning_data import training_lists
 
@@ -283,8 +283,10 @@ def test_wrong_data(made, pbm_log):
         RankSVM().fit(silent)
     with pytest.raises(OptionError, match="nothing to learn from"):
         RankSVM(against="all").fit(silent)
+    with pytest.raises(IdentifiabilityError, match="holds clicks alone"):
+        RankSVM().fit(log.with_label(np.ones(len(log.label))))
     with pytest.raises(OptionError, match="nothing to learn from"):
-        RankSVM().fit(log.with_label(np.ones(len(log.label))))  # clicked against clicked
+        RankSVM().fit(log.with_label(np.full(len(log.label), 2.0)))  # alike against alike
     with pytest.raises(OptionError, match="found no click in a list of two or more documents"):
         RankSVM(C="search").fit(log, valid=silent)
     with pytest.raises(ShapeError, match="must have the 4 features of the training data"):

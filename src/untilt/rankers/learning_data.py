@@ -173,7 +173,8 @@ def _from_log(log: ClickLog) -> TrainingLists:
         )
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to train on.")
-    check_shown(log)
+    if log.is_binary:  # a number such as a rating may well be above 0 in every row
+        check_shown(log)
     features, log = log.features, log.collapse()
     # Counting, not sorting: a log has far more rows than documents.
     is_shown = np.bincount(log.document, minlength=log.n_documents) > 0
