@@ -576,3 +576,14 @@ def test_scores_must_fit_the_log():
         estimate(log.take([]), shown, BIAS)
     last = np.where(np.arange(log.n_documents) % 2, 1.0, -np.inf)
     assert np.isfinite(estimate(log, last, BIAS).best.value)
+
+
+@pytest.mark.parametrize(("n_sessions", "told"), [(100, True), (99, False)])
+def test_a_position_that_is_always_clicked_says_nothing_about_documents(make_log, n_sessions, told):
+    # Position 1 plays by itself: clicked in every session, whichever document stands there.
+    log = make_log(
+        [(0, [0, 1], [0], n_sessions // 2), (0, [1, 0], [1], n_sessions - n_sessions // 2)]
+    )
+    found = estimate(log, {"shown": shown}, [1.0, 0.5])
+    facts = [each for each in found.warnings if each.code == "estimate.automatic-clicks"]
+    assert [dict(each.fields) for each in facts] == told * [{"position": 1, "share": 1.0}]

@@ -97,6 +97,12 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "12.3% of the clicks are clipped: values lean towards those of raw clicks; the interval "
         "does not cover this (see ut.clip_curve)",
     ),
+    "estimate.automatic-clicks": (
+        {"position": 1, "share": 0.998},
+        "position 1 is clicked in 99.8% of its impressions, whatever stands there: the page makes "
+        "such clicks (a video that plays by itself, say), not people. Leave them out of the "
+        "label, or name a label that people make",
+    ),
     "estimate.curve-check": (CURVE, TOLD),
     "estimate.curve-check-impossible": (
         {},

@@ -102,6 +102,13 @@ def replace_ends(bias, position, factor):
     )
 
 
+def test_clicks_that_the_page_makes_carry_no_verdict(decided):
+    data = decision(decided, support())
+    told = Fact("estimate.automatic-clicks", position=1, share=1.0)
+    data = replace(data, held_out=replace(data.held_out, warnings=(told,)))
+    assert (data.answer.verdict, data.answer.reasons) == ("cannot tell", (told,))
+
+
 def test_a_curve_that_nobody_measured_carries_no_verdict(decided):
     answer = decision(decided, support(), ut.PositionBias(THETA), "assumed").answer
     assert (answer.verdict, codes(answer.reasons)) == ("cannot tell", ["run.floor-curve-assumed"])

@@ -29,12 +29,16 @@ FIRM = ("run.try-it", "run.try-if-curve-right", "run.keep-order")
 
 @dataclass(frozen=True)
 class Opinion:
-    """said : "better", "worse", "undecided", "cannot tell" or "refused"; truth : DCG gained."""
+    """said : "better", "worse", "undecided", "cannot tell" or "refused"; truth : DCG gained.
+
+    z, off : the estimated difference and its error, in standard errors
+    """
 
     order: str
     said: str
     truth: float
     z: float = 0.0
+    off: float = 0.0
     why: str = ""
 
     @property
@@ -43,9 +47,14 @@ class Opinion:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it says the opposite, or that equal orders differ."""
+        """Whether it says the opposite, or that equal orders differ.
+
+        A rival is worth about the same as production, so chance alone turns its difference round in
+        some logs: that one is wrong where it is off by more than chance.
+        """
         true = "better" if self.truth > EQUAL else "worse" if self.truth < -EQUAL else "same"
-        return self.is_decision and self.said != true
+        by_chance = self.order == "rival" and abs(self.off) <= SYSTEMATIC
+        return self.is_decision and self.said != true and not by_chance
 
 
 def read(log: Log) -> ut.ClickLog:
@@ -86,8 +95,12 @@ def opinions_of_estimate(log: Log, clicks: ut.ClickLog, bias: Any) -> Iterator[O
         difference = compared[name]
         said = "cannot tell" if doubts else verdict_of(difference.interval)
         spread = difference.std_error
-        z = difference.value / spread if spread > 0 else 0.0
-        yield Opinion(name, said, truth[name], z, ",".join(doubts) or f"{difference.value:+.4f}")
+        z, off = (
+            (gap / spread if spread > 0 else 0.0)
+            for gap in (difference.value, difference.value - truth[name])
+        )
+        why = ",".join(doubts) or f"{difference.value:+.4f}"
+        yield Opinion(name, said, truth[name], z, off, why)
 
 
 @contextmanager
@@ -120,7 +133,7 @@ def opinion_of_run(log: Log, source: Any, folder: Path, **options: Any) -> tuple
     difference = answer.difference
     z = difference.value / difference.std_error if difference.std_error > 0 else 0.0
     truth = _truth_of_ranker(log, found)
-    return Opinion("run", said, truth, z, answer.recommendation.code), found
+    return Opinion("run", said, truth, z, why=answer.recommendation.code), found
 
 
 def _truth_of_ranker(log: Log, found: Any) -> float:

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 from tests.wall.judging import SYSTEMATIC, Opinion, opinions_of_estimate, read
-from tests.wall.known import NOT_YET_ESTIMATE, marked
+from tests.wall.known import marked
 from tests.wall.logs import WALL
 from tests.wall.world import Kind
 
@@ -28,9 +28,7 @@ def opinions(name: str, kind: Kind) -> tuple[Opinion, ...]:
     return tuple(opinions_of_estimate(log, clicks, ut.KnownBias(log.theta[: clicks.depth])))
 
 
-CASES = [
-    pytest.param(case, id=case.name, marks=marked(case.name, NOT_YET_ESTIMATE)) for case in WALL
-]
+CASES = [pytest.param(case, id=case.name, marks=marked(case.name)) for case in WALL]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.wall.judging import SYSTEMATIC, Opinion, opinion_of_run, opinions_of_estimate, read
-from tests.wall.known import NOT_YET_RUN, marked
+from tests.wall.known import marked
 from tests.wall.logs import WALL
 from tests.wall.world import Kind
 
@@ -29,7 +29,7 @@ def opinions(name: str, kind: Kind) -> tuple[Opinion, ...]:
     return (own, *opinions_of_estimate(log, clicks, found.bias))
 
 
-CASES = [pytest.param(case, id=case.name, marks=marked(case.name, NOT_YET_RUN)) for case in WALL]
+CASES = [pytest.param(case, id=case.name, marks=marked(case.name)) for case in WALL]
 
 
 @pytest.mark.parametrize("case", CASES)

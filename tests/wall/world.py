@@ -17,6 +17,7 @@ Array = np.ndarray[Any, Any]
 Kind = Literal["usual", "equal", "unknown"]
 THETA = 1.0 / np.arange(1, 201) ** 0.8  # how often each position is looked at
 EMPTY = -1
+RIVAL = 0.4  # correlation of a ranker's score with worth, that of production unless said otherwise
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def make_world(
     kind: Kind = "usual",
     n_queries: int = 240,
     n_documents: int = 10,
-    quality: float = 0.4,
+    quality: float = RIVAL,
     n_features: int = 6,
 ) -> World:
     """Relevance from 0.03 to 0.8.
@@ -256,9 +257,14 @@ class Log:
     def candidates(self) -> dict[str, Array]:
         """(Q, D) scores of the orders that are tried."""
         world = self.pages.world
-        chance = np.asarray(np.random.default_rng(99).random(world.worth.shape))
+        rng = np.random.default_rng(99)
+        chance = np.asarray(rng.random(world.worth.shape))
+        rival = RIVAL * world.worth + np.sqrt(1 - RIVAL**2) * np.asarray(
+            rng.normal(size=chance.shape)
+        )
         orders: dict[str, Array] = {} if self.same is None else {"same": self.same}
         orders |= {"relevance": world.worth, "reverse": -world.worth, "chance": chance}
+        orders["rival"] = rival  # about as good as production usually is, and a different order
         return {**orders, **self.orders}
 
 

@@ -103,6 +103,12 @@ MESSAGES = {
         "{share:.1%} of the clicks are clipped: values lean towards those of raw clicks; the "
         "interval does not cover this (see ut.clip_curve)",
     ),
+    "estimate.automatic-clicks": Message(
+        "serious",
+        "position {position} is clicked in {share:.1%} of its impressions, whatever stands there: "
+        "the page makes such clicks (a video that plays by itself, say), not people. Leave them "
+        "out of the label, or name a label that people make",
+    ),
     # Of the bias.
     "estimate.curve-check": Message("note", _CURVE),
     "estimate.curve-check-impossible": Message("note", _UNCHECKED),

@@ -47,6 +47,9 @@ def below_floors(data: "Decision") -> tuple[Fact, ...]:
     """What is missing for a verdict, each with what was found and the floor."""
     support = None if data.held_out is None else data.held_out.support
     facts = [] if data.bias is None else [*_of_curve(data, data.bias)]
+    if data.held_out is not None:
+        found = data.held_out.warnings
+        facts += [each for each in found if each.code == "estimate.automatic-clicks"]
     if support is not None:
         facts += _of_clicks(support)
         facts += [] if data.bias is None else _of_both(support, data.bias)
