@@ -116,7 +116,7 @@ def test_the_main_job_on_the_pages(data_dir, tmp_path):
     assert found.ranker is None
     assert any("no ranker can be trained" in warning for warning in found.warnings)
     assert any("UBM predicts best" in note for note in found.decision.click_models.notes)
-    assert found.decision.answer.verdict == "undecided"
+    assert found.decision.answer.verdict == "better"
 
 
 def test_the_main_job_on_the_hotels(data_dir, tmp_path):

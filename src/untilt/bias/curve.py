@@ -133,12 +133,13 @@ class PositionBias(Portable):
     def uncertainty(self) -> FloatArray:
         """(K,) the factor sqrt(high / low) to which each position is known, to either side.
 
-        1 for a curve without errors; inf where the interval reaches 0.
+        high / theta where the interval reaches 0; 1 for a curve without errors.
         """
         if self.low is None or self.high is None:
             return np.ones(self.depth)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.low > 0, np.sqrt(self.high / self.low), np.inf)
+            upwards = self.high / self.examination
+            return np.where(self.low > 0, np.sqrt(self.high / self.low), upwards)
 
     @property
     def known_depth(self) -> int:
