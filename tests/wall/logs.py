@@ -393,6 +393,17 @@ def trust(seed: int, kind: Kind) -> Log:
     return log_of(trusting(plain_pages(seed, kind)), theta=None)
 
 
+@awkward("Readers trust the top, and the log is large enough to be sure of it.")
+def trust_large(seed: int, kind: Kind) -> Log:
+    pages = plain_pages(seed, kind, 40_000, n_queries=1000)
+    return log_of(trusting(pages), theta=None)
+
+
+@awkward("Production knows more about relevance than the features tell, and the log is large.")
+def features_too_poor(seed: int, kind: Kind) -> Log:
+    return log_of(read(plain_pages(seed, kind, 40_000, n_queries=1000)))
+
+
 @awkward("Readers trust the top, and two rankers took turns.")
 def trust_two_rankers(seed: int, kind: Kind) -> Log:
     return log_of(trusting(with_two_rankers(make_world(seed, kind=kind))), theta=None)

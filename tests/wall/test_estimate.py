@@ -4,7 +4,6 @@ from functools import cache
 
 import pytest
 from tests.wall.judging import SYSTEMATIC, Opinion, opinions_of_estimate, read
-from tests.wall.known import marked
 from tests.wall.logs import WALL
 from tests.wall.world import Kind
 
@@ -28,10 +27,10 @@ def opinions(name: str, kind: Kind) -> tuple[Opinion, ...]:
     return tuple(opinions_of_estimate(log, clicks, ut.KnownBias(log.theta[: clicks.depth])))
 
 
-CASES = [pytest.param(case, id=case.name, marks=marked(case.name)) for case in WALL]
+every_case = pytest.mark.parametrize("case", WALL, ids=lambda case: case.name)
 
 
-@pytest.mark.parametrize("case", CASES)
+@every_case
 def test_no_wrong_decision(case):
     found = opinions(case.name, "usual")
     assert not [each for each in found if each.is_wrong]
@@ -44,7 +43,7 @@ def test_no_wrong_decision(case):
         assert (said["relevance"], said["reverse"]) == ("better", "worse")
 
 
-@pytest.mark.parametrize("case", CASES)
+@every_case
 def test_the_logged_order_is_never_better_than_itself(case):
     for kind in KINDS:
         for each in opinions(case.name, kind):
@@ -52,7 +51,7 @@ def test_the_logged_order_is_never_better_than_itself(case):
                 assert not each.is_decision
 
 
-@pytest.mark.parametrize("case", CASES)
+@every_case
 def test_no_difference_where_all_documents_are_equal(case):
     for each in opinions(case.name, "equal"):
         assert not (each.is_decision and abs(each.z) > SYSTEMATIC)

@@ -29,10 +29,9 @@ def opinions(name: str, kind: Kind) -> tuple[Opinion, ...]:
     return (own, *opinions_of_estimate(log, clicks, found.bias))
 
 
-CASES = [pytest.param(case, id=case.name, marks=marked(case.name)) for case in WALL]
-
-
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name, marks=marked(case.name)) for case in WALL]
+)
 def test_no_wrong_decision(case):
     found = opinions(case.name, "usual")
     assert not [each for each in found if each.is_wrong]
@@ -46,7 +45,7 @@ def test_no_wrong_decision(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", WALL, ids=lambda case: case.name)
 def test_no_difference_where_all_documents_are_equal(case):
     for each in opinions(case.name, "equal"):
         assert not (each.is_decision and abs(each.z) > SYSTEMATIC)
