@@ -13,7 +13,7 @@ from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
-from untilt.data.shown import check_shown
+from untilt.data.shown import check_shown, what_was_shown
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.objectives.pair_slates import (
@@ -173,7 +173,8 @@ def _from_log(log: ClickLog) -> TrainingLists:
         )
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to train on.")
-    if log.is_binary:  # a number such as a rating may well be above 0 in every row
+    # Numbers above 0 differ and can be learned from; shares of odd sessions harm estimates alone.
+    if log.is_binary and not what_was_shown(log).unclicked:
         check_shown(log)
     features, log = log.features, log.collapse()
     # Counting, not sorting: a log has far more rows than documents.
