@@ -5,6 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+import untilt as ut
+
 DOCUMENTS = [4, 1, 0, 3]
 
 
@@ -109,3 +111,19 @@ def test_conditionals_are_ratios_of_sums(model_class, log, all_patterns):
         if sum(above.values()) > 0:
             share = sum(p for c, p in above.items() if c[row]) / sum(above.values())
             assert found[row] == pytest.approx(share)
+
+
+@pytest.mark.parametrize("model", [ut.DCM, ut.SDBN, ut.DBN, ut.CCM])
+def test_long_lists_of_attractive_documents(model):
+    """No click in 400 rows that are all but sure to get one: products far below 1e-16."""
+    n = 400
+    label = np.zeros((30, n))
+    label[np.arange(29), np.arange(29)] = 1
+    log = ut.ClickLog(
+        query_id=[0], doc_id=np.arange(n), doc_query=np.zeros(n), indptr=np.arange(31) * n,
+        query=np.zeros(30), document=np.tile(np.arange(n), 30),
+        position=np.tile(np.arange(1, n + 1), 30), label=label.ravel(),
+    )  # fmt: skip
+    fitted = model(prior_strength=0).fit(log)
+    assert np.all(np.isfinite(fitted.attraction_))
+    assert np.isfinite(fitted.em_.log_likelihood)

@@ -110,6 +110,17 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "answer round. Measure it (`untilt plan` says with how many swapped sessions), or give a "
         "curve that you believe with --bias",
     ),
+    "run.floor-leaks": (
+        {"features": ("booking_bool",)},
+        "rankers were trained on what is known only after the click: booking_bool. Leave it out of "
+        "the features",
+    ),
+    "run.floor-misfit": (
+        {"position": 4, "ratio": 1.5, "p_value": 1e-5},
+        "clicks do not fit the examination curve: position 4 has 1.50 times the clicks that it "
+        "should have (p 1e-05). People may read in another way than the curve says: trust in the "
+        "top, a cascade, devices that differ, or relevance that changes",
+    ),
     "run.floor-curve-clicks": (
         {"clicks": 16.0, "floor": 100},
         "only 16 clicks stand behind the examination curve, and a verdict needs 100. Collect more "
@@ -189,4 +200,5 @@ def test_only_what_weakens_the_answer_is_serious():
         *("run.floor-curve-assumed", "run.floor-curve-clicks", "run.floor-curve"),
         *("run.floor-positions", "run.floor-clicks", "run.floor-queries", "run.floor-clipped"),
         *("run.floor-one-query", "run.get-evidence-first", "run.leave-leaks-out-first"),
+        *("run.floor-leaks", "run.floor-misfit"),
     }

@@ -205,7 +205,7 @@ def test_evaluation_with_the_estimated_curves(trusting):
     truth = true_dcg(sim, scores)
     affine = estimate(log, {"new": scores}, bias, metric="dcg@10", evaluator="affine")["new"]
     assert abs(affine.value - truth) < 4 * affine.std_error
-    assert affine.std_error < 0.1 * truth
+    assert affine.std_error < 0.15 * truth
     # The others miss it even with the true curves.
     known = sim.truth
     curves = KnownBias(
@@ -217,15 +217,14 @@ def test_evaluation_with_the_estimated_curves(trusting):
 
 
 def true_dcg(sim, scores):
-    """Mean over sessions of sum gamma / log2(1 + rank), ranks among the query's shown documents."""
+    """Mean over sessions of sum gamma / log2(1 + slot), each list ordered over its own slots."""
     log = sim.log
-    shown = np.unique(log.document)
-    order = np.lexsort((-scores[shown], log.doc_query[shown]))
-    query = log.doc_query[shown][order]
-    rank = np.zeros(log.n_documents)
-    rank[shown[order]] = np.arange(len(shown)) - np.searchsorted(query, query) + 1
-    gain = np.where(rank <= 10, sim.truth.relevance / np.log2(1 + np.maximum(rank, 1)), 0)
-    return np.dot(log.row_count, gain[log.document]) / log.n_sessions
+    owner = np.repeat(np.arange(log.n_lists), np.diff(log.indptr))
+    order = np.lexsort((-scores[log.document], owner))  # rows stand by list and position
+    slot = np.empty(len(order))
+    slot[order] = log.position
+    gain = np.where(slot <= 10, sim.truth.relevance[log.document] / np.log2(1 + slot), 0)
+    return np.dot(log.row_count, gain) / log.n_sessions
 
 
 # ---- coverage

@@ -12,6 +12,7 @@ import untilt as ut
 from untilt.cli.run import answer_text
 from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.support import Support
+from untilt.evaluation.uncertainty import CurveCheck
 from untilt.facts import Fact, codes
 from untilt.report import floors
 from untilt.report.decision import Decision
@@ -167,6 +168,16 @@ def test_a_few_clicks_behind_four_positions_give_no_verdict():
     assert data.answer.difference.interval.high < 0
     assert data.answer.verdict == "cannot tell"
     assert {"run.floor-curve-clicks", "run.floor-curve"} <= set(codes(data.answer.reasons))
+
+
+def test_a_curve_that_does_not_fit_takes_the_verdict_away(decided):
+    z = np.array([0.5, -6.0])
+    check = CurveCheck(np.array([1, 4]), np.array([90.0, 60.0]), np.array([88.0, 90.0]), z, 40)
+    data = decision(decided, support())
+    answer = replace(data, held_out=replace(data.held_out, check=check)).answer
+    assert (answer.verdict, codes(answer.reasons)) == ("cannot tell", ["run.floor-misfit"])
+    assert answer.reasons[0].fields["position"] == 4
+    assert answer.recommendation.code == "run.find-misfit-first"
 
 
 def test_an_ordinary_log_is_above_all_floors():

@@ -87,8 +87,8 @@ class Output:
             grid = Table.grid(padding=(0, 1))
             grid.add_row("-", Text(_COMMAND.sub(_named, sentence)))
             self._people.print(Padding(grid, (0, 0, 0, INDENT), expand=False))
-            for command in _COMMAND.finditer(sentence):
-                self.command(command[1])
+            for command in dict.fromkeys(_COMMAND.findall(sentence)):
+                self.command(command)
 
     def command(self, command: str) -> None:
         """A command on a line of its own, never broken: people paste it."""

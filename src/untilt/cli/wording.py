@@ -46,7 +46,9 @@ _CALLS = {
         r"Estimate the bias on pages that go below position \1, or give a curve: --bias power-law:1"
     ),
     r"log\.top\((\w+)\)": r"depth=\1",
-    r" \(see ut\.clip_curve\)": " (--clip-plot FILE draws how much)",
+    r" \(see ut\.clip_curve\)": (
+        " (the report of `untilt run` and --clip-plot of `untilt evaluate` draw how much)"
+    ),
     r"ranker\.save\(path\) keeps it for untilt": "The file of `untilt train` keeps it for untilt",
     r"Pass \('[^']*', 'table name'\)": "Write the one that is meant to a database of its own",
     r"\b(?:ut|untilt)\.shown\b": "shown",

@@ -22,6 +22,7 @@ from untilt.data.clicklog import ClickLog
 FIRST_ROUND = 20
 # Rows from which threads pay; see `examination_em.WORTH_THREADS`.
 WORTH_THREADS = 300_000
+LEAST = 1e-300  # of a probability that is divided by
 METHODS = ("likelihood", "counting")
 
 State = TypeVar("State")
@@ -334,8 +335,10 @@ def _one(
     for row in range(end - 1, begin - 1, -1):
         # Borrowed: P(went on from this row), until the way down turns it into examinations.
         on = s * b
-        per_row[row] = on / (on + 1.0 - s)
-        b = (1.0 - attraction[lists.document[row]]) * (on + 1.0 - s)
+        per_row[row] = on / (1.0 - s + on)
+        # 1 - s first: on + 1 - s would lose what is below 1e-16. The floor is for hundreds of rows
+        # and for an attraction of 1, where the product ends at 0.
+        b = max((1.0 - attraction[lists.document[row]]) * (1.0 - s + on), LEAST)
     g = on_click[lists.key[i]] if lists.key[i] >= 0 else 1.0
     total = 1.0 - g + g * b
     seen = n * g * b / total

@@ -102,6 +102,19 @@ MESSAGES = {
         "answer round. Measure it (`untilt plan` says with how many swapped sessions), or give a "
         "curve that you believe with --bias",
     ),
+    "run.floor-leaks": Message(
+        "serious",
+        lambda features: (
+            f"rankers were trained on what is known only after the click: {_names(features)}. "
+            "Leave it out of the features"
+        ),
+    ),
+    "run.floor-misfit": Message(
+        "serious",
+        "clicks do not fit the examination curve: position {position} has {ratio:.2f} times the "
+        "clicks that it should have (p {p_value:.1g}). People may read in another way than the "
+        "curve says: trust in the top, a cascade, devices that differ, or relevance that changes",
+    ),
     "run.floor-curve-clicks": Message(
         "serious",
         "only {clicks:,.0f} clicks stand behind the examination curve, and a verdict needs "

@@ -91,8 +91,8 @@ class Decision:
             verdict=verdict,
             higher_is_better=better,
             reasons=reasons,
-            recommendation=Fact("run.leave-leaks-out-first", features=self._leaks_used)
-            if self._leaks_used
+            recommendation=Fact("run.leave-leaks-out-first", features=self.leaks_used)
+            if self.leaks_used
             else self._recommendation(verdict, difference),
         )
 
@@ -164,7 +164,8 @@ class Decision:
         return Fact(f"audit.leak-{done}", **warning.fields)
 
     @property
-    def _leaks_used(self) -> tuple[str, ...]:
+    def leaks_used(self) -> tuple[str, ...]:
+        """Features that know the click and were used all the same, because they were named."""
         leaks = () if self.audit is None else self.audit.leaks
         return tuple(each.feature for each in leaks if each.feature not in self.kept_out)
 

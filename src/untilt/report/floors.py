@@ -46,7 +46,8 @@ interval is wide enough for it, and random labels (`untilt.null_tests`) look at 
 def below_floors(data: "Decision") -> tuple[Fact, ...]:
     """What is missing for a verdict, each with what was found and the floor."""
     support = None if data.held_out is None else data.held_out.support
-    facts = [] if data.bias is None else [*_of_curve(data, data.bias)]
+    facts = [Fact("run.floor-leaks", features=data.leaks_used)] if data.leaks_used else []
+    facts += [] if data.bias is None else _of_curve(data, data.bias)
     if data.held_out is not None:
         found = data.held_out.warnings
         facts += [each for each in found if each.code == "estimate.automatic-clicks"]
@@ -60,6 +61,11 @@ def _of_curve(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
     if used.kind == "assumed":
         yield Fact("run.floor-curve-assumed")
         return
+    check = None if data.held_out is None else data.held_out.check
+    if check is not None and not check.fits:
+        worst = check.fact.fields
+        fields = {name: worst[name] for name in ("position", "ratio", "p_value")}
+        yield Fact("run.floor-misfit", **fields)
     clicks = None if used.bias.is_known else curve_clicks(data, used)
     if clicks is not None and clicks < LEAST_CURVE_CLICKS:
         yield Fact("run.floor-curve-clicks", clicks=clicks, floor=LEAST_CURVE_CLICKS)
