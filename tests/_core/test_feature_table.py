@@ -83,7 +83,7 @@ def test_other_columns_are_named(change, words):
 
 
 def test_a_named_table_does_not_fit_a_ranker_without_names():
-    with pytest.raises(ColumnError, match="columns without names: pass an array"):
+    with pytest.raises(ColumnError, match="an array goes by their order"):
         feature_array(TABLES["pandas"](), ("f1", "f2", "f3"))
 
 

@@ -31,7 +31,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         {"n_trained": 1200, "n_queries": 1500, "share": 0.8},
         "trained on 1,200 of these 1,500 queries (80%): a ranker that remembers them looks better "
         "than it is. Hold queries out before training (log.split(0.8), `untilt split`), or take "
-        "the part that it has not seen (held_out=True, --held-out). Where these are other sessions "
+        "the part that it has not seen (held_out=True). Where these are other sessions "
         "of the same queries, the value holds for queries that come again",
     ),
     "estimate.ids-again": (

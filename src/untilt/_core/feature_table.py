@@ -183,7 +183,7 @@ def _check_names(have: Sequence[str], names: Sequence[str], *, fix: str) -> None
     if twice:
         parts.append(f"More than once: {_listed(twice)}.")
     if is_numbered(names):
-        parts.append("It was trained on columns without names: pass an array to go by their order.")
+        parts.append("Columns without names are called f1, f2, ...: an array goes by their order.")
     else:
         parts.append(f"To choose the columns, {fix}.")
     raise ColumnError(" ".join(parts))

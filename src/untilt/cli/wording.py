@@ -138,6 +138,8 @@ class CommandLine:
             flag, values = "--option", [f"{name}={_text(value)}"]
         else:
             flag, values = _flag(parameter), _values(value, parameter)
+            if parameter.is_flag and value is True:
+                return flag
         if value is Ellipsis or value == "...":
             return f"{flag} {values[0]}"
         return " ".join(f"{flag} {shlex.quote(each)}" for each in values)

@@ -129,7 +129,7 @@ MESSAGES = {
         "serious",
         "trained on {n_trained:,} of these {n_queries:,} queries ({share:.0%}): a ranker that "
         "remembers them looks better than it is. Hold queries out before training (log.split(0.8), "
-        "`untilt split`), or take the part that it has not seen (held_out=True, --held-out). Where "
+        "`untilt split`), or take the part that it has not seen (held_out=True). Where "
         "these are other sessions of the same queries, the value holds for queries that come again",
     ),
     "estimate.ids-again": Message(
