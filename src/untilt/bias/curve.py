@@ -49,6 +49,8 @@ class PositionBias(Portable):
     level : of the intervals
     low, high : (K,) ends of the intervals; normal ones where only `std_error` is given
     eta, eta_std_error : of the power law theta_k = (1/k)^eta, where one was fitted
+    effective_queries : how many queries of equal weight say as much as those of the log, at the
+        position that rests on the fewest; None for a curve that was given
     """
 
     examination: FloatArray
@@ -65,6 +67,7 @@ class PositionBias(Portable):
     high: FloatArray | None = None
     eta: float | None = None
     eta_std_error: float | None = None
+    effective_queries: float | None = None
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class PositionBias(Portable):
         high: npt.ArrayLike | None = None,
         eta: float | None = None,
         eta_std_error: float | None = None,
+        effective_queries: float | None = None,
     ) -> None:
         theta = _checked_examination(examination)
         K = len(theta)
@@ -100,6 +104,7 @@ class PositionBias(Portable):
             "high": _of_shape("high", high, (K,)),
             "eta": eta,
             "eta_std_error": eta_std_error,
+            "effective_queries": None if effective_queries is None else float(effective_queries),
         }
         if store["covariance"] is not None and store["std_error"] is None:
             store["std_error"] = frozen(np.sqrt(np.diag(store["covariance"])))
@@ -282,6 +287,8 @@ class PositionBias(Portable):
     def __repr__(self) -> str:
         scale = "relative to position 1" if self.relative else "absolute"
         lines = [f"PositionBias by {self.method}, {scale} ({self.status})"]
+        if self.effective_queries is not None:
+            lines.append(f"  effective queries {self.effective_queries:,.1f}")
         for k in range(1, self.known_depth + 1):
             theta, interval = self.text(k, decimals=3)
             interval = interval and f"  {interval}"

@@ -7,6 +7,7 @@ begin.
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from untilt._core.arrays import FloatArray
 from untilt._core.statistics import normal_quantile
@@ -20,10 +21,17 @@ FEWEST_QUERIES = 20
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """(m, m) covariance of an estimate, and the rule that it was computed by."""
+    """(m, m) covariance of an estimate, and the rule that it was computed by.
+
+    effective_queries : the smallest over the m, as in `PositionBias`
+    degrees_of_freedom : (m,) of Student's t; infinite where the error does not rest on the spread
+        of queries. None is infinite everywhere
+    """
 
     covariance: FloatArray
     rule: Fact
+    effective_queries: float | None = None
+    degrees_of_freedom: FloatArray | None = None
 
 
 def larger_error(by_query: FloatArray, n_queries: int, by_session: FloatArray) -> Uncertainty:
@@ -73,16 +81,18 @@ def from_log_ratios(
     method: str,
     assumes: tuple[Fact, ...],
     status: Fact,
+    effective_queries: float | None = None,
+    degrees_of_freedom: FloatArray | None = None,
 ) -> PositionBias:
     """theta_k = exp(z_k), relative to position 1, with intervals exp(z_k -+ q se(z_k)).
 
-    Intervals are made on the log scale: a ratio is skewed and cannot be negative. q is the normal
-    quantile also where queries are few: `larger_error` then rests on session noise. With 9 queries
-    intervals covered in 96% of 200 logs, with Student's quantile in 99% (docs/planning.md).
+    Intervals are made on the log scale: a ratio is skewed and cannot be negative. q is Student's
+    quantile with these degrees of freedom, (K,); without any, the normal one. An error that rests
+    on the spread of G effective queries has G - 1.
     """
     theta = np.exp(z)
     error = np.sqrt(np.maximum(np.diag(covariance), 0))
-    half = normal_quantile(level) * error
+    half = _quantiles(level, degrees_of_freedom) * error
     return PositionBias(
         theta,
         std_error=theta * error,
@@ -93,7 +103,17 @@ def from_log_ratios(
         level=level,
         low=np.exp(z - half),
         high=np.exp(z + half),
+        effective_queries=effective_queries,
     )
+
+
+def _quantiles(level: float, degrees_of_freedom: FloatArray | None) -> FloatArray | float:
+    """Student's where degrees of freedom are finite, else normal."""
+    if degrees_of_freedom is None:
+        return normal_quantile(level)
+    free = np.where(np.isfinite(degrees_of_freedom), degrees_of_freedom, 1.0)
+    student = special.stdtrit(np.maximum(free, 1.0), 0.5 + level / 2)
+    return np.where(np.isfinite(degrees_of_freedom), student, normal_quantile(level))
 
 
 def whitening(V: FloatArray) -> FloatArray:

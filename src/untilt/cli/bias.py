@@ -202,6 +202,7 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
         level=found.level,
         relative=found.relative,
         eta=found.eta,
+        effective_queries=found.effective_queries,
         assumes=found.assumes,
         status=found.status,
     )
@@ -211,6 +212,8 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
     out.table(*_table(found, rates.drawn_depth))
     out.heading("worth knowing")
     status = f"{found.status[:1].upper()}{found.status[1:]}."
+    if found.effective_queries is not None:
+        status = f"{status} Effective queries: {found.effective_queries:,.1f}."
     cut = (
         [] if rates.not_drawn is None else [f"{rates.not_drawn[:1].upper()}{rates.not_drawn[1:]}."]
     )
