@@ -1,5 +1,6 @@
 """The curve and what it refuses."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,61 @@ def test_intervals_are_normal_and_never_below_zero():
 def test_a_known_curve_has_no_width():
     interval = KnownBias([1.0, 0.3]).interval(2)
     assert (interval.low, interval.high) == (0.3, 0.3)
+
+
+WITHOUT = PositionBias([1.0, 0.5, 0.25], method="learned", estimated=True)
+
+
+def test_an_estimate_without_an_interval_is_not_known_and_never_exact():
+    assert (WITHOUT.is_known, WITHOUT.has_interval, WITHOUT.estimated) == (False, False, True)
+    assert (WITHOUT.interval(2).low, WITHOUT.interval(2).high) == (0.0, float("inf"))
+    assert WITHOUT.text(2) == ("0.5000", "no interval")
+    assert "no interval" in repr(WITHOUT)
+    assert np.isinf(WITHOUT.uncertainty).all()
+    assert WITHOUT.known_depth == 3
+    assert np.isnan(log_ratios(WITHOUT)[1]).all()
+
+
+def test_a_given_curve_and_one_with_errors_stay_what_they_were():
+    given = KnownBias([1.0, 0.5])
+    assert (given.is_known, given.has_interval, given.text(2)) == (True, False, ("0.5000", ""))
+    assert (CURVE.is_known, CURVE.has_interval, CURVE.estimated) == (False, True, True)
+
+
+@pytest.mark.parametrize("curve", [KnownBias([1.0, 0.5]), CURVE, WITHOUT])
+def test_a_file_keeps_what_is_known_and_an_older_one_still_loads(curve, tmp_path):
+    curve.save(tmp_path / "bias.json")
+    again = PositionBias.load(tmp_path / "bias.json")
+    assert (again.estimated, again.has_interval) == (curve.estimated, curve.has_interval)
+    record = json.loads(curve.to_json())
+    older = {each: value for each, value in record.items() if each not in ("estimated", "sha256")}
+    read = PositionBias.from_json(json.dumps(older))
+    assert read.estimated == (curve.std_error is not None)
+
+
+def test_shapes_of_an_estimate_without_an_interval_have_none_either():
+    for shaped in (WITHOUT.fit_power_law(depth=5), WITHOUT.smooth()):
+        assert (shaped.estimated, shaped.has_interval) == (True, False)
+    assert WITHOUT.fit_power_law(depth=5).eta == pytest.approx(
+        KnownBias([1.0, 0.5, 0.25]).fit_power_law().eta
+    )
+
+
+def test_nothing_is_compared_with_an_estimate_without_an_interval():
+    with pytest.raises(OptionError, match="learned is an estimate without an interval"):
+        CURVE.compare(WITHOUT)
+
+
+def test_interval_ends_alone_make_a_standard_error():
+    bias = PositionBias([1.0, 0.5], low=[1.0, 0.4], high=[1.0, 0.8], level=0.9)
+    assert bias.std_error == pytest.approx([0.0, 0.4 / 2 / 1.6448536269514722])
+    assert bias.estimated
+
+
+def test_a_chart_says_which_curve_has_no_interval():
+    spec = WITHOUT.plot({"measured": CURVE}).to_dict()
+    assert "no interval: learned" in json.dumps(spec["title"])
+    assert "90% interval" in json.dumps(spec["title"])
 
 
 def test_errors_come_from_the_covariance():

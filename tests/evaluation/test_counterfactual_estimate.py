@@ -427,6 +427,10 @@ def test_what_should_not_be_trusted_is_said():
     assert fields(ips, "estimate.trust-ignored") == {"evaluator": "ips", "instead": "policy-aware"}
     assert fields(ips, "estimate.few-queries") == {"n_queries": 11}
     assert "estimate.bias-without-errors" in codes(ips)
+    learned = PositionBias(THETA, method="learned", estimated=True)
+    unknown = estimate(log, shown, learned).warnings
+    assert fields(unknown, "estimate.bias-without-interval") == {"method": "learned"}
+    assert "estimate.bias-without-errors" not in codes(unknown)
     affine = estimate(log, shown, BIAS, evaluator="affine").warnings
     assert "estimate.trust-ignored" not in codes(affine)
     steep = KnownBias([1.0, 0.5, 0.1, 0.001])

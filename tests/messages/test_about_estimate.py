@@ -122,6 +122,12 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         {},
         "the bias was given without standard errors; intervals take it as exact",
     ),
+    "estimate.bias-without-interval": (
+        {"method": "pairwise debiasing (p=0)"},
+        "the bias (pairwise debiasing (p=0)) was estimated, but its error is not known and is not "
+        "in these intervals: they are too short, nobody knows by how much. Use an estimator that "
+        "gives intervals, or give a curve that you know",
+    ),
     "estimate.trust-ignored": (
         {"evaluator": "ips", "instead": "affine"},
         "the bias includes trust bias, which ips does not correct: use evaluator='affine'",

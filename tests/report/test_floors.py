@@ -59,6 +59,12 @@ def test_enough_evidence_keeps_its_verdict(decided, value, verdict):
     [
         ({}, curve(clicks=16.0), "run.floor-curve-clicks", {"clicks": 16.0, "floor": 100}),
         ({}, curve(factor=9.0), "run.floor-curve", {"factor": 9.0, "position": 4}),
+        (
+            {},
+            ut.PositionBias(THETA, method="learned", estimated=True),
+            "run.floor-no-interval",
+            {"method": "learned"},
+        ),
         ({"effective_n": 29.0}, None, "run.floor-clicks", {"effective_n": 29.0, "floor": 30}),
         ({"clicked_queries": 9}, None, "run.floor-queries", {"queries": 9, "floor": 10}),
         ({"clipped_share": 0.51}, None, "run.floor-clipped", {"share": 0.51, "most": 0.5}),

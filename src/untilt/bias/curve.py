@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core import codec
-from untilt._core.arrays import FloatArray, IntArray, frozen
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, frozen
 from untilt._core.portable import Portable
 from untilt._core.statistics import Interval, normal_quantile
 from untilt.catalog import storable
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import Fact, as_fact, as_facts
-from untilt.messages.about_general import NOT_KNOWN, positions_text
+from untilt.messages.about_general import NO_INTERVAL, NOT_KNOWN, positions_text
 
 if TYPE_CHECKING:
     import altair as alt
@@ -39,7 +39,7 @@ class PositionBias(Portable):
     Parameters
     ----------
     examination : (K,) theta_1..theta_K, all above 0
-    std_error : (K,) or None where the curve is taken as known
+    std_error : (K,) or None where the curve is taken as known, or its error is not
     covariance : (K, K) or None; lets what is computed with the curve carry its uncertainty
     eps_plus, eps_minus : (K,) click probability of an examined relevant / irrelevant document
     relative : True where only ratios to position 1 are known. Clicks alone never give more.
@@ -47,10 +47,13 @@ class PositionBias(Portable):
     assumes : facts that must be true (`untilt.facts.Fact`); plain text is kept as one
     status : how the fit ended, a fact of one or more `parts`; plain text is kept as one
     level : of the intervals
-    low, high : (K,) ends of the intervals; normal ones where only `std_error` is given
+    low, high : (K,) ends of the intervals; normal ones where only `std_error` is given, and given
+        alone they make it, (high - low) / 2 over the normal quantile
     eta, eta_std_error : of the power law theta_k = (1/k)^eta, where one was fitted
     effective_queries : how many queries of equal weight say as much as those of the log, at the
         position that rests on the fewest; None for a curve that was given
+    estimated : True where clicks made the curve. Without an error it then has no interval: how far
+        it is off is not known, and nothing takes it as exact. With an error it is always True
     """
 
     examination: FloatArray
@@ -68,6 +71,7 @@ class PositionBias(Portable):
     eta: float | None = None
     eta_std_error: float | None = None
     effective_queries: float | None = None
+    estimated: bool = False
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class PositionBias(Portable):
         eta: float | None = None,
         eta_std_error: float | None = None,
         effective_queries: float | None = None,
+        estimated: bool = False,
     ) -> None:
         theta = _checked_examination(examination)
         K = len(theta)
@@ -105,6 +110,7 @@ class PositionBias(Portable):
             "eta": eta,
             "eta_std_error": eta_std_error,
             "effective_queries": None if effective_queries is None else float(effective_queries),
+            "estimated": estimated or any(x is not None for x in (std_error, covariance, low)),
         }
         if store["covariance"] is not None and store["std_error"] is None:
             store["std_error"] = frozen(np.sqrt(np.diag(store["covariance"])))
@@ -113,6 +119,9 @@ class PositionBias(Portable):
             raise OptionError(f"std_error must not be negative. Got {error.min()}.")
         if (low is None) != (high is None):
             raise OptionError("an interval has two ends: give both low and high, or neither.")
+        if error is None and low is not None:
+            ends = store["high"] - store["low"]
+            store["std_error"] = frozen(ends / (2 * normal_quantile(level)))
         if error is not None and low is None:
             half = normal_quantile(level) * error
             store |= {"low": frozen(np.maximum(theta - half, 0)), "high": frozen(theta + half)}
@@ -126,8 +135,13 @@ class PositionBias(Portable):
 
     @property
     def is_known(self) -> bool:
-        """Whether the curve was given, without an uncertainty of its own."""
-        return self.std_error is None
+        """Whether the curve was given: taken as exact, not estimated from clicks."""
+        return not self.estimated
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether it was estimated with an interval; a curve that was given has none."""
+        return self.low is not None
 
     @property
     def has_trust(self) -> bool:
@@ -138,28 +152,41 @@ class PositionBias(Portable):
     def uncertainty(self) -> FloatArray:
         """(K,) the factor sqrt(high / low) to which each position is known, to either side.
 
-        high / theta where the interval reaches 0; 1 for a curve without errors.
+        high / theta where the interval reaches 0; 1 for a curve that was given, infinite for an
+        estimate without an interval.
         """
         if self.low is None or self.high is None:
-            return np.ones(self.depth)
+            return np.full(self.depth, np.inf if self.estimated else 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             upwards = self.high / self.examination
             return np.where(self.low > 0, np.sqrt(self.high / self.low), upwards)
 
     @property
     def known_depth(self) -> int:
-        """The lowest position that is known to within a factor of 10; nothing is known below."""
-        known = np.flatnonzero(self.uncertainty <= NOT_KNOWN)
+        """The lowest position that is known to within a factor of 10; nothing is known below.
+
+        The whole depth without an interval: no position is then better known than another.
+        """
+        known = np.flatnonzero(self._is_shown)
         return int(known[-1]) + 1 if len(known) else 1
 
+    @property
+    def _is_shown(self) -> BoolArray:
+        """(K,) whether theta is worth showing: known to a factor of 10, or without an interval."""
+        return (self.uncertainty <= NOT_KNOWN) | (not self.has_interval)
+
     def text(self, position: int, *, decimals: int = 4) -> tuple[str, str]:
-        """theta at a position, and its interval; "not known" and a bound where nothing more is."""
+        """theta at a position, and its interval; "not known" and a bound where nothing more is.
+
+        The interval is "" for a curve that was given, "no interval" where there is no honest one.
+        """
         k = self._index(position)
         theta = f"{self.examination[k]:.4f}"
         if self.low is None or self.high is None:
-            return theta, ""
-        if self.uncertainty[k] > NOT_KNOWN:
-            return "not known", f"below {self.high[k]:.{decimals}f}"
+            return theta, NO_INTERVAL if self.estimated else ""
+        if not self.uncertainty[k] <= NOT_KNOWN:
+            bounded = np.isfinite(self.high[k])
+            return "not known", f"below {self.high[k]:.{decimals}f}" if bounded else NO_INTERVAL
         return theta, f"[{self.low[k]:.{decimals}f}, {self.high[k]:.{decimals}f}]"
 
     def at(self, position: npt.ArrayLike) -> FloatArray:
@@ -167,11 +194,15 @@ class PositionBias(Portable):
         return self.examination[self._index(position)]
 
     def interval(self, position: int) -> Interval:
-        """The interval of theta at one position; a known curve has no width."""
+        """The interval of theta at one position; a curve that was given has no width.
+
+        From 0 to infinity for an estimate without an interval (`has_interval`).
+        """
         k = self._index(position)
         if self.low is None or self.high is None:
             theta = float(self.examination[k])
-            return Interval(theta, theta, self.level)
+            ends = (0.0, float("inf")) if self.estimated else (theta, theta)
+            return Interval(*ends, self.level)
         return Interval(float(self.low[k]), float(self.high[k]), self.level)
 
     def _index(self, position: npt.ArrayLike) -> IntArray:
@@ -237,7 +268,10 @@ class PositionBias(Portable):
         curves = {name or self.method: self, **(others or {})}
         depth = max(bias.known_depth for bias in curves.values())
         relative = any(bias.relative for bias in curves.values())
-        levels = sorted({bias.level for bias in curves.values() if not bias.is_known})
+        levels = sorted({bias.level for bias in curves.values() if bias.has_interval})
+        without = [each for each, bias in curves.items() if bias.estimated and not bias.has_interval]
+        notes = [f"band: {level:.0%} interval" for level in levels]
+        notes += [f"{NO_INTERVAL}: {each}" for each in without]
         chart = curves_chart(
             {name: bias.drawn_curve().down_to(depth) for name, bias in curves.items()},
             value_title="examination" + (", relative to position 1" if relative else ""),
@@ -245,14 +279,14 @@ class PositionBias(Portable):
         return finished(
             chart,
             title=title or "Examination by position",
-            subtitle=", ".join(f"band: {level:.0%} interval" for level in levels),
+            subtitle=", ".join(notes),
         )
 
     def drawn_curve(self) -> "Curve":
         """For a chart: all positions, those that are not known without a value."""
         from untilt.charts.curves import Curve
 
-        known = self.uncertainty <= NOT_KNOWN
+        known = self._is_shown
 
         def drawn(values: FloatArray | None) -> FloatArray | None:
             return None if values is None else np.where(known, values, np.nan)

@@ -28,23 +28,31 @@ def fit_power_law(bias: PositionBias, *, depth: int | None = None) -> PositionBi
 
         eta = x' V^-1 z / x' V^-1 x,   var(eta) = 1 / x' V^-1 x
 
-    A curve without standard errors is fitted with equal weights, and eta has none either. The
+    A curve without standard errors is fitted with equal weights, and eta has none either; an
+    estimate without an interval stays one. The
     result's `status` says how well the law fits: a small p means that the curve is none.
     """
     depth = bias.depth if depth is None else depth
     check_shapeable(bias, "a power law needs at least two positions")
     if depth < 1:
         raise DepthError(f"depth must be at least 1. Got {depth} instead.")
-    z, V = log_ratios(bias)
+    z, V = _weighable(bias)
     x = -np.log(np.arange(1, bias.depth + 1))
     root = whitening(V[1:, 1:])
     wx, wz = root @ x[1:], root @ z[1:]
     eta = float(wx @ wz / (wx @ wx))
     method, assumes = f"{bias.method}, then a power law", (*bias.assumes, Fact("bias.power-law"))
     x = -np.log(np.arange(1, depth + 1))
-    if bias.is_known:
-        theta, status = np.exp(eta * x), Fact("bias.eta", eta=eta)
-        return PositionBias(theta, method=method, assumes=assumes, status=status, eta=eta)
+    if bias.std_error is None:
+        return replace(
+            bias,
+            examination=np.exp(eta * x),
+            method=method,
+            assumes=assumes,
+            status=Fact("bias.eta", eta=eta),
+            relative=True,
+            eta=eta,
+        )
     error = float(1 / np.sqrt(wx @ wx))
     misfit, free = float(np.sum((wz - eta * wx) ** 2)), bias.depth - 2
     p = float(special.chdtrc(free, misfit)) if free else 1.0
@@ -71,7 +79,7 @@ def smooth(bias: PositionBias) -> PositionBias:
     counted, so intervals where it is flat are a little short.
     """
     check_shapeable(bias, "there is nothing to smooth in one position")
-    z, V = log_ratios(bias)
+    z, V = _weighable(bias)
     root = whitening(V[1:, 1:])
     L = np.tril(np.ones((bias.depth - 1, bias.depth - 1)))
     steps, _ = nnls(-root @ L, root @ z[1:])
@@ -81,9 +89,14 @@ def smooth(bias: PositionBias) -> PositionBias:
     assumes = (*bias.assumes, Fact("bias.never-rises"))
     flat = int(np.count_nonzero(steps == 0))
     status = joined(bias.status, Fact("bias.smoothed", flat=flat, steps=len(steps)))
-    if bias.is_known:
-        return PositionBias(
-            np.exp(d), method=method, assumes=assumes, status=status, level=bias.level
+    if bias.std_error is None:
+        return replace(
+            bias,
+            examination=np.exp(d),
+            method=method,
+            assumes=assumes,
+            status=status,
+            relative=True,
         )
     # z -> d is linear while the same steps remain: the projection onto their span.
     P = kept @ np.linalg.pinv(root @ kept) @ root if kept.size else np.zeros_like(V[1:, 1:])
@@ -103,7 +116,7 @@ def fit_quadratic(bias: PositionBias, *, outlier_limit: float | None = None) -> 
     again; one that falls below 0 is refused.
     """
     check_shapeable(bias, "a quadratic needs more than one position")
-    if bias.is_known or bias.depth < FEWEST_POSITIONS:
+    if bias.std_error is None or bias.depth < FEWEST_POSITIONS:
         raise OptionError(
             f"a quadratic is fitted to an estimate with standard errors at {FEWEST_POSITIONS} "
             f"positions or more. {bias.method} has {bias.depth} positions."
@@ -157,11 +170,17 @@ def check_shapeable(bias: PositionBias, why: str) -> None:
         )
     if bias.depth < 2:
         raise OptionError(f"{why}. {bias.method} covers position 1 alone.")
-    if not bias.is_known and not np.all(np.isfinite(log_ratios(bias)[1])):
+    if not np.all(np.isfinite(_weighable(bias)[1])):
         raise OptionError(
             f"{bias.method} has a position without a standard error, so positions cannot be "
             "weighed against each other. Cut the curve before it."
         )
+
+
+def _weighable(bias: PositionBias) -> tuple[FloatArray, FloatArray]:
+    """z and V; all positions weigh the same where the curve has no errors."""
+    z, V = log_ratios(bias)
+    return z, V if bias.std_error is not None else np.zeros_like(V)
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,6 +297,13 @@ def compare(first: PositionBias, second: PositionBias, *, level: float = 0.95) -
             "both curves are given without standard errors, so no test can tell chance from a "
             "difference. Compare an estimate with a given curve, or two estimates."
         )
+    for each in (first, second):
+        if each.estimated and each.std_error is None:
+            raise OptionError(
+                f"{each.method} is an estimate without an interval, so no test can tell chance "
+                "from a difference. Compare estimates that have one (bias.has_interval), or a "
+                "curve that was given."
+            )
     depth = min(first.depth, second.depth)
     z_first, V_first = log_ratios(first)
     z_second, V_second = log_ratios(second)

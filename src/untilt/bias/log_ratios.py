@@ -5,6 +5,7 @@ begin.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -22,6 +23,8 @@ FEWEST_QUERIES = 20
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
     """(m, m) covariance of an estimate, and the rule that it was computed by.
+
+    NaN where it is not known; the rule says why.
 
     effective_queries : the smallest over the m, as in `PositionBias`
     degrees_of_freedom : (m,) of Student's t; infinite where the error does not rest on the spread
@@ -61,12 +64,14 @@ def larger_error(by_query: FloatArray, n_queries: int, by_session: FloatArray) -
 def log_ratios(bias: PositionBias) -> tuple[FloatArray, FloatArray]:
     """(K,) z_k = log(theta_k / theta_1) and its (K, K) covariance by the delta method.
 
-    Zeros for a known curve. Without a covariance the errors of positions count as independent.
+    Zeros for a curve that was given, NaN for an estimate whose errors are not known. Without a
+    covariance the errors of positions count as independent.
     """
     theta = bias.examination
     covariance = bias.covariance
     if covariance is None:
-        spread = np.zeros_like(theta) if bias.std_error is None else bias.std_error
+        none = np.full_like(theta, np.nan if bias.estimated else 0.0)
+        spread = none if bias.std_error is None else bias.std_error
         covariance = np.diag(spread**2)
     S = covariance / np.outer(theta, theta)
     # cov(log a_k - log a_1, log a_l - log a_1), term by term: an unknown error stays where it is.
@@ -89,21 +94,24 @@ def from_log_ratios(
     Intervals are made on the log scale: a ratio is skewed and cannot be negative. q is Student's
     quantile with these degrees of freedom, (K,); without any, the normal one. An error that rests
     on the spread of G effective queries has G - 1.
+    Where the covariance is not known (NaN) the estimate has no interval.
     """
     theta = np.exp(z)
+    about: dict[str, Any] = {
+        "method": method, "assumes": assumes, "status": status, "level": level, "estimated": True
+    }  # fmt: skip
+    if np.isnan(covariance).all():
+        return PositionBias(theta, **about)
     error = np.sqrt(np.maximum(np.diag(covariance), 0))
     half = _quantiles(level, degrees_of_freedom) * error
     return PositionBias(
         theta,
         std_error=theta * error,
         covariance=covariance * np.outer(theta, theta),
-        method=method,
-        assumes=assumes,
-        status=status,
-        level=level,
         low=np.exp(z - half),
         high=np.exp(z + half),
         effective_queries=effective_queries,
+        **about,
     )
 
 

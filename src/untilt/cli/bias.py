@@ -12,7 +12,7 @@ from untilt.cli import arguments
 from untilt.cli.console import Output, bar, speaking
 from untilt.errors import IdentifiabilityError, OptionError
 from untilt.facts import worded
-from untilt.messages.about_general import NOT_KNOWN
+from untilt.messages.about_general import NO_INTERVAL
 
 if TYPE_CHECKING:
     from untilt.bias.curve import PositionBias
@@ -197,6 +197,7 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
         std_error=found.std_error,
         low=found.low,
         high=found.high,
+        has_interval=found.has_interval,
         eps_plus=found.eps_plus,
         eps_minus=found.eps_minus,
         level=found.level,
@@ -207,7 +208,8 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
         status=found.status,
     )
     scale = "relative to position 1" if found.relative else "absolute"
-    out.heading(f"examination by {found.method}, {scale} ({found.level:.0%} interval)")
+    interval = f"{found.level:.0%} interval" if found.has_interval else NO_INTERVAL
+    out.heading(f"examination by {found.method}, {scale} ({interval})")
     rates = log.ctr_by_position()
     out.table(*_table(found, rates.drawn_depth))
     out.heading("worth knowing")
@@ -247,16 +249,17 @@ def _table(
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Columns and rows of positions 1..depth; the JSON has all."""
     trust = found.has_trust
-    known = found.uncertainty <= NOT_KNOWN
+    drawn = [theta for _, theta, *_ in found.drawn_curve().points()]
     columns = ("position", "theta", "interval", *(("eps+", "eps-") if trust else ()), "")
-    largest = float(found.examination[known].max(initial=0.0))
+    largest = max((theta for theta in drawn if theta is not None), default=0.0)
     rows = []
     for k in range(1, min(found.depth, depth or found.known_depth) + 1):
         theta, ends = found.text(k)
         noise: tuple[str, ...] = ()
         if found.eps_plus is not None and found.eps_minus is not None:
             noise = (f"{found.eps_plus[k - 1]:.3f}", f"{found.eps_minus[k - 1]:.3f}")
-        length = bar(found.examination[k - 1], largest) if known[k - 1] else ""
+        value = drawn[k - 1]
+        length = "" if value is None else bar(value, largest)
         rows.append((f"{k:>8}", theta, ends, *noise, length))
     return columns, rows
 

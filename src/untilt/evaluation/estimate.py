@@ -217,6 +217,8 @@ def _warnings_of_log(
         facts.append(Fact("estimate.curve-unchecked"))
     if bias.is_known:
         facts.append(Fact("estimate.bias-without-errors"))
+    elif not bias.has_interval:
+        facts.append(Fact("estimate.bias-without-interval", method=bias.method))
     if bias.has_trust and not evaluator.corrects_trust:
         facts.append(Fact("estimate.trust-ignored", evaluator=by, instead=instead))
     return tuple(facts)

@@ -56,7 +56,7 @@ class Support(Portable):
         """(position, factor): the curve is known to this factor where the credit is.
 
         The positions that are known best and hold 80% of the credit together are known to within
-        sqrt(high / low) of this one, or better. A factor of 1 for a curve without errors.
+        sqrt(high / low) of this one, or better. A factor of 1 for a curve that was given.
         """
         factor = bias.uncertainty[: len(self.credit_at)]
         credit = self.credit_at[: len(factor)]

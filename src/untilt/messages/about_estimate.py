@@ -119,6 +119,12 @@ MESSAGES = {
     "estimate.bias-without-errors": Message(
         "note", "the bias was given without standard errors; intervals take it as exact"
     ),
+    "estimate.bias-without-interval": Message(
+        "serious",
+        "the bias ({method}) was estimated, but its error is not known and is not in these "
+        "intervals: they are too short, nobody knows by how much. Use an estimator that gives "
+        "intervals, or give a curve that you know",
+    ),
     "estimate.trust-ignored": Message(
         "serious",
         "the bias includes trust bias, which {evaluator} does not correct: use "

@@ -30,6 +30,7 @@ def positions_text(positions: Iterable[int], *, most: int = 8) -> str:
 
 
 NOT_KNOWN = 10.0  # factor of uncertainty beyond which a position is said not to be known
+NO_INTERVAL = "no interval"  # of an estimate whose error is not known
 
 
 def known_to(factor: float, *, decimals: int = 1) -> str:

@@ -109,6 +109,12 @@ MESSAGES = {
             "Leave it out of the features"
         ),
     ),
+    "run.floor-no-interval": Message(
+        "serious",
+        "the examination curve ({method}) is an estimate without an interval: how far it is off is "
+        "not known, so the intervals of the rankers leave it out. Use an estimator that gives one, "
+        "or give a curve that you know with --bias",
+    ),
     "run.floor-misfit": Message(
         "serious",
         "clicks do not fit the examination curve: position {position} has {ratio:.2f} times the "

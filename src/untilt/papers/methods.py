@@ -80,7 +80,8 @@ def _randomization(setting: Setting, top: int = 10) -> PositionBias:
         return measured
     law = measured.fit_power_law(depth=depth).examination
     theta = np.concatenate([measured.examination, law[top:]])
-    return PositionBias(theta, method=f"ShuffledTop to {top}, then its power law")
+    method = f"ShuffledTop to {top}, then its power law"
+    return PositionBias(theta, method=method, estimated=True)
 
 
 @register_curve(catalog.record_of(RegressionEM).name)
@@ -105,7 +106,7 @@ def _swap_quadratic(setting: Setting, outlier_limit: float = 3.0) -> PositionBia
     measured = estimator.fit(setting.swapped.log).bias_.examination
     deeper = max(setting.log.depth - len(measured), 0)
     theta = np.concatenate([measured, np.full(deeper, measured[-1])])
-    return PositionBias(np.maximum(theta, 1e-3), method="PivotSwap, quadratic")
+    return PositionBias(np.maximum(theta, 1e-3), method="PivotSwap, quadratic", estimated=True)
 
 
 @register_curve("rank")

@@ -61,6 +61,8 @@ def _of_curve(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
     if used.kind == "assumed":
         yield Fact("run.floor-curve-assumed")
         return
+    if used.bias.estimated and not used.bias.has_interval:
+        yield Fact("run.floor-no-interval", method=used.bias.method)
     check = None if data.held_out is None else data.held_out.check
     if check is not None and not check.fits:
         worst = check.fact.fields
@@ -111,5 +113,5 @@ def _of_both(support: "Support", used: "UsedBias") -> Iterator[Fact]:
             floor=LEAST_KNOWN_CREDIT,
         )
     position, factor = support.curve_factor(used.bias)
-    if factor > MOST_CURVE_FACTOR:
+    if used.bias.has_interval and factor > MOST_CURVE_FACTOR:
         yield Fact("run.floor-curve", position=position, factor=factor, most=MOST_CURVE_FACTOR)

@@ -333,4 +333,5 @@ class PairwiseDebiasing(JointWeighting):
             method=f"pairwise debiasing (p={self.p:g})",
             assumes=(Fact("bias.clicks-proportional"), Fact("bias.no-clicks-proportional")),
             status=Fact("bias.boosting-rounds", rounds=len(history)),
+            estimated=True,
         )

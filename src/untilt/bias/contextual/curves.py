@@ -301,7 +301,6 @@ class NetworkCurves(ContextualCurve):
     def _uncertainty(self, contexts: FloatArray, weight: FloatArray) -> Uncertainty:
         if not self.members:
             unknown = np.full((self.depth, self.depth), np.nan)
-            unknown[0, :] = unknown[:, 0] = 0.0
             return Uncertainty(unknown, Fact("bias.errors-unknown"))
         each = [np.log(weight @ np.exp(_relative(member, contexts))) for member in self.members]
         rule = Fact("bias.errors-bootstrapped", n_samples=len(self.members))

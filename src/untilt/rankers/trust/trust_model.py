@@ -251,6 +251,7 @@ class PairTrust:
             method="PairwiseTrustRanker",
             assumes=(Fact("bias.labels-position-based"), Fact("bias.features-identify")),
             status=self.status,
+            estimated=True,
         )
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.graph import graph_chart, positions_words
 from untilt.charts.theme import MOST_SERIES, PAGE
 from untilt.data.rates import FEW_CLICKS
+from untilt.messages.about_general import NO_INTERVAL
 from untilt.report.decision import Decision
 from untilt.report.floors import MOST_CURVE_FACTOR
 from untilt.report.page import words
@@ -45,7 +46,7 @@ def position_section(data: Decision) -> Section | None:
             )
         )
     if used is not None:
-        known = used.bias.uncertainty <= MOST_CURVE_FACTOR
+        known = (used.bias.uncertainty <= MOST_CURVE_FACTOR) | (not used.bias.has_interval)
         curve = _examination(used.bias, depth)
         told += [_fall(curve, known, "is looked at"), _how_known(used)]
         figures.append(_examination_figure(used, audit))
@@ -90,6 +91,11 @@ def _fall(curve: Curve, known: BoolArray, verb: str) -> str:
 def _how_known(used: UsedBias) -> str:
     if used.is_assumed:
         return "The curve was given, not measured: the answer is as right as the curve is."
+    if not used.bias.has_interval:
+        return (
+            "The curve was estimated, but it has no interval: how far it is off is not known, and "
+            "no interval on this page counts it."
+        )
     return (
         "The second is taken out of the first when a ranker learns: what is left is relevance."
         if used.bias.relative
@@ -111,6 +117,8 @@ def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
     caption = f"Used here: {bias.method}. " if len(curves) > 1 else ""
     if any(curve.low is not None for curve in curves.values()):
         caption += f"Band: {bias.level:.0%} interval."
+    if bias.estimated and not bias.has_interval:
+        caption += f" {bias.method}: {NO_INTERVAL}."
     relative = " (position 1 counts as 1)" if bias.relative else ""
     return curve_figure(
         "examination",
