@@ -269,7 +269,9 @@ class PositionBias(Portable):
         depth = max(bias.known_depth for bias in curves.values())
         relative = any(bias.relative for bias in curves.values())
         levels = sorted({bias.level for bias in curves.values() if bias.has_interval})
-        without = [each for each, bias in curves.items() if bias.estimated and not bias.has_interval]
+        without = [
+            each for each, bias in curves.items() if bias.estimated and not bias.has_interval
+        ]
         notes = [f"band: {level:.0%} interval" for level in levels]
         notes += [f"{NO_INTERVAL}: {each}" for each in without]
         chart = curves_chart(
