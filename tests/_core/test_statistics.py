@@ -10,6 +10,9 @@ from untilt._core.statistics import (
     Interval,
     MeanEstimate,
     bootstrap_weights,
+    effective_units,
+    jackknife_error,
+    joint_degrees_of_freedom,
     normal_interval,
     normal_quantile,
     student_quantile,
@@ -94,11 +97,62 @@ def test_equal_weights_give_the_textbook_mean(rng: np.random.Generator) -> None:
 
 
 def test_weighted_mean_by_hand() -> None:
-    # Mean (1*2 + 3*6)/4 = 5; w (x - mean) = -3, 3; variance 2/1 * 18 / 16.
+    # Mean (1*2 + 3*6)/4 = 5; without one of the two it is 6, without the other 2.
     estimate = weighted_mean(np.array([2.0, 6.0, 100.0]), np.array([1.0, 3.0, 0.0]))
     assert estimate.value == pytest.approx(5)
-    assert estimate.std_error == pytest.approx(np.sqrt(2 * 18 / 16))
+    assert estimate.std_error == pytest.approx(np.sqrt(1 / 2 * ((6 - 5) ** 2 + (2 - 5) ** 2)))
     assert estimate.n == 2
+    assert estimate.effective == pytest.approx(4**2 / (1**2 + 3**2))
+
+
+def test_the_error_is_that_of_leaving_each_unit_out(rng: np.random.Generator) -> None:
+    x, w, units = rng.normal(size=40), rng.pareto(1.0, 40) + 0.1, np.arange(40) % 9
+    mean = np.average(x, weights=w)
+    left_out = [np.average(x[units != u], weights=w[units != u]) for u in range(9)]
+    estimate = weighted_mean(x, w, units=units)
+    expected = np.sqrt(8 / 9 * np.sum((np.array(left_out) - mean) ** 2))
+    assert estimate.std_error == pytest.approx(expected)
+    assert estimate.effective == pytest.approx(effective_units(np.bincount(units, w)))
+
+
+def test_degrees_of_freedom_are_those_of_effective_units() -> None:
+    mean = MeanEstimate(1.0, 0.5, 500, effective=4.5)
+    assert mean.interval().high == pytest.approx(1 + 0.5 * stats.t.ppf(0.975, 3.5))
+    assert mean.p_value == pytest.approx(2 * stats.t.sf(2, 3.5))
+    assert MeanEstimate(1.0, 0.5, 500).effective == 500
+    assert MeanEstimate(1.0, 0.5, 500, effective=1.2).degrees_of_freedom == 1
+
+
+def test_errors_of_several_columns_with_leverages() -> None:
+    influence = np.array([[0.3, 0.0], [-0.1, 0.2], [-0.2, -0.2]])
+    h = np.array([0.5, 0.25, 0.25])
+    expected = np.sqrt(2 / 3 * ((0.3 / 0.5) ** 2 + (0.1 / 0.75) ** 2 + (0.2 / 0.75) ** 2))
+    assert jackknife_error(influence, h)[0] == pytest.approx(expected)
+    assert jackknife_error(influence, np.stack([h, h], axis=1)) == pytest.approx(
+        jackknife_error(influence, h)
+    )
+    assert np.isnan(jackknife_error(influence[:1], h[:1])).all()
+    assert np.isnan(jackknife_error(np.array([0.0, 0.0]), np.array([1.0, 0.0])))
+
+
+def test_degrees_of_freedom_of_a_sum() -> None:
+    assert joint_degrees_of_freedom(np.array([1.0, 1.0]), np.array([5.0, 5.0])) == pytest.approx(10)
+    assert joint_degrees_of_freedom(np.array([1.0, 0.0]), np.array([5.0, 3.0])) == pytest.approx(5)
+    # A known error of the same size: (1 + 1)^2 / (1/5).
+    assert joint_degrees_of_freedom(np.array([1.0, 1.0]), np.array([5.0, np.inf])) == 20
+    assert joint_degrees_of_freedom(np.array([0.0, 0.0]), np.array([5.0, 7.0])) == 7
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 1.3, 1.6])
+def test_intervals_hold_where_few_units_have_most_of_the_weight(exponent: float) -> None:
+    rng = np.random.default_rng(3)
+    share = 1 / np.arange(1, 501) ** exponent
+    covered = []
+    for _ in range(400):
+        size = rng.multinomial(5000, share / share.sum()).astype(float)
+        x = rng.normal(size=500) + 3 * rng.normal(size=500) / np.sqrt(np.maximum(size, 1))
+        covered.append(0.0 in weighted_mean(x, size).interval())
+    assert 0.92 <= np.mean(covered) <= 0.99
 
 
 def test_few_values_have_no_error() -> None:

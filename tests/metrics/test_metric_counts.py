@@ -66,4 +66,6 @@ def test_standard_error_by_hand() -> None:
     assert by_list.std_error == pytest.approx(np.std([1, 0.5, 0.5], ddof=1) / np.sqrt(3))
     by_query = MRR().mean(scores, labels, indptr, units=[0, 1, 1])
     assert by_query.n == 2
-    assert by_query.std_error == pytest.approx(np.sqrt(2 * ((1 / 3) ** 2 + (1 / 3) ** 2)) / 3)
+    # The mean of all is 2/3; without the first query 1/2, without the second 1.
+    by_leaving_out = np.sqrt(1 / 2 * ((2 / 3 - 1 / 2) ** 2 + (2 / 3 - 1) ** 2))
+    assert by_query.std_error == pytest.approx(by_leaving_out)
