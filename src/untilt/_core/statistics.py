@@ -169,9 +169,7 @@ class MeanEstimate:
             return float("nan")
         if self.std_error == 0:
             return 1.0 if self.value == 0 else 0.0
-        return float(
-            2 * special.stdtr(self.degrees_of_freedom, -abs(self.value / self.std_error))
-        )
+        return float(2 * special.stdtr(self.degrees_of_freedom, -abs(self.value / self.std_error)))
 
     def __repr__(self) -> str:
         return f"{self.value:.4f} +- {self.std_error:.4f}"
