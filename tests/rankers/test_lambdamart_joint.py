@@ -7,6 +7,7 @@ import pytest
 
 from untilt import PRS, LambdaMART, PairwiseDebiasing, PositionBias, objective
 from untilt.errors import OptionError
+from untilt.facts import codes
 
 SIGMA = 2.0
 SMALL: dict[str, Any] = {
@@ -99,8 +100,9 @@ def test_bias_is_the_last_t_plus(made):
     assert ranker.bias_.examination == pytest.approx(ranker.bias_history_[-1].plus)
     assert ranker.bias_.relative
     assert "pairwise debiasing (p=0)" in repr(ranker.bias_)
-    assert ranker.bias_.status.code == "bias.boosting-rounds"
-    assert ranker.bias_.status.fields["rounds"] == 5
+    assert codes(ranker.bias_.status) == ["bias.boosting-rounds", "bias.no-interval-learned"]
+    assert ranker.bias_.status.parts[0].fields["rounds"] == 5
+    assert (ranker.bias_.is_known, ranker.bias_.has_interval) == (False, False)
     # What it learned is a bias like any other: it can be given to a table.
     LambdaMART(PRS(ranker.bias_), **SMALL).fit(made.log)
 

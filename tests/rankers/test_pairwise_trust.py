@@ -76,6 +76,7 @@ def test_a_known_curve_is_kept(log):
         known = np.array([0.68, 0.61, 0.48, 0.34])
         assert ranker.pair_trust_.examination == pytest.approx(known, rel=1e-5)
         assert ranker.bias_.examination == pytest.approx(known / 0.68, rel=1e-5)
+        assert ranker.bias_.is_known
 
 
 def test_examination_at_the_top_can_be_held(log):
@@ -274,6 +275,7 @@ def test_it_closes_a_good_part_of_the_gap():
     assert values["opt"] > values["naive"] + 0.02
     truth = sim.truth.examination / sim.truth.examination[0]
     assert ranker.bias_.examination == pytest.approx(truth, abs=0.08)
+    assert (ranker.bias_.is_known, ranker.bias_.has_interval) == (False, False)
 
 
 # ---- errors

@@ -17,6 +17,16 @@ def _tested(p_values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} p {p_value:.2g}" for name, p_value in p_values.items())
 
 
+def _spread(n_resamples: int, n_queries: int, deviation: tuple[float, ...]) -> str:
+    """`deviation`: standard deviation of log(theta_k / theta_1) over the resamples."""
+    k = max(range(len(deviation)), key=deviation.__getitem__)
+    return (
+        f"over {n_resamples} resamples of {n_queries:,} queries the curve moved by up to "
+        f"{deviation[k]:.0%} (one standard deviation, position {k + 1}), which is only a part of "
+        "its error"
+    )
+
+
 NOTES: Texts = {
     # What a curve assumes.
     "bias.curve-is-right": "the curve is right",
@@ -89,9 +99,11 @@ NOTES: Texts = {
     "bias.errors-by-query": (
         "errors the larger of clustered by query ({n_queries:,} queries) and session noise"
     ),
+    "bias.spread-resampled": _spread,
     "bias.errors-resampled": "errors from {n_resamples} resamples of {n_queries:,} queries",
     "bias.errors-bootstrapped": "errors from {n_samples} bootstrap samples of queries",
-    "bias.errors-given-relevance": "the learned relevance taken as given",
+
+    "bias.spread-resampled": _spread,
     "bias.errors-coarser-strata": "errors include what coarser strata change",
 }
 WARNINGS: Texts = {
@@ -129,6 +141,10 @@ WARNINGS: Texts = {
         "session noise"
     ),
     "bias.errors-unknown": "errors not known: set n_bootstrap=20",
+    "bias.no-interval-learned": (
+        "no interval: the curve was learned along with a ranker, so what the ranker does not know "
+        "of relevance counts as examination, and no resampling shows how much"
+    ),
 }
 SERIOUS: Texts = {
     # Whether an experiment is what it is called.

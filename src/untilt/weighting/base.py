@@ -10,7 +10,7 @@ from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike, as_examination, as_position_bias
 from untilt.errors import OptionError, ShapeError
-from untilt.facts import Fact
+from untilt.facts import Fact, joined
 
 Against = Literal["unclicked", "all"]
 
@@ -105,13 +105,17 @@ class LearnedTable:
     def bias(self, rounds: int | None = None, *, status: Fact | None = None) -> PositionBias | None:
         """What the first `rounds` updates (all without) say of the bias; None before the first.
 
-        `status` takes the place of the weighting's own.
+        `status` takes the place of the weighting's own. However clicks made the ratios, they are
+        an estimate, and without an error of their own they have no interval.
         """
         history = self.history[:rounds]
         if not history:
             return None
         bias = self.weighting.bias_of(history[-1], history)
-        return bias if status is None else replace(bias, status=status)
+        status = bias.status if status is None else status
+        if not bias.has_interval:
+            status = joined(status, Fact("bias.no-interval-learned"))
+        return replace(bias, estimated=True, status=status)
 
 
 def theta_up_to(bias: BiasLike, depth: int) -> FloatArray:

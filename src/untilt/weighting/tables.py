@@ -333,5 +333,4 @@ class PairwiseDebiasing(JointWeighting):
             method=f"pairwise debiasing (p={self.p:g})",
             assumes=(Fact("bias.clicks-proportional"), Fact("bias.no-clicks-proportional")),
             status=Fact("bias.boosting-rounds", rounds=len(history)),
-            estimated=True,
         )

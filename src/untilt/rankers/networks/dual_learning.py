@@ -7,13 +7,12 @@ from typing import ClassVar, Self
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
+from untilt._core.arrays import BoolArray, FloatArray, sum_by
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights, check_level
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.em_estimator import require_first_clicked
 from untilt.bias.estimator import check_clicks
-from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
@@ -72,10 +71,10 @@ class DualLearning(network_ranker.WatchedNetworkRanker):
     dropout, clip_norm, early_stopping, checkpoint : see `WatchedNetworkRanker`
     propensity_learning_rate : of z; it has one number per position and may go faster
     largest_weight : neither ratio may exceed it; infinity leaves them as they are
-    level : of the intervals
-    n_bootstrap : resamples of queries for the errors, each a training of its own. 0: by formula,
-        the larger of clustered by query and click noise, with the learned relevance as given,
-        hence too narrow (docs/dual-learning.md has figures)
+    level : as in the other estimators of a curve; `bias_` has no interval (docs/dual-learning.md
+        has the figures), so it changes nothing
+    n_bootstrap : resamples of queries, each a training of its own: the status of `bias_` then says
+        how far the curve moves with the sample, which is only a part of its error
 
     Fitted: `bias_`, and see `NetworkRanker`.
     """
@@ -149,23 +148,23 @@ class DualLearning(network_ranker.WatchedNetworkRanker):
             trained.params["ranker"], inputs.features, self.activation
         )
         fitted = fit_propensities(slates, scores, self.largest_weight)
-        given = joined(fitted.uncertainty.rule, Fact("bias.errors-given-relevance"))
-        uncertainty = replace(fitted.uncertainty, rule=given)
+        facts = [trained.status, Fact("bias.no-interval-learned")]
         if self.n_bootstrap:
-            uncertainty = self._resampled(inputs, slates)
+            facts.append(self._spread(inputs, slates))
         without = tuple((np.flatnonzero(fitted.without_click) + 1).tolist())
-        no_click = [Fact("bias.not-examined", positions=without)] if without else []
-        return from_log_ratios(
-            fitted.z,
-            uncertainty.covariance,
-            level=self.level,
+        if without:
+            facts.append(Fact("bias.not-examined", positions=without))
+        return PositionBias(
+            np.exp(fitted.z),
             method="DualLearning",
             assumes=(Fact("bias.position-based"), Fact("bias.features-explain")),
-            status=joined(trained.status, uncertainty.rule, *no_click),
+            status=joined(*facts),
+            level=self.level,
+            estimated=True,
         )
 
-    def _resampled(self, inputs: network_ranker.Inputs, slates: "ClickedSlates") -> Uncertainty:
-        """Covariance of the curve over trainings on queries drawn anew."""
+    def _spread(self, inputs: network_ranker.Inputs, slates: "ClickedSlates") -> Fact:
+        """How far the curve moves over trainings on queries drawn anew."""
         queries = np.unique(slates.query)
         drawn = np.zeros(int(queries[-1]) + 1)
         curves = []
@@ -174,8 +173,13 @@ class DualLearning(network_ranker.WatchedNetworkRanker):
             drawn[queries] = weights
             weight = np.repeat(drawn[slates.query], ragged.lengths(slates.indptr))
             curves.append(self._curve_of(inputs, replace(slates, clicks=slates.clicks * weight)))
-        rule = Fact("bias.errors-resampled", n_resamples=self.n_bootstrap, n_queries=len(queries))
-        return Uncertainty(np.atleast_2d(np.cov(np.array(curves), rowvar=False)), rule)
+        deviation = np.std(np.array(curves), axis=0, ddof=1)
+        return Fact(
+            "bias.spread-resampled",
+            n_resamples=self.n_bootstrap,
+            n_queries=len(queries),
+            deviation=tuple(deviation.tolist()),
+        )
 
     def _curve_of(self, inputs: network_ranker.Inputs, slates: "ClickedSlates") -> FloatArray:
         layers = self._train(inputs, slates, None).params["ranker"]
@@ -259,17 +263,16 @@ def _batches(slates: ClickedSlates, batch_size: int, seed: int) -> PaddedLists:
 
 @dataclass(frozen=True, eq=False)
 class Propensities:
-    """z = log(theta / theta_1), its uncertainty, and the positions without a click."""
+    """z = log(theta / theta_1), and the positions without a click."""
 
     z: FloatArray
-    uncertainty: Uncertainty
     without_click: BoolArray
 
 
 def fit_propensities(
     slates: ClickedSlates, scores: FloatArray, largest_weight: float
 ) -> Propensities:
-    r"""The minimum of the propensity loss with the ranker held fixed, and its uncertainty.
+    r"""The minimum of the propensity loss with the ranker held fixed.
 
     Given the scores s of a ranker the loss of [ai2018dla]_ is a softmax regression on positions,
 
@@ -282,8 +285,7 @@ def fit_propensities(
     theta = _softmax_regression(slates, weighted)
     without_click = slates.by_position(slates.clicks) == 0
     theta = np.where(without_click, FLOOR, theta)
-    uncertainty = _uncertainty(slates, weighted, theta, without_click)
-    return Propensities(np.log(theta / theta[0]), uncertainty, without_click)
+    return Propensities(np.log(theta / theta[0]), without_click)
 
 
 def relevance_ratio(slates: ClickedSlates, scores: FloatArray, largest_weight: float) -> FloatArray:
@@ -314,41 +316,6 @@ def _softmax_regression(slates: ClickedSlates, weighted: FloatArray) -> FloatArr
         if settled:
             break
     return theta
-
-
-def _uncertainty(
-    slates: ClickedSlates, weighted: FloatArray, theta: FloatArray, without_click: BoolArray
-) -> Uncertainty:
-    """The sandwich H^-1 M H^-1 of the softmax regression, relevance taken as given.
-
-    M sums outer products of the scores of queries, or of single clicks; see `larger_error`.
-    """
-    which, k = ragged.list_of_row(slates.indptr), slates.position_index
-    per_slate = ragged.sums_by_list(slates.indptr, weighted)
-    p = theta[k]
-    p = p / ragged.sums_by_list(slates.indptr, p)[which]
-    P = np.zeros((slates.n_slates, slates.n_positions))
-    P[which, k] = p
-    H = np.diag(per_slate @ P) - (P * per_slate[:, None]).T @ P
-    score = np.zeros((int(slates.query.max()) + 1, slates.n_positions))
-    np.add.at(score, (slates.query[which], k), weighted - per_slate[which] * p)
-    score = score[np.unique(slates.query)]
-    # One click of weight w at k has the score w (e_k - p): its square, summed over clicks.
-    square = np.divide(weighted**2, slates.clicks, out=np.zeros_like(weighted), where=weighted > 0)
-    by_slate = ragged.sums_by_list(slates.indptr, square)
-    Q = np.zeros_like(P)
-    Q[which, k] = square
-    noise = np.diag(Q.sum(axis=0)) - Q.T @ P - P.T @ Q + (P * by_slate[:, None]).T @ P
-    free = np.flatnonzero(~without_click)[1:]
-    by_query, by_click = (_sandwich(H, M, free) for M in (score.T @ score, noise))
-    return larger_error(by_query, len(score), by_click)
-
-
-def _sandwich(H: FloatArray, M: FloatArray, free: IntArray) -> FloatArray:
-    covariance = np.zeros_like(M)
-    inverse = np.linalg.pinv(H[np.ix_(free, free)])
-    covariance[np.ix_(free, free)] = inverse @ M[np.ix_(free, free)] @ inverse
-    return covariance
 
 
 def dual_stopping(

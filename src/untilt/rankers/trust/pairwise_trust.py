@@ -1,13 +1,13 @@
 """Pairwise debiasing with trust bias, for clicks and for feedback that is a number."""
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.bias.given import as_examination
+from untilt.bias.given import as_examination, as_position_bias
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -198,6 +198,8 @@ class PairwiseTrustRanker(NetworkRanker):
     def _keep(self, trust: PairTrust) -> None:
         self.pair_trust_ = trust
         self.bias_ = trust.to_bias()
+        if self.bias is not None and as_position_bias(self.bias, trust.depth).is_known:
+            self.bias_ = replace(self.bias_, estimated=False, status=trust.status)
 
     def _slates(self, lists: TrainingLists) -> TrustSlates:
         if self.labels == "categorical":

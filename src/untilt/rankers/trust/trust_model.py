@@ -25,7 +25,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray, frozen
 from untilt.bias.curve import PositionBias
 from untilt.catalog import storable
-from untilt.facts import Fact, as_fact
+from untilt.facts import Fact, as_fact, joined
 
 Values = Any  # a number or an array, of NumPy or of JAX
 
@@ -250,7 +250,7 @@ class PairTrust:
             self.examination / self.examination[0],
             method="PairwiseTrustRanker",
             assumes=(Fact("bias.labels-position-based"), Fact("bias.features-identify")),
-            status=self.status,
+            status=joined(self.status, Fact("bias.no-interval-learned")),
             estimated=True,
         )
 
