@@ -102,7 +102,6 @@ NOTES: Texts = {
     "bias.spread-resampled": _spread,
     "bias.errors-resampled": "errors from {n_resamples} resamples of {n_queries:,} queries",
     "bias.errors-bootstrapped": "errors from {n_samples} bootstrap samples of queries",
-    "bias.spread-resampled": _spread,
     "bias.errors-coarser-strata": "errors include what coarser strata change",
 }
 WARNINGS: Texts = {
