@@ -138,32 +138,51 @@ def _require_mixed(together: PositionCounts) -> None:
 def predicted_position(
     cells: PositionCounts, features: FeatureArray, fold: IntArray, options: TreeOptions
 ) -> FloatArray:
-    """(documents,) predicted mean position, by models that have not seen the document's fold."""
-    mean = cells.mean_position
-    straight = _by_least_squares(features, mean, fold)
-    rest = mean - straight
-    trees = _by_trees(features, rest, fold, options)
+    """(documents,) what the features say about the position, by models blind to their own fold.
+
+    Learned from differences within a query: position and prediction less their means over the
+    documents of the query. The position of a document is its place among its competitors, and who
+    they are would be noise of the target, half of its variance: with it theta_10 was 19% too low
+    where the production ranker has a product of features, without it 3%.
+    """
+    query = np.unique(cells.query, return_inverse=True)[1]
+    mean = _within(query, cells.mean_position)
+    straight = _by_least_squares(features, mean, query, fold)
+    rest = mean - _within(query, straight)
+    trees = _by_trees(features, rest, query, fold, options)
     # Where nothing is left to learn, trees are noise: as much of them as held-out folds support.
-    share = np.dot(trees, rest) / max(float(np.dot(trees, trees)), 1e-300)
+    own = _within(query, trees)
+    share = np.dot(own, rest) / max(float(np.dot(own, own)), 1e-300)
     return straight + np.clip(share, 0, 1) * trees
 
 
-def _by_least_squares(features: FeatureArray, target: FloatArray, fold: IntArray) -> FloatArray:
+def _within(query: IntArray, values: FloatArray) -> FloatArray:
+    """Values (documents,) or (documents, m) less their means over the documents of each query."""
+    n = np.bincount(query)
+    if values.ndim == 1:
+        return values - (np.bincount(query, values) / n)[query]
+    return np.column_stack([_within(query, column) for column in values.T])
+
+
+def _by_least_squares(
+    features: FeatureArray, target: FloatArray, query: IntArray, fold: IntArray
+) -> FloatArray:
     """Each fold by the squares of the others: those of all less its own."""
     X = _standardised(features)
-    own = [X[fold == f] for f in range(int(fold.max()) + 1)]
+    centred = _within(query, X)
+    own = [centred[fold == f] for f in range(int(fold.max()) + 1)]
     squares = np.array([rows.T @ rows for rows in own])
     products = np.array([rows.T @ target[fold == f] for f, rows in enumerate(own)])
     ridge = RIDGE * len(X) * np.eye(X.shape[1])
     predicted = np.empty(len(X))
-    for f, rows in enumerate(own):
+    for f in range(len(own)):
         A, b = squares.sum(axis=0) - squares[f] + ridge, products.sum(axis=0) - products[f]
-        predicted[fold == f] = rows @ np.linalg.solve(A, b)
+        predicted[fold == f] = X[fold == f] @ np.linalg.solve(A, b)
     return predicted
 
 
 def _standardised(features: FeatureArray) -> FloatArray:
-    """Mean 0 and spread 1, a first column of ones; what is missing counts as the mean."""
+    """Mean 0 and spread 1; what is missing counts as the mean."""
     X = np.array(features, dtype=np.float64)
     known = np.isfinite(X)
     X[~known] = 0.0
@@ -171,21 +190,35 @@ def _standardised(features: FeatureArray) -> FloatArray:
     X -= X.sum(axis=0) / n
     X[~known] = 0.0
     X /= np.maximum(np.sqrt(np.sum(X**2, axis=0) / n), 1e-12)
-    return np.hstack([np.ones((len(X), 1)), X])
+    return X
 
 
 def _by_trees(
-    features: FeatureArray, target: FloatArray, fold: IntArray, options: TreeOptions
+    features: FeatureArray,
+    target: FloatArray,
+    query: IntArray,
+    fold: IntArray,
+    options: TreeOptions,
 ) -> FloatArray:
+    """Trees of least squares within queries; `target` has mean 0 in each."""
     import lightgbm
 
-    params: dict[str, Any] = {**tree_params(options), "objective": "regression"}
+    params = tree_params(options)
     binned = lightgbm.Dataset(features, label=target, params=params, free_raw_data=False)
     binned.construct()
     predicted = np.empty(len(target))
     for f in range(int(fold.max()) + 1):
-        others = binned.subset(np.flatnonzero(fold != f))
-        booster = lightgbm.train(params, others, num_boost_round=N_TREES)
+        rows = np.flatnonzero(fold != f)
+        own, wanted = np.unique(query[rows], return_inverse=True)[1], target[rows]
+
+        def gradient(
+            scores: FloatArray, _: Any, own: IntArray = own, wanted: FloatArray = wanted
+        ) -> tuple[FloatArray, FloatArray]:
+            return _within(own, scores) - wanted, np.ones(len(wanted))
+
+        booster = lightgbm.train(
+            {**params, "objective": gradient}, binned.subset(rows), num_boost_round=N_TREES
+        )
         predicted[fold == f] = booster.predict(features[fold == f])
     return predicted
 

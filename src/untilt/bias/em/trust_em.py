@@ -122,7 +122,8 @@ class AffineCurves:
         variance, together = np.diag(self.covariance), np.diag(self.covariance[:depth, depth:])
         # Beyond e^10 an interval says nothing.
         reach = np.exp(np.minimum(q * self.alpha_std_error / self.alpha, 10))
-        low, high = self.alpha / reach, self.alpha * reach
+        low = self.alpha / reach
+        high = np.maximum(self.alpha * reach, self.alpha + q * self.alpha_std_error)
         of_alpha = np.maximum(variance[:depth], 0)
         b = np.divide(together, of_alpha, out=np.zeros(depth), where=of_alpha > 0)
         rest = np.maximum(variance[depth:] - b * together, 0)
@@ -278,7 +279,7 @@ class TrustEM(EMEstimator):
         if self.n_bootstrap:
             return self._resampled(cells, lambda drawn: self._curve(drawn, features, anchor))
         alpha, beta = fit.affine.alpha, fit.affine.beta
-        estimated = np.tile((alpha > FLOOR) & (cells.by_position(cells.clicks) > 0), 2)
+        estimated = np.tile(cells.by_position(cells.clicks) > 0, 2)
         jacobian = anchor_jacobian(alpha, beta, anchor)
         # The scale is free where relevance comes from the same clicks: the anchor holds it.
         estimated[[anchor.position - 1, cells.depth + anchor.position - 1]] = False
