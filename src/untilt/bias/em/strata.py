@@ -142,8 +142,7 @@ def predicted_position(
 
     Learned from differences within a query: position and prediction less their means over the
     documents of the query. The position of a document is its place among its competitors, and who
-    they are would be noise of the target, half of its variance: with it theta_10 was 19% too low
-    where the production ranker has a product of features, without it 3%.
+    they are would be noise of the target.
     """
     query = np.unique(cells.query, return_inverse=True)[1]
     mean = _within(query, cells.mean_position)
