@@ -29,7 +29,7 @@ from untilt.facts import Fact
 NEGLIGIBLE = 1e-12
 # Values that relevance may take: at least the first, at most the second; see `start_values`.
 N_VALUES = (15, 101)
-# Within a group all documents have one distribution of relevance. With 100 documents each, 20 queries
+# Documents of a group have one distribution of relevance. With 100 documents each, 20 queries
 # made two groups, the better documents of a group stood higher, and that was taken for examination:
 # 34% too little at position 10 with 50 sessions per query. With 20 documents each, 4%.
 MOST_GROUPS = 20
