@@ -27,6 +27,7 @@ from untilt.clickmodels.quality import Measured
 from untilt.data.rates import ClickRates
 from untilt.evaluation.clip_curve import ClipCurve
 from untilt.evaluation.results import Estimate, SystemComparison, SystemDifference
+from untilt.evaluation.sensitivity import Cause, Sensitivity
 from untilt.evaluation.uncertainty import CurveCheck
 from untilt.facts import Fact
 from untilt.report import decision as d
@@ -340,6 +341,20 @@ def decision() -> d.Decision:
                 high=value + 0.1, bias=value - 1.2, mse=np.array([0.1, 0.2, 0.3]),
                 clipped_share=np.array([0.0, 0.2, 0.9]), metric="dcg@10", level=0.95,
                 evaluator="clipped",
+            ),
+            sensitivity=Sensitivity(
+                "new", "logged order", "dcg@10", 0.2, Interval(0.12, 0.28),
+                (
+                    Cause(
+                        "curve", Fact("sensitivity.tried-curve", position=4, least=0.5, most=2.0),
+                        0.5, 2.0, 0.35, -0.05,
+                        Fact("sensitivity.turns-curve", position=4, amount=1.6), 1.6, 1.2,
+                    ),
+                    Cause(
+                        "trust", Fact("sensitivity.tried-trust", least=0.0, most=0.2),
+                        0.0, 0.2, 0.2, 0.22, Fact("sensitivity.holds-trust", amount=None),
+                    ),
+                ),
             ),
             new_positions={
                 "raw": new_positions(1.5, 2.2, 2.9, 3.4), "new": new_positions(2.0, 2.4, 2.6, 3.0),

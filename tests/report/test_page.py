@@ -17,7 +17,7 @@ from untilt.report.page.rankers import importance_section, rankers_section
 from untilt.report.page.words import Section, first_sentence
 
 ORDER = [
-    "how-sure", "log", "positions", "comparable", "rankers", "clip", "moved", "pair-bias",
+    "how-sure", "sensitivity", "log", "positions", "comparable", "rankers", "clip", "moved", "pair-bias",
     "importance", "changed", "warnings", "computed",
 ]  # fmt: skip
 
@@ -57,14 +57,16 @@ def test_sections_stand_in_the_order_of_a_decision(decision):
     assert [section.name for section in sections_of(decision)] == ORDER
 
 
-HELD_OUT = ["how-sure", "rankers", "clip", "moved", "pair-bias", "importance", "changed"]
+HELD_OUT = [
+    "how-sure", "sensitivity", "rankers", "clip", "moved", "pair-bias", "importance", "changed",
+]  # fmt: skip
 PART = {
     "held_out": HELD_OUT, "audit": ["log", "comparable"], "provenance": ["computed"],
     "bias": [], "source": [], "split": [], "training": [],
 }  # fmt: skip
 OF_HELD_OUT = {
     "clip_curve": "clip", "new_positions": "moved", "pair_bias": "pair-bias",
-    "importances": "importance", "changed": "changed",
+    "importances": "importance", "changed": "changed", "sensitivity": "sensitivity",
 }  # fmt: skip
 
 
@@ -191,7 +193,7 @@ def test_each_chart_has_words_and_a_table(decision):
 
 def test_vega_lite_accepts_every_chart(decision):
     specs = chart_specs(decision)
-    assert len(specs) == 8
+    assert len(specs) == 9
     for spec in specs.values():
         altair.Chart.from_dict(spec, validate=True)
 
@@ -225,6 +227,21 @@ def test_tables_hold_the_figures(decision):
 
 def section(data: d.Decision, name: str) -> Section:
     return next(each for each in sections_of(data) if each.name == name)
+
+
+def test_what_would_turn_the_answer_is_told_in_words_and_numbers(decision):
+    told = section(decision, "sensitivity")
+    (figure,) = told.figures
+    assert [row[0] for row in figure.table.rows] == [
+        "Curve steeper or flatter",
+        "Clicks out of trust in the top",
+    ]
+    assert figure.table.rows[0][2] == "\u22120.050 to +0.350"
+    assert len(told.notes) == 1  # trust turns nothing
+    assert "can turn: curve steeper or flatter." in told.paragraphs[0]
+    nothing = replace(decision.held_out.sensitivity, causes=())
+    without = replace(decision, held_out=replace(decision.held_out, sensitivity=nothing))
+    assert "sensitivity" not in [each.name for each in sections_of(without)]
 
 
 def test_what_rankers_are_stands_under_their_table(decision):

@@ -90,6 +90,14 @@ def evaluate(
             help="Draw the first ranker's value over the clip.",
         ),
     ] = None,
+    sensitivity_plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--sensitivity-plot",
+            metavar="FILE",
+            help="Draw what would turn the best ranker's difference: a tornado chart.",
+        ),
+    ] = None,
     letor: Annotated[
         bool, typer.Option("--letor", help="LOG is a LETOR file: judge by its labels.")
     ] = False,
@@ -108,7 +116,7 @@ def evaluate(
     On human labels: [bold]untilt evaluate test.txt --letor --ranker ranker.untilt[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_plots(plot, clip_plot)
+        arguments.check_plots(plot, clip_plot, sensitivity_plot)
         arguments.check_share("--level", level)
         systems = load_rankers(ranker)
         if letor:
@@ -129,6 +137,8 @@ def evaluate(
             interval=interval.value, level=level, seed=seed,
         )  # fmt: skip
         _report(output, estimates, compared_with)
+        if len(estimates) > 1:
+            _report_sensitivity(output, estimates, compared_with, sensitivity_plot)
         if plot is not None:
             title = f"{metric} as if each had been deployed"
             draw_estimates(output, estimates, estimates.systems, plot, title=title)
@@ -214,6 +224,24 @@ def _report(out: Output, estimates: "Estimates", baseline: str) -> None:
         out.record(baseline=baseline, differences={e.system: asdict(e) for e in comparison})
         out.heading(f"Difference to {baseline!r}, paired by query")
         out.table(*comparison.table())
+
+
+def _report_sensitivity(
+    out: Output, estimates: "Estimates", baseline: str, path: Path | None
+) -> None:
+    """What would turn the difference of the best system to the baseline."""
+    found = estimates.sensitivity(baseline=baseline)
+    out.record(sensitivity=found)
+    if not found.causes:
+        return
+    out.heading(found.title)
+    out.table(*found.table())
+    out.points([each.answer for each in found if each.turns_at is not None])
+    if path is not None:
+        from untilt.charts.theme import save_chart
+
+        out.record(sensitivity_plot=save_chart(found.plot(), path))
+        out.say(f"Sensitivity: {path}")
 
 
 def _by_labels(

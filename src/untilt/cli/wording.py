@@ -20,7 +20,9 @@ from untilt.errors import UntiltError
 from untilt.facts import worded_by
 
 # What a command writes is its own: another one would write over it.
-_OUTPUTS = frozenset({"out", "plot", "clip_plot", "folder", "as_json", "verbose"})
+_OUTPUTS = frozenset(
+    {"out", "plot", "clip_plot", "sensitivity_plot", "folder", "as_json", "verbose"}
+)
 # Arguments of Python whose option has another name.
 _OPTIONS = {"columns": "column", "by": "intervals", "methods": "method", "models": "model"}
 # Calls of Python, and what to do instead. The rest of a sentence must fit either.

@@ -30,7 +30,13 @@ from untilt.evaluation.pool import (
 )
 from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimate, Estimates
-from untilt.evaluation.systems import Systems, named_systems, sums_of_systems
+from untilt.evaluation.systems import (
+    Inputs,
+    Systems,
+    named_systems,
+    ordered_systems,
+    sums_of_discounts,
+)
 from untilt.facts import Fact
 
 # When an estimate should not be trusted.
@@ -118,7 +124,8 @@ def estimate(
         by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, like))
     credit = by.credit(cells, curve)
     covariance = uncertainty.covariance_of(curve, pool.depth) if by.needs_bias else None
-    sums, unshown = sums_of_systems(cells, named, credit, rank_metric, covariance)
+    discounts, scores, unshown = ordered_systems(cells, named, rank_metric)
+    sums = sums_of_discounts(cells, list(discounts.values()), credit, covariance)
     weights = uncertainty.click_weights(cells, credit)
     assumed = curve if by.corrects_trust else replace(curve, eps_plus=None, eps_minus=None)
     check = uncertainty.check_curve(pool, assumed)
@@ -165,6 +172,7 @@ def estimate(
         check=check,
         warnings=_warnings_of_log(by, weights, pool, curve, check),
         sums=sums,
+        inputs=Inputs(cells, discounts, scores, by, curve, rank_metric, baseline),
     )
 
 

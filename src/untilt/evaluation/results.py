@@ -13,6 +13,8 @@ from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, normal_quantile
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.rank_metric import RankMetric
+from untilt.evaluation.sensitivity import Sensitivity
+from untilt.evaluation.systems import Inputs
 from untilt.evaluation.uncertainty import (
     ClickWeights,
     CurveCheck,
@@ -67,7 +69,7 @@ class Estimates:
     `warnings` hold for all systems; each `Estimate` has its own besides. `scale` says what the
     values are multiples of, `baseline` which sessions the systems would have taken over, `check`
     whether the log's own clicks fit the bias. `clip` is the clip used, `clip_chosen` whether the
-    data chose it.
+    data chose it. `inputs` is what they were computed from, for `sensitivity`.
     """
 
     entries: tuple[Estimate, ...]
@@ -83,6 +85,7 @@ class Estimates:
     warnings: tuple[Fact, ...]
     sums: Sums
     clip_chosen: bool = False
+    inputs: Inputs | None = None
     method = renamed_attribute("method", "evaluator")
     tau = renamed_attribute("tau", "clip")
 
@@ -182,6 +185,32 @@ class Estimates:
             power=power,
             level=level,
         )
+
+    def sensitivity(
+        self,
+        system: str | None = None,
+        baseline: str | None = None,
+        *,
+        factor: float = 1.5,
+        trust: float = 0.2,
+    ) -> Sensitivity:
+        """What would turn the difference of a system to the baseline: see `Sensitivity`.
+
+        Parameters
+        ----------
+        system : the best of the others where not given
+        baseline : a system's name; the first where not given
+        factor : by which the curve may be wrong, at position 10 or at one position alone
+        trust : share of the clicks at position 1 that may come from trust in the top alone
+        """
+        from untilt.evaluation.departures import sensitivity_of
+
+        base = self[self.systems[0] if baseline is None else baseline].system
+        others = [name for name in self.order if name != base]
+        if not others:
+            raise OptionError("sensitivity is that of a difference: estimate two systems.")
+        new = others[0] if system is None else self[system].system
+        return sensitivity_of(self, new, base, factor=factor, trust=trust)
 
     def bootstrap(self, *, n_draws: int = 1000, seed: Seed = 0) -> dict[str, Interval]:
         """Bootstrap intervals by query, for each system."""

@@ -1,19 +1,22 @@
 """The systems of an evaluation (rankers, score arrays, the shown order) and their sums."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import BoolArray, FloatArray
 from untilt._core.progress import progress
+from untilt.bias.curve import PositionBias
+from untilt.bias.experiments.assignment import Baseline
 from untilt.errors import OptionError
 from untilt.evaluation.judged import Predicts
-from untilt.evaluation.pool import Credit, Pool, scores_of
+from untilt.evaluation.pool import Credit, Evaluator, Pool, cells_for, pool_of, scores_of
 from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.slots import Discounts, slots_of
-from untilt.evaluation.uncertainty import Sums
+from untilt.evaluation.uncertainty import Sums, covariance_of
 
 
 class Shown:
@@ -42,35 +45,87 @@ def named_systems(systems: Systems) -> dict[str, System]:
     return named
 
 
-def sums_of_systems(
-    pool: Pool,
-    systems: Mapping[str, System],
-    credit: Credit,
-    metric: RankMetric,
-    covariance: FloatArray | None,
-) -> tuple[Sums, FloatArray]:
-    """Totals of all systems, and the share of top ranks that each gives to unshown documents.
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What systems were valued from: enough to value them again under another curve.
 
-    The logged order goes through the very same sums as every system.
+    Parameters
+    ----------
+    cells : the pool, with the cells that the evaluator gives credit to
+    discounts : system -> lambda at the cells
+    scores : system -> (documents of the pool,) scores, None for the logged order
+    baseline : the sessions to improve, as they were asked for
     """
+
+    cells: Pool
+    discounts: Mapping[str, Discounts]
+    scores: Mapping[str, FloatArray | None]
+    evaluator: Evaluator
+    bias: PositionBias
+    metric: RankMetric
+    baseline: Baseline = None
+
+    def sums(
+        self,
+        systems: Iterable[str],
+        *,
+        bias: PositionBias | None = None,
+        evaluator: Evaluator | None = None,
+        clicks: FloatArray | None = None,
+    ) -> Sums:
+        """Totals of some systems, had the curve, evaluator or (cells,) clicks been others."""
+        by, curve = evaluator or self.evaluator, bias or self.bias
+        cells = self.cells if clicks is None else replace(self.cells, clicks=clicks)
+        covariance = covariance_of(curve, cells.depth) if by.needs_bias else None
+        ordered = [self.discounts[name] for name in systems]
+        return sums_of_discounts(cells, ordered, by.credit(cells, curve), covariance)
+
+    def on(self, lists: BoolArray) -> "Inputs":
+        """The same systems on some of the log's lists alone."""
+        log, whole = self.cells.log, self.cells
+        systems: dict[str, System] = {}
+        for name, scores in self.scores.items():
+            if scores is None:
+                systems[name] = shown
+                continue
+            of_log = np.full(log.n_documents, -np.inf)
+            of_log[whole.document] = scores
+            systems[name] = of_log
+        cells = cells_for(self.evaluator, pool_of(log.take(lists), whole.among, self.baseline))
+        discounts, scored, _ = ordered_systems(cells, systems, self.metric)
+        return replace(self, cells=cells, discounts=discounts, scores=scored)
+
+
+def ordered_systems(
+    pool: Pool, systems: Mapping[str, System], metric: RankMetric
+) -> tuple[dict[str, Discounts], dict[str, FloatArray | None], FloatArray]:
+    """Discounts and scores of each, and the share of top ranks that go to unshown documents."""
     slots = slots_of(pool, metric)
-    total = np.zeros((pool.n_queries, len(systems)))
-    unshown = np.zeros(len(systems))
-    slope = np.zeros((len(systems), pool.depth))
+    discounts, scores, unshown = {}, {}, np.zeros(len(systems))
     with progress("ranking", total=len(systems)) as advance:
         for i, (name, system) in enumerate(systems.items()):
-            scores = system_scores(system, pool, name)
-            at = slots.discounts(scores)
-            total[:, i] = query_totals(pool, credit, at)
-            if covariance is not None:
-                slope[i] = pool.by_position(credit.slope * at.cell)
-            unshown[i] = slots.unshown_share(scores)
+            scores[name] = system_scores(system, pool, name)
+            discounts[name] = slots.discounts(scores[name])
+            unshown[i] = slots.unshown_share(scores[name])
             advance()
+    return discounts, scores, unshown
+
+
+def sums_of_discounts(
+    pool: Pool, discounts: Sequence[Discounts], credit: Credit, covariance: FloatArray | None
+) -> Sums:
+    """Totals of all systems. The logged order goes through the very same sums as every system."""
+    total = np.zeros((pool.n_queries, len(discounts)))
+    slope = np.zeros((len(discounts), pool.depth))
+    for i, at in enumerate(discounts):
+        total[:, i] = query_totals(pool, credit, at)
+        if covariance is not None:
+            slope[i] = pool.by_position(credit.slope * at.cell)
     norm, norm_slope = pool.sessions, np.zeros(pool.depth)
     if credit.self_normalised:
         norm = pool.by_query(pool.by_document(credit.cell))
         norm_slope = pool.by_position(credit.slope)
-    return Sums(total, norm, slope, norm_slope, covariance), unshown
+    return Sums(total, norm, slope, norm_slope, covariance)
 
 
 def system_scores(system: System, pool: Pool, name: str) -> FloatArray | None:

@@ -14,6 +14,7 @@ from untilt.clickmodels.quality import Measured
 from untilt.evaluation.clip_curve import ClipCurve
 from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.results import Estimate, Estimates, SystemComparison, SystemDifference
+from untilt.evaluation.sensitivity import Sensitivity
 from untilt.evaluation.support import Support, support_of
 from untilt.evaluation.uncertainty import CurveCheck
 from untilt.facts import Fact
@@ -172,6 +173,7 @@ class HeldOut:
     evaluator, scale, baseline, warnings : of the estimates; `baseline` says which sessions count
     check : whether the log's own clicks fit the examination curve
     support : the evidence behind the chosen system's difference to the logged order
+    sensitivity : what would turn the chosen system's difference to the logged order
     null_tests : whether something without a difference comes out with one here
     to_raw : the chosen system minus the same learner on raw clicks
     clip, clip_curve : the clip used, and the estimate of the chosen system at other ones
@@ -200,6 +202,7 @@ class HeldOut:
     importances: Mapping[str, float] = field(default_factory=dict)
     importance_of: str = ""
     pair_bias: PairBias | None = None
+    sensitivity: Sensitivity | None = None
 
     @classmethod
     def of(

@@ -186,6 +186,7 @@ def evaluate_scores(
             level=options.level,
             seed=options.seed,
         ),
+        sensitivity=estimates.sensitivity(chosen, SHOWN),
         clip=clip,
         clip_curve=_clip_curve(test, scores[chosen], bias, options),
         new_positions={

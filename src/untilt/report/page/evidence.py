@@ -11,6 +11,7 @@ from untilt.bias.curve import PositionBias
 from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.graph import graph_chart, positions_words
 from untilt.charts.theme import MOST_SERIES, PAGE
+from untilt.charts.tornado import tornado_chart
 from untilt.data.rates import FEW_CLICKS
 from untilt.messages.about_general import NO_INTERVAL
 from untilt.report.decision import Decision
@@ -291,6 +292,65 @@ def null_section(part: HeldOut) -> Section:
             ),
         ),
     )
+
+
+def sensitivity_section(part: HeldOut) -> Section | None:
+    """What would turn the answer: a tornado chart, and the same in sentences."""
+    found = part.sensitivity
+    if found is None or not found.causes:
+        return None
+    metric, ends = words.metric_name(found.metric), [found.interval]
+    decimals = words.decimals_for(ends)
+
+    def signed(value: float) -> str:
+        return words.number(value, decimals, signed=True)
+
+    rows = tuple(
+        (
+            each.title,
+            words.sentence(each.tried),
+            words.TO.join(signed(v) for v in sorted((each.at_least, each.at_most))),
+            words.sentence(each.answer),
+        )
+        for each in found
+    )
+    widest = found.causes[0]
+    description = (
+        f"The difference is {signed(found.value)}. {widest.title} moves it most: "
+        f"{words.TO.join(signed(v) for v in sorted((widest.at_least, widest.at_most)))}."
+    )
+    chart = tornado_chart(
+        found.bars(),
+        value=found.value,
+        value_title=f"difference in {metric} per session",
+        theme=PAGE,
+    )
+    figure = Figure(
+        "sensitivity",
+        "The difference, if one thing at a time is wrong",
+        specification(chart, description),
+        description,
+        Table(
+            ("what may be wrong", "tried", "difference", "what would turn it"),
+            rows,
+            text_columns=(0, 1, 3),
+        ),
+        "Bars: the difference over the range tried. Dashed: as measured. Upright line: no "
+        "difference; beyond it the answer is the opposite one.",
+    )
+    turning = found.turning
+    text = (
+        "The interval covers chance, not a model that is wrong. Each bar takes one departure from "
+        "the model, of a size that is the same for every log, and computes the difference again. "
+    )
+    text += (
+        f"Within these ranges the answer can turn: {', '.join(e.title.lower() for e in turning)}."
+        if turning
+        else "Within these ranges none turns the answer."
+    )
+    notes = tuple(words.sentence(each.answer) for each in found if each.turns_at is not None)
+    title = "What would turn the answer?"
+    return Section("sensitivity", title, (text,), figures=(figure,), notes=notes)
 
 
 def clip_section(part: HeldOut) -> Section | None:

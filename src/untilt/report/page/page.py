@@ -51,6 +51,7 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
     notes = {} if data.training is None else {e.name: e.note for e in data.training.candidates}
     sections = (
         _how_sure(data, part) if part else None,
+        evidence.sensitivity_section(part) if part else None,
         _log(data, data.audit) if data.audit else None,
         evidence.position_section(data),
         evidence.comparable_section(data.audit) if data.audit else None,
