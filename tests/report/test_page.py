@@ -17,8 +17,8 @@ from untilt.report.page.rankers import importance_section, rankers_section
 from untilt.report.page.words import Section, first_sentence
 
 ORDER = [
-    "how-sure", "sensitivity", "log", "positions", "comparable", "rankers", "clip", "moved", "pair-bias",
-    "importance", "changed", "warnings", "computed",
+    "how-sure", "sensitivity", "log", "positions", "comparable", "rankers", "clip", "moved",
+    "pair-bias", "importance", "changed", "warnings", "computed",
 ]  # fmt: skip
 
 
