@@ -110,7 +110,7 @@ def test_one_position_that_is_wrong_gives_the_truth():
     world = World(4)
     clicks = THETA * world.shown
     k = world.sensitivity(clicks)["position"].tried.fields["position"]
-    measured = np.where(POSITION == k, THETA / 1.4, THETA)
+    measured = np.where(k == POSITION, THETA / 1.4, THETA)
     found = world.sensitivity(clicks, theta=measured, factor=1.4)["position"]
     assert found.tried.fields["position"] == k
     assert found.at_most == pytest.approx(world.truth)
