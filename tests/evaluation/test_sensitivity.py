@@ -4,6 +4,8 @@ The logs here have no noise: the label of a session is its expected click under 
 known amount. So the difference under that amount must be the true one, to the last digits.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -41,7 +43,7 @@ class World:
         new = np.take_along_axis(self.shown, np.argsort(-score, axis=1), axis=1)
         return float(self.count @ ((new - self.shown) @ DISCOUNT) / self.count.sum())
 
-    def log(self, clicks: np.ndarray, **more) -> ut.ClickLog:
+    def log(self, clicks: np.ndarray, time: np.ndarray | None = None) -> ut.ClickLog:
         """Each list twice: clicks of odd positions and of even ones, doubled, the others 0.
 
         A log without any unclicked row would be refused.
@@ -59,7 +61,7 @@ class World:
             position=np.tile(POSITION, len(query)),
             label=labels.ravel(),
             count=np.repeat(self.count, 2),
-            **{name: np.repeat(values, 2) for name, values in more.items()},
+            time=None if time is None else np.repeat(time, 2),
         )
 
     def trusting(self, t: float, theta: np.ndarray = THETA) -> np.ndarray:
@@ -70,7 +72,7 @@ class World:
         return theta * (kept * self.shown + (1 - kept) * mean)
 
     def sensitivity(self, clicks: np.ndarray, theta=THETA, **options) -> Sensitivity:
-        systems = {"shown": ut.shown, "new": self.score.ravel()}
+        systems: dict[str, Any] = {"shown": ut.shown, "new": self.score.ravel()}
         evaluator = options.pop("evaluator", "ips")
         found = ut.estimate(self.log(clicks), systems, theta, evaluator=evaluator)
         return found.sensitivity("new", "shown", **options)
@@ -179,7 +181,7 @@ def test_halves_of_time_and_where_a_trend_leads():
     clicks[~early] = THETA * (1 - world.shown[~early])
     world.count = np.ones_like(world.count)
     log = world.log(clicks, time=np.where(early, 1, 2))
-    systems = {"shown": ut.shown, "new": world.gamma.ravel()}
+    systems: dict[str, Any] = {"shown": ut.shown, "new": world.gamma.ravel()}
     found = ut.estimate(log, systems, THETA, evaluator="ips").sensitivity("new")
     first, second = (
         np.subtract(
