@@ -2,11 +2,11 @@
 
     python benchmarks/bench_coverage.py                      what is missing of the whole table
     python benchmarks/bench_coverage.py --only PBM --fresh   one method anew
-    python benchmarks/bench_coverage.py --page               docs/coverage.md from the results
 
 Sums over the logs done so far stand in results/coverage-cells.jsonl, one cell a line, and what they
 say in results/coverage.json; a run that is broken off goes on where it was. Clicks are drawn by
-`coverage_world`, the rows stand in `coverage_rows`.
+`coverage_world`, the rows stand in `coverage_rows`. `make tables` writes docs/coverage.md anew
+then, and `python docs/pictures coverage` its picture.
 """
 
 import argparse
@@ -163,14 +163,14 @@ def measure(task: Task) -> list[Cell]:
     for seed in range(task.first, task.last):
         made = _made(task.study, scenario, seed)
         for row, cell in cells.items():
-            start = time.perf_counter()
+            start = time.process_time()
             try:
                 cell.add(row.measure(made))
             except UntiltError as error:
                 cell.logs += 1
                 cell.refused += 1
                 cell.refusal = str(error)[:200]
-            cell.seconds += time.perf_counter() - start
+            cell.seconds += time.process_time() - start
     return list(cells.values())
 
 
@@ -270,49 +270,47 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--fresh", action="store_true", help="forget what these rows had")
     parser.add_argument("--folder", type=Path, default=RESULTS, help="where the results are kept")
-    parser.add_argument("--page", action="store_true", help="only write the page")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     done = _cells(options.folder)
-    if not options.page:
-        chosen = [
-            row
-            for row in rows()
-            if (not options.only or any(text.lower() in row.name.lower() for text in options.only))
-            and options.group in row.group
-            and options.study in ("", row.study)
-        ]
-        scenarios = options.scenario or list(SCENARIOS)
-        if options.fresh:
-            for row in chosen:
-                for scenario in scenarios:
-                    done.pop((row.group, row.name, scenario), None)
-        todo = list(tasks(chosen, done, scenarios, options.replications))
-        run(todo, done, options.jobs, options.folder)
-        names = {(row.group, row.name) for row in chosen}
-        shown = [
-            each
-            for each in summarised(done)
-            if (each["group"], each["row"]) in names and each["scenario"] in scenarios
-        ]
-        columns = (
-            "row",
-            "scenario",
-            "covered",
-            "lowest",
-            "width",
-            "refused",
-            "without_interval",
-            "logs",
-            "verdict",
-        )
-        table(
-            ["group", *columns, "seconds a log"],
-            [
-                [each["group"], *(each.get(name, "") for name in columns), _pace(done, each)]
-                for each in shown
-            ],
-        )
+    chosen = [
+        row
+        for row in rows()
+        if (not options.only or any(text.lower() in row.name.lower() for text in options.only))
+        and options.group in row.group
+        and options.study in ("", row.study)
+    ]
+    scenarios = options.scenario or list(SCENARIOS)
+    if options.fresh:
+        for row in chosen:
+            for scenario in scenarios:
+                done.pop((row.group, row.name, scenario), None)
+    todo = list(tasks(chosen, done, scenarios, options.replications))
+    run(todo, done, options.jobs, options.folder)
+    names = {(row.group, row.name) for row in chosen}
+    shown = [
+        each
+        for each in summarised(done)
+        if (each["group"], each["row"]) in names and each["scenario"] in scenarios
+    ]
+    columns = (
+        "row",
+        "scenario",
+        "covered",
+        "lowest",
+        "width",
+        "refused",
+        "without_interval",
+        "logs",
+        "verdict",
+    )
+    table(
+        ["group", *columns, "seconds a log"],
+        [
+            [each["group"], *(each.get(name, "") for name in columns), _pace(done, each)]
+            for each in shown
+        ],
+    )
     if options.folder == RESULTS:
         save(NAME, summarised(done), seed=0, packages=["lightgbm", "jax"])
 

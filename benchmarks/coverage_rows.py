@@ -23,7 +23,9 @@ from coverage_world import (
     THETA,
     Array,
     Made,
+    Scenario,
     draw_queries,
+    make,
     make_judged,
     order_by,
     truth,
@@ -373,6 +375,36 @@ def of_judged_difference(made: Made) -> Ends | None:
     return _given([difference[m].interval for m in METRICS], true["new"] - true["production"])
 
 
+# ---- click models
+
+
+def _model_figures(made: Made) -> list[Any]:
+    """Figures of a comparison with intervals drawn by query: of two models that only count."""
+
+    def make() -> list[Any]:
+        train, test = made.log.split(0.5, by="session", seed=made.seed)
+        found = ut.compare_click_models(
+            train, test, models=["rctr", "dctr"], reference="rctr", seed=made.seed, by="query"
+        )
+        first, second = found
+        return [first.log_likelihood, second.log_likelihood, second.perplexity, second.gain]
+
+    return made.once("click models", make)
+
+
+@lru_cache
+def _model_truth(scenario: Scenario) -> Array:
+    """Means over logs of their own: models of this much traffic, queries like these."""
+    first = 1_000_000
+    logs = (make("rankers", scenario, seed) for seed in range(first, first + 100))
+    return np.mean([[each.value for each in _model_figures(made)] for made in logs], axis=0)
+
+
+def of_click_models(made: Made) -> Ends | None:
+    intervals = [each.interval for each in _model_figures(made)]
+    return _given(intervals, _model_truth(made.scenario))
+
+
 # ---- all rows
 
 
@@ -454,6 +486,7 @@ def _trust_rows() -> Iterator[Row]:
 
 def other_rows() -> Iterator[Row]:
     yield Row("click rate by position", "other", "rankers", of_click_rates)
+    yield Row("compare_click_models", "other", "rankers", of_click_models, share=0.5)
     yield Row("select, values", "other", "fixed", of_selection)
     yield Row("select, differences to the best", "other", "fixed", of_selected_differences)
     judged = ("even", "zipf", "few", "lengths")

@@ -1,18 +1,19 @@
 """Write what is derived from the records and from the code: `python tools/generate.py [PART ...]`.
 
     stub     src/untilt/__init__.pyi: the public names for type checkers and editors
-    tables   the tables of methods in the documentation, between their markers
+    tables   the tables of methods and of measured coverage in the documentation, between markers
     api      tests/public_api.txt: every public name with its signature, to be reviewed in the diff
 
 Tests say when one of them is out of date.
 """
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import untilt
 from untilt import catalog
@@ -30,21 +31,21 @@ def stub() -> dict[Path, str]:
     return {ROOT / "src/untilt/__init__.pyi": text}
 
 
-# Between `<!-- methods: KIND -->` and `<!-- end -->`.
-MARKED = re.compile(r"(<!-- methods: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+# Between `<!-- methods: KIND -->`, or `<!-- coverage: GROUP -->`, and `<!-- end -->`.
+MARKED = re.compile(r"(<!-- (methods|coverage): ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def tables() -> dict[Path, str]:
     """The pages with markers, their tables written anew."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
     texts = {page: page.read_text(encoding="utf8") for page in pages}
-    return {
-        page: MARKED.sub(
-            lambda mark: mark[1] + table(cast("catalog.Kind", mark[2])) + mark[3], text
-        )
-        for page, text in texts.items()
-        if MARKED.search(text)
-    }
+    return {page: MARKED.sub(_written, text) for page, text in texts.items() if MARKED.search(text)}
+
+
+def _written(mark: re.Match[str]) -> str:
+    if mark[2] == "methods":
+        return mark[1] + table(cast("catalog.Kind", mark[3])) + mark[4]
+    return mark[1] + coverage_table(mark[3]) + mark[4]
 
 
 def table(kind: catalog.Kind) -> str:
@@ -62,6 +63,40 @@ def table(kind: catalog.Kind) -> str:
     kept = {title: column for title, column in cells.items() if any(column)}
     rows = [list(kept), ["---"] * len(kept), *map(list, zip(*kept.values(), strict=True))]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+COVERAGE = ROOT / "benchmarks/results/coverage.json"
+SCENARIOS = {
+    "even": "even", "zipf": "Zipf 1.3", "few": "20 queries", "rare": "1% clicks",
+    "lengths": "lists of 3 to 10", "people": "repeated users",
+}  # fmt: skip
+
+
+def coverage_table(group: str) -> str:
+    """Rows of benchmarks/results/coverage.json as a table in Markdown, a column for each log."""
+    cells = json.loads(COVERAGE.read_text(encoding="utf8"))["results"]
+    found = {(each["row"], each["scenario"]): each for each in cells if each["group"] == group}
+    lines = [["interval of", *SCENARIOS.values()], ["---"] * (1 + len(SCENARIOS))]
+    for row in dict.fromkeys(row for row, _ in found):
+        lines.append([row, *(_covered(found.get((row, each))) for each in SCENARIOS)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _covered(cell: dict[str, Any] | None) -> str:
+    """The mean and the lowest position, bold where too low; how often none is given."""
+    if cell is None:
+        return "-"
+    if "covered" not in cell:
+        return str(cell["verdict"])
+    text = f"{cell['covered']:.3f}".lstrip("0")
+    if cell["lowest"] < cell["covered"]:
+        text += f" ({cell['lowest']:.2f})".replace("(0", "(")
+    if cell["verdict"] == "too low":
+        text = f"**{text}**"
+    elif cell["verdict"] == "wide":
+        text = f"*{text}*"
+    none = cell["refused"] + cell["without_interval"]
+    return f"{text}, none in {none:.0%}" if none >= 0.05 else text
 
 
 def api() -> dict[Path, str]:
