@@ -5,8 +5,8 @@
 
 Sums over the logs done so far stand in results/coverage-cells.jsonl, one cell a line, and what they
 say in results/coverage.json; a run that is broken off goes on where it was. Clicks are drawn by
-`coverage_world`, the rows stand in `coverage_rows`. `make tables` writes docs/coverage.md anew
-then, and `python docs/pictures coverage` its picture.
+`coverage_world`; the rows stand in `coverage_curves` and `coverage_values`. `make tables` writes
+docs/coverage.md anew then, and `python docs/pictures coverage` its picture.
 """
 
 import argparse
@@ -24,7 +24,9 @@ from typing import Any
 
 import numpy as np
 from _harness import RESULTS, save, table
-from coverage_rows import Ends, Row, rows
+from coverage_curves import curve_rows
+from coverage_row import Ends, Row
+from coverage_values import other_rows, value_rows
 from coverage_world import SCENARIOS, Made, Scenario, make
 
 from untilt._core.files import replacing
@@ -144,6 +146,11 @@ def _sum(first: Iterable[Any], second: Iterable[Any]) -> list[int]:
 # ---- measuring
 
 
+def rows() -> list[Row]:
+    """All of the table."""
+    return [*curve_rows(), *value_rows(), *other_rows()]
+
+
 @dataclass(frozen=True)
 class Task:
     """Rows of one study on some logs of one scenario: (row, first seed) with the logs before it."""
@@ -183,19 +190,17 @@ def _made(study: str, scenario: Scenario, seed: int) -> Made:
 def tasks(
     chosen: list[Row], done: dict[tuple[str, str, str], Cell], scenarios: list[str], n_logs: int
 ) -> Iterator[Task]:
-    """Blocks of logs; rows of one study that are equally far share a block."""
-    for scenario in scenarios:
-        waiting: dict[tuple[str, int, int], list[tuple[str, str]]] = {}
-        for row in chosen:
-            if scenario not in row.scenarios:
-                continue
+    """Blocks of logs, all cells a little further at a time; rows of a study share their logs."""
+    waiting: dict[tuple[int, int, str, str], list[tuple[str, str]]] = {}
+    for row in chosen:
+        for scenario in (each for each in scenarios if each in row.scenarios):
             cell = done.get((row.group, row.name, scenario))
             begun, goal = (0 if cell is None else cell.logs), max(1, round(row.share * n_logs))
             for first in range(begun, goal, BLOCK):
-                block = (row.study, first, min(first + BLOCK, goal))
+                block = (first, min(first + BLOCK, goal), scenario, row.study)
                 waiting.setdefault(block, []).append((row.group, row.name))
-        for (study, first, last), wanted in sorted(waiting.items(), key=lambda each: each[0][1]):
-            yield Task(study, scenario, first, last, tuple(wanted))
+    for (first, last, scenario, study), wanted in sorted(waiting.items()):
+        yield Task(study, scenario, first, last, tuple(wanted))
 
 
 def run(todo: list[Task], done: dict[tuple[str, str, str], Cell], jobs: int, folder: Path) -> None:

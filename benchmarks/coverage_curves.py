@@ -1,0 +1,198 @@
+"""Curves of examination in the coverage table: each estimator on logs that it is made for."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from coverage_row import Ends, Row
+from coverage_world import (
+    DEVICES,
+    EPS_MINUS,
+    EPS_PLUS,
+    ETA,
+    PHONES,
+    PLACE,
+    THETA,
+    Array,
+    Made,
+    truth,
+)
+
+import untilt as ut
+
+THREADS: dict[str, Any] = {"n_threads": 1}
+
+
+def of_curve(bias: Any, theta: Array = THETA) -> Ends | None:
+    """Positions 2.. of a curve: position 1 is 1 by definition."""
+    if not getattr(bias, "has_interval", bias.low is not None):
+        return None
+    return Ends(bias.low[1:], bias.high[1:], (theta / theta[0])[1 : bias.depth])
+
+
+def fitted(made: Made, name: str, make: Callable[[], Any]) -> Any:
+    """The fitted estimator of this name, once for all rows that ask for it."""
+    return made.once(name, lambda: make().fit(made.log))
+
+
+def all_pairs(made: Made) -> Any:
+    return fitted(made, "AllPairs", ut.AllPairs).bias_
+
+
+def curve_row(name: str, study: str, make: Callable[[], Any], **more: Any) -> Row:
+    def measure(made: Made) -> Ends | None:
+        return of_curve(fitted(made, name, make).bias_)
+
+    return Row(name, "curves", study, measure, **more)
+
+
+def of_smooth(made: Made) -> Ends | None:
+    return of_curve(all_pairs(made).smooth())
+
+
+def of_power_law(made: Made) -> Ends | None:
+    return of_curve(all_pairs(made).fit_power_law())
+
+
+def of_eta(made: Made) -> Ends:
+    law = all_pairs(made).fit_power_law()
+    # The curve at position 2 is 2^-eta: its interval is that of eta.
+    ends = np.sort([-np.log2(law.high[1]), -np.log2(law.low[1])])
+    return Ends(ends[:1], ends[1:], np.array([ETA]))
+
+
+def of_contexts(made: Made) -> Ends | None:
+    curves = fitted(made, "ContextualBias", ut.ContextualBias).curves_
+    parts = [of_curve(curves.curve({"device": each}), PLACE**-eta) for each, eta in DEVICES.items()]
+    return _joined(parts)
+
+
+def of_mean_context(made: Made) -> Ends | None:
+    steep, flat = (PLACE**-eta for eta in DEVICES.values())
+    bias = fitted(made, "ContextualBias", ut.ContextualBias).bias_
+    return of_curve(bias, PHONES * steep + (1 - PHONES) * flat)
+
+
+def _joined(parts: list[Ends | None]) -> Ends | None:
+    given = [part for part in parts if part is not None]
+    if not given:
+        return None
+    return Ends(*(np.concatenate([getattr(p, end) for p in given]) for end in Ends.__annotations__))
+
+
+def of_click_rates(made: Made) -> Ends:
+    rates = made.log.ctr_by_position()
+    return Ends(rates.low, rates.high, np.asarray(truth(made.study, made.scenario)["click_rate"]))
+
+
+# ---- trust bias
+
+
+def _affine_truth(made: Made) -> tuple[Array, Array]:
+    theta = made.scenario.clicks * THETA
+    return theta * (EPS_PLUS - EPS_MINUS), theta * EPS_MINUS
+
+
+def trust_em(made: Made, **options: Any) -> Any:
+    alpha, beta = _affine_truth(made)
+    anchor = ut.TrustAnchor(relevant=alpha[0] + beta[0], irrelevant=beta[0])
+    return fitted(made, f"TrustEM{options}", lambda: ut.TrustEM(anchor=anchor, **options))
+
+
+def _of_affine(curves: Any, alpha: Array, beta: Array) -> Ends | None:
+    around = curves.intervals()
+    if not np.isfinite(around.alpha_low[1:]).any() and not np.isfinite(around.beta_low[1:]).any():
+        return None
+    return Ends(
+        np.concatenate([around.alpha_low[1:], around.beta_low[1:]]),
+        np.concatenate([around.alpha_high[1:], around.beta_high[1:]]),
+        np.concatenate([alpha[1 : curves.depth], beta[1 : curves.depth]]),
+    )
+
+
+def of_trust(made: Made, **options: Any) -> Ends | None:
+    """alpha and beta where one position tells the scale of relevance."""
+    return _of_affine(trust_em(made, **options).curves_, *_affine_truth(made))
+
+
+def of_trust_lines(made: Made, **options: Any) -> Ends | None:
+    """Slope and shift from position 1 to k, which clicks tell by themselves."""
+    alpha, beta = _affine_truth(made)
+    slope = alpha / alpha[0]
+    return _of_affine(trust_em(made, **options).curves_.relative(), slope, beta - slope * beta[0])
+
+
+def curve_rows() -> Iterator[Row]:
+    def of(name: str) -> tuple[str, str]:
+        return ("bias", name)
+
+    yield curve_row("AllPairs", "rankers", ut.AllPairs, covers=of("all-pairs"))
+    yield curve_row("AdjacentChain", "rankers", ut.AdjacentChain, covers=of("adjacent-chain"))
+    yield curve_row("Pivot", "rankers", ut.Pivot, covers=of("pivot"))
+    yield Row("AllPairs, never rising", "curves", "rankers", of_smooth)
+    yield Row("AllPairs, power law", "curves", "rankers", of_power_law)
+    yield Row("AllPairs, eta", "curves", "rankers", of_eta)
+    yield curve_row("ShuffledTop", "shuffle", ut.ShuffledTop, covers=of("shuffled-top"))
+    yield curve_row("AdjacentSwap", "adjacent", ut.AdjacentSwap, covers=of("adjacent-swap"))
+    yield curve_row("AdjacentSwap, by length", "adjacent", lambda: ut.AdjacentSwap(within="length"))
+    yield curve_row("PivotSwap", "pivot", ut.PivotSwap, covers=of("pivot-swap"))
+    yield curve_row("PivotSwap, by length", "pivot", lambda: ut.PivotSwap(within="length"))
+    yield Row("ContextualBias", "curves", "context", of_contexts, of("contextual"))
+    yield Row("ContextualBias, mean", "curves", "context", of_mean_context, of("contextual"))
+    yield curve_row(
+        "RegressionEM, counts",
+        "rankers",
+        lambda: ut.RegressionEM(relevance="counts"),
+        covers=of("regression-em"),
+    )
+    yield curve_row(
+        "RegressionEM, features",
+        "fixed",
+        lambda: ut.RegressionEM(relevance="features", learning_rate=0.3, **THREADS),
+        covers=of("regression-em"),
+        share=0.3,
+    )
+    yield curve_row(
+        "TrustEM, counts, no trust bias",
+        "rankers",
+        lambda: ut.TrustEM(relevance="counts"),
+        covers=of("trust-em"),
+    )
+    yield from _trust_rows()
+    yield curve_row("PBM", "rankers", ut.PBM, covers=("click model", "pbm"))
+    yield curve_row("UBM", "rankers", ut.UBM, covers=("click model", "ubm"))
+    yield curve_row(
+        "DualLearning",
+        "fixed",
+        lambda: ut.DualLearning(widths=(16,), epochs=5),
+        covers=of("dual-learning"),
+        share=0.1,
+    )
+    yield curve_row(
+        "PairwiseDebiasing",
+        "fixed",
+        lambda: ut.LambdaMART(weighting=ut.PairwiseDebiasing(), n_trees=20, **THREADS),
+        covers=("weighting", "pairwise-debiasing"),
+        share=0.05,
+    )
+
+
+def _trust_rows() -> Iterator[Row]:
+    covers = ("bias", "trust-em")
+    counts, features = (
+        {"relevance": "counts"},
+        {"relevance": "features", "learning_rate": 0.3, **THREADS},
+    )
+    for title, study, options, share in (
+        ("counts", "trust", counts, 1.0),
+        ("features", "trust fixed", features, 0.2),
+    ):
+        for what, measure in (("alpha and beta", of_trust), ("slope and shift", of_trust_lines)):
+            yield Row(
+                f"TrustEM, {title}, {what}",
+                "curves",
+                study,
+                lambda made, measure=measure, options=options: measure(made, **options),
+                covers,
+                share,
+            )
