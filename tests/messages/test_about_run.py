@@ -127,6 +127,10 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "should have (p 1e-05). People may read in another way than the curve says: trust in the "
         "top, a cascade, devices that differ, or relevance that changes",
     ),
+    "run.floor-reading": (
+        {"finding": "Clicks differ."},
+        "people do not read as the examination curve says: clicks differ",
+    ),
     "run.floor-curve-clicks": (
         {"clicks": 16.0, "floor": 100},
         "only 16 clicks stand behind the examination curve, and a verdict needs 100. Collect more "
@@ -206,5 +210,5 @@ def test_only_what_weakens_the_answer_is_serious():
         *("run.floor-curve-assumed", "run.floor-curve-clicks", "run.floor-curve"),
         *("run.floor-positions", "run.floor-clicks", "run.floor-queries", "run.floor-clipped"),
         *("run.floor-one-query", "run.get-evidence-first", "run.leave-leaks-out-first"),
-        *("run.floor-leaks", "run.floor-misfit", "run.floor-no-interval"),
+        *("run.floor-leaks", "run.floor-misfit", "run.floor-no-interval", "run.floor-reading"),
     }

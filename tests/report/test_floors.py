@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import untilt as ut
+from untilt.auditing.reading import ReadingTest, ReadingTests
 from untilt.cli.run import answer_text
 from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.support import Support
@@ -184,6 +185,38 @@ def test_a_curve_that_does_not_fit_takes_the_verdict_away(decided):
     assert (answer.verdict, codes(answer.reasons)) == ("cannot tell", ["run.floor-misfit"])
     assert answer.reasons[0].fields["position"] == 4
     assert answer.recommendation.code == "run.find-misfit-first"
+
+
+def failed_test(**changes):
+    """Weaker documents fall far more steeply: trust."""
+    usual = {
+        "asks": "relevance", "ratio": 1.5, "low": 1.3, "high": 1.8, "p_value": 1e-4,
+        "adjusted": 1e-3, "effective_queries": 90.0, "detail": "slope", "position": 7,
+    }  # fmt: skip
+    return ReadingTest(**{**usual, **changes})
+
+
+def reading_answer(decided, test, bias=None):
+    audit = SimpleNamespace(
+        reading=ReadingTests((test,)), leaks=(), warnings=(), click_rates=None, notes=()
+    )
+    return replace(decision(decided, support(), bias), audit=audit).answer
+
+
+def test_people_who_read_otherwise_take_the_verdict_away(decided):
+    answer = reading_answer(decided, failed_test())
+    assert (answer.verdict, codes(answer.reasons)) == ("cannot tell", ["run.floor-reading"])
+    assert answer.reasons[0].fields["finding"].code == "reading.trust-serious"
+    assert answer.recommendation.code == "run.find-misfit-first"
+    small = failed_test(ratio=1.05, low=1.02, high=1.08)  # sure, and too small to matter
+    assert reading_answer(decided, small).verdict == "worse"
+
+
+def test_trust_is_no_reason_where_the_curve_knows_it(decided):
+    trusting = replace(curve(), eps_plus=np.ones(4), eps_minus=np.full(4, 0.1))
+    assert reading_answer(decided, failed_test(), trusting).verdict == "worse"
+    other = failed_test(asks="time", detail="spread")
+    assert reading_answer(decided, other, trusting).verdict == "cannot tell"
 
 
 def test_an_ordinary_log_is_above_all_floors():

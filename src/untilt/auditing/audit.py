@@ -14,6 +14,7 @@ from untilt.auditing import checks
 from untilt.auditing.advice import Advice, Interventions, advise, comparable_depth, interventions_of
 from untilt.auditing.checks import RelevanceProxy, relevance_proxy
 from untilt.auditing.leaks import Leak, leaking_features, position_features
+from untilt.auditing.reading import ReadingTests, reading_tests
 from untilt.auditing.versions import Versions, versions_of
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.regression_em import RegressionEM
@@ -59,6 +60,8 @@ class Audit(Portable):
     versions : what changes from impression to impression; None where nothing does
     leaks : features that know the click, with the impressions that show it
     position_features : features that are the position where a document was shown
+    reading : whether people read as the position-based model says; None where the log does not
+        hold what was shown
     """
 
     label_name: str
@@ -83,6 +86,7 @@ class Audit(Portable):
     leaks: tuple[Leak, ...] = ()
     position_features: tuple[str, ...] = ()
     shown: Shown | None = None
+    reading: ReadingTests | None = None
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "verdict", "notes", "warnings",
     )  # fmt: skip
@@ -123,6 +127,7 @@ class Audit(Portable):
         return (
             *_about_clicks(self),
             *_about_experiments(self),
+            *(() if self.reading is None else self.reading.facts),
             *_about_lists(self),
             *_about_features(self),
             *_about_evidence(self),
@@ -150,6 +155,7 @@ class Audit(Portable):
             "",
             *_part("worth knowing", self.notes),
             *_part("warnings", self.warnings),
+            *_part("does the position-based model fit?", _reading(self)),
             *_part("is position bias identified?", (self.verdict, *_shared(self.graph))),
             *_part("what to do", self.next_steps),
         ]
@@ -217,6 +223,7 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
         leaks=leaks,
         position_features=position_features(log),
         shown=shown,
+        reading=None if shown.refusal else reading_tests(clicks, level=level),
     )
 
 
@@ -432,6 +439,15 @@ def _size(audit: Audit) -> Iterator[str]:
     yield f"{shown}, {size.clicks:,.10g} {total}"
     lengths = f"median list {size.median_list:g}, shortest {size.shortest_list}"
     yield f"positions 1..{size.deepest_position}, {lengths}; {size.features or 'no'} features"
+
+
+def _reading(audit: Audit) -> Iterator[str]:
+    """One line per test, with a ratio that is 1 where the model fits; and what was not tested."""
+    if audit.reading is None:
+        return
+    for name, ratio, p in audit.reading.rows():
+        yield f"{name}: {ratio}, p {p}"
+    yield from audit.reading.untested
 
 
 def _shared(graph: PositionGraph) -> Iterator[str]:

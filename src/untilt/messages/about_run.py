@@ -121,6 +121,12 @@ MESSAGES = {
         "clicks that it should have (p {p_value:.1g}). People may read in another way than the "
         "curve says: trust in the top, a cascade, devices that differ, or relevance that changes",
     ),
+    "run.floor-reading": Message(
+        "serious",
+        lambda finding: (
+            f"people do not read as the examination curve says: {finding[0].lower()}{finding[1:-1]}"
+        ),
+    ),
     "run.floor-curve-clicks": Message(
         "serious",
         "only {clicks:,.0f} clicks stand behind the examination curve, and a verdict needs "

@@ -93,15 +93,18 @@ class Decision:
             reasons=reasons,
             recommendation=Fact("run.leave-leaks-out-first", features=self.leaks_used)
             if self.leaks_used
-            else self._recommendation(verdict, difference),
+            else self._recommendation(verdict, difference, reasons),
         )
 
-    def _recommendation(self, verdict: Verdict, difference: SystemDifference) -> Fact:
+    def _recommendation(
+        self, verdict: Verdict, difference: SystemDifference, reasons: tuple[Fact, ...]
+    ) -> Fact:
         kind = "given" if self.bias is None else self.bias.kind
         check = self.held_out.check if self.held_out else None
+        misfit = any(each.code == "run.floor-reading" for each in reasons)
         if kind == "assumed":
             return Fact("run.measure-bias-first")
-        if check is not None and not check.fits:
+        if misfit or (check is not None and not check.fits):
             return Fact("run.find-misfit-first")
         if verdict == "better":
             return Fact("run.try-it" if kind == "measured" else "run.try-if-curve-right")

@@ -68,9 +68,23 @@ def _of_curve(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
         worst = check.fact.fields
         fields = {name: worst[name] for name in ("position", "ratio", "p_value")}
         yield Fact("run.floor-misfit", **fields)
+    yield from _of_reading(data, used)
     clicks = None if used.bias.is_known else curve_clicks(data, used)
     if clicks is not None and clicks < LEAST_CURVE_CLICKS:
         yield Fact("run.floor-curve-clicks", clicks=clicks, floor=LEAST_CURVE_CLICKS)
+
+
+def _of_reading(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
+    """A test of the position-based model that fails so far that a decision may turn.
+
+    Trust is no reason where the curve that was used knows it.
+    """
+    tests = None if data.audit is None or data.audit.reading is None else data.audit.reading.failed
+    for test in tests or ():
+        known = test.asks == "relevance" and used.bias.eps_minus is not None
+        if test.fact.severity == "serious" and not known:
+            yield Fact("run.floor-reading", finding=test.fact)
+            return
 
 
 def curve_clicks(data: "Decision", used: "UsedBias") -> float | None:

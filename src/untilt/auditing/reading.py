@@ -1,0 +1,369 @@
+"""Does the model of reading fit? Tests of the position-based model on the log itself.
+
+A curve is fitted to a log, so the log nearly always agrees with it. These tests ask what a curve
+cannot bend to: whether positions are read alike for better and weaker documents, after a click and
+without one, earlier and later, under every ranker and in every context. Under the position-based
+model each rejects in 5% of the logs or fewer, all together too (Holm); docs/model-checks.md has
+their size and power.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from untilt import catalog
+from untilt._core import ragged
+from untilt._core.arrays import AnyArray, BoolArray, IntArray, sum_by
+from untilt._core.random import Seed, generator
+from untilt.auditing.scores import Cells, Score, cells_of, relevance_score
+from untilt.bias.contextual.contextual import ContextualBias
+from untilt.bias.em.trust_em import TrustEM
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts, position_counts
+from untilt.facts import Fact
+
+SIZE = 0.05  # of all tests together
+MATERIAL = 1.1  # a factor that is surely beyond this one may turn a decision
+_FIRST = ("serious", "warning", "note")
+MOST_KINDS = 5  # of rankers or of a context that are compared with the others, the largest first
+REACH = 0.9  # of the clicks stand above the position that effects are told for
+
+Asks = Literal["clicks-above", "time", "ranker", "context", "relevance"]
+
+
+@dataclass(frozen=True)
+class ReadingTest:
+    """One test of the position-based model.
+
+    Parameters
+    ----------
+    asks : what may make a difference that the model does not know
+    ratio, low, high : of click rates, 1 where the model is right, with its interval; the fact says
+        of which
+    p_value : of this test; `adjusted` for all tests together (Holm)
+    effective_queries : that many equal queries would tell as much
+    about : the kind of sessions in question ("phone"), and `column` where it stands
+    detail : what differs: "level", "slope" or "spread"
+    position : the effect is told for this one, relative to position 1
+    share : of the impressions below position 1 that have a click above
+    """
+
+    asks: Asks
+    ratio: float
+    low: float
+    high: float
+    p_value: float
+    effective_queries: float
+    adjusted: float = float("nan")
+    about: str = ""
+    column: str = ""
+    detail: Literal["level", "slope", "spread"] = "level"
+    position: int = 0
+    share: float = 0.0
+    json_properties: ClassVar[tuple[str, ...]] = ("fails", "fact")
+
+    @property
+    def name(self) -> str:
+        """What is compared, in words."""
+        return str(Fact("reading.compared", asks=self.asks, column=self.column, about=self.about))
+
+    @property
+    def fails(self) -> bool:
+        """Whether the log contradicts the model here."""
+        return self.adjusted < SIZE
+
+    @property
+    def is_material(self) -> bool:
+        """Whether the whole interval is so far from 1 that decisions may turn."""
+        low, high = self.low, self.high
+        if self.asks == "clicks-above":  # by so much clicks above change examination
+            low, high = (1 + self.share * (end - 1) for end in (low, high))
+        return low > MATERIAL or high < 1 / MATERIAL
+
+    @property
+    def fact(self) -> Fact:
+        """What was found, and where the test fails its likely cause and what to do."""
+        fields = {"ratio": self.ratio, "low": self.low, "high": self.high}
+        if not self.fails:
+            return Fact("reading.passed", asks=self.asks, column=self.column, p_value=self.adjusted)
+        return Fact(self._code(), **fields, p_value=self.adjusted, **self._more())
+
+    def _code(self) -> str:
+        code = f"reading.{self.asks}"
+        if self.asks == "clicks-above" and self.ratio > 1:
+            return f"{code}-more"  # people who click more than others: the curve is right
+        if self.asks == "relevance":
+            code = "reading.trust" if self.ratio > 1 else "reading.better-fall-steeper"
+        if self.asks in ("time", "ranker"):
+            code = f"{code}-{self.detail}"
+        if self.asks == "context":  # what most people do is the mean of what each kind does
+            return code
+        return f"{code}-serious" if self.is_material else code
+
+    def _more(self) -> dict[str, Any]:
+        if self.asks == "clicks-above":
+            return {"share": self.share}
+        if self.asks == "relevance":
+            named = catalog.record_of(TrustEM, "bias").name
+            return {"position": self.position, "estimator": TrustEM.__name__, "name": named}
+        if self.asks == "context":
+            kind = {"column": self.column, "about": self.about}
+            return {"position": self.position, **kind, "estimator": ContextualBias.__name__}
+        about: dict[str, Any] = {"about": self.about} if self.asks == "ranker" else {}
+        return about if self.detail != "slope" else {**about, "position": self.position}
+
+
+@dataclass(frozen=True)
+class ReadingTests:
+    """All tests that the log allows, and why it does not allow the others.
+
+    Parameters
+    ----------
+    tests : those that look for one cause first; the last (relevance) is failed by many causes
+    untested : one fact for each test that could not be made
+    """
+
+    tests: tuple[ReadingTest, ...] = ()
+    untested: tuple[Fact, ...] = ()
+    json_properties: ClassVar[tuple[str, ...]] = ("fits", "facts")
+
+    @property
+    def failed(self) -> tuple[ReadingTest, ...]:
+        """Tests that the log fails: the gravest first, then the one that names its cause best."""
+
+        def order(test: ReadingTest) -> tuple[int, bool]:
+            # That people differ explains least: a context that tells them apart goes before it.
+            fact = test.fact
+            return _FIRST.index(fact.severity), fact.code == "reading.clicks-above-more"
+
+        return tuple(sorted((each for each in self.tests if each.fails), key=order))
+
+    @property
+    def fits(self) -> bool:
+        """Whether no test fails."""
+        return not self.failed
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The likely cause, with what to do; and what else fails, perhaps for the same cause."""
+        failed = self.failed
+        if len(failed) < 2:
+            return tuple(each.fact for each in failed)
+        others = tuple((each.asks, each.column, each.adjusted) for each in failed[1:])
+        return failed[0].fact, Fact("reading.also", others=others)
+
+    @property
+    def notes(self) -> tuple[Fact, ...]:
+        """What was tested without a finding, and what was not tested."""
+        passed = tuple((each.asks, each.column) for each in self.tests if not each.fails)
+        fits = (Fact("reading.fits", asked=passed),) if passed else ()
+        return (*fits, *self.untested)
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Cells of a table: what is compared, the ratio with its interval, the adjusted p-value."""
+        return [
+            (
+                each.name,
+                f"{each.ratio:.2f} [{each.low:.2f}, {each.high:.2f}]",
+                f"{each.adjusted:.2g}",
+            )
+            for each in self.tests
+        ]
+
+
+def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> ReadingTests:
+    """Test the position-based model on clicks, 0 or 1; a collapsed log gives the same result."""
+    log = log.without_versions()
+    counts = position_counts(log)
+    reach = _reach(counts)
+    made: dict[Asks, list[ReadingTest]] = {
+        "clicks-above": list(_clicks_above(log, level)),
+        "time": list(_time(log, level, reach)),
+        "ranker": list(_ranker(log, level, reach)),
+        "context": list(_context(log, level, reach)),
+        "relevance": list(_relevance(counts, level, reach, seed)),
+    }
+    reasons = {asks: _why_not(log, asks) for asks, tests in made.items() if not tests}
+    return ReadingTests(
+        _holm([test for tests in made.values() for test in tests]),
+        tuple(
+            Fact("reading.untested", asks=asks, why=why)
+            for asks, why in reasons.items()
+            if why is not None
+        ),
+    )
+
+
+def _why_not(log: ClickLog, asks: Asks) -> Fact | None:
+    """Why a test could not be made; None where nobody expects it: there is no such column."""
+    if asks == "context" and not log.context:
+        return None
+    if asks == "ranker" and (log.ranker is None or len(np.unique(log.ranker)) < 2):
+        return None
+    if asks == "time" and log.time is None:
+        return Fact("reading.no-time")
+    return Fact("reading.nothing-moves" if asks == "relevance" else "reading.nothing-repeats")
+
+
+def _holm(tests: list[ReadingTest]) -> tuple[ReadingTest, ...]:
+    """Each with its p-value for all of them together: the smallest times n, the next n - 1, ..."""
+    order = sorted(range(len(tests)), key=lambda i: tests[i].p_value)
+    adjusted, largest = list(tests), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(tests) - rank) * tests[i].p_value))
+        adjusted[i] = replace(tests[i], adjusted=largest)
+    return tuple(adjusted)
+
+
+def _relevance(
+    counts: PositionCounts, level: float, reach: int, seed: Seed
+) -> Iterator[ReadingTest]:
+    """Do clicks of better and of weaker documents fall alike? Trust in the top makes them not.
+
+    The ratio is the fall (position 1 over the position told) of weaker documents over that of
+    better ones, one standard deviation below and above the mean of their query.
+    """
+    score = relevance_score(counts, generator(seed))
+    if score is None or not score.is_possible:
+        return
+    # An effect b in k^(-b x) falls by reach^(b x): weaker over better is reach^(-2 b spread).
+    size, half = -2 * score.spread * np.log(reach), score.half_width(level)
+    effects = (score.effect, score.effect + half, score.effect - half)
+    middle, low, high = (float(np.exp(size * each)) for each in effects)
+    yield replace(_test(score, "relevance", (middle, low, high)), detail="slope", position=reach)
+
+
+def _clicks_above(log: ClickLog, level: float) -> Iterator[ReadingTest]:
+    """Is a document clicked as often after a click above it? In a cascade it is not."""
+    upto = np.cumsum(log.label)
+    before = np.concatenate([[0.0], upto])[log.indptr[:-1]]
+    above = upto - log.label - np.repeat(before, ragged.lengths(log.indptr)) > 0
+    cells = _cells(log, above.astype(np.int64), 2, 1)
+    below, n = log.position > 1, log.row_count
+    share = float(n[above].sum() / max(1, n[below].sum()))
+    for test in _level(cells, "clicks-above", level):
+        yield replace(test, share=share)
+
+
+def _time(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
+    """Do documents or readers change from the first half of the time to the second?"""
+    if log.time is None:
+        return
+    cells = _cells(log, _later(log).astype(np.int64)[ragged.list_of_row(log.indptr)], 2, 1)
+    yield from _least([*_slope(cells, "time", level, reach), *_spread(cells, "time", level)])
+
+
+def _later(log: ClickLog) -> BoolArray:
+    """(lists,) whether each lies in the second half of the time, by sessions."""
+    assert log.time is not None
+    times, index = np.unique(log.time, return_inverse=True)
+    until = np.cumsum(sum_by(index, log.sessions)) / max(1, log.n_sessions)
+    cut = int(np.argmin(np.abs(until[:-1] - 0.5))) if len(times) > 1 else 0
+    return index > cut
+
+
+def _ranker(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
+    """Is the same document at the same position clicked as often under every ranker?"""
+    if log.ranker is None:
+        return
+    tests = []
+    for name, cells in _against_others(log, log.ranker, log.ranker_names):
+        both = (*_level(cells, "ranker", level), *_slope(cells, "ranker", level, reach))
+        tests += [replace(test, about=name, column="ranker") for test in both]
+    yield from _least(tests)
+
+
+def _context(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
+    """Is each context read equally deep? One test for each column."""
+    for column, values in log.context.items():
+        index, names = _kinds(values)
+        tests = []
+        for name, cells in _against_others(log, index, names):
+            found = _slope(cells, "context", level, reach)
+            tests += [replace(test, about=name, column=column) for test in found]
+        yield from _least(tests)
+
+
+def _kinds(values: AnyArray) -> tuple[IntArray, tuple[str, ...]]:
+    """Kinds of a context: its values, or the halves of numbers that have many."""
+    names, index = np.unique(values, return_inverse=True)
+    if len(names) <= MOST_KINDS or values.dtype.kind not in "iuf":
+        return index, tuple(str(name) for name in names)
+    middle = float(np.median(values))
+    return (values > middle).astype(np.int64), (f"up to {middle:g}", f"above {middle:g}")
+
+
+def _against_others(
+    log: ClickLog, kind: IntArray, names: tuple[str, ...]
+) -> Iterator[tuple[str, Cells]]:
+    """The largest kinds of lists, each against all others; of two kinds one says it all."""
+    sessions = sum_by(kind, log.sessions, len(names))
+    largest = np.argsort(-sessions, kind="stable")[:MOST_KINDS]
+    largest = largest[sessions[largest] > 0]
+    rows = kind.astype(np.int64)[ragged.list_of_row(log.indptr)]
+    if len(largest) == 2:
+        largest = largest[1:]
+    if len(np.flatnonzero(sessions)) > 1:
+        grouped = _grouped(log, rows, len(names))
+        for each in largest.tolist():
+            yield names[each], cells_of(grouped, len(names), each)
+
+
+def _grouped(log: ClickLog, kind: IntArray, n_kinds: int) -> PositionCounts:
+    """Counts by document, position and kind (rows,)."""
+    position = (log.position.astype(np.int64) - 1) * n_kinds + kind + 1
+    return position_counts(log, position=position, depth=log.depth * n_kinds)
+
+
+def _cells(log: ClickLog, kind: IntArray, n_kinds: int, which: int) -> Cells:
+    return cells_of(_grouped(log, kind, n_kinds), n_kinds, which)
+
+
+def _level(cells: Cells, asks: Asks, level: float) -> Iterator[ReadingTest]:
+    score = cells.level()
+    if score.is_possible:
+        # The ratio itself can be 0, so its interval is on its own scale, of the test's width.
+        ratio = cells.ratio
+        half = score.half_width(level) * max(ratio, 1.0)
+        yield _test(score, asks, (ratio, max(0.0, ratio - half), ratio + half))
+
+
+def _slope(cells: Cells, asks: Asks, level: float, reach: int) -> Iterator[ReadingTest]:
+    score = cells.slope()
+    if score.is_possible:
+        half = score.half_width(level)
+        middle, low, high = (
+            reach**-b for b in (score.effect, score.effect + half, score.effect - half)
+        )
+        yield replace(_test(score, asks, (middle, low, high)), detail="slope", position=reach)
+
+
+def _spread(cells: Cells, asks: Asks, level: float) -> Iterator[ReadingTest]:
+    score = cells.spread()
+    if score.is_possible:
+        half = score.half_width(level)
+        variances = (score.effect, score.effect - half, score.effect + half)
+        ratios = tuple(float(np.exp(np.sqrt(max(0.0, each)))) for each in variances)
+        test = _test(score, asks, (ratios[0], ratios[1], ratios[2]))
+        yield replace(test, detail="spread", p_value=score.p_above)
+
+
+def _test(score: Score, asks: Asks, ratio: tuple[float, float, float]) -> ReadingTest:
+    return ReadingTest(
+        asks, *ratio, p_value=score.p_value, effective_queries=score.effective_queries
+    )
+
+
+def _least(tests: list[ReadingTest]) -> Iterator[ReadingTest]:
+    """The test with the smallest p-value, for all of them together (Bonferroni)."""
+    if tests:
+        best = min(tests, key=lambda each: each.p_value)
+        yield replace(best, p_value=min(1.0, len(tests) * best.p_value))
+
+
+def _reach(counts: PositionCounts) -> int:
+    """The position down to which nine tenths of the clicks are; at least 2."""
+    clicks = np.cumsum(counts.by_position(counts.clicks))
+    return max(2, int(np.argmax(clicks >= REACH * clicks[-1])) + 1)

@@ -1,0 +1,384 @@
+r"""Score tests of the position-based model on counts, with queries as independent units.
+
+Under that model the clicks of a document at a position are binomial, n times theta_k gamma_d, and
+independent of everything else. Two things follow, whatever gamma is:
+
+- *Within a cell* (a document at a position) clicks fall on its sessions by chance alone: of c
+  clicks in n sessions, sessions of one kind (n_1 of them) get c n_1 / n on average, with the
+  variance of the hypergeometric distribution. `Cells` compares kinds of sessions so.
+- *Within a document* clicks fall on positions in the ratio n_k theta_k. `relevance_score` asks
+  whether they do so for better and for weaker documents alike.
+
+A score is a sum over queries, 0 on average where the model is right. Its error is the larger of
+two: the model's own, and the jackknife over queries, which is also right where readers differ from
+query to query. The quantiles are Student's, by the effective number of queries.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import special
+from scipy.sparse import csr_array
+
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
+from untilt.data.counts import PositionCounts
+
+MOST_SPLITS, CELLS_OF_SPLITS = 8, 500_000
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """Sums by query: the score, its variance by the model, and its derivative by the effect.
+
+    A query that tells nothing has no part in it.
+    """
+
+    score: FloatArray
+    variance: FloatArray
+    information: FloatArray
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether at least two queries tell something."""
+        return bool(np.count_nonzero(self.variance) > 1 and self.information.sum() > 0)
+
+    @property
+    def effect(self) -> float:
+        """One step of Newton's method from no effect: score / information."""
+        return float(self.score.sum() / self.information.sum())
+
+    @property
+    def effective_queries(self) -> float:
+        """(sum v)^2 / sum v^2 over the variances v of the queries."""
+        return float(self.variance.sum() ** 2 / np.sum(self.variance**2))
+
+    @property
+    def std_error(self) -> float:
+        r"""Of the sum: sqrt max(sum v_q, sum ((s_q - h_q s) / (1 - h_q))^2), h_q = i_q / i."""
+        share = self.information / self.information.sum()
+        share = np.clip(share, 0, 1 - 1e-9)
+        left_out = (self.score - share * self.score.sum()) / (1 - share)
+        return float(np.sqrt(max(self.variance.sum(), np.sum(left_out**2))))
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Of Student's distribution."""
+        return max(1.0, self.effective_queries - 1)
+
+    @property
+    def t(self) -> float:
+        """The sum in standard errors."""
+        return float(self.score.sum() / self.std_error)
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided, of no effect."""
+        return float(2 * special.stdtr(self.degrees_of_freedom, -abs(self.t)))
+
+    @property
+    def p_above(self) -> float:
+        """One-sided: of an effect that is not above 0."""
+        return float(special.stdtr(self.degrees_of_freedom, -self.t))
+
+    def half_width(self, level: float) -> float:
+        """Of the interval of the effect."""
+        quantile = special.stdtrit(self.degrees_of_freedom, 0.5 + level / 2)
+        return float(quantile * self.std_error / self.information.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Documents at positions whose sessions are of two kinds, with both among them.
+
+    Parameters
+    ----------
+    query, document, position : (cells,) numbers of query and document from 0; 1-based position
+    n1, c1, n0, c0 : (cells,) sessions and clicks of the kind in question, and of the others
+    """
+
+    query: IntArray
+    document: IntArray
+    position: IntArray
+    n1: FloatArray
+    c1: FloatArray
+    n0: FloatArray
+    c0: FloatArray
+
+    @property
+    def ratio(self) -> float:
+        """Click rate of the kind over that of the others at equal cells (Mantel and Haenszel)."""
+        n = self.n1 + self.n0
+        against = np.sum(self.c0 * self.n1 / n)
+        return float(np.sum(self.c1 * self.n0 / n) / against) if against > 0 else float("nan")
+
+    def level(self) -> Score:
+        """Whether the kind is clicked more often than the others at equal cells."""
+        gap, variance = self._gaps(1.0)
+        return self._score(gap, variance, variance)
+
+    def slope(self) -> Score:
+        """Whether its clicks fall more steeply: a ratio of rates that is k^-effect.
+
+        Each query may have a ratio of its own; what counts is how it changes with the position.
+        """
+        gap, variance = self._gaps(self._common_ratio)
+        z = -np.log(self.position)
+        z = z - _means(z, variance, self.query)[self.query]
+        return self._score(z * gap, z**2 * variance, z**2 * variance)
+
+    def spread(self) -> Score:
+        r"""Whether documents differ in their ratio: sum over documents of u^2 - v.
+
+        With gap u and variance v of each document, less what its query has in common,
+
+            u_d = U_d - V_d U_q / V_q,   v_d = V_d (1 - V_d / V_q)
+
+        the sum is 0 on average where all documents of a query changed alike; the effect is the
+        variance of the logarithms of the documents' ratios.
+        """
+        gap, variance = self._gaps(self._common_ratio)
+        document, first = np.unique(self.document, return_index=True)
+        own = np.searchsorted(document, self.document)
+        query, U, V = self.query[first], sum_by(own, gap), sum_by(own, variance)
+        U_q, V_q = sum_by(query, U), sum_by(query, V)
+        share = np.divide(V, V_q[query], out=np.zeros_like(V), where=V_q[query] > 0)
+        u, v = U - share * U_q[query], V * (1 - share)
+        # Fourth cumulant of a count is about its variance where clicks are rare.
+        return Score(sum_by(query, u**2 - v), sum_by(query, 2 * v**2 + v), sum_by(query, v**2))
+
+    @property
+    def _common_ratio(self) -> float:
+        ratio = self.ratio
+        return ratio if np.isfinite(ratio) and ratio > 0 else 1.0
+
+    def _gaps(self, ratio: float) -> tuple[FloatArray, FloatArray]:
+        """Clicks of the kind less those expected at this ratio of rates, and their variance."""
+        n, c = self.n1 + self.n0, self.c1 + self.c0
+        share = self.n1 * ratio / (self.n1 * ratio + self.n0)
+        variance = share * (1 - share) * c * (n - c) / np.maximum(n - 1, 1)
+        return self.c1 - c * share, variance
+
+    def _score(self, score: FloatArray, variance: FloatArray, information: FloatArray) -> Score:
+        return Score(*(sum_by(self.query, each) for each in (score, variance, information)))
+
+
+def cells_of(counts: PositionCounts, n_kinds: int, kind: int) -> Cells:
+    """One kind of sessions against the others; position k of kind g is (k - 1) n_kinds + g + 1."""
+    owner, place = counts.document_index, counts.position_index
+    is_chosen, k = place % n_kinds == kind, place // n_kinds
+    depth = max(1, counts.depth // n_kinds)
+    key, cell = np.unique(owner * depth + k, return_inverse=True)
+
+    def total(values: FloatArray, which: BoolArray) -> FloatArray:
+        return sum_by(cell[which], values[which], len(key))
+
+    n1, c1, n0, c0 = (
+        total(values, which)
+        for which in (is_chosen, ~is_chosen)
+        for values in (counts.impressions, counts.clicks)
+    )
+    clicks, sessions = c1 + c0, n1 + n0
+    tells = (n1 > 0) & (n0 > 0) & (clicks > 0) & (clicks < sessions)
+    document = key[tells] // depth
+    query = np.unique(counts.query[document], return_inverse=True)[1]
+    columns = (each[tells] for each in (n1, c1, n0, c0))
+    return Cells(query, document, key[tells] % depth + 1, *columns)
+
+
+# Do clicks of better and of weaker documents fall alike with the position?
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """Documents shown at several positions, and the curve that explains their clicks best.
+
+    Parameters
+    ----------
+    query : (documents,) from 0
+    document, position : (cells,) number of the document from 0; index of the position from 0
+    n, c : (cells,) impressions and clicks
+    log_theta : (K,) of the conditional likelihood, 0 on average over clicks
+    """
+
+    query: IntArray
+    document: IntArray
+    position: IntArray
+    n: FloatArray
+    c: FloatArray
+    log_theta: FloatArray
+
+    @classmethod
+    def of(cls, counts: PositionCounts) -> "Repeated":
+        """Documents with clicks that were shown at two positions with such clicks, or more."""
+        while True:
+            several = (np.diff(counts.indptr) > 1) & (counts.by_document(counts.clicks) > 0)
+            counts = counts.where(several)
+            clicked = counts.by_position(counts.clicks) > 0
+            if clicked[counts.position_index].all():
+                break
+            # Renumbering would move positions, so unclicked ones lose their cells alone.
+            counts = _without_positions(counts, clicked)
+        query = np.unique(counts.query, return_inverse=True)[1]
+        n, c = counts.impressions, counts.clicks
+        made = cls(
+            query, counts.document_index, counts.position_index, n, c, np.zeros(counts.depth)
+        )
+        return made._fitted() if len(c) else made
+
+    @property
+    def depth(self) -> int:
+        """K."""
+        return len(self.log_theta)
+
+    def weights(self, n: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(cells,) n theta over its sum in the document, and (documents,) that sum."""
+        exposure = n * np.exp(self.log_theta[self.position])
+        total = sum_by(self.document, exposure, len(self.query))
+        return exposure / np.where(total > 0, total, 1)[self.document], total
+
+    def relevance(self, n: FloatArray, c: FloatArray) -> FloatArray:
+        """(documents,) clicks per examination, with one click's worth of the mean added."""
+        seen = self.weights(n)[1]
+        mean = max(c.sum(), 1) / seen.sum()
+        return (sum_by(self.document, c, len(self.query)) + 1) / (seen + 1 / mean)
+
+    def hessian(self, w: FloatArray) -> FloatArray:
+        """(K, K) diag(sum_d C_d w_dk) - sum_d C_d w_d w_d', of minus the log-likelihood."""
+        C = sum_by(self.document, self.c, len(self.query))
+        shape = (len(self.query), self.depth)
+        rows = csr_array((w, (self.document, self.position)), shape=shape)
+        scaled = csr_array((w * C[self.document], (self.document, self.position)), shape=shape)
+        expected = sum_by(self.position, w * C[self.document], self.depth)
+        return np.diag(expected) - (rows.T @ scaled).toarray()
+
+    def _fitted(self) -> "Repeated":
+        r"""Newton's method for sum c log theta_k - sum_d C_d log sum_k n_dk theta_k."""
+        theta, clicks = self.log_theta, sum_by(self.position, self.c, self.depth)
+        C = sum_by(self.document, self.c, len(self.query))
+        made = self
+        for _ in range(50):
+            w, _total = made.weights(self.n)
+            slope = clicks - sum_by(self.position, w * C[self.document], self.depth)
+            step = np.linalg.pinv(made.hessian(w), hermitian=True) @ slope
+            theta = theta + step / max(1.0, float(np.abs(step).max()))
+            theta -= np.dot(theta, clicks) / clicks.sum()
+            made = Repeated(self.query, self.document, self.position, self.n, self.c, theta)
+            if np.abs(step).max() < 1e-8:
+                break
+        return made
+
+
+def _without_positions(counts: PositionCounts, keep: BoolArray) -> PositionCounts:
+    """The counts without the cells of some positions; the others keep their numbers."""
+    cut = counts.at_positions(keep)
+    old = np.flatnonzero(keep).astype(cut.position.dtype) + 1
+    return replace(cut, position=old[cut.position - 1], depth=counts.depth)
+
+
+@dataclass(frozen=True, eq=False)
+class RelevanceScore(Score):
+    """`spread` is the standard deviation of x: how much the documents of a query differ."""
+
+    spread: float
+
+
+def relevance_score(counts: PositionCounts, rng: np.random.Generator) -> RelevanceScore | None:
+    r"""Whether clicks of better documents fall with the position as those of weaker ones.
+
+    The sessions of each cell are dealt into two halves. One half says how relevant a document is,
+    x = log of its clicks per examination, drawn to the mean; the other half says how its clicks
+    fall, and the other way round:
+
+        score = sum_d (x_d - x_q) sum_k z_k (c_dk - C_d w_dk),   w_dk = n_dk theta_k / sum_j
+
+    with z_k = -log k, the expected share w of the document's C_d clicks, and x_q so that each query
+    may have a curve of its own. Cells are binomial, so the halves are independent. theta is the
+    curve of all clicks: its error is taken off to first order. Several dealings are averaged. An
+    effect b means that a document with x is seen at k in proportion to k^(-b x). None where no
+    document with clicks was shown at several positions.
+    """
+    data = Repeated.of(counts)
+    if not len(data.c):
+        return None
+    hessian = data.hessian(data.weights(data.n)[0])
+    inverse = np.asarray(np.linalg.pinv(hessian, hermitian=True), dtype=np.float64)
+    splits = int(np.clip(CELLS_OF_SPLITS // len(data.c), 1, MOST_SPLITS))
+    score, variance, information, weight = (
+        sum(each) / splits
+        for each in zip(*(_dealt(data, inverse, rng) for _ in range(splits)), strict=True)
+    )
+    spread = np.sqrt(information.sum() / weight) if weight > 0 else 0.0
+    return RelevanceScore(score, variance, information, float(spread))
+
+
+def _dealt(
+    data: Repeated, inverse: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """Score, variance and information by query for one dealing; the information where x is 1."""
+    n, c = data.n.astype(np.int64), data.c.astype(np.int64)
+    first = n // 2 + rng.integers(0, 2, len(n)) * (n % 2)
+    taken = rng.hypergeometric(c, n - c, first)
+    one, other = (first * 1.0, taken * 1.0), (data.n - first, data.c - taken)
+    halves = [_Half.of(data, *mine, *its) for mine, its in ((one, other), (other, one))]
+    a = inverse @ sum(half.slope for half in halves)
+    n_queries, own = int(data.query.max()) + 1, data.query[data.document]
+    score, variance, information = np.zeros((3, n_queries))
+    for half in halves:
+        r = half.r - a[data.position] + half.mean(a[data.position])
+        score += sum_by(own, r * half.gap, n_queries)
+        variance += sum_by(own, r**2 * half.variance, n_queries)
+        information += sum_by(data.query, half.x**2 * half.weight, n_queries)
+    return score, variance, information, float(sum(half.weight.sum() for half in halves))
+
+
+@dataclass(frozen=True, eq=False)
+class _Half:
+    """Clicks of one half of the sessions beside what is expected; x comes from the other half.
+
+    Parameters
+    ----------
+    data : the documents
+    w, gap, variance, r : (cells,) expected share, gap, its variance by the model, x (z - mean z)
+    x, weight : (documents,) less its query's mean; clicks times the variance of z
+    slope : (K,) derivative of the score by log theta, with the sign turned
+    """
+
+    data: Repeated
+    w: FloatArray
+    gap: FloatArray
+    variance: FloatArray
+    r: FloatArray
+    x: FloatArray
+    weight: FloatArray
+    slope: FloatArray
+
+    @classmethod
+    def of(
+        cls, data: Repeated, n: FloatArray, c: FloatArray, its_n: FloatArray, its_c: FloatArray
+    ) -> "_Half":
+        d, n_docs = data.document, len(data.query)
+        w, seen = data.weights(n)
+        C, seen = sum_by(d, c, n_docs), np.where(seen > 0, seen, 1)
+        z = -np.log1p(data.position)
+        middle = sum_by(d, w * z, n_docs)
+        spread = sum_by(d, w * (z - middle[d]) ** 2, n_docs)
+        relevance = data.relevance(its_n, its_c)
+        x = np.log(relevance)
+        x = x - _means(x, relevance * seen * spread, data.query)[data.query]
+        r = x[d] * (z - middle[d])
+        exposure = n * np.exp(data.log_theta[data.position])
+        square = np.maximum(C**2 - C, 0) / seen**2
+        variance = exposure * (C / seen)[d] - exposure**2 / np.maximum(n, 1) * square[d]
+        slope = sum_by(data.position, r * w * C[d], data.depth)
+        return cls(data, w, c - w * C[d], np.maximum(variance, 0), r, x, C * spread, slope)
+
+    def mean(self, values: FloatArray) -> FloatArray:
+        """(cells,) the mean of some values over the clicks expected of each document."""
+        d = self.data.document
+        return sum_by(d, self.w * values, len(self.data.query))[d]
+
+
+def _means(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArray:
+    """(groups,) weighted means; 0 where nothing has weight."""
+    total = sum_by(group, weights)
+    return sum_by(group, weights * values) / np.where(total > 0, total, 1)

@@ -1,0 +1,86 @@
+"""People who read a page in a known way, in plain NumPy: logs for tests of the model of reading."""
+
+from typing import Any
+
+import numpy as np
+
+from untilt import ClickLog
+
+
+def relevance_of(worth: np.ndarray) -> np.ndarray:
+    return 0.03 + 0.77 / (1 + np.exp(1.5 - 1.5 * worth))
+
+
+def people(
+    seed: int,
+    *,
+    n_queries: int = 120,
+    sessions: int = 15_000,
+    n_docs: int = 10,
+    zipf: float = 0.0,
+    rate: float = 1.0,
+    lists: tuple[int, int] | None = None,
+    trust: float = 0.0,
+    cascade: bool = False,
+    saturation: float = 0.0,
+    drift: float = 0.0,
+    devices: tuple[float, float] = (0.8, 0.8),
+    late: float = 0.8,
+) -> ClickLog:
+    """Two rankers with noise of their own for each session; examination k^-0.8 unless said.
+
+    Parameters
+    ----------
+    zipf : exponent of the queries' traffic
+    rate : all relevance times this
+    lists : shortest and longest list of a query
+    trust : probability of a click at 1 on what is not relevant; it falls with 1/k
+    cascade : readers go down and stop at the first click, or by a chance of 0.1 at each position
+    saturation : by so much each click lessens the chance of further ones
+    drift : how far relevance is new in the second half of the time; rankers follow it
+    devices, late : exponents of examination on phones and desks, and in the second half of time
+    """
+    rng = np.random.default_rng(seed)
+    share = np.arange(1, n_queries + 1.0) ** -zipf
+    query = np.sort(rng.choice(n_queries, size=sessions, p=share / share.sum()))
+    is_late, phone = rng.random((2, sessions)) < 0.5
+    shape = (n_queries, n_docs)
+    worth = rng.normal(size=shape)
+    later = (1 - drift) * worth + np.sqrt(1 - (1 - drift) ** 2) * rng.normal(size=shape)
+    worths = np.stack([worth, later])
+    scores = 0.6 * worths[:, None] + 0.8 * rng.normal(size=(2, *shape))
+    ranker = rng.integers(2, size=sessions)
+    time = is_late.astype(int)
+    own = scores[time, ranker, query] + 0.35 * rng.normal(size=(sessions, n_docs))
+    document = np.argsort(-own, axis=1)
+    gamma = rate * relevance_of(worths[time[:, None], query[:, None], document])
+    k = np.arange(1, n_docs + 1)
+    exponent = np.where(phone, devices[1], devices[0]) + np.where(is_late, late - 0.8, 0.0)
+    looked = k ** -exponent[:, None]
+    chance = looked * (gamma + trust / k * (1 - gamma))
+    if cascade:
+        patient = np.cumprod(rng.random(chance.shape) < 0.9, axis=1)
+        would = rng.random(chance.shape) < gamma
+        click = would & (patient > 0) & (np.cumsum(would, axis=1) - would == 0)
+    else:
+        click, before = np.zeros(chance.shape, dtype=bool), np.zeros(sessions)
+        for j in range(n_docs):
+            click[:, j] = rng.random(sessions) < chance[:, j] * (1 - saturation) ** before
+            before += click[:, j]
+    low, high = lists or (n_docs, n_docs)
+    kept = k <= rng.integers(low, high + 1, size=n_queries)[query][:, None]
+    log: dict[str, Any] = {
+        "query_id": np.arange(n_queries),
+        "doc_id": np.arange(n_queries * n_docs),
+        "doc_query": np.repeat(np.arange(n_queries), n_docs),
+        "indptr": np.concatenate([[0], np.cumsum(kept.sum(axis=1))]),
+        "query": query,
+        "document": (query[:, None] * n_docs + document)[kept],
+        "position": np.broadcast_to(k, kept.shape)[kept],
+        "label": click[kept].astype(float),
+        "ranker": ranker,
+        "ranker_names": ("old", "new"),
+        "time": time * sessions + np.arange(sessions),
+        "context": {"device": np.where(phone, "phone", "desk")},
+    }
+    return ClickLog(**log)

@@ -1,0 +1,155 @@
+"""Tests of the model of reading on simulated people who read in a known way."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.auditing.people import people
+
+from untilt import audit
+from untilt._core import codec
+from untilt.auditing.audit import Audit
+from untilt.auditing.reading import ReadingTest, ReadingTests, reading_tests
+from untilt.facts import codes
+
+
+def failed(log, **options) -> list[str]:
+    return [test.asks for test in reading_tests(log, **options).failed]
+
+
+def test_people_who_read_by_position_pass():
+    tests = reading_tests(people(0))
+    asked = [test.asks for test in tests.tests]
+    assert asked == ["clicks-above", "time", "ranker", "context", "relevance"]
+    assert tests.fits
+    assert not tests.facts
+    assert codes(tests.notes) == ["reading.fits"]
+    assert all(test.low < 1.1 and test.high > 1 / 1.1 for test in tests.tests)
+
+
+@pytest.mark.parametrize(
+    ("way", "cause", "code"),
+    [
+        ({"trust": 0.3}, "relevance", "reading.trust-serious"),
+        ({"cascade": True}, "clicks-above", "reading.clicks-above-serious"),
+        ({"saturation": 0.4}, "clicks-above", "reading.clicks-above-serious"),
+        ({"drift": 1.0}, "time", "reading.time-spread-serious"),
+        ({"devices": (0.3, 1.3)}, "context", "reading.context"),
+    ],
+)
+def test_each_way_of_reading_is_named(way, cause, code):
+    tests = reading_tests(people(1, **way))
+    assert tests.failed[0].asks == cause
+    assert tests.facts[0].code == code
+    assert tests.failed[0].ratio == pytest.approx(tests.facts[0].fields["ratio"])
+
+
+def test_people_who_differ_do_not_take_the_verdict():
+    """Without a column that tells devices apart: clicks come together, the curve is a mean."""
+    log = people(2, devices=(0.3, 1.3))
+    tests = reading_tests(replace(log, context={}))
+    assert codes(tests.facts)[0] == "reading.clicks-above-more"
+    assert tests.failed[0].ratio > 1
+    assert all(fact.severity != "serious" for fact in tests.facts)
+
+
+def test_rankers_that_serve_other_people():
+    """The second ranker's lists go to those who click half as often."""
+    log = people(3)
+    rows = np.repeat(log.ranker == 1, np.diff(log.indptr))
+    half = np.random.default_rng(0).random(len(rows)) < 0.5
+    tests = reading_tests(log.with_label(np.where(rows & half, 0.0, log.label)))
+    assert codes(tests.facts)[0] == "reading.ranker-level-serious"
+    expected = {"old": 2.0, "new": 0.5}[tests.failed[0].about]
+    assert tests.failed[0].ratio == pytest.approx(expected, rel=0.1)
+
+
+def test_readers_who_change_at_half_time():
+    log = people(4, late=1.6)
+    found = reading_tests(log).failed[0]
+    assert (found.asks, found.detail) == ("time", "slope")
+    assert found.ratio < 1  # later they read less deep
+
+
+def test_several_findings_have_one_cause_first():
+    tests = reading_tests(people(5, cascade=True))
+    assert len(tests.failed) > 1
+    first, also = tests.facts
+    assert first.code == "reading.clicks-above-serious"
+    assert also.code == "reading.also"
+    assert len(also.fields["others"]) == len(tests.failed) - 1
+
+
+def test_collapsed_sessions_give_the_same():
+    log = replace(people(6, trust=0.1), time=None)
+    one, other = reading_tests(log), reading_tests(log.collapse())
+    for mine, its in zip(one.tests, other.tests, strict=True):
+        assert mine.p_value == pytest.approx(its.p_value, rel=1e-9)
+
+
+def test_what_cannot_be_tested_says_why():
+    log = people(7, n_queries=30, sessions=300)
+    bare = replace(log, time=None, ranker=None, context={})
+    tests = reading_tests(bare)
+    untested = {fact.fields["asks"]: fact.fields["why"].code for fact in tests.untested}
+    assert untested == {"time": "reading.no-time"}
+    still = bare.take(np.unique(bare.query, return_index=True)[1])
+    untested = {
+        fact.fields["asks"]: fact.fields["why"].code for fact in reading_tests(still).untested
+    }
+    assert untested["relevance"] == "reading.nothing-moves"
+    assert untested["clicks-above"] == "reading.nothing-repeats"
+
+
+def test_a_number_of_many_values_is_halved():
+    log = people(8, devices=(0.3, 1.3))
+    age = np.where(log.context["device"] == "phone", 20.0, 50.0) + np.arange(log.n_lists) % 10
+    found = reading_tests(replace(log, context={"age": age})).failed[0]
+    assert (found.asks, found.column) == ("context", "age")
+
+
+def one_test(**changes: Any) -> ReadingTest:
+    usual: dict[str, Any] = {
+        "asks": "relevance", "ratio": 1.5, "low": 1.3, "high": 1.8, "p_value": 1e-4,
+        "adjusted": 1e-3, "effective_queries": 90.0, "detail": "slope", "position": 7,
+    }  # fmt: skip
+    return ReadingTest(**{**usual, **changes})
+
+
+def test_severity_asks_for_more_than_significance():
+    assert one_test().fact.code == "reading.trust-serious"
+    assert one_test(ratio=1.06, low=1.03, high=1.09).fact.code == "reading.trust"
+    assert one_test(ratio=0.7, low=0.6, high=0.8).fact.code == "reading.better-fall-steeper-serious"
+    assert one_test(adjusted=0.2).fact.code == "reading.passed"
+    above = {"asks": "clicks-above", "ratio": 0.6, "low": 0.5, "high": 0.7, "detail": "level"}
+    assert one_test(**above, share=0.5).fact.severity == "serious"  # examination less 15% or more
+    assert one_test(**above, share=0.05).fact.severity == "warning"
+
+
+def test_holm_over_all_tests():
+    tests = reading_tests(people(9))
+    raw = sorted(test.p_value for test in tests.tests)
+    steps = [(len(raw) - i) * p for i, p in enumerate(raw)]
+    expected = np.minimum(1, np.maximum.accumulate(steps))
+    assert sorted(test.adjusted for test in tests.tests) == pytest.approx(list(expected))
+
+
+def test_the_audit_tells_and_keeps_it():
+    seen = audit(people(10, trust=0.3))
+    assert "reading.trust-serious" in codes(seen.warnings)
+    assert "does the position-based model fit?" in repr(seen)
+    again = codec.from_plain(Audit, codec.to_plain(seen), where="audit")
+    assert again.reading == seen.reading
+    assert isinstance(again.reading, ReadingTests)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    [{}, {"zipf": 1.3}, {"n_queries": 20, "sessions": 4000}, {"rate": 0.05}, {"lists": (3, 10)}],
+    ids=str,
+)
+def test_size(case):
+    """People who read by position fail in 5% of the logs at most: 11 of 100 is beyond chance."""
+    assert sum(bool(failed(people(seed, **case))) for seed in range(100)) < 12
