@@ -18,7 +18,7 @@ from untilt.errors import UntiltError
 from untilt.facts import codes
 
 DEPTH = 4
-KINDS = ("bias", "click model", "ranker")
+KINDS: tuple[catalog.Kind, ...] = ("bias", "click model", "ranker")
 NARROWEST = 1.01  # high / low of a position in a log of a few hundred clicks
 SMALL = {
     "widths": (4,), "epochs": 3, "n_trees": 5, "min_data_in_leaf": 5, "max_steps": 3,
@@ -39,7 +39,7 @@ THETA = np.array([1.0, 0.7, 0.5, 0.4])
 def log_of(theta, *, relevance=(0.1, 0.9), n_queries=12, n_sessions=600, seed=0):
     """Lists of four with swaps and shuffles, clicks of the position-based model."""
     rng = np.random.default_rng(seed)
-    gamma = rng.uniform(*relevance, size=(n_queries, DEPTH))
+    gamma = rng.uniform(relevance[0], relevance[1], size=(n_queries, DEPTH))
     names = tuple(ORDERS)
     query, ranker = rng.integers(n_queries, size=n_sessions), rng.integers(7, size=n_sessions)
     order = np.array(
