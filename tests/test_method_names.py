@@ -47,7 +47,10 @@ OTHER_MEANINGS = {
     ),
     "swap": ("a curve that an experiment measures", "papers/"),
     "power-law": ("a shape put on an estimated curve", "cli/bias.py"),
-    "trust": ("what a weighting needs of a bias", "weighting/"),
+    "trust": (
+        "what a weighting needs of a bias; what may turn a decision",
+        "weighting/ evaluation/departures.py messages/about_sensitivity.py",
+    ),
     "p": ("the column of p-values", "evaluation/ selection/"),
     "r": ("a column of a query in SQL", "data/read/"),
 }

@@ -34,6 +34,15 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         {},
         "clicks follow P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma))",
     ),
+    "bias.slopes": (
+        {"least": 0.3, "steepest": 2.0},
+        "where it is not measured, examination falls as position^-slope with a slope from 0.3 to 2",
+    ),
+    "bias.bounded": (
+        {"positions": (4, 5), "level": 0.95},
+        "nothing joins positions 4..5 to position 1: bounds there, which hold with 95%, in place "
+        "of an estimate",
+    ),
     "bias.same-relevance": ({}, "a document is as relevant at one position as at another"),
     "bias.features-explain": (
         {},

@@ -128,6 +128,11 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "in these intervals: they are too short, nobody knows by how much. Use an estimator that "
         "gives intervals, or give a curve that you know",
     ),
+    "estimate.bounded-levels": (
+        {"positions": (4, 5, 6)},
+        "nothing joins positions 4..6 to position 1: intervals run over all levels that the bounds "
+        "of the curve allow there, and the values stand in the middle",
+    ),
     "estimate.trust-ignored": (
         {"evaluator": "ips", "instead": "affine"},
         "the bias includes trust bias, which ips does not correct: use evaluator='affine'",

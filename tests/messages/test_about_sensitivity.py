@@ -84,10 +84,24 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         {"amount": None},
         f"up to 90% of the clicks at position 1 out of trust {HOLD}",
     ),
-    "sensitivity.holds-clip": ({"amount": None, "used": 0.1}, f"no clip from 0 to 1 {HOLD}"),
+    "sensitivity.holds-clip": ({"amount": None, "used": 0.1}, f"another clip, from 0 to 1, {HOLD}"),
     "sensitivity.holds-queries": (
         {"amount": None, "of": 7},
         f"leaving out any of the 7 queries {HOLD}",
+    ),
+    "sensitivity.tried-bounds": (
+        {"positions": (4, 5, 6)},
+        "positions 4..6 at any level within their bounds",
+    ),
+    "sensitivity.turns-bounds": (
+        {"positions": (4, 5, 6)},
+        "nothing joins positions 4..6 to position 1, and levels within their bounds turn the "
+        "answer",
+    ),
+    "sensitivity.holds-bounds": (
+        {"positions": (4, 5, 6)},
+        "nothing joins positions 4..6 to position 1, and no level within their bounds turns the "
+        "answer",
     ),
     "sensitivity.holds-time": (
         {"amount": None, "early": 0.05, "late": 0.04},

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from untilt._core import codec
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, frozen
 from untilt._core.portable import Portable
 from untilt._core.statistics import Interval, normal_quantile
+from untilt.bias.level_bounds import LevelBounds
 from untilt.catalog import storable
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import Fact, as_fact, as_facts
@@ -54,6 +55,8 @@ class PositionBias(Portable):
         position that rests on the fewest; None for a curve that was given
     estimated : True where clicks made the curve. Without an error it then has no interval: how far
         it is off is not known, and nothing takes it as exact. With an error it is always True
+    bounds : of the levels of positions that nothing joins to position 1, or None. There `low` and
+        `high` are bounds, not a confidence interval, and `examination` is their middle
     """
 
     examination: FloatArray
@@ -72,6 +75,7 @@ class PositionBias(Portable):
     eta_std_error: float | None = None
     effective_queries: float | None = None
     estimated: bool = False
+    bounds: LevelBounds | None = None
 
     def __init__(
         self,
@@ -91,6 +95,7 @@ class PositionBias(Portable):
         eta_std_error: float | None = None,
         effective_queries: float | None = None,
         estimated: bool = False,
+        bounds: LevelBounds | None = None,
     ) -> None:
         theta = _checked_examination(examination)
         K = len(theta)
@@ -111,6 +116,7 @@ class PositionBias(Portable):
             "eta_std_error": eta_std_error,
             "effective_queries": None if effective_queries is None else float(effective_queries),
             "estimated": estimated or any(x is not None for x in (std_error, covariance, low)),
+            "bounds": bounds,
         }
         if store["covariance"] is not None and store["std_error"] is None:
             store["std_error"] = frozen(np.sqrt(np.diag(store["covariance"])))
@@ -173,17 +179,21 @@ class PositionBias(Portable):
     @property
     def _is_shown(self) -> BoolArray:
         """(K,) whether theta is worth showing: known to a factor of 10, or without an interval."""
-        return (self.uncertainty <= NOT_KNOWN) | (not self.has_interval)
+        bounded = False if self.bounds is None else self.bounds.bounded
+        return (self.uncertainty <= NOT_KNOWN) | (not self.has_interval) | bounded
 
     def text(self, position: int, *, decimals: int = 4) -> tuple[str, str]:
         """theta at a position, and its interval; "not known" and a bound where nothing more is.
 
-        The interval is "" for a curve that was given, "no interval" where there is no honest one.
+        The interval is "" for a curve that was given, "no interval" where there is no honest one;
+        "bounded" and the bounds where nothing joins the position to position 1.
         """
         k = self._index(position)
         theta = f"{self.examination[k]:.4f}"
         if self.low is None or self.high is None:
             return theta, NO_INTERVAL if self.estimated else ""
+        if self.bounds is not None and self.bounds.bounded[k]:
+            return "bounded", f"[{self.low[k]:.{decimals}f}, {self.high[k]:.{decimals}f}]"
         if not self.uncertainty[k] <= NOT_KNOWN:
             bounded = np.isfinite(self.high[k])
             return "not known", f"below {self.high[k]:.{decimals}f}" if bounded else NO_INTERVAL
@@ -227,6 +237,22 @@ class PositionBias(Portable):
             return self.examination, np.zeros_like(self.examination)
         alpha = self.examination * (self.eps_plus - self.eps_minus)
         return alpha, self.examination * self.eps_minus
+
+    def scaled(self, factor: npt.ArrayLike) -> "PositionBias":
+        """The curve with theta times `factor` at each position (K,), its errors along with it."""
+        f = np.asarray(factor, dtype=float)
+
+        def times(values: FloatArray | None, by: FloatArray = f) -> FloatArray | None:
+            return None if values is None else values * by
+
+        return replace(
+            self,
+            examination=self.examination * f,
+            std_error=times(self.std_error),
+            covariance=times(self.covariance, np.outer(f, f)),
+            low=times(self.low),
+            high=times(self.high),
+        )
 
     def compare(self, other: "PositionBias", *, level: float = 0.95) -> "BiasComparison":
         """Do two curves differ, and where? See `untilt.bias.curve_operations.compare`."""

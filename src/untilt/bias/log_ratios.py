@@ -13,7 +13,9 @@ from scipy import special
 from untilt._core.arrays import FloatArray
 from untilt._core.statistics import normal_quantile
 from untilt.bias.curve import PositionBias
+from untilt.errors import OptionError
 from untilt.facts import Fact
+from untilt.messages.about_general import positions_text
 
 # With fewer queries their spread says little: of 10 queries it is a third too small once in eleven
 # times (chi-square with 9 degrees of freedom), of 20 once in fifty.
@@ -67,6 +69,12 @@ def log_ratios(bias: PositionBias) -> tuple[FloatArray, FloatArray]:
     Zeros for a curve that was given, NaN for an estimate whose errors are not known. Without a
     covariance the errors of positions count as independent.
     """
+    if bias.bounds is not None:
+        bounded = positions_text((np.flatnonzero(bias.bounds.bounded) + 1).tolist())
+        raise OptionError(
+            f"{bounded} are bounded, not measured, so that this curve has no shape that could be "
+            "fitted or compared. Estimate the joined positions alone (depth=...)."
+        )
     theta = bias.examination
     covariance = bias.covariance
     if covariance is None:

@@ -172,7 +172,8 @@ class PositionGraph(Portable):
             f"{method} cannot compare position {lost[0]} with position 1: {why} "
             f"({positions_text(first)} against {positions_text(second)}). "
             f"To join them, {swap} in a share of the sessions; {fewer}or learn relevance from "
-            "features, with RegressionEM."
+            "features, with RegressionEM; or take bounds in place of a curve, with "
+            "AllPairs(unjoined='bounds')."
         )
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ with one amount a that leaves everything as measured at its neutral value:
     clip       another clip than the one used
     queries    the n queries that speak most for the answer are left out
     time       the two halves of the log, earlier and later sessions
+    bounds     positions that nothing joins to position 1, at any level within their bounds
 
 Trust keeps the mean click rates as they are, as a curve that was estimated from clicks does. With m
 the mean relevance, sum of clicks over sum of n theta, and eps-_k falling as 1/k
@@ -26,15 +27,16 @@ falls too fast: the ratio of clicks is theta_k / theta_1 times the ratio of rele
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 
 from untilt._core.arrays import FloatArray
 from untilt.errors import OptionError
+from untilt.evaluation.curve_bounds import extreme_curves
 from untilt.evaluation.pool import with_option
 from untilt.evaluation.results import Estimates, SystemDifference
 from untilt.evaluation.sensitivity import Cause, Sensitivity
@@ -67,11 +69,11 @@ def sensitivity_of(
     if now.value != 0 and np.isfinite(now.value):
         if pair.inputs.evaluator.needs_bias:
             found += [*_of_curve(pair, factor), _of_trust(pair, trust), _of_clip(pair)]
+            found.append(_of_bounds(pair))
         found += [_of_queries(pair), _of_time(pair)]
     causes = sorted((each for each in found if each), key=lambda each: -each.swing)
-    return Sensitivity(
-        system, baseline, str(estimates.metric), now.value, now.interval, tuple(causes)
-    )
+    interval = estimates.compare(baseline)[system].interval
+    return Sensitivity(system, baseline, str(estimates.metric), now.value, interval, tuple(causes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,27 +100,14 @@ class _Pair:
         by_position = cells.by_position(credit.slope * (at[1] - at[0]))[:inside]
         return by_position * bias.examination[:inside]
 
-    def difference(self, inputs: Inputs | None = None, **changed: object) -> SystemDifference:
-        """The difference had the curve, the evaluator or the clicks been others."""
-        names = (self.baseline, self.system)
-        sums = (inputs or self.inputs).sums(names, **changed)  # type: ignore[arg-type]
-        entries = tuple(self.estimates[name] for name in names)
-        again = replace(self.estimates, entries=entries, sums=sums, inputs=None)
+    def difference(self, **changed: Any) -> SystemDifference:
+        """The difference had the curve, the evaluator, the clicks or the log been others."""
+        again = self.estimates.again((self.baseline, self.system), **changed)
         return again.compare(self.baseline)[self.system]
 
     def with_theta(self, factor: FloatArray) -> SystemDifference:
         """The difference had the examination of all positions been `factor` times as large."""
-        bias, square = self.inputs.bias, np.outer(factor, factor)
-        return self.difference(
-            bias=replace(
-                bias,
-                examination=bias.examination * factor,
-                std_error=None if bias.std_error is None else bias.std_error * factor,
-                covariance=None if bias.covariance is None else bias.covariance * square,
-                low=None if bias.low is None else bias.low * factor,
-                high=None if bias.high is None else bias.high * factor,
-            )
-        )
+        return self.difference(bias=self.inputs.bias.scaled(factor))
 
 
 class _Turns(NamedTuple):
@@ -241,6 +230,30 @@ def _of_clip(pair: _Pair) -> Cause | None:
     return _cause("clip", (0.0, most), ends, turns, used=used)
 
 
+def _of_bounds(pair: _Pair) -> Cause | None:
+    """The least and the greatest difference over the levels of positions that nothing joins."""
+    bounds = pair.inputs.bias.bounds
+    if bounds is None:
+        return None
+    curves = extreme_curves(pair.inputs, {pair.baseline: -1.0, pair.system: 1.0})
+    ends = [
+        sign * np.inf if curve is None else pair.difference(bias=curve).value
+        for sign, curve in zip((-1, 1), curves, strict=True)
+    ]
+    turns = min(ends[0] * pair.now.value, ends[1] * pair.now.value) < 0
+    positions = tuple((np.flatnonzero(bounds.bounded) + 1).tolist())
+    return Cause(
+        name="bounds",
+        tried=Fact("sensitivity.tried-bounds", positions=positions),
+        least=1.0,
+        most=1.0,
+        at_least=float(ends[0]),
+        at_most=float(ends[1]),
+        answer=Fact(f"sensitivity.{'turns' if turns else 'holds'}-bounds", positions=positions),
+        turns_at=1.0 if turns else None,
+    )
+
+
 def _of_queries(pair: _Pair) -> Cause | None:
     """(D - d_q) / (N - n_q) without query q. Whose sum of d_q turns depends on no norm, so leaving
     out the largest first needs the fewest queries."""
@@ -285,7 +298,7 @@ def _of_time(pair: _Pair) -> Cause | None:
     middle = log.time[order][np.searchsorted(reached, reached[-1] / 2)]
     later = log.time >= middle if (log.time < middle).any() else log.time > middle
     try:
-        halves = [pair.difference(pair.inputs.on(part)) for part in (~later, later)]
+        halves = [pair.difference(inputs=pair.inputs.on(part)) for part in (~later, later)]
     except OptionError:  # one half has no session of the baseline
         return None
     early, late = (half.value for half in halves)

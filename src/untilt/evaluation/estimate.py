@@ -173,7 +173,7 @@ def estimate(
         warnings=_warnings_of_log(by, weights, pool, curve, check),
         sums=sums,
         inputs=Inputs(cells, discounts, scores, by, curve, rank_metric, baseline),
-    )
+    ).within_bounds()
 
 
 def _with_clip(evaluator: Evaluator, clip: object) -> tuple[Evaluator, bool]:
@@ -227,6 +227,9 @@ def _warnings_of_log(
         facts.append(Fact("estimate.bias-without-errors"))
     elif not bias.has_interval:
         facts.append(Fact("estimate.bias-without-interval", method=bias.method))
+    if bias.bounds is not None:
+        bounded = tuple((np.flatnonzero(bias.bounds.bounded) + 1).tolist())
+        facts.append(Fact("estimate.bounded-levels", positions=bounded))
     if bias.has_trust and not evaluator.corrects_trust:
         facts.append(Fact("estimate.trust-ignored", evaluator=by, instead=instead))
     return tuple(facts)

@@ -1,7 +1,8 @@
 """The results of a counterfactual evaluation: values of systems, their errors and differences."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -12,9 +13,10 @@ from untilt._core.printed import Cells, as_table
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, normal_quantile
 from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.evaluation.curve_bounds import extreme_curves
 from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.sensitivity import Sensitivity
-from untilt.evaluation.systems import Inputs
+from untilt.evaluation.systems import NOTHING, Inputs
 from untilt.evaluation.uncertainty import (
     ClickWeights,
     CurveCheck,
@@ -140,6 +142,8 @@ class Estimates:
                 "estimate(log, {'shown': ut.shown, 'new': ranker}, bias)."
             )
         base = self[self.systems[0] if baseline is None else baseline].system
+        if self.is_bounded:
+            return self._compare_within_bounds(base, correction, power, level)
         zero, others = (
             self.systems.index(base),
             [i for i, s in enumerate(self.systems) if s != base],
@@ -185,6 +189,87 @@ class Estimates:
             power=power,
             level=level,
         )
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the curve has positions whose level is bounded, not measured."""
+        inputs = self.inputs
+        return inputs is not None and inputs.evaluator.needs_bias and inputs.bias.bounds is not None
+
+    def again(self, systems: tuple[str, str], **changed: Any) -> "Estimates":
+        """Two of the systems, had the curve, the evaluator or the clicks been others.
+
+        `changed` is as of `untilt.evaluation.systems.Inputs.sums`; `inputs` takes another log.
+        """
+        inputs = changed.pop("inputs", self.inputs)
+        assert inputs is not None
+        first = self.entries[0]
+        entries = tuple(
+            replace(first, system=name) if name == NOTHING else self[name] for name in systems
+        )
+        return replace(self, entries=entries, sums=inputs.sums(systems, **changed), inputs=None)
+
+    def _compare_within_bounds(
+        self, base: str, correction: str, power: float, level: float
+    ) -> "SystemComparison":
+        """Intervals over all curves within the bounds; decided where these agree on the sign."""
+        middle = replace(self, inputs=None).compare(base, power=power, level=level)
+        ends = [self._ends(each.system, base, level) for each in middle]
+        nearest = [_nearest_to_zero(*pair) for pair in ends]
+        p = np.array([1.0 if each is None else each.p_value for each in nearest])
+        corrected = corrected_p_values(p, correction)
+        now = self.entries[0].n_sessions
+        entries = []
+        for i, (entry, (low, high)) in enumerate(zip(middle, ends, strict=True)):
+            near = nearest[i]
+            needed = np.inf if near is None else near.sessions_needed
+            entries.append(
+                entry
+                if entry.identical
+                else replace(
+                    entry,
+                    interval=Interval(
+                        -np.inf if low is None else low.interval.low,
+                        np.inf if high is None else high.interval.high,
+                        level,
+                    ),
+                    p_value=float(p[i]),
+                    corrected_p=float(corrected[i]),
+                    decided=bool(corrected[i] < 1 - level),
+                    sessions_needed=float(needed),
+                    more_sessions=max(0.0, float(needed) - now),
+                )
+            )
+        return replace(middle, entries=tuple(entries), correction=correction)
+
+    def _ends(
+        self, system: str, base: str, level: float
+    ) -> "tuple[SystemDifference | None, SystemDifference | None]":
+        """The difference under the curves that make it least and greatest; None without bound."""
+        assert self.inputs is not None
+        sign = {base: -1.0, system: 1.0} if base != NOTHING else {system: 1.0}
+        curves = extreme_curves(self.inputs, sign)
+        least, greatest = (
+            None
+            if curve is None
+            else self.again((base, system), bias=curve).compare(base, level=level)[system]
+            for curve in curves
+        )
+        return least, greatest
+
+    def within_bounds(self) -> "Estimates":
+        """The values with intervals over all curves within the bounds, where there are any."""
+        if not self.is_bounded:
+            return self
+        entries = []
+        for entry in self.entries:
+            low, high = self._ends(entry.system, NOTHING, self.level)
+            ends = (
+                -np.inf if low is None else low.interval.low,
+                np.inf if high is None else high.interval.high,
+            )
+            entries.append(replace(entry, interval=Interval(*ends, self.level)))
+        return replace(self, entries=tuple(entries))
 
     def sensitivity(
         self,
@@ -358,6 +443,15 @@ class SystemComparison:
             f"{self.metric} minus that of {self.baseline!r} ({better} is better), paired by query; "
             f"p corrected by {self.correction}\n{as_table(*self.table())}"
         )
+
+
+def _nearest_to_zero(
+    low: SystemDifference | None, high: SystemDifference | None
+) -> SystemDifference | None:
+    """Of the least and the greatest difference the one nearer to 0; None where signs differ."""
+    if low is not None and low.value > 0:
+        return low
+    return high if high is not None and high.value < 0 else None
 
 
 def corrected_p_values(p: FloatArray, correction: str) -> FloatArray:

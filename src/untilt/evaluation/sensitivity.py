@@ -22,7 +22,7 @@ class Cause:
 
     Parameters
     ----------
-    name : "curve", "position", "drift", "trust", "clip", "queries" or "time"
+    name : "curve", "position", "drift", "trust", "clip", "queries", "time" or "bounds"
     tried : what the range is, in words
     least, most : the amounts at its ends
     at_least, at_most : the difference there
@@ -51,6 +51,12 @@ class Cause:
     def title(self) -> str:
         """What it is, in few words."""
         return TITLES.get(self.name, self.name)
+
+    @property
+    def range(self) -> str:
+        """The amounts tried."""
+        ends = self.amount(self.least), self.amount(self.most)
+        return ends[0] if self.least == self.most else " to ".join(ends)
 
     def amount(self, amount: float | None) -> str:
         """An amount of this cause in its own unit; a dash for none."""
@@ -103,7 +109,7 @@ class Sensitivity:
         rows: list[tuple[str, ...]] = [
             (
                 each.title,
-                f"{each.amount(each.least)} to {each.amount(each.most)}",
+                each.range,
                 f"{min(each.at_least, each.at_most):+.4f} to "
                 f"{max(each.at_least, each.at_most):+.4f}",
                 each.amount(each.turns_at),
@@ -141,7 +147,7 @@ class Sensitivity:
                 label=f"turns at {each.amount(each.turns_at)}"
                 if each.turns_at is not None
                 else "does not turn",
-                range=f"{each.amount(each.least)} to {each.amount(each.most)}",
+                range=each.range,
             )
             for each in self.causes
         }

@@ -6,6 +6,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt._core.portable import Portable
+from untilt._core.statistics import normal_quantile
 from untilt.bias.curve import PositionBias
 from untilt.evaluation.results import Estimates
 
@@ -56,9 +57,14 @@ class Support(Portable):
         """(position, factor): the curve is known to this factor where the credit is.
 
         The positions that are known best and hold 80% of the credit together are known to within
-        sqrt(high / low) of this one, or better. A factor of 1 for a curve that was given.
+        sqrt(high / low) of this one, or better. A factor of 1 for a curve that was given. Bounds
+        of a level do not count: they are carried through as they are, without any derivative.
         """
-        factor = bias.uncertainty[: len(self.credit_at)]
+        factor = bias.uncertainty
+        if bias.bounds is not None and bias.std_error is not None:
+            within = np.exp(normal_quantile(bias.level) * bias.std_error / bias.examination)
+            factor = np.where(bias.bounds.bounded, within, factor)
+        factor = factor[: len(self.credit_at)]
         credit = self.credit_at[: len(factor)]
         if bias.is_known or credit.sum() <= 0:
             return 1, 1.0

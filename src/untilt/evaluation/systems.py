@@ -30,6 +30,7 @@ class Shown:
 
 
 shown: Final = Shown()
+NOTHING: Final = ""  # the name of a system that shows nothing
 System = Shown | Predicts | npt.ArrayLike
 Systems = System | Mapping[str, System]
 
@@ -73,11 +74,15 @@ class Inputs:
         evaluator: Evaluator | None = None,
         clicks: FloatArray | None = None,
     ) -> Sums:
-        """Totals of some systems, had the curve, evaluator or (cells,) clicks been others."""
+        """Totals of some systems, had the curve, evaluator or (cells,) clicks been others.
+
+        `NOTHING` is a system that shows nothing, of value 0.
+        """
         by, curve = evaluator or self.evaluator, bias or self.bias
         cells = self.cells if clicks is None else replace(self.cells, clicks=clicks)
         covariance = covariance_of(curve, cells.depth) if by.needs_bias else None
-        ordered = [self.discounts[name] for name in systems]
+        zero = Discounts(np.zeros(len(cells.clicks)), np.zeros(len(cells.document)))
+        ordered = [self.discounts.get(name, zero) for name in systems]
         return sums_of_discounts(cells, ordered, by.credit(cells, curve), covariance)
 
     def on(self, lists: BoolArray) -> "Inputs":

@@ -46,6 +46,10 @@ NOTES: Texts = {
     "bias.lists-alike": "lists of one length are alike, swapped or not",
     "bias.power-law": "theta_k = (1/k)^eta",
     "bias.never-rises": "examination never rises with the position",
+    "bias.slopes": (
+        "where it is not measured, examination falls as position^-slope with a slope from "
+        "{least:g} to {steepest:g}"
+    ),
     "bias.quadratic": "examination is quadratic in the position",
     "bias.constant-below": "constant below position {position}",
     "bias.scale-given": lambda **rates: f"given: {_rates(**rates)}",
@@ -105,6 +109,10 @@ NOTES: Texts = {
     "bias.errors-coarser-strata": "errors include what coarser strata change",
 }
 WARNINGS: Texts = {
+    "bias.bounded": lambda positions, level: (
+        f"nothing joins {_at(positions)} to position 1: bounds there, which hold with {level:.0%}, "
+        "in place of an estimate"
+    ),
     # How a fit ended.
     "bias.not-examined": lambda positions: (
         f"no click at {_at(positions)}: next to nothing is examined there"

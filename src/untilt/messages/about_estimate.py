@@ -3,6 +3,7 @@
 from typing import Any
 
 from untilt.facts import Message
+from untilt.messages.about_general import positions_text
 
 _CURVE = (
     "position {position} has {ratio:.2f} times the clicks that the curve expects (z {z:+.1f}, "
@@ -124,6 +125,13 @@ MESSAGES = {
         "the bias ({method}) was estimated, but its error is not known and is not in these "
         "intervals: they are too short, nobody knows by how much. Use an estimator that gives "
         "intervals, or give a curve that you know",
+    ),
+    "estimate.bounded-levels": Message(
+        "warning",
+        lambda positions: (
+            f"nothing joins {positions_text(positions)} to position 1: intervals run over all "
+            "levels that the bounds of the curve allow there, and the values stand in the middle"
+        ),
     ),
     "estimate.trust-ignored": Message(
         "serious",

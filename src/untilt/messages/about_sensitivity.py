@@ -1,6 +1,7 @@
 """What would turn a decision, in the words of somebody who has to take it."""
 
 from untilt.facts import Message
+from untilt.messages.about_general import positions_text
 
 TITLES = {
     "curve": "Curve steeper or flatter",
@@ -10,6 +11,7 @@ TITLES = {
     "clip": "Another clip",
     "queries": "One query left out",
     "time": "Earlier and later sessions",
+    "bounds": "Positions that nothing joins",
 }
 """Cause -> what it is, in few words."""
 
@@ -24,6 +26,8 @@ def amount_text(name: str, amount: float | None) -> str:
     """
     if amount is None:
         return "-"
+    if name == "bounds":
+        return "within bounds"
     if name == "trust":
         return f"{amount:.0%}"
     if name == "queries":
@@ -86,6 +90,9 @@ MESSAGES = {
     "sensitivity.tried-time": Message(
         "note", "the earlier or the later half of the sessions alone"
     ),
+    "sensitivity.tried-bounds": Message(
+        "note", lambda positions: f"{positions_text(positions)} at any level within their bounds"
+    ),
     # What would turn it.
     "sensitivity.turns-curve": Message("note", _curve),
     "sensitivity.turns-position": Message(
@@ -108,7 +115,21 @@ MESSAGES = {
     ),
     "sensitivity.turns-queries": Message("note", _queries),
     "sensitivity.turns-time": Message("note", _time),
+    "sensitivity.turns-bounds": Message(
+        "note",
+        lambda positions: (
+            f"nothing joins {positions_text(positions)} to position 1, and levels within their "
+            "bounds turn the answer"
+        ),
+    ),
     # What would not.
+    "sensitivity.holds-bounds": Message(
+        "note",
+        lambda positions: (
+            f"nothing joins {positions_text(positions)} to position 1, and no level within their "
+            "bounds turns the answer"
+        ),
+    ),
     "sensitivity.holds-curve": Message(
         "note",
         lambda amount, position: (  # noqa: ARG005  fields as of the others
@@ -137,7 +158,7 @@ MESSAGES = {
     ),
     "sensitivity.holds-clip": Message(
         "note",
-        lambda amount, used: f"no clip from 0 to {MOST_CLIP} {_NOTHING}",  # noqa: ARG005
+        lambda amount, used: f"another clip, from 0 to {MOST_CLIP}, {_NOTHING}",  # noqa: ARG005
     ),
     "sensitivity.holds-queries": Message(
         "note",

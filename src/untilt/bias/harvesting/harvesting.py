@@ -10,12 +10,13 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.harvesting import pairs
 from untilt.bias.harvesting.pairs import PairEquations, PairSums
+from untilt.bias.harvesting.unjoined import bounded_bias
 from untilt.bias.log_ratios import from_log_ratios
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
-from untilt.errors import IdentifiabilityError, OptionError
+from untilt.errors import IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact, joined
 
 # Where all documents of a set were clicked at every single impression, p_k r_kl would reach 1 and
@@ -47,6 +48,12 @@ class AllPairs(BiasEstimator):
         under Zipf traffic and a tenth smaller under even traffic (docs/estimators/harvesting.md)
     depth, level : as in `AdjacentChain`
     tolerance, max_steps : of the search
+    unjoined : what to do where no chain of shared documents joins a position to position 1:
+        "error"; or "bounds": the joined positions are estimated, the levels of the others bounded,
+        because examination never rises and nothing is looked at less often than it is clicked; see
+        `untilt.bias.harvesting.unjoined`
+    slopes : narrower bounds, where you believe them: the least and the steepest slope of
+        examination where it is not measured, theta_l / theta_k = (l / k)^-slope, such as (0.3, 2.0)
     """
 
     weight: str = "session"
@@ -54,10 +61,23 @@ class AllPairs(BiasEstimator):
     level: float = 0.95
     tolerance: float = 1e-9
     max_steps: int = 200
+    unjoined: str = "error"
+    slopes: tuple[float, float] | None = None
 
     def _estimate(self, log: ClickLog) -> PositionBias:
+        check_choice("unjoined", self.unjoined, ("error", "bounds"))
         cells = pairs.counts_of_pairs(log, self.depth)
+        if self.unjoined == "bounds":
+            return bounded_bias(
+                cells, self._joined, slopes=self.slopes, level=self.level, method="AllPairs"
+            )
+        if self.slopes is not None:
+            raise OptionError("slopes are those of unjoined positions: give unjoined='bounds' too.")
         position_graph(cells).require(cells.depth, "AllPairs")
+        return self._joined(cells)
+
+    def _joined(self, cells: PositionCounts) -> PositionBias:
+        """The curve of positions that are all joined."""
         sums = pairs.pair_sums(cells, self.weight)
         best = maximise(sums, tolerance=self.tolerance, max_steps=self.max_steps)
         errors = pairs.uncertainty_of_pairs(
