@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from untilt import AdjacentChain, AllPairs, Pivot
-from untilt.bias.harvesting.harvesting import maximise, tree_equations
-from untilt.bias.harvesting.pairs import pair_sums, sandwich, scores_by_query, scores_by_session
+from untilt.bias.harvesting.harvesting import maximise, profile, tree_equations
+from untilt.bias.harvesting.pairs import (
+    inverse_laplacian,
+    pair_sums,
+    sandwich,
+    scores_by_query,
+    session_noise,
+)
 from untilt.data.counts import position_counts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 
@@ -97,16 +103,45 @@ def test_clustered_errors_are_the_delta_method_over_queries(rng, make_log, make_
             steps[query, k - 1] = c[k, k - 1] / C[k, k - 1] - c[k - 1, k] / C[k - 1, k]
     z = np.cumsum(steps, axis=1)
     clustered = np.sqrt(np.diag(z.T @ z) * 40 / 39)
-    bias = AdjacentChain().fit(log).bias_
-    found, equations = tree_equations(pair_sums(cells, "session"), [(1, 2), (2, 3), (3, 4)])
+    _, equations = tree_equations(pair_sums(cells, "session"), [(1, 2), (2, 3), (3, 4)])
     M, n = scores_by_query(cells, "session", equations.gain, equations.offset)
     assert n == 40
     mine = np.sqrt(np.diag(sandwich(equations.curvature, M))[1:] * 40 / 39)
     assert mine == pytest.approx(clustered)
-    noise = scores_by_session(cells, "session", equations.gain, np.exp(found))
-    sessions = np.sqrt(np.diag(sandwich(equations.curvature, noise))[1:])
+
+
+@pytest.mark.parametrize("estimator", [AdjacentChain(), Pivot(3), AllPairs()], ids=str)
+def test_errors_are_the_jackknife_over_queries_or_session_noise(
+    estimator, rng, make_log, make_sessions
+):
+    """Every query left out in turn and fitted anew, without any formula; the larger error counts."""
+    n = 30
+    log = make_log(make_sessions(rng, n_sessions=3000, n_queries=n))
+    bias = estimator.fit(log).bias_
+    left = [
+        np.log(estimator.fit(log.take(np.flatnonzero(log.query != query))).bias_.examination[1:])
+        for query in range(n)
+    ]
+    change = left - np.log(bias.examination[1:])
+    jackknife = np.sqrt((n - 1) / n * np.sum(change**2, axis=0))
+    sessions = session_errors(estimator, log, np.log(bias.examination))
     error = bias.std_error[1:] / bias.examination[1:]
-    assert error == pytest.approx(np.maximum(clustered, sessions))
+    assert error == pytest.approx(np.maximum(jackknife, sessions), rel=0.02)
+    assert np.any(jackknife > sessions), "else nothing was checked"
+
+
+def session_errors(estimator, log, z):
+    cells = position_counts(log)
+    sums = pair_sums(cells, "session")
+    if isinstance(estimator, AllPairs):
+        equations = profile(z, sums).equations
+    else:
+        pivot = isinstance(estimator, Pivot)
+        edges = [(1, 3), (2, 3), (3, 4)] if pivot else [(1, 2), (2, 3), (3, 4)]
+        _, equations = tree_equations(sums, edges)
+    inverse = inverse_laplacian(equations.curvature)
+    noise = session_noise(cells, "session", equations.gain, np.exp(z), inverse)
+    return np.sqrt(np.diag(noise.covariance))[1:]
 
 
 def test_all_pairs_clustered_error_is_near_the_jackknife(rng, make_log, make_sessions):

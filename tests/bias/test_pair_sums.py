@@ -5,17 +5,20 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from scipy.special import chdtri
 
+from untilt import AllPairs
 from untilt.bias.harvesting.pairs import (
     pair_sums,
     sandwich,
     scores_by_query,
-    scores_by_session,
+    session_noise,
     solve_laplacian,
 )
-from untilt.bias.log_ratios import larger_error
+from untilt.bias.log_ratios import Uncertainty, degrees_of_freedom, from_log_ratios, larger_error
 from untilt.data.counts import position_counts
 from untilt.errors import OptionError
+from untilt.facts import Fact
 
 DEPTH = 4
 
@@ -102,7 +105,10 @@ def test_scores_by_session_against_a_loop(shuffled_log, cells_by_hand, kind, tab
                     v[l - 1] -= push
             chance = min(1, theta[k - 1] * g)
             M += np.outer(v, v) * chance * (1 - chance) / n_k
-    assert scores_by_session(position_counts(shuffled_log), kind, gain, theta) == pytest.approx(M)
+    found = session_noise(position_counts(shuffled_log), kind, gain, theta, np.eye(DEPTH))
+    assert found.covariance == pytest.approx(M)
+    assert np.abs(found.parts).sum(axis=0) == pytest.approx(np.diag(M))
+    assert np.all(np.diag(found.parts) > 0), "more clicks at k make z_k larger"
 
 
 def test_a_query_without_a_used_pair_does_not_count(make_log):
@@ -163,3 +169,56 @@ def test_one_query_has_no_spread():
 def test_a_position_without_session_noise_keeps_its_clustered_error():
     errors = larger_error(np.diag([0, 0.05]), 11, np.zeros((2, 2)))
     assert errors.covariance[1, 1] == pytest.approx(0.05 * 11 / 10)
+
+
+def test_students_t_where_the_spread_of_queries_decides():
+    by_session = np.diag([0, 0.04, 0.09])
+    changes = np.diag([0, 0.16, 0.01]) * 30 / 29  # squares of what leaving each query out changes
+    effective = np.array([0, 8.0, 25.0])
+    errors = larger_error(changes, 30, by_session, effective=effective, jackknife=True)
+    assert np.diag(errors.covariance) == pytest.approx([0, 0.16, 0.09])
+    assert errors.effective_queries == 8
+    assert errors.degrees_of_freedom.tolist() == [np.inf, 7, np.inf]
+    assert errors.rule.code == "bias.errors-few-queries"
+    assert errors.rule.fields == {"n_queries": 30, "effective": 8.0}
+    options = {"level": 0.95, "method": "m", "assumes": (), "status": Fact("bias.given")}
+    bias = from_log_ratios(np.zeros(3), errors, **options)
+    t_7 = 2.3646  # a table's
+    assert np.log(bias.high) == pytest.approx([0, t_7 * 0.4, 1.96 * 0.3], rel=1e-3)
+    assert bias.effective_queries == 8
+    assert degrees_of_freedom(bias) == pytest.approx([np.inf, 7, np.inf], rel=1e-6)
+
+
+def test_ends_of_few_clicks_are_those_of_counts():
+    """Position 2 with 2 clicks, position 1 with so many that they add nothing."""
+    parts = np.array([[0, -1e-9], [0, 1 / 2]])
+    errors = Uncertainty(np.diag([0, 0.5]), Fact("bias.given"), click_parts=parts)
+    options = {"level": 0.95, "method": "m", "assumes": (), "status": Fact("bias.given")}
+    bias = from_log_ratios(np.zeros(2), errors, **options)
+    jeffreys = chdtri(2 * 2.5, np.array([0.975, 0.025])) / 2 / 2  # chi-square quantiles over 2 n
+    assert (bias.low[1], bias.high[1]) == pytest.approx(tuple(jeffreys), rel=1e-4)
+    assert bias.low[0] == bias.high[0] == 1
+
+
+def test_many_clicks_give_normal_ends():
+    parts = np.array([[0, -1 / 900], [0, 1 / 400]])
+    errors = Uncertainty(np.diag([0, 1 / 900 + 1 / 400]), Fact("bias.given"), click_parts=parts)
+    options = {"level": 0.95, "method": "m", "assumes": (), "status": Fact("bias.given")}
+    bias = from_log_ratios(np.zeros(2), errors, **options)
+    half = 1.96 * np.sqrt(1 / 900 + 1 / 400)
+    assert np.log([bias.low[1], bias.high[1]]) == pytest.approx([-half, half], rel=0.02)
+
+
+def test_one_query_with_most_of_the_traffic_is_worth_little_more_than_one(rng, make_log):
+    """Of 40 queries one has 97% of the sessions; even traffic of 40 queries is worth nearly 40."""
+    for sessions, least, most in ((39 * 97 // 3, 1, 1.3), (100, 30, 40)):
+        rows = []
+        for query in range(40):
+            n = sessions if query == 0 else (1 if sessions > 1000 else 100)
+            for order in ([1, 2], [2, 1]):
+                clicks = rng.binomial(n, 0.4), rng.binomial(n, 0.2)
+                for place, c in zip((0, 1), clicks, strict=True):
+                    rows.append((query, order, [order[place]], max(1, int(c)), "a"))
+                rows.append((query, order, [], n, "a"))
+        bias = AllPairs().fit(make_log(rows)).bias_
+        assert least <= bias.effective_queries <= most

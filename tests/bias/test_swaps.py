@@ -126,9 +126,13 @@ def test_the_pooled_error_by_hand(make_log):
     bias = AdjacentSwap(within="length").fit(make_log(sessions)).bias_
     # Residuals of one list add up over its two places before they are squared.
     up, down = 1 / (6 / 50 + 10 / 100), 1 / (30 / 100 + 8 / 50)
+    # Clicks are expected at theta_k g, g of what is usually first or second over both its places.
+    theta = down / up
+    first, second = (30 + 6) / (100 + 50 * theta), (8 + 10) / (50 + 100 * theta)
+    expected = {"base": (first, theta * second), "swap:1-2": (second, theta * first)}
     variance = 0.0
     for name, (top, low) in {"base": (30, 10), "swap:1-2": (8, 6)}.items():
-        rates = top / n[name], low / n[name]
+        rates = expected[name]
         for a, b, times in ((1, 0, top), (0, 1, low), (0, 0, n[name] - top - low)):
             push = up * (b - rates[1]) - down * (a - rates[0])
             variance += times * (push / n[name]) ** 2
@@ -222,3 +226,15 @@ def test_the_arxiv_study_s_options(deep_log):
 def test_options_that_make_no_sense(options, error, message, make_log):
     with pytest.raises(error, match=message):
         PivotSwap(**options).fit(make_log(expected_sessions(PIVOT, sessions=1000)))
+
+
+def test_swapped_lists_without_a_click_are_not_certain(make_log):
+    """10 swapped lists, none clicked: their own click rate of 0 has no variance, the expected one has."""
+    rows = [(q, [1, 2], [1], 1, "base") for q in range(60)]
+    rows += [(q, [1, 2], [2], 1, "base") for q in range(60, 80)]
+    rows += [(q, [1, 2], [], 1, "base") for q in range(80, 200)]
+    rows += [(q, [2, 1], [], 1, "swap:1-2") for q in range(200, 210)]
+    bias = AdjacentSwap(within="length").fit(make_log(rows)).bias_
+    # What is clicked 6 or 2 in 200 would be clicked about 3 in 10 or 1 in 10 when swapped: the
+    # 10 lists say next to nothing about the ratio.
+    assert bias.high[1] / bias.low[1] > 4

@@ -5,7 +5,7 @@ import pytest
 
 from untilt import AdjacentChain, AllPairs, ClickLog
 from untilt.bias.harvesting.harvesting import tree_equations
-from untilt.bias.harvesting.pairs import pair_sums, sandwich, scores_by_session
+from untilt.bias.harvesting.pairs import inverse_laplacian, pair_sums, session_noise
 from untilt.data.counts import position_counts
 
 N_QUERIES, K, SESSIONS = 80, 4, 400
@@ -39,8 +39,9 @@ def session_errors(log, z):
     """Of the chain: errors of all pairs are smaller still."""
     cells = position_counts(log)
     _, equations = tree_equations(pair_sums(cells, "session"), [(k, k + 1) for k in range(1, K)])
-    noise = scores_by_session(cells, "session", equations.gain, np.exp(z))
-    return np.sqrt(np.diag(sandwich(equations.curvature, noise)))[1:]
+    inverse = inverse_laplacian(equations.curvature)
+    noise = session_noise(cells, "session", equations.gain, np.exp(z), inverse)
+    return np.sqrt(np.diag(noise.covariance))[1:]
 
 
 def coverage(estimator, spread, n_logs=150):

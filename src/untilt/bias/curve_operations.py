@@ -14,7 +14,14 @@ from untilt._core.arrays import FloatArray, IntArray, handed_over
 from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
-from untilt.bias.log_ratios import from_log_ratios, log_ratios, whitening
+from untilt.bias.log_ratios import (
+    degrees_of_freedom,
+    from_log_ratios,
+    log_ratios,
+    on_queries,
+    wald_p_value,
+    whitening,
+)
 from untilt.errors import DepthError, OptionError
 from untilt.facts import Fact, joined
 
@@ -55,7 +62,7 @@ def fit_power_law(bias: PositionBias, *, depth: int | None = None) -> PositionBi
         )
     error = float(1 / np.sqrt(wx @ wx))
     misfit, free = float(np.sum((wz - eta * wx) ** 2)), bias.depth - 2
-    p = float(special.chdtrc(free, misfit)) if free else 1.0
+    p = wald_p_value(misfit, free, degrees_of_freedom(bias)[1:])
     fitted = from_log_ratios(
         eta * x,
         error**2 * np.outer(x, x),
@@ -63,6 +70,7 @@ def fit_power_law(bias: PositionBias, *, depth: int | None = None) -> PositionBi
         method=method,
         assumes=assumes,
         status=Fact("bias.eta-fitted", eta=eta, std_error=error, p_value=p),
+        **on_queries(bias),
     )
     return replace(fitted, eta=eta, eta_std_error=error)
 
@@ -103,7 +111,13 @@ def smooth(bias: PositionBias) -> PositionBias:
     covariance = np.zeros_like(V)
     covariance[1:, 1:] = P @ V[1:, 1:] @ P.T
     return from_log_ratios(
-        d, covariance, level=bias.level, method=method, assumes=assumes, status=status
+        d,
+        covariance,
+        level=bias.level,
+        method=method,
+        assumes=assumes,
+        status=status,
+        **on_queries(bias),
     )
 
 
@@ -134,7 +148,8 @@ def fit_quadratic(bias: PositionBias, *, outlier_limit: float | None = None) -> 
         level=bias.level,
         method=f"{bias.method}, then a quadratic",
         assumes=(*bias.assumes, Fact("bias.quadratic")),
-        status=joined(bias.status, _quality(fit, kept, bias.depth)),
+        status=joined(bias.status, _quality(fit, kept, bias)),
+        **on_queries(bias),
     )
 
 
@@ -221,9 +236,10 @@ def _check_positive(fitted: FloatArray) -> None:
         )
 
 
-def _quality(fit: _Fit, kept: IntArray, depth: int) -> Fact:
-    p = float(special.chdtrc(len(kept) - 2, float(fit.residual @ fit.residual)))
-    outliers = sorted(set(range(2, depth + 1)) - set((kept + 1).tolist()))
+def _quality(fit: _Fit, kept: IntArray, bias: PositionBias) -> Fact:
+    misfit = float(fit.residual @ fit.residual)
+    p = wald_p_value(misfit, len(kept) - 2, degrees_of_freedom(bias)[kept])
+    outliers = sorted(set(range(2, bias.depth + 1)) - set((kept + 1).tolist()))
     return Fact("bias.quadratic-fitted", p_value=p, outliers=tuple(outliers))
 
 
@@ -287,7 +303,9 @@ def compare(first: PositionBias, second: PositionBias, *, level: float = 0.95) -
     """Test whether two curves have the same ratios to position 1.
 
     With d the difference of the log-ratios and V the sum of their covariances, d' V^-1 d is
-    chi-square distributed with K - 1 degrees of freedom if the curves are equal. The two must come
+    chi-square distributed with K - 1 degrees of freedom if the curves are equal; where their errors
+    rest on few effective queries, d' V^-1 d / (K - 1) is taken as F, and each position has
+    Student's t. The two must come
     from different sessions: curves from the same log share its noise, and the test then calls them
     different too seldom. Click noise (eps+, eps-) is not compared.
     """
@@ -313,7 +331,8 @@ def compare(first: PositionBias, second: PositionBias, *, level: float = 0.95) -
     d, V, position = d[known], V[np.ix_(known, known)], np.arange(2, depth + 1)[known]
     chi_square, rank = _wald(d, V)
     error = np.sqrt(np.diag(V))
-    p_values = _two_sided(d, error)
+    free = _joint_degrees(first, second, V_first, V_second)[1:depth][known]
+    p_values = _two_sided(d, error, free)
     return BiasComparison(
         first=first.method,
         second=second.method,
@@ -323,7 +342,7 @@ def compare(first: PositionBias, second: PositionBias, *, level: float = 0.95) -
         p_values=handed_over(p_values),
         chi_square=chi_square,
         degrees_of_freedom=rank,
-        p_value=float(special.chdtrc(rank, chi_square)) if rank else 1.0,
+        p_value=wald_p_value(chi_square, rank, free),
         differing=tuple(position[_holm(p_values, level)].tolist()),
         level=level,
     )
@@ -341,10 +360,26 @@ def _wald(d: FloatArray, V: FloatArray) -> tuple[float, int]:
     return float(np.sum(along[varies] ** 2 / variance[varies])), int(varies.sum())
 
 
-def _two_sided(d: FloatArray, error: FloatArray) -> FloatArray:
+def _joint_degrees(
+    first: PositionBias, second: PositionBias, V_first: FloatArray, V_second: FloatArray
+) -> FloatArray:
+    """(K,) of the sum of both errors, by Satterthwaite."""
+    depth = min(first.depth, second.depth)
+    spread = np.zeros(depth)
+    total = np.zeros(depth)
+    for bias, V in ((first, V_first), (second, V_second)):
+        variance = np.diag(V)[:depth]
+        spread += variance**2 / degrees_of_freedom(bias)[:depth]
+        total += variance
+    return np.divide(total**2, spread, out=np.full(depth, np.inf), where=spread > 0)
+
+
+def _two_sided(d: FloatArray, error: FloatArray, free: FloatArray) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.abs(d) / error
-    return np.where(d == 0, 1.0, 2 * special.ndtr(-z))
+    known = np.isfinite(free)
+    tail = np.where(known, special.stdtr(np.where(known, free, 1.0), -z), special.ndtr(-z))
+    return np.where(d == 0, 1.0, 2 * tail)
 
 
 def _holm(p_values: FloatArray, level: float) -> IntArray:

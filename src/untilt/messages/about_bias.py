@@ -17,6 +17,7 @@ def _tested(p_values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} p {p_value:.2g}" for name, p_value in p_values.items())
 
 
+<<<<<<< HEAD
 def _spread(n_resamples: int, n_queries: int, deviation: tuple[float, ...]) -> str:
     """`deviation`: standard deviation of log(theta_k / theta_1) over the resamples."""
     k = max(range(len(deviation)), key=deviation.__getitem__)
@@ -25,6 +26,11 @@ def _spread(n_resamples: int, n_queries: int, deviation: tuple[float, ...]) -> s
         f"{deviation[k]:.0%} (one standard deviation, position {k + 1}), which is only a part of "
         "its error"
     )
+=======
+def _queries(n_queries: int, effective: float | None) -> str:
+    worth = "" if effective is None else f", worth {effective:,.1f} with even traffic"
+    return f"{n_queries:,} queries{worth}"
+>>>>>>> 1028a1d (Curves from harvesting and experiments: jackknife over queries, Student's t on effective queries, ends of counts where clicks are few)
 
 
 NOTES: Texts = {
@@ -100,8 +106,9 @@ NOTES: Texts = {
     "bias.networks": "networks of epoch {best} of {epochs}, where held-out clicks are most likely",
     "bias.strata": "{n_strata} strata",
     # Where errors come from.
-    "bias.errors-by-query": (
-        "errors the larger of clustered by query ({n_queries:,} queries) and session noise"
+    "bias.errors-by-query": lambda n_queries, effective=None: (
+        f"errors the larger of clustered by query ({_queries(n_queries, effective)}) and session "
+        "noise"
     ),
     "bias.spread-resampled": _spread,
     "bias.errors-resampled": "errors from {n_resamples} resamples of {n_queries:,} queries",
@@ -142,8 +149,8 @@ WARNINGS: Texts = {
     ),
     # Where errors come from.
     "bias.errors-one-query": "errors from session noise: one query alone",
-    "bias.errors-few-queries": (
-        "errors the larger of clustered by query ({n_queries:,} queries, too few to trust) and "
+    "bias.errors-few-queries": lambda n_queries, effective=None: (
+        f"errors the larger of clustered by query ({_queries(n_queries, effective)}: few) and "
         "session noise"
     ),
     "bias.errors-unknown": "errors not known: set n_bootstrap=20",

@@ -122,7 +122,7 @@ class ContextualBias(BaseEstimator):
         optimum = self._maximum(problem)
         size = (problem.depth - 1) * len(penalty)
         inverse = np.linalg.inv(optimum.hessian.reshape(size, size))
-        M, n_queries = likelihood.scores(optimum.B, problem)
+        by_query = likelihood.scores(optimum, problem)
         noise = likelihood.session_noise(optimum.B, problem)
         end = "maximum" if optimum.converged else "no-maximum"
         status = Fact(f"bias.{end}", steps=optimum.steps, residual=optimum.residual)
@@ -131,9 +131,10 @@ class ContextualBias(BaseEstimator):
             B=optimum.B,
             mean=mean,
             scale=scale,
-            by_query=inverse @ M @ inverse,
+            by_query=inverse @ by_query.squares @ inverse,
             by_session=inverse @ noise @ inverse,
-            n_queries=n_queries,
+            n_queries=by_query.n_queries,
+            effective_queries=by_query.effective,
         )
 
     def _network(

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt._core.portable import Portable
 from untilt.bias.contextual.evidence import Context, ContextColumns, contexts_of
 from untilt.bias.curve import PositionBias
-from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error
+from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error, wald_p_value
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import Fact, joined
@@ -169,7 +168,7 @@ class ContextualCurve(Portable):
         averaged = () if len(contexts) == 1 else (Fact("contextual.same-top"),)
         return from_log_ratios(
             z,
-            uncertainty.covariance,
+            uncertainty,
             level=self.level,
             method=self.method,
             assumes=(*self.assumes, *averaged),
@@ -221,7 +220,8 @@ class LinearCurves(ContextualCurve):
     ----------
     B : (K, 1 + d), zeros for position 1
     by_query, by_session : ((K-1)(1+d))^2 covariances of B, clustered and from session noise
-    n_queries : behind the clustered one
+    n_queries, effective_queries : behind the clustered one, and (K, 1 + d) as many of equal weight
+        would say as much about each coefficient
     """
 
     B: FloatArray
@@ -230,6 +230,7 @@ class LinearCurves(ContextualCurve):
     by_query: FloatArray
     by_session: FloatArray
     n_queries: int
+    effective_queries: FloatArray
 
     @property
     def coefficients(self) -> FloatArray:
@@ -240,16 +241,28 @@ class LinearCurves(ContextualCurve):
         return np.column_stack([self.B[:, 0] - slope @ self.mean, slope])
 
     def context_test(self) -> ContextTest:
-        """Does the context change the curve at all? With the clustered errors of many queries."""
+        """Does the context change the curve at all? Wald's test, as an F test where queries are few.
+
+        Where errors rest on the spread of queries, chi-square / m is compared with an F of m and
+        of their degrees of freedom; with session noise alone it is chi-square on m.
+        """
         mine = np.zeros((self.depth - 1, self.B.shape[1]), dtype=bool)
         mine[:, 1:] = self._varies
         slopes = self.B[1:][mine]
-        n = self.n_queries
-        covariance = larger_error(self.by_query, n, self.by_session).covariance
-        covariance = covariance[np.ix_(mine.ravel(), mine.ravel())]
+        effective = self.effective_queries[1:].ravel()
+        errors = self._larger(self.by_query, self.by_session, effective)
+        covariance = errors.covariance[np.ix_(mine.ravel(), mine.ravel())]
         chi_square = float(slopes @ np.linalg.solve(covariance, slopes))
-        p_value = float(special.chdtrc(len(slopes), chi_square))
+        assert errors.degrees_of_freedom is not None
+        p_value = wald_p_value(chi_square, len(slopes), errors.degrees_of_freedom[mine.ravel()])
         return ContextTest(chi_square, len(slopes), p_value)
+
+    def _larger(
+        self, by_query: FloatArray, by_session: FloatArray, effective: FloatArray
+    ) -> Uncertainty:
+        return larger_error(
+            by_query, self.n_queries, by_session, effective=effective, jackknife=True
+        )
 
     def log_ratios(self, contexts: FloatArray) -> FloatArray:
         """(n, K) log(theta_k(x) / theta_1(x)) of contexts (n, d)."""
@@ -260,10 +273,10 @@ class LinearCurves(ContextualCurve):
         X = self._design(contexts)
         theta = weight[:, None] * np.exp(X @ self.B.T)
         rows = (theta / theta.sum(axis=0)).T @ X
-        return larger_error(
+        return self._larger(
             self._covariance(self.by_query, rows),
-            self.n_queries,
             self._covariance(self.by_session, rows),
+            self.effective_queries[:, 0],
         )
 
     def _covariance(self, of_B: FloatArray, rows: FloatArray) -> FloatArray:

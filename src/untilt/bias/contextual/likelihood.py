@@ -25,6 +25,7 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray
 from untilt._core.random import child_generator
 from untilt.bias.contextual.evidence import Contexts, Evidence
+from untilt.bias.log_ratios import LARGE_SHARE, STAYS, effective_by_column
 from untilt.networks import jax_layers
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Network, normalised
@@ -118,13 +119,32 @@ def maximise(problem: Problem, *, tolerance: float, max_steps: int) -> Optimum:
     return Optimum(B, H, value, step, residual, residual <= tolerance)
 
 
-def scores(B: FloatArray, problem: Problem) -> tuple[FloatArray, int]:
-    """Sum over queries of u u', u a query's part of the score; and how many queries have one."""
+@dataclass(frozen=True, eq=False)
+class QueryScores:
+    """The scores of queries: `squares` sums u u', u a query's part of the score.
+
+    Of a query with a good part of the clicks u is H (H - H_q)^-1 times its part, with H_q its own
+    curvature: the estimate without it is one Newton step away. n_queries : that have a part;
+    effective : (K, p) effective queries by their curvature for each coefficient
+    """
+
+    squares: FloatArray
+    n_queries: int
+    effective: FloatArray
+
+
+def scores(optimum: Optimum, problem: Problem) -> QueryScores:
+    """The scores at the optimum."""
     evidence = problem.evidence
-    P = shares(problem.design @ B.T, evidence)
-    residual = (evidence.clicks - evidence.clicks.sum(axis=1, keepdims=True) * P)[:, 1:]
+    P = shares(problem.design @ optimum.B.T, evidence)
+    total = evidence.clicks.sum(axis=1, keepdims=True)
+    residual = (evidence.clicks - total * P)[:, 1:]
     order = np.argsort(evidence.query, kind="stable")
     first = np.flatnonzero(np.diff(evidence.query[order], prepend=-1))
+    x2 = problem.design[evidence.context[order]] ** 2
+    each = _outer((total * P * (1 - P))[order], x2).reshape(len(order), -1)
+    weight = np.add.reduceat(each, first, axis=0)
+    large = np.any(weight > LARGE_SHARE * weight.sum(axis=0), axis=1)
     size = residual.shape[1] * problem.design.shape[1]
     M = np.zeros((size, size))
     for start in range(0, len(first), _CHUNK):
@@ -132,8 +152,19 @@ def scores(B: FloatArray, problem: Problem) -> tuple[FloatArray, int]:
         rows = order[ends[0] : ends[-1]]
         each = _outer(residual[rows], problem.design[evidence.context[rows]])
         u = np.add.reduceat(each.reshape(len(rows), size), ends[:-1] - ends[0], axis=0)
+        for q in np.flatnonzero(large[start : start + _CHUNK]):
+            own = np.sort(order[ends[q] : ends[q + 1]])
+            u[q] = _without(own, u[q], optimum, problem)
         M += u.T @ u
-    return M, len(first)
+    effective = effective_by_column(weight).reshape(optimum.B.shape)
+    return QueryScores(M, len(first), effective)
+
+
+def _without(rows: IntArray, u: FloatArray, optimum: Optimum, problem: Problem) -> FloatArray:
+    """H (H - H_q)^-1 u for the query of these rows; see `STAYS`."""
+    own = Problem(problem.evidence.take(rows), problem.design, 0 * problem.penalty)
+    H, H_q = (each.reshape(len(u), len(u)) for each in (optimum.hessian, curvature(optimum.B, own)))
+    return np.asarray(H @ np.linalg.solve(H - (1 - STAYS) * H_q, u))
 
 
 def session_noise(B: FloatArray, problem: Problem) -> FloatArray:

@@ -11,7 +11,13 @@ from untilt.bias.estimator import BiasEstimator
 from untilt.bias.experiments.assignment import Shuffled, refuse, shuffled_lists
 from untilt.bias.experiments.shuffle_tests import shuffle_facts
 from untilt.bias.harvesting.pairs import few_clicks
-from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error
+from untilt.bias.log_ratios import (
+    STAYS,
+    Uncertainty,
+    effective_by_column,
+    from_log_ratios,
+    larger_error,
+)
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
@@ -76,7 +82,7 @@ class ShuffledTop(BiasEstimator):
         errors = _uncertainty(used, at_k, at_first)
         return from_log_ratios(
             np.log(at_k / at_first),
-            errors.covariance,
+            errors,
             level=self.level,
             method="ShuffledTop",
             assumes=(Fact("bias.position-based"), Fact("bias.random-order", top=top)),
@@ -142,14 +148,33 @@ def _check_clicks(at_k: FloatArray, at_first: FloatArray) -> None:
 
 
 def _uncertainty(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Uncertainty:
-    """u_k = clicks at k / all clicks at k - clicks at 1 / all clicks at 1, of a query or a session.
+    """What leaving a query out does to log(at_k / at_first), and the noise of sessions.
 
-    Each has mean 0, so the covariance of log(at_k / at_first) is the sum of u u'.
+    A session adds u_k = clicks at k / all clicks at k - clicks at 1 / all clicks at 1, of mean 0,
+    so the covariance from sessions is the sum of u u'.
     """
-    order = np.argsort(log.query, kind="stable")
-    unit = log.query[order]
-    rows = (log.indptr, log.position, log.label, log.sessions, order, unit, at_k, at_first)
-    return larger_error(_scores(*rows, False), len(np.unique(unit)), _scores(*rows, True))
+    unit = np.unique(log.query, return_inverse=True)[1]
+    rows = (log.indptr, log.position, log.label, log.sessions, unit, at_k, at_first)
+    shares, clicks, by_session = _scores(*rows, int(unit.max()) + 1)
+    left = 1 - (1 - STAYS) * shares
+    change = (np.log(left[0]) - np.log(left[1])) / (1 - STAYS)
+    return larger_error(
+        change.T @ change,
+        len(change),
+        by_session,
+        effective=effective_by_column(clicks),
+        jackknife=True,
+        click_parts=_click_parts(by_session, at_k, at_first),
+    )
+
+
+def _click_parts(by_session: FloatArray, at_k: FloatArray, at_first: FloatArray) -> FloatArray:
+    """Of the clicks at k and at position 1, which count against the ratio; see `Uncertainty`."""
+    both = 1 / at_k + 1 / at_first
+    parts = np.diag(np.diag(by_session) / at_k / both)
+    parts[0] = -np.diag(by_session) / at_first / both
+    parts[0, 0] = 0
+    return parts
 
 
 def _evidence(log: ClickLog, at_k: FloatArray, mixed: int, depth: int) -> list[Fact]:
@@ -183,26 +208,32 @@ def _scores(
     position: IntArray,
     label: FloatArray,
     count: IntArray,
-    order: IntArray,
     unit: AnyArray,
     at_k: FloatArray,
     at_first: FloatArray,
-    by_session: bool,
-) -> FloatArray:
+    n_units: int,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(2, units, K) shares of the clicks at k and at 1; (units, K) clicks; (K, K) session noise.
+
+    Clicks are those anywhere in the lists that show k: what is expected of the clicks at k and at 1
+    is a share of them, the same for all units.
+    """
     depth = len(at_k)
+    shares, clicks = np.zeros((2, n_units, depth)), np.zeros((n_units, depth))
     M, u = np.zeros((depth, depth)), np.zeros(depth)
-    for n in range(len(order)):
-        i = order[n]
+    for i in range(len(count)):
         begin, end = indptr[i], indptr[i + 1]
-        sessions = 1.0 if by_session else float(count[i])
-        if begin < end and position[begin] == 1:
-            for row in range(begin, end):
-                k = position[row] - 1
-                u[k] += sessions * (label[row] / at_k[k] - label[begin] / at_first[k])
-        if by_session or n + 1 == len(order) or unit[n + 1] != unit[n]:
-            times = float(count[i]) if by_session else 1.0
-            for k in range(depth):
-                for l in range(depth):  # noqa: E741  the formula's symbol
-                    M[k, l] += times * u[k] * u[l]
-            u[:] = 0
-    return M
+        if begin == end or position[begin] != 1:
+            continue
+        q, sessions = unit[i], float(count[i])
+        for row in range(begin, end):
+            k = position[row] - 1
+            shares[0, q, k] += sessions * label[row] / at_k[k]
+            shares[1, q, k] += sessions * label[begin] / at_first[k]
+            u[k] = label[row] / at_k[k] - label[begin] / at_first[k]
+            clicks[q, k] += sessions * label[begin:end].sum()
+        for k in range(depth):
+            for l in range(depth):  # noqa: E741  the formula's symbol
+                M[k, l] += sessions * u[k] * u[l]
+        u[:] = 0
+    return shares, clicks, M

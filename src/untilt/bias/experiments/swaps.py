@@ -7,15 +7,26 @@ import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, sum_by
 from untilt.bias.curve import PositionBias
 from untilt.bias.curve_operations import fit_quadratic, hold_last
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.experiments.assignment import SwapNames, refuse, swapped_lists
 from untilt.bias.experiments.swap_tests import swap_facts
 from untilt.bias.harvesting.harvesting import check_edges, pivot_edges, tree_bias, tree_equations
-from untilt.bias.harvesting.pairs import PairEquations, pair_sums, sandwich
-from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error
+from untilt.bias.harvesting.pairs import (
+    PairEquations,
+    inverse_laplacian,
+    pair_sums,
+    session_noise,
+)
+from untilt.bias.log_ratios import (
+    STAYS,
+    Uncertainty,
+    effective_by_column,
+    from_log_ratios,
+    larger_error,
+)
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows, position_counts
@@ -191,11 +202,11 @@ def _bias_by_length(
     sums = pair_sums(units.cells, "session")
     check_edges(units.cells, edges, sums, method)
     z, equations = tree_equations(sums, edges)
-    errors = _uncertainty(log, units, equations)
+    errors = _uncertainty(log, units, equations, z)
     assumed = ("bias.position-based", "bias.random-swaps", "bias.lists-alike")
     return from_log_ratios(
         z,
-        errors.covariance,
+        errors,
         level=level,
         method=method,
         assumes=tuple(map(Fact, assumed)),
@@ -231,20 +242,40 @@ def _units(log: ClickLog, swapped: IntArray, depth: int) -> _Units:
     return _Units(cells, cell_of_row)
 
 
-def _uncertainty(log: ClickLog, units: _Units, equations: PairEquations) -> Uncertainty:
-    """Each row adds (label - rate of its cell) times the effect of a click there, summed by query.
+def _uncertainty(
+    log: ClickLog, units: _Units, equations: PairEquations, z: FloatArray
+) -> Uncertainty:
+    """Each row adds (label - expected) times the effect of a click there, summed by query.
 
-    Unlike a document, a unit has many queries, so the rate of its cell is no query's own.
+    Expected is theta_k g, with g of the unit over all its positions: the few swapped lists may have
+    no click at all, and their own rate of 0 would then count as certain. A query with a share h of
+    the sessions pulls z towards itself: without it z changes by 1 / (1 - h) of its sum, as nearly
+    as matters where no query has most of the traffic.
     """
-    order = np.argsort(log.query, kind="stable")
-    unit = log.query[order]
-    cells = units.cells
+    query = np.unique(log.query, return_inverse=True)[1]
+    cells, inverse = units.cells, inverse_laplacian(equations.curvature)
+    noise = session_noise(cells, "session", equations.gain, np.exp(z), inverse)
     effect = _click_effect(cells.indptr, cells.position, cells.impressions, equations.gain)
-    rows = (log.indptr, log.label, log.sessions, order, unit, units.cell_of_row, cells.rate, effect)
-    by_query, by_session = (
-        sandwich(equations.curvature, _scores(*rows, each)) for each in (False, True)
+    rows = (log.indptr, log.label, log.sessions, query, units.cell_of_row)
+    expected = _expected_rate(cells, np.exp(z))
+    scores, parts = _scores(*rows, expected, effect @ inverse, int(query.max()) + 1)
+    share = sum_by(query, log.sessions) / log.n_sessions
+    change = scores / np.maximum(1 - share, STAYS)[:, None]
+    return larger_error(
+        change.T @ change,
+        len(change),
+        noise.covariance,
+        effective=effective_by_column(parts),
+        jackknife=True,
+        click_parts=noise.parts,
     )
-    return larger_error(by_query, len(np.unique(unit)), by_session)
+
+
+def _expected_rate(cells: PositionCounts, theta: FloatArray) -> FloatArray:
+    """(cells,) theta_k g with g = sum c / sum n theta_k of each unit."""
+    clicks, seen = cells.corrected_sums(theta, np.zeros_like(theta))
+    g = np.divide(clicks, seen, out=np.zeros_like(seen), where=seen > 0)
+    return np.minimum(theta[cells.position_index] * g[cells.document_index], 1.0)
 
 
 @nb.njit(cache=True)
@@ -271,28 +302,21 @@ def _scores(
     indptr: IntArray,
     label: FloatArray,
     count: IntArray,
-    order: IntArray,
-    unit: AnyArray,
+    query: AnyArray,
     cell_of_row: IntArray,
-    rate: FloatArray,
+    expected: FloatArray,
     effect: FloatArray,
-    by_session: bool,
-) -> FloatArray:
+    n_queries: int,
+) -> tuple[FloatArray, FloatArray]:
+    """(queries, K) what each adds to z, and the variance of that from session noise."""
     depth = effect.shape[1]
-    M, u = np.zeros((depth, depth)), np.zeros(depth)
-    for n in range(len(order)):
-        i = order[n]
-        sessions = 1.0 if by_session else float(count[i])
+    scores, noise = np.zeros((n_queries, depth)), np.zeros((n_queries, depth))
+    for i in range(len(count)):
         for row in range(indptr[i], indptr[i + 1]):
             cell = cell_of_row[row]
             if cell >= 0:
-                surplus = sessions * (label[row] - rate[cell])
+                p = expected[cell]
                 for k in range(depth):
-                    u[k] += surplus * effect[cell, k]
-        if by_session or n + 1 == len(order) or unit[n + 1] != unit[n]:
-            times = float(count[i]) if by_session else 1.0
-            for k in range(depth):
-                for l in range(depth):  # noqa: E741  the formula's symbol
-                    M[k, l] += times * u[k] * u[l]
-            u[:] = 0
-    return M
+                    scores[query[i], k] += count[i] * (label[row] - p) * effect[cell, k]
+                    noise[query[i], k] += count[i] * p * (1 - p) * effect[cell, k] ** 2
+    return scores, noise

@@ -81,7 +81,11 @@ class AllPairs(BiasEstimator):
         sums = pairs.pair_sums(cells, self.weight)
         best = maximise(sums, tolerance=self.tolerance, max_steps=self.max_steps)
         errors = pairs.uncertainty_of_pairs(
-            cells, self.weight, best.profile.equations, np.exp(best.z)
+            cells,
+            self.weight,
+            best.profile.equations,
+            best.z,
+            lambda left: maximise(left, tolerance=1e-6, max_steps=5, start=best.z).z,
         )
         ending = Fact(
             "bias.maximum" if best.converged else "bias.no-maximum",
@@ -90,7 +94,7 @@ class AllPairs(BiasEstimator):
         )
         return from_log_ratios(
             best.z,
-            errors.covariance,
+            errors,
             level=self.level,
             method="AllPairs",
             assumes=(Fact("bias.position-based"), Fact("bias.same-relevance")),
@@ -317,10 +321,12 @@ def tree_bias(
     sums = pairs.pair_sums(cells, weight)
     check_edges(cells, edges, sums, method)
     z, equations = tree_equations(sums, edges)
-    errors = pairs.uncertainty_of_pairs(cells, weight, equations, np.exp(z))
+    errors = pairs.uncertainty_of_pairs(
+        cells, weight, equations, z, lambda left: tree_equations(left, edges)[0]
+    )
     return from_log_ratios(
         z,
-        errors.covariance,
+        errors,
         level=level,
         method=method,
         assumes=(Fact("bias.position-based"), identified_by or Fact("bias.same-relevance")),

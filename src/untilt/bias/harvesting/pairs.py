@@ -10,8 +10,11 @@ theta_k / theta_l whatever the relevance gamma.
 
 Every estimator from pairs solves J z = b with z_k = log(theta_k / theta_1) and J the Laplacian of a
 graph over positions. So its covariance is the sandwich J^-1 M J^-1, where M sums the squares of
-what each independent unit, a query or a session, contributes to b.
+what each independent unit, a query or a session, contributes to b. Queries with a good part of the
+clicks pull z towards themselves: of these the squares are of what leaving each of them out changes.
 """
+
+from collections.abc import Callable
 
 from dataclasses import dataclass
 
@@ -20,7 +23,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.bias.estimator import counts_to
-from untilt.bias.log_ratios import Uncertainty, larger_error
+from untilt.bias.log_ratios import LARGE_SHARE, STAYS, Uncertainty, larger_error
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import IdentifiabilityError, check_choice
@@ -58,19 +61,40 @@ def scores_by_query(
     u_k = sum_l f_kl with f_kl = sum w (gain_kl rate_k - gain_lk rate_l + offset_kl), the query's
     part of the estimating equations; offset is antisymmetric, and gain 0 for pairs not used.
     """
-    return _by_query(cells.arrays, cells.query, cells.depth, weight == "session", gain, offset)
+    by_session, no_limit = weight == "session", np.full(cells.depth, np.inf)
+    arrays = cells.arrays, cells.query, cells.depth
+    M, n, _ = _by_query(*arrays, by_session, gain, offset, no_limit)
+    return M, n
 
 
-def scores_by_session(
-    cells: PositionCounts, weight: str, gain: FloatArray, theta: FloatArray
-) -> FloatArray:
-    """What `scores_by_query` is expected to be if sessions are all the noise there is.
+@dataclass(frozen=True, eq=False)
+class SessionNoise:
+    """Session noise of linear functions of the estimating equations, (m, K) `inverse` of them.
+
+    covariance : (m, m); parts : (K, m) of its diagonal, by the position of the clicks, below 0
+    where clicks there count against it; effective : (m,) effective queries by their parts of it
+    """
+
+    covariance: FloatArray
+    parts: FloatArray
+    effective: FloatArray
+
+
+def session_noise(
+    cells: PositionCounts, weight: str, gain: FloatArray, theta: FloatArray, inverse: FloatArray
+) -> SessionNoise:
+    """What the squares of queries are expected to be if sessions are all the noise there is.
 
     Clicks of a cell are binomial with probability theta_k g, where g = sum c / sum n theta over the
     cells of the document. Under the position-based model clicks at different positions of a session
     are independent.
     """
-    return _by_session(cells.arrays, weight == "session", gain, theta)
+    M, parts, signs, squares = _by_session(
+        cells.arrays, cells.query, weight == "session", gain, theta, inverse
+    )
+    total = np.diag(M)
+    effective = np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0)
+    return SessionNoise(M, np.where(signs < 0, -parts, parts), effective)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,22 +116,67 @@ def solve_laplacian(curvature: FloatArray, b: FloatArray) -> FloatArray:
     return z
 
 
+def inverse_laplacian(curvature: FloatArray) -> FloatArray:
+    """J^-1 with z_1 = 0 held fixed: zeros in its row and column."""
+    inverse = np.zeros_like(curvature, dtype=np.float64)
+    inverse[1:, 1:] = np.linalg.inv(_laplacian(curvature))
+    return inverse
+
+
 def sandwich(curvature: FloatArray, M: FloatArray) -> FloatArray:
     """J^-1 M J^-1 with z_1 = 0 held fixed."""
-    inverse = np.linalg.inv(_laplacian(curvature))
-    covariance = np.zeros_like(M)
-    covariance[1:, 1:] = inverse @ M[1:, 1:] @ inverse
-    return covariance
+    inverse = inverse_laplacian(curvature)
+    return inverse @ M @ inverse
 
 
 def uncertainty_of_pairs(
-    cells: PositionCounts, weight: str, equations: PairEquations, theta: FloatArray
+    cells: PositionCounts,
+    weight: str,
+    equations: PairEquations,
+    z: FloatArray,
+    refit: Callable[[PairSums], FloatArray],
 ) -> Uncertainty:
-    """(K, K) covariance of log(theta_k / theta_1); see `larger_error`."""
-    M, n = scores_by_query(cells, weight, equations.gain, equations.offset)
-    noise = scores_by_session(cells, weight, equations.gain, theta)
-    curvature = equations.curvature
-    return larger_error(sandwich(curvature, M), n, sandwich(curvature, noise))
+    """(K, K) covariance of z = log(theta_k / theta_1); see `larger_error`.
+
+    `refit` is z of the sums without one query; for the others J^-1 u is what leaving it out does.
+    """
+    inverse = inverse_laplacian(equations.curvature)
+    sums = pair_sums(cells, weight)
+    M, n, large = _by_query(
+        cells.arrays,
+        cells.query,
+        cells.depth,
+        weight == "session",
+        equations.gain,
+        equations.offset,
+        LARGE_SHARE * _clicks_used(sums, equations.gain),
+    )
+    by_query = inverse @ M @ inverse
+    for first, last in large.tolist():
+        change = (refit(without(cells, weight, sums, first, last)) - z) / (1 - STAYS)
+        by_query += np.outer(change, change)
+    noise = session_noise(cells, weight, equations.gain, np.exp(z), inverse)
+    return larger_error(
+        by_query,
+        n,
+        noise.covariance,
+        effective=noise.effective,
+        jackknife=True,
+        click_parts=noise.parts,
+    )
+
+
+def without(cells: PositionCounts, weight: str, sums: PairSums, first: int, last: int) -> PairSums:
+    """The sums with next to nothing left of documents first..last - 1, those of one query."""
+    arrays = cells.arrays._replace(indptr=cells.indptr[first : last + 1])
+    W, C = _sums(arrays, cells.depth, weight == "session")
+    gone = 1 - STAYS
+    return PairSums(sums.weight - gone * W, sums.clicked - gone * C)
+
+
+def _clicks_used(sums: PairSums, gain: FloatArray) -> FloatArray:
+    """(K,) weighted clicks at each position, over the pairs that are used."""
+    return np.where((gain > 0) | (gain.T > 0), sums.clicked, 0.0).sum(axis=1)
 
 
 def _laplacian(curvature: FloatArray) -> FloatArray:
@@ -168,11 +237,14 @@ def _by_query(
     by_session: bool,
     gain: FloatArray,
     offset: FloatArray,
-) -> tuple[FloatArray, int]:
+    limit: FloatArray,
+) -> tuple[FloatArray, int, IntArray]:
+    """Squares of the queries below the limit of clicks everywhere; first and last of the others."""
     indptr, position, impressions, clicks = cells
-    M, u = np.zeros((depth, depth)), np.zeros(depth)
-    n_queries, used = 0, False
+    M, u, clicked = np.zeros((depth, depth)), np.zeros(depth), np.zeros(depth)
+    n_queries, n_large, used, first = 0, 0, False, 0
     n = len(indptr) - 1
+    large = np.empty((n, 2), dtype=np.int64)
     for i in range(n):
         for a in range(indptr[i], indptr[i + 1]):
             k = position[a] - 1
@@ -180,48 +252,72 @@ def _by_query(
                 l = position[b] - 1  # noqa: E741  the formula's symbol
                 if gain[k, l] > 0 or gain[l, k] > 0:
                     w = _weight(impressions[a], impressions[b], by_session)
-                    up = gain[k, l] * clicks[a] / impressions[a]
-                    down = gain[l, k] * clicks[b] / impressions[b]
-                    flow = w * (up - down + offset[k, l])
+                    up = clicks[a] / impressions[a]
+                    down = clicks[b] / impressions[b]
+                    flow = w * (gain[k, l] * up - gain[l, k] * down + offset[k, l])
                     u[k] += flow
                     u[l] -= flow
+                    clicked[k] += w * up
+                    clicked[l] += w * down
                     used = True
-        if used and (i + 1 == n or query[i + 1] != query[i]):
-            for k in range(depth):
-                if u[k] != 0:
-                    for l in range(depth):  # noqa: E741  the formula's symbol
-                        M[k, l] += u[k] * u[l]
+        if i + 1 == n or query[i + 1] != query[i]:
+            if used:
+                n_queries += 1
+                if np.any(clicked > limit):
+                    large[n_large] = first, i + 1
+                    n_large += 1
+                else:
+                    for k in range(depth):
+                        if u[k] != 0:
+                            for l in range(depth):  # noqa: E741  the formula's symbol
+                                M[k, l] += u[k] * u[l]
             u[:] = 0
-            n_queries += 1
-            used = False
-    return M, n_queries
+            clicked[:] = 0
+            first, used = i + 1, False
+    return M, n_queries, large[:n_large].copy()
 
 
 @nb.njit(cache=True)
-def _by_session(cells: Cells, by_session: bool, gain: FloatArray, theta: FloatArray) -> FloatArray:
+def _by_session(
+    cells: Cells,
+    query: IntArray,
+    by_session: bool,
+    gain: FloatArray,
+    theta: FloatArray,
+    inverse: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Covariance (m, m), its parts by position and their signs (K, m), squares by query (m,)."""
     indptr, position, impressions, clicks = cells
-    depth = len(theta)
-    M, v = np.zeros((depth, depth)), np.zeros(depth)
-    for i in range(len(indptr) - 1):
+    depth, m = len(theta), len(inverse)
+    M, z, mine, squares = np.zeros((m, m)), np.zeros(m), np.zeros(m), np.zeros(m)
+    parts, signs = np.zeros((depth, m)), np.zeros((depth, m))
+    n = len(indptr) - 1
+    for i in range(n):
         begin, end = indptr[i], indptr[i + 1]
         seen = 0.0
         for a in range(begin, end):
             seen += impressions[a] * theta[position[a] - 1]
-        g = clicks[begin:end].sum() / seen
+        g = clicks[begin:end].sum() / seen if seen > 0 else 0.0
         for a in range(begin, end):
             k = position[a] - 1
             chance = min(theta[k] * g, 1.0)
             noise = chance * (1 - chance) / impressions[a]
-            v[:] = 0
+            z[:] = 0
             for b in range(begin, end):
                 if a != b:
                     l = position[b] - 1  # noqa: E741  the formula's symbol
                     push = gain[k, l] * _weight(impressions[a], impressions[b], by_session)
-                    v[k] += push
-                    v[l] -= push
-            for b in range(begin, end):
-                x = position[b] - 1
-                for c in range(begin, end):
-                    y = position[c] - 1
-                    M[x, y] += v[x] * v[y] * noise
-    return M
+                    if push != 0:
+                        for x in range(m):
+                            z[x] += push * (inverse[x, k] - inverse[x, l])
+            for x in range(m):
+                part = noise * z[x] * z[x]
+                mine[x] += part
+                parts[k, x] += part
+                signs[k, x] += noise * z[x]
+                for y in range(m):
+                    M[x, y] += noise * z[x] * z[y]
+        if i + 1 == n or query[i + 1] != query[i]:
+            squares += mine * mine
+            mine[:] = 0
+    return M, parts, signs, squares
