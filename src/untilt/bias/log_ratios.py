@@ -6,7 +6,6 @@ begin.
 
 from dataclasses import dataclass
 from typing import Any
-from typing import Any
 
 import numpy as np
 from scipy import special

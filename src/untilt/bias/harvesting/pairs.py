@@ -15,7 +15,6 @@ clicks pull z towards themselves: of these the squares are of what leaving each 
 """
 
 from collections.abc import Callable
-
 from dataclasses import dataclass
 
 import numba as nb
