@@ -114,7 +114,7 @@ def test_clustered_errors_are_the_delta_method_over_queries(rng, make_log, make_
 def test_errors_are_the_jackknife_over_queries_or_session_noise(
     estimator, rng, make_log, make_sessions
 ):
-    """Every query left out in turn and fitted anew, without any formula; the larger error counts."""
+    """Every query left out in turn and fitted anew, without a formula; the larger counts."""
     n = 30
     log = make_log(make_sessions(rng, n_sessions=3000, n_queries=n))
     bias = estimator.fit(log).bias_

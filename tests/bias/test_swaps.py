@@ -229,7 +229,7 @@ def test_options_that_make_no_sense(options, error, message, make_log):
 
 
 def test_swapped_lists_without_a_click_are_not_certain(make_log):
-    """10 swapped lists, none clicked: their own click rate of 0 has no variance, the expected one has."""
+    """10 swapped lists without a click: a rate of 0 has no variance, the expected one has."""
     rows = [(q, [1, 2], [1], 1, "base") for q in range(60)]
     rows += [(q, [1, 2], [2], 1, "base") for q in range(60, 80)]
     rows += [(q, [1, 2], [], 1, "base") for q in range(80, 200)]

@@ -247,7 +247,7 @@ def degrees_of_freedom(bias: PositionBias) -> FloatArray:
 
 
 def on_queries(bias: PositionBias) -> dict[str, Any]:
-    """What a shape of a curve inherits from it, for `from_log_ratios`; degrees as in Wald's test."""
+    """What a shape of a curve inherits, for `from_log_ratios`; degrees as in Wald's test."""
     inverse = float(np.mean(1 / degrees_of_freedom(bias)[1:]))
     return {
         "effective_queries": bias.effective_queries,

@@ -17,7 +17,6 @@ def _tested(p_values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} p {p_value:.2g}" for name, p_value in p_values.items())
 
 
-<<<<<<< HEAD
 def _spread(n_resamples: int, n_queries: int, deviation: tuple[float, ...]) -> str:
     """`deviation`: standard deviation of log(theta_k / theta_1) over the resamples."""
     k = max(range(len(deviation)), key=deviation.__getitem__)
@@ -26,11 +25,11 @@ def _spread(n_resamples: int, n_queries: int, deviation: tuple[float, ...]) -> s
         f"{deviation[k]:.0%} (one standard deviation, position {k + 1}), which is only a part of "
         "its error"
     )
-=======
+
+
 def _queries(n_queries: int, effective: float | None) -> str:
     worth = "" if effective is None else f", worth {effective:,.1f} with even traffic"
     return f"{n_queries:,} queries{worth}"
->>>>>>> 1028a1d (Curves from harvesting and experiments: jackknife over queries, Student's t on effective queries, ends of counts where clicks are few)
 
 
 NOTES: Texts = {

@@ -241,7 +241,7 @@ class LinearCurves(ContextualCurve):
         return np.column_stack([self.B[:, 0] - slope @ self.mean, slope])
 
     def context_test(self) -> ContextTest:
-        """Does the context change the curve at all? Wald's test, as an F test where queries are few.
+        """Does the context change the curve at all? Wald's test, as F where queries are few.
 
         Where errors rest on the spread of queries, chi-square / m is compared with an F of m and
         of their degrees of freedom; with session noise alone it is chi-square on m.
