@@ -171,6 +171,11 @@ def test_a_position_without_session_noise_keeps_its_clustered_error():
     assert errors.covariance[1, 1] == pytest.approx(0.05 * 11 / 10)
 
 
+def curve(z, errors):
+    status = Fact("bias.given")
+    return from_log_ratios(z, errors, level=0.95, method="m", assumes=(), status=status)
+
+
 def test_students_t_where_the_spread_of_queries_decides():
     by_session = np.diag([0, 0.04, 0.09])
     changes = np.diag([0, 0.16, 0.01]) * 30 / 29  # squares of what leaving each query out changes
@@ -181,8 +186,7 @@ def test_students_t_where_the_spread_of_queries_decides():
     assert errors.degrees_of_freedom.tolist() == [np.inf, 7, np.inf]
     assert errors.rule.code == "bias.errors-few-queries"
     assert errors.rule.fields == {"n_queries": 30, "effective": 8.0}
-    options = {"level": 0.95, "method": "m", "assumes": (), "status": Fact("bias.given")}
-    bias = from_log_ratios(np.zeros(3), errors, **options)
+    bias = curve(np.zeros(3), errors)
     t_7 = 2.3646  # a table's
     assert np.log(bias.high) == pytest.approx([0, t_7 * 0.4, 1.96 * 0.3], rel=1e-3)
     assert bias.effective_queries == 8
@@ -193,8 +197,7 @@ def test_ends_of_few_clicks_are_those_of_counts():
     """Position 2 with 2 clicks, position 1 with so many that they add nothing."""
     parts = np.array([[0, -1e-9], [0, 1 / 2]])
     errors = Uncertainty(np.diag([0, 0.5]), Fact("bias.given"), click_parts=parts)
-    options = {"level": 0.95, "method": "m", "assumes": (), "status": Fact("bias.given")}
-    bias = from_log_ratios(np.zeros(2), errors, **options)
+    bias = curve(np.zeros(2), errors)
     jeffreys = chdtri(2 * 2.5, np.array([0.975, 0.025])) / 2 / 2  # chi-square quantiles over 2 n
     assert (bias.low[1], bias.high[1]) == pytest.approx(tuple(jeffreys), rel=1e-4)
     assert bias.low[0] == bias.high[0] == 1
@@ -203,8 +206,7 @@ def test_ends_of_few_clicks_are_those_of_counts():
 def test_many_clicks_give_normal_ends():
     parts = np.array([[0, -1 / 900], [0, 1 / 400]])
     errors = Uncertainty(np.diag([0, 1 / 900 + 1 / 400]), Fact("bias.given"), click_parts=parts)
-    options = {"level": 0.95, "method": "m", "assumes": (), "status": Fact("bias.given")}
-    bias = from_log_ratios(np.zeros(2), errors, **options)
+    bias = curve(np.zeros(2), errors)
     half = 1.96 * np.sqrt(1 / 900 + 1 / 400)
     assert np.log([bias.low[1], bias.high[1]]) == pytest.approx([-half, half], rel=0.02)
 
