@@ -73,6 +73,7 @@ LOGS = {
     "no bias, all clicked": log_of([1.0, 1.0, 1.0, 1.0], relevance=(0.9, 1.0)),
     "no bias": log_of([1.0, 1.0, 1.0, 1.0]),
     "few clicks": log_of(THETA, relevance=(0.01, 0.05)),
+    "hardly any repeats": log_of(THETA, relevance=(0.05, 0.4), n_queries=150, n_sessions=200),
     "two queries": log_of(THETA, n_queries=2, n_sessions=80),
     "one query": log_of(THETA, n_queries=1, n_sessions=200),
     "fixed order": fixed(log_of(THETA, n_sessions=3000)),

@@ -94,3 +94,44 @@ def test_the_script_draws_its_chart(data_dir, tmp_path, monkeypatch, capsys):
     runpy.run_path(str(EXAMPLES / "expedia_bias.py"), run_name="__main__")
     assert "random order: eta 0.38" in capsys.readouterr().out
     assert chart.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+# ---- the same, with every method
+
+
+@pytest.fixture(scope="module")
+def compared(data_dir):
+    """Script, random order, and name -> what every method without a network made of the rest."""
+    script = example("expedia_curves")
+    log = script["read_hotels"](data_dir / "expedia-sample" / "searches.csv.gz")
+    usual = log.take(log.ranker == log.ranker_names.index("usual order"))
+    script["fit_all"].__globals__["methods"] = lambda: {
+        name: fit for name, fit in script["methods"]().items() if name not in NETWORKS
+    }
+    reference = script["by_position"](log, "random order")
+    return script, reference, {each.name: each for each in script["fit_all"](usual)}
+
+
+NETWORKS = ("DualLearning", "PairwiseTrustRanker")  # seconds each, and no interval
+
+
+def test_no_method_claims_to_know_a_place_of_668_searches_exactly(compared):
+    for name, each in compared[2].items():
+        if each.bias is not None and each.bias.has_interval:
+            assert np.all(each.bias.high[1:] > 1.01 * each.bias.low[1:]), (name, each.bias)
+
+
+def test_what_takes_the_order_for_examination_differs_and_all_pairs_agrees(compared):
+    _, reference, found = compared
+    assert "differs" in found["click rate"].agrees(reference)
+    assert "differs" in found["RegressionEM, trees"].agrees(reference)
+    assert "agrees" in found["AllPairs"].agrees(reference)
+    assert found["PairwiseDebiasing"].agrees(reference) == "no interval, no test"
+    assert "15 documents were shown at both" in found["AdjacentChain"].says
+
+
+def test_the_table_has_a_row_for_each(compared):
+    script, reference, found = compared
+    lines = script["table"](reference, list(found.values())).splitlines()
+    assert len(lines) == 3 + len(found)
+    assert all(line.count("|") == 8 for line in lines)
