@@ -9,10 +9,10 @@ from untilt import TrustAnchor
 from untilt._core.arrays import frozen
 from untilt.bias.em.affine import AffineFit, uncertainty_of_affine
 from untilt.bias.em.boosted import TreeOptions
+from untilt.bias.em.predicted_position import predicted_position
 from untilt.bias.em.strata import (
     StratifiedFit,
     fit_of_strata,
-    predicted_position,
     strata_of,
     uncertainty_of_strata,
     widened,

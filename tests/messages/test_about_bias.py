@@ -242,6 +242,10 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "position 2), which is only a part of its error",
     ),
     "bias.errors-unknown": ({}, "errors not known: set n_bootstrap=20"),
+    "bias.errors-incidental": (
+        {},
+        "errors include what the relevance of single documents, fitted to few clicks, may change",
+    ),
     "bias.errors-coarser-strata": ({}, "errors include what coarser strata change"),
 }
 

@@ -112,6 +112,9 @@ NOTES: Texts = {
     "bias.spread-resampled": _spread,
     "bias.errors-resampled": "errors from {n_resamples} resamples of {n_queries:,} queries",
     "bias.errors-bootstrapped": "errors from {n_samples} bootstrap samples of queries",
+    "bias.errors-incidental": (
+        "errors include what the relevance of single documents, fitted to few clicks, may change"
+    ),
     "bias.errors-coarser-strata": "errors include what coarser strata change",
 }
 WARNINGS: Texts = {

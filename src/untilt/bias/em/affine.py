@@ -12,6 +12,7 @@ w = n / (p (1 - p)) of a cell, the information about the curves that is left is
 where x = (gamma, 1) are the derivatives of p by (alpha_k, beta_k), alpha its derivative by gamma.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numba as nb
@@ -29,6 +30,8 @@ EDGE = 1e-6
 ERROR_EDGE = 1e-9
 # A document whose relevance is at its bound is not estimated any more.
 AT_BOUND = 1e-5
+# Of a query that is left out so much stays: all of it may be all that a position has.
+STAYS = 0.05
 # Of the largest eigenvalue of the scaled information; below, clicks do not identify a direction.
 LEAST_INFORMATION = 1e-10
 
@@ -131,10 +134,43 @@ def uncertainty_of_affine(
     """
     query = np.unique(cells.query, return_inverse=True)[1]
     J, scores = information(cells, fit, query)
-    inverse = inverted(J[np.ix_(free, free)])
-    influence = scores[:, free] @ inverse @ jacobian[:, free].T
-    by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
-    return larger_error(influence.T @ influence, len(scores), by_session)
+    to_numbers = np.zeros(jacobian.T.shape)
+    to_numbers[free] = inverted(J[np.ix_(free, free)]) @ jacobian[:, free].T
+    noise = _noise_by_query(
+        cells.arrays, query, fit, is_estimated(fit.gamma), to_numbers, len(scores)
+    )
+    by_session = jacobian[:, free] @ to_numbers[free]
+    return clustered(scores @ to_numbers, noise, by_session)
+
+
+def clustered(influence: FloatArray, noise: FloatArray, by_session: FloatArray) -> Uncertainty:
+    """The larger of clustered by query and session noise, queries of any size.
+
+    A query's share of the session noise is its leverage h: without it the estimate would move by
+    about influence / (1 - h). The squares of that are the jackknife error, and the effective
+    queries (sum of shares)^2 / (sum of squares) less 1 the degrees of freedom of Student's t.
+
+    Parameters
+    ----------
+    influence : (queries, m) what each query adds to the m numbers
+    noise : (queries, m) its part of their variance by session noise
+    by_session : (m, m)
+    """
+    used = noise.max(axis=1) > 0
+    influence, noise = influence[used], noise[used]
+    n, total = len(noise), noise.sum(axis=0)
+    if n < 2:
+        return larger_error(influence.T @ influence, n, by_session)
+    share = np.divide(noise, total, out=np.zeros_like(noise), where=total > 0)
+    moved = (n - 1) / n * influence / np.maximum(1 - share, STAYS)
+    errors = larger_error(moved.T @ moved, n, by_session)
+    effective = 1 / np.maximum(np.sum(share**2, axis=0), 1 / n)
+    rests_on_queries = np.diag(errors.covariance) > (1 + 1e-9) * np.diag(by_session)
+    return replace(
+        errors,
+        effective_queries=float(np.min(effective[total > 0], initial=n)),
+        degrees_of_freedom=np.where(rests_on_queries, np.maximum(effective - 1, 1), np.inf),
+    )
 
 
 def information(
@@ -165,6 +201,38 @@ def inverted(J: FloatArray) -> FloatArray:
         "shared documents are all alike in relevance. Use RegressionEM, which needs less, or ask "
         "for fewer positions: log.top(k)."
     )
+
+
+@nb.njit(cache=True)
+def _noise_by_query(
+    cells: Cells,
+    query: IntArray,
+    fit: AffineFit,
+    open_gamma: BoolArray,
+    to_numbers: FloatArray,
+    n_queries: int,
+) -> FloatArray:
+    """(queries, m) a' J_q a for each column a of `to_numbers` (2K, m), J_q the query's part."""
+    indptr, position, impressions, _ = cells
+    alpha, beta, gamma = fit
+    depth = len(alpha)
+    noise = np.zeros((n_queries, to_numbers.shape[1]))
+    for d in range(len(gamma)):
+        g = gamma[d]
+        for i in range(to_numbers.shape[1]):
+            own, square, product = 0.0, 0.0, 0.0
+            for cell in range(indptr[d], indptr[d + 1]):
+                k, n = position[cell] - 1, impressions[cell]
+                p = min(max(alpha[k] * g + beta[k], ERROR_EDGE), 1 - ERROR_EDGE)
+                w = n / (p * (1 - p))
+                x = g * to_numbers[k, i] + to_numbers[depth + k, i]
+                square += w * x * x
+                product += w * alpha[k] * x
+                own += w * alpha[k] ** 2
+            if open_gamma[d] and own > 0:
+                square -= product * product / own
+            noise[query[d], i] += square
+    return noise
 
 
 @nb.njit(cache=True)

@@ -19,9 +19,9 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
 from untilt._core.em import EMResult, run_em
-from untilt.bias.em.affine import AffineFit, inverted
+from untilt.bias.em.affine import AffineFit, clustered, inverted
 from untilt.bias.em.documents import CEILING, LOW, START_NOISE, start_theta
-from untilt.bias.log_ratios import Uncertainty, larger_error
+from untilt.bias.log_ratios import Uncertainty
 from untilt.data.counts import Cells, PositionCounts
 from untilt.facts import Fact
 
@@ -266,13 +266,11 @@ def uncertainty_of_mixture(
     `uncertainty_of_affine`.
     """
     query = np.unique(cells.query, return_inverse=True)[1]
-    efficient = _efficient_scores(cells, fit)
-    scores = _sums_by(query, efficient)
-    J = efficient.T @ efficient
-    inverse = inverted(J[np.ix_(free, free)])
-    influence = scores[:, free] @ inverse @ jacobian[:, free].T
+    efficient = _efficient_scores(cells, fit)[:, free]
+    inverse = inverted(efficient.T @ efficient)
+    influence = efficient @ inverse @ jacobian[:, free].T
     by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
-    return larger_error(influence.T @ influence, len(scores), by_session)
+    return clustered(_sums_by(query, influence), _sums_by(query, influence**2), by_session)
 
 
 def _efficient_scores(cells: PositionCounts, fit: MixtureFit) -> FloatArray:

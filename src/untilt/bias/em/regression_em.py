@@ -12,6 +12,7 @@ from untilt.bias.em import em_estimator
 from untilt.bias.em.affine import AffineFit, uncertainty_of_affine
 from untilt.bias.em.boosted import LearnedFit, TreeOptions
 from untilt.bias.em.documents import FLOOR, position_based_em
+from untilt.bias.em.shares import fit_shares
 from untilt.bias.em.strata import StratifiedFit, uncertainty_of_strata, widened
 from untilt.bias.estimator import counts_to
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios
@@ -22,6 +23,8 @@ from untilt.facts import Fact, joined
 
 # Per document; simulated logs with fewer had curves several percent too high.
 FEW_IMPRESSIONS = 30
+# theta this near to 1 was stopped by its bound.
+AT_CEILING = 1 - 1e-4
 # The share of logs where 3 clicks were to be expected and none came is 1 in 20.
 CLICKS_THAT_WOULD_SHOW = 3.0
 
@@ -127,7 +130,8 @@ class RegressionEM(em_estimator.EMEstimator):
         to_ratios[:, 0] -= 1
         to_ratios /= np.concatenate([fit.affine.alpha, np.ones(cells.depth)])
         if features is None:
-            return uncertainty_of_affine(cells, fit.affine, free, to_ratios)
+            errors = uncertainty_of_affine(cells, fit.affine, free, to_ratios)
+            return _with_incidental(errors, cells, fit.affine.alpha, ~dead)
         change = _log_ratios(fit.coarse.alpha) - _log_ratios(fit.affine.alpha)
         return widened(
             uncertainty_of_strata(cells, fit, free, to_ratios), np.where(dead, 0, change)
@@ -142,11 +146,41 @@ class RegressionEM(em_estimator.EMEstimator):
         return from_log_ratios(
             _log_ratios(fit.affine.alpha),
             errors.covariance,
+            effective_queries=errors.effective_queries,
+            degrees_of_freedom=errors.degrees_of_freedom,
             level=self.level,
             method=f"RegressionEM ({self._source(by_features)})",
             assumes=(Fact("bias.position-based"), em_estimator.relevance_assumed(by_features)),
             status=joined(fit.status, errors.rule),
         )
+
+
+def _with_incidental(
+    errors: Uncertainty, cells: PositionCounts, theta: FloatArray, alive: BoolArray
+) -> Uncertainty:
+    """With what relevances fitted to few clicks each may have done to the curve.
+
+    `fit_shares` needs no relevance. As much of its difference as noise does not explain is an
+    error of its own; the noise of two estimates, one with all the information, is the difference
+    of their variances. Where documents have few impressions, or theta is at its bound and has no
+    sampling error at all, the errors are at least those of `fit_shares`.
+    """
+    free = alive.copy()
+    free[0] = False
+    z, other = fit_shares(cells, free)
+    ours, theirs = np.diag(errors.covariance), np.diag(other.covariance)
+    change = np.where(free, z - _log_ratios(theta), 0.0)
+    beyond_noise = np.sqrt(np.maximum(change**2 - np.maximum(theirs - ours, 0), 0))
+    systematic = np.sign(change) * beyond_noise
+    rule = joined(errors.rule, Fact("bias.errors-incidental"))
+    if _few_impressions(cells) or theta.max() > AT_CEILING:
+        factor = np.sqrt(np.maximum(theirs / np.where(ours > 0, ours, np.inf), 1))
+        covariance = errors.covariance * np.outer(factor, factor)
+        covariance += np.diag(np.where(ours > 0, 0, theirs))
+        errors = replace(errors, covariance=covariance)
+    return replace(
+        errors, covariance=errors.covariance + np.outer(systematic, systematic), rule=rule
+    )
 
 
 def _few_impressions(cells: PositionCounts) -> list[Fact]:

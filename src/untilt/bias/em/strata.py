@@ -11,28 +11,28 @@ Right if either sorts well. Figures in docs/estimators/regression-em.md and trus
 learned relevance alone, 20 or 60, were no better than that relevance itself.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
+from dataclasses import dataclass, replace
 import numba as nb
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
-from untilt.bias.em.affine import ERROR_EDGE, AffineFit, information, inverted, is_estimated
-from untilt.bias.em.boosted import LearnedFit, TreeOptions, fold_of_documents, tree_params
+from untilt.bias.em.affine import (
+    ERROR_EDGE,
+    AffineFit,
+    clustered,
+    information,
+    inverted,
+    is_estimated,
+)
+from untilt.bias.em.boosted import LearnedFit, TreeOptions, fold_of_documents
 from untilt.bias.em.documents import class_em, position_based_em
-from untilt.bias.log_ratios import Uncertainty, larger_error
+from untilt.bias.em.predicted_position import predicted_position
+from untilt.bias.log_ratios import Uncertainty
 from untilt.bias.position_graph import position_graph
 from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import IdentifiabilityError
 from untilt.facts import Fact, joined
 
-# Production rankers are often linear, which trees imitate badly, and often trees: so both, the
-# second on what the first leaves. Correlation with the positions of a linear ranker: trees alone
-# 0.56, a straight line 0.63; with those of a ranker of trees: 0.61 and 0.49.
-N_TREES = 50
-# Of the squares of a standardised feature: features that repeat each other do no harm.
-RIDGE = 1e-6
 # Classes of learned relevance. There are six times as many of predicted position, the one that
 # confounds: with 500 queries 5 x 20 strata left 3% of error in theta_10 where 10 x 10 left 4.4%.
 CLASSES = (2, 10)
@@ -135,93 +135,6 @@ def _require_mixed(together: PositionCounts) -> None:
         )
 
 
-def predicted_position(
-    cells: PositionCounts, features: FeatureArray, fold: IntArray, options: TreeOptions
-) -> FloatArray:
-    """(documents,) what the features say about the position, by models blind to their own fold.
-
-    Learned from differences within a query: position and prediction less their means over the
-    documents of the query. The position of a document is its place among its competitors, and who
-    they are would be noise of the target.
-    """
-    query = np.unique(cells.query, return_inverse=True)[1]
-    mean = _within(query, cells.mean_position)
-    straight = _by_least_squares(features, mean, query, fold)
-    rest = mean - _within(query, straight)
-    trees = _by_trees(features, rest, query, fold, options)
-    # Where nothing is left to learn, trees are noise: as much of them as held-out folds support.
-    own = _within(query, trees)
-    share = np.dot(own, rest) / max(float(np.dot(own, own)), 1e-300)
-    return straight + np.clip(share, 0, 1) * trees
-
-
-def _within(query: IntArray, values: FloatArray) -> FloatArray:
-    """Values (documents,) or (documents, m) less their means over the documents of each query."""
-    n = np.bincount(query)
-    if values.ndim == 1:
-        return values - (np.bincount(query, values) / n)[query]
-    return np.column_stack([_within(query, column) for column in values.T])
-
-
-def _by_least_squares(
-    features: FeatureArray, target: FloatArray, query: IntArray, fold: IntArray
-) -> FloatArray:
-    """Each fold by the squares of the others: those of all less its own."""
-    X = _standardised(features)
-    centred = _within(query, X)
-    own = [centred[fold == f] for f in range(int(fold.max()) + 1)]
-    squares = np.array([rows.T @ rows for rows in own])
-    products = np.array([rows.T @ target[fold == f] for f, rows in enumerate(own)])
-    ridge = RIDGE * len(X) * np.eye(X.shape[1])
-    predicted = np.empty(len(X))
-    for f in range(len(own)):
-        A, b = squares.sum(axis=0) - squares[f] + ridge, products.sum(axis=0) - products[f]
-        predicted[fold == f] = X[fold == f] @ np.linalg.solve(A, b)
-    return predicted
-
-
-def _standardised(features: FeatureArray) -> FloatArray:
-    """Mean 0 and spread 1; what is missing counts as the mean."""
-    X = np.array(features, dtype=np.float64)
-    known = np.isfinite(X)
-    X[~known] = 0.0
-    n = np.maximum(known.sum(axis=0), 1)
-    X -= X.sum(axis=0) / n
-    X[~known] = 0.0
-    X /= np.maximum(np.sqrt(np.sum(X**2, axis=0) / n), 1e-12)
-    return X
-
-
-def _by_trees(
-    features: FeatureArray,
-    target: FloatArray,
-    query: IntArray,
-    fold: IntArray,
-    options: TreeOptions,
-) -> FloatArray:
-    """Trees of least squares within queries; `target` has mean 0 in each."""
-    import lightgbm
-
-    params = tree_params(options)
-    binned = lightgbm.Dataset(features, label=target, params=params, free_raw_data=False)
-    binned.construct()
-    predicted = np.empty(len(target))
-    for f in range(int(fold.max()) + 1):
-        rows = np.flatnonzero(fold != f)
-        own, wanted = np.unique(query[rows], return_inverse=True)[1], target[rows]
-
-        def gradient(
-            scores: FloatArray, _: Any, own: IntArray = own, wanted: FloatArray = wanted
-        ) -> tuple[FloatArray, FloatArray]:
-            return _within(own, scores) - wanted, np.ones(len(wanted))
-
-        booster = lightgbm.train(
-            {**params, "objective": gradient}, binned.subset(rows), num_boost_round=N_TREES
-        )
-        predicted[fold == f] = booster.predict(features[fold == f])
-    return predicted
-
-
 def uncertainty_of_strata(
     cells: PositionCounts, fit: StratifiedFit, free: BoolArray, jacobian: FloatArray
 ) -> Uncertainty:
@@ -246,17 +159,18 @@ def uncertainty_of_strata(
     query = np.unique(cells.query, return_inverse=True)[1]
     table = _influence_of_a_click(together, affine, to_numbers)
     n_queries = int(query.max()) + 1
-    influence = _sum_influence(cells.arrays, fit.stratum, query, affine, table, n_queries)
+    influence, noise = _sum_influence(cells.arrays, fit.stratum, query, affine, table, n_queries)
     by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
-    return larger_error(influence.T @ influence, len(influence), by_session)
+    return clustered(influence, noise, by_session)
 
 
 def widened(errors: Uncertainty, change: FloatArray) -> Uncertainty:
     """With the change that coarser strata make to the numbers, as an error of its own."""
     change = np.where(np.isfinite(change), change, 0.0)
-    return Uncertainty(
-        errors.covariance + np.outer(change, change),
-        joined(errors.rule, Fact("bias.errors-coarser-strata")),
+    return replace(
+        errors,
+        covariance=errors.covariance + np.outer(change, change),
+        rule=joined(errors.rule, Fact("bias.errors-coarser-strata")),
     )
 
 
@@ -285,11 +199,12 @@ def _sum_influence(
     affine: AffineFit,
     table: FloatArray,
     n_queries: int,
-) -> FloatArray:
-    """(queries, m) sum of each query's scores, in terms of the numbers."""
+) -> tuple[FloatArray, FloatArray]:
+    """(queries, m) sum of each query's scores, in terms of the numbers, and its variance."""
     indptr, position, impressions, clicks = cells
     alpha, beta, gamma = affine
     influence = np.zeros((n_queries, table.shape[2]))
+    noise = np.zeros((n_queries, table.shape[2]))
     for d in range(len(stratum)):
         own, q = stratum[d], query[d]
         for cell in range(indptr[d], indptr[d + 1]):
@@ -298,4 +213,5 @@ def _sum_influence(
             s = (c - n * p) / (p * (1 - p))
             for m in range(table.shape[2]):
                 influence[q, m] += s * table[own, k, m]
-    return influence
+                noise[q, m] += n / (p * (1 - p)) * table[own, k, m] ** 2
+    return influence, noise
