@@ -94,9 +94,7 @@ def _straight_line(X: FloatArray, pairs: _Pairs) -> FloatArray:
     return np.asarray(whiten @ found.x)
 
 
-def _trees(
-    features: FeatureArray, start: FloatArray, pairs: _Pairs, options: TreeOptions
-) -> Any:
+def _trees(features: FeatureArray, start: FloatArray, pairs: _Pairs, options: TreeOptions) -> Any:
     """Trees from where the straight line ended."""
     import lightgbm
 

@@ -12,6 +12,7 @@ learned relevance alone, 20 or 60, were no better than that relevance itself.
 """
 
 from dataclasses import dataclass, replace
+
 import numba as nb
 import numpy as np
 
