@@ -97,23 +97,23 @@ def _sum_tetrads(
                     n, m = impressions[first], impressions[second]
                     if n < 2 or m < 2:
                         continue
-                    k, l = position[first] - 1, position[second] - 1
+                    k, j = position[first] - 1, position[second] - 1
                     h = n * m / (n + m)
                     w = h / (h + HALF_WEIGHT)
                     a, b = clicks[first] / n, clicks[second] / m
                     A = a * (clicks[first] - 1) / (n - 1)
                     B = b * (clicks[second] - 1) / (m - 1)
-                    sums[0, k, l] += w * A
-                    sums[1, k, l] += w * B
-                    sums[2, k, l] += w * a * b
-                    sums[3, k, l] += w * a
-                    sums[4, k, l] += w * b
-                    sums[5, k, l] += w
+                    sums[0, k, j] += w * A
+                    sums[1, k, j] += w * B
+                    sums[2, k, j] += w * a * b
+                    sums[3, k, j] += w * a
+                    sums[4, k, j] += w * b
+                    sums[5, k, j] += w
                     T[q] -= w * w * (A * b + a * b * b - a * a * b - a * B)
                     weight[q] -= w * w
         for k in range(depth):
-            for l in range(k + 1, depth):
-                A, B, ab, a, b, w = sums[:, k, l]
+            for j in range(k + 1, depth):
+                A, B, ab, a, b, w = sums[:, k, j]
                 T[q] += A * b + ab * b - a * ab - a * B
                 weight[q] += w * w
         if weight[q] < 1e-9:
