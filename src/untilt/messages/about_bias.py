@@ -104,6 +104,18 @@ NOTES: Texts = {
     "bias.trees": "{n_trees} trees per fold, where held-out clicks are most likely",
     "bias.networks": "networks of epoch {best} of {epochs}, where held-out clicks are most likely",
     "bias.strata": "{n_strata} strata",
+    "bias.trust-found": (
+        "trust bias found: within queries, clicks are no product of position and relevance "
+        "(p {p_value:.2g}, {n_queries:,} queries)"
+    ),
+    "bias.trust-untold": (
+        "no trust bias to be seen within queries (p {p_value:.2g}, {n_queries:,} queries); shifts "
+        "of the curves may also mean that queries differ in examination"
+    ),
+    "bias.trust-untested": (
+        "trust bias not tested: {n_queries:,} queries showed two documents at the same two "
+        "positions, too few to compare them"
+    ),
     # Where errors come from.
     "bias.errors-by-query": lambda n_queries, effective=None: (
         f"errors the larger of clustered by query ({_queries(n_queries, effective)}) and session "
@@ -137,6 +149,14 @@ WARNINGS: Texts = {
     "bias.few-impressions": (
         "a document was shown only {mean:.0f} times on average: expect a curve that is too flat, "
         "see AllPairs"
+    ),
+    "bias.trust-contrary": (
+        "within queries, clicks are no product of position and relevance (p {p_value:.2g}, "
+        "{n_queries:,} queries), but not as trust in the top makes them: look at `untilt audit`"
+    ),
+    "bias.too-few-impressions": (
+        "a document was shown only {mean:.1f} times on average: trust bias cannot be told from "
+        "relevance, and the curve has no interval. Learn relevance from features, or see AllPairs"
     ),
     "bias.trees-used-up": (
         "all {n_trees} trees per fold grown; more could fit held-out clicks better"

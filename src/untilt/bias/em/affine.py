@@ -12,7 +12,6 @@ w = n / (p (1 - p)) of a cell, the information about the curves that is left is
 where x = (gamma, 1) are the derivatives of p by (alpha_k, beta_k), alpha its derivative by gamma.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numba as nb
@@ -20,7 +19,7 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.bias.em.documents import FLOOR
-from untilt.bias.log_ratios import Uncertainty, larger_error
+from untilt.bias.log_ratios import Uncertainty, effective_by_column, larger_error
 from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import IdentifiabilityError
 
@@ -158,18 +157,15 @@ def clustered(influence: FloatArray, noise: FloatArray, by_session: FloatArray) 
     """
     used = noise.max(axis=1) > 0
     influence, noise = influence[used], noise[used]
-    n, total = len(noise), noise.sum(axis=0)
-    if n < 2:
-        return larger_error(influence.T @ influence, n, by_session)
+    total = noise.sum(axis=0)
     share = np.divide(noise, total, out=np.zeros_like(noise), where=total > 0)
-    moved = (n - 1) / n * influence / np.maximum(1 - share, STAYS)
-    errors = larger_error(moved.T @ moved, n, by_session)
-    effective = 1 / np.maximum(np.sum(share**2, axis=0), 1 / n)
-    rests_on_queries = np.diag(errors.covariance) > (1 + 1e-9) * np.diag(by_session)
-    return replace(
-        errors,
-        effective_queries=float(np.min(effective[total > 0], initial=n)),
-        degrees_of_freedom=np.where(rests_on_queries, np.maximum(effective - 1, 1), np.inf),
+    moved = influence / np.maximum(1 - share, STAYS)
+    return larger_error(
+        moved.T @ moved,
+        len(noise),
+        by_session,
+        effective=effective_by_column(noise),
+        jackknife=True,
     )
 
 

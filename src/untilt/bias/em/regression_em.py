@@ -145,9 +145,7 @@ class RegressionEM(em_estimator.EMEstimator):
     def _curve(self, fit: StratifiedFit, errors: Uncertainty, *, by_features: bool) -> PositionBias:
         return from_log_ratios(
             _log_ratios(fit.affine.alpha),
-            errors.covariance,
-            effective_queries=errors.effective_queries,
-            degrees_of_freedom=errors.degrees_of_freedom,
+            errors,
             level=self.level,
             method=f"RegressionEM ({self._source(by_features)})",
             assumes=(Fact("bias.position-based"), em_estimator.relevance_assumed(by_features)),

@@ -1,19 +1,21 @@
 """Trust bias by EM: users click on the top because it is the top."""
 
-from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
+import math
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from untilt._core.arrays import FeatureArray, FloatArray, frozen
-from untilt._core.statistics import normal_quantile
+from untilt._core.statistics import normal_quantile, student_quantile
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.affine import AffineFit
 from untilt.bias.em.documents import FLOOR
 from untilt.bias.em.em_estimator import EMEstimator, relevance_assumed, require_first_clicked
 from untilt.bias.em.mixture import MixtureFit, mixture_em, uncertainty_of_mixture
 from untilt.bias.em.strata import StratifiedFit, uncertainty_of_strata, widened
+from untilt.bias.em.trust_test import TrustTest, trust_test
 from untilt.bias.estimator import counts_to
 from untilt.bias.given import Examination, as_position_bias
 from untilt.bias.log_ratios import Uncertainty
@@ -84,12 +86,14 @@ class AffineCurves:
     alpha, beta : (K,)
     covariance : (2K, 2K) of (alpha, beta); 0 at the anchor's position, where both are given
     anchor : the scale of relevance
+    degrees_of_freedom : of Student's t; infinite where errors do not rest on the spread of queries
     """
 
     alpha: FloatArray
     beta: FloatArray
     covariance: FloatArray
     anchor: TrustAnchor
+    degrees_of_freedom: float = math.inf
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta", "covariance"):
@@ -116,9 +120,12 @@ class AffineCurves:
         alpha is a slope, whose error grows with it: +- q se covers too little where the estimate
         happens to be low (86% of 200 logs at position 10, relevance from features). The click rate
         at k is known well, so beta is low where alpha is high: the part of its error that goes with
-        alpha follows alpha's interval, the rest is symmetric.
+        alpha follows alpha's interval, the rest is symmetric. Without errors (NaN) it has no ends.
         """
-        q, depth = normal_quantile(level), self.depth
+        q, depth = _quantile(level, self.degrees_of_freedom), self.depth
+        if np.isnan(self.covariance).any():
+            nothing = np.full(depth, np.inf)
+            return CurveIntervals(np.zeros(depth), nothing, -nothing, nothing)
         variance, together = np.diag(self.covariance), np.diag(self.covariance[:depth, depth:])
         # Beyond e^10 an interval says nothing.
         reach = np.exp(np.minimum(q * self.alpha_std_error / self.alpha, 10))
@@ -136,12 +143,14 @@ class AffineCurves:
         anchor.check(self.depth)
         alpha, beta = re_anchored(self.alpha, self.beta, anchor)
         jacobian = anchor_jacobian(self.alpha, self.beta, anchor)
-        return AffineCurves(alpha, beta, jacobian @ self.covariance @ jacobian.T, anchor)
+        covariance = jacobian @ self.covariance @ jacobian.T
+        return AffineCurves(alpha, beta, covariance, anchor, self.degrees_of_freedom)
 
     def relative(self) -> "AffineCurves":
         """What clicks identify without any scale: alpha is slope, beta is shift.
 
-        P(click at k) = slope_k P(click at 1) + shift_k; without trust bias all shifts are 0.
+        P(click at k) = slope_k P(click at 1) + shift_k; without trust bias all shifts are 0. Shifts
+        also arise where queries differ in examination: `TrustEM.trust_test_` is the test.
         """
         return self.anchored(TrustAnchor(relevant=1.0, irrelevant=0.0, position=1))
 
@@ -160,6 +169,13 @@ class AffineCurves:
                 f"beta {beta:.4f} +- {beta_error:.4f}"
             )
         return "\n".join(lines)
+
+
+def _quantile(level: float, degrees_of_freedom: float) -> float:
+    """Student's, or the normal one where degrees of freedom are infinite."""
+    if math.isinf(degrees_of_freedom):
+        return normal_quantile(level)
+    return student_quantile(level, degrees_of_freedom)
 
 
 def re_anchored(
@@ -192,6 +208,11 @@ def anchor_jacobian(alpha: FloatArray, beta: FloatArray, anchor: TrustAnchor) ->
 
 # Without an anchor these shares of the documents, by relevance, are gamma 0 and gamma 1.
 LEAST_RELEVANT, MOST_RELEVANT = 0.01, 0.99
+# Impressions per document below which counts have no interval: one click of two impressions says as
+# well that the document is relevant as that the reader trusts the position.
+FEWEST_IMPRESSIONS = 5.0
+# A position without a click: 3 expected clicks would have shown one in 19 of 20 logs.
+CLICKS_THAT_WOULD_SHOW = 3.0
 
 
 @method(
@@ -225,7 +246,8 @@ class TrustEM(EMEstimator):
     queries (docs/estimators/trust-em.md).
 
     Fitted: `bias_` (with eps_plus, eps_minus), `curves_` (alpha, beta and their errors),
-    `relevance_` (documents,) gamma, NaN where nothing is known, `history_`.
+    `relevance_` (documents,) gamma, NaN where nothing is known, `history_`; `trust_test_`, whether
+    there is any trust bias, by comparing documents of one query (see `trust_test`).
 
     Parameters
     ----------
@@ -236,6 +258,7 @@ class TrustEM(EMEstimator):
     """
 
     curves_: AffineCurves = field(init=False)
+    trust_test_: TrustTest = field(init=False)
 
     anchor: TrustAnchor | None = None
     examination: Examination | npt.ArrayLike | None = None
@@ -254,12 +277,19 @@ class TrustEM(EMEstimator):
         documents = fit.learned if isinstance(fit, StratifiedFit) else affine
         anchor = _convention(documents) if self.anchor is None else self.anchor
         _require_slope(affine, anchor)
+        relevance = _rescaled(documents, anchor)
         errors = self._uncertainty(cells, features, fit, anchor)
+        errors = _with_dead_positions(errors, cells, relevance)
         self.curves_ = AffineCurves(
-            *re_anchored(affine.alpha, affine.beta, anchor), errors.covariance, anchor
+            *re_anchored(affine.alpha, affine.beta, anchor),
+            errors.covariance,
+            anchor,
+            _least(errors.degrees_of_freedom),
         )
-        self.relevance_ = self._relevance_of(log, cells, _rescaled(documents, anchor))
-        return self._bias(joined(fit.status, errors.rule), by_features=features is not None)
+        self.relevance_ = self._relevance_of(log, cells, relevance)
+        self.trust_test_ = trust_test(cells)
+        status = joined(fit.status, errors.rule, self.trust_test_.fact)
+        return self._bias(status, errors.effective_queries, by_features=features is not None)
 
     def _fit(
         self, cells: PositionCounts, features: FeatureArray | None
@@ -276,6 +306,10 @@ class TrustEM(EMEstimator):
         anchor: TrustAnchor,
     ) -> Uncertainty:
         """(2K, 2K) covariance of alpha and beta on the anchor's scale."""
+        mean = float(cells.impressions.sum()) / cells.n_documents
+        if features is None and mean < FEWEST_IMPRESSIONS:
+            unknown = np.full((2 * cells.depth, 2 * cells.depth), np.nan)
+            return Uncertainty(unknown, Fact("bias.too-few-impressions", mean=mean))
         if self.n_bootstrap:
             return self._resampled(cells, lambda drawn: self._curve(drawn, features, anchor))
         alpha, beta = fit.affine.alpha, fit.affine.beta
@@ -300,15 +334,27 @@ class TrustEM(EMEstimator):
         affine = self._fit(cells, features).affine
         return np.concatenate(re_anchored(affine.alpha, affine.beta, anchor))
 
-    def _bias(self, status: Fact, *, by_features: bool) -> PositionBias:
+    def _bias(
+        self, status: Fact, effective_queries: float | None, *, by_features: bool
+    ) -> PositionBias:
         curves = self.curves_
         # An estimate a little below 0 is noise: no irrelevant document is clicked less than never.
         beta = np.maximum(curves.beta, 0)
         relevant = np.maximum(curves.alpha + beta, FLOOR)
         theta, covariance = self._examination(relevant)
+        errors: dict[str, Any] = {}
+        if np.isfinite(covariance).all():
+            half = _quantile(self.level, curves.degrees_of_freedom) * np.sqrt(np.diag(covariance))
+            errors = {
+                "covariance": covariance,
+                "low": np.maximum(theta - half, 0),
+                "high": theta + half,
+            }
         return PositionBias(
             theta,
-            covariance=covariance,
+            **errors,
+            estimated=True,
+            effective_queries=effective_queries,
             eps_plus=relevant / theta,
             eps_minus=beta / theta,
             method=f"TrustEM ({'features' if by_features else 'counts'})",
@@ -357,6 +403,33 @@ def _convention(affine: AffineFit) -> TrustAnchor:
     at_first = affine.alpha[0] * np.array([low, high]) + affine.beta[0]
     irrelevant, relevant = np.clip(at_first, 0, 1)
     return TrustAnchor(relevant=float(relevant), irrelevant=float(irrelevant))
+
+
+def _with_dead_positions(
+    errors: Uncertainty, cells: PositionCounts, relevance: FloatArray
+) -> Uncertainty:
+    """Positions without a click: what would have brought 3 clicks there is beyond their interval.
+
+    z+ is the click rate of relevant impressions and z- that of the others, so the errors are
+    one click per so many.
+    """
+    dead = np.flatnonzero(cells.by_position(cells.clicks) == 0)
+    if len(dead) == 0:
+        return errors
+    gamma = np.clip(relevance, 0, 1)[cells.document_index]
+    shown = cells.by_position(cells.impressions)[dead]
+    relevant = np.maximum(cells.by_position(cells.impressions * gamma)[dead], 1e-9)
+    covariance = np.array(errors.covariance)
+    scale = CLICKS_THAT_WOULD_SHOW / normal_quantile(0.95)
+    for at, n in ((dead, relevant), (cells.depth + dead, shown)):
+        covariance[at], covariance[:, at] = 0.0, 0.0
+        covariance[at, at] = (scale / n) ** 2
+    rule = joined(errors.rule, Fact("bias.no-clicks", positions=tuple((dead + 1).tolist())))
+    return replace(errors, covariance=covariance, rule=rule)
+
+
+def _least(degrees_of_freedom: FloatArray | None) -> float:
+    return math.inf if degrees_of_freedom is None else float(np.min(degrees_of_freedom))
 
 
 def _require_slope(affine: AffineFit, anchor: TrustAnchor) -> None:

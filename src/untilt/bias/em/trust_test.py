@@ -3,7 +3,8 @@ r"""A test for trust bias that compares documents within a query, whatever exami
 Without trust bias P(click on d at k) = theta_qk gamma_d: the table of documents and positions of a
 query has rank one, so for two documents d, e that were both shown at k and at l
 
-    p_dk p_el - p_dl p_ek = 0        with trust bias (alpha_k beta_l - alpha_l beta_k) (gamma_d - gamma_e)
+    p_dk p_el - p_dl p_ek = 0
+    with trust bias       = (alpha_k beta_l - alpha_l beta_k) (gamma_d - gamma_e)
 
 where theta may differ from query to query. Trust in the top (beta / alpha falls with the position)
 makes it negative for k above l where d is the better one. The statistic of a query is
