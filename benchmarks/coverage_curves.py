@@ -85,6 +85,15 @@ def of_click_rates(made: Made) -> Ends:
     return Ends(rates.low, rates.high, np.asarray(truth(made.study, made.scenario)["click_rate"]))
 
 
+def of_order(made: Made) -> Ends | None:
+    """The audit's correlation of position and relevance, two standard errors to either side."""
+    proxy = ut.audit(made.log).relevance
+    if not proxy.is_known:
+        return None
+    low, high = (np.array([proxy.correlation + sign * 1.96 * proxy.std_error]) for sign in (-1, 1))
+    return Ends(low, high, np.array([truth(made.study, made.scenario)["correlation"]]))
+
+
 # ---- trust bias
 
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from coverage_curves import all_pairs, of_click_rates
+from coverage_curves import all_pairs, of_click_rates, of_order
 from coverage_row import Ends, Measure, Row
 from coverage_world import (
     DISCOUNT,
@@ -266,6 +266,7 @@ def of_click_models(made: Made) -> Ends | None:
 
 def other_rows() -> Iterator[Row]:
     yield Row("click rate by position", "other", "rankers", of_click_rates)
+    yield Row("audit, position and relevance", "other", "rankers", of_order, share=0.3)
     yield Row("compare_click_models", "other", "rankers", of_click_models, share=0.5)
     yield Row("select, values", "other", "fixed", of_selection)
     yield Row("select, differences to the best", "other", "fixed", of_selected_differences)

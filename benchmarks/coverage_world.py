@@ -66,7 +66,10 @@ SCENARIOS = {
         Scenario("people", "repeated users", people=10),
     )
 }
-STUDIES = ("rankers", "shuffle", "adjacent", "pivot", "context", "trust", "fixed", "trust fixed")
+STUDIES = (
+    "rankers", "shuffle", "adjacent", "pivot", "context", "trust", "fixed", "trust fixed", "islands",
+)  # fmt: skip
+TOP = 5  # of "islands": documents change places above or below position 5, never across it
 
 
 def relevance_of(worth: Array) -> Array:
@@ -113,6 +116,12 @@ def draw_queries(rng: np.random.Generator, n: int, shortest: int) -> Queries:
 def order_by(score: Array, exists: Array) -> Array:
     """(..., 10) documents, best score first; those that do not exist last."""
     return np.argsort(np.where(exists, -score, np.inf), axis=-1, kind="stable")
+
+
+def island_scores(queries: Queries) -> Array:
+    """(rankers, Q, 10) that all put the first ranker's five best documents on top."""
+    place = np.argsort(order_by(queries.score[0], queries.exists), axis=-1)
+    return queries.score + 1000.0 * (place < TOP)
 
 
 @dataclass(frozen=True)
@@ -191,6 +200,9 @@ def _shown(
     if study in ("rankers", "context", "trust"):
         who = rng.integers(N_RANKERS, size=n)
         return order_by(queries.score, exists)[who, query], None, ()
+    if study == "islands":
+        who = rng.integers(N_RANKERS, size=n)
+        return order_by(island_scores(queries), exists)[who, query], None, ()
     changed = rng.random(n) < 0.5
     if study == "shuffle":
         chance = order_by(rng.random((n, LONGEST)), exists[query])
@@ -255,7 +267,7 @@ def truth(study: str, scenario: Scenario) -> dict[str, float | Array]:
     """Values of the shown order and the new one, and click rates by position.
 
     gain_*, clicks_*, per_relevant_* : DCG@10 of relevance, of clicks, and per relevant document
-    click_rate : (10,) of shown documents
+    click_rate : (10,) of shown documents; correlation : of position and relevance within queries
     """
     rng = np.random.default_rng(12345)
     sums: dict[str, Any] = {}
@@ -265,6 +277,7 @@ def truth(study: str, scenario: Scenario) -> dict[str, float | Array]:
     relevant, scale = sums.pop("relevant"), scenario.clicks
     found = {name: value * scale for name, value in sums.items() if name != "shown_at"}
     found["click_rate"] = found["click_rate"] / sums["shown_at"]
+    found["correlation"] = sums["together"] / np.sqrt(sums["of_place"] * sums["of_worth"])
     for system in ("shown", "new"):
         found[f"per_relevant_{system}"] = sums[f"gain_{system}"] / relevant
         if study.startswith("trust"):  # the true curve is absolute there: relevance itself
@@ -275,14 +288,19 @@ def truth(study: str, scenario: Scenario) -> dict[str, float | Array]:
 def _values(queries: Queries, study: str) -> dict[str, Any]:
     """Means over queries; the shown order is that of each of production's rankers alike."""
     exists = queries.exists
-    scores = queries.score if study in ("rankers", "context", "trust") else queries.score[:1]
-    shown = order_by(scores, exists)
+    scores = island_scores(queries) if study == "islands" else queries.score
+    several = ("rankers", "context", "trust", "islands")
+    shown = order_by(scores if study in several else scores[:1], exists)
     gamma = np.where(exists, queries.relevance, 0.0)
     placed = np.take_along_axis(np.broadcast_to(gamma, shown.shape), shown, axis=-1)
     here = np.take_along_axis(np.broadcast_to(exists, shown.shape), shown, axis=-1)
     clicked = THETA * placed
     if study.startswith("trust"):
         clicked = THETA * (EPS_PLUS * placed + EPS_MINUS * (1 - placed)) * here
+    # Position against relevance within the query: sums of products, from their means.
+    place = np.where(here, PLACE - (1 + queries.length[:, None]) / 2, 0.0)
+    mean = gamma.sum(axis=-1, keepdims=True) / queries.length[:, None]
+    worth = np.where(here, placed - mean, 0.0)
     new = order_by(queries.new, exists)
     rank = np.argsort(new, axis=-1)  # of each document in the new order
     moved = np.take_along_axis(np.broadcast_to(DISCOUNT[rank], shown.shape), shown, axis=-1)
@@ -294,6 +312,9 @@ def _values(queries: Queries, study: str) -> dict[str, Any]:
         "relevant": np.mean(gamma.sum(axis=-1)),
         "click_rate": clicked.mean(axis=(0, 1)),
         "shown_at": here.mean(axis=(0, 1)),
+        "together": np.mean((place * worth).sum(axis=-1)),
+        "of_place": np.mean((place**2).sum(axis=-1)),
+        "of_worth": np.mean((worth**2).sum(axis=-1)),
     }
 
 
