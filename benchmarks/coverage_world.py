@@ -67,7 +67,8 @@ SCENARIOS = {
     )
 }
 STUDIES = (
-    "rankers", "shuffle", "adjacent", "pivot", "context", "trust", "fixed", "trust fixed", "islands",
+    "rankers", "shuffle", "adjacent", "pivot", "context", "trust", "fixed", "trust fixed",
+    "islands",
 )  # fmt: skip
 TOP = 5  # of "islands": documents change places above or below position 5, never across it
 
