@@ -85,8 +85,8 @@ class Cell:
         self.given, self.held = _sum(self.given, other.given), _sum(self.held, other.held)
         self.commit, self.refusal = other.commit or self.commit, other.refusal or self.refusal
 
-    def summary(self) -> dict[str, Any]:
-        """Coverage with its error, and whether it holds."""
+    def summary(self, *, bounds: bool = False) -> dict[str, Any]:
+        """Coverage with its error, and whether it holds; bounds may always."""
         told = {
             "group": self.group,
             "row": self.row,
@@ -115,15 +115,15 @@ class Cell:
             "lowest": round(lowest, 4),
             "width": round(self.width / int(given.sum()), 4),
             "zero_width": self.zero,
-            "verdict": _verdict(float(covered), lowest, n),
+            "verdict": _verdict(float(covered), lowest, n, 1.0 if bounds else HIGH),
         }
 
 
-def _verdict(covered: float, lowest: float, n: int) -> str:
+def _verdict(covered: float, lowest: float, n: int, most: float) -> str:
     """The figure must lie in the band; a single position may lie below it by chance alone."""
     if covered < LOW or wilson(lowest, n)[1] < LOW:
         return "too low"
-    return "wide" if covered > HIGH else "holds"
+    return "wide" if covered > most else "holds"
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
@@ -258,8 +258,8 @@ def summarised(done: dict[tuple[str, str, str], Cell]) -> list[dict[str, Any]]:
         for scenario in row.scenarios:
             cell = done.get((row.group, row.name, scenario))
             if cell is not None:
-                more = {"study": row.study, "covers": row.covers}
-                found.append({**cell.summary(), **more})
+                more = {"study": row.study, "covers": row.covers, "bounds": row.bounds}
+                found.append({**cell.summary(bounds=row.bounds), **more})
     return found
 
 

@@ -141,6 +141,9 @@ def curve_rows() -> Iterator[Row]:
     yield Row("AllPairs, never rising", "curves", "rankers", of_smooth)
     yield Row("AllPairs, power law", "curves", "rankers", of_power_law)
     yield Row("AllPairs, eta", "curves", "rankers", of_eta)
+    yield Row(
+        "AllPairs, bounds", "curves", "islands", lambda made: of_curve(bounded(made)), bounds=True
+    )
     yield curve_row("ShuffledTop", "shuffle", ut.ShuffledTop, covers=of("shuffled-top"))
     yield curve_row("AdjacentSwap", "adjacent", ut.AdjacentSwap, covers=of("adjacent-swap"))
     yield curve_row("AdjacentSwap, by length", "adjacent", lambda: ut.AdjacentSwap(within="length"))
@@ -184,6 +187,10 @@ def curve_rows() -> Iterator[Row]:
         covers=("weighting", "pairwise-debiasing"),
         share=0.05,
     )
+
+
+def bounded(made: Made) -> Any:
+    return fitted(made, "bounds", lambda: ut.AllPairs(unjoined="bounds")).bias_
 
 
 def _trust_rows() -> Iterator[Row]:

@@ -27,7 +27,8 @@ class Row:
     None says that the method gives no interval there; an `UntiltError` is a refusal.
 
     study : the kind of log, see `coverage_world`; covers : (kind, name) of a record of the
-    catalogue that it stands for; share : of the replications, for what takes long
+    catalogue that it stands for; share : of the replications, for what takes long; bounds : no
+    sampling interval, so that it may hold the truth always
     """
 
     name: str
@@ -37,3 +38,4 @@ class Row:
     covers: tuple[str, str] | None = None
     share: float = 1.0
     scenarios: tuple[str, ...] = ALL
+    bounds: bool = False

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from coverage_curves import all_pairs, of_click_rates, of_order
+from coverage_curves import all_pairs, bounded, of_click_rates, of_order
 from coverage_row import Ends, Measure, Row
 from coverage_world import (
     DISCOUNT,
@@ -36,7 +36,7 @@ def estimated(made: Made, evaluator: str, curve: str, **options: Any) -> Any:
     """`estimate` of both systems by this evaluator."""
 
     def make() -> Any:
-        bias = all_pairs(made) if curve == "estimated" else known_curve(made)
+        bias = {"estimated": all_pairs, "bounded": bounded, "true": known_curve}[curve](made)
         systems = {"shown": ut.shown, "new": made.new_scores}
         return ut.estimate(made.log, systems, bias, evaluator=evaluator, **options)
 
@@ -78,6 +78,8 @@ def value_rows() -> Iterator[Row]:
         )
         if "clip" in record.takes and name != "clipped":  # whose clip is chosen by itself
             yield from _estimate_rows(f"{name}, automatic clip", name, "true", clip="auto")
+        if record.default:
+            yield from _estimate_rows(f"{name}, bounded curve", name, "bounded", study="islands")
         if record.load().corrects_trust or name == "bayes-ips":
             yield from _estimate_rows(f"{name}, trust bias", name, "true", study="trust")
 
@@ -85,9 +87,9 @@ def value_rows() -> Iterator[Row]:
 def _estimate_rows(
     title: str, name: str, curve: str, study: str = "rankers", **options: Any
 ) -> Iterator[Row]:
-    covers = ("evaluator", name)
-    yield Row(title, "values", study, _value_of(name, curve, **options), covers)
-    yield Row(title, "differences", study, _difference_of(name, curve, **options), covers)
+    more: dict[str, Any] = {"covers": ("evaluator", name), "bounds": curve == "bounded"}
+    yield Row(title, "values", study, _value_of(name, curve, **options), **more)
+    yield Row(title, "differences", study, _difference_of(name, curve, **options), **more)
 
 
 def _value_of(name: str, curve: str, **options: Any) -> Measure:
