@@ -9,15 +9,18 @@ import numpy as np
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.em import EMResult
 from untilt.bias.curve import PositionBias
-from untilt.bias.log_ratios import Uncertainty, from_log_ratios
+from untilt.bias.log_ratios import from_log_ratios, larger_error
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.clickmodels import examination_em as em
 from untilt.clickmodels.click_model import HIGH, ClickModel, IndependentModel, Lists
+from untilt.clickmodels.examination_curve import ConditionalCurve, comparable, fit_curve
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError
 from untilt.facts import Fact, joined
+
+WORST_RESIDUAL = 1e-5  # of all clicks: a score left over that no longer moves the curve
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -58,20 +61,25 @@ class ExaminationModel(ClickModel):
         self.em_ = fit.em
         return fit
 
-    def _curve(
-        self,
-        log_ratio: FloatArray,
-        covariance: FloatArray,
-        errors: Uncertainty,
-        *notes: Fact,
-    ) -> PositionBias:
+    def _curve(self, fit: ConditionalCurve, share: FloatArray, *notes: Fact) -> PositionBias:
+        """The mean of theta over conditions by `share` (K, conditions), errors by delta method."""
+        theta = np.nan_to_num(fit.theta)
+        mean = share @ theta
+        slope = share * theta / mean[:, None]
+        by_query = fit.by_query @ slope.T
+        n = len(by_query)
+        errors = larger_error(
+            by_query.T @ by_query * ((n - 1) / n) ** 2, n, slope @ fit.by_session @ slope.T
+        )
+        code = "bias.maximum" if fit.residual <= WORST_RESIDUAL else "bias.no-maximum"
+        ended = Fact(code, steps=fit.n_steps, residual=fit.residual)
         return from_log_ratios(
-            log_ratio,
-            covariance,
+            np.log(mean / mean[0]),
+            errors.covariance,
             level=self.level,
             method=type(self).__name__,
             assumes=self.assumes,
-            status=joined(self.em_.status, errors.rule, *notes),
+            status=joined(ended, errors.rule, *notes),
         )
 
     def _gamma(self, lists: Lists) -> FloatArray:
@@ -123,8 +131,7 @@ class PBM(ExaminationModel, IndependentModel):
             position_graph(counts).require(counts.depth, "PBM")
         except IdentifiabilityError as error:
             return error
-        errors = em.uncertainty_of_examination(counts, fit.theta, fit.gamma)
-        return self._curve(np.log(fit.theta / fit.theta[0]), errors.covariance, errors)
+        return self._curve(fit_curve(counts, fit.theta), np.eye(counts.depth))
 
     def _marginal(self, lists: Lists) -> FloatArray:
         return self.examination_[lists.position - 1] * self._gamma(lists)
@@ -173,26 +180,18 @@ class UBM(ExaminationModel):
     def _measured(
         self, counts: PositionCounts, fit: em.ExaminationFit, depth: int
     ) -> PositionBias | IdentifiabilityError:
-        """theta_k = sum_k' n_{k,k'} theta_{k,k'} / n_k, its error by the delta method."""
-        joined = em.joined_to_first(counts)
-        shown = np.where(joined, counts.by_position(counts.impressions), 0.0)
+        """theta_k = sum_k' n_{k,k'} theta_{k,k'} / n_k over those that can be compared."""
+        shown = np.where(comparable(counts), counts.by_position(counts.impressions), 0.0)
         position = np.repeat(np.arange(depth), np.arange(1, depth + 1))
         per_position = sum_by(position, shown, depth)
-        if np.any(per_position == 0):
-            return _not_comparable(int(np.argmin(per_position > 0)) + 1)
-        used = np.flatnonzero(joined)
-        errors = em.uncertainty_of_examination(
-            counts.at_positions(joined), fit.theta[used], fit.gamma
-        )
-        share = np.zeros((depth, len(used)))
-        share[position[used], np.arange(len(used))] = (shown / per_position[position])[used]
-        mean = share @ fit.theta[used]
-        slope = share * fit.theta[used] / mean[:, None]
+        clicks = sum_by(position, np.where(shown > 0, counts.by_position(counts.clicks), 0), depth)
+        if np.any(clicks == 0):
+            return _not_comparable(int(np.argmin(clicks > 0)) + 1)
+        share = np.zeros((depth, counts.depth))
+        share[position, np.arange(counts.depth)] = shown / per_position[position]
         left_out = 1 - shown.sum() / counts.impressions.sum()
         notes = [Fact("clickmodels.not-comparable", share=left_out)] if left_out > 0 else []
-        return self._curve(
-            np.log(mean / mean[0]), slope @ errors.covariance @ slope.T, errors, *notes
-        )
+        return self._curve(fit_curve(counts, fit.theta), share, *notes)
 
     def _conditional(self, lists: Lists) -> FloatArray:
         last = last_click(lists.indptr, lists.position, lists.click)

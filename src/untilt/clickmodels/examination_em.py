@@ -10,12 +10,9 @@ from typing import NamedTuple
 
 import numba as nb
 import numpy as np
-from scipy.sparse.csgraph import connected_components
 
-from untilt._core.arrays import BoolArray, FloatArray, IntArray
+from untilt._core.arrays import FloatArray
 from untilt._core.em import EMResult, Step, run_em
-from untilt.bias.harvesting.pairs import sandwich
-from untilt.bias.log_ratios import Uncertainty, larger_error
 from untilt.clickmodels.click_model import HIGH, LOW, Smoothing, mean_rate
 from untilt.data.counts import Cells, PositionCounts
 
@@ -169,74 +166,3 @@ def _parallel_blocks(
 ) -> None:
     for block in nb.prange(BLOCKS):
         _block(block, cells, state, examined, *sums)
-
-
-def uncertainty_of_examination(
-    counts: PositionCounts, theta: FloatArray, gamma: FloatArray
-) -> Uncertainty:
-    """Covariance of log theta with condition 1 held fixed, for conditions that are all joined.
-
-    With a = log theta and b = log gamma, a cell of n impressions and c clicks has the score
-    u = (c - n p) / (1 - p) and the information w = n p / (1 - p), p = theta gamma. Taking the
-    documents out (Schur complement) leaves on a the information
-
-        J = diag(sum_d w_d) - sum_d w_d w_d' / (1' w_d)
-
-    a Laplacian over the conditions in which documents were shown: only ratios have a finite error.
-    The scores of a query with the documents taken out are
-    s_q = sum_{d in q} (u_d - w_d (1' u_d) / (1' w_d)). Errors are the larger of J^-1, right if the
-    model is, and J^-1 (sum_q s_q s_q') J^-1, clustered by query.
-    """
-    conductance, M = _information(counts.arrays, counts.query, theta, gamma)
-    laplacian = np.diag(conductance.sum(axis=1)) - conductance
-    return larger_error(
-        sandwich(conductance, M),
-        len(np.unique(counts.query)),
-        sandwich(conductance, laplacian),
-    )
-
-
-def joined_to_first(counts: PositionCounts) -> BoolArray:
-    """(conditions,) whether clicked documents join it, over any others, with the first one."""
-    clicked = (counts.by_document(counts.clicks) > 0)[counts.document_index]
-    first = counts.position_index[counts.indptr[:-1]][counts.document_index]
-    graph = np.zeros((counts.depth, counts.depth))
-    graph[first[clicked], counts.position_index[clicked]] = 1
-    _, label = connected_components(graph, directed=False)
-    return (label == label[0]) & (counts.by_position(counts.clicks) > 0)
-
-
-@nb.njit(cache=True)
-def _information(
-    cells: Cells, query: IntArray, theta: FloatArray, gamma: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Conductances between conditions, and the sum over queries of s_q s_q'."""
-    indptr, position, impressions, clicks = cells
-    depth = len(theta)
-    conductance = np.zeros((depth, depth))
-    M = np.zeros((depth, depth))
-    score = np.zeros(depth)
-    w, u = np.zeros(depth), np.zeros(depth)
-    for d in range(len(indptr) - 1):
-        all_w, all_u = 0.0, 0.0
-        for cell in range(indptr[d], indptr[d + 1]):
-            k = position[cell] - 1
-            p = min(theta[k] * gamma[d], 1 - 1e-9)
-            w[k] = impressions[cell] * p / (1 - p)
-            u[k] = (clicks[cell] - impressions[cell] * p) / (1 - p)
-            all_w += w[k]
-            all_u += u[k]
-        for cell in range(indptr[d], indptr[d + 1]):
-            k = position[cell] - 1
-            score[k] += u[k] - w[k] * all_u / all_w
-            for other in range(indptr[d], indptr[d + 1]):
-                j = position[other] - 1
-                if j != k:
-                    conductance[k, j] += w[k] * w[j] / all_w
-        if d + 1 == len(indptr) - 1 or query[d + 1] != query[d]:
-            for k in range(depth):
-                if score[k] != 0.0:
-                    for j in range(depth):
-                        M[k, j] += score[k] * score[j]
-            score[:] = 0.0
-    return conductance, M
