@@ -137,3 +137,10 @@ def _settle_collisions(
         for key in rows:
             values.extend(key[begin:end].tolist())
         leader[i] = seen.setdefault((int(hashes[i]), int(end - begin), *values), int(i))
+
+
+def mixed(word: AnyArray) -> AnyArray:
+    """Numbers that look random, the same for the same word: multiply and shift, modulo 2^64."""
+    z = word.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    return z ^ (z >> np.uint64(32))

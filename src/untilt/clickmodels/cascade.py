@@ -11,8 +11,10 @@ from untilt._core.em import EMResult, Step
 from untilt.catalog import method
 from untilt.clickmodels import chain, click_model
 from untilt.clickmodels.chain import ChainCounts, Steps
+from untilt.clickmodels.choice import chosen_method, least_perplexity
+from untilt.clickmodels.smoothing import AUTO, Smoothing, fraction, smoothing_of
 from untilt.data.clicklog import ClickLog
-from untilt.errors import check_choice
+from untilt.errors import OptionError
 
 
 @method(
@@ -27,23 +29,39 @@ class CM(chain.ChainModel):
     follows a first click is impossible under this model; it is left out when fitting, its
     conditional probability is 0, and the log-likelihood of such sessions minus infinity.
 
-    Learned: `attraction_`, alpha, which is also `relevance_`.
+    Second clicks do happen, so the most likely alpha is too small for lower positions. With
+    `prior_strength` "auto" alpha = (x + 1) / (n + 2) is tried beside the learned smoothing, and the
+    one taken whose perplexity is lower on training pages left out (`untilt.clickmodels.choice`).
+
+    Learned: `attraction_`, alpha, which is also `relevance_`; `prior_strength_`, `prior_mean_`.
 
     Parameters
     ----------
-    prior_strength : pseudo impressions that draw alpha to its mean; 0 turns smoothing off
+    prior_strength : pseudo impressions that draw alpha to its mean; 0 turns smoothing off, "auto"
+        learns it from the log
+    prior_mean : the mean; learned from the log where not given. 0.5 with a strength of 2 gives
+        alpha = (x + 1) / (n + 2)
     """
 
+    prior_mean: float | None = None
+
     def _learn(self, log: ClickLog) -> None:
+        if self.prior_mean is not None and not 0 < self.prior_mean < 1:
+            raise OptionError(f"prior_mean must lie between 0 and 1. Got {self.prior_mean}.")
         total = np.concatenate([[0.0], np.cumsum(log.label)])
         above = total[:-1] - np.repeat(total[log.indptr[:-1]], ragged.lengths(log.indptr))
         examined = (above == 0) * log.row_count
-        alpha, mean = click_model.smoothed_rates(
-            click_model.sums_by_document(log, log.label * examined),
-            click_model.sums_by_document(log, examined),
-            self.prior_strength,
-        )
-        self._keep_attraction(alpha, mean)
+        x = click_model.sums_by_document(log, log.label * examined)
+        n = click_model.sums_by_document(log, examined)
+        prior = smoothing_of(x, n, self.prior_strength)
+        if self.prior_mean is not None:
+            prior = Smoothing(prior.strength, self.prior_mean)
+        elif self.prior_strength == AUTO:
+            learned = CM(prior_strength=prior.strength, prior_mean=prior.mean)
+            even = CM(prior_strength=2.0, prior_mean=0.5)
+            if least_perplexity(log, [learned, even]) is even:
+                prior = Smoothing(2.0, 0.5)
+        self._keep_attraction(prior.rate(x, n), prior)
 
     def _steps(self, lists: click_model.Lists) -> Steps:
         return Steps(self._attraction(lists), np.zeros(len(lists.position)), 1.0)
@@ -70,39 +88,48 @@ class DCM(chain.ChainEMModel):
     click as the end, alpha_d = clicks / impressions at or above a last click (all impressions of a
     session without clicks) and lambda_k = 1 - last clicks at k / clicks at k. That maximises a
     lower bound of the likelihood, and makes lambda too small: a reader who went on in vain
-    counts as gone. `method="likelihood"` (the default) maximises the likelihood itself by EM.
+    counts as gone. `method="likelihood"` maximises the likelihood itself by EM. "auto" (the
+    default) takes the one whose perplexity is lower on training pages left out, as in `SDBN`.
 
     Learned: `attraction_`, alpha, which is also `relevance_`; `continuation_` (K,), lambda. At
-    positions with no click above another row it is the mean of the others. `em_` with "likelihood".
+    positions with no click above another row it is the mean of the others. `method_`, the method
+    taken; `em_` with "likelihood"; `prior_strength_`.
 
     Parameters
     ----------
-    prior_strength : pseudo impressions that draw alpha to its mean; 0 turns smoothing off
-    method : "likelihood" or "counting"
+    prior_strength : pseudo impressions that draw alpha to its mean; 0 turns smoothing off, "auto"
+        learns it from the log (`untilt.clickmodels.smoothing`)
+    method : "auto", "likelihood" or "counting"
     tolerance, max_steps : of `run_em`
     """
 
-    method: str = "likelihood"
+    method: str = "auto"
+    method_: str = field(init=False)
     em_: EMResult[DCMState] = field(init=False)
     continuation_: FloatArray = field(init=False)
 
     def _learn(self, log: ClickLog) -> None:
-        check_choice("method", self.method, chain.METHODS)
+        self.method_ = chosen_method(self, log)
         counts = chain.chain_counts(log, log.position - 1, log.depth)
-        alpha, mean = click_model.smoothed_rates(
-            counts.clicks, counts.examined_if_gone, self.prior_strength
-        )
+        counting = self.method_ == "counting"
+        strength = self.prior_strength if counting else self._first_strength
+        prior = smoothing_of(counts.clicks, counts.examined_if_gone, strength)
+        alpha = prior.rate(counts.clicks, counts.examined_if_gone)
         state = DCMState(alpha, _lambda(counts.went_on, counts.stepped))
-        if self.method == "likelihood":
+        if not counting:
             self.em_, prior = self._run(
                 state,
-                click_model.Smoothing(self.prior_strength, mean),
+                prior,
                 lambda prior: _dcm_step(counts, prior),
-                lambda state, prior: prior.centred(state.alpha, counts.shown),
+                lambda state, prior: self._dcm_refitted(counts, state, prior),
             )
-            state, mean = self.em_.state, prior.mean
-        self._keep_attraction(state.alpha, mean)
+            state = self.em_.state
+        self._keep_attraction(state.alpha, prior)
         self.continuation_ = handed_over(state.lam)
+
+    def _dcm_refitted(self, counts: ChainCounts, state: DCMState, prior: Smoothing) -> Smoothing:
+        examined = chain.expect(counts, state.alpha, state.lam, 1.0).examined
+        return self._refitted(prior, state.alpha, counts.shown, counts.clicks, examined)
 
     def _steps(self, lists: click_model.Lists) -> Steps:
         return Steps(self._attraction(lists), self.continuation_[lists.position - 1], 1.0)
@@ -110,10 +137,10 @@ class DCM(chain.ChainEMModel):
 
 def _lambda(went_on: FloatArray, stepped: FloatArray) -> FloatArray:
     mean = float(went_on.sum() / stepped.sum()) if stepped.sum() > 0 else 0.5
-    return click_model.Smoothing(0.0, mean).rate(went_on, stepped)
+    return Smoothing(0.0, mean).rate(went_on, stepped)
 
 
-def _dcm_step(counts: ChainCounts, prior: click_model.Smoothing) -> Step[DCMState]:
+def _dcm_step(counts: ChainCounts, prior: Smoothing) -> Step[DCMState]:
     seen = counts.shown > 0
 
     def step(state: DCMState) -> tuple[DCMState, float]:
@@ -152,7 +179,8 @@ class CCM(chain.ChainEMModel):
 
     Parameters
     ----------
-    prior_strength : pseudo impressions that draw alpha to its mean; 0 turns smoothing off
+    prior_strength : pseudo impressions that draw alpha to its mean; 0 turns smoothing off, "auto"
+        learns it from the log
     tolerance, max_steps : of `run_em`
     """
 
@@ -161,18 +189,22 @@ class CCM(chain.ChainEMModel):
 
     def _learn(self, log: ClickLog) -> None:
         counts = chain.chain_counts(log, log.document, log.n_documents)
-        alpha, mean = click_model.smoothed_rates(
-            counts.clicks, counts.examined_if_gone, self.prior_strength
-        )
-        weight = counts.shown + counts.stepped
+        prior = smoothing_of(counts.clicks, counts.examined_if_gone, self._first_strength)
+        alpha = prior.rate(counts.clicks, counts.examined_if_gone)
         self.em_, prior = self._run(
             CCMState(alpha, np.array([0.9, 0.8, 0.5])),
-            click_model.Smoothing(self.prior_strength, mean),
+            prior,
             lambda prior: _ccm_step(counts, prior),
-            lambda state, prior: prior.centred(state.alpha, weight),
+            lambda state, prior: self._ccm_refitted(counts, state, prior),
         )
-        self._keep_attraction(self.em_.state.alpha, prior.mean)
+        self._keep_attraction(self.em_.state.alpha, prior)
         self.continuation_ = handed_over(self.em_.state.tau)
+
+    def _ccm_refitted(self, counts: ChainCounts, state: CCMState, prior: Smoothing) -> Smoothing:
+        alpha, weight = state.alpha, counts.shown + counts.stepped
+        on_click = _on_click(alpha, state.tau)
+        examined = chain.expect(counts, alpha, on_click, float(state.tau[0])).examined
+        return self._refitted(prior, alpha, weight, counts.clicks, examined)
 
     def _steps(self, lists: click_model.Lists) -> Steps:
         alpha = self._attraction(lists)
@@ -183,7 +215,7 @@ def _on_click(alpha: FloatArray, tau: FloatArray) -> FloatArray:
     return tau[1] * (1 - alpha) + tau[2] * alpha
 
 
-def _ccm_step(counts: ChainCounts, prior: click_model.Smoothing) -> Step[CCMState]:
+def _ccm_step(counts: ChainCounts, prior: Smoothing) -> Step[CCMState]:
     """P(satisfied | on) = alpha tau_3 / g, P(satisfied | left) = alpha (1 - tau_3) / (1 - g)."""
     seen = counts.shown > 0
 
@@ -197,9 +229,9 @@ def _ccm_step(counts: ChainCounts, prior: click_model.Smoothing) -> Step[CCMStat
         others = counts.stepped - satisfied
         rate = prior.rate(counts.clicks + satisfied, expected.examined + counts.stepped)
         new_tau = (
-            click_model.fraction(expected.skipped_on, expected.skipped),
-            click_model.fraction((expected.went_on - satisfied_on).sum(), others.sum()),
-            click_model.fraction(satisfied_on.sum(), satisfied.sum()),
+            fraction(expected.skipped_on, expected.skipped),
+            fraction((expected.went_on - satisfied_on).sum(), others.sum()),
+            fraction(satisfied_on.sum(), satisfied.sum()),
         )
         following = CCMState(np.where(seen, rate, prior.mean), np.array(new_tau))
         return following, expected.log_likelihood + prior.log_density(alpha, seen)

@@ -15,15 +15,21 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.em import EMResult, Step, run_em
 from untilt._core.grouping import group_equal_lists
-from untilt.clickmodels.click_model import HIGH, LOW, ClickModel, Lists
+from untilt.clickmodels.click_model import ClickModel, Lists
+from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smoothing_of
 from untilt.data.clicklog import ClickLog
 
 # Steps after which the means of the priors are taken from the fit, and held from then on.
 FIRST_ROUND = 20
+# Pseudo trials of the first round where the strength is learned. A strong prior would make rates
+# alike and so find itself confirmed: from 9 instead of 0.3 the strength of DBN's satisfaction came
+# out as 9 instead of 3 on real pages, with a perplexity 0.0003 to 0.002 higher. Some, because rates
+# of 0 and 1 stay where they are.
+WEAK = 0.3
 # Rows from which threads pay; see `examination_em.WORTH_THREADS`.
 WORTH_THREADS = 300_000
 LEAST = 1e-300  # of a probability that is divided by
-METHODS = ("likelihood", "counting")
+
 
 State = TypeVar("State")
 Priors = TypeVar("Priors")
@@ -52,7 +58,8 @@ class ChainModel(ClickModel):
     """
 
     family = "chain"
-    prior_strength: float = 1.0
+    prior_strength: float | str = "auto"
+    prior_strength_: float = field(init=False)
     attraction_: FloatArray = field(init=False)
     attraction_mean_: float = field(init=False)
 
@@ -63,10 +70,11 @@ class ChainModel(ClickModel):
     def _attraction(self, lists: Lists) -> FloatArray:
         return lists.of_documents(self.attraction_, self.attraction_mean_)
 
-    def _keep_attraction(self, alpha: FloatArray, mean: float) -> None:
+    def _keep_attraction(self, alpha: FloatArray, prior: Smoothing) -> None:
         """Attraction by document and of unknown ones, which are relevance too."""
         self.attraction_ = self.relevance_ = handed_over(alpha)
-        self.attraction_mean_ = self.prior_mean_ = mean
+        self.attraction_mean_ = self.prior_mean_ = prior.mean
+        self.prior_strength_ = prior.strength
 
     def _conditional(self, lists: Lists) -> FloatArray:
         return _conditional(lists.indptr, lists.click, *self._steps(lists))
@@ -85,23 +93,28 @@ class ChainEMModel(ChainModel):
     tolerance: float = 1e-3
     max_steps: int = 1000
 
+    @property
+    def _first_strength(self) -> float:
+        """Of the priors in the first round of EM."""
+        return WEAK if isinstance(self.prior_strength, str) else self.prior_strength
+
     def _run(
         self,
         start: State,
         priors: Priors,
         step_with: Callable[[Priors], Step[State]],
-        centred: Callable[[State, Priors], Priors],
+        refitted: Callable[[State, Priors], Priors],
     ) -> tuple[EMResult[State], Priors]:
         """Where EM ended, and the priors it ended with.
 
-        A few steps with priors around counted means; then the means are taken from the fit, so
-        that a document with no sessions has the mean of those with many; then on until
-        convergence, so that the last round climbs one and the same function.
+        A few steps with weak priors around counted means; then the priors are taken from the fit, so that a
+        document with no sessions has the mean of those with many; then on until convergence, so
+        that the last round climbs one and the same function.
 
         Parameters
         ----------
         step_with : priors -> the E and M step with them
-        centred : (state, priors) -> the priors around the means of this state
+        refitted : (state, priors) -> the priors that this state suggests
         """
         what = type(self).__name__
         first = run_em(
@@ -114,7 +127,7 @@ class ChainEMModel(ChainModel):
             high=HIGH,
             what=f"{what}, first round",
         )
-        priors = centred(first.state, priors)
+        priors = refitted(first.state, priors)
         em = run_em(
             first.state,
             step_with(priors),
@@ -126,6 +139,18 @@ class ChainEMModel(ChainModel):
             what=what,
         )
         return em, priors
+
+    def _refitted(
+        self, prior: Smoothing, rate: FloatArray, seen: FloatArray, x: FloatArray, n: FloatArray
+    ) -> Smoothing:
+        """Learned from expected successes and trials, or of a given strength around the mean rate.
+
+        rate, x, n : (documents,); seen : (documents,) what a rate counts for in the mean
+        """
+        if isinstance(self.prior_strength, str):
+            return smoothing_of(x, n, self.prior_strength, default=prior.mean)
+        mean = mean_rate(rate, seen, self.prior_strength, default=prior.mean)
+        return Smoothing(self.prior_strength, mean)
 
 
 @nb.njit(cache=True)

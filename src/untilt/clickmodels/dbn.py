@@ -10,9 +10,10 @@ from untilt._core.em import EMResult, Step
 from untilt.catalog import method
 from untilt.clickmodels import chain
 from untilt.clickmodels.chain import ChainCounts, Steps
-from untilt.clickmodels.click_model import Lists, Smoothing, fraction, smoothed_rates
+from untilt.clickmodels.choice import chosen_method
+from untilt.clickmodels.click_model import Lists
+from untilt.clickmodels.smoothing import HIGH, Smoothing, fraction, smoothing_of
 from untilt.data.clicklog import ClickLog
-from untilt.errors import check_choice
 
 
 class DBNState(NamedTuple):
@@ -37,29 +38,38 @@ class _Satisfaction(chain.ChainEMModel):
     em_: EMResult[DBNState] = field(init=False)
     satisfaction_: FloatArray = field(init=False)
     satisfaction_mean_: float = field(init=False)
+    satisfaction_strength_: float = field(init=False)
     perseverance_: float = field(init=False)
 
     def _fit(self, log: ClickLog, *, gamma: float, always: bool, counting: bool = False) -> None:
         """From this gamma, which stays as it is where `always`; EM is left out where `counting`."""
         counts = chain.chain_counts(log, log.document, log.n_documents)
-        state, priors = _counted(counts, self.prior_strength, gamma)
-        shown = counts.shown
+        strength = self.prior_strength if counting else self._first_strength
+        state, priors = _counted(counts, strength, gamma)
         if not counting:
             self.em_, priors = self._run(
                 state,
                 priors,
                 lambda priors: dbn_step(counts, priors, always=always),
-                lambda state, priors: DBNPriors(
-                    priors.alpha.centred(state.alpha, shown),
-                    priors.sigma.centred(state.sigma, counts.stepped),
-                ),
+                lambda state, priors: self._both_refitted(counts, state, priors, always=always),
             )
             state = self.em_.state
-        self._keep_attraction(state.alpha, priors.alpha.mean)
+        self._keep_attraction(state.alpha, priors.alpha)
         self.satisfaction_, self.satisfaction_mean_ = handed_over(state.sigma), priors.sigma.mean
+        self.satisfaction_strength_ = priors.sigma.strength
         self.relevance_ = handed_over(state.alpha * state.sigma)
         self.prior_mean_ = priors.alpha.mean * priors.sigma.mean
         self.perseverance_ = 1.0 if always else float(state.gamma[0])
+
+    def _both_refitted(
+        self, counts: ChainCounts, state: DBNState, priors: DBNPriors, *, always: bool
+    ) -> DBNPriors:
+        alpha, sigma = state.alpha, state.sigma
+        expected, satisfied = _expect(counts, state, always=always)
+        return DBNPriors(
+            self._refitted(priors.alpha, alpha, counts.shown, counts.clicks, expected.examined),
+            self._refitted(priors.sigma, sigma, counts.stepped, satisfied, counts.stepped),
+        )
 
     def _steps(self, lists: Lists) -> Steps:
         sigma = lists.of_documents(self.satisfaction_, self.satisfaction_mean_)
@@ -81,12 +91,14 @@ class DBN(_Satisfaction):
     Fitted by EM, see `untilt.clickmodels.chain`.
 
     Learned: `attraction_`, `satisfaction_`, `perseverance_`, `relevance_` = alpha sigma (the
-    probability to be satisfied by a document that is looked at), `em_`.
+    probability to be satisfied by a document that is looked at), `em_`; `prior_strength_` of alpha
+    and `satisfaction_strength_` of sigma.
 
     Parameters
     ----------
     prior_strength : pseudo impressions for alpha and pseudo clicks for sigma, around their means;
-        0 turns smoothing off. A click in the last row tells nothing about sigma
+        0 turns smoothing off, "auto" learns each from the log (`untilt.clickmodels.smoothing`). A
+        click in the last row tells nothing about sigma
     tolerance, max_steps : of `run_em`
     """
 
@@ -106,29 +118,52 @@ class SDBN(_Satisfaction):
     `method="counting"` does as the paper: readers are taken as gone after their last click, so
     alpha_d = clicks / impressions at or above a last click (all impressions of a session without
     clicks) and sigma_d = last clicks / clicks. That takes a reader who went on in vain for a
-    satisfied one. `method="likelihood"` (the default) maximises the likelihood itself by EM.
+    satisfied one. `method="likelihood"` maximises the likelihood itself by EM: right where readers
+    are as the model says. Where they are not, either may predict pages better, and "auto" (the
+    default) takes the one whose perplexity is lower on training pages left out
+    (`untilt.clickmodels.choice`).
 
-    Learned: `attraction_`, `satisfaction_`, `relevance_` = alpha sigma; `em_` with "likelihood".
+    Learned: `attraction_`, `satisfaction_`, `relevance_` = alpha sigma; `method_`, the method
+    taken; `em_` with "likelihood".
 
     Parameters
     ----------
     prior_strength, tolerance, max_steps : as in `DBN`
-    method : "likelihood" or "counting"
+    method : "auto", "likelihood" or "counting"
     """
 
-    method: str = "likelihood"
+    method: str = "auto"
+    method_: str = field(init=False)
 
     def _learn(self, log: ClickLog) -> None:
-        check_choice("method", self.method, chain.METHODS)
-        self._fit(log, gamma=1.0, always=True, counting=self.method == "counting")
+        self.method_ = chosen_method(self, log)
+        self._fit(log, gamma=1.0, always=True, counting=self.method_ == "counting")
 
 
-def _counted(counts: ChainCounts, strength: float, gamma: float) -> tuple[DBNState, DBNPriors]:
+def _counted(
+    counts: ChainCounts, strength: float | str, gamma: float
+) -> tuple[DBNState, DBNPriors]:
     """The estimates of the simplified model, as they are or as a start."""
-    alpha, alpha_mean = smoothed_rates(counts.clicks, counts.examined_if_gone, strength)
-    sigma, sigma_mean = smoothed_rates(counts.stepped - counts.went_on, counts.stepped, strength)
-    priors = DBNPriors(Smoothing(strength, alpha_mean), Smoothing(strength, sigma_mean))
+    last, examined = counts.stepped - counts.went_on, counts.examined_if_gone
+    priors = DBNPriors(
+        smoothing_of(counts.clicks, examined, strength),
+        smoothing_of(last, counts.stepped, strength),
+    )
+    alpha = priors.alpha.rate(counts.clicks, examined)
+    sigma = priors.sigma.rate(last, counts.stepped)
     return DBNState(alpha, sigma, np.array([gamma])), priors
+
+
+def _expect(
+    counts: ChainCounts, state: DBNState, *, always: bool
+) -> tuple[chain.Expected, FloatArray]:
+    """The E step, and of each document's clicks how many satisfied."""
+    # A jump ahead of EM is cut off just below 1; where gamma is 1 by definition, it stays 1.
+    gamma = 1.0 if always else fraction(float(state.gamma[0]), 1.0)
+    # Not quite 1: with gamma = 1 and sigma = 0 nobody ever leaves after a click, and 1 - g is 0.
+    g = np.minimum(gamma * (1 - state.sigma), HIGH)
+    expected = chain.expect(counts, state.alpha, g, gamma)
+    return expected, (counts.stepped - expected.went_on) * state.sigma / (1 - g)
 
 
 def dbn_step(counts: ChainCounts, priors: DBNPriors, *, always: bool) -> Step[DBNState]:
@@ -140,11 +175,7 @@ def dbn_step(counts: ChainCounts, priors: DBNPriors, *, always: bool) -> Step[DB
 
     def step(state: DBNState) -> tuple[DBNState, float]:
         alpha, sigma = state.alpha, state.sigma
-        # A jump ahead of EM is cut off just below 1; where gamma is 1 by definition, it stays 1.
-        gamma = 1.0 if always else fraction(float(state.gamma[0]), 1.0)
-        g = gamma * (1 - sigma)
-        expected = chain.expect(counts, alpha, g, gamma)
-        satisfied = (counts.stepped - expected.went_on) * sigma / (1 - g)
+        expected, satisfied = _expect(counts, state, always=always)
         could = float(np.sum(counts.stepped - satisfied)) + expected.skipped
         went_on = float(expected.went_on.sum()) + expected.skipped_on
         following = DBNState(

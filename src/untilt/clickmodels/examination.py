@@ -13,8 +13,9 @@ from untilt.bias.log_ratios import from_log_ratios, larger_error
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.clickmodels import examination_em as em
-from untilt.clickmodels.click_model import HIGH, ClickModel, IndependentModel, Lists
+from untilt.clickmodels.click_model import ClickModel, IndependentModel, Lists
 from untilt.clickmodels.examination_curve import ConditionalCurve, comparable, fit_curve
+from untilt.clickmodels.smoothing import HIGH
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError
@@ -30,11 +31,12 @@ class ExaminationModel(ClickModel):
     The log may not be able to tell the curve: asking for `bias_` then raises.
     """
 
-    prior_strength: float = 1.0
+    prior_strength: float | str = "auto"
     level: float = 0.95
     tolerance: float = 1e-3
     max_steps: int = 1000
     examination_: FloatArray = field(init=False)
+    prior_strength_: float = field(init=False)
     em_: EMResult[em.ExaminationState] = field(init=False)
     _bias: PositionBias | IdentifiabilityError = field(init=False)
     assumes: ClassVar[tuple[Fact, ...]]
@@ -55,31 +57,34 @@ class ExaminationModel(ClickModel):
             max_steps=self.max_steps,
             what=type(self).__name__,
         )
-        relevance = np.full(log.n_documents, fit.prior_mean)
+        relevance = np.full(log.n_documents, fit.prior.mean)
         relevance[counts.document] = fit.gamma
-        self.relevance_, self.prior_mean_ = handed_over(relevance), fit.prior_mean
+        self.relevance_ = handed_over(relevance)
+        self.prior_mean_, self.prior_strength_ = fit.prior.mean, fit.prior.strength
         self.em_ = fit.em
         return fit
 
-    def _curve(self, fit: ConditionalCurve, share: FloatArray, *notes: Fact) -> PositionBias:
-        """The mean of theta over conditions by `share` (K, conditions), errors by delta method."""
-        theta = np.nan_to_num(fit.theta)
-        mean = share @ theta
-        slope = share * theta / mean[:, None]
-        by_query = fit.by_query @ slope.T
-        n = len(by_query)
-        errors = larger_error(
-            by_query.T @ by_query * ((n - 1) / n) ** 2, n, slope @ fit.by_session @ slope.T
-        )
-        code = "bias.maximum" if fit.residual <= WORST_RESIDUAL else "bias.no-maximum"
-        ended = Fact(code, steps=fit.n_steps, residual=fit.residual)
+    def _curve(self, curve: ConditionalCurve, *notes: Fact) -> PositionBias:
+        """The curve relative to position 1; errors by leaving out queries, or session noise."""
+        n = len(curve.by_query)
+        spread = curve.by_query.T @ curve.by_query
+        # `larger_error` multiplies by n / (n - 1); the jackknife's factor is (n - 1) / n.
+        errors = larger_error(spread * ((n - 1) / n) ** 2, n, curve.by_session)
+        weight = curve.weight[:, 1:]
+        effective = weight.sum(axis=0) ** 2 / np.sum(weight**2, axis=0)
+        by_query = np.diag(spread) * (n - 1) / n > np.diag(curve.by_session)
+        degrees = np.append(np.inf, np.where(by_query[1:], effective - 1, np.inf))
+        code = "bias.maximum" if curve.residual <= WORST_RESIDUAL else "bias.no-maximum"
+        ended = Fact(code, steps=curve.n_steps, residual=curve.residual)
         return from_log_ratios(
-            np.log(mean / mean[0]),
+            curve.log_mean - curve.log_mean[0],
             errors.covariance,
             level=self.level,
             method=type(self).__name__,
             assumes=self.assumes,
             status=joined(ended, errors.rule, *notes),
+            effective_queries=float(effective.min()) if len(effective) else None,
+            degrees_of_freedom=degrees,
         )
 
     def _gamma(self, lists: Lists) -> FloatArray:
@@ -102,12 +107,14 @@ class PBM(ExaminationModel, IndependentModel):
     Right where looking at a position depends on neither the documents above nor the clicks there.
     `UBM` and `DBN` let go of this; see `compare_click_models`.
 
-    Learned: `examination_` (K,), `relevance_`, `bias_` (relative to position 1, with intervals),
-    `em_` (history and status).
+    Learned: `examination_` (K,) and `relevance_`, which predict clicks; `bias_` (relative to
+    position 1, with intervals), fitted without a prior and without relevance
+    (`untilt.clickmodels.examination_curve`); `em_` (history and status); `prior_strength_`.
 
     Parameters
     ----------
-    prior_strength : pseudo impressions of the prior on gamma; 0 turns it off
+    prior_strength : pseudo impressions of the prior on gamma; 0 turns it off, "auto" learns it from
+        the log (`untilt.clickmodels.smoothing`)
     level : of the intervals of `bias_`
     tolerance, max_steps : of `run_em`
     """
@@ -131,7 +138,7 @@ class PBM(ExaminationModel, IndependentModel):
             position_graph(counts).require(counts.depth, "PBM")
         except IdentifiabilityError as error:
             return error
-        return self._curve(fit_curve(counts, fit.theta), np.eye(counts.depth))
+        return self._curve(fit_curve(counts, fit.theta))
 
     def _marginal(self, lists: Lists) -> FloatArray:
         return self.examination_[lists.position - 1] * self._gamma(lists)
@@ -191,7 +198,7 @@ class UBM(ExaminationModel):
         share[position, np.arange(counts.depth)] = shown / per_position[position]
         left_out = 1 - shown.sum() / counts.impressions.sum()
         notes = [Fact("clickmodels.not-comparable", share=left_out)] if left_out > 0 else []
-        return self._curve(fit_curve(counts, fit.theta), share, *notes)
+        return self._curve(fit_curve(counts, fit.theta, share), *notes)
 
     def _conditional(self, lists: Lists) -> FloatArray:
         last = last_click(lists.indptr, lists.position, lists.click)

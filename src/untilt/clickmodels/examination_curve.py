@@ -34,19 +34,19 @@ MOST_TERMS = 20
 
 @dataclass(frozen=True, eq=False)
 class ConditionalCurve:
-    """theta relative to the first condition, and what each query contributes to its error.
+    """Means of theta over conditions, one for each position, and what their errors rest on.
 
-    theta : (conditions,) 0 where nobody clicked; NaN where it cannot be compared with the first
-    by_query : (queries, conditions) log theta minus the same without the query
-    by_session : (conditions, conditions) covariance of log theta if sessions are all the noise
-    information : (queries,) share of each query in the information
+    log_mean : (K,)
+    by_query : (queries, K) log_mean minus the same without the query
+    by_session : (K, K) covariance of log_mean if sessions are all the noise there is
+    weight : (queries, K) what each query adds to the variance of log_mean
     n_steps, residual : how the search ended; residual is the largest score left, of all clicks
     """
 
-    theta: FloatArray
+    log_mean: FloatArray
     by_query: FloatArray
     by_session: FloatArray
-    information: FloatArray
+    weight: FloatArray
     n_steps: int
     residual: float
 
@@ -65,28 +65,37 @@ def comparable(counts: PositionCounts) -> BoolArray:
     return (joined & ~never) | (never & (clicked[joined] > 0).any(axis=0))
 
 
-def fit_curve(counts: PositionCounts, start: FloatArray) -> ConditionalCurve:
-    """The curve of the conditions that `comparable` names; the first must be one of them.
+def fit_curve(
+    counts: PositionCounts, start: FloatArray, share: FloatArray | None = None
+) -> ConditionalCurve:
+    """The curve, on the scale on which the first condition has theta = 1.
 
-    `start` (conditions,) is where the search begins.
+    Parameters
+    ----------
+    start : (conditions,) where the search begins
+    share : (K, conditions) of which the curve is the mean, rows with sum 1, 0 for conditions that
+        are not `comparable`; each condition by itself where not given
     """
-    use = comparable(counts)
     clicks = counts.by_position(counts.clicks)
-    fitted = np.flatnonzero(use & (clicks > 0))
-    cells = counts.at_positions(use & (clicks > 0))
+    use = comparable(counts) & (clicks > 0)
+    fitted, cells = np.flatnonzero(use), counts.at_positions(use)
     query = np.unique(cells.query, return_inverse=True)[1]
     z = np.log(np.maximum(start[fitted] / start[fitted[0]], 1e-3))
     z, n_steps, residual = _maximum(cells.arrays, z, clicks[fitted])
-    sums = _sums(cells.arrays, query, int(query.max(initial=-1)) + 1, np.exp(z))
-    inverse = _inverse(sums.information)
-    by_query, held = _deleted(cells.arrays, query, np.exp(z), sums.score, inverse)
-    theta = np.where(use, 0.0, np.nan)
-    theta[fitted] = np.exp(z)
-    all_queries = np.zeros((len(by_query), counts.depth))
-    all_queries[:, fitted] = by_query
-    by_session = np.zeros((counts.depth, counts.depth))
-    by_session[np.ix_(fitted, fitted)] = inverse @ sums.noise @ inverse
-    return ConditionalCurve(theta, all_queries, by_session, held, n_steps, residual)
+    theta = np.exp(z)
+    score, noise = _scores(cells.arrays, query, int(query[-1]) + 1, theta)
+    inverse = _inverse(_slope(cells.arrays, theta)[2])
+    each = (np.eye(counts.depth) if share is None else share)[:, fitted] * theta
+    mean = each.sum(axis=1)
+    slope = each / mean[:, None]
+    return ConditionalCurve(
+        log_mean=np.log(mean),
+        by_query=_deleted(cells.arrays, query, theta, score, inverse) @ slope.T,
+        by_session=slope @ inverse @ noise @ inverse @ slope.T,
+        weight=_weights(cells.arrays, query, len(score), theta, slope @ inverse),
+        n_steps=n_steps,
+        residual=residual,
+    )
 
 
 def _maximum(cells: Cells, z: FloatArray, clicks: FloatArray) -> tuple[FloatArray, int, float]:
@@ -125,38 +134,21 @@ def _inverse(information: FloatArray) -> FloatArray:
 
 def _deleted(
     cells: Cells, query: IntArray, theta: FloatArray, score: FloatArray, inverse: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    r"""(queries, conditions) what leaving a query out changes, and each query's share.
+) -> FloatArray:
+    r"""(queries, conditions) log theta minus the same without the query.
 
     One Newton step without query q moves z by -(J - J_q)^-1 s_q: the jackknife, and like it too
     large rather than too small where a query holds much of the evidence. As a series,
     x = J^-1 s_q + J^-1 J_q J^-1 s_q + ..., which needs J_q only times a vector.
     """
-    first = score @ inverse
-    term, total = first, first.copy()
+    term = score @ inverse
+    total = term.copy()
     for _ in range(MOST_TERMS):
         term = _times_information(cells, query, theta, term) @ inverse
         total += term
-        if np.abs(term).max(initial=0.0) <= 0.01 * np.abs(total).max(initial=0.0):
+        if np.abs(term).max() <= 0.01 * np.abs(total).max():
             break
-    held = _traces(cells, query, theta, inverse, len(score))
-    return total, held / max(held.sum(), 1e-300)
-
-
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """score : (queries, conditions) s_q; information : J; noise : variance of the scores."""
-
-    score: FloatArray
-    information: FloatArray
-    noise: FloatArray
-
-
-def _sums(cells: Cells, query: IntArray, n_queries: int, theta: FloatArray) -> _Sums:
-    score = np.zeros((n_queries, len(theta)))
-    noise = np.zeros((len(theta), len(theta)))
-    _scores(cells, query, theta, score, noise)
-    return _Sums(score, _slope(cells, theta)[2], noise)
+    return total
 
 
 @nb.njit(cache=True)
@@ -206,13 +198,14 @@ def _slope(cells: Cells, theta: FloatArray) -> tuple[float, FloatArray, FloatArr
 
 @nb.njit(cache=True)
 def _scores(
-    cells: Cells, query: IntArray, theta: FloatArray, score: FloatArray, noise: FloatArray
-) -> None:
+    cells: Cells, query: IntArray, n_queries: int, theta: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """s_q of each query, and the variance of all scores if clicks are binomial given gamma_d.
 
     s_d = (I - pi_d 1') c_d has the variance V - pi v' - v pi' + (1' v) pi pi' with
     V = diag(v), v_i = n_i p_i (1 - p_i), p_i = theta_i C_d / E_d.
     """
+    score, noise = np.zeros((n_queries, len(theta))), np.zeros((len(theta), len(theta)))
     pi, v = np.zeros(len(theta)), np.zeros(len(theta))
     for d in range(len(cells.indptr) - 1):
         clicks, exposure = _exposure(cells, d, theta)
@@ -232,6 +225,7 @@ def _scores(
             for b in range(cells.indptr[d], cells.indptr[d + 1]):
                 j = cells.position[b] - 1
                 noise[i, j] += all_v * pi[i] * pi[j] - pi[i] * v[j] - v[i] * pi[j]
+    return score, noise
 
 
 @nb.njit(cache=True)
@@ -256,21 +250,21 @@ def _times_information(
 
 
 @nb.njit(cache=True)
-def _traces(
-    cells: Cells, query: IntArray, theta: FloatArray, inverse: FloatArray, n_queries: int
+def _weights(
+    cells: Cells, query: IntArray, n_queries: int, theta: FloatArray, rows: FloatArray
 ) -> FloatArray:
-    """(queries,) trace of J^-1 J_q: how much of the evidence comes from each query."""
-    held = np.zeros(n_queries)
+    """(queries, K) g_k J_q g_k' with g_k the rows (K, conditions) of slope J^-1."""
+    weight = np.zeros((n_queries, len(rows)))
     for d in range(len(cells.indptr) - 1):
         clicks, exposure = _exposure(cells, d, theta)
         if clicks == 0:
             continue
-        for a in range(cells.indptr[d], cells.indptr[d + 1]):
-            i = cells.position[a] - 1
-            share = cells.impressions[a] * theta[i] / exposure
-            held[query[d]] += clicks * share * inverse[i, i]
-            for b in range(cells.indptr[d], cells.indptr[d + 1]):
-                j = cells.position[b] - 1
-                other = cells.impressions[b] * theta[j] / exposure
-                held[query[d]] -= clicks * share * other * inverse[i, j]
-    return held
+        for k in range(len(rows)):
+            mean, square = 0.0, 0.0
+            for a in range(cells.indptr[d], cells.indptr[d + 1]):
+                i = cells.position[a] - 1
+                share = cells.impressions[a] * theta[i] / exposure
+                mean += share * rows[k, i]
+                square += share * rows[k, i] ** 2
+            weight[query[d], k] += clicks * (square - mean * mean)
+    return weight

@@ -13,7 +13,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt._core.em import EMResult, Step, run_em
-from untilt.clickmodels.click_model import HIGH, LOW, Smoothing, mean_rate
+from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smoothing_of
 from untilt.data.counts import Cells, PositionCounts
 
 BLOCKS = 16  # sums are taken block by block: the same result whatever the number of threads
@@ -35,12 +35,17 @@ class ExaminationFit:
 
     theta: FloatArray
     gamma: FloatArray
-    prior_mean: float
+    prior: Smoothing
     em: EMResult[ExaminationState]
 
 
 def fit_examination(
-    counts: PositionCounts, *, prior_strength: float, tolerance: float, max_steps: int, what: str
+    counts: PositionCounts,
+    *,
+    prior_strength: float | str,
+    tolerance: float,
+    max_steps: int,
+    what: str,
 ) -> ExaminationFit:
     """Maximise the likelihood of the counts times the prior of gamma.
 
@@ -48,7 +53,7 @@ def fit_examination(
     A first round without a prior finds the shape; then the most examined condition is held at
     theta = 1, and the prior has its mean where the mean of gamma is on that scale.
     """
-    shown, seen = counts.by_position(counts.impressions), counts.by_document(counts.impressions)
+    shown = counts.by_position(counts.impressions)
     rough = run_em(
         _start(counts, shown),
         _step(counts, Smoothing(0.0, 0.5), reference=-1),
@@ -64,7 +69,7 @@ def fit_examination(
     start = ExaminationState(
         np.clip(rough.theta / scale, LOW, HIGH), np.clip(rough.gamma * scale, LOW, HIGH)
     )
-    prior = Smoothing(prior_strength, mean_rate(start.gamma, seen, prior_strength))
+    prior = _prior(counts, start, prior_strength)
     em = run_em(
         start,
         _step(counts, prior, reference),
@@ -76,7 +81,16 @@ def fit_examination(
         what=what,
     )
     theta = np.where(shown > 0, em.state.theta, np.nan)
-    return ExaminationFit(theta, em.state.gamma, prior.mean, em)
+    return ExaminationFit(theta, em.state.gamma, prior, em)
+
+
+def _prior(counts: PositionCounts, state: ExaminationState, strength: float | str) -> Smoothing:
+    """Of gamma: with "auto" learned from clicks and the impressions expected to be looked at."""
+    if isinstance(strength, str):
+        looked = counts.by_document(counts.impressions * state.theta[counts.position_index])
+        return smoothing_of(counts.by_document(counts.clicks), looked, strength)
+    seen = counts.by_document(counts.impressions)
+    return Smoothing(strength, mean_rate(state.gamma, seen, strength))
 
 
 def _start(counts: PositionCounts, shown: FloatArray) -> ExaminationState:

@@ -9,11 +9,12 @@ from scipy.special import logit
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray, handed_over, sum_by
-from untilt._core.grouping import group_equal_lists
+from untilt._core.grouping import group_equal_lists, mixed
 from untilt._core.random import child_generator
 from untilt.catalog import method
 from untilt.clickmodels import click_model
 from untilt.clickmodels.recurrent import Pages, Reader, conditional, draw, marginal, reader_loss
+from untilt.clickmodels.smoothing import Smoothing, smoothing_of
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
 from untilt.networks.batches import PaddedLists
@@ -316,28 +317,21 @@ def in_own_order(log: ClickLog) -> ClickLog:
         log.position.astype(np.uint64) << np.uint64(1)
     )
     key = ragged.sums_by_list(
-        log.indptr, _mixed(word + (log.label > 0).astype(np.uint64)).view(np.int64)
+        log.indptr, mixed(word + (log.label > 0).astype(np.uint64)).view(np.int64)
     )
     return log.take(np.argsort(key, kind="stable"))
-
-
-def _mixed(word: IntArray) -> IntArray:
-    """A number that looks random: multiply and shift, modulo 2^64."""
-    z = word * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    return z ^ (z >> np.uint64(32))
 
 
 def _log_odds_by_document(log: ClickLog, strength: float) -> FloatArray:
     shown = click_model.sums_by_document(log, log.row_count)
     clicks = click_model.sums_by_document(log, log.label * log.row_count)
     # Half an impression where there is no prior: rates of 0 and 1 have no log-odds.
-    rate, mean = click_model.smoothed_rates(clicks, shown, max(strength, 0.5))
-    return np.where(shown > 0, logit(rate) - logit(mean), 0.0)
+    prior = smoothing_of(clicks, shown, max(strength, 0.5))
+    return np.where(shown > 0, logit(prior.rate(clicks, shown)) - logit(prior.mean), 0.0)
 
 
 def _log_odds_by_position(log: ClickLog) -> FloatArray:
     clicks = sum_by(log.position - 1, log.label * log.row_count)
     shown = sum_by(log.position - 1, log.row_count)
-    prior = click_model.Smoothing(1.0, float(clicks.sum() / shown.sum()))
+    prior = Smoothing(1.0, float(clicks.sum() / shown.sum()))
     return logit(prior.rate(clicks, shown))

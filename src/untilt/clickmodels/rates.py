@@ -1,12 +1,13 @@
 """Click rates as models: what every better model must beat."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over, sum_by
 from untilt.catalog import method
 from untilt.clickmodels import click_model
+from untilt.clickmodels.smoothing import Smoothing, smoothing_of
 from untilt.data.clicklog import ClickLog
 
 
@@ -51,7 +52,7 @@ class RCTR(click_model.IndependentModel):
         clicks = sum_by(log.position - 1, log.label * count)
         shown = sum_by(log.position - 1, count)
         overall = float(clicks.sum() / shown.sum())
-        self.rate_ = handed_over(click_model.Smoothing(0.0, overall).rate(clicks, shown))
+        self.rate_ = handed_over(Smoothing(0.0, overall).rate(clicks, shown))
         self.prior_mean_ = overall
         self.relevance_ = handed_over(np.full(log.n_documents, overall))
 
@@ -73,17 +74,20 @@ class DCTR(click_model.IndependentModel):
 
     Parameters
     ----------
-    prior_strength : m, pseudo impressions; 0 turns smoothing off
+    prior_strength : m, pseudo impressions; 0 turns smoothing off, "auto" learns m and mu from the
+        log (`untilt.clickmodels.smoothing`)
     """
 
     family = "rates"
-    prior_strength: float = 1.0
+    prior_strength: float | str = "auto"
+    prior_strength_: float = field(init=False)
 
     def _learn(self, log: ClickLog) -> None:
         clicks = click_model.sums_by_document(log, log.label * log.row_count)
         shown = click_model.sums_by_document(log, log.row_count)
-        rate, self.prior_mean_ = click_model.smoothed_rates(clicks, shown, self.prior_strength)
-        self.relevance_ = handed_over(rate)
+        prior = smoothing_of(clicks, shown, self.prior_strength)
+        self.prior_mean_, self.prior_strength_ = prior.mean, prior.strength
+        self.relevance_ = handed_over(prior.rate(clicks, shown))
 
     def _marginal(self, lists: click_model.Lists) -> FloatArray:
         return lists.of_documents(self.relevance_, self.prior_mean_)
