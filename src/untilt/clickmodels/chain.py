@@ -107,9 +107,9 @@ class ChainEMModel(ChainModel):
     ) -> tuple[EMResult[State], Priors]:
         """Where EM ended, and the priors it ended with.
 
-        A few steps with weak priors around counted means; then the priors are taken from the fit, so that a
-        document with no sessions has the mean of those with many; then on until convergence, so
-        that the last round climbs one and the same function.
+        A few steps with weak priors around counted means; then the priors are taken from the
+        fit, so that a document with no sessions has the mean of those with many; then on until
+        convergence, so that the last round climbs one and the same function.
 
         Parameters
         ----------

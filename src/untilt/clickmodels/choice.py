@@ -42,11 +42,11 @@ def least_perplexity(log: ClickLog, candidates: Sequence[Model]) -> Model:
     """The candidate of the lowest mean perplexity over positions, each half predicted by the other.
 
     Perplexity as in `untilt.clickmodels.quality`, before anybody has clicked. The first of them
-    where there is nothing to compare: fewer than two pages, or a half without clicks.
+    where there is nothing to compare: fewer than two pages, or a half of clicks or skips alone.
     """
     half = _halves(log)
     parts = [log.take(np.flatnonzero(half == i)) for i in (0, 1)]
-    if not all(part.n_lists and part.label.any() for part in parts):
+    if not all(len(np.unique(part.label)) == 2 for part in parts):
         return candidates[0]
     figures = [_perplexity(candidate, parts) for candidate in candidates]
     return candidates[int(np.argmin(figures))]

@@ -203,7 +203,8 @@ def _scores(
     """s_q of each query, and the variance of all scores if clicks are binomial given gamma_d.
 
     s_d = (I - pi_d 1') c_d has the variance V - pi v' - v pi' + (1' v) pi pi' with
-    V = diag(v), v_i = n_i p_i (1 - p_i), p_i = theta_i C_d / E_d.
+    V = diag(v), v_i = n_i p_i (1 - p_i), p_i = theta_i (C_d + 1/2) / (E_d + 1): the halves because
+    a document that was clicked each of two times is not free of noise.
     """
     score, noise = np.zeros((n_queries, len(theta))), np.zeros((len(theta), len(theta)))
     pi, v = np.zeros(len(theta)), np.zeros(len(theta))
@@ -215,7 +216,7 @@ def _scores(
         for a in range(cells.indptr[d], cells.indptr[d + 1]):
             i = cells.position[a] - 1
             pi[i] = cells.impressions[a] * theta[i] / exposure
-            p = min(theta[i] * clicks / exposure, 1.0)
+            p = min(theta[i] * (clicks + 0.5) / (exposure + 1.0), 1.0)
             v[i] = cells.impressions[a] * p * (1.0 - p)
             all_v += v[i]
             score[query[d], i] += cells.clicks[a] - clicks * pi[i]
