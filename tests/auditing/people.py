@@ -26,6 +26,9 @@ def people(
     drift: float = 0.0,
     devices: tuple[float, float] = (0.8, 0.8),
     late: float = 0.8,
+    quality: float = 0.6,
+    queries_differ: float = 0.0,
+    people_differ: float = 0.0,
 ) -> ClickLog:
     """Two rankers with noise of their own for each session; examination k^-0.8 unless said.
 
@@ -38,7 +41,10 @@ def people(
     cascade : readers go down and stop at the first click, or by a chance of 0.1 at each position
     saturation : by so much each click lessens the chance of further ones
     drift : how far relevance is new in the second half of the time; rankers follow it
-    devices, late : exponents of examination on phones and desks, and in the second half of time
+    devices, late : exponents of examination on desks and phones, and in the second half of time
+    quality : correlation of the rankers' scores with worth
+    queries_differ, people_differ : spread of the exponent between queries, and of its logarithm
+        between sessions
     """
     rng = np.random.default_rng(seed)
     share = np.arange(1, n_queries + 1.0) ** -zipf
@@ -48,7 +54,8 @@ def people(
     worth = rng.normal(size=shape)
     later = (1 - drift) * worth + np.sqrt(1 - (1 - drift) ** 2) * rng.normal(size=shape)
     worths = np.stack([worth, later])
-    scores = 0.6 * worths[:, None] + 0.8 * rng.normal(size=(2, *shape))
+    own_noise = np.sqrt(1 - quality**2) * rng.normal(size=(2, *shape))
+    scores = quality * worths[:, None] + own_noise
     ranker = rng.integers(2, size=sessions)
     time = is_late.astype(int)
     own = scores[time, ranker, query] + 0.35 * rng.normal(size=(sessions, n_docs))
@@ -56,7 +63,9 @@ def people(
     gamma = rate * relevance_of(worths[time[:, None], query[:, None], document])
     k = np.arange(1, n_docs + 1)
     exponent = np.where(phone, devices[1], devices[0]) + np.where(is_late, late - 0.8, 0.0)
-    looked = k ** -exponent[:, None]
+    exponent = exponent + queries_differ * rng.normal(size=n_queries)[query]
+    exponent = exponent * np.exp(people_differ * rng.normal(size=sessions))
+    looked = k ** -np.maximum(exponent, 0)[:, None]
     chance = looked * (gamma + trust / k * (1 - gamma))
     if cascade:
         patient = np.cumprod(rng.random(chance.shape) < 0.9, axis=1)

@@ -10,6 +10,8 @@ import altair
 import pytest
 
 from untilt._core import codec
+from untilt.auditing.reading import ReadingTest, ReadingTests
+from untilt.facts import codes
 from untilt.report import decision as d
 from untilt.report import step_results as r
 from untilt.report.page.page import chart_specs, figures_of, page, sections_of
@@ -316,3 +318,19 @@ def test_long_names_of_features_keep_their_ends():
     (figure,) = importance_section(dict.fromkeys(names, 0.3), "").figures
     labels = [row["label"] for row in figure.spec["data"]["values"]]
     assert labels == [f"title_bm\u2026d_by_length_{i}" for i in range(3)]
+
+
+def test_a_model_of_reading_that_fails_is_drawn_and_told(decision):
+    fails = {"asks": "time", "detail": "spread", "adjusted": 1e-3}
+    passes = {"asks": "clicks-above", "adjusted": 0.5}
+    usual = {"ratio": 1.6, "low": 1.4, "high": 1.9, "p_value": 1e-3, "effective_queries": 80.0}
+    tests = ReadingTests((ReadingTest(**usual, **passes), ReadingTest(**usual, **fails)))
+    changed = replace(decision, audit=replace(decision.audit, reading=tests))
+    sections = {section.name: section for section in sections_of(changed)}
+    section, names = sections["reading"], list(sections)
+    assert names.index("reading") == names.index("comparable") + 1
+    assert [row[-1] for row in section.figures[0].table.rows] == ["fits", "fails"]
+    assert codes(tests.facts) == ["reading.time-spread-serious"]
+    assert len(section.cautions) == 1
+    nothing = replace(decision, audit=replace(decision.audit, reading=ReadingTests()))
+    assert "reading" not in [section.name for section in sections_of(nothing)]

@@ -15,13 +15,14 @@ import numpy as np
 
 from untilt import catalog
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, BoolArray, IntArray, sum_by
+from untilt._core.arrays import AnyArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
 from untilt.auditing.scores import Cells, Score, cells_of, relevance_score
 from untilt.bias.contextual.contextual import ContextualBias
 from untilt.bias.em.trust_em import TrustEM
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
+from untilt.data.transform import later_half
 from untilt.facts import Fact
 
 SIZE = 0.05  # of all tests together
@@ -163,14 +164,13 @@ class ReadingTests:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Cells of a table: what is compared, the ratio with its interval, the adjusted p-value."""
-        return [
-            (
-                each.name,
-                f"{each.ratio:.2f} [{each.low:.2f}, {each.high:.2f}]",
-                f"{each.adjusted:.2g}",
-            )
-            for each in self.tests
-        ]
+        return [row for row, _ in self.named()]
+
+    def named(self) -> Iterator[tuple[tuple[str, str, str], ReadingTest]]:
+        """Each row with its test."""
+        for each in self.tests:
+            ends = f"[{each.low:.2f}, {each.high:.2f}]"
+            yield (each.name, f"{each.ratio:.2f} {ends}", f"{each.adjusted:.2g}"), each
 
 
 def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> ReadingTests:
@@ -251,17 +251,8 @@ def _time(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
     """Do documents or readers change from the first half of the time to the second?"""
     if log.time is None:
         return
-    cells = _cells(log, _later(log).astype(np.int64)[ragged.list_of_row(log.indptr)], 2, 1)
+    cells = _cells(log, later_half(log).astype(np.int64)[ragged.list_of_row(log.indptr)], 2, 1)
     yield from _least([*_slope(cells, "time", level, reach), *_spread(cells, "time", level)])
-
-
-def _later(log: ClickLog) -> BoolArray:
-    """(lists,) whether each lies in the second half of the time, by sessions."""
-    assert log.time is not None
-    times, index = np.unique(log.time, return_inverse=True)
-    until = np.cumsum(sum_by(index, log.sessions)) / max(1, log.n_sessions)
-    cut = int(np.argmin(np.abs(until[:-1] - 0.5))) if len(times) > 1 else 0
-    return index > cut
 
 
 def _ranker(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:

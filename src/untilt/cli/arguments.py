@@ -23,6 +23,7 @@ from untilt.errors import OptionError, did_you_mean
 if TYPE_CHECKING:
     from untilt._core.arrays import Missing
     from untilt.data.clicklog import ClickLog
+    from untilt.data.read.read_log import Collapse
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object for machines, and nothing else.")
@@ -159,7 +160,7 @@ class ColumnOptions:
         path: Path,
         *,
         context: Sequence[str] = (),
-        collapse: bool = True,
+        collapse: "Collapse" = True,
         to_rank: bool = False,
     ) -> "ClickLog":
         """Read the log; say what was dropped. `to_rank`: a ranker will need its features."""

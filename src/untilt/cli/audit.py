@@ -26,6 +26,14 @@ MOST_ROWS = 40
 def audit(
     reading: arguments.LogOptions,
     log: arguments.LogPath,
+    context: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="A column of the log that reading may depend on, such as the device: is it read "
+            "equally deep? May be repeated.",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -52,7 +60,7 @@ def audit(
 
     with speaking(as_json=as_json, verbose=verbose) as out:
         arguments.check_plots(plot)
-        read = reading.read(out, log)
+        read = reading.read(out, log, context=context or (), collapse="halves")
         with progress("looking at the log"):
             audited = audit_log(read)
         out.record(**audited.to_dict())

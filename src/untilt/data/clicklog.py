@@ -247,17 +247,22 @@ class ClickLog(Portable):
         empty = ragged.lengths(indptr) == 0
         return cut.take(np.flatnonzero(~empty)) if empty.any() else cut
 
-    def collapse(self) -> "ClickLog":
+    def collapse(self, *, halves: bool = False) -> "ClickLog":
         """Merge sessions with the same query, shown list, ranker, context and labels into one list.
 
         Exact: every statistic of the result equals that of the log. Collapsing twice changes
-        nothing. The time of a session is lost; split by time first.
+        nothing. The time of a session is lost; split by time first. With `halves` sessions of the
+        two halves of the time stay apart, and `time` becomes 0 and 1.
         """
+        from untilt.data.transform import later_half
+
+        half = later_half(self).astype(np.int64) if halves and self.time is not None else None
         list_keys = [self.query, *([] if self.ranker is None else [self.ranker])]
+        list_keys += [] if half is None else [half]
         list_keys += [np.unique(each, return_inverse=True)[1] for each in self.context.values()]
         row_keys = [self.document, self.position, self.label, *self.extra_labels.values()]
         groups = group_equal_lists(self.indptr, row_keys, list_keys)
-        timeless = self._with(time=None)
+        timeless = self._with(time=None) if half is None else self._with_time(half)
         if groups.n_groups == self.n_lists:  # nothing to merge, so nothing to copy
             return timeless
         count = np.zeros(groups.n_groups, dtype=np.int64)
@@ -339,6 +344,10 @@ class ClickLog(Portable):
         kept = {name: getattr(self, name) for name in self.__dataclass_fields__}
         new._store(**kept | self._handed_over(changes))
         return new
+
+    def _with_time(self, time: arrays.IntArray) -> "ClickLog":
+        """The same log with other times, of whatever type the old ones were."""
+        return self._with(time=None)._with(time=time)
 
     def _handed_over(self, changes: dict[str, Any]) -> dict[str, Any]:
         """The same values, read-only and in the types that the log has them in."""

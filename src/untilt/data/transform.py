@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from untilt._core.arrays import FeatureArray, FloatArray, IntArray
+from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
 from untilt.data.clicklog import ClickLog
 from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
@@ -123,6 +123,17 @@ def _by_time(log: ClickLog, share: float) -> tuple[ClickLog, ClickLog]:
     before = np.cumsum(log.sessions[order])
     cut = int(np.searchsorted(before, round(share * log.n_sessions), side="right"))
     return log.take(np.sort(order[:cut])), log.take(np.sort(order[cut:]))
+
+
+def later_half(log: ClickLog) -> BoolArray:
+    """(lists,) whether each lies in the second half of the time, as evenly as times allow."""
+    if log.time is None:
+        raise OptionError("this log has no time, so it has no halves of the time either.")
+    times, index = np.unique(log.time, return_inverse=True)
+    if len(times) < 2:
+        return np.zeros(log.n_lists, dtype=bool)
+    until = np.cumsum(sum_by(index, log.sessions))[:-1] / log.n_sessions
+    return np.asarray(index > int(np.argmin(np.abs(until - 0.5))))
 
 
 COMBINATIONS = ("sum", "product")

@@ -185,7 +185,7 @@ class _Run:
         seen = self._audit(read, data)
         named = named_features(self.options.features)
         kept_out = tuple(e.feature for e in seen.result.leaks if e.feature not in named)
-        data = data.without(kept_out)
+        data = data.merged().without(kept_out)
         if seen.result.shown is not None and seen.result.shown.refusal is not None:
             raise IdentifiabilityError(str(seen.result.shown.refusal))
         split = self.steps.run(

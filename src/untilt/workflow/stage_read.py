@@ -52,6 +52,12 @@ class Data:
             return self
         return Data(lambda: without_features(self.log, features), self.options)
 
+    def merged(self) -> "Data":
+        """The same without a time: equal sessions of both its halves are one list."""
+        return Data(
+            lambda: self.log if self.log.time is None else self.log.collapse(), self.options
+        )
+
     @cached_property
     def clicks(self) -> ClickLog:
         """The whole log with clicks, 0 or 1, as its label."""
@@ -159,6 +165,7 @@ def read_step(
             documents=folder.documents,
             label=options.label,
             missing=options.missing,
+            collapse="halves",
             threads=options.threads,
         )
 
@@ -179,7 +186,7 @@ def read_step(
 def _from_memory(source: Any, options: RunOptions, steps: Steps) -> tuple[Done[LogSource], Data]:
     """What is handed over in memory is there at every start; nothing is kept of it."""
     if isinstance(source, ClickLog):
-        log, read = source.collapse(), LogSource("memory", source.n_impressions)
+        log, read = source.collapse(halves=True), LogSource("memory", source.n_impressions)
     else:
         log, read = _read(source, options)
     done = steps.run("read", LogSource, lambda: read, key_of(log), what="reading the log")
@@ -189,7 +196,9 @@ def _from_memory(source: Any, options: RunOptions, steps: Steps) -> tuple[Done[L
 def _read(source: Any, options: RunOptions) -> tuple[ClickLog, LogSource]:
     from untilt.data.read.read_log import read_log_report
 
-    log, report = read_log_report(source, **options.pick(*READING), threads=options.threads)
+    log, report = read_log_report(
+        source, **options.pick(*READING), collapse="halves", threads=options.threads
+    )
     if log.n_lists == 0:
         raise OptionError(f"{report.source} holds no session: there is nothing to learn from.")
     dropped = {f"{bad.table}: {bad.what}": bad.n_rows for bad in report.bad}

@@ -120,7 +120,8 @@ def fetch_lists(database: Database, decoder: Decoder, wanted: Wanted) -> Lists:
     if not wanted.collapse:
         order = ["session_id", "q"]
     if wanted.log.has("timestamp"):
-        columns, order = [*columns, "t"], ["t", *order]
+        # Halves last: merged lists then stand in the order that they have without a time.
+        columns, order = [*columns, "t"], [*order, "t"] if wanted.collapse else ["t", *order]
     n_lists, n_rows = database.row("SELECT count(*), coalesce(sum(n), 0) FROM lists")
     lists = _empty(n_lists, int(n_rows), n_labels)
     numbered = "SELECT lists.*, queries.q FROM lists JOIN queries ON query = query_id"
@@ -246,11 +247,28 @@ def _pack(
         columns.append("count AS c")
         carried += [SessionColumn("c_low", "min", "c"), SessionColumn("c_high", "max", "c")]
     if wanted.log.has("timestamp"):
-        columns.append("timestamp AS t")
+        columns.append(f"{_half(database, view) if wanted.collapse else 'timestamp'} AS t")
         carried.append(SessionColumn("t", "min", "t"))
     rows = f"(SELECT {', '.join(columns)} FROM {view} AS i {joins})"
     bits = code.bits + labels.bits
     return pack(database, rows, bits=bits, depth=depth, carried=carried, collapse=wanted.collapse)
+
+
+def _half(database: Database, view: str) -> str:
+    """SQL that is 0 in the first half of the time, by rows, and 1 in the second."""
+    database.run(
+        "CREATE OR REPLACE TEMP TABLE middle AS SELECT "
+        "CASE WHEN middle < most THEN middle END AS last_of_first, "
+        "CASE WHEN middle = most AND least < most THEN most END AS first_of_second "
+        "FROM (SELECT min(timestamp) AS least, max(timestamp) AS most, "
+        f"quantile_disc(timestamp, 0.5) AS middle FROM {view})"
+    )
+    # A last time that is the middle too is the second half, however long it is.
+    later = (
+        "timestamp > (SELECT last_of_first FROM middle) OR "
+        "timestamp >= (SELECT first_of_second FROM middle)"
+    )
+    return f"CAST(coalesce({later}, false) AS BIGINT)"
 
 
 def _check_lists(database: Database, wanted: Wanted, n_rows: int) -> None:

@@ -62,6 +62,10 @@ class Layout:
         """The columns that are features, each once."""
         return tuple(dict.fromkeys(name for fits in self.chosen.values() for name in fits))
 
+    def without(self, role: str) -> "Layout":
+        """Without an optional role."""
+        return replace(self, roles={k: v for k, v in self.roles.items() if k != role})
+
     def by_numbers(self, is_number: Callable[[str], bool]) -> "Layout":
         """Without columns that fit a pattern but hold no numbers; one that is named stays."""
         kept = {

@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, Unpack
 
 from untilt._core.arrays import Missing, check_missing
@@ -29,8 +29,10 @@ from untilt.data.read.columns import (
 from untilt.data.read.database import Database, open_database, translated_errors
 from untilt.data.read.numbering import NotCleanError
 from untilt.data.read.sources import Source, open_source
-from untilt.data.read.types import Column, id_is_text_sql
+from untilt.data.read.types import Column, id_is_text_sql, time_sql
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError, check_choice
+
+Collapse = bool | Literal["halves"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Request:
     positions_from: Literal[0, 1] | None = None
     missing: Missing = None
     text_ids: bool = False
-    collapse: bool = True
+    collapse: Collapse = True
     on_bad: Literal["raise", "drop"] = "raise"
     memory_limit: str | int | None = None
     temp_directory: str | os.PathLike[str] | None = None
@@ -61,6 +63,10 @@ class Request:
     def check(self) -> None:
         """Raise where an option makes no sense."""
         check_choice("on_bad", self.on_bad, ("raise", "drop"))
+        if self.collapse not in (True, False, "halves"):
+            raise OptionError(
+                f"collapse must be True, False or 'halves'. Got {self.collapse!r} instead."
+            )
         if self.positions_from not in (None, 0, 1):
             raise OptionError(
                 f"positions_from must be 0 or 1. Got {self.positions_from!r} instead. Positions "
@@ -112,7 +118,7 @@ def _tables(database: Database, request: Request) -> tuple[Table, Table | None]:
         labels=request.label_names,
         context=request.context,
         features=None if request.documents is not None else request.features,
-        with_time=not request.collapse,
+        with_time=request.collapse is not True,
     )
     log = _load(database, source, layout, request.features)
     if request.documents is None:
@@ -164,6 +170,9 @@ def _read(
     fields = DocumentFields(tuple(id_fields(owner.layout, owner.types, text_ids)), features)
     inline = features if documents is None else ()
     start = 0 if request.positions_from == 0 else 1
+    if request.collapse == "halves" and not _has_times(database, log):
+        log = replace(log, layout=log.layout.without("timestamp"))
+        tables[0] = log
     roles = log_fields(log.layout, log.types, text_ids, positions_from=start)
     impressions = Impressions(roles, inline)
     create_view(database, "impressions", log.name, (*impressions.fields, *inline))
@@ -171,7 +180,7 @@ def _read(
     if documents is not None:
         create_view(database, view := "document_rows", documents.name, fields.fields)
     names = request.label_names, tuple(request.context)
-    wanted = Wanted(impressions, fields, *names, request.collapse, request.missing)
+    wanted = Wanted(impressions, fields, *names, bool(request.collapse), request.missing)
     ignored = tuple(name for table in tables for name in table.ignored)
     try:
         clicks, summary, changing = assemble(database, wanted, "impressions", view)
@@ -187,6 +196,17 @@ def _read(
             f"{clicks.position.min() - 1}. Leave it out where positions count from 1."
         )
     return clicks, report
+
+
+def _has_times(database: Database, log: Table) -> bool:
+    """Whether every row says when; for halves of the time alone no row is refused."""
+    if "timestamp" not in log.layout.roles:
+        return False
+    try:
+        time = time_sql(log.types[log.layout.roles["timestamp"]])
+    except ColumnError:
+        return False
+    return not database.row(f"SELECT count(*) FILTER ({time} IS NULL) FROM {log.name}")[0]
 
 
 def _without_bad_rows(
@@ -237,7 +257,7 @@ class ReadOptions(TypedDict, total=False):
     positions_from: Literal[0, 1] | None
     missing: Missing
     text_ids: bool
-    collapse: bool
+    collapse: Collapse
     on_bad: Literal["raise", "drop"]
     memory_limit: str | int | None
     temp_directory: str | os.PathLike[str] | None
@@ -256,7 +276,7 @@ def read_log(
     positions_from: Literal[0, 1] | None = None,
     missing: Missing = None,
     text_ids: bool = False,
-    collapse: bool = True,
+    collapse: Collapse = True,
     on_bad: Literal["raise", "drop"] = "raise",
     memory_limit: str | int | None = None,
     temp_directory: str | os.PathLike[str] | None = None,
@@ -303,7 +323,8 @@ def read_log(
         them (trees do), a number is put in their place, and rankers that learn from the log put the
         same number there when they score; without it they are bad rows
     text_ids : read whole numbers as ids of text
-    collapse : False keeps every session apart, with its time
+    collapse : False keeps every session apart, with its time. "halves" merges sessions within each
+        half of the time where `timestamp` is known in every row: `log.time` is 0 and 1 then
     on_bad : "raise" refuses a log with bad rows and names them; "drop" leaves them out with a
         `DroppedRowsWarning` that counts them (`read_log_report` returns the counts instead)
     memory_limit : what DuckDB may use, in bytes or as text ("4GB"); half of the memory by default

@@ -18,7 +18,7 @@ from untilt.auditing.audit import Audit
 from untilt.charts.theme import PAGE, SHAPES, css_variables
 from untilt.evaluation.results import SystemDifference
 from untilt.report.decision import Answer, Decision
-from untilt.report.page import evidence, rankers
+from untilt.report.page import evidence, rankers, reading
 from untilt.report.page.words import (
     Figure,
     Section,
@@ -55,6 +55,7 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         _log(data, data.audit) if data.audit else None,
         evidence.position_section(data),
         evidence.comparable_section(data.audit) if data.audit else None,
+        reading.reading_section(data.audit) if data.audit else None,
         rankers.rankers_section(part, notes) if part else None,
         evidence.null_section(part) if part and part.null_tests else None,
         evidence.clip_section(part) if part else None,
