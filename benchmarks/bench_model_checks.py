@@ -46,7 +46,8 @@ OTHER_MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "trust, weak, 1% clicks": ({"trust": 0.1, "rate": 0.05}, "reading.trust"),
     "trust, strong, Zipf 1.3": ({"trust": 0.5, "zipf": 1.3}, "reading.trust"),
     "trust, strong, 20 queries": (
-        {"trust": 0.5, "n_queries": 20, "sessions": 4000}, "reading.trust",
+        {"trust": 0.5, "n_queries": 20, "sessions": 4000},
+        "reading.trust",
     ),
     "cascade": ({"cascade": True}, "reading.clicks-above"),
     "saturation 0.1": ({"saturation": 0.1}, "reading.clicks-above"),
