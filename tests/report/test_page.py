@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import MISSING, fields, replace
 from html.parser import HTMLParser
+from typing import Any
 
 import altair
 import pytest
@@ -321,9 +322,11 @@ def test_long_names_of_features_keep_their_ends():
 
 
 def test_a_model_of_reading_that_fails_is_drawn_and_told(decision):
-    fails = {"asks": "time", "detail": "spread", "adjusted": 1e-3}
-    passes = {"asks": "clicks-above", "adjusted": 0.5}
-    usual = {"ratio": 1.6, "low": 1.4, "high": 1.9, "p_value": 1e-3, "effective_queries": 80.0}
+    fails: dict[str, Any] = {"asks": "time", "detail": "spread", "adjusted": 1e-3}
+    passes: dict[str, Any] = {"asks": "clicks-above", "adjusted": 0.5}
+    usual: dict[str, Any] = {
+        "ratio": 1.6, "low": 1.4, "high": 1.9, "p_value": 1e-3, "effective_queries": 80.0
+    }  # fmt: skip
     tests = ReadingTests((ReadingTest(**usual, **passes), ReadingTest(**usual, **fails)))
     changed = replace(decision, audit=replace(decision.audit, reading=tests))
     sections = {section.name: section for section in sections_of(changed)}
