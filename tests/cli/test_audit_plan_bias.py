@@ -274,3 +274,20 @@ def test_a_plan_ends_where_nobody_clicked_and_compares_what_can_be_compared(tmp_
     assert [swap["lower"] for swap in found["swaps"]] == [2, 3]
     assert "nobody clicked at position 4" in refused("plan", tmp_path / "log.csv", "--depth", "5")
     assert "--within length" in refused("plan", tmp_path / "log.csv", "--within", "document")
+
+
+def test_bounds_where_nothing_joins_the_positions(logs, tmp_path):
+    plain = logs / "plain" / "clicks.parquet"
+    refused = CliRunner().invoke(app, ["bias", str(plain), "--method", "all-pairs"])
+    assert refused.exit_code == 2
+    assert "--option unjoined=bounds" in " ".join(refused.output.split())
+    words = ["--method", "all-pairs", "--option", "unjoined=bounds", "--out", tmp_path / "b.json"]
+    words += ["--option", "slopes=[0.5,1.5]"]
+    given = CliRunner().invoke(app, ["bias", str(plain), *map(str, words)])
+    assert given.exit_code == 0, given.output
+    assert given.output.count("bounded") >= 3
+    bias = PositionBias.load(tmp_path / "b.json")
+    assert bias.bounds is not None
+    assert bias.high == pytest.approx(np.arange(1, 5) ** -0.5)
+    found = CliRunner().invoke(app, ["evaluate", str(plain), "--bias", str(tmp_path / "b.json")])
+    assert "intervals run over all levels" in " ".join(found.output.split())

@@ -45,6 +45,13 @@ def finished(config):
     return json.loads(result.stdout)
 
 
+def test_json_and_figures_say_what_would_turn_the_answer(finished, config):
+    names = {each["name"] for each in finished["sensitivity"]["causes"]}
+    assert {"curve", "position", "drift", "trust", "queries"} <= names
+    held_out = ut.Decision.load(config.parent / "from-config" / "figures.json").held_out
+    assert {each.name for each in held_out.sensitivity} == names
+
+
 def test_json_holds_the_answer_and_the_files(finished, config):
     folder = config.parent / "from-config"
     assert finished["report"] == str(folder / "report.html")

@@ -342,7 +342,11 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "each position shows documents of its own (the positions fall apart into 7 groups) and "
         "there are no features to model relevance with: any curve fits this log",
     ),
-    "audit.below": ({"depth": 4}, "below position 4 the log says nothing without a model"),
+    "audit.below": (
+        {"depth": 4},
+        "below position 4 the log says nothing without a model, but for bounds "
+        "(AllPairs(unjoined='bounds'))",
+    ),
     "audit.swap-positions": (
         {"pairs": ((1, 2), (2, 3), (3, 4), (4, 5), (5, 6))},
         "swap positions 1 and 2, 2 and 3, 3 and 4 and 2 pairs more in a share of the sessions; "

@@ -7,6 +7,7 @@ import pytest
 from untilt.facts import Fact
 from untilt.messages.about_run import MESSAGES
 
+BOUNDS = "To have bounds in place of a guess: --bias all-pairs:unjoined=bounds."
 SWAPS = "To measure it, swap positions in a share of the sessions: `untilt plan LOG` says how many."
 NAMES = ("auto", "linear")
 SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
@@ -30,7 +31,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         {"why": "no document was shown twice", "curve": "power-law:1"},
         "This log cannot tell its position bias: no document was shown twice. The curve "
         f"power-law:1 is assumed in its place; every corrected figure is as right as that guess. "
-        f"{SWAPS}",
+        f"{SWAPS} {BOUNDS}",
     ),
     "run.bias-from-all-queries": (
         {},
@@ -40,7 +41,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     "run.bias-ends-early": (
         {"known": 4, "depth": 10},
         "The bias is known for positions 1..4 of 10: what was shown below is left out of training "
-        "and evaluation.",
+        f"and evaluation. {BOUNDS}",
     ),
     "run.held-out": (
         {"share": 0.2, "units": "queries"},
@@ -108,7 +109,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         {},
         "the examination curve is assumed: nobody measured it, and another guess can turn the "
         "answer round. Measure it (`untilt plan` says with how many swapped sessions), or give a "
-        "curve that you believe with --bias",
+        "curve that you believe with --bias, or bounds (--bias all-pairs:unjoined=bounds)",
     ),
     "run.floor-leaks": (
         {"features": ("booking_bool",)},

@@ -231,7 +231,7 @@ def _report_sensitivity(
 ) -> None:
     """What would turn the difference of the best system to the baseline."""
     found = estimates.sensitivity(baseline=baseline)
-    out.record(sensitivity=found)
+    out.record(sensitivity=asdict(found))
     if not found.causes:
         return
     out.heading(found.title)

@@ -1,6 +1,7 @@
 """`untilt run`: from a log to a decision, in one command."""
 
 import sys
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -206,11 +207,26 @@ def report_run(out: Output, result: "RunResult") -> None:
     out.say(answer_text(result))
     if decision.answer is not None and decision.answer.reasons:
         out.points(tuple(map(sentence, decision.answer.reasons)))
+    _say_what_would_turn_it(out, decision)
     if decision.warnings:
         out.heading("Beware")
         out.points(tuple(map(sentence, decision.warnings)))
     out.say()
     out.path("Report", result.report)
+
+
+def _say_what_would_turn_it(out: Output, decision: "Decision") -> None:
+    """The departures from the model that would turn a verdict, those that move it most first."""
+    from untilt.report.page.words import sentence
+
+    found = None if decision.held_out is None else decision.held_out.sensitivity
+    out.record(sensitivity=None if found is None else asdict(found))
+    if found is None or decision.answer is None or decision.answer.verdict == "cannot tell":
+        return
+    turning = [sentence(each.answer) for each in found if each.turns_at is not None]
+    if turning:
+        out.heading("What would turn it")
+        out.points(turning)
 
 
 def _clip(decision: "Decision") -> dict[str, Any]:

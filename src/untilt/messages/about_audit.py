@@ -297,7 +297,10 @@ WARNINGS: Texts = {
         "their clicks at several positions cannot be compared, and a model of relevance by the "
         "features of each impression can"
     ),
-    "audit.below": "below position {depth} the log says nothing without a model",
+    "audit.below": (
+        "below position {depth} the log says nothing without a model, but for bounds "
+        "(AllPairs(unjoined='bounds'))"
+    ),
 }
 SERIOUS: Texts = {
     "audit.leak": _leak("Leave it out, unless it is known before the list is shown."),

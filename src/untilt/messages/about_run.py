@@ -7,6 +7,8 @@ _SWAPS = (
     "To measure it, swap positions in a share of the sessions: `untilt plan LOG` says how many."
 )
 
+_BOUNDS = "To have bounds in place of a guess: --bias all-pairs:unjoined=bounds."
+
 
 def _names(names: tuple[str, ...]) -> str:
     return ", ".join(names)
@@ -33,7 +35,7 @@ MESSAGES = {
         lambda why, curve: (
             f"This log cannot tell its position bias: {why}{'' if why.endswith('.') else '.'} The "
             f"curve {curve} is assumed in its place; every corrected figure is as right as that "
-            f"guess. {_SWAPS}"
+            f"guess. {_SWAPS} {_BOUNDS}"
         ),
     ),
     "run.bias-from-all-queries": Message(
@@ -44,7 +46,7 @@ MESSAGES = {
     "run.bias-ends-early": Message(
         "warning",
         "The bias is known for positions 1..{known} of {depth}: what was shown below is left out "
-        "of training and evaluation.",
+        f"of training and evaluation. {_BOUNDS}",
     ),
     # What the log allows.
     "run.held-out": Message("note", "Held out for the evaluation: {share:.0%} of the {units}."),
@@ -100,7 +102,7 @@ MESSAGES = {
         "serious",
         "the examination curve is assumed: nobody measured it, and another guess can turn the "
         "answer round. Measure it (`untilt plan` says with how many swapped sessions), or give a "
-        "curve that you believe with --bias",
+        "curve that you believe with --bias, or bounds (--bias all-pairs:unjoined=bounds)",
     ),
     "run.floor-leaks": Message(
         "serious",
