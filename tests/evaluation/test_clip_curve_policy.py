@@ -16,11 +16,12 @@ def test_each_point_is_the_estimate_at_that_clip(log, system):
     given = np.random.default_rng(0).random(log.n_documents) if system == "scores" else system
     curve = ut.clip_curve(log, given, ut.PowerLaw(1.0), evaluator="policy-aware", clip=[0.05, 0.3])
     for clip, value, error in zip(curve.clip, curve.value, curve.std_error, strict=True):
-        found = ut.estimate(
-            log, given, ut.PowerLaw(1.0), evaluator="policy-aware", clip=clip
-        ).entries[0]
-        assert value == pytest.approx(found.value)
-        assert error == pytest.approx(found.std_error)
+        found = ut.estimate(log, given, ut.PowerLaw(1.0), evaluator="policy-aware", clip=clip)
+        assert value == pytest.approx(found.entries[0].value)
+        assert error == pytest.approx(found.sums.means().std_error[0])
+        # The estimate's own error is that without the clip.
+        assert found.entries[0].std_error == pytest.approx(curve.std_error[0])
+        assert found.entries[0].lean == pytest.approx(value - curve.value[0])
 
 
 def test_the_first_point_clips_nothing(log):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from untilt import catalog
 from untilt._core.statistics import weighted_mean
@@ -224,6 +225,7 @@ def test_the_bias_error_is_the_delta_method_by_finite_differences(evaluator):
     if evaluator == "doubly-robust":
         options["relevance"] = np.full(log.n_documents, 0.3)
     found = estimate(log, systems_of(log), DOUBT, **options)
+    with_clip = dict(zip(found.systems, found.sums.means().bias_error, strict=True))
     for name in found.systems:
         slope = np.empty(DEPTH)
         for k in range(DEPTH):
@@ -235,9 +237,11 @@ def test_the_bias_error_is_the_delta_method_by_finite_differences(evaluator):
                 ends.append(estimate(log, systems_of(log), moved, **options)[name].value)
             slope[k] = (ends[0] - ends[1]) / (2 * step)
         expected = np.sqrt(slope @ DOUBT.covariance @ slope)
-        assert found[name].bias_error == pytest.approx(expected, rel=1e-5), name
-        both = np.hypot(found[name].sampling_error, expected)
+        assert with_clip[name] == pytest.approx(expected, rel=1e-5), name
+        both = np.hypot(found[name].sampling_error, found[name].bias_error)
         assert found[name].std_error == pytest.approx(both, rel=1e-5)
+        if "clip" not in options:
+            assert found[name].bias_error == pytest.approx(expected, rel=1e-5), name
 
 
 def test_weights_by_hand():
@@ -279,11 +283,20 @@ def test_a_difference_is_paired_and_its_power_by_hand():
     log = random_log(9, n_queries=100, n_lists=600)
     found = estimate(log, systems_of(log), BIAS)
     gap = found.compare("shown", correction="none")["plain"]
-    influence = found.sums.influence[:, 1] - found.sums.influence[:, 0]
-    n = len(influence)
+    total, norm = found.sums.total[:, 1] - found.sums.total[:, 0], found.sums.norm
+    n = len(norm)
+    left_out = (total.sum() - total) / (norm.sum() - norm)
     assert gap.value == pytest.approx(found["plain"].value - found["shown"].value)
-    assert gap.std_error == pytest.approx(np.sqrt(n / (n - 1) * np.sum(influence**2)))
-    needed = log.n_sessions * ((1.959964 + 0.841621) * gap.std_error / gap.value) ** 2
+    assert gap.value == pytest.approx(total.sum() / norm.sum())
+    error = np.sqrt((n - 1) / n * np.sum((left_out - gap.value) ** 2))
+    assert gap.std_error == pytest.approx(error)
+    used = norm[total != 0]
+    assert gap.effective_queries == pytest.approx(used.sum() ** 2 / np.sum(used**2))
+    t = stats.t.ppf([0.975, 0.8], gap.effective_queries - 1).sum()
+    assert gap.interval.low == pytest.approx(
+        gap.value - stats.t.ppf(0.975, gap.effective_queries - 1) * error
+    )
+    needed = log.n_sessions * (t * gap.std_error / gap.value) ** 2
     assert gap.sessions_needed == pytest.approx(needed, rel=1e-4, abs=1)
     assert gap.more_sessions == max(0, gap.sessions_needed - log.n_sessions)
 
@@ -317,10 +330,14 @@ def test_the_clip_curve_is_the_clipped_estimate_at_every_clip():
     curve = clip_curve(log, scores, DOUBT, clip=[0.3, 0.5, 1.0])
     assert curve.clip.tolist() == [0.2, 0.3, 0.5, 1.0]  # 0.2 is the smallest theta: no clip
     for i, clip in enumerate(curve.clip):
-        one = estimate(log, scores, DOUBT, evaluator="clipped", clip=clip).best
+        found = estimate(log, scores, DOUBT, evaluator="clipped", clip=clip)
+        one, (mean,) = found.best, found.sums.means()
         assert curve.value[i] == pytest.approx(one.value)
-        assert curve.std_error[i] == pytest.approx(one.std_error)
-        assert curve.low[i] == pytest.approx(one.interval.low)
+        assert curve.std_error[i] == pytest.approx(mean.std_error)
+        assert curve.low[i] == pytest.approx(mean.interval().low)
+        assert one.std_error == pytest.approx(curve.std_error[0])
+        assert one.interval.low == pytest.approx(min(curve.low[0], one.value))
+        assert one.interval.high == pytest.approx(max(curve.high[0], one.value))
         assert curve.clipped_share[i] == pytest.approx(one.clipped_share)
     assert curve.value[0] == pytest.approx(estimate(log, scores, DOUBT, evaluator="ips").best.value)
     assert curve.bias == pytest.approx(curve.value - curve.value[0])

@@ -63,7 +63,17 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "estimate.model-only": (
         {"evaluator": "direct"},
-        "direct: the value is the relevance model's; the model's own error is not included",
+        "direct: the value is the relevance model's, which no click corrects",
+    ),
+    "estimate.no-interval": (
+        {"evaluator": "direct"},
+        "direct: no interval, because without a position bias nothing tells how far the relevance "
+        "model is off. Give the bias",
+    ),
+    "estimate.few-effective-queries": (
+        {"n_queries": 5000, "effective_queries": 4.25},
+        "the 5,000 queries count like 4.2 of equal traffic: a few have most of the sessions, so "
+        "intervals are wide and differences rest on these few",
     ),
     "estimate.few-queries": (
         {"n_queries": 7},
@@ -94,8 +104,8 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "estimate.clicks-clipped": (
         {"share": 0.123},
-        "12.3% of the clicks are clipped: values lean towards those of raw clicks; the interval "
-        "does not cover this (see ut.clip_curve)",
+        "12.3% of the clicks are clipped: values lean towards those of raw clicks, so errors "
+        "and intervals are those without the clip (see ut.clip_curve)",
     ),
     "estimate.automatic-clicks": (
         {"position": 1, "share": 0.998},

@@ -165,6 +165,11 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "to raw clicks than to corrected ones. Give a lower --clip, or collect more sessions so "
         "that a lower one can be chosen",
     ),
+    "run.floor-effective-queries": (
+        {"effective_queries": 1.25, "floor": 3.0},
+        "a few queries have nearly all of the traffic: those in which the orders differ count like "
+        "1.2 of equal traffic, and a verdict needs 3. Collect sessions of other queries",
+    ),
     "run.floor-one-query": (
         {"share": 0.6, "most": 0.5},
         "one query makes up 60% of the spread behind the difference, and a verdict allows 50%: it "
@@ -212,4 +217,5 @@ def test_only_what_weakens_the_answer_is_serious():
         *("run.floor-positions", "run.floor-clicks", "run.floor-queries", "run.floor-clipped"),
         *("run.floor-one-query", "run.get-evidence-first", "run.leave-leaks-out-first"),
         *("run.floor-leaks", "run.floor-misfit", "run.floor-no-interval", "run.floor-reading"),
+        "run.floor-effective-queries",
     }

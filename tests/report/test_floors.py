@@ -69,7 +69,8 @@ def test_enough_evidence_keeps_its_verdict(decided, value, verdict):
         ({"effective_n": 29.0}, None, "run.floor-clicks", {"effective_n": 29.0, "floor": 30}),
         ({"clicked_queries": 9}, None, "run.floor-queries", {"queries": 9, "floor": 10}),
         ({"clipped_share": 0.51}, None, "run.floor-clipped", {"share": 0.51, "most": 0.5}),
-        ({"largest_query": 0.9}, None, "run.floor-one-query", {"share": 0.9, "most": 0.8}),
+        ({"largest_query": 0.72}, None, "run.floor-one-query", {"share": 0.72, "most": 0.5}),
+        ({"effective_queries": 2.9}, None, "run.floor-effective-queries", {"floor": 3.0}),
     ],
 )
 def test_each_floor_takes_the_verdict_away(decided, part, bias, code, fields):

@@ -92,7 +92,8 @@ class ClipCurve(Portable):
         return finished(
             chart,
             title=title or "Estimate by clip",
-            subtitle=f"band: {self.level:.0%} interval; dashed: least estimated squared error",
+            subtitle=f"band: {self.level:.0%} interval, the clip's bias not in it; dashed: least "
+            "estimated squared error",
         )
 
     def __repr__(self) -> str:
@@ -156,7 +157,7 @@ def clip_curve(
     at = slots_of(pool, rank_metric).discounts(system_scores(only, pool, name))
     sums, clipped = _sums(pool, curve, at, clips, chosen)
     error, gap, mse = _errors(sums)
-    ends = uncertainty.student_intervals(sums.value, error, pool.n_queries, level)
+    ends = [mean.interval(level) for mean in sums.means()]
     return ClipCurve(
         clip=clips,
         value=sums.value,
@@ -225,17 +226,19 @@ def _sums(
         total[:, i] = query_totals(pool, credit, at)
         slope[i] = pool.by_position(credit.slope * at.cell)
         clipped[i] = pool.clicks[credit.clipped & credit.supported].sum() / clicks
-    covariance = uncertainty.covariance_of(bias, pool.depth)
-    return uncertainty.Sums(total, pool.sessions, slope, np.zeros(pool.depth), covariance), clipped
+    sums = uncertainty.Sums(
+        total,
+        pool.sessions,
+        slope,
+        np.zeros(pool.depth),
+        uncertainty.covariance_of(bias, pool.depth),
+        uncertainty.curve_degrees(bias),
+    )
+    return sums, clipped
 
 
 def _errors(sums: uncertainty.Sums) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Standard error of V(tau), its bias D against the first clip, and the estimated MSE."""
-    influence, gradient = sums.influence, sums.gradient
-    error = np.hypot(*sums.errors)
-    gap = sums.value - sums.value[0]
-    of_gap = np.hypot(
-        uncertainty.sampling_error(influence - influence[:, :1]),
-        uncertainty.bias_error(gradient - gradient[:1], sums.covariance),
-    )
+    error, to_first = sums.means().std_error, sums.means(0)
+    gap, of_gap = to_first.value, to_first.std_error
     return error, gap, np.maximum(0.0, gap**2 - of_gap**2) + error**2

@@ -1,6 +1,5 @@
 """Would the new ranker have been better, by how much, and how sure are we?"""
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_arguments
 from untilt._core.random import Seed
-from untilt._core.statistics import check_level
+from untilt._core.statistics import check_level, effective_units
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
 from untilt.bias.given import BiasLike
@@ -73,8 +72,12 @@ def estimate(
     An evaluator puts an estimate from clicks in place of gamma ([oosterhuis2020tutorial]_). The
     formulas stand in `untilt.evaluation.evaluators`; which one to take in docs/counterfactual.md.
 
-    Standard errors are clustered by query and include the error of the bias where it has any. They
-    treat the bias as estimated from other sessions.
+    Queries are the independent units: the standard error is that of leaving each one out, with the
+    error of the bias where it has any, and intervals are Student's t with as many degrees of
+    freedom as the queries in effect, (sum n)^2 / sum n^2 of their sessions n (`Means`). The bias is
+    treated as estimated from other sessions. A clip or a relevance model leans: then errors and
+    interval are those without it, the interval widened to hold the value; a relevance model without
+    a position bias has none.
 
     Parameters
     ----------
@@ -98,7 +101,7 @@ def estimate(
         Where not given: all that are no experiment ("shuffle...", "swap:2-5"). Other sessions
         still tell evaluators that pool documents how relevant these are
     interval, n_draws, seed : "normal" (Student's t over queries) or "bootstrap" (percentiles over
-        `n_draws` samples of queries)
+        `n_draws` samples of queries, widened where these are few or uneven)
     level : of the intervals
     held_out : take only the sessions of queries that no ranker among the systems was trained on, or
         chosen by. Without, an `Estimate` warns where there are others
@@ -122,21 +125,26 @@ def estimate(
     if data_choose:
         like = clip_curve_evaluator(by)
         by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, like))
-    credit = by.credit(cells, curve)
-    covariance = uncertainty.covariance_of(curve, pool.depth) if by.needs_bias else None
+    credit, exact = by.credit(cells, curve), by.unbiased()
+    used = curve if exact.needs_bias and bias is not None else None
     discounts, scores, unshown = ordered_systems(cells, named, rank_metric)
-    sums = sums_of_discounts(cells, list(discounts.values()), credit, covariance)
+    ordered = list(discounts.values())
+    sums = sums_of_discounts(cells, ordered, credit, used)
+    # Without a bias nothing tells what a relevance model is off by: then there is no interval.
+    unbiased = None if used is None and exact.needs_bias else sums
+    if exact is not by and unbiased is not None:
+        unbiased = sums_of_discounts(cells, ordered, exact.credit(cells, curve), used)
     weights = uncertainty.click_weights(cells, credit)
-    assumed = curve if by.corrects_trust else replace(curve, eps_plus=None, eps_minus=None)
-    check = uncertainty.check_curve(pool, assumed)
-    sampling, of_bias = sums.errors
-    value, error = sums.value, np.hypot(sampling, of_bias)
+    check = uncertainty.check_curve(pool, curve)
+    value, means = sums.value, sums.means() if unbiased is None else unbiased.means()
+    means = means.without_errors() if unbiased is None else means
     intervals = (
-        uncertainty.bootstrap_intervals(sums, level, n_draws, seed)
-        if interval == "bootstrap"
-        else uncertainty.student_intervals(value, error, pool.n_queries, level)
+        uncertainty.bootstrap_intervals(unbiased, level, n_draws, seed)
+        if interval == "bootstrap" and unbiased is not None
+        else [mean.interval(level) for mean in means]
     )
-    of_system = _warnings_of_systems(sums, unshown, sampling, of_bias)
+    intervals = uncertainty.holding(intervals, value)
+    of_system = _warnings_of_systems(unbiased or sums, unshown, means)
     of_memory = [memory_facts(log, system) for system in named.values()]
     return Estimates(
         entries=tuple(
@@ -145,10 +153,10 @@ def estimate(
                 metric=str(rank_metric),
                 evaluator=by.name,
                 value=float(value[i]),
-                std_error=float(error[i]),
+                std_error=float(means.std_error[i]),
                 interval=intervals[i],
-                sampling_error=float(sampling[i]),
-                bias_error=float(of_bias[i]),
+                sampling_error=float(means.sampling_error[i]),
+                bias_error=float(means.bias_error[i]),
                 effective_n=weights.effective_n,
                 largest_weight=weights.largest,
                 clipped_share=weights.clipped_share,
@@ -157,6 +165,8 @@ def estimate(
                 n_sessions=int(pool.n_sessions),
                 n_queries=pool.n_queries,
                 warnings=(*of_memory[i], *of_system[i]),
+                effective_queries=float(means.effective_queries[i]),
+                lean=float(value[i] - means.value[i]),
             )
             for i, name in enumerate(named)
         ),
@@ -170,9 +180,10 @@ def estimate(
         scale=by.scale(curve),
         weights=weights,
         check=check,
-        warnings=_warnings_of_log(by, weights, pool, curve, check),
+        warnings=_warnings_of_log(by, weights, pool, used, check),
         sums=sums,
         inputs=Inputs(cells, discounts, scores, by, curve, rank_metric, baseline),
+        unbiased=unbiased,
     ).within_bounds()
 
 
@@ -188,22 +199,26 @@ def _warnings_of_log(
     evaluator: Evaluator,
     weights: uncertainty.ClickWeights,
     pool: Pool,
-    bias: PositionBias,
+    bias: PositionBias | None,
     check: uncertainty.CurveCheck,
 ) -> tuple[Fact, ...]:
-    """What holds for every system of an evaluation."""
+    """What holds for every system of an evaluation; `bias` None where the value needs none."""
     facts = list(evaluator.warnings())
     by, absent = evaluator.name, pool.absent_share
     # All advice leads to the default evaluator, which gives none but to clip: it never goes round.
     instead = parse_evaluator(None).name
     if pool.n_queries < FEW_QUERIES:
         facts.append(Fact("estimate.few-queries", n_queries=pool.n_queries))
+    elif (effective := effective_units(pool.sessions)) < FEW_QUERIES:
+        fields = {"n_queries": pool.n_queries, "effective_queries": effective}
+        facts.append(Fact("estimate.few-effective-queries", **fields))
     if not evaluator.pools_documents and absent > SOME:
         facts.append(Fact("estimate.documents-absent", evaluator=by, share=absent, instead=instead))
-    if not evaluator.needs_bias:
-        return tuple(facts)
+    if bias is None:
+        no_interval = evaluator.unbiased().needs_bias
+        return (*facts, *([Fact("estimate.no-interval", evaluator=by)] if no_interval else []))
     facts += _automatic_clicks(pool)
-    if weights.effective_n < FEW_CLICKS:
+    if evaluator.needs_bias and weights.effective_n < FEW_CLICKS:
         facts.append(
             Fact(
                 "estimate.few-effective-clicks",
@@ -252,11 +267,10 @@ def _automatic_clicks(pool: Pool) -> list[Fact]:
 
 
 def _warnings_of_systems(
-    sums: uncertainty.Sums, unshown: FloatArray, sampling: FloatArray, of_bias: FloatArray
+    sums: uncertainty.Sums, unshown: FloatArray, means: uncertainty.Means
 ) -> list[tuple[Fact, ...]]:
     """What holds for each system alone."""
-    squares = sums.influence**2
-    largest = np.max(squares, axis=0) / np.maximum(np.sum(squares, axis=0), 1e-300)
+    largest = sums.largest_query()
     warnings = []
     for i in range(len(unshown)):
         facts = []
@@ -264,7 +278,7 @@ def _warnings_of_systems(
             facts.append(Fact("estimate.one-query", share=float(largest[i])))
         if unshown[i] > SOME:
             facts.append(Fact("estimate.unshown-documents", share=float(unshown[i])))
-        if of_bias[i] > sampling[i]:
+        if means.bias_error[i] > means.sampling_error[i]:
             facts.append(Fact("estimate.bias-dominates"))
         warnings.append(tuple(facts))
     return warnings

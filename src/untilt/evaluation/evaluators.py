@@ -205,6 +205,10 @@ class PolicyAwareEvaluator(_Clips):
 class DirectEvaluator(Evaluator):
     """g_d, a relevance model. No variance from clicks, all of the model's error.
 
+    What the model is off by shows in clicks that it does not explain: with a position bias the
+    interval is that of `DoublyRobustEvaluator`, widened to hold the value. Without one nothing is
+    known of the model's error, and no interval is given.
+
     `relevance` : (documents of the log,) probabilities or a model whose `predict(features)` gives
     them; each document's own shrunken clicks where not given (`shrunken_relevance`).
     """
@@ -220,12 +224,16 @@ class DirectEvaluator(Evaluator):
         model = _probabilities(self.relevance, pool, bias)
         return Credit(pool.clicks * zero, zero, zero, zero > 0, zero == 0, document=model)
 
+    def unbiased(self) -> "DoublyRobustEvaluator":
+        """The same model, corrected by clicks."""
+        return DoublyRobustEvaluator(relevance=self.relevance)
+
     def scale(self, bias: PositionBias) -> Fact:  # noqa: ARG002
         """That of the model."""
         return Fact("estimate.scale-absolute")
 
     def warnings(self) -> tuple[Fact, ...]:
-        """That the model's error is not known."""
+        """That the value is the model's."""
         return (Fact("estimate.model-only", evaluator=self.name),)
 
 

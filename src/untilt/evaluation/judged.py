@@ -131,7 +131,10 @@ def overlap_facts(known: Overlap) -> tuple[Fact, ...]:
 
 @dataclass(frozen=True, eq=False)
 class MetricEstimate(Portable):
-    """The mean of one metric over queries, with its error. `per_query` is NaN where skipped."""
+    """The mean of one metric over queries, with its error. `per_query` is NaN where skipped.
+
+    `effective_queries`: as many of equal weight would tell as much.
+    """
 
     metric: Metric
     value: float
@@ -139,11 +142,12 @@ class MetricEstimate(Portable):
     interval: Interval
     n_queries: int
     per_query: FloatArray
+    effective_queries: float | None = None
 
     def __repr__(self) -> str:
         return (
             f"{self.metric} {self.value:.4f} +- {self.std_error:.4f}, {self.interval.level:.0%} "
-            f"interval {self.interval} over {self.n_queries:,} queries"
+            f"interval {self.interval} over {self.n_queries:,} queries{_effective(self)}"
         )
 
 
@@ -154,7 +158,8 @@ class MetricDifference(MetricEstimate):
     @property
     def p_value(self) -> float:
         """Two-sided, of a paired t-test; NaN from a single query."""
-        return MeanEstimate(self.value, self.std_error, self.n_queries).p_value
+        effective = self.n_queries if self.effective_queries is None else self.effective_queries
+        return MeanEstimate(self.value, self.std_error, self.n_queries, effective).p_value
 
     def __repr__(self) -> str:
         return (
@@ -201,8 +206,9 @@ class ByMetric(Generic[Entry]):
 class Evaluation(ByMetric[MetricEstimate], Portable):
     """Metrics of one ranker on judged lists: `evaluation["ndcg@10"].value`.
 
-    Queries are the independent units: intervals are Student's t over queries. `warnings` say where
-    the ranker was trained on queries that it is judged by.
+    Queries are the independent units: intervals are Student's t over queries, over fewer in effect
+    where these have weights. `warnings` say where the ranker was trained on queries that it is
+    judged by.
     """
 
     entries: tuple[MetricEstimate, ...]
@@ -252,6 +258,7 @@ class Evaluation(ByMetric[MetricEstimate], Portable):
                 "low": entry.interval.low,
                 "high": entry.interval.high,
                 "n_queries": entry.n_queries,
+                "effective_queries": entry.effective_queries,
             }
             for entry in self
         }
@@ -264,7 +271,7 @@ class Evaluation(ByMetric[MetricEstimate], Portable):
                 f"{entry.value:.4f}",
                 f"{entry.std_error:.4f}",
                 f"{entry.interval:.4f}",
-                f"{entry.n_queries:,}",
+                f"{entry.n_queries:,}{_effective(entry)}",
             )
             for entry in self
         ]
@@ -326,7 +333,15 @@ def _mean(
         interval=mean.interval(level),
         n_queries=mean.n,
         per_query=handed_over(values),
+        effective_queries=mean.effective,
     )
+
+
+def _effective(entry: MetricEstimate) -> str:
+    """How many queries there are in effect, where weights make them fewer."""
+    effective = entry.effective_queries
+    fewer = effective is not None and effective < entry.n_queries - 0.5
+    return f" ({effective:,.1f} effective)" if fewer else ""
 
 
 def _title(metric: Metric) -> str:

@@ -23,7 +23,13 @@ from scipy import special
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, child_generator
-from untilt._core.statistics import Interval, check_level, student_quantile
+from untilt._core.statistics import (
+    Interval,
+    check_level,
+    effective_units,
+    jackknife_error,
+    student_quantile,
+)
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
 from untilt.bias.given import BiasLike
@@ -44,7 +50,6 @@ from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import SystemDifference
 from untilt.evaluation.slots import Discounts, Slots, slots_of
 from untilt.evaluation.systems import System, query_totals, system_scores
-from untilt.evaluation.uncertainty import sampling_error
 from untilt.facts import Fact
 
 N_PERMUTATIONS = 8
@@ -182,7 +187,7 @@ def null_tests(
     lean, by_curve = _lean(orders, by, curve)
     return NullTests(
         difference=float(total.sum() / norm.sum()),
-        std_error=float(sampling_error(_influence(total, norm)[:, None])[0]),
+        std_error=float(jackknife_error(_influence(total, norm), norm / norm.sum())),
         same_order=float(again[agreeing].sum() / norm.sum()) if agreeing.any() else float("nan"),
         same_order_queries=int(agreeing.sum()),
         n_queries=pool.n_queries,
@@ -279,13 +284,15 @@ def _relabelled(
     p_value = (1 + np.count_nonzero(np.abs(drawn) >= abs(total.sum()) * (1 - 1e-12))) / (
         1 + n_draws
     )
-    # sum_q (s_q T_q - D N_q)^2 with D the drawn difference per session; E[s_q T_q N_q] is left out
-    # of the light queries, whose part in it averages out.
+    # sum_q a_q (s_q T_q - D N_q)^2, a_q = 1 / (1 - h_q)^2, with D the drawn difference per session;
+    # E[s_q T_q N_q] is left out of the light queries, whose part in it averages out.
+    a = 1 / np.maximum(1 - norm / norm.sum(), 1e-9) ** 2
     share = drawn / norm.sum()
-    cross = sign @ (heavy * norm[order[:HEAVY]])
-    squares = np.sum(total**2) - 2 * share * cross + share**2 * np.sum(norm**2)
-    error = np.sqrt(n / (n - 1) * np.maximum(squares, 0)) / norm.sum()
-    outside = np.abs(share) > student_quantile(level, n - 1) * error
+    cross = sign @ (a * norm * total)[order[:HEAVY]]
+    squares = np.sum(a * total**2) - 2 * share * cross + share**2 * np.sum(a * norm**2)
+    error = np.sqrt((n - 1) / n * np.maximum(squares, 0)) / norm.sum()
+    degrees = max(effective_units(norm[total != 0]) - 1, 1.0)
+    outside = np.abs(share) > student_quantile(level, degrees) * error
     return float(p_value), float(outside.mean())
 
 

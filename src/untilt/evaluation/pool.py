@@ -317,6 +317,14 @@ class Evaluator(ABC):
     def credit(self, pool: Pool, bias: PositionBias) -> Credit:
         """What each (document, position) of the log adds to the value of its query."""
 
+    def unbiased(self) -> "Evaluator":
+        """This evaluator without what makes it lean even where the bias is right, such as a clip.
+
+        Itself where there is nothing of the kind. Intervals are made from this one.
+        """
+        clip = getattr(self, "clip", 0)
+        return with_option(self, "clip", 0.0) if clip == "auto" or clip > 0 else self
+
     def scale(self, bias: PositionBias) -> Fact:
         """What the values are multiples of."""
         return Fact("estimate.scale-relative" if bias.relative else "estimate.scale-absolute")

@@ -11,7 +11,7 @@ from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_attribute
 from untilt._core.printed import Cells, as_table
 from untilt._core.random import Seed
-from untilt._core.statistics import Interval, MeanEstimate, check_level, normal_quantile
+from untilt._core.statistics import Interval, MeanEstimate, check_level
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.curve_bounds import extreme_curves
 from untilt.evaluation.rank_metric import RankMetric
@@ -20,13 +20,14 @@ from untilt.evaluation.systems import NOTHING, Inputs
 from untilt.evaluation.uncertainty import (
     ClickWeights,
     CurveCheck,
+    Means,
     Sums,
-    bias_error,
     bootstrap_intervals,
-    sampling_error,
+    holding,
 )
 from untilt.facts import Fact
 
+MANY = 100  # effective queries, which are then written without a decimal
 CORRECTIONS = ("holm", "bonferroni", "benjamini-hochberg", "none")  # of p-values
 
 
@@ -34,8 +35,10 @@ CORRECTIONS = ("holm", "bonferroni", "benjamini-hochberg", "none")  # of p-value
 class Estimate:
     """The value of one system, as if it had been deployed.
 
-    `std_error`^2 = `sampling_error`^2 (spread over queries) + `bias_error`^2 (from the errors of
-    the bias). `unshown_share`: of the top ranks, how many go to documents that nobody was shown.
+    `std_error`^2 = `sampling_error`^2 (leaving out each query) + `bias_error`^2 (from the errors of
+    the bias). `effective_queries`: as many of equal traffic would tell as much. `lean`: what a clip
+    or a relevance model adds to the value, estimated; errors and interval are those without it.
+    `unshown_share`: of the top ranks, how many go to documents that nobody was shown.
     """
 
     system: str
@@ -54,13 +57,16 @@ class Estimate:
     n_sessions: int
     n_queries: int
     warnings: tuple[Fact, ...]
+    effective_queries: float | None = None
+    lean: float = 0.0
     method = renamed_attribute("method", "evaluator")
 
     def __repr__(self) -> str:
         return (
             f"{self.system}: {self.metric} {self.value:.4f} +- {self.std_error:.4f} by "
             f"{self.evaluator}, {self.interval.level:.0%} interval {self.interval} over "
-            f"{self.n_queries:,} queries, {self.n_sessions:,} sessions"
+            f"{self.n_queries:,} queries (effective: {_count(self.effective_queries)}), "
+            f"{self.n_sessions:,} sessions"
         )
 
 
@@ -71,7 +77,9 @@ class Estimates:
     `warnings` hold for all systems; each `Estimate` has its own besides. `scale` says what the
     values are multiples of, `baseline` which sessions the systems would have taken over, `check`
     whether the log's own clicks fit the bias. `clip` is the clip used, `clip_chosen` whether the
-    data chose it. `inputs` is what they were computed from, for `sensitivity`.
+    data chose it. `inputs` is what they were computed from, for `sensitivity`. `unbiased` are the
+    sums that errors and intervals are made from, those without a clip or with a relevance model
+    corrected; None where there is no interval.
     """
 
     entries: tuple[Estimate, ...]
@@ -88,6 +96,7 @@ class Estimates:
     sums: Sums
     clip_chosen: bool = False
     inputs: Inputs | None = None
+    unbiased: Sums | None = None
     method = renamed_attribute("method", "evaluator")
     tau = renamed_attribute("tau", "clip")
 
@@ -119,9 +128,10 @@ class Estimates:
 
         Both systems are judged by the same clicks, so most noise cancels: the error of a difference
         is that of the per-query influence differences, plus g' S g with g the *difference* of the
-        gradients by theta. With z = z_level + z_power, n sessions and errors s (clicks) and b
-        (bias), the sessions needed solve z^2 (s^2 n / needed + b^2) = difference^2; further
-        sessions are taken to be like these, new queries among them as here.
+        gradients by theta. Only queries in which the two differ count as effective queries. With
+        t = t_level + t_power of these, n sessions and errors s (clicks) and b (bias), the sessions
+        needed solve t^2 (s^2 n / needed + b^2) = difference^2; further sessions are taken to be
+        like these, new queries among them as here.
 
         Parameters
         ----------
@@ -148,37 +158,37 @@ class Estimates:
             self.systems.index(base),
             [i for i, s in enumerate(self.systems) if s != base],
         )
-        value, influence, gradient = self.sums.value, self.sums.influence, self.sums.gradient
-        n, now = len(influence), self.entries[0].n_sessions
+        now, value = self.entries[0].n_sessions, self.sums.value
         gap = value[others] - value[zero]
-        sampling = sampling_error(influence[:, others] - influence[:, [zero]])
-        of_bias = bias_error(gradient[others] - gradient[[zero]], self.sums.covariance)
-        error = np.hypot(sampling, of_bias)
+        exact = (self.unbiased or self.sums).means(zero)
+        exact = (exact if self.unbiased else exact.without_errors()).of(others)
         same = np.all(self.sums.total[:, others] == self.sums.total[:, [zero]], axis=0)
         # The same order is no difference at all, also where a single query gives no error.
         means = [
-            MeanEstimate(0.0, 0.0, max(n, 2)) if equal else MeanEstimate(float(g), float(e), n)
-            for g, e, equal in zip(gap, error, same, strict=True)
+            MeanEstimate(0.0, 0.0, max(exact.n_queries, 2)) if equal else mean
+            for mean, equal in zip(exact, same, strict=True)
         ]
-        p = np.array([mean.p_value for mean in means])
+        intervals = holding([mean.interval(level) for mean in means], gap)
+        # A lean that turns the sign round leaves nothing to decide, as the interval says.
+        p = np.array(
+            [m.p_value if m.value * g >= 0 else 1.0 for m, g in zip(means, gap, strict=True)]
+        )
         corrected = corrected_p_values(p, correction)
-        z = normal_quantile(level) + float(special.ndtri(power))
-        room = gap**2 / z**2 - of_bias**2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            needed = np.where(room > 0, np.ceil(now * sampling**2 / room), np.inf)
+        needed = _sessions_needed(exact, gap, now, level, power)
         return SystemComparison(
             entries=tuple(
                 SystemDifference(
                     system=self.systems[other],
                     baseline=base,
-                    value=mean.value,
+                    value=float(gap[i]),
                     std_error=mean.std_error,
-                    interval=mean.interval(level),
-                    p_value=mean.p_value,
+                    interval=intervals[i],
+                    p_value=float(p[i]),
                     corrected_p=float(corrected[i]),
                     decided=bool(corrected[i] < 1 - level),
                     sessions_needed=float(needed[i]),
                     more_sessions=max(0.0, float(needed[i]) - now),
+                    effective_queries=float(exact.effective_queries[i]),
                 )
                 for i, (other, mean) in enumerate(zip(others, means, strict=True))
             ),
@@ -193,8 +203,9 @@ class Estimates:
     @property
     def is_bounded(self) -> bool:
         """Whether the curve has positions whose level is bounded, not measured."""
-        inputs = self.inputs
-        return inputs is not None and inputs.evaluator.needs_bias and inputs.bias.bounds is not None
+        if self.inputs is None or self.unbiased is None or self.inputs.bias.bounds is None:
+            return False
+        return self.inputs.evaluator.unbiased().needs_bias
 
     def again(self, systems: tuple[str, str], **changed: Any) -> "Estimates":
         """Two of the systems, had the curve, the evaluator or the clicks been others.
@@ -207,7 +218,12 @@ class Estimates:
         entries = tuple(
             replace(first, system=name) if name == NOTHING else self[name] for name in systems
         )
-        return replace(self, entries=entries, sums=inputs.sums(systems, **changed), inputs=None)
+        sums = inputs.sums(systems, **changed)
+        by = changed.get("evaluator") or inputs.evaluator
+        unbiased = sums if self.unbiased is not None else None
+        if unbiased is not None and (exact := by.unbiased()) is not by:
+            unbiased = inputs.sums(systems, **{**changed, "evaluator": exact})
+        return replace(self, entries=entries, sums=sums, unbiased=unbiased, inputs=None)
 
     def _compare_within_bounds(
         self, base: str, correction: str, power: float, level: float
@@ -248,7 +264,8 @@ class Estimates:
         """The difference under the curves that make it least and greatest; None without bound."""
         assert self.inputs is not None
         sign = {base: -1.0, system: 1.0} if base != NOTHING else {system: 1.0}
-        curves = extreme_curves(self.inputs, sign)
+        without_lean = replace(self.inputs, evaluator=self.inputs.evaluator.unbiased())
+        curves = extreme_curves(without_lean, sign)
         least, greatest = (
             None
             if curve is None
@@ -299,8 +316,10 @@ class Estimates:
 
     def bootstrap(self, *, n_draws: int = 1000, seed: Seed = 0) -> dict[str, Interval]:
         """Bootstrap intervals by query, for each system."""
-        intervals = bootstrap_intervals(self.sums, self.level, n_draws, seed)
-        return dict(zip(self.systems, intervals, strict=True))
+        if self.unbiased is None:
+            return {each.system: each.interval for each in self.entries}
+        intervals = bootstrap_intervals(self.unbiased, self.level, n_draws, seed)
+        return dict(zip(self.systems, holding(intervals, self.sums.value), strict=True))
 
     def __getitem__(self, system: str) -> Estimate:
         for entry in self.entries:
@@ -326,9 +345,16 @@ class Estimates:
         return f"{self.metric} per session by {self.evaluator}{clip} ({better} is better)"
 
     def table(self) -> Cells:
-        """Header and rows: system, value, its error, its interval, the part from the bias."""
+        """Header and rows: system, value, error, interval, the part from the bias, queries."""
         return (
-            ("system", "value", "std error", f"{self.level:.0%} interval", "from bias"),
+            (
+                "system",
+                "value",
+                "std error",
+                f"{self.level:.0%} interval",
+                "from bias",
+                "effective queries",
+            ),
             [
                 (
                     entry.system,
@@ -336,6 +362,7 @@ class Estimates:
                     f"{entry.std_error:.4f}",
                     f"{entry.interval:.4f}",
                     f"{entry.bias_error:.4f}",
+                    _count(entry.effective_queries),
                 )
                 for entry in self.entries
             ],
@@ -370,7 +397,8 @@ class SystemDifference:
     corrected_p < 1 - level. `sessions_needed` is the size of a log like this one in which a true
     difference of this size would be found with the asked-for power: inf where the error of the bias
     alone is too large, so that no number of sessions is enough. `identical` systems have the same
-    value in every query, as with the same order: there is nothing to decide.
+    value in every query, as with the same order: there is nothing to decide. `effective_queries`
+    are those in which the two differ: as many of equal traffic would tell as much.
     """
 
     system: str
@@ -383,6 +411,7 @@ class SystemDifference:
     decided: bool
     sessions_needed: float
     more_sessions: float
+    effective_queries: float | None = None
 
     @property
     def identical(self) -> bool:
@@ -422,15 +451,23 @@ class SystemComparison:
         return len(self.entries)
 
     def table(self) -> Cells:
-        """Header and rows: system, difference, interval, corrected p, more sessions."""
+        """Header and rows: system, difference, interval, corrected p, queries, more sessions."""
         return (
-            ("system", "difference", f"{self.level:.0%} interval", "p", "more sessions needed"),
+            (
+                "system",
+                "difference",
+                f"{self.level:.0%} interval",
+                "p",
+                "effective queries",
+                "more sessions needed",
+            ),
             [
                 (
                     entry.system,
                     f"{entry.value:+.4f}",
                     f"{entry.interval:+.4f}",
                     f"{entry.corrected_p:.2g}",
+                    _count(entry.effective_queries),
                     _sessions_text(entry),
                 )
                 for entry in self.entries
@@ -454,6 +491,17 @@ def _nearest_to_zero(
     return high if high is not None and high.value < 0 else None
 
 
+def _sessions_needed(
+    means: Means, gap: FloatArray, now: int, level: float, power: float
+) -> FloatArray:
+    """(systems,) for a difference of this size; see `Estimates.compare`."""
+    degrees = means.degrees_of_freedom
+    t = special.stdtrit(degrees, 0.5 + level / 2) + special.stdtrit(degrees, power)
+    room = gap**2 / t**2 - means.bias_error**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(room > 0, np.ceil(now * means.sampling_error**2 / room), np.inf)
+
+
 def corrected_p_values(p: FloatArray, correction: str) -> FloatArray:
     """p-values that take their number into account; NaN stays NaN."""
     m = len(p)
@@ -470,6 +518,13 @@ def corrected_p_values(p: FloatArray, correction: str) -> FloatArray:
         steps = p[order] * m / (1 + rank)
         corrected[order] = np.minimum.accumulate(steps[::-1])[::-1]
     return np.minimum(1.0, corrected)
+
+
+def _count(effective_queries: float | None) -> str:
+    """Whole where there are many; empty where it is not known."""
+    if effective_queries is None:
+        return ""
+    return f"{effective_queries:,.{1 if effective_queries < MANY else 0}f}"
 
 
 def _sessions_text(entry: SystemDifference) -> str:

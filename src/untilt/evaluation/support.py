@@ -22,9 +22,10 @@ class Support(Portable):
     n_clicks, effective_n : clicks, and as many of equal weight would tell as much
     clicked_queries : queries with at least one click
     clipped_share, unsupported_share : of the clicks; see `ClickWeights`
-    largest_query : share of one query in the summed squared influence on the difference
+    largest_query : share of one query in the variance of the difference
     clicks_at, credit_at : (K,) clicks by position, and what they count in all; no credit where the
         curve does not reach
+    effective_queries : as many queries of equal traffic would tell as much about the difference
     """
 
     n_clicks: float
@@ -35,6 +36,7 @@ class Support(Portable):
     largest_query: float
     clicks_at: FloatArray
     credit_at: FloatArray
+    effective_queries: float | None = None
 
     @property
     def known_credit(self) -> float:
@@ -76,17 +78,16 @@ class Support(Portable):
 
 def support_of(estimates: Estimates, system: str, baseline: str) -> Support:
     """The evidence behind `system` minus `baseline`."""
-    weights, influence = estimates.weights, estimates.sums.influence
-    index = estimates.systems.index
-    squares = (influence[:, index(system)] - influence[:, index(baseline)]) ** 2
-    total = float(squares.sum())
+    weights, sums = estimates.weights, estimates.unbiased or estimates.sums
+    one, zero = estimates.systems.index(system), estimates.systems.index(baseline)
     return Support(
         n_clicks=weights.n_clicks,
         effective_n=weights.effective_n,
         clicked_queries=weights.clicked_queries,
         clipped_share=weights.clipped_share,
         unsupported_share=weights.unsupported_share,
-        largest_query=float(squares.max()) / total if total > 0 else 0.0,
+        largest_query=float(sums.largest_query(zero)[one]),
         clicks_at=weights.clicks_at,
         credit_at=weights.credit_at,
+        effective_queries=float(sums.means(zero).effective_queries[one]),
     )

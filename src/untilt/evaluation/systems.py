@@ -16,7 +16,7 @@ from untilt.evaluation.judged import Predicts
 from untilt.evaluation.pool import Credit, Evaluator, Pool, cells_for, pool_of, scores_of
 from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.slots import Discounts, slots_of
-from untilt.evaluation.uncertainty import Sums, covariance_of
+from untilt.evaluation.uncertainty import Sums, covariance_of, curve_degrees
 
 
 class Shown:
@@ -80,10 +80,10 @@ class Inputs:
         """
         by, curve = evaluator or self.evaluator, bias or self.bias
         cells = self.cells if clicks is None else replace(self.cells, clicks=clicks)
-        covariance = covariance_of(curve, cells.depth) if by.needs_bias else None
         zero = Discounts(np.zeros(len(cells.clicks)), np.zeros(len(cells.document)))
         ordered = [self.discounts.get(name, zero) for name in systems]
-        return sums_of_discounts(cells, ordered, by.credit(cells, curve), covariance)
+        used = curve if by.needs_bias else None
+        return sums_of_discounts(cells, ordered, by.credit(cells, curve), used)
 
     def on(self, lists: BoolArray) -> "Inputs":
         """The same systems on some of the log's lists alone."""
@@ -117,9 +117,13 @@ def ordered_systems(
 
 
 def sums_of_discounts(
-    pool: Pool, discounts: Sequence[Discounts], credit: Credit, covariance: FloatArray | None
+    pool: Pool, discounts: Sequence[Discounts], credit: Credit, bias: PositionBias | None
 ) -> Sums:
-    """Totals of all systems. The logged order goes through the very same sums as every system."""
+    """Totals of all systems. The logged order goes through the very same sums as every system.
+
+    Without a bias its errors do not count.
+    """
+    covariance = None if bias is None else covariance_of(bias, pool.depth)
     total = np.zeros((pool.n_queries, len(discounts)))
     slope = np.zeros((len(discounts), pool.depth))
     for i, at in enumerate(discounts):
@@ -130,7 +134,8 @@ def sums_of_discounts(
     if credit.self_normalised:
         norm = pool.by_query(pool.by_document(credit.cell))
         norm_slope = pool.by_position(credit.slope)
-    return Sums(total, norm, slope, norm_slope, covariance)
+    degrees = np.inf if bias is None else curve_degrees(bias)
+    return Sums(total, norm, slope, norm_slope, covariance, degrees)
 
 
 def system_scores(system: System, pool: Pool, name: str) -> FloatArray | None:

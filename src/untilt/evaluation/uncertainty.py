@@ -1,5 +1,6 @@
 """How far an estimate can be trusted: spread over queries, errors of the bias, weights."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,7 +9,15 @@ from scipy import special
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.portable import Portable
 from untilt._core.random import Seed, child_generator
-from untilt._core.statistics import Interval, MeanEstimate
+from untilt._core.statistics import (
+    Interval,
+    MeanEstimate,
+    effective_units,
+    jackknife_error,
+    joint_degrees_of_freedom,
+    normal_quantile,
+    student_quantile,
+)
 from untilt.bias.curve import PositionBias
 from untilt.evaluation.pool import Credit, Pool, pool_of
 from untilt.facts import Fact
@@ -29,6 +38,7 @@ class Sums(Portable):
     slope : (systems, K) derivative of each summed total by theta_k
     norm_slope : (K,) the same of the summed norm
     covariance : (K, K) of theta, or None where the curve is taken as known
+    curve_degrees : degrees of freedom of the covariance
     """
 
     total: FloatArray
@@ -36,6 +46,7 @@ class Sums(Portable):
     slope: FloatArray
     norm_slope: FloatArray
     covariance: FloatArray | None
+    curve_degrees: float = np.inf
 
     @property
     def value(self) -> FloatArray:
@@ -56,17 +67,97 @@ class Sums(Portable):
             return (self.slope - self.value[:, None] * self.norm_slope) / self.norm.sum()
 
     @property
-    def errors(self) -> tuple[FloatArray, FloatArray]:
-        """(systems,) standard errors of V: from the sample of queries, and from theta."""
-        return sampling_error(self.influence), bias_error(self.gradient, self.covariance)
+    def leverage(self) -> FloatArray:
+        """(queries,) norm_q / sum norm."""
+        with np.errstate(invalid="ignore"):
+            return self.norm / self.norm.sum()
+
+    def largest_query(self, baseline: int | None = None) -> FloatArray:
+        """(systems,) share of one query in the variance of a value, or of its difference."""
+        influence = self.influence
+        if baseline is not None:
+            influence = influence - influence[:, [baseline]]
+        squares = (influence / np.maximum(1 - self.leverage, 1e-9)[:, None]) ** 2
+        return np.max(squares, axis=0) / np.maximum(np.sum(squares, axis=0), 1e-300)
+
+    def means(self, baseline: int | None = None) -> "Means":
+        """Values with their errors; of all systems minus one where a baseline is given."""
+        total, influence, gradient = self.total, self.influence, self.gradient
+        value, zero = self.value, np.zeros((1, 1))
+        if baseline is not None:
+            value = value - value[baseline]
+            influence = influence - influence[:, [baseline]]
+            gradient = gradient - gradient[[baseline]]
+            zero = total[:, [baseline]]
+        count = np.array([effective_units(self.norm[rests]) for rests in (total != zero).T])
+        sampling = jackknife_error(influence, self.leverage)
+        if baseline is None:  # clicks on no query at all: the value 0 has no error that is known
+            sampling = np.where(count > 0, sampling, np.nan)
+        of_bias = bias_error(gradient, self.covariance)
+        return Means(value, sampling, of_bias, count, len(self.norm), self.curve_degrees)
 
 
-def sampling_error(influence: FloatArray) -> FloatArray:
-    """sqrt(n/(n-1) sum_q influence_q^2) of each column; NaN from a single query."""
-    n = len(influence)
-    if n < 2:
-        return np.full(influence.shape[1], np.nan)
-    return np.sqrt(n / (n - 1) * np.sum(influence**2, axis=0))
+@dataclass(frozen=True, eq=False)
+class Means:
+    r"""Values or differences of systems, with errors that hold for few queries and uneven ones.
+
+    The error from queries is that of leaving each one out; Student's t has as many degrees of
+    freedom as there are effective queries, less one, (sum n)^2 / sum n^2 over the queries in which
+    the value is not 0 and the systems of a difference not equal: the others tell nothing about its
+    spread. Errors of the bias join by Satterthwaite's rule, with the curve's own effective queries
+    where it knows them.
+
+    Parameters
+    ----------
+    value, sampling_error, bias_error, effective_queries : (systems,)
+    n_queries : all of them
+    curve_degrees : degrees of freedom of `bias_error`
+    """
+
+    value: FloatArray
+    sampling_error: FloatArray
+    bias_error: FloatArray
+    effective_queries: FloatArray
+    n_queries: int
+    curve_degrees: float = np.inf
+
+    @property
+    def std_error(self) -> FloatArray:
+        """(systems,) of both sources."""
+        return np.hypot(self.sampling_error, self.bias_error)
+
+    @property
+    def degrees_of_freedom(self) -> FloatArray:
+        """(systems,) of Student's t."""
+        of_queries = np.maximum(self.effective_queries - 1, 1.0)
+        parts = zip(self.sampling_error, self.bias_error, of_queries, strict=True)
+        return np.array(
+            [
+                joint_degrees_of_freedom(np.array([s, b]), np.array([of, self.curve_degrees]))
+                for s, b, of in parts
+            ]
+        )
+
+    def of(self, systems: Sequence[int]) -> "Means":
+        """Those of some systems."""
+        kept = np.asarray(systems, dtype=np.int64)
+        return replace(
+            self,
+            value=self.value[kept],
+            sampling_error=self.sampling_error[kept],
+            bias_error=self.bias_error[kept],
+            effective_queries=self.effective_queries[kept],
+        )
+
+    def without_errors(self) -> "Means":
+        """The values alone, where nothing is known of their errors; what is 0 for sure stays so."""
+        unknown = np.where((self.value == 0) & (self.std_error == 0), 0.0, np.nan)
+        return replace(self, sampling_error=unknown, bias_error=unknown)
+
+    def __iter__(self) -> Iterator[MeanEstimate]:
+        columns = zip(self.value, self.std_error, self.degrees_of_freedom, strict=True)
+        for value, error, degrees in columns:
+            yield MeanEstimate(float(value), float(error), self.n_queries, float(degrees) + 1)
 
 
 def bias_error(gradient: FloatArray, covariance: FloatArray | None) -> FloatArray:
@@ -87,18 +178,29 @@ def covariance_of(bias: PositionBias, depth: int) -> FloatArray | None:
     return covariance
 
 
-def student_intervals(
-    value: FloatArray, std_error: FloatArray, n_queries: int, level: float
-) -> list[Interval]:
-    """value -+ t std_error with n - 1 degrees of freedom; the whole line from a single query."""
+def curve_degrees(bias: PositionBias) -> float:
+    """Degrees of freedom of the curve's errors: its effective queries less one, at least 1."""
+    return np.inf if bias.effective_queries is None else max(bias.effective_queries - 1, 1.0)
+
+
+def holding(intervals: Sequence[Interval], values: FloatArray) -> list[Interval]:
+    """Intervals of an estimate without a lean (a clip, a relevance model), widened to hold values.
+
+    Nothing bounds such a lean but the estimate without it: so its interval is taken.
+    """
     return [
-        MeanEstimate(float(v), float(s), n_queries).interval(level)
-        for v, s in zip(value, std_error, strict=True)
+        replace(each, low=min(each.low, float(value)), high=max(each.high, float(value)))
+        for each, value in zip(intervals, values, strict=True)
     ]
 
 
 def bootstrap_intervals(sums: Sums, level: float, n_draws: int, seed: Seed) -> list[Interval]:
-    """Percentiles over samples of queries drawn with replacement, theta drawn along with them."""
+    """Percentiles over samples of queries drawn with replacement, theta drawn along with them.
+
+    Samples of few queries, or of uneven ones, spread too little ([mackinnon2023]_): the ends are
+    moved away from the value by (t s) / (z d), with t and s those of `Means`, z the normal quantile
+    and d the standard deviation of the samples, where that is above 1.
+    """
     n = len(sums.norm)
     rng = child_generator(seed, 5)
     drawn = np.empty((n_draws, sums.total.shape[1]))
@@ -115,8 +217,18 @@ def bootstrap_intervals(sums: Sums, level: float, n_draws: int, seed: Seed) -> l
         theta = rng.multivariate_normal(zero, sums.covariance, size=n_draws, method="eigh")
         for i, gradient in enumerate(sums.gradient):
             drawn[:, i] += theta @ gradient
-    ends = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return [Interval(float(low), float(high), level) for low, high in ends.T]
+    ends = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0).T
+    spread, z = np.nanstd(drawn, axis=0), normal_quantile(level)
+    intervals = []
+    for mean, (low, high), by_draws in zip(sums.means(), ends, spread, strict=True):
+        if not np.isfinite(mean.std_error):
+            intervals.append(mean.interval(level))
+            continue
+        half = student_quantile(level, mean.degrees_of_freedom) * mean.std_error
+        wider = max(1.0, half / (z * by_draws)) if by_draws > 0 else 1.0
+        below, above = wider * (low - mean.value), wider * (high - mean.value)
+        intervals.append(Interval(mean.value + below, mean.value + above, level))
+    return intervals
 
 
 @dataclass(frozen=True)

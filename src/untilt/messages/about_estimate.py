@@ -80,11 +80,21 @@ MESSAGES = {
     ),
     "estimate.model-only": Message(
         "warning",
-        "{evaluator}: the value is the relevance model's; the model's own error is not included",
+        "{evaluator}: the value is the relevance model's, which no click corrects",
+    ),
+    "estimate.no-interval": Message(
+        "serious",
+        "{evaluator}: no interval, because without a position bias nothing tells how far the "
+        "relevance model is off. Give the bias",
     ),
     # Of the log.
     "estimate.few-queries": Message(
         "warning", "only {n_queries} queries: intervals rest on few independent units"
+    ),
+    "estimate.few-effective-queries": Message(
+        "warning",
+        "the {n_queries:,} queries count like {effective_queries:.1f} of equal traffic: a few have "
+        "most of the sessions, so intervals are wide and differences rest on these few",
     ),
     "estimate.documents-absent": Message(
         "serious",
@@ -101,8 +111,8 @@ MESSAGES = {
     ),
     "estimate.clicks-clipped": Message(
         "warning",
-        "{share:.1%} of the clicks are clipped: values lean towards those of raw clicks; the "
-        "interval does not cover this (see ut.clip_curve)",
+        "{share:.1%} of the clicks are clipped: values lean towards those of raw clicks, so errors "
+        "and intervals are those without the clip (see ut.clip_curve)",
     ),
     "estimate.automatic-clicks": Message(
         "serious",

@@ -161,6 +161,12 @@ MESSAGES = {
             f"and a verdict needs {floor:,}. Collect sessions of more queries"
         ),
     ),
+    "run.floor-effective-queries": Message(
+        "serious",
+        "a few queries have nearly all of the traffic: those in which the orders differ count like "
+        "{effective_queries:.1f} of equal traffic, and a verdict needs {floor:.0f}. Collect "
+        "sessions of other queries",
+    ),
     "run.floor-clipped": Message(
         "serious",
         "{share:.0%} of the held-out clicks are clipped, and a verdict allows {most:.0%}: the "

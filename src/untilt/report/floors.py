@@ -38,9 +38,13 @@ MOST_CLIPPED = 0.5
 """Of the clicks: where most weights are capped, the estimate is nearer to raw clicks than to a
 corrected one, and so favours the order that was shown."""
 
-MOST_OF_ONE_QUERY = 0.8
-"""Of the summed squared influence: the answer would be one about a single query. Below, the
+MOST_OF_ONE_QUERY = 0.5
+"""Of the variance of the difference: one query would tell more than all others together. Below, the
 interval is wide enough for it, and random labels (`untilt.null_tests`) look at it once more."""
+
+LEAST_EFFECTIVE_QUERIES = 3.0
+"""Queries of equal traffic, among those in which the two orders differ: with fewer, Student's t has
+less than two degrees of freedom, and an answer is one about two queries."""
 
 
 def below_floors(data: "Decision") -> tuple[Fact, ...]:
@@ -112,6 +116,10 @@ def _of_clicks(support: "Support") -> Iterator[Fact]:
         yield Fact("run.floor-queries", queries=queries, floor=LEAST_CLICKED_QUERIES)
     if support.clipped_share > MOST_CLIPPED:
         yield Fact("run.floor-clipped", share=support.clipped_share, most=MOST_CLIPPED)
+    effective = support.effective_queries
+    if effective is not None and 0 < effective < LEAST_EFFECTIVE_QUERIES:
+        floor = LEAST_EFFECTIVE_QUERIES
+        yield Fact("run.floor-effective-queries", effective_queries=effective, floor=floor)
     if support.largest_query > MOST_OF_ONE_QUERY:
         yield Fact("run.floor-one-query", share=support.largest_query, most=MOST_OF_ONE_QUERY)
 

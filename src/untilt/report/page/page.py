@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from untilt._version import __version__
 from untilt.auditing.audit import Audit
 from untilt.charts.theme import PAGE, SHAPES, css_variables
-from untilt.evaluation.results import SystemDifference
+from untilt.evaluation.results import MANY, SystemDifference
 from untilt.report.decision import Answer, Decision
 from untilt.report.page import evidence, rankers, reading
 from untilt.report.page.words import (
@@ -80,19 +80,31 @@ def figures_of(data: Decision) -> tuple[Figure, ...]:
     return tuple(figure for section in sections_of(data) for figure in section.figures)
 
 
+def _effective_queries(part: HeldOut) -> tuple[Tile, ...]:
+    """As many queries of equal traffic, of those in which the chosen order differs."""
+    count = part.comparison[part.chosen].effective_queries
+    if count is None:
+        return ()
+    note = "as many queries of equal traffic would tell as much about the difference"
+    return (Tile("Effective queries", number(count, 1) if count < MANY else whole(count), note),)
+
+
 def _how_sure(data: Decision, part: HeldOut) -> Section:
     n, of = len(data.warnings), part[part.chosen]
     answer = data.answer
     tiles = [
         Tile("Held-out sessions", whole(of.n_sessions), "not used for training"),
         Tile("Held-out queries", whole(of.n_queries), "intervals are over queries"),
+        *_effective_queries(part),
         Tile("Effective size", whole(of.effective_n),
              "as many clicks of equal weight would tell as much"),
         Tile("Heaviest click", f"\u00d7 {number(of.largest_weight, 1)}",
              "largest weight that one click has"),
     ]  # fmt: skip
     if of.clipped_share:
-        tiles.append(Tile("Clipped clicks", percent(of.clipped_share), "lean towards raw clicks"))
+        tiles.append(
+            Tile("Clipped clicks", percent(of.clipped_share), "intervals are those without a clip")
+        )
     note = "top positions of the new order that hold documents nobody was shown"
     tiles.append(Tile("Unseen documents", percent(of.unshown_share), note))
     if part.check is not None and part.check.possible:
