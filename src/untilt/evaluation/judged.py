@@ -158,7 +158,7 @@ class MetricDifference(MetricEstimate):
     @property
     def p_value(self) -> float:
         """Two-sided, of a paired t-test; NaN from a single query."""
-        effective = self.n_queries if self.effective_queries is None else self.effective_queries
+        effective = _effective_queries(self)
         return MeanEstimate(self.value, self.std_error, self.n_queries, effective).p_value
 
     def __repr__(self) -> str:
@@ -258,7 +258,7 @@ class Evaluation(ByMetric[MetricEstimate], Portable):
                 "low": entry.interval.low,
                 "high": entry.interval.high,
                 "n_queries": entry.n_queries,
-                "effective_queries": entry.effective_queries,
+                "effective_queries": _effective_queries(entry),
             }
             for entry in self
         }
@@ -337,11 +337,15 @@ def _mean(
     )
 
 
+def _effective_queries(entry: MetricEstimate) -> float:
+    known = entry.effective_queries
+    return float(entry.n_queries) if known is None else known
+
+
 def _effective(entry: MetricEstimate) -> str:
     """How many queries there are in effect, where weights make them fewer."""
-    effective = entry.effective_queries
-    fewer = effective is not None and effective < entry.n_queries - 0.5
-    return f" ({effective:,.1f} effective)" if fewer else ""
+    effective = _effective_queries(entry)
+    return f" ({effective:,.1f} effective)" if effective < entry.n_queries - 0.5 else ""
 
 
 def _title(metric: Metric) -> str:
