@@ -1,6 +1,7 @@
 """Bounds for positions that nothing joins: they hold the truth, and estimates carry them."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,12 @@ def test_extremes_are_those_of_a_grid_of_levels(evaluator, groups):
     assert greatest == pytest.approx(max(differences), abs=0.02 * width)
     assert least <= min(differences) + 1e-9
     assert greatest >= max(differences) - 1e-9
+    # The interval is that of the evaluator without its clip.
+    exact = replace(inputs, evaluator=inputs.evaluator.unbiased())
+    least, greatest = (
+        np.diff(exact.sums(("shown", "new"), bias=curve).value)[0]
+        for curve in extreme_curves(exact, {"shown": -1.0, "new": 1.0})
+    )
     interval = found.compare()["new"].interval
     assert interval.low < least
     assert interval.high > greatest

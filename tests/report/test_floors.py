@@ -166,13 +166,13 @@ def thin_log(n_sessions, seed=0):
 
 def test_a_few_clicks_behind_four_positions_give_no_verdict():
     """The curve reaches 4 of 10 positions and rests on 25 clicks: no "worse", however sure."""
-    log = thin_log(250, seed=8)
+    log = thin_log(250, seed=3)
     bias = ut.AllPairs(depth=4).fit(log).bias_
-    systems = {"logged order": ut.shown, "new": log.features[:, 0].astype(float)}
-    estimates = ut.estimate(log, systems, bias, clip=1.0)
+    systems = {"logged order": ut.shown, "new": log.features[:, 1].astype(float)}
+    estimates = ut.estimate(log, systems, bias)
     data = Decision("t", bias=UsedBias(bias, "measured"), held_out=HeldOut.of(estimates, "new"))
     assert floors.curve_clicks(data, data.bias) == 25
-    assert bias.uncertainty[3] > 30
+    assert bias.uncertainty[3] > 9
     assert data.answer.difference.interval.high < 0
     assert data.answer.verdict == "cannot tell"
     assert {"run.floor-curve-clicks", "run.floor-curve"} <= set(codes(data.answer.reasons))
