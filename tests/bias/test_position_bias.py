@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from untilt import KnownBias, PositionBias
+from untilt import KnownBias, PositionBias, PowerLaw
 from untilt.bias.log_ratios import from_log_ratios, log_ratios
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import as_fact
@@ -56,6 +56,15 @@ def test_a_file_keeps_what_is_known_and_an_older_one_still_loads(curve, tmp_path
     older = {each: value for each, value in record.items() if each not in ("estimated", "sha256")}
     read = PositionBias.from_json(json.dumps(older))
     assert read.estimated == (curve.std_error is not None)
+
+
+def test_a_curve_that_assumes_something_reads_as_an_estimate():
+    """As an older file of pairwise debiasing, or an estimator of one's own that gives no errors."""
+    learned = PositionBias([1.0, 0.5], method="mine", assumes=["clicks are proportional"])
+    assert (learned.is_known, learned.has_interval) == (False, False)
+    assert PositionBias([1.0, 0.5], method="mine", assumes=["x"], estimated=False).is_known
+    assert KnownBias([1.0, 0.5]).fit_power_law().is_known
+    assert PowerLaw(1.0).to_bias(3).is_known
 
 
 def test_shapes_of_an_estimate_without_an_interval_have_none_either():

@@ -447,6 +447,10 @@ def test_what_should_not_be_trusted_is_said():
     learned = PositionBias(THETA, method="learned", estimated=True)
     unknown = estimate(log, shown, learned).warnings
     assert fields(unknown, "estimate.bias-without-interval") == {"method": "learned"}
+    two = estimate(log, {"shown": shown, "new": np.arange(log.n_documents)}, learned)
+    compared = two.compare("shown")
+    assert "estimate.bias-without-interval" in codes(compared.warnings)
+    assert str(compared.warnings[0]) in repr(compared)
     assert "estimate.bias-without-errors" not in codes(unknown)
     affine = estimate(log, shown, BIAS, evaluator="affine").warnings
     assert "estimate.trust-ignored" not in codes(affine)

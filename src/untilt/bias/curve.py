@@ -54,7 +54,8 @@ class PositionBias(Portable):
     effective_queries : how many queries of equal weight say as much as those of the log, at the
         position that rests on the fewest; None for a curve that was given
     estimated : True where clicks made the curve. Without an error it then has no interval: how far
-        it is off is not known, and nothing takes it as exact. With an error it is always True
+        it is off is not known, and nothing takes it as exact. With an error it is always True;
+        where not given, also if the curve has a method and assumes something else than to be right
     bounds : of the levels of positions that nothing joins to position 1, or None. There `low` and
         `high` are bounds, not a confidence interval, and `examination` is their middle
     """
@@ -99,6 +100,7 @@ class PositionBias(Portable):
     ) -> None:
         theta = _checked_examination(examination)
         K = len(theta)
+        beliefs = as_facts(assumes)
         store: dict[str, Any] = {
             "examination": theta,
             "std_error": _of_shape("std_error", std_error, (K,)),
@@ -106,7 +108,7 @@ class PositionBias(Portable):
             "eps_plus": _of_shape("eps_plus", eps_plus, (K,)),
             "eps_minus": _of_shape("eps_minus", eps_minus, (K,)),
             "method": method,
-            "assumes": as_facts(assumes),
+            "assumes": beliefs,
             "status": as_fact(status),
             "relative": relative,
             "level": level,
@@ -115,7 +117,8 @@ class PositionBias(Portable):
             "eta": eta,
             "eta_std_error": eta_std_error,
             "effective_queries": None if effective_queries is None else float(effective_queries),
-            "estimated": estimated or any(x is not None for x in (std_error, covariance, low)),
+            "estimated": any(x is not None for x in (std_error, covariance, low))
+            or (_reads_as_estimate(method, beliefs) if estimated is None else estimated),
             "bounds": bounds,
         }
         if store["covariance"] is not None and store["std_error"] is None:
@@ -375,6 +378,14 @@ def _checked_examination(examination: npt.ArrayLike) -> FloatArray:
             f"{worst + 1}. A position nobody examines cannot be corrected: cut the log."
         )
     return theta
+
+
+def _reads_as_estimate(method: str, assumes: tuple[Fact, ...]) -> bool:
+    """Whether a curve without errors says of itself that somebody estimated it.
+
+    Files of older versions do not tell, and neither may an estimator of one's own.
+    """
+    return method != "given" and bool(assumes) and Fact("bias.curve-is-right") not in assumes
 
 
 def _of_shape(name: str, values: npt.ArrayLike | None, shape: tuple[int, ...]) -> FloatArray | None:

@@ -198,6 +198,7 @@ class Estimates:
             correction=correction,
             power=power,
             level=level,
+            warnings=tuple(each for each in self.warnings if each.severity == "serious"),
         )
 
     @property
@@ -427,7 +428,10 @@ class SystemDifference:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SystemComparison:
-    """Differences to one baseline: `comparison["new"].interval`."""
+    """Differences to one baseline: `comparison["new"].interval`.
+
+    `warnings` : those of the estimates that may overturn a difference, whatever its interval says
+    """
 
     entries: tuple[SystemDifference, ...]
     metric: str
@@ -436,6 +440,7 @@ class SystemComparison:
     correction: str
     power: float
     level: float
+    warnings: tuple[Fact, ...] = ()
 
     def __getitem__(self, system: str) -> SystemDifference:
         for entry in self.entries:
@@ -476,10 +481,13 @@ class SystemComparison:
 
     def __repr__(self) -> str:
         better = "higher" if self.higher_is_better else "lower"
-        return (
+        lines = [
             f"{self.metric} minus that of {self.baseline!r} ({better} is better), paired by query; "
-            f"p corrected by {self.correction}\n{as_table(*self.table())}"
-        )
+            f"p corrected by {self.correction}",
+            as_table(*self.table()),
+            *(f"! {each}" for each in self.warnings),
+        ]
+        return "\n".join(lines)
 
 
 def _nearest_to_zero(

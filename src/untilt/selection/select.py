@@ -127,10 +127,11 @@ class Selection:
 
     def __repr__(self) -> str:
         near = ", ".join(self.within_noise) or "none"
+        serious = [each for each in self.estimates.warnings if each.severity == "serious"]
         return (
             f"Selection by {self.estimates.evaluator} on {self.estimates.entries[0].n_sessions:,} "
             f"held-out sessions: {self.best}\nwithin noise of it: {near}\n"
-            + as_table(*self.table())
+            + "\n".join([as_table(*self.table()), *(f"! {each}" for each in serious)])
         )
 
 
