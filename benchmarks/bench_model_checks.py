@@ -43,7 +43,7 @@ TRUE_MODEL: dict[str, dict[str, Any]] = {
 OTHER_MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "trust, weak": ({"trust": 0.1}, "reading.trust"),
     "trust, strong": ({"trust": 0.5}, "reading.trust"),
-    "trust, weak, 1% clicks": ({"trust": 0.1, "rate": 0.05}, "reading.trust"),
+    "trust, strong, 1% clicks": ({"trust": 0.025, "rate": 0.05}, "reading.trust"),
     "trust, strong, Zipf 1.3": ({"trust": 0.5, "zipf": 1.3}, "reading.trust"),
     "trust, strong, 20 queries": (
         {"trust": 0.5, "n_queries": 20, "sessions": 4000},

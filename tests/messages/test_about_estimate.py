@@ -132,6 +132,10 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         {},
         "the bias was given without standard errors; intervals take it as exact",
     ),
+    "estimate.bias-doubted": (
+        {"doubt": "Clicks differ."},
+        "the bias itself says: Clicks differ.",
+    ),
     "estimate.bias-without-interval": (
         {"method": "pairwise debiasing (p=0)"},
         "the bias (pairwise debiasing (p=0)) was estimated, but its error is not known and is not "

@@ -26,6 +26,22 @@ FINDINGS: dict[str, tuple[dict[str, Any], str]] = {
         "it is not trust in the top, so TrustEM (`trust-em`) does not help. Use a recent, shorter "
         "part of the log, or measure by an experiment.",
     ),
+    "reading.trust-by-features": (
+        {**RATIO, "ratio": 1.5, "low": 1.3, "high": 1.8, **TRUST},
+        "From position 1 to 7, clicks of documents whose features are weaker fall 1.50 times "
+        "[1.30, 1.80] as much as those of documents with better ones (p 1e-05). The likely cause "
+        "is trust: readers click the top because it is the top. Production may also know of "
+        "relevance what the features do not tell. Use TrustEM, which knows trust (`--bias "
+        "trust-em`), or measure by an experiment.",
+    ),
+    "reading.features": (
+        {**RATIO, **TRUST},
+        "From position 1 to 7, clicks of documents whose features are weaker fall 0.70 times "
+        "[0.60, 0.80] as much as those of documents with better ones (p 1e-05), so that features "
+        "do not explain relevance alike at every position. Production may know of it what the "
+        "features do not tell, or relevance changes; it is not trust, so TrustEM (`trust-em`) does "
+        "not help. Measure by an experiment.",
+    ),
     "reading.clicks-above": (
         {**RATIO, "share": 0.31},
         "The same document at the same position is clicked 0.70 times [0.60, 0.80] as often where "

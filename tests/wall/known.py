@@ -6,12 +6,7 @@ from typing import Any
 import pytest
 
 # Case -> why what is said there is wrong today.
-KNOWN_WRONG = {
-    "trust_large": (
-        "the curve check is too weak: one ranker shows no document at two positions, so that trust "
-        "in the top passes for attention, and a rival of equal worth for better"
-    ),
-}
+KNOWN_WRONG: dict[str, str] = {}
 
 
 def marked(name: str, reasons: Mapping[str, str] = KNOWN_WRONG) -> list[Any]:

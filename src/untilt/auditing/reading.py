@@ -17,7 +17,14 @@ from untilt import catalog
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
-from untilt.auditing.scores import Cells, Score, cells_of, relevance_score
+from untilt.auditing.scores import (
+    Cells,
+    RelevanceScore,
+    Score,
+    cells_of,
+    feature_score,
+    relevance_score,
+)
 from untilt.bias.contextual.contextual import ContextualBias
 from untilt.bias.em.trust_em import TrustEM
 from untilt.data.clicklog import ClickLog
@@ -31,7 +38,7 @@ _FIRST = ("serious", "warning", "note")
 MOST_KINDS = 5  # of rankers or of a context that are compared with the others, the largest first
 REACH = 0.9  # of the clicks stand above the position that effects are told for
 
-Asks = Literal["clicks-above", "time", "ranker", "context", "relevance"]
+Asks = Literal["clicks-above", "time", "ranker", "context", "relevance", "features"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,8 @@ class ReadingTest:
             return f"{code}-more"  # people who click more than others: the curve is right
         if self.asks == "relevance":
             code = "reading.trust" if self.ratio > 1 else "reading.better-fall-steeper"
+        if self.asks == "features":
+            code = "reading.trust-by-features" if self.ratio > 1 else code
         if self.asks in ("time", "ranker"):
             code = f"{code}-{self.detail}"
         if self.asks == "context":  # what most people do is the mean of what each kind does
@@ -106,7 +115,7 @@ class ReadingTest:
     def _more(self) -> dict[str, Any]:
         if self.asks == "clicks-above":
             return {"share": self.share}
-        if self.asks == "relevance":
+        if self.asks in ("relevance", "features"):
             named = catalog.record_of(TrustEM, "bias").name
             return {"position": self.position, "estimator": TrustEM.__name__, "name": named}
         if self.asks == "context":
@@ -162,6 +171,12 @@ class ReadingTests:
         fits = (Fact("reading.fits", asked=passed),) if passed else ()
         return (*fits, *self.untested)
 
+    def veto(self, *, knows_trust: bool = False) -> Fact | None:
+        """The first finding that may turn a decision; trust is none where the curve knows it."""
+        known = ("relevance", "features") if knows_trust else ()
+        facts = (each.fact for each in self.failed if each.asks not in known)
+        return next((fact for fact in facts if fact.severity == "serious"), None)
+
     def rows(self) -> list[tuple[str, str, str]]:
         """Cells of a table: what is compared, the ratio with its interval, the adjusted p-value."""
         return [row for row, _ in self.named()]
@@ -174,8 +189,12 @@ class ReadingTests:
 
 
 def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> ReadingTests:
-    """Test the position-based model on clicks, 0 or 1; a collapsed log gives the same result."""
-    log = log.without_versions()
+    """Test the position-based model on clicks, 0 or 1; a collapsed log gives the same result.
+
+    Better and weaker documents are told apart by their clicks where they change places, else by
+    their features.
+    """
+    own, log = log, log.without_versions()
     counts = position_counts(log)
     reach = _reach(counts)
     made: dict[Asks, list[ReadingTest]] = {
@@ -185,6 +204,8 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
         "context": list(_context(log, level, reach)),
         "relevance": list(_relevance(counts, level, reach, seed)),
     }
+    if not made["relevance"] and own.features is not None:
+        made["features"] = list(_features(own, level, reach))
     reasons = {asks: _why_not(log, asks) for asks, tests in made.items() if not tests}
     return ReadingTests(
         _holm([test for tests in made.values() for test in tests]),
@@ -198,7 +219,7 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
 
 def _why_not(log: ClickLog, asks: Asks) -> Fact | None:
     """Why a test could not be made; None where nobody expects it: there is no such column."""
-    if asks == "context" and not log.context:
+    if (asks == "context" and not log.context) or asks == "features":
         return None
     if asks == "ranker" and (log.ranker is None or len(np.unique(log.ranker)) < 2):
         return None
@@ -226,13 +247,23 @@ def _relevance(
     better ones, one standard deviation below and above the mean of their query.
     """
     score = relevance_score(counts, generator(seed))
-    if score is None or not score.is_possible:
-        return
+    if score is not None and score.is_possible:
+        yield _fall(score, "relevance", level, reach)
+
+
+def _features(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
+    """As `_relevance`, with documents that are better or weaker by their features."""
+    score = feature_score(log, position_counts(log))
+    if score is not None and score.is_possible:
+        yield _fall(score, "features", level, reach)
+
+
+def _fall(score: RelevanceScore, asks: Asks, level: float, reach: int) -> ReadingTest:
     # An effect b in k^(-b x) falls by reach^(b x): weaker over better is reach^(-2 b spread).
     size, half = -2 * score.spread * np.log(reach), score.half_width(level)
     effects = (score.effect, score.effect + half, score.effect - half)
     middle, low, high = (float(np.exp(size * each)) for each in effects)
-    yield replace(_test(score, "relevance", (middle, low, high)), detail="slope", position=reach)
+    return replace(_test(score, asks, (middle, low, high)), detail="slope", position=reach)
 
 
 def _clicks_above(log: ClickLog, level: float) -> Iterator[ReadingTest]:

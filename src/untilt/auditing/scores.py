@@ -21,6 +21,8 @@ from scipy import special
 from scipy.sparse import csr_array
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
+from untilt.auditing import checks
+from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
 
 MOST_SPLITS, CELLS_OF_SPLITS = 8, 500_000
@@ -277,7 +279,7 @@ def _without_positions(counts: PositionCounts, keep: BoolArray) -> PositionCount
 
 @dataclass(frozen=True, eq=False)
 class RelevanceScore(Score):
-    """`spread` is the standard deviation of x: how much the documents of a query differ."""
+    """`spread` is the standard deviation of x: how much documents differ."""
 
     spread: float
 
@@ -382,3 +384,77 @@ def _means(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArr
     """(groups,) weighted means; 0 where nothing has weight."""
     total = sum_by(group, weights)
     return sum_by(group, weights * values) / np.where(total > 0, total, 1)
+
+
+def feature_score(
+    log: ClickLog, counts: PositionCounts, *, n_strata: int = 8
+) -> RelevanceScore | None:
+    r"""As `relevance_score`, for documents that never move: strata of what features predict.
+
+    Relevance is predicted as in `checks.by_prediction`, each half of the queries by the other
+    half's model, and sorted into strata s of equal size. If features explain relevance alike at
+    every position, clicks are n theta_k gamma_s; the score is
+
+        sum_k,s r_sk (c_sk - n_sk theta_k gamma_s)
+
+    with r the part of x_s z_k, x_s = log gamma_s, that no theta and no gamma can take up. None
+    where features do not predict clicks within positions.
+    """
+    owner, k, n, c = (
+        counts.document_index, counts.position_index, counts.impressions, counts.clicks
+    )  # fmt: skip
+    query = np.unique(counts.query[owner], return_inverse=True)[1]
+    second_half = query % 2 == 1
+    predicted = checks.cross_fitted(log, counts, counts.document[owner], second_half)
+    if not _predicts(predicted, counts, query):
+        return None
+    stratum = np.empty(len(k), dtype=np.int64)
+    for half in (second_half, ~second_half):
+        edges = np.quantile(predicted[half], np.arange(1, n_strata) / n_strata)
+        stratum[half] = np.searchsorted(edges, predicted[half])
+    shape, cell = (n_strata, counts.depth), stratum * counts.depth + k
+    shown, clicks = (sum_by(cell, each, n_strata * counts.depth).reshape(shape) for each in (n, c))
+    gamma, theta = _two_ways(shown, clicks)
+    used = gamma > 0
+    x = np.where(used, np.log(np.where(used, gamma, 1)), 0.0)
+    expected = shown * np.outer(gamma, theta)
+    residual = _without_margins(np.outer(x, -np.log1p(np.arange(counts.depth))), expected)
+    r, p = residual[stratum, k], np.minimum(gamma[stratum] * theta[k], 1)
+    share = clicks.sum(axis=1) / clicks.sum()
+    return RelevanceScore(
+        sum_by(query, r * (c - n * p)),
+        sum_by(query, r**2 * n * p * (1 - p)),
+        sum_by(query, r**2 * n * p),
+        float(np.sqrt(np.sum(share * (x - np.sum(share * x)) ** 2))),
+    )
+
+
+def _predicts(predicted: FloatArray, counts: PositionCounts, query: IntArray) -> bool:
+    """Whether predictions go with clicks within positions, on queries that they have not seen."""
+    n, position = counts.impressions, counts.position
+    together = n * checks.centred(predicted, n, position) * checks.centred(counts.rate, n, position)
+    by_query = sum_by(query, together)
+    return bool(by_query.sum() > checks.SURE * np.sqrt(np.sum(by_query**2)))
+
+
+ROUNDS = 200  # of what is fitted row by row and column by column; tables are small and full
+
+
+def _two_ways(shown: FloatArray, clicks: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """gamma (rows) and theta (columns) with the margins of `clicks`, by turns."""
+    theta = np.ones(shown.shape[1])
+    gamma = np.zeros(len(shown))
+    for _ in range(ROUNDS):
+        gamma = clicks.sum(axis=1) / np.maximum(shown @ theta, 1e-300)
+        theta = clicks.sum(axis=0) / np.maximum(gamma @ shown, 1e-300)
+    return gamma, theta
+
+
+def _without_margins(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Values less what a sum of rows and columns explains, by weighted least squares."""
+    for _ in range(ROUNDS):
+        for axis in (1, 0):
+            total = weights.sum(axis=axis, keepdims=True)
+            mean = (values * weights).sum(axis=axis, keepdims=True) / np.where(total > 0, total, 1)
+            values = values - mean
+    return values

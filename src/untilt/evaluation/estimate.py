@@ -238,6 +238,8 @@ def _warnings_of_log(
         facts.append(Fact("estimate.curve-misfit", **check.fact.fields, instead=instead_here))
     elif not check.possible:
         facts.append(Fact("estimate.curve-unchecked"))
+    doubts = (part for part in bias.status.parts if part.severity == "serious")
+    facts += [Fact("estimate.bias-doubted", doubt=doubt) for doubt in doubts]
     if bias.is_known:
         facts.append(Fact("estimate.bias-without-errors"))
     elif not bias.has_interval:

@@ -130,6 +130,7 @@ MESSAGES = {
     "estimate.bias-without-errors": Message(
         "note", "the bias was given without standard errors; intervals take it as exact"
     ),
+    "estimate.bias-doubted": Message("serious", "the bias itself says: {doubt}"),
     "estimate.bias-without-interval": Message(
         "serious",
         "the bias ({method}) was estimated, but its error is not known and is not in these "

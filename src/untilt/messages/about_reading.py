@@ -7,6 +7,7 @@ from untilt.messages.about_general import listed
 
 ASKS = {
     "relevance": "better and weaker documents",
+    "features": "documents that are better and weaker by their features",
     "clicks-above": "clicks above a document",
     "time": "the two halves of the time",
     "ranker": "rankers",
@@ -56,6 +57,36 @@ def _steeper(
         "likely cause is relevance that changes over time, or from person to person, and a ranker "
         f"that follows it; it is not trust in the top, so {estimator} (`{name}`) does not "
         "help. Use a recent, shorter part of the log, or measure by an experiment."
+    )
+
+
+def _fall_by_features(ratio: float, low: float, high: float, p_value: float, position: int) -> str:
+    return (
+        f"From position 1 to {position}, clicks of documents whose features are weaker fall "
+        f"{_times(ratio, low, high)} as much as those of documents with better ones (p "
+        f"{p_value:.1g})"
+    )
+
+
+def _trust_by_features(
+    ratio: float, low: float, high: float, p_value: float, position: int, estimator: str, name: str
+) -> str:
+    return (
+        f"{_fall_by_features(ratio, low, high, p_value, position)}. The likely cause is trust: "
+        "readers click the top because it is the top. Production may also know of relevance what "
+        f"the features do not tell. Use {estimator}, which knows trust (`--bias {name}`), or "
+        "measure by an experiment."
+    )
+
+
+def _features(
+    ratio: float, low: float, high: float, p_value: float, position: int, estimator: str, name: str
+) -> str:
+    return (
+        f"{_fall_by_features(ratio, low, high, p_value, position)}, so that features do not "
+        "explain relevance alike at every position. Production may know of it what the features "
+        f"do not tell, or relevance changes; it is not trust, so {estimator} (`{name}`) does not "
+        "help. Measure by an experiment."
     )
 
 
@@ -145,6 +176,8 @@ def _also(others: Sequence[tuple[str, str, float]]) -> str:
 _FINDINGS: dict[str, Callable[..., str]] = {
     "reading.trust": _trust,
     "reading.better-fall-steeper": _steeper,
+    "reading.trust-by-features": _trust_by_features,
+    "reading.features": _features,
     "reading.clicks-above": _clicks_above,
     "reading.time-spread": _time_spread,
     "reading.time-slope": _time_slope,

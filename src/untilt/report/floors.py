@@ -79,16 +79,11 @@ def _of_curve(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
 
 
 def _of_reading(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
-    """A test of the position-based model that fails so far that a decision may turn.
-
-    Trust is no reason where the curve that was used knows it.
-    """
-    tests = None if data.audit is None or data.audit.reading is None else data.audit.reading.failed
-    for test in tests or ():
-        known = test.asks == "relevance" and used.bias.eps_minus is not None
-        if test.fact.severity == "serious" and not known:
-            yield Fact("run.floor-reading", finding=test.fact)
-            return
+    """A test of the position-based model that fails so far that a decision may turn."""
+    tests = None if data.audit is None else data.audit.reading
+    finding = None if tests is None else tests.veto(knows_trust=used.bias.has_trust)
+    if finding is not None:
+        yield Fact("run.floor-reading", finding=finding)
 
 
 def curve_clicks(data: "Decision", used: "UsedBias") -> float | None:

@@ -229,7 +229,8 @@ class _Run:
 
     def _bias(self, seen: Done[Audit], split: Done[r.Split], data: Data) -> Done[r.UsedBias]:
         def compute() -> r.UsedBias:
-            used = used_bias(data, seen.result.advice, self.options)
+            audited = seen.result
+            used = used_bias(data, audited.advice, self.options, reading=audited.reading)
             used.bias.save(self.folder.bias)
             return used
 

@@ -1,16 +1,18 @@
 """Step 3: the position bias, measured where the log allows it, else assumed with a warning."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from untilt import catalog
 from untilt.auditing.advice import Advice
+from untilt.auditing.reading import ReadingTests
 from untilt.bias.curve import PositionBias
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.given import Examination, as_position_bias, curve_names, parse_curve
 from untilt.bias.options import AskedEstimator, parse_estimator
 from untilt.errors import OptionError, UntiltError, did_you_mean
-from untilt.facts import Fact
+from untilt.facts import Fact, joined
 from untilt.report.step_results import UsedBias
 from untilt.workflow.options import RunOptions
 from untilt.workflow.stage_read import Data, as_clicks
@@ -47,18 +49,31 @@ def bias_choice(given: Any) -> AskedEstimator | Examination | Literal["auto"]:
     )
 
 
-def used_bias(data: Data, advice: Advice, options: RunOptions) -> UsedBias:
-    """The bias by the audit's advice or as asked for, never from the sessions of the test part."""
+def used_bias(
+    data: Data, advice: Advice, options: RunOptions, *, reading: ReadingTests | None = None
+) -> UsedBias:
+    """The bias by the audit's advice or as asked for, never from the sessions of the test part.
+
+    A curve of a log that fails a test of `reading` says so in its status, wherever it is used.
+    """
     choice = bias_choice(options.bias)
     if choice == "auto":
-        return _advised(data, advice, options)
+        return _doubted(_advised(data, advice, options), reading)
     if isinstance(choice, AskedEstimator):
         why = Fact("run.bias-asked-for", estimator=choice.kind.__name__)
-        return _estimated(data, choice.kind, dict(choice.options), why, options)
+        used = _estimated(data, choice.kind, dict(choice.options), why, options)
+        return _doubted(used, reading)
     depth = data.log.depth
     reach = choice.depth if isinstance(choice, PositionBias) else depth
     bias = as_position_bias(choice, min(reach, depth))
     return UsedBias(bias, "given", Fact("run.bias-given"), _ends_early(data, bias))
+
+
+def _doubted(used: UsedBias, reading: ReadingTests | None) -> UsedBias:
+    finding = None if reading is None else reading.veto(knows_trust=used.bias.has_trust)
+    if finding is None or used.kind == "assumed":
+        return used
+    return replace(used, bias=replace(used.bias, status=joined(used.bias.status, finding)))
 
 
 def _advised(data: Data, advice: Advice, options: RunOptions) -> UsedBias:
