@@ -13,6 +13,21 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "Log what happened as `ranker`: 'swap:1-5' for a swap of 1 and 5, 'base' otherwise. "
         "Then: untilt.PivotSwap(pivot=1).fit(log).",
     ),
+    "plan.mean-width": (
+        {"width": 0.4, "probability": 0.024},
+        "The widths are means: all positions are within 40% with probability 2%. With --assurance "
+        "0.9 the plan is for all of them.",
+    ),
+    "plan.assured": (
+        {"width": 0.4, "probability": 0.9003},
+        "All positions are within 40% with probability 90%, if the click rates and the guess of "
+        "the bias are right.",
+    ),
+    "plan.watch-any-time": (
+        {},
+        "The intervals hold once the planned sessions are there. To look at them while the "
+        "experiment runs, and to stop on what they say: --option any_time=true.",
+    ),
     "plan.ends-early": (
         {"depth": 4, "empty": 5},
         "Planned for positions 1..4: nobody clicked at position 5 in this log, so no number of "

@@ -14,6 +14,7 @@ from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.portable import Portable
 from untilt._core.statistics import normal_quantile
 from untilt.auditing import swap_design
+from untilt.auditing.assurance import Widths, check_assurance
 from untilt.bias.given import Examination, as_examination
 from untilt.bias.position_graph import most_lost
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
@@ -55,7 +56,10 @@ class Plan(Portable):
     clicks_lost, lost_share : expected, and as a share of all clicks in that time; bounds where
         `is_bound`
     width, level : asked for: high - low of the interval of theta_k / theta_1, relative to it
-    expected_width : (K,) what is expected at each position, 0 at position 1
+    assurance : asked for: the probability that all positions are within the width. None plans the
+        mean width alone
+    probability_within : that all positions are within the width, by `untilt.auditing.assurance`
+    expected_width : (K,) the mean width at each position, 0 at position 1
     estimator : the call that makes the curve of the log afterwards
     examination : (K,) the curve that was assumed for the calculation, relative to position 1
     is_bound : no examination was given: sessions are enough for (nearly) any, costs are the highest
@@ -75,6 +79,8 @@ class Plan(Portable):
     estimator: str
     examination: FloatArray
     is_bound: bool
+    assurance: float | None = None
+    probability_within: float = math.nan
     json_properties: ClassVar[tuple[str, ...]] = ("swapped_sessions", "notes")
 
     @property
@@ -86,7 +92,9 @@ class Plan(Portable):
     def notes(self) -> tuple[Fact, ...]:
         """How to run the experiment and what the numbers are for."""
         bound = (Fact("plan.hardest-case"),) if self.is_bound else ()
+        told = "mean-width" if self.assurance is None else "assured"
         return (
+            Fact(f"plan.{told}", width=self.width, probability=self.probability_within),
             Fact("plan.log-swaps", estimator=self.estimator),
             Fact("plan.draw-by-session"),
             *bound,
@@ -99,11 +107,16 @@ class Plan(Portable):
 
     def __repr__(self) -> str:
         most = "at most " if self.is_bound else ""
+        wide = (
+            f"at most {self.width:.0%} wide on average"
+            if self.assurance is None
+            else f"all at most {self.width:.0%} wide with probability {self.probability_within:.0%}"
+        )
         lines = [
             f"Plan: {self.sessions:,} sessions ({self.days:,.1f} days), "
             f"{self.swapped_sessions:,} of them swapped; {most}{self.clicks_lost:,.0f} clicks lost "
             f"({self.lost_share:.2%} of all)",
-            f"  then {self.estimator} has {self.level:.0%} intervals at most {self.width:.0%} wide",
+            f"  then {self.estimator} has {self.level:.0%} intervals {wide}",
         ]
         for swap in self.swaps:
             lines.append(
@@ -125,11 +138,14 @@ def plan_swaps(
     depth: int | None = None,
     examination: Examination | npt.ArrayLike | None = None,
     within: str = "document",
+    assurance: float | None = None,
 ) -> Plan:
     r"""Sessions, days and clicks that a swap experiment takes.
 
     The interval of theta_k / theta_1 is exp(z -+ q se), so a relative width of h needs
-    se = asinh(h / 2) / q; `swap_design` says how se falls with the sessions. Swapping a and b loses
+    se = asinh(h / 2) / q; `swap_design` says how se falls with the sessions. That is the *mean*
+    width: of several positions some come out wider. With `assurance` the sessions are enough for
+    all of them to be within the width with that probability (`assurance`). Swapping a and b loses
     (theta_a - theta_b)(gamma_a - gamma_b) = c_a + c_b - c_a theta_b / theta_a - c_b theta_a /
     theta_b clicks a session under the position-based model.
 
@@ -150,11 +166,13 @@ def plan_swaps(
     examination : a guess: a PositionBias, a curve such as PowerLaw(1.0), or an array
     within : as in `PivotSwap`: "document" compares the same document of the same query, so queries
         must repeat; "length" compares lists of one length
+    assurance : probability that no interval is wider than `width`; the mean width where not given
 
     >>> plan_swaps([0.3, 0.2, 0.1], sessions_per_day=10_000, width=0.2).swapped_sessions
     1819
     """
     _check(sessions_per_day, width, pairs, share, within)
+    check_assurance(assurance)
     traffic = swap_design.traffic_of(clicks, depth)
     if within == "length":
         traffic = traffic.without_documents()
@@ -163,7 +181,13 @@ def plan_swaps(
     drawn = swap_design.allocation(design, traffic, theta)
     quantile = normal_quantile(level)
     variance = partial(swap_design.log_variance, design, traffic, theta, drawn, share=share)
-    n = _sessions(lambda n: variance(sessions=n).max(), (math.asinh(width / 2) / quantile) ** 2)
+    parts = partial(swap_design.variance_parts, design, traffic, theta, drawn, share=share)
+    widths = Widths(design, traffic, lambda n: parts(sessions=n), share * drawn, level)
+    target = (math.asinh(width / 2) / quantile) ** 2
+    n = _sessions(lambda n: bool(variance(sessions=n).max() <= target))
+    if assurance is not None:
+        within_width = partial(widths.probability_within, width)
+        n = _sessions(lambda n: within_width(n) >= assurance, start=n, precision=1e-3)
     swaps = _swaps(design, traffic, None if examination is None else theta, share * drawn, n)
     lost = sum(swap.clicks_lost for swap in swaps)
     return Plan(
@@ -180,6 +204,8 @@ def plan_swaps(
         estimator=_estimator(pairs, pivot, within),
         examination=handed_over(theta),
         is_bound=examination is None,
+        assurance=assurance,
+        probability_within=widths.probability_within(width, n),
     )
 
 
@@ -225,20 +251,22 @@ def _examination(
     return theta / theta[0]
 
 
-def _sessions(largest_variance: Callable[[float], float], target: float) -> int:
-    """The smallest number of sessions after which no variance is above the target."""
-    n = 2.0
-    while n < MOST_SESSIONS and not largest_variance(n) <= target:
+def _sessions(
+    enough: Callable[[float], bool], *, start: float = 2.0, precision: float = 1e-6
+) -> int:
+    """The smallest number of sessions, from `start` on, that is enough."""
+    n = start
+    while n < MOST_SESSIONS and not enough(n):
         n *= 2
     if n >= MOST_SESSIONS:
         raise IdentifiabilityError(
             "no number of sessions is enough: queries hardly ever repeat in this log, so the "
             'same document is not shown at two positions. Plan with within="length".'
         )
-    low, high = n / 2, n
-    while high - low > max(0.5, 1e-6 * high):
+    low, high = (n / 2, n) if n > start else (n, n)
+    while high - low > max(0.5, precision * high):
         middle = (low + high) / 2
-        low, high = (low, middle) if largest_variance(middle) <= target else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return math.ceil(high)
 
 

@@ -12,7 +12,7 @@ compared with (`Traffic.repeated`); their weight is lost, and their noise with i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,9 @@ class Traffic:
     query_share, queries : (different shares,) of the sessions, and how many queries have each of
         them; None where the queries of sessions are not known
     new_queries : share of the sessions whose query was not seen before and never will be again
+    rate_variance : (K,) of the logarithm of each click rate, 1 / clicks of the log; 0 where rates
+        were given
+    by_document : whether documents are compared with themselves, so that queries must repeat
     """
 
     click_rate: FloatArray
@@ -52,6 +55,8 @@ class Traffic:
     query_share: FloatArray | None = None
     queries: IntArray | None = None
     new_queries: float = 0.0
+    rate_variance: FloatArray | float = 0.0
+    by_document: bool = True
 
     @property
     def depth(self) -> int:
@@ -65,7 +70,20 @@ class Traffic:
         other: the variance of a click is then c (1 - c).
         """
         c = self.click_rate
-        return Traffic(c, c**2, self.reach, self.clicks_per_session)
+        return replace(self, second_moment=c**2, by_document=False)
+
+    def effective_queries(self, sessions: float, position: int) -> float:
+        """Effective queries of so many sessions at a position; infinite where queries are unknown.
+
+        A query has a share p of the sessions and a click rate of its own. With Poisson numbers of
+        sessions, (sum w)^2 / sum w^2 is about 1 / (1 / sessions + sum p^2 (1 + cv^2)).
+        """
+        if self.query_share is None or self.queries is None:
+            return np.inf
+        k = position - 1
+        uneven = self.second_moment[k] / self.click_rate[k] ** 2
+        known = 1 - self.new_queries
+        return float(1 / (1 / sessions + known * (self.query_share**2 @ self.queries) * uneven))
 
     def repeated(self, sessions: float) -> float:
         """Of so many sessions, the share whose query another one of them asked before.
@@ -73,7 +91,7 @@ class Traffic:
         The first session of each query has nothing to be compared with: of n sessions of a query,
         a share s of them swapped, Mantel and Haenszel's weight is (n - 1) s (1 - s) on average.
         """
-        if self.query_share is None or self.queries is None:
+        if self.query_share is None or self.queries is None or not self.by_document:
             return 1.0
         expected = sessions * (1 - self.new_queries) * self.query_share
         distinct = float(-np.expm1(-expected) @ self.queries)
@@ -128,6 +146,7 @@ def _from_log(log: ClickLog, depth: int | None) -> Traffic:
         queries=queries,
         # Good and Turing: what was never seen is as frequent as what was seen once.
         new_queries=float(queries[asked == 1].sum() / log.n_sessions),
+        rate_variance=1 / clicked,
     )
 
 
@@ -251,7 +270,23 @@ def log_variance(
     share: float,
     sessions: float,
 ) -> FloatArray:
-    """(K,) variance of log theta_k / theta_1 after so many sessions.
+    """(K,) variance of log theta_k / theta_1 after so many sessions."""
+    untouched, swapped = variance_parts(
+        design, traffic, theta, drawn, share=share, sessions=sessions
+    )
+    return untouched + design.path**2 @ swapped
+
+
+def variance_parts(
+    design: Design,
+    traffic: Traffic,
+    theta: FloatArray,
+    drawn: FloatArray,
+    *,
+    share: float,
+    sessions: float,
+) -> tuple[FloatArray, FloatArray]:
+    """(K,) variance that untouched sessions leave at each position, (pairs,) swapped ones of each.
 
     A session draws pair p with probability share * drawn[p], and shows it where its list reaches
     that far.
@@ -270,8 +305,7 @@ def log_variance(
         usual[p, i], usual[p, j] = np.sqrt(e) * w * [-1 / above, 1 / below]
         swapped[p] = e * w**2 @ [noise[i, j] / below**2, noise[j, i] / above**2] / s
     # Untouched positions are part of several pairs, so their parts are added before squaring.
-    untouched_noise = (design.path @ usual) ** 2 @ (np.diag(noise) / np.diag(untouched))
-    return untouched_noise + design.path**2 @ swapped
+    return (design.path @ usual) ** 2 @ (np.diag(noise) / np.diag(untouched)), swapped
 
 
 def _touched(design: Design, reach: FloatArray, probability: FloatArray) -> FloatArray:

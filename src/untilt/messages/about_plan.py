@@ -9,6 +9,18 @@ MESSAGES = messages(
             "Log what happened as `ranker`: 'swap:1-5' for a swap of 1 and 5, 'base' otherwise. "
             "Then: untilt.{estimator}.fit(log)."
         ),
+        "plan.mean-width": (
+            "The widths are means: all positions are within {width:.0%} with probability "
+            "{probability:.0%}. With --assurance 0.9 the plan is for all of them."
+        ),
+        "plan.assured": (
+            "All positions are within {width:.0%} with probability {probability:.0%}, if the "
+            "click rates and the guess of the bias are right."
+        ),
+        "plan.watch-any-time": (
+            "The intervals hold once the planned sessions are there. To look at them while the "
+            "experiment runs, and to stop on what they say: --option any_time=true."
+        ),
         "plan.ends-early": (
             "Planned for positions 1..{depth}: nobody clicked at position {empty} in this log, so "
             "no number of sessions can be promised for it."
