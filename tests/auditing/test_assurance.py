@@ -3,6 +3,8 @@
 `python tests/auditing/test_assurance.py` prints the table of docs/planning.md.
 """
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -139,16 +141,15 @@ def test_an_assurance_is_a_probability(assurance):
 
 
 if __name__ == "__main__":
-    print("| traffic | experiment | sessions | all within, planned | measured | widest, mean |")
-    print("|---|---|---|---|---|---|")
+    rows = ["| traffic | experiment | sessions | all within, planned | measured | widest, mean |"]
+    rows.append("|---|---|---|---|---|---|")
     for site in SITES:
         for experiment in EXPERIMENTS:
             for assurance in (None, 0.9):
                 plan = planned(site, experiment, assurance)
                 share, widest = measured(site, experiment, plan, 100)
-                told = f"{plan.probability_within:.0%}"
-                print(
-                    f"| {site} | {experiment} | {plan.sessions:,} | {told} | {share:.0%} | "
-                    f"{widest:.0%} of {plan.width:.0%} |",
-                    flush=True,
+                rows.append(
+                    f"| {site} | {experiment} | {plan.sessions:,} | {plan.probability_within:.0%} "
+                    f"| {share:.0%} | {widest:.0%} of {plan.width:.0%} |"
                 )
+    sys.stdout.write("\n".join(rows) + "\n")
