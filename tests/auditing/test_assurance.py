@@ -17,7 +17,7 @@ RATES = [0.3, 0.2, 0.12, 0.08]
 
 
 class Site:
-    """Queries with their share of the traffic, and the relevance of what stands at each position."""
+    """Queries with their share of the traffic, and the relevance of what is shown at each place."""
 
     def __init__(self, n_queries, *, zipf=0.0):
         rng = np.random.default_rng(7)
