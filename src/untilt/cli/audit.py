@@ -209,7 +209,7 @@ def plan(
 
     With a guess of the bias: [bold]untilt plan clicks.parquet --examination power-law:1[/bold]
 
-    All intervals narrow enough, nine times in ten: [bold]untilt plan clicks.parquet --assurance 0.9[/bold]
+    All intervals as narrow, nine times in ten: [bold]untilt plan LOG --assurance 0.9[/bold]
     """
     from untilt.auditing.plan import plan_swaps
 
@@ -286,7 +286,7 @@ def _report_plan(out: Output, planned: "Plan", notes: "Sequence[Fact]") -> None:
     )
     out.heading(f"swaps to draw, each session at random ({planned.level:.0%} intervals afterwards)")
     out.table(
-        ("positions", "probability", "sessions", f"{most}clicks lost", "interval"), _rows(planned)
+        ("positions", "probability", "sessions", f"{most}clicks lost", "mean width"), _rows(planned)
     )
     out.heading("notes")
     out.points([*notes, *planned.notes])
@@ -300,7 +300,7 @@ def _rows(planned: "Plan") -> list[tuple[str, ...]]:
             f"{swap.probability:.3%}",
             f"{swap.sessions:,}",
             f"{swap.clicks_lost:,.1f}",
-            f"position {swap.serves}: {planned.expected_width[swap.serves - 1]:.0%} wide on average",
+            f"position {swap.serves}: {planned.expected_width[swap.serves - 1]:.0%} wide",
         )
         for swap in planned.swaps
     ]
