@@ -1,7 +1,7 @@
 r"""How probable it is that all intervals of a swap experiment come out as narrow as wished.
 
-A plan knows the variance that an experiment leaves; the intervals come from an *estimate* of it, and
-they are as wide as chance has it. Of each pair p of positions, with v_p its variance,
+A plan knows the variance that an experiment leaves; the intervals come from an *estimate* of it,
+and they are as wide as chance has it. Of each pair p of positions, with v_p its variance,
 
     v_p exp(-u_p),  u_p ~ N(0, v_p + 1 / clicks of the log)     from session noise: a variance of
         1 / n for n clicks, and neither n nor the click rate of the log comes out as expected
