@@ -95,7 +95,7 @@ class PositionBias(Portable):
         eta: float | None = None,
         eta_std_error: float | None = None,
         effective_queries: float | None = None,
-        estimated: bool = False,
+        estimated: bool | None = None,
         bounds: LevelBounds | None = None,
     ) -> None:
         theta = _checked_examination(examination)
