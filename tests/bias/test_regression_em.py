@@ -405,9 +405,25 @@ def test_a_first_position_without_clicks(log):
         RegressionEM().fit(nobody)
 
 
-def test_a_position_never_shown(make_log):
-    gap = make_log([(0, [0, None, 1], [0], 9), (0, [1, None, 0], [0], 9)])
-    with pytest.raises(IdentifiabilityError, match=r"position 2 was never shown.*log\.top\(1\)"):
+def test_a_position_never_shown_lies_between_its_neighbours(log):
+    """Positions 3.. moved down by one: the others stay as they are, 3 is a guess between 2 and 4."""
+    whole = RegressionEM().fit(log).bias_
+    moved = np.where(log.position >= 3, log.position + 1, log.position).astype(log.position.dtype)
+    bias = RegressionEM().fit(replace(log, position=moved)).bias_
+    others = [0, 1, 3, 4]
+    assert bias.examination[others] == pytest.approx(whole.examination)
+    assert bias.low[others] == pytest.approx(whole.low)
+    assert bias.examination[2] == pytest.approx(
+        np.sqrt(whole.examination[1] * whole.examination[2])
+    )
+    assert bias.low[2] < whole.low[2]
+    assert bias.high[2] > whole.high[1]
+    assert bias.status.part("bias.gap").fields == {"positions": (3,)}
+
+
+def test_a_first_position_never_shown(make_log):
+    gap = make_log([(0, [None, 0, 1], [1], 9), (0, [None, 1, 0], [1], 9)])
+    with pytest.raises(IdentifiabilityError, match="position 1 was never shown"):
         RegressionEM().fit(gap)
 
 

@@ -271,6 +271,10 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "a document was shown only 2.4 times on average: trust bias cannot be told from "
         "relevance, and the curve has no interval. Learn relevance from features, or see AllPairs",
     ),
+    "bias.gap": (
+        {"positions": (5, 11)},
+        "nothing was shown at positions 5, 11: a guess between the neighbours there",
+    ),
     "bias.errors-coarser-strata": ({}, "errors include what coarser strata change"),
 }
 

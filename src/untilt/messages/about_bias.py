@@ -145,6 +145,9 @@ WARNINGS: Texts = {
     "bias.few-clicks": lambda positions, fewer_than: (
         f"fewer than {fewer_than} clicks at {_at(positions)}: rough intervals there"
     ),
+    "bias.gap": lambda positions: (
+        f"nothing was shown at {_at(positions)}: a guess between the neighbours there"
+    ),
     "bias.no-clicks": lambda positions: f"no click at {_at(positions)}: only an upper bound there",
     "bias.few-impressions": (
         "a document was shown only {mean:.0f} times on average: expect a curve that is too flat, "

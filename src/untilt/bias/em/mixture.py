@@ -287,8 +287,14 @@ def _efficient_scores(cells: PositionCounts, fit: MixtureFit) -> FloatArray:
 
 
 def _unexplained(scores: FloatArray, by: FloatArray) -> FloatArray:
-    """What is left of the scores after a least-squares fit on others."""
-    return scores - by @ np.linalg.lstsq(by, scores, rcond=1e-6)[0]
+    """What is left of the scores after a least-squares fit on others.
+
+    A fit of r numbers to n documents also explains r / n of the noise: what is left is scaled by
+    sqrt(n / (n - r)), so that its squares are as large as those of other documents would be.
+    """
+    weights, _, rank, _ = np.linalg.lstsq(by, scores, rcond=1e-6)
+    n = len(scores)
+    return np.sqrt(n / max(n - int(rank), 1)) * (scores - by @ weights)
 
 
 def _sums_by(query: IntArray, values: FloatArray) -> FloatArray:

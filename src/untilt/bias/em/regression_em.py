@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, handed_over
+from untilt._core.statistics import normal_quantile
 from untilt.bias.curve import PositionBias
 from untilt.bias.em import em_estimator
 from untilt.bias.em.affine import AffineFit, uncertainty_of_affine
@@ -53,7 +54,8 @@ class RegressionEM(em_estimator.EMEstimator):
     curves were 1 to 6% too high, with 10 they were 11 to 21%, where `AllPairs` was within 5%
     (docs/estimators/regression-em.md).
 
-    Only ratios are known: theta is relative to position 1.
+    Only ratios are known: theta is relative to position 1. A position that was never shown, such as
+    that of an advert, lies between its neighbours, with an interval that says so.
 
     Fitted: `bias_`; `relevance_` (documents,) gamma as click probability at position 1, NaN where
     nothing is known; `history_`, the log-likelihood by step (of held-out queries with features).
@@ -83,6 +85,8 @@ class RegressionEM(em_estimator.EMEstimator):
     def _estimate(self, log: ClickLog) -> PositionBias:
         self._check_options()
         features, cells = self._features(log), counts_to(log, self.depth)
+        shown = cells.by_position(cells.impressions) > 0
+        cells = cells.at_positions(shown) if shown[0] else cells
         em_estimator.require_first_clicked(cells)
         if features is None:
             cells = self._counted(cells, clicked=True)
@@ -92,7 +96,7 @@ class RegressionEM(em_estimator.EMEstimator):
         dead = cells.by_position(cells.clicks) == 0
         errors = self._uncertainty(cells, features, fit, dead)
         curve = self._curve(fit, errors, by_features=features is not None)
-        return _with_dead_positions(curve, dead, cells, self.relevance_)
+        return _with_gaps(_with_dead_positions(curve, dead, cells, self.relevance_), shown)
 
     def _learned(
         self, cells: PositionCounts, features: FeatureArray, *, trust: bool, options: TreeOptions
@@ -216,3 +220,37 @@ def _with_dead_positions(
         high=handed_over(high),
         status=joined(bias.status, Fact("bias.no-clicks", positions=where)),
     )
+
+
+def _with_gaps(bias: PositionBias, shown: BoolArray) -> PositionBias:
+    """The curve of the positions `shown` (K,), and between them where none was (an advert, say).
+
+    log theta there lies on the straight line between its neighbours above and below. How the line
+    bends is not known: half of the difference of the two counts as an error of its own.
+    """
+    if shown.all():
+        return bias
+    at, every = np.flatnonzero(shown), np.arange(len(shown))
+    above = np.searchsorted(at, every, side="right") - 1
+    below = np.minimum(above + (every > at[above]), len(at) - 1)
+    share = (every - at[above]) / np.maximum(at[below] - at[above], 1)
+    to_all = np.zeros((len(every), len(at)))
+    to_all[every, above] += 1 - share
+    to_all[every, below] += share
+    known = bias.examination
+    bend = np.where(shown, 0.0, np.abs(np.log(known[above] / known[below])) / 2)
+    theta = np.exp(to_all @ np.log(known))
+    about: dict[str, Any] = {"examination": handed_over(theta)}
+    if bias.covariance is not None and bias.low is not None and bias.high is not None:
+        relative = to_all @ (bias.covariance / np.outer(known, known)) @ to_all.T
+        covariance = (relative + np.diag(bend**2)) * np.outer(theta, theta)
+        reach = np.log(bias.high / known)
+        half = np.hypot(np.maximum(reach[above], reach[below]), normal_quantile(bias.level) * bend)
+        about |= {
+            "covariance": handed_over(covariance),
+            "std_error": handed_over(np.sqrt(np.diag(covariance))),
+            "low": handed_over(np.where(shown, bias.low[above], theta * np.exp(-half))),
+            "high": handed_over(np.where(shown, bias.high[above], theta * np.exp(half))),
+        }
+    where = tuple((np.flatnonzero(~shown) + 1).tolist())
+    return replace(bias, **about, status=joined(bias.status, Fact("bias.gap", positions=where)))
