@@ -406,7 +406,7 @@ def test_a_first_position_without_clicks(log):
 
 
 def test_a_position_never_shown_lies_between_its_neighbours(log):
-    """Positions 3.. moved down by one: the others stay as they are, 3 is a guess between 2 and 4."""
+    """Position 3 and below moved down: the others stay as they are, 3 is a guess between."""
     whole = RegressionEM().fit(log).bias_
     moved = np.where(log.position >= 3, log.position + 1, log.position).astype(log.position.dtype)
     bias = RegressionEM().fit(replace(log, position=moved)).bias_

@@ -165,23 +165,24 @@ def _with_incidental(
     `fit_shares` needs no relevance. As much of its difference as noise does not explain is an
     error of its own; the noise of two estimates, one with all the information, is the difference
     of their variances. Where documents have few impressions, or theta is at its bound and has no
-    sampling error at all, the errors are at least those of `fit_shares`.
+    sampling error at all, the whole difference is, and errors are at least those of `fit_shares`.
     """
     free = alive.copy()
     free[0] = False
     z, other = fit_shares(cells, free)
     ours, theirs = np.diag(errors.covariance), np.diag(other.covariance)
     change = np.where(free, z - _log_ratios(theta), 0.0)
-    beyond_noise = np.sqrt(np.maximum(change**2 - np.maximum(theirs - ours, 0), 0))
-    systematic = np.sign(change) * beyond_noise
-    rule = joined(errors.rule, Fact("bias.errors-incidental"))
+    covariance = errors.covariance
     if _few_impressions(cells) or theta.max() > AT_CEILING:
         factor = np.sqrt(np.maximum(theirs / np.where(ours > 0, ours, np.inf), 1))
-        covariance = errors.covariance * np.outer(factor, factor)
-        covariance += np.diag(np.where(ours > 0, 0, theirs))
-        errors = replace(errors, covariance=covariance)
+        covariance = covariance * np.outer(factor, factor) + np.diag(np.where(ours > 0, 0, theirs))
+    else:
+        noise = np.maximum(theirs - ours, 0)
+        change = np.sign(change) * np.sqrt(np.maximum(change**2 - noise, 0))
     return replace(
-        errors, covariance=errors.covariance + np.outer(systematic, systematic), rule=rule
+        errors,
+        covariance=covariance + np.outer(change, change),
+        rule=joined(errors.rule, Fact("bias.errors-incidental")),
     )
 
 
@@ -203,7 +204,7 @@ def _with_dead_positions(
         return bias
     gamma = relevance[cells.document][cells.document_index]
     at_full_examination = cells.by_position(cells.impressions * gamma)
-    one_click = 1 / at_full_examination[dead]
+    one_click = 1 / np.maximum(at_full_examination[dead], 1e-3)
     theta, error = bias.examination.copy(), np.array(bias.std_error)
     low, high, covariance = np.array(bias.low), np.array(bias.high), np.array(bias.covariance)
     theta[dead], error[dead], low[dead] = FLOOR, one_click, 0.0

@@ -128,7 +128,7 @@ class AffineCurves:
             return CurveIntervals(np.zeros(depth), nothing, -nothing, nothing)
         variance, together = np.diag(self.covariance), np.diag(self.covariance[:depth, depth:])
         # Beyond e^10 an interval says nothing.
-        reach = np.exp(np.minimum(q * self.alpha_std_error / self.alpha, 10))
+        reach = np.exp(np.minimum(q * self.alpha_std_error / np.maximum(self.alpha, 1e-300), 10))
         low = self.alpha / reach
         high = np.maximum(self.alpha * reach, self.alpha + q * self.alpha_std_error)
         of_alpha = np.maximum(variance[:depth], 0)
