@@ -182,6 +182,7 @@ def fixed_lists(seed: int, trust: float) -> ClickLog:
 def test_features_stand_in_where_no_document_moves():
     trusting = reading_tests(fixed_lists(0, 0.4))
     assert [test.asks for test in trusting.tests] == ["clicks-above", "features"]
+    assert [fact.fields["asks"] for fact in trusting.untested] == ["time"]
     assert codes(trusting.facts) == ["reading.trust-by-features-serious"]
     assert trusting.veto(knows_trust=True) is None
     assert reading_tests(fixed_lists(0, 0.0)).fits

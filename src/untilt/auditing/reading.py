@@ -206,6 +206,8 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
     }
     if not made["relevance"] and own.features is not None:
         made["features"] = list(_features(own, level, reach))
+        if made["features"]:
+            made.pop("relevance")  # the same question, answered
     reasons = {asks: _why_not(log, asks) for asks, tests in made.items() if not tests}
     return ReadingTests(
         _holm([test for tests in made.values() for test in tests]),
