@@ -173,20 +173,29 @@ def curve_rows() -> Iterator[Row]:
     yield from _trust_rows()
     yield curve_row("PBM", "rankers", ut.PBM, covers=("click model", "pbm"))
     yield curve_row("UBM", "rankers", ut.UBM, covers=("click model", "ubm"))
-    yield curve_row(
-        "DualLearning",
-        "fixed",
-        lambda: ut.DualLearning(widths=(16,), epochs=5),
-        covers=of("dual-learning"),
-        share=0.1,
-    )
-    yield curve_row(
-        "PairwiseDebiasing",
-        "fixed",
-        lambda: ut.LambdaMART(weighting=ut.PairwiseDebiasing(), n_trees=20, **THREADS),
-        covers=("weighting", "pairwise-debiasing"),
-        share=0.05,
-    )
+    yield from _learned_with_a_ranker()
+
+
+def _learned_with_a_ranker() -> Iterator[Row]:
+    """Curves without an interval: a few logs show that none is given."""
+    small: dict[str, Any] = {"widths": (16,), "epochs": 3}
+    trees: dict[str, Any] = {"n_trees": 10, "n_leaves": 7, **THREADS}
+    for name, kind, record, make in (
+        ("DualLearning", "bias", "dual-learning", lambda: ut.DualLearning(**small)),
+        (
+            "PairwiseDebiasing",
+            "weighting",
+            "pairwise-debiasing",
+            lambda: ut.LambdaMART(weighting=ut.PairwiseDebiasing(), **trees),
+        ),
+        (
+            "PairwiseTrustRanker",
+            "ranker",
+            "pairwise-trust",
+            lambda: ut.PairwiseTrustRanker(**small),
+        ),
+    ):
+        yield curve_row(name, "fixed", make, covers=(kind, record), share=0.02)
 
 
 def bounded(made: Made) -> Any:
