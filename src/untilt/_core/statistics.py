@@ -195,14 +195,14 @@ def weighted_mean(
     x, w = x[used], w[used]
     if len(x) == 0:
         return MeanEstimate(float("nan"), float("nan"), 0)
-    share = w / w.sum()
-    mean = float(np.dot(w, x) / w.sum())
-    influence: FloatArray = share * (x - mean)
+    total = w.sum()
+    mean = float(np.dot(w, x) / total)
+    influence: FloatArray = w * (x - mean) / total
     if units is not None:
         unit = np.unique(np.asarray(units)[used], return_inverse=True)[1]
-        influence, share = sum_by(unit, influence), sum_by(unit, share)
-    error = float(jackknife_error(influence, share))
-    return MeanEstimate(mean, error, len(share), effective_units(share))
+        influence, w = sum_by(unit, influence), sum_by(unit, w)
+    error = float(jackknife_error(influence, w / total))
+    return MeanEstimate(mean, error, len(w), effective_units(w))
 
 
 def bootstrap_weights(n_units: int, n_draws: int, seed: Seed) -> IntArray:

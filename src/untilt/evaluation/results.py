@@ -65,7 +65,7 @@ class Estimate:
         return (
             f"{self.system}: {self.metric} {self.value:.4f} +- {self.std_error:.4f} by "
             f"{self.evaluator}, {self.interval.level:.0%} interval {self.interval} over "
-            f"{self.n_queries:,} queries (effective: {_count(self.effective_queries)}), "
+            f"{self.n_queries:,} queries (effective: {count_text(self.effective_queries)}), "
             f"{self.n_sessions:,} sessions"
         )
 
@@ -363,7 +363,7 @@ class Estimates:
                     f"{entry.std_error:.4f}",
                     f"{entry.interval:.4f}",
                     f"{entry.bias_error:.4f}",
-                    _count(entry.effective_queries),
+                    count_text(entry.effective_queries),
                 )
                 for entry in self.entries
             ],
@@ -472,7 +472,7 @@ class SystemComparison:
                     f"{entry.value:+.4f}",
                     f"{entry.interval:+.4f}",
                     f"{entry.corrected_p:.2g}",
-                    _count(entry.effective_queries),
+                    count_text(entry.effective_queries),
                     _sessions_text(entry),
                 )
                 for entry in self.entries
@@ -528,8 +528,8 @@ def corrected_p_values(p: FloatArray, correction: str) -> FloatArray:
     return np.minimum(1.0, corrected)
 
 
-def _count(effective_queries: float | None) -> str:
-    """Whole where there are many; empty where it is not known."""
+def count_text(effective_queries: float | None) -> str:
+    """Effective queries, whole where there are many; empty where they are not known."""
     if effective_queries is None:
         return ""
     return f"{effective_queries:,.{1 if effective_queries < MANY else 0}f}"

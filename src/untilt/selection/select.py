@@ -19,7 +19,7 @@ from untilt.evaluation.estimate import estimate
 from untilt.evaluation.judged import overlap_facts
 from untilt.evaluation.pool import Among, Evaluator, bias_for, parse_evaluator
 from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
-from untilt.evaluation.results import Estimates, SystemComparison
+from untilt.evaluation.results import Estimates, SystemComparison, count_text
 from untilt.rankers.persist import load
 from untilt.selection.fitting import Candidate, Fitted, fit_all
 
@@ -107,7 +107,7 @@ class Selection:
         return tuple(e.system for e in self.comparison or () if not e.decided)
 
     def table(self) -> Cells:
-        """Header and rows, best first; the differences are those to the best."""
+        """Header and rows, best first; differences are those to the best, queries theirs too."""
         gaps = {entry.system: entry for entry in self.comparison or ()}
         rows: list[tuple[str, ...]] = []
         for name in self.estimates.order:
@@ -119,11 +119,13 @@ class Selection:
                     f"{entry.interval:.4f}",
                     "" if gap is None else f"{gap.value:+.4f}",
                     "" if gap is None else f"{gap.corrected_p:.2g}",
+                    count_text((gap or entry).effective_queries),
                     f"{fitted.seconds:.1f}" + (" *" if fitted.resumed else ""),
                 )
             )
         metric = str(self.estimates.metric)
-        return ("candidate", metric, "interval", "to best", "p", "seconds"), rows
+        header = ("candidate", metric, "interval", "to best", "p", "effective queries", "seconds")
+        return header, rows
 
     def __repr__(self) -> str:
         near = ", ".join(self.within_noise) or "none"

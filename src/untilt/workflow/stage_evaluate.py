@@ -1,5 +1,6 @@
 """Step 6: would it have been better, and what changes? On queries that nothing was learned from."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, sum_by
 from untilt._core.progress import track
-from untilt._core.statistics import student_quantile
+from untilt._core.statistics import weighted_mean
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import baseline_lists
 from untilt.catalog import record_of
@@ -44,30 +45,24 @@ def new_slots(log: ClickLog, scores: FloatArray) -> tuple[Slates, FloatArray]:
 def new_positions(log: ClickLog, scores: FloatArray, *, level: float) -> step_results.NewPositions:
     """Average new position of what stood at each old position, over sessions.
 
-    Each session's own list is ordered anew (Figure 1 of [hu2019unbiased]_). The interval is
-    clustered by query: se^2 = sum_q (sum over q of n (slot - mean))^2 / N^2 * Q / (Q - 1).
+    Each session's own list is ordered anew (Figure 1 of [hu2019unbiased]_). The interval at each
+    position is that of `weighted_mean` over queries; none from a single query.
     """
     slates, slot = new_slots(log, scores)
     index, depth = slates.position_index, slates.depth
-    weight = slates.row_count.astype(float)
-    impressions = sum_by(index, weight, depth)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = sum_by(index, weight * slot, depth) / impressions
-        error = _clustered(slates, weight * (slot - mean[index])) / impressions
-    queries = len(np.unique(slates.query))
-    half = student_quantile(level, queries - 1) * error if queries > 1 else np.full(depth, np.nan)
-    return step_results.NewPositions(np.arange(1, depth + 1), mean, mean - half, mean + half)
-
-
-def _clustered(slates: Slates, residual: FloatArray) -> FloatArray:
-    """(K,) root of the summed squares of each query's summed residuals, times Q / (Q - 1)."""
-    depth = slates.depth
     query = np.repeat(slates.query, ragged.lengths(slates.indptr)).astype(np.int64)
-    cells, owner = np.unique(query * depth + slates.position_index, return_inverse=True)
-    by_query = sum_by(owner, residual)
-    squares = sum_by(cells % depth, by_query**2, depth)
-    n = np.bincount(cells % depth, minlength=depth)
-    return np.sqrt(squares * n / np.maximum(n - 1, 1))
+    # Each query once per position: (position, query) with impressions and their mean slot.
+    cells, owner = np.unique(index * np.int64(query.max() + 1) + query, return_inverse=True)
+    weight = sum_by(owner, slates.row_count.astype(float))
+    slots = sum_by(owner, slates.row_count * slot) / weight
+    ends = np.searchsorted(cells // (query.max() + 1), np.arange(depth + 1))
+    means = [weighted_mean(slots[a:b], weight[a:b]) for a, b in pairwise(ends.tolist())]
+    mean = np.array([each.value for each in means])
+    found = [each.interval(level) for each in means]
+    low, high = (np.array([getattr(each, end) for each in found]) for end in ("low", "high"))
+    unknown = ~np.isfinite(low)
+    low[unknown], high[unknown] = np.nan, np.nan
+    return step_results.NewPositions(np.arange(1, depth + 1), mean, low, high)
 
 
 def changed_queries(log: ClickLog, scores: FloatArray) -> tuple[step_results.ChangedQuery, ...]:
