@@ -1,6 +1,7 @@
 """Few queries and uneven traffic: errors, degrees of freedom, and intervals that hold the truth."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ DEPTH = 6
 PLACE = np.arange(1, DEPTH + 1)
 THETA = 1 / PLACE**0.8
 DISCOUNT = 1 / np.log2(1 + PLACE)
-TRUST = {"eps_plus": 0.98 - 0.01 * PLACE, "eps_minus": 0.5 / PLACE}
+TRUST: dict[str, Any] = {"eps_plus": 0.98 - 0.01 * PLACE, "eps_minus": 0.5 / PLACE}
 
 
 def drawn(rng, traffic, *, noise=(0.4, 0.4), theta=THETA, gamma_of=None, eps=None):
@@ -97,7 +98,7 @@ def test_queries_in_which_systems_agree_are_no_evidence():
 def test_errors_of_the_curve_have_degrees_of_freedom_of_their_own():
     rng = np.random.default_rng(3)
     log, new = drawn(rng, np.array([60, 50, 40, 30, 20, 10]))
-    curve = {"examination": THETA, "std_error": 0.05 * THETA * (PLACE > 1)}
+    curve: dict[str, Any] = {"examination": THETA, "std_error": 0.05 * THETA * (PLACE > 1)}
     for effective, degrees in ((None, np.inf), (4.0, 3.0)):
         found = ut.estimate(log, new, PositionBias(**curve, effective_queries=effective)).best
         s, b = found.sampling_error**2, found.bias_error**2
