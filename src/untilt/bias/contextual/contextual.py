@@ -69,7 +69,7 @@ class ContextualBias(BaseEstimator):
     epochs, batch_size, learning_rate : of its training; the rate falls to 0 on a cosine
     validation, patience : share of the queries that are held out, from 20 queries on; training ends
         when their likelihood has not risen for `patience` epochs, and the best is kept
-    n_bootstrap : refits of the network for errors; 0 gives none (NaN)
+    n_bootstrap : refits of the network for errors; with 0 its curves have no interval
     seed : of the network
     """
 

@@ -425,6 +425,7 @@ def pair_bias_section(learned: PairBias, audit: Audit | None = None) -> Section:
     )
     text = (
         "Pairwise debiasing learns two curves along with its ranker: t+ for clicked documents and "
-        "t\u2212 for documents that were not clicked, both 1 at position 1."
+        "t\u2212 for documents that were not clicked, both 1 at position 1. They have no interval: "
+        "the better the logged order was, the steeper they come out, whatever the bias."
     )
     return Section("pair-bias", "Bias learned by pairwise debiasing", (text,), figures=(figure,))
