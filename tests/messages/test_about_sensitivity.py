@@ -82,7 +82,7 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "sensitivity.holds-trust": (
         {"amount": None},
-        f"up to 90% of the clicks at position 1 out of trust {HOLD}",
+        "not even 90% of the clicks at position 1 out of trust turn the answer",
     ),
     "sensitivity.holds-clip": ({"amount": None, "used": 0.1}, f"another clip, from 0 to 1, {HOLD}"),
     "sensitivity.holds-queries": (

@@ -153,7 +153,7 @@ MESSAGES = {
     "sensitivity.holds-trust": Message(
         "note",
         lambda amount: (  # noqa: ARG005
-            f"up to {MOST_TRUST:.0%} of the clicks at position 1 out of trust {_NOTHING}"
+            f"not even {MOST_TRUST:.0%} of the clicks at position 1 out of trust turn the answer"
         ),
     ),
     "sensitivity.holds-clip": Message(
