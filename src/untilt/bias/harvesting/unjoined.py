@@ -46,7 +46,7 @@ def bounded_bias(
     if len(parts) == 1:
         return fit(cells)
     part = np.empty(cells.depth, dtype=np.int64)
-    z, error = np.zeros(cells.depth), np.zeros(cells.depth)
+    z, ends = np.zeros(cells.depth), np.zeros((2, cells.depth))
     covariance = np.zeros((cells.depth, cells.depth))
     fits: list[PositionBias] = []
     for number, positions in enumerate(parts):
@@ -56,7 +56,8 @@ def bounded_bias(
             found = fit(_only(cells, index))
             fits.append(found)
             z[index], covariance[np.ix_(index, index)] = log_ratios(found)
-            error[index] = _errors(found)
+            ends[:, index] = _ends(found)
+    error = np.abs(ends).max(axis=0) / normal_quantile(level)
     most = _differences(cells, part, z, error, (least, steepest), level)
     if np.any(np.diag(most) < -1e-9):
         raise IdentifiabilityError(
@@ -69,8 +70,7 @@ def bounded_bias(
     middle = np.where(np.isfinite(low), (low + high) / 2, high - np.log(10))
     bounds = LevelBounds(part, most + middle[:, None] - middle[None, :])
     theta = np.exp(middle[part] + z)
-    half = normal_quantile(level) * error
-    lowest, highest = np.exp(low[part] + z - half), np.exp(high[part] + z + half)
+    lowest, highest = np.exp(low[part] + z + ends[0]), np.exp(high[part] + z + ends[1])
     unjoined = tuple((np.flatnonzero(part > 0) + 1).tolist())
     shape = Fact("bias.never-rises")
     if slopes is not None:
@@ -115,12 +115,13 @@ def _only(cells: PositionCounts, index: IntArray) -> PositionCounts:
     return part.where(np.diff(part.indptr) > 0)
 
 
-def _errors(bias: PositionBias) -> FloatArray:
-    """(K,) standard errors of log theta, larger where the interval is wider than a normal one."""
-    if bias.high is None:
-        return np.full(bias.depth, np.inf)
-    error = np.log(bias.high / bias.examination) / normal_quantile(bias.level)
-    return np.where(np.isnan(error), np.inf, error)
+def _ends(bias: PositionBias) -> FloatArray:
+    """(2, K) the ends of the intervals of log theta, from theta; infinite where there are none."""
+    if bias.low is None or bias.high is None:
+        return np.repeat([[-np.inf], [np.inf]], bias.depth, axis=1)
+    with np.errstate(divide="ignore"):
+        ends = np.log(np.stack([bias.low, bias.high]) / bias.examination)
+    return np.where(np.isnan(ends), np.array([[-np.inf], [np.inf]]), ends)
 
 
 def _differences(
