@@ -76,6 +76,14 @@ def evaluate(
             "experiments (shuffle..., swap:2-5). May be repeated.",
         ),
     ] = None,
+    people: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column that says whose session each is: intervals then allow for people who come "
+            "back.",
+        ),
+    ] = None,
     interval: Annotated[
         IntervalKind, typer.Option(help="Student's t over queries, or bootstrap.")
     ] = IntervalKind.NORMAL,
@@ -127,14 +135,15 @@ def evaluate(
         from untilt.evaluation.systems import shown
 
         curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)
-        log = reading.read(output, data, to_rank=bool(systems))
+        whose = () if people is None else (people,)
+        log = reading.read(output, data, to_rank=bool(systems), context=whose)
         log = _held_out_part(output, log, systems) if held_out else log
         named = {"shown": shown, **systems}
         compared_with, rankers = _baselines(baseline or [], named)
         estimates = estimate(
             log, named, curve, metric=wanted, evaluator=evaluator,
             clip=arguments.parse_clip(clip), among=among.value, baseline=rankers,
-            interval=interval.value, level=level, seed=seed,
+            people=people, interval=interval.value, level=level, seed=seed,
         )  # fmt: skip
         _report(output, estimates, compared_with)
         if len(estimates) > 1:

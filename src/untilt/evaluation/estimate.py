@@ -58,6 +58,7 @@ def estimate(
     relevance: Any = None,
     among: Among = "list",
     baseline: Baseline = None,
+    people: str | None = None,
     interval: Literal["normal", "bootstrap"] = "normal",
     level: float = 0.95,
     n_draws: int = 1000,
@@ -100,6 +101,9 @@ def estimate(
         such as "ranker=production". Their lists are what systems order and what `untilt.shown` is.
         Where not given: all that are no experiment ("shuffle...", "swap:2-5"). Other sessions
         still tell evaluators that pool documents how relevant these are
+    people : the column of the log's context that says whose session each is: then errors also
+        allow for what one person's sessions on several queries have in common. It widens values;
+        differences of systems hardly, since people who click more do so for all of them
     interval, n_draws, seed : "normal" (Student's t over queries) or "bootstrap" (percentiles over
         `n_draws` samples of queries, widened where these are few or uneven)
     level : of the intervals
@@ -119,7 +123,7 @@ def estimate(
     by = with_option(by, "relevance", relevance)
     rank_metric, named = as_rank_metric(metric), named_systems(systems)
     log = held_out_part(log, named) if held_out else log
-    pool = pool_of(log, among, baseline)
+    pool = pool_of(log, among, baseline, people=people)
     cells = cells_for(by, pool)
     curve = bias_for(by, bias, pool.depth)
     if data_choose:

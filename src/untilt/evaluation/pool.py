@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,19 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.data.shown import check_shown
 from untilt.data.slates import Slates, slates_of
-from untilt.errors import OptionError, ShapeError, check_choice
+from untilt.errors import OptionError, ShapeError, check_choice, did_you_mean
 from untilt.evaluation.judged import Predicts
 from untilt.facts import Fact
 
 Among = Literal["list", "shown", "candidates"]
 AMONG: tuple[Among, ...] = ("list", "shown", "candidates")
+
+
+class People(NamedTuple):
+    """(lists of a log,) whose sessions each stands for, numbered from 0, and if in the baseline."""
+
+    person: IntArray
+    in_baseline: BoolArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +55,7 @@ class Pool(PositionCounts):
         showed it where systems order each list, else all of its query
     among, baseline : what systems order, and which sessions are the baseline
     log : where all this was counted
+    people : whose sessions its lists are, where a column says so
     cell_row : (cells,) the row of the slates that each cell is, where it is one; see `by_session`
     """
 
@@ -60,6 +68,7 @@ class Pool(PositionCounts):
     among: Among
     baseline: Fact
     log: ClickLog
+    people: People | None = None
     cell_row: IntArray | None = None
 
     @property
@@ -130,8 +139,13 @@ class Pool(PositionCounts):
         )
 
 
-def pool_of(log: ClickLog, among: Among = "list", baseline: Baseline = None) -> Pool:
-    """Sum the log once. Counted lists give the same pool as repeated sessions."""
+def pool_of(
+    log: ClickLog, among: Among = "list", baseline: Baseline = None, *, people: str | None = None
+) -> Pool:
+    """Sum the log once. Counted lists give the same pool as repeated sessions.
+
+    `people` names the column of the log's context that says whose session each is.
+    """
     check_choice("among", among, AMONG)
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to estimate from. Check what was read or cut.")
@@ -149,6 +163,7 @@ def pool_of(log: ClickLog, among: Among = "list", baseline: Baseline = None) -> 
     answered = sessions[log.query] > 0
     if not answered.all():
         log, in_baseline = log.take(answered), in_baseline[answered]
+    persons = None if people is None else People(_persons(log, people), in_baseline)
     counts = position_counts(log)
     n_cells = np.zeros(log.n_documents, dtype=np.int64)
     n_cells[counts.document] = ragged.lengths(counts.indptr)
@@ -177,7 +192,20 @@ def pool_of(log: ClickLog, among: Among = "list", baseline: Baseline = None) -> 
         among=among,
         baseline=said,
         log=log,
+        people=persons,
     )
+
+
+def _persons(log: ClickLog, column: str) -> IntArray:
+    """(lists,) whose sessions each list stands for, numbered from 0."""
+    if column not in log.context:
+        have = ", ".join(log.context) or "none"
+        raise OptionError(
+            f"people must name a column of the log's context.{did_you_mean(column, log.context)} "
+            f"Got {column!r}; this log has: {have}. Read it with read_log(..., "
+            f"context=[{column!r}])."
+        )
+    return np.unique(log.context[column], return_inverse=True)[1]
 
 
 def _baseline_slates(

@@ -13,6 +13,7 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
 from untilt.errors import OptionError
 from untilt.evaluation.judged import Predicts
+from untilt.evaluation.people import covariance_of_people
 from untilt.evaluation.pool import Credit, Evaluator, Pool, cells_for, pool_of, scores_of
 from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.slots import Discounts, slots_of
@@ -135,7 +136,8 @@ def sums_of_discounts(
         norm = pool.by_query(pool.by_document(credit.cell))
         norm_slope = pool.by_position(credit.slope)
     degrees = np.inf if bias is None else curve_degrees(bias)
-    return Sums(total, norm, slope, norm_slope, covariance, degrees)
+    people = covariance_of_people(pool, credit, discounts)
+    return Sums(total, norm, slope, norm_slope, covariance, degrees, people)
 
 
 def system_scores(system: System, pool: Pool, name: str) -> FloatArray | None:

@@ -39,6 +39,8 @@ class Sums(Portable):
     norm_slope : (K,) the same of the summed norm
     covariance : (K, K) of theta, or None where the curve is taken as known
     curve_degrees : degrees of freedom of the covariance
+    people : (systems, systems) what people who come back add to the covariance of the values, None
+        where the log does not say who is who; see `untilt.evaluation.people`
     """
 
     total: FloatArray
@@ -47,6 +49,7 @@ class Sums(Portable):
     norm_slope: FloatArray
     covariance: FloatArray | None
     curve_degrees: float = np.inf
+    people: FloatArray | None = None
 
     @property
     def value(self) -> FloatArray:
@@ -93,8 +96,17 @@ class Sums(Portable):
         sampling = jackknife_error(influence, self.leverage)
         if baseline is None:  # clicks on no query at all: the value 0 has no error that is known
             sampling = np.where(count > 0, sampling, np.nan)
+        if self.people is not None:
+            sampling = np.sqrt(sampling**2 + self._variance_of_people(self.people, baseline))
         of_bias = bias_error(gradient, self.covariance)
         return Means(value, sampling, of_bias, count, len(self.norm), self.curve_degrees)
+
+    def _variance_of_people(self, people: FloatArray, baseline: int | None) -> FloatArray:
+        """(systems,) what people who come back add to the variance of `means`."""
+        own = np.diag(people)
+        if baseline is not None:
+            own = own + own[baseline] - 2 * people[:, baseline]
+        return np.maximum(own, 0)
 
 
 @dataclass(frozen=True, eq=False)

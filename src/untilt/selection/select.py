@@ -149,6 +149,7 @@ def select(
     clip: float | Literal["auto"] | None = None,
     among: Among = "list",
     baseline: Baseline = None,
+    people: str | None = None,
     level: float = 0.95,
     folder: str | os.PathLike[str] | None = None,
     n_jobs: int = 1,
@@ -167,7 +168,7 @@ def select(
         Anything with `fit(train)`, `predict(features)` and scikit-learn's `get_params`; each is
         cloned. One with `early_stopping` is stopped on `valid` too, by its own rule: that makes
         its value a little too good
-    bias, metric, evaluator, clip, among, baseline, level : as in `untilt.estimate`
+    bias, metric, evaluator, clip, among, baseline, people, level : as in `untilt.estimate`
     folder : keep each finished candidate there; a second call trains only what is missing. Results
         belong to parameters and data, not to names
     n_jobs : candidates fitted at once, in processes of their own; -1 for one per core. Give the
@@ -193,7 +194,7 @@ def select(
     scores = {name: each.scores for name, each in fitted.items()}
     estimates = estimate(
         valid, scores, bias, metric=metric, evaluator=evaluator, clip=clip, among=among,
-        baseline=baseline, level=level,
+        baseline=baseline, people=people, level=level,
     )  # fmt: skip
     if memory is not None:
         shared = overlap_facts(overlap_with(seen_in(valid), memory))
