@@ -162,12 +162,33 @@ def all_pairs_of(cells):
     return T
 
 
+def ratios_of(cells):
+    """U_q by hand: clicks at k against clicks at j, for documents that rankers put high or low."""
+    owner, z = cells.document_index, -cells.mean_position
+    U = np.zeros(int(cells.query.max()) + 1)
+    for k in range(1, DEPTH + 1):
+        for j in range(k + 1, DEPTH + 1):
+            at = [{d: i for i, d in enumerate(owner) if cells.position[i] == p} for p in (k, j)]
+            both = sorted(set(at[0]) & set(at[1]))
+            first, second = ([part[d] for d in both] for part in at)
+            n, m = cells.impressions[first], cells.impressions[second]
+            w = n * m / (n + m) / (n * m / (n + m) + 10)
+            a, b, own = cells.rate[first], cells.rate[second], z[both]
+            if np.dot(w, a) > 0 and np.dot(w, b) > 0:
+                rho, mean = np.dot(w, a) / np.dot(w, b), np.dot(w * b, own) / np.dot(w, b)
+                U += np.bincount(cells.query[both], w * (a - rho * b) * (own - mean), len(U))
+    return U
+
+
 def test_the_statistic_is_that_of_all_pairs(rng, make_log):
+    """Between T alone and both alike, as surely as mean positions tell relevance here."""
     log = orders(rng, make_log, n_queries=6, sessions=5, probability=trusting, n_orders=8)
     cells = position_counts(log)
-    T = all_pairs_of(cells)
+    T, U = (part / np.sqrt(np.sum(part**2)) for part in (all_pairs_of(cells), ratios_of(cells)))
     found = trust_test(cells)
-    assert found.t == pytest.approx(T.sum() / np.sqrt(np.sum(T**2)))
+    shares = np.linspace(0, 1, 1001)
+    both = [(T + share * U).sum() / np.sqrt(np.sum((T + share * U) ** 2)) for share in shares]
+    assert np.min(np.abs(np.array(both) - found.t)) < 1e-3
     degrees = found.effective_queries - 1
     assert found.p_value == pytest.approx(2 * stats.t.sf(abs(found.t), degrees))
     assert 4 < found.effective_queries <= found.n_queries == 6

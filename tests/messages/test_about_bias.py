@@ -248,22 +248,22 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "bias.trust-found": (
         {"p_value": 0.0012, "n_queries": 1200},
-        "trust bias found: within queries, clicks are no product of position and relevance "
+        "trust bias found: clicks are no product of position and relevance "
         "(p 0.0012, 1,200 queries)",
     ),
     "bias.trust-untold": (
         {"p_value": 0.4, "n_queries": 20},
-        "no trust bias to be seen within queries (p 0.4, 20 queries); shifts of the curves may "
+        "no trust bias to be seen (p 0.4, 20 queries); shifts of the curves may "
         "also mean that queries differ in examination",
     ),
     "bias.trust-untested": (
         {"n_queries": 0},
-        "trust bias not tested: 0 queries showed two documents at the same two positions, too few "
-        "to compare them",
+        "trust bias not tested: 0 queries showed documents at several positions, too few to "
+        "compare them",
     ),
     "bias.trust-contrary": (
         {"p_value": 0.01, "n_queries": 50},
-        "within queries, clicks are no product of position and relevance (p 0.01, 50 queries), "
+        "clicks are no product of position and relevance (p 0.01, 50 queries), "
         "but not as trust in the top makes them: look at `untilt audit`",
     ),
     "bias.too-few-impressions": (

@@ -105,16 +105,16 @@ NOTES: Texts = {
     "bias.networks": "networks of epoch {best} of {epochs}, where held-out clicks are most likely",
     "bias.strata": "{n_strata} strata",
     "bias.trust-found": (
-        "trust bias found: within queries, clicks are no product of position and relevance "
+        "trust bias found: clicks are no product of position and relevance "
         "(p {p_value:.2g}, {n_queries:,} queries)"
     ),
     "bias.trust-untold": (
-        "no trust bias to be seen within queries (p {p_value:.2g}, {n_queries:,} queries); shifts "
+        "no trust bias to be seen (p {p_value:.2g}, {n_queries:,} queries); shifts "
         "of the curves may also mean that queries differ in examination"
     ),
     "bias.trust-untested": (
-        "trust bias not tested: {n_queries:,} queries showed two documents at the same two "
-        "positions, too few to compare them"
+        "trust bias not tested: {n_queries:,} queries showed documents at several positions, too "
+        "few to compare them"
     ),
     # Where errors come from.
     "bias.errors-by-query": lambda n_queries, effective=None: (
@@ -154,7 +154,7 @@ WARNINGS: Texts = {
         "see AllPairs"
     ),
     "bias.trust-contrary": (
-        "within queries, clicks are no product of position and relevance (p {p_value:.2g}, "
+        "clicks are no product of position and relevance (p {p_value:.2g}, "
         "{n_queries:,} queries), but not as trust in the top makes them: look at `untilt audit`"
     ),
     "bias.too-few-impressions": (
