@@ -19,13 +19,13 @@ from _harness import RESULTS, save, table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.auditing.people import people
+from tests.auditing.people import fixed_lists, people
 
 from untilt.auditing.reading import SIZE, reading_tests
 
 NAME = "model_checks"
 LOGS_BETWEEN_SAVES = 20
-ASKS = ("relevance", "clicks-above", "time", "ranker", "context")
+ASKS = ("relevance", "features", "clicks-above", "time", "ranker", "context")
 SIZE_LOGS, POWER_LOGS = 200, 100
 # People who read by position alone: nothing may be found.
 TRUE_MODEL: dict[str, dict[str, Any]] = {
@@ -38,6 +38,9 @@ TRUE_MODEL: dict[str, dict[str, Any]] = {
     "lists of 3 to 10": {"lists": (3, 10)},
     "good production": {"quality": 0.9},
     "queries read differently": {"queries_differ": 0.2},
+    "one fixed order, features": {"fixed": True},
+    "one fixed order, poor features": {"fixed": True, "noise": 2.0},
+    "one fixed order, good production": {"fixed": True, "quality": 0.9},
 }
 # Name -> how they read, and the finding that names the cause.
 OTHER_MODELS: dict[str, tuple[dict[str, Any], str]] = {
@@ -49,6 +52,8 @@ OTHER_MODELS: dict[str, tuple[dict[str, Any], str]] = {
         {"trust": 0.5, "n_queries": 20, "sessions": 4000},
         "reading.trust",
     ),
+    "trust, strong, one fixed order": ({"fixed": True, "trust": 0.5}, "reading.trust"),
+    "trust, weak, one fixed order": ({"fixed": True, "trust": 0.1}, "reading.trust"),
     "cascade": ({"cascade": True}, "reading.clicks-above"),
     "saturation 0.1": ({"saturation": 0.1}, "reading.clicks-above"),
     "saturation 0.3": ({"saturation": 0.3}, "reading.clicks-above"),
@@ -65,7 +70,8 @@ def measure(way: dict[str, Any], cause: str, before: Counter[str], n_logs: int) 
     """Counts over `n_logs` more logs: rejections, and seconds of the tests."""
     counts = Counter(before)
     for seed in range(before["logs"], before["logs"] + n_logs):
-        log = people(1000 + seed, **way)
+        options = {name: value for name, value in way.items() if name != "fixed"}
+        log = (fixed_lists if "fixed" in way else people)(1000 + seed, **options)
         start = time.perf_counter()
         tests = reading_tests(log)
         counts["seconds"] += time.perf_counter() - start

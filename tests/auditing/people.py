@@ -93,3 +93,39 @@ def people(
         "context": {"device": np.where(phone, "phone", "desk")},
     }
     return ClickLog(**log)
+
+
+def fixed_lists(
+    seed: int,
+    *,
+    trust: float = 0.0,
+    n_queries: int = 600,
+    quality: float = 0.45,
+    noise: float = 0.7,
+) -> ClickLog:
+    """One ranker, so that no document changes its place; three features tell worth with noise.
+
+    20 sessions for each query; `quality` is the correlation of the ranker's score with worth, whose
+    part that the features do not tell is the ranker's own knowledge.
+    """
+    rng = np.random.default_rng(seed)
+    k = np.arange(1, 11)
+    worth = rng.normal(size=(n_queries, 10))
+    features = worth[..., None] + noise * rng.normal(size=(n_queries, 10, 3))
+    score = quality * worth + np.sqrt(1 - quality**2) * rng.normal(size=worth.shape)
+    order = np.argsort(-score, axis=1)
+    query = np.repeat(np.arange(n_queries), 20)
+    document = order[query]
+    gamma = relevance_of(worth[query[:, None], document])
+    click = rng.random(gamma.shape) < k**-0.8 * (gamma + trust / k * (1 - gamma))
+    return ClickLog(
+        np.arange(n_queries),
+        np.arange(worth.size),
+        np.repeat(np.arange(n_queries), 10),
+        np.arange(len(query) + 1) * 10,
+        query,
+        (10 * query[:, None] + document).ravel(),
+        np.tile(k, len(query)),
+        click.ravel().astype(float),
+        features=features.reshape(-1, 3),
+    )

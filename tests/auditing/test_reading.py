@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.auditing.people import people, relevance_of
+from tests.auditing.people import fixed_lists, people
 
-from untilt import ClickLog, PositionBias, audit, estimate, shown
+from untilt import PositionBias, audit, estimate, shown
 from untilt._core import codec
 from untilt.auditing.audit import Audit
 from untilt.auditing.reading import ReadingTest, ReadingTests, reading_tests
@@ -155,41 +155,17 @@ def test_size(case):
     assert sum(bool(failed(people(seed, **case))) for seed in range(100)) < 12
 
 
-def fixed_lists(seed: int, trust: float) -> ClickLog:
-    """One ranker, so that no document changes its place; three features tell worth with noise."""
-    rng = np.random.default_rng(seed)
-    n_queries, k = 600, np.arange(1, 11)
-    worth = rng.normal(size=(n_queries, 10))
-    features = worth[..., None] + 0.7 * rng.normal(size=(n_queries, 10, 3))
-    order = np.argsort(-(0.5 * worth + rng.normal(size=worth.shape)), axis=1)
-    query = np.repeat(np.arange(n_queries), 20)
-    document = order[query]
-    gamma = relevance_of(worth[query[:, None], document])
-    click = rng.random(gamma.shape) < k**-0.8 * (gamma + trust / k * (1 - gamma))
-    return ClickLog(
-        np.arange(n_queries),
-        np.arange(worth.size),
-        np.repeat(np.arange(n_queries), 10),
-        np.arange(len(query) + 1) * 10,
-        query,
-        (10 * query[:, None] + document).ravel(),
-        np.tile(k, len(query)),
-        click.ravel().astype(float),
-        features=features.reshape(-1, 3),
-    )
-
-
 def test_features_stand_in_where_no_document_moves():
-    trusting = reading_tests(fixed_lists(0, 0.4))
+    trusting = reading_tests(fixed_lists(0, trust=0.4))
     assert [test.asks for test in trusting.tests] == ["clicks-above", "features"]
     assert [fact.fields["asks"] for fact in trusting.untested] == ["time"]
     assert codes(trusting.facts) == ["reading.trust-by-features-serious"]
     assert trusting.veto(knows_trust=True) is None
-    assert reading_tests(fixed_lists(0, 0.0)).fits
+    assert reading_tests(fixed_lists(0)).fits
 
 
 def test_features_that_tell_nothing_test_nothing():
-    log = fixed_lists(1, 0.4)
+    log = fixed_lists(1, trust=0.4)
     noise = np.random.default_rng(0).normal(size=log.features.shape)
     tests = reading_tests(replace(log, features=noise))
     assert [test.asks for test in tests.tests] == ["clicks-above"]
