@@ -41,6 +41,7 @@ class Log:
         trust: float = 0.0,
         quality: tuple[float, float] = (0.5, 0.5),
         moving: float = 0.0,
+        theta: Any = THETA,
     ) -> None:
         rng = np.random.default_rng(seed)
         worth = rng.normal(size=(N_QUERIES, K))
@@ -58,8 +59,8 @@ class Log:
         query, order = (np.repeat(each, N_SESSIONS, axis=0) for each in (query, order))
         shown = gamma[query[:, None], order]
         kept = 1 - trust / POSITION
-        mean = np.sum(THETA * kept * shown) / np.sum(THETA * kept * np.ones_like(shown))
-        chance = THETA * (kept * shown + (1 - kept) * mean)
+        mean = np.sum(theta * kept * shown) / np.sum(theta * kept * np.ones_like(shown))
+        chance = theta * (kept * shown + (1 - kept) * mean)
         self.log = ut.ClickLog(
             query_id=np.arange(N_QUERIES),
             doc_id=np.arange(N_QUERIES * K),
@@ -86,15 +87,19 @@ class Log:
         return ut.estimate(self.log, systems, bias)
 
 
-def bounds(groups: tuple[list[int], ...], slopes: Any, n_logs: int) -> dict[str, float]:
+def bounds(
+    groups: tuple[list[int], ...], slopes: Any, n_logs: int, *, flat: bool = False
+) -> dict[str, float]:
     """Shares of logs in which bounds hold, and what is decided; beside a curve that is guessed."""
     seen: dict[str, list[float]] = {}
+    # As often looked at as the position above: the truth lies on the bound itself.
+    theta = np.where(flat & (POSITION > 4), THETA[3] / THETA[4], 1.0) * THETA
     for seed in range(n_logs):
-        made = Log(seed, groups)
+        made = Log(seed, groups, theta=theta)
         bias = ut.AllPairs(unjoined="bounds", slopes=slopes).fit(made.log).bias_
         found, guessed = made.estimate(bias), made.estimate(ut.PowerLaw(1.0))
         unjoined = bias.bounds.bounded
-        inside = (bias.low <= THETA) & (bias.high >= THETA)
+        inside = (bias.low <= theta) & (bias.high >= theta)
         difference, truth = found.compare("shown")["new"], made.difference
         guess = guessed.compare("shown")["new"]
         for name, value in {
@@ -158,6 +163,9 @@ def main() -> None:
         for log, groups in GROUPS.items()
         for known, slopes in SLOPES.items()
     }
+    both = GROUPS["two parts, 1..4 and 5..8"]
+    on_bound = "two parts, 5 looked at as often as 4; never rises"
+    of_bounds[on_bound] = bounds(both, None, n_logs, flat=True)
     of_turning = {
         f"{cause} {amount:g}": turning(cause, amount, n_logs)
         for cause, amounts in AMOUNTS.items()
