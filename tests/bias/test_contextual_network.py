@@ -126,6 +126,19 @@ def test_errors_come_from_drawn_queries(valley, fitted):
     ratio = drawn.bias_.std_error[1:] / linear.std_error[1:]
     assert np.all((ratio > 0.3) & (ratio < 5))
     assert drawn.bias_.status.part("bias.errors-bootstrapped").fields == {"n_samples": 6}
+    # Six members: Student's t with 5 degrees of freedom, on the log scale.
+    half = np.log(drawn.bias_.high / drawn.bias_.examination)[1:]
+    error = (drawn.bias_.std_error / drawn.bias_.examination)[1:]
+    assert half == pytest.approx(2.5705818 * error)
+
+
+def test_a_single_context_of_a_network_has_no_interval(valley):
+    """At the bottom of the valley the network is off by more than its members spread."""
+    curves = ContextualBias(**{**SMALL, "epochs": 20}, n_bootstrap=4).fit(*valley).curves_
+    alone = curves.curve([0.0])
+    assert (alone.is_known, alone.has_interval) == (False, False)
+    assert alone.status.part("bias.no-interval-smoothed")
+    assert curves.average().has_interval
 
 
 def test_few_queries_hold_none_out():

@@ -231,6 +231,11 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         {"n_samples": 20},
         "errors from 20 bootstrap samples of queries",
     ),
+    "bias.no-interval-smoothed": (
+        {},
+        "no interval: in one part of the contexts a network is off by as much as it smooths over "
+        "its neighbours, and no resampling shows how much; the average over all contexts has one",
+    ),
     "bias.no-interval-learned": (
         {},
         "no interval: the curve was learned along with a ranker, so what the ranker does not know "

@@ -157,11 +157,16 @@ def from_log_ratios(
     on the spread of G effective queries has G - 1. Where the clicks behind the errors are known,
     ends are those of counts; see `_ends`.
 
-    errors : (K, K) covariance of z, or an `Uncertainty`, which has the rest with it
+    errors : (K, K) covariance of z, or an `Uncertainty`, which has the rest with it. Where all of
+        it is NaN the errors are not known, and the estimate has no interval
     """
     if not isinstance(errors, Uncertainty):
         errors = Uncertainty(errors, Fact("bias.given"), effective_queries, degrees_of_freedom)
     theta = np.exp(z)
+    if np.isnan(errors.covariance).all():
+        return PositionBias(
+            theta, method=method, assumes=assumes, status=status, level=level, estimated=True
+        )
     error = np.sqrt(np.maximum(np.diag(errors.covariance), 0))
     low, high = _ends(z, error, errors, level)
     return PositionBias(

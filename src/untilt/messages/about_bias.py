@@ -179,6 +179,10 @@ WARNINGS: Texts = {
         "session noise"
     ),
     "bias.errors-unknown": "errors not known: set n_bootstrap=20",
+    "bias.no-interval-smoothed": (
+        "no interval: in one part of the contexts a network is off by as much as it smooths over "
+        "its neighbours, and no resampling shows how much; the average over all contexts has one"
+    ),
     "bias.no-interval-learned": (
         "no interval: the curve was learned along with a ranker, so what the ranker does not know "
         "of relevance counts as examination, and no resampling shows how much"

@@ -312,12 +312,20 @@ class NetworkCurves(ContextualCurve):
         return _relative(self.network, contexts)
 
     def _uncertainty(self, contexts: FloatArray, weight: FloatArray) -> Uncertainty:
+        unknown = np.full((self.depth, self.depth), np.nan)
         if not self.members:
-            unknown = np.full((self.depth, self.depth), np.nan)
             return Uncertainty(unknown, Fact("bias.errors-unknown"))
+        # With eta = 0.3 + |x| the network is off by 0.13 at x = 0, where the members spread by
+        # 0.06: intervals held the truth there in 47% of 12 logs, those of the average in 92%.
+        if len(contexts) < len(self.contexts):
+            return Uncertainty(unknown, Fact("bias.no-interval-smoothed"))
+        n = len(self.members)
         each = [np.log(weight @ np.exp(_relative(member, contexts))) for member in self.members]
-        rule = Fact("bias.errors-bootstrapped", n_samples=len(self.members))
-        return Uncertainty(np.cov(each, rowvar=False), rule)
+        return Uncertainty(
+            np.cov(each, rowvar=False),
+            Fact("bias.errors-bootstrapped", n_samples=n),
+            degrees_of_freedom=np.full(self.depth, n - 1.0),
+        )
 
 
 def design_of(contexts: FloatArray, mean: FloatArray, scale: FloatArray) -> FloatArray:
