@@ -9,7 +9,7 @@ import numpy as np
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.em import EMResult
 from untilt.bias.curve import PositionBias
-from untilt.bias.log_ratios import from_log_ratios, larger_error
+from untilt.bias.log_ratios import effective_by_column, from_log_ratios, larger_error
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.clickmodels import examination_em as em
@@ -66,25 +66,23 @@ class ExaminationModel(ClickModel):
 
     def _curve(self, curve: ConditionalCurve, *notes: Fact) -> PositionBias:
         """The curve relative to position 1; errors by leaving out queries, or session noise."""
-        n = len(curve.by_query)
-        spread = curve.by_query.T @ curve.by_query
-        # `larger_error` multiplies by n / (n - 1); the jackknife's factor is (n - 1) / n.
-        errors = larger_error(spread * ((n - 1) / n) ** 2, n, curve.by_session)
-        weight = curve.weight[:, 1:]
-        effective = weight.sum(axis=0) ** 2 / np.sum(weight**2, axis=0)
-        by_query = np.diag(spread) * (n - 1) / n > np.diag(curve.by_session)
-        degrees = np.append(np.inf, np.where(by_query[1:], effective - 1, np.inf))
+        errors = larger_error(
+            curve.by_query.T @ curve.by_query,
+            len(curve.by_query),
+            curve.by_session,
+            effective=effective_by_column(curve.weight),
+            jackknife=True,
+            click_parts=curve.click_parts,
+        )
         code = "bias.maximum" if curve.residual <= WORST_RESIDUAL else "bias.no-maximum"
         ended = Fact(code, steps=curve.n_steps, residual=curve.residual)
         return from_log_ratios(
             curve.log_mean - curve.log_mean[0],
-            errors.covariance,
+            errors,
             level=self.level,
             method=type(self).__name__,
             assumes=self.assumes,
             status=joined(ended, errors.rule, *notes),
-            effective_queries=float(effective.min()) if len(effective) else None,
-            degrees_of_freedom=degrees,
         )
 
     def _gamma(self, lists: Lists) -> FloatArray:

@@ -39,7 +39,8 @@ class ConditionalCurve:
     log_mean : (K,)
     by_query : (queries, K) log_mean minus the same without the query
     by_session : (K, K) covariance of log_mean if sessions are all the noise there is
-    weight : (queries, K) what each query adds to the variance of log_mean
+    weight : (queries, K) what each query adds to that variance
+    click_parts : (K, K) what clicks at each position add; see `bias.log_ratios.Uncertainty`
     n_steps, residual : how the search ended; residual is the largest score left, of all clicks
     """
 
@@ -47,6 +48,7 @@ class ConditionalCurve:
     by_query: FloatArray
     by_session: FloatArray
     weight: FloatArray
+    click_parts: FloatArray
     n_steps: int
     residual: float
 
@@ -85,14 +87,16 @@ def fit_curve(
     theta = np.exp(z)
     score, noise = _scores(cells.arrays, query, int(query[-1]) + 1, theta)
     inverse = _inverse(_slope(cells.arrays, theta)[2])
-    each = (np.eye(counts.depth) if share is None else share)[:, fitted] * theta
-    mean = each.sum(axis=1)
-    slope = each / mean[:, None]
+    share = (np.eye(counts.depth) if share is None else share)[:, fitted]
+    mean = share @ theta
+    slope = share * theta / mean[:, None]
+    weight, parts = _noise_parts(cells.arrays, query, len(score), theta, slope @ inverse)
     return ConditionalCurve(
         log_mean=np.log(mean),
         by_query=_deleted(cells.arrays, query, theta, score, inverse) @ slope.T,
         by_session=slope @ inverse @ noise @ inverse @ slope.T,
-        weight=_weights(cells.arrays, query, len(score), theta, slope @ inverse),
+        weight=weight,
+        click_parts=(share > 0) @ parts,
         n_steps=n_steps,
         residual=residual,
     )
@@ -174,6 +178,16 @@ def _exposure(cells: Cells, d: int, theta: FloatArray) -> tuple[float, float]:
 
 
 @nb.njit(cache=True)
+def _variance(impressions: float, theta: float, clicks: float, exposure: float) -> float:
+    """n p (1 - p) with p = theta (C_d + 1/2) / (E_d + 1).
+
+    The halves because a document that was clicked each of two times is not free of noise.
+    """
+    p = min(theta * (clicks + 0.5) / (exposure + 1.0), 1.0)
+    return impressions * p * (1.0 - p)
+
+
+@nb.njit(cache=True)
 def _slope(cells: Cells, theta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
     """sum_d C_d log E_d, sum_d C_d pi_d, and sum_d C_d (diag(pi_d) - pi_d pi_d')."""
     logs, expected = 0.0, np.zeros(len(theta))
@@ -203,8 +217,7 @@ def _scores(
     """s_q of each query, and the variance of all scores if clicks are binomial given gamma_d.
 
     s_d = (I - pi_d 1') c_d has the variance V - pi v' - v pi' + (1' v) pi pi' with
-    V = diag(v), v_i = n_i p_i (1 - p_i), p_i = theta_i (C_d + 1/2) / (E_d + 1): the halves because
-    a document that was clicked each of two times is not free of noise.
+    V = diag(v), v_i = n_i p_i (1 - p_i); see `_variance`.
     """
     score, noise = np.zeros((n_queries, len(theta))), np.zeros((len(theta), len(theta)))
     pi, v = np.zeros(len(theta)), np.zeros(len(theta))
@@ -216,8 +229,7 @@ def _scores(
         for a in range(cells.indptr[d], cells.indptr[d + 1]):
             i = cells.position[a] - 1
             pi[i] = cells.impressions[a] * theta[i] / exposure
-            p = min(theta[i] * (clicks + 0.5) / (exposure + 1.0), 1.0)
-            v[i] = cells.impressions[a] * p * (1.0 - p)
+            v[i] = _variance(cells.impressions[a], theta[i], clicks, exposure)
             all_v += v[i]
             score[query[d], i] += cells.clicks[a] - clicks * pi[i]
         for a in range(cells.indptr[d], cells.indptr[d + 1]):
@@ -251,21 +263,31 @@ def _times_information(
 
 
 @nb.njit(cache=True)
-def _weights(
+def _noise_parts(
     cells: Cells, query: IntArray, n_queries: int, theta: FloatArray, rows: FloatArray
-) -> FloatArray:
-    """(queries, K) g_k J_q g_k' with g_k the rows (K, conditions) of slope J^-1."""
-    weight = np.zeros((n_queries, len(rows)))
+) -> tuple[FloatArray, FloatArray]:
+    """What clicks add to the variance of each estimate, by query and by their condition.
+
+    A click on d in condition i moves estimate k by g_ki - g_k . pi_d with g_k the rows
+    (K, conditions) of slope J^-1; clicks vary by v as in `_scores`. (queries, K), and
+    (conditions, K), the latter below 0 where more clicks make the estimate smaller.
+    """
+    weight, parts = np.zeros((n_queries, len(rows))), np.zeros((len(theta), len(rows)))
+    direction = np.zeros_like(parts)
     for d in range(len(cells.indptr) - 1):
         clicks, exposure = _exposure(cells, d, theta)
         if clicks == 0:
             continue
         for k in range(len(rows)):
-            mean, square = 0.0, 0.0
+            mean = 0.0
             for a in range(cells.indptr[d], cells.indptr[d + 1]):
                 i = cells.position[a] - 1
-                share = cells.impressions[a] * theta[i] / exposure
-                mean += share * rows[k, i]
-                square += share * rows[k, i] ** 2
-            weight[query[d], k] += clicks * (square - mean * mean)
-    return weight
+                mean += cells.impressions[a] * theta[i] / exposure * rows[k, i]
+            for a in range(cells.indptr[d], cells.indptr[d + 1]):
+                i = cells.position[a] - 1
+                moved = rows[k, i] - mean
+                v = _variance(cells.impressions[a], theta[i], clicks, exposure)
+                weight[query[d], k] += moved * moved * v
+                parts[i, k] += moved * moved * v
+                direction[i, k] += moved * v
+    return weight, np.sign(direction) * parts
