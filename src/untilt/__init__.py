@@ -13,6 +13,7 @@ from untilt.errors import UntiltError as UntiltError
 
 # Public names that are no methods.
 _NAMES = {
+    "untilt._core.saved": "load register",
     "untilt.auditing.audit": "audit",
     "untilt.auditing.plan": "plan_swaps",
     "untilt.bias.curve": "PositionBias",
@@ -35,7 +36,6 @@ _NAMES = {
     "untilt.evaluation.systems": "shown",
     "untilt.metrics.metric": "parse_metric",
     "untilt.rankers.export": "export_model",
-    "untilt.rankers.persist": "load register",
     "untilt.rankers.trees.own_pipeline": "lightgbm_dataset objective xgboost_matrix",
     "untilt.report.decision": "Decision write_report",
     "untilt.selection.query_folds": "QueryKFold",

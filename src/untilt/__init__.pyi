@@ -1,4 +1,6 @@
 # Written by `make stub`.
+from untilt._core.saved import load as load
+from untilt._core.saved import register as register
 from untilt._version import __version__ as __version__
 from untilt.auditing.audit import audit as audit
 from untilt.auditing.plan import plan_swaps as plan_swaps
@@ -72,8 +74,6 @@ from untilt.rankers.networks.dual_learning import DualLearning as DualLearning
 from untilt.rankers.networks.neural import NeuralRanker as NeuralRanker
 from untilt.rankers.networks.towers import FeedbackTowers as FeedbackTowers
 from untilt.rankers.networks.towers import TowerRanker as TowerRanker
-from untilt.rankers.persist import load as load
-from untilt.rankers.persist import register as register
 from untilt.rankers.trees.lambdamart import LambdaMART as LambdaMART
 from untilt.rankers.trees.own_pipeline import lightgbm_dataset as lightgbm_dataset
 from untilt.rankers.trees.own_pipeline import objective as objective

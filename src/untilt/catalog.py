@@ -41,8 +41,8 @@ _PACKAGES = (
     "_core", "bias", "clickmodels", "evaluation", "metrics", "networks", "rankers", "simulation",
     "weighting",
 )  # fmt: skip
-# Methods that a saved ranker may hold; other classes say so by @storable.
-_STORED = ("ranker", "weighting", "curve")
+# Methods that a saved file may hold; other classes say so by @storable.
+_STORED = ("ranker", "weighting", "curve", "click model")
 _MARKED = re.compile(r"^@(?:method\(|storable$).*?^(?:class|def) \w+", re.MULTILINE | re.DOTALL)
 
 
@@ -180,7 +180,7 @@ def homes() -> dict[str, str]:
 
 
 def storable_homes() -> dict[str, str]:
-    """Name -> module of every class that a saved ranker may hold, methods included."""
+    """Name -> module of every class that a saved file may hold, methods included."""
     held = {each.target: each.home for each in methods() if each.kind in _STORED}
     return {**dict(_catalog()[1]), **held}
 

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from untilt import catalog
+from untilt import catalog, load
 from untilt.data.clicklog import ClickLog
-from untilt.errors import DepthError, IdentifiabilityError, NotFittedError, OptionError
+from untilt.errors import (
+    DepthError,
+    FileFormatError,
+    IdentifiabilityError,
+    NotFittedError,
+    OptionError,
+)
+from untilt.rankers.persist import load as load_ranker
 
 MODELS = [record.load() for record in catalog.methods("click model")]
 pytestmark = pytest.mark.parametrize("model_class", MODELS, ids=lambda model: model.__name__)
@@ -203,3 +210,56 @@ def test_versions_have_a_relevance_in_common_also_by_features(model_class, log, 
     model = model_class().fit(changing)
     assert model.relevance_.shape == (log.n_documents,)
     assert np.all(np.isfinite(answers(model, changing)))
+
+
+@pytest.mark.parametrize("ids", ["numbers", "text", "objects"])
+def test_saved_and_loaded_it_answers_the_same(model_class, log, tmp_path, ids):
+    if ids != "numbers":
+        kind = object if ids == "objects" else str
+        log = replace(
+            log,
+            query_id=np.array([f"q {i}" for i in log.query_id], dtype=kind),
+            doc_id=np.array([f"d{i}" for i in log.doc_id], dtype=kind),
+        )
+    model = model_class().fit(log)
+    path = tmp_path / "model.untilt"
+    model.save(path)
+    for again in (load(path), model_class.load(path)):
+        assert type(again) is model_class
+        assert again.get_params() == model.get_params()
+        assert np.array_equal(answers(again, log), answers(model, log))
+        assert np.array_equal(again.seen_, model.seen_)
+        assert np.array_equal(again.sample(log, seed=3).label, model.sample(log, seed=3).label)
+        assert set(vars(again)) == set(vars(model))
+        if hasattr(model, "bias_"):
+            assert np.array_equal(again.bias_.high, model.bias_.high)
+            assert again.bias_.status == model.bias_.status
+        if hasattr(model, "em_"):
+            assert again.em_.status == model.em_.status
+
+
+def test_a_damaged_file_and_another_model_are_refused(model_class, log, tmp_path):
+    path = tmp_path / "model.untilt"
+    with pytest.raises(NotFittedError, match="Call fit"):
+        model_class().save(path)
+    model_class().fit(log).save(path)
+    other = next(each for each in MODELS if each is not model_class)
+    with pytest.raises(FileFormatError, match=f"holds a {model_class.__name__}, and no"):
+        other.load(path)
+    with pytest.raises(FileFormatError, match="which is no ranker"):
+        load_ranker(path)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FileFormatError, match="checksum"):
+        load(path)
+
+
+def test_a_log_that_cannot_tell_the_curve_says_so_after_loading_too(model_class, log, tmp_path):
+    if not hasattr(model_class, "bias_"):
+        return
+    one_list = log.take(np.flatnonzero(log.query == log.query[0])[:1])
+    one_list = replace(one_list, count=np.array([4]))
+    model_class().fit(one_list).save(tmp_path / "model.untilt")
+    with pytest.raises(IdentifiabilityError, match="position"):
+        load(tmp_path / "model.untilt").bias_  # noqa: B018

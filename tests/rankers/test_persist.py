@@ -33,11 +33,11 @@ from untilt import (
     load,
     register,
 )
+from untilt._core import saved as persist_types
+from untilt._core.saved import FORMAT, HEADER, Decoder, Encoder, save
 from untilt.catalog import storable_homes
 from untilt.errors import FileFormatError, NotFittedError, OptionError
 from untilt.facts import as_fact, as_facts
-from untilt.rankers import persist as persist_types
-from untilt.rankers.persist import FORMAT, HEADER, Decoder, Encoder, save
 from untilt.weighting.base import Weighting
 
 TRUST = KnownBias(1 / np.arange(1, 6), eps_plus=np.full(5, 0.9), eps_minus=np.full(5, 0.1))
@@ -172,11 +172,11 @@ def test_bytes_added_or_moved_are_refused(saved, tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", r"it is empty\. Save the ranker again"),
+        (b"", r"it is empty\. Save the model again"),
         (b"tree\nversion=v4\n", r"it is a LightGBM text model.* lightgbm\.Booster\(model_file"),
         (b' {"kind": 1}', r"it is JSON.* ut\.PositionBias\.load\(path\)"),
-        (pickle.dumps([1, 2, 3]), "it is no ranker saved by untilt"),
-        (bytes(range(256)) * 4, "it is no ranker saved by untilt"),
+        (pickle.dumps([1, 2, 3]), "it is no ranker or click model saved"),
+        (bytes(range(256)) * 4, "it is no ranker or click model saved"),
     ],
 )
 def test_foreign_files_are_named(tmp_path, data, message):
@@ -188,12 +188,12 @@ def test_a_foreign_zip_is_refused(tmp_path):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("hello.txt", "hello")
-    with pytest.raises(FileFormatError, match="it is no ranker saved by untilt"):
+    with pytest.raises(FileFormatError, match="it is no ranker or click model saved"):
         loading(tmp_path, buffer.getvalue())
 
 
 def test_a_cut_file_is_distinguished_from_a_foreign_one(saved, tmp_path):
-    with pytest.raises(FileFormatError, match=r"begins as a ranker of untilt, but its end is miss"):
+    with pytest.raises(FileFormatError, match=r"begins as a model of untilt, but its end is miss"):
         loading(tmp_path, saved[:-1])
     with pytest.raises(FileFormatError, match=r"it is damaged: its checksum does not match"):
         loading(tmp_path, saved[:500] + b"?" + saved[501:])
@@ -245,8 +245,8 @@ def test_resealing_nothing_changes_nothing(saved, tmp_path, made):
         (setter("kind", value="LinearRankr"), r"Did you mean 'LinearRanker'\?"),
         (setter("kind", value="PowerLaw"), r"a PowerLaw is no ranker"),
         (setter("kind", value="os.system"), "which this untilt does not know"),
-        (setter("parameters", "unheard_of", value=1), "cannot make a ranker of it .TypeError"),
-        (setter("parameters", value=[]), "cannot make a ranker of it"),
+        (setter("parameters", "unheard_of", value=1), "cannot make a model of it .TypeError"),
+        (setter("parameters", value=[]), "cannot make a model of it"),
         (setter("state", "predict", value=1), "it holds values that no ranker learns"),
         (setter("state", "_x_", value=1), "it holds values that no ranker learns"),
         (setter("state", "weights_", value={"$part": "arrays/no.npy"}), "'arrays/no.npy' is miss"),
@@ -257,13 +257,13 @@ def test_resealing_nothing_changes_nothing(saved, tmp_path, made):
         ),
         (
             setter("state", "bias_", value={"$type": "PositionBias", "fields": {}}),
-            "its position bias is no PositionBias .* Missing: examination",
+            "its PositionBias is no PositionBias .* Missing: examination",
         ),
         (
             setter(
                 "state", "bias_", value={"$type": "PositionBias", "fields": {"examination": [0]}}
             ),
-            "its position bias is no PositionBias: examination must be above 0",
+            "its PositionBias is no PositionBias: examination must be above 0",
         ),
         (
             setter("parameters", "weighting", "fields", "clip", value=7),
@@ -282,7 +282,7 @@ def test_a_newer_format_is_refused_before_anything_is_read(saved, tmp_path):
 
 
 def test_a_missing_header_is_refused(saved, tmp_path):
-    with pytest.raises(FileFormatError, match=r"cannot make a ranker of it .KeyError"):
+    with pytest.raises(FileFormatError, match=r"cannot make a model of it .KeyError"):
         loading(tmp_path, resealed(saved, drop=[HEADER]))
 
 
@@ -358,7 +358,7 @@ def test_a_weighting_of_ones_own_is_registered_first(made, tmp_path, monkeypatch
     ranker.save(tmp_path / "ranker")
     assert load(tmp_path / "ranker").weighting == Halved(0.25)
     monkeypatch.setattr(persist_types, "_registered", {})
-    with pytest.raises(FileFormatError, match=r"it holds a 'Halved'.*persist\.register"):
+    with pytest.raises(FileFormatError, match=r"it holds a 'Halved'.*untilt\.register"):
         load(tmp_path / "ranker")
 
 

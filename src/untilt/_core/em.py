@@ -12,6 +12,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.progress import progress
+from untilt.catalog import storable
 from untilt.errors import OptionError
 from untilt.facts import Fact
 
@@ -25,6 +26,7 @@ _ROUNDING = 1e-12
 _PATIENCE = 3
 
 
+@storable
 @dataclass(frozen=True, eq=False, repr=False)
 class EMResult(Generic[State]):
     """Where EM ended: the best state, its log-likelihood, and how it got there.

@@ -6,8 +6,8 @@ What JSON has no word for stands in an object with one key that starts with "$":
     {"$array": [...], "dtype": "<f8", "shape": [...]}      exact
     {"$fact": "area.code", "fields": {...}}                a fact for the user
 
-A saved ranker adds marks of its own (`untilt.rankers.persist`). Where the class of a value is known
-beforehand, `untilt._core.codec` writes plainer JSON.
+A saved ranker or click model adds marks of its own (`untilt._core.saved`). Where the class of a
+value is known beforehand, `untilt._core.codec` writes plainer JSON.
 """
 
 import math

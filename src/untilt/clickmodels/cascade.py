@@ -8,7 +8,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
-from untilt.catalog import method
+from untilt.catalog import method, storable
 from untilt.clickmodels import chain, click_model
 from untilt.clickmodels.chain import ChainCounts, Steps
 from untilt.clickmodels.choice import chosen_method, least_perplexity
@@ -67,6 +67,7 @@ class CM(chain.ChainModel):
         return Steps(self._attraction(lists), np.zeros(len(lists.position)), 1.0)
 
 
+@storable
 class DCMState(NamedTuple):
     """alpha : (documents,); lam : (K,)."""
 
@@ -153,6 +154,7 @@ def _dcm_step(counts: ChainCounts, prior: Smoothing) -> Step[DCMState]:
     return step
 
 
+@storable
 class CCMState(NamedTuple):
     """alpha : (documents,); tau : (3,)."""
 

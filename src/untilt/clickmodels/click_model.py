@@ -3,20 +3,22 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.random import Seed, generator
+from untilt._core.saved import Saved
 from untilt.bias.estimator import check_clicks
-from untilt.catalog import RecordName
+from untilt.catalog import RecordName, storable
 from untilt.clickmodels.smoothing import check_strength
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, NotFittedError, OptionError
 
 
+@storable
 @dataclass(frozen=True, eq=False, repr=False)
 class Documents:
     """The documents that a model knows: matched by (query id, document id), never by their order.
@@ -80,7 +82,7 @@ class Lists:
         return np.append(values, unknown)[self.index]
 
 
-class ClickModel(BaseEstimator):
+class ClickModel(BaseEstimator, Saved):
     """Base of all click models. The constructor only stores; `fit` learns.
 
     Sessions count through sums over equal lists alone: a counted list and its repeated sessions
@@ -92,6 +94,7 @@ class ClickModel(BaseEstimator):
     anybody), `prior_mean_` (relevance of a document that was not), `documents_`, `depth_`.
     """
 
+    saved_as = "click model"
     name: ClassVar[str] = cast(str, RecordName())
     # What it assumes about people: "rates", "position", "chain", "browsing" or "network".
     family: ClassVar[str]
@@ -164,10 +167,17 @@ class ClickModel(BaseEstimator):
     def _draw(self, lists: Lists, uniform: FloatArray) -> AnyArray:
         """Clicks of each row from two uniform numbers for each."""
 
-    def _lists(self, log: ClickLog) -> Lists:
+    def _check_fitted(self) -> None:
         if not hasattr(self, "documents_"):
             name = type(self).__name__
             raise NotFittedError(f"this {name} has not learned anything yet. Call fit(log) first.")
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, handed_over(value) if isinstance(value, np.ndarray) else value)
+
+    def _lists(self, log: ClickLog) -> Lists:
+        self._check_fitted()
         if not isinstance(log, ClickLog):
             raise OptionError(f"a click model needs a ClickLog. Got {type(log).__name__} instead.")
         if log.depth > self.depth_:

@@ -7,7 +7,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
-from untilt.catalog import method
+from untilt.catalog import method, storable
 from untilt.clickmodels import chain
 from untilt.clickmodels.chain import ChainCounts, Steps
 from untilt.clickmodels.choice import chosen_method
@@ -16,6 +16,7 @@ from untilt.clickmodels.smoothing import HIGH, Smoothing, fraction, smoothing_of
 from untilt.data.clicklog import ClickLog
 
 
+@storable
 class DBNState(NamedTuple):
     """alpha, sigma : (documents,); gamma : (1,)."""
 

@@ -1,7 +1,7 @@
 """Models in which examination has parameters of its own: position-based and user browsing."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numba as nb
 import numpy as np
@@ -84,6 +84,17 @@ class ExaminationModel(ClickModel):
             assumes=self.assumes,
             status=joined(ended, errors.rule, *notes),
         )
+
+    def _state(self) -> dict[str, Any]:
+        """The curve too, or why there is none."""
+        curve = self._bias
+        told = {"no_curve_": str(curve)} if isinstance(curve, Exception) else {"curve_": curve}
+        return {**super()._state(), **told}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        told = state.pop("curve_", None) or IdentifiabilityError(state.pop("no_curve_", ""))
+        super()._restore(state)
+        self._bias = told
 
     def _gamma(self, lists: Lists) -> FloatArray:
         return lists.of_documents(self.relevance_, self.prior_mean_)

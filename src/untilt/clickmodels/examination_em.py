@@ -13,6 +13,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt._core.em import EMResult, Step, run_em
+from untilt.catalog import storable
 from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smoothing_of
 from untilt.data.counts import Cells, PositionCounts
 
@@ -22,6 +23,7 @@ WORTH_THREADS = 500_000
 FIRST_ROUND = 60  # steps that find the reference condition and the prior mean
 
 
+@storable
 class ExaminationState(NamedTuple):
     """theta : (conditions,); gamma : (shown documents,)."""
 

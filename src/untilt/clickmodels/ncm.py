@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import logit
@@ -25,6 +25,7 @@ from untilt.networks.training import Stopping, Trained, train
 DOCUMENTS = ("both", "features", "ids")
 # With fewer sessions held out chance would decide when to stop: the priors alone guard then.
 FEWEST_HELD_OUT = 100
+_KEPT = ("mean", "scale", "own", "by_feature")  # learned, and not for others to read
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +125,15 @@ class NCM(click_model.ClickModel):
         relevance = sum_by(item, self.reader_.first(self._vectors(log, item)))
         self.relevance_ = handed_over(relevance / np.bincount(item))
         self.prior_mean_ = float(self.reader_.first(np.zeros((1, self.vector_length)))[0])
+
+    def _state(self) -> dict[str, Any]:
+        """How features are normalised, and the vectors of documents too."""
+        return {**super()._state(), **{f"{name}_": getattr(self, f"_{name}") for name in _KEPT}}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        for name in _KEPT:
+            setattr(self, f"_{name}", handed_over(state.pop(f"{name}_")))
+        super()._restore(state)
 
     def _lists(self, log: ClickLog) -> DescribedLists:
         lists = super()._lists(log)

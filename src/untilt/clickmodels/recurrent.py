@@ -21,6 +21,7 @@ from scipy.special import expit
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, frozen
 from untilt._core.random import Seed, generator
+from untilt.catalog import storable
 from untilt.networks.batches import padded_rows
 from untilt.networks.jax_layers import jax_modules
 from untilt.networks.training import Loss
@@ -29,6 +30,7 @@ _LISTS = 4096  # read at once
 _STATES = 2**16  # of which one step is taken at once when click patterns are enumerated
 
 
+@storable
 @dataclass(frozen=True, eq=False)
 class Reader:
     """The network's arrays: h units of state, document vectors of length m, positions 1..K.

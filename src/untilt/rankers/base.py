@@ -1,6 +1,5 @@
 """What every ranker shares: it is fitted on a log or on judged lists, and scores features."""
 
-import os
 from abc import abstractmethod
 from inspect import signature
 from typing import Any, ClassVar, Self
@@ -11,6 +10,7 @@ from sklearn.base import BaseEstimator
 
 from untilt._core.arrays import FeatureArray, FloatArray, Missing
 from untilt._core.feature_table import feature_array, known_values
+from untilt._core.saved import Saved
 from untilt._core.seen_queries import SeenQueries
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
@@ -21,7 +21,7 @@ from untilt.rankers import learning_data
 from untilt.rankers.validation import validation_for
 
 
-class Ranker(BaseEstimator):
+class Ranker(BaseEstimator, Saved):
     """Base of all rankers. The constructor stores, `fit` checks and learns, `predict` scores.
 
     Fitted attributes: `feature_names_`, `missing_` (what `predict` does with NaN: None refuses it,
@@ -33,6 +33,7 @@ class Ranker(BaseEstimator):
     `_scores`.
     """
 
+    saved_as = "ranker"
     feature_names_: tuple[str, ...]
     missing_: Missing = None
     summary_: dict[str, Any]
@@ -134,26 +135,6 @@ class Ranker(BaseEstimator):
         if not hasattr(self, "feature_names_"):
             name = type(self).__name__
             raise NotFittedError(f"this {name} has not been fitted. Call fit(log) first.")
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ranker to one file that `untilt.load` reads; no pickle inside."""
-        from untilt.rankers.persist import save
-
-        save(self, path)
-
-    def _state(self) -> dict[str, Any]:
-        """What was learned: every attribute whose name ends in an underscore.
-
-        Values of any kind that `rankers.persist` can write; a ranker that holds something else
-        turns it into such values here, and back in `_restore`.
-        """
-        learned = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        return {name: value for name, value in learned.items() if name.endswith("_")}
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        """Set what `_state` gave."""
-        for name, value in state.items():
-            setattr(self, name, value)
 
 
 def check_positive(what: str, value: object, *, or_zero: bool = False) -> None:

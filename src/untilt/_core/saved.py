@@ -1,0 +1,382 @@
+"""A ranker or a click model in one file: versioned, checked, and nothing in it is ever run.
+
+The file is a zip archive that any tool opens: `untilt.json` tells all that people want to know
+(kind, versions, parameters, feature names, weighting, bias, training summary), large arrays and
+LightGBM's text model lie beside it. It ends with the format's version and the SHA-256 of all
+bytes before the digest, so damage anywhere, down to one bit, is found before anything is read.
+"""
+
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from untilt._core import codec
+from untilt._core.arrays import AnyArray
+from untilt._core.files import replacing
+from untilt._core.tagged import TaggedDecoder, TaggedEncoder
+from untilt._version import __version__
+from untilt.catalog import storable_homes
+from untilt.errors import FileFormatError, OptionError, did_you_mean
+
+
+class Saved:
+    """Base of what can be saved: the parameters of its constructor, and what was learned.
+
+    `saved_as` : what its files are called
+    """
+
+    saved_as: ClassVar[str]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to one file that `untilt.load` reads; no pickle inside."""
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """What `save` wrote, if it is one of these; `untilt.load` takes all."""
+        found = load(path)
+        if not isinstance(found, cls):
+            raise FileFormatError(
+                f"{path} holds a {type(found).__name__}, and no {cls.__name__}: "
+                "untilt.load(path) gives it as what it is."
+            )
+        return found
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters of the constructor, as scikit-learn has it."""
+        raise NotImplementedError
+
+    def _check_fitted(self) -> None:
+        """Raise unless something was learned."""
+        raise NotImplementedError
+
+    def _state(self) -> dict[str, Any]:
+        """What was learned: every attribute whose name ends in an underscore.
+
+        Values of any kind that `Encoder` can write; a class that holds something else turns it into
+        such values here, and back in `_restore`.
+        """
+        learned = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {name: value for name, value in learned.items() if name.endswith("_")}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Set what `_state` gave."""
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+# Classes of the user's own. Of untilt's, the catalogue says which a saved file may hold and where
+# they live: a file only names a class, and a name that neither knows is refused.
+_registered: dict[str, type] = {}
+
+
+def register(cls: type) -> type:
+    """Let files hold objects of this class; usable as a decorator.
+
+    For a weighting, curve, ranker or click model of your own: a dataclass, a named tuple, a
+    `Ranker` or a `ClickModel`. The file stores the class's name, so register it before loading,
+    too.
+    """
+    if not (is_storable(cls) or issubclass(cls, Saved)):
+        raise OptionError(
+            "only dataclasses, named tuples and rankers or click models can be registered. "
+            f"Got {cls.__name__}."
+        )
+    if cls.__name__ in storable_homes():
+        raise OptionError(f"untilt has a {cls.__name__} of its own. Give your class another name.")
+    _registered[cls.__name__] = cls
+    return cls
+
+
+def known_class(name: str) -> type:
+    """The class that this name stands for in a file."""
+    known = _registered.get(name) or _built_in(name)
+    if known is None:
+        hint = did_you_mean(name, [*storable_homes(), *_registered])
+        raise FileFormatError(
+            f"it holds a {name!r}, which this untilt does not know.{hint} Upgrade untilt, or call "
+            "untilt.register on your own class before loading."
+        )
+    return known
+
+
+def _built_in(name: str) -> type | None:
+    """The storable class of this name; None also for methods that are functions."""
+    home = storable_homes().get(name)
+    target = None if home is None else getattr(import_module(home), name)
+    return target if isinstance(target, type) else None
+
+
+def is_known(value: object) -> bool:
+    """Whether a file can name the class of this value (this very class, not one of its name)."""
+    name = type(value).__name__
+    return (_registered.get(name) or _built_in(name)) is type(value)
+
+
+def is_storable(cls: type) -> bool:
+    """Whether the fields of a class are all there is to its objects."""
+    return (is_dataclass(cls) and not issubclass(cls, Saved)) or is_named_tuple(cls)
+
+
+def is_named_tuple(cls: type) -> bool:
+    """Whether a class was made by `NamedTuple`."""
+    return issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
+# Values as JSON and parts, and back. To the marks of `untilt._core.tagged` such a file adds
+#
+#     {"$part": "arrays/weights.npy"}       a large array, in a file of its own
+#     {"$texts": ["a", "b"]}                an array of texts of any length
+#     {"$booster": "model.txt"}             LightGBM's text
+#     {"$type": "IPS", "fields": {...}}     an object of a known class
+#     {"$gone": "Generator"}                had a state worth nothing later; None
+
+Parts = dict[str, bytes]
+
+_SMALL = 1000  # entries; larger arrays get a part of their own
+
+
+class Encoder(TaggedEncoder):
+    """Encodes values; arrays and models that get a file of their own are collected in `parts`."""
+
+    def __init__(self) -> None:
+        self.parts: Parts = {}
+
+    def array(self, value: AnyArray, where: str) -> Any:
+        """Entry by entry, or a part where there are many; text too, for ids."""
+        if value.dtype.kind == "O" and all(isinstance(entry, str) for entry in value.flat):
+            return {"$texts": value.tolist()}
+        if value.dtype.kind == "U":
+            return {"$array": value.ravel().tolist(), "dtype": value.dtype.str,
+                    "shape": list(value.shape)}  # fmt: skip
+        if value.size > _SMALL and value.dtype.kind in "biuf":
+            return {"$part": self._part(f"arrays/{where}.npy", npy_bytes(value))}
+        return super().array(value, where)
+
+    def object(self, value: Any, where: str) -> Any:
+        """Objects of known classes, and LightGBM's model."""
+        if is_known(value) and _makes_itself(type(value)):
+            return {"$type": type(value).__name__, "fields": codec.to_plain(value)}
+        if is_known(value) and is_storable(type(value)):
+            named = {name: getattr(value, name) for name in _field_names(type(value))}
+            encoded = {name: self.encode(v, f"{where}.{name}") for name, v in named.items()}
+            return {"$type": type(value).__name__, "fields": encoded}
+        if type(value).__name__ == "Booster" and hasattr(value, "model_to_string"):
+            return {"$booster": self._part("model.txt", value.model_to_string().encode())}
+        if isinstance(value, (np.random.Generator, np.random.SeedSequence)):
+            return {"$gone": type(value).__name__}
+        return super().object(value, where)
+
+    def _part(self, name: str, data: bytes) -> str:
+        assert name not in self.parts
+        self.parts[name] = data
+        return name
+
+
+class Decoder(TaggedDecoder):
+    """The way back. Raises `FileFormatError` for anything that `Encoder` does not write."""
+
+    def __init__(self, parts: Mapping[str, bytes]) -> None:
+        self._parts = parts
+
+    def _type(self, value: dict[str, Any]) -> Any:
+        cls = known_class(value["$type"])
+        if not is_storable(cls):
+            raise FileFormatError(f"a {cls.__name__} cannot stand inside a saved ranker.")
+        if _makes_itself(cls):
+            return codec.from_plain(cls, value["fields"], where=f"its {cls.__name__}")
+        return cls(**{name: self.decode(entry) for name, entry in value["fields"].items()})
+
+    def _part(self, name: str) -> bytes:
+        if name not in self._parts:
+            raise FileFormatError(f"its part {name!r} is missing.")
+        return self._parts[name]
+
+    def _booster(self, value: dict[str, Any]) -> Any:
+        import lightgbm
+
+        text = self._part(value["$booster"]).decode()
+        try:
+            return lightgbm.Booster(model_str=text)
+        except lightgbm.basic.LightGBMError as error:
+            raise FileFormatError(
+                f"its tree model cannot be read by LightGBM {lightgbm.__version__} ({error}). "
+                "The version that wrote it stands in untilt.json inside the file."
+            ) from error
+
+    READERS: ClassVar[Mapping[str, Callable[[Any, dict[str, Any]], Any]]] = {
+        **TaggedDecoder.READERS,
+        "$part": lambda self, value: from_npy_bytes(self._part(value["$part"])),
+        "$texts": lambda _, value: np.array(value["$texts"], dtype=object),
+        "$booster": _booster,
+        "$type": _type,
+        "$gone": lambda _, __: None,
+    }
+
+
+def npy_bytes(array: AnyArray) -> bytes:
+    """An array in NumPy's own format."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def from_npy_bytes(data: bytes) -> AnyArray:
+    """The array; never unpickles."""
+    array = np.load(io.BytesIO(data), allow_pickle=False)
+    assert isinstance(array, np.ndarray)
+    return array
+
+
+def _makes_itself(cls: type) -> bool:
+    """Whether a dataclass has a constructor of its own, which checks and converts (a curve)."""
+    return is_dataclass(cls) and not cls.__dataclass_params__.init  # type: ignore[attr-defined]
+
+
+def _field_names(cls: type) -> list[str]:
+    if is_named_tuple(cls):
+        return list(cls._fields)  # type: ignore[attr-defined]
+    return [field.name for field in fields(cls) if field.init]
+
+
+FORMAT = 1
+HEADER = "untilt.json"
+_SEAL = "untilt {saved_as} {format} sha256 "
+_SEALED = re.compile(rb"untilt [a-z ]{1,30} (\d{1,9}) sha256 ([0-9a-f]{64})\Z")
+_DIGEST_BYTES = 64
+_LIBRARIES = ("numpy", "scipy", "scikit-learn", "lightgbm")
+
+
+def save(model: Saved, path: str | os.PathLike[str]) -> None:
+    """Write a fitted ranker or click model to one file, whole or not at all; `load` reads it."""
+    model._check_fitted()
+    if not is_known(model):
+        raise OptionError(
+            f"{type(model).__name__} is not known to untilt. Pass the class to "
+            "untilt.register before saving and before loading."
+        )
+    encoder = Encoder()
+    header = {
+        "format": FORMAT,
+        "kind": type(model).__name__,
+        "untilt": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "libraries": {"python": platform.python_version()}
+        | {library: version(library) for library in _LIBRARIES},
+        "parameters": encoder.encode(model.get_params(deep=False), "parameters"),
+        "state": encoder.encode(model._state(), "state"),
+    }
+    data = _sealed({HEADER: _json_bytes(header), **encoder.parts}, model.saved_as)
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The ranker or click model that `save` wrote.
+
+    Raises `FileFormatError` if the file is anything else.
+    """
+    data = Path(path).read_bytes()
+    try:
+        parts = _unsealed(data)
+        return _model_of(json.loads(parts[HEADER]), parts)
+    except FileFormatError as error:
+        raise FileFormatError(f"{path} cannot be loaded: {error}") from error
+    except _UNREADABLE as error:
+        raise FileFormatError(
+            f"{path} cannot be loaded: its checksum is right, but this untilt ({__version__}) "
+            f"cannot make a model of it ({type(error).__name__}: {error}). Use the untilt that "
+            "wrote it; its version stands in untilt.json inside the file."
+        ) from error
+
+
+# What reading a well-sealed file of unexpected content can raise; everything else is a bug of ours.
+_UNREADABLE = (
+    zipfile.BadZipFile, KeyError, IndexError, TypeError, ValueError, AttributeError,
+    NotImplementedError, RuntimeError, EOFError,
+)  # fmt: skip
+
+
+def _model_of(header: dict[str, Any], parts: Parts) -> Saved:
+    cls = known_class(header["kind"])
+    if not issubclass(cls, Saved):
+        raise FileFormatError(f"a {cls.__name__} is no ranker and no click model.")
+    decoder = Decoder(parts)
+    model = cls(**decoder.decode(header["parameters"]))
+    state = decoder.decode(header["state"])
+    if not all(name.endswith("_") and not name.startswith("_") for name in state):
+        raise FileFormatError(f"it holds values that no {cls.saved_as} learns.")
+    model._restore(state)
+    return model
+
+
+def _json_bytes(header: dict[str, Any]) -> bytes:
+    return json.dumps(header, indent=1, allow_nan=False, ensure_ascii=False).encode()
+
+
+def _sealed(parts: Parts, saved_as: str) -> bytes:
+    """A zip archive whose comment, its very end, is the seal."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in parts.items():
+            # A fixed date: the header tells when it was made, and equal rankers differ there alone.
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+        archive.comment = (
+            _SEAL.format(saved_as=saved_as, format=FORMAT) + "0" * _DIGEST_BYTES
+        ).encode()
+    body = buffer.getvalue()[:-_DIGEST_BYTES]
+    return body + hashlib.sha256(body).hexdigest().encode()
+
+
+def _unsealed(data: bytes) -> Parts:
+    seal = _SEALED.search(data[-256:])
+    if seal is None:
+        raise FileFormatError(_what_else(data))
+    if int(seal[1]) > FORMAT:
+        raise FileFormatError(
+            f"it was written in format {int(seal[1])} by a newer untilt; this one ({__version__}) "
+            f"reads up to format {FORMAT}. Upgrade untilt."
+        )
+    if hashlib.sha256(data[:-_DIGEST_BYTES]).hexdigest().encode() != seal[2]:
+        raise FileFormatError(
+            "it is damaged: its checksum does not match its content. Copy it again from where it "
+            "was saved, or save the model again."
+        )
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _what_else(data: bytes) -> str:
+    """What a file without a seal seems to be, and what to do with it."""
+    if not data:
+        return "it is empty. Save the model again."
+    # The name of the first entry stands at byte 30 of a zip archive.
+    if data[30 : 30 + len(HEADER)] == HEADER.encode():
+        return (
+            f"it begins as a model of untilt, but its end is missing or changed ({len(data):,} "
+            "bytes were found). Copy it again from where it was saved, or save the model again."
+        )
+    if data.startswith(b"tree\n"):
+        return (
+            "it is a LightGBM text model, not a ranker saved by untilt. Read it with "
+            "lightgbm.Booster(model_file=...)."
+        )
+    if data.lstrip()[:1] == b"{":
+        return (
+            "it is JSON, not a ranker saved by untilt. A position bias is read by "
+            "ut.PositionBias.load(path)."
+        )
+    return "it is no ranker or click model saved by untilt. Write one with model.save(path)."
