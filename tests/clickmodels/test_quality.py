@@ -185,3 +185,31 @@ def test_models_that_cannot_be_fitted_here_are_left_out(log, monkeypatch, attrib
     table = compare_click_models(log, log, **FEW)
     assert codes(table.left_out.values()) == [code]
     assert [fact.fields["model"] for fact in table.ruled_out] == ["cm"]
+
+
+def test_an_order_worse_than_the_shown_one_is_named(logs):
+    make_log, _ = logs
+    rng = np.random.default_rng(0)
+    # Two sessions a query, shown in the order of their labels: what clicks add is noise.
+    lists = [(q, 5 * q + np.arange(5), rng.random(5) < 0.3) for q in range(60) for _ in range(2)]
+    log = make_log(lists)
+    judged = JudgedLists(
+        features=np.zeros((300, 1)),
+        labels=np.tile(np.arange(4, -1, -1), 60),
+        indptr=np.arange(0, 301, 5),
+        query_id=np.arange(60),
+        doc_id=np.arange(300),
+    )
+    options: dict[str, Any] = {"models": ["dctr", "pbm"], **FEW}
+    told = compare_click_models(log, log, judged=judged, **options)
+    gain = told["dctr"].order_gain
+    assert gain.interval.high < 0
+    assert gain.value == pytest.approx(told["dctr"].relevance_correlation.value - 1, abs=0.1)
+    (fact,) = told.order_notes
+    assert (fact.code, fact.fields["n_models"]) == ("clickmodels.worse-than-shown", 2)
+    assert "dctr" in fact.fields["models"]
+    assert str(fact) in repr(told)
+    (few,) = compare_click_models(log, log, **options).order_notes
+    assert (few.code, few.fields["sessions"]) == ("clickmodels.few-sessions", 2.0)
+    many = log._with(count=np.full(log.n_lists, 10))
+    assert compare_click_models(many, many, **options).order_notes == ()

@@ -30,6 +30,14 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     "clickmodels.readers-stop": ({}, "People read from the top and stop"),
     "clickmodels.network-is-better": ({}, "in ways that a network finds"),
     "clickmodels.rates-are-best": ({}, "A plain click rate predicts best"),
+    "clickmodels.worse-than-shown": (
+        {"models": ("dctr", "pbm"), "n_models": 4},
+        "DCTR, PBM (2 of 4 models) order documents worse than the shown lists, by human labels.",
+    ),
+    "clickmodels.few-sessions": (
+        {"sessions": 1.41},
+        "1.4 sessions per query: these models cannot order documents.",
+    ),
     "clickmodels.ruled-out": (
         {"model": "cm", "share": 0.0312},
         "CM took 3.12% of what happened for impossible",

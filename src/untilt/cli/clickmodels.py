@@ -130,6 +130,8 @@ def _report(out: Output, comparison: "ModelComparison") -> None:
         intervals={"level": comparison.level, "by": comparison.unit, "n": comparison.n_units},
         left_out=comparison.left_out,
         best=comparison.best.name,
+        sessions_per_query=comparison.sessions_per_query,
+        order_notes=comparison.order_notes,
         advice=None
         if advice is None
         else {
@@ -146,6 +148,7 @@ def _report(out: Output, comparison: "ModelComparison") -> None:
     )
     notes = [
         *(() if advice is None else advice.sentences),
+        *comparison.order_notes,
         *comparison.ruled_out,
         *comparison.left_out.values(),
     ]

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 from sklearn.base import clone
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FloatArray, sum_by
 from untilt._core.printed import Cells, as_table
 from untilt._core.progress import track
 from untilt._core.random import Seed
@@ -23,6 +23,8 @@ from untilt.errors import OptionError, did_you_mean
 from untilt.facts import Fact
 
 REFERENCE = PBM.name
+# Of a query: with fewer most documents have no click or one, and their order is that of chance.
+FEWEST_SESSIONS = 5
 Models = str | Sequence[str | ClickModel] | Mapping[str, ClickModel]
 
 
@@ -37,6 +39,7 @@ class ModelQuality:
     conditional_difference_at : conditional perplexity minus that of the reference, likewise
     ruled_out : share of impressions whose outcome the model took for impossible
     relevance_correlation : with human labels, mean within queries; None without labels
+    order_gain : that correlation less the one of the shown order, paired by query
     """
 
     name: str
@@ -51,6 +54,7 @@ class ModelQuality:
     ruled_out: float
     relevance_correlation: Measured | None
     seconds: float
+    order_gain: Measured | None = None
 
     def __repr__(self) -> str:
         return (
@@ -63,7 +67,8 @@ class ModelQuality:
 class ModelComparison:
     """Models on the same held-out sessions; look one up by name: comparison["ubm"].
 
-    `left_out` says of each model that was not fitted why.
+    `left_out` says of each model that was not fitted why; `sessions_per_query` is of the training
+    pages.
     """
 
     entries: tuple[ModelQuality, ...]
@@ -73,6 +78,7 @@ class ModelComparison:
     n_sessions: int
     level: float
     left_out: Mapping[str, Fact] = field(default_factory=dict)
+    sessions_per_query: float = float("inf")
 
     def __getitem__(self, name: str) -> ModelQuality:
         for entry in self.entries:
@@ -109,23 +115,38 @@ class ModelComparison:
             if entry.ruled_out > 0
         )
 
+    @property
+    def order_notes(self) -> tuple[Fact, ...]:
+        """Models whose relevance orders documents worse than the shown lists, or cannot know.
+
+        With human labels by comparison; without, where queries have too few sessions.
+        """
+        gains = {entry.name: entry.order_gain for entry in self.entries if entry.order_gain}
+        worse = [name for name, gain in gains.items() if gain.interval.high < 0]
+        if worse:
+            return (Fact("clickmodels.worse-than-shown", models=tuple(worse), n_models=len(gains)),)
+        if not gains and self.sessions_per_query < FEWEST_SESSIONS:
+            return (Fact("clickmodels.few-sessions", sessions=self.sessions_per_query),)
+        return ()
+
     def table(self) -> Cells:
         """Header and rows, best model first."""
         judged = any(entry.relevance_correlation is not None for entry in self.entries)
         header = ("model", "log-likelihood", "perplexity", "conditional", f"minus {self.reference}")
         rows = [_row(entry, judged=judged) for entry in self.ranked]
-        return (*header, "relevance") if judged else header, rows
+        return (*header, "relevance", "minus shown order") if judged else header, rows
 
     def __repr__(self) -> str:
         return (
             f"ModelComparison on {self.n_sessions:,} held-out sessions, {self.level:.0%} intervals "
             f"drawn by {self.unit} ({self.n_units:,})\n{as_table(*self.table())}"
+            + "".join(f"\n{note}" for note in self.order_notes)
         )
 
 
 def _row(entry: ModelQuality, *, judged: bool) -> tuple[str, ...]:
     figures = [entry.log_likelihood, entry.perplexity, entry.conditional_perplexity]
-    more = [entry.relevance_correlation] if judged else []
+    more = [entry.relevance_correlation, entry.order_gain] if judged else []
     return (
         entry.name,
         *map(repr, figures),
@@ -157,7 +178,8 @@ def compare_click_models(
     models : names such as "ubm", models, or a mapping of names to models; all where not given
         (but those whose packages are not installed, and those that take minutes on a log of this
         size: see `left_out` of the result)
-    judged : human labels, for the correlation with `relevance_`
+    judged : human labels, for the correlation with `relevance_`, and whether the models order
+        documents better than the shown lists do
     reference : the model that the others are compared with, where it is among them
     by : "query" or "session": what the bootstrap draws. "auto" takes queries if there are 20
     n_draws, level : of the bootstrap
@@ -177,6 +199,7 @@ def compare_click_models(
         fitted[name] = clone(model).fit(train)
         seconds[name] = time.perf_counter() - start
         losses[name] = quality.losses(fitted[name], test, units, floor)
+    shown_order = -_mean_position(train.without_versions())
     drawn = _Draws.of(units, losses, n_draws, seed, level)
     entries = tuple(
         ModelQuality(
@@ -194,13 +217,22 @@ def compare_click_models(
                 model, judged, n_draws, level, seed
             ),
             seconds=seconds[name],
+            order_gain=quality.order_gain(model, judged, shown_order, n_draws, level, seed),
         )
         for name, model in fitted.items()
     )
     n_units = test.n_sessions if units.per_session else len(units.sessions)
+    per_query = train.n_sessions / max(len(np.unique(train.query)), 1)
     return ModelComparison(
-        entries, reference, units.name, n_units, test.n_sessions, level, left_out
+        entries, reference, units.name, n_units, test.n_sessions, level, left_out, per_query
     )
+
+
+def _mean_position(log: ClickLog) -> FloatArray:
+    """(documents,) over the impressions of each; infinite where it was never shown."""
+    total = sum_by(log.document, log.position * log.row_count, log.n_documents)
+    shown = sum_by(log.document, log.row_count, log.n_documents)
+    return np.divide(total, shown, out=np.full(log.n_documents, np.inf), where=shown > 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -197,6 +197,37 @@ def relevance_correlation(
     return Measured(float(each.mean()), Interval(float(low), float(high), level))
 
 
+def order_gain(
+    model: ClickModel,
+    judged: JudgedLists | None,
+    shown_order: FloatArray,
+    n_draws: int,
+    level: float,
+    seed: Seed,
+) -> Measured | None:
+    """The correlation of `relevance_correlation` less that of the shown order, paired by query.
+
+    `shown_order` (documents of the model,) rises with how high a document was shown. Over queries
+    that have both correlations; None where none has, or without labels.
+    """
+    if judged is None:
+        return None
+    labels = labels_of(model, judged)
+    known = np.flatnonzero(~np.isnan(labels) & model.seen_)
+    query = model.documents_.doc_query[known]
+    both = [
+        _by_query(query, values[known], labels[known], everywhere=True)
+        for values in (model.relevance_, shown_order)
+    ]
+    each = both[0] - both[1]
+    each = each[~np.isnan(each)]
+    if len(each) == 0:
+        return None
+    weight = bootstrap_weights(len(each), n_draws, seed) / len(each)
+    low, high = np.quantile(weight @ each, [(1 - level) / 2, (1 + level) / 2])
+    return Measured(float(each.mean()), Interval(float(low), float(high), level))
+
+
 def labels_of(model: ClickModel, judged: JudgedLists) -> FloatArray:
     """(documents of the model,) labels by (query id, document id), NaN where not judged."""
     query = judged.query_id[ragged.list_of_row(judged.indptr)].tolist()
@@ -206,7 +237,10 @@ def labels_of(model: ClickModel, judged: JudgedLists) -> FloatArray:
     return np.fromiter((label.get(pair, np.nan) for pair in pairs), float, len(mine))
 
 
-def _by_query(query: IntArray, relevance: FloatArray, label: FloatArray) -> FloatArray:
+def _by_query(
+    query: IntArray, relevance: FloatArray, label: FloatArray, *, everywhere: bool = False
+) -> FloatArray:
+    """Correlations of queries that have one; with `everywhere` of all, NaN where there is none."""
     from scipy.stats import rankdata  # half a second to import
 
     correlations = []
@@ -215,4 +249,6 @@ def _by_query(query: IntArray, relevance: FloatArray, label: FloatArray) -> Floa
         x, y = relevance[rows], label[rows]
         if len(np.unique(x)) > 1 and len(np.unique(y)) > 1:
             correlations.append(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
+        elif everywhere:
+            correlations.append(np.nan)
     return np.array(correlations)

@@ -66,6 +66,21 @@ MESSAGES = {
         "positions, so bias and relevance cannot be told apart. `untilt audit` says which swaps "
         "would help.",
     ),
+    # Is their relevance an order of documents?
+    "clickmodels.worse-than-shown": Message(
+        "warning",
+        lambda models, n_models: (
+            f"{', '.join(model.upper() for model in models)} ({len(models)} of {n_models} models) "
+            "order documents worse than the shown lists, by human labels. Do not rank by their "
+            "relevance: train a ranker, or collect more sessions per query."
+        ),
+    ),
+    "clickmodels.few-sessions": Message(
+        "warning",
+        "{sessions:.1f} sessions per query: these models cannot order documents. Predicting clicks "
+        "they may do well by positions alone. Train a ranker on features, or give judged lists to "
+        "compare with the shown order.",
+    ),
     # About single models.
     "clickmodels.ruled-out": Message(
         "warning",
