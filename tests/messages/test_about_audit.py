@@ -262,6 +262,11 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "audit.use": ({"estimator": "AllPairs", "why": "ranks vary"}, "Use AllPairs: ranks vary."),
     "audit.use-none": ({"why": "nobody clicked"}, "No estimator helps here: nobody clicked."),
+    "audit.model-first": (
+        {},
+        "First deal with the warning that people do not read by position: a curve of this log is "
+        "wrong by as much.",
+    ),
     "audit.believes": ({"belief": "it rains"}, "It believes that it rains."),
     "audit.in-python": (
         {"call": "untilt.AllPairs().fit(log).bias_"},

@@ -55,14 +55,14 @@ FINDINGS: dict[str, tuple[dict[str, Any], str]] = {
         "Documents are not clicked alike in the first and the second half of the time: at the same "
         "position, rates change by a factor of 1.60 [1.40, 1.90] or so, up for some and down for "
         "others (p 1e-05). The likely cause is relevance that changes. Use a recent, shorter part "
-        "of the log (`log.split(share, by='time')`), or measure by an experiment.",
+        "of the log (`untilt split LOG --by time`), or measure by an experiment.",
     ),
     "reading.time-slope": (
         {**RATIO, "position": 7},
         "People read deeper in one half of the time than in the other: relative to position 1, the "
         "same documents are clicked 0.70 times [0.60, 0.80] as often at position 7 in the second "
         "half (p 1e-05). The page or its readers may have changed. Use a recent, shorter part of "
-        "the log (`log.split(share, by='time')`).",
+        "the log (`untilt split LOG --by time`).",
     ),
     "reading.ranker-level": (
         {**RATIO, "about": "new"},

@@ -416,6 +416,8 @@ def _widest(bias: PositionBias | None) -> tuple[int, float]:
 
 def _next_steps(audit: Audit) -> Iterator[Fact]:
     advice = audit.advice
+    if audit.reading is not None and audit.reading.veto() is not None:
+        yield Fact("audit.model-first")
     if advice.estimator:
         yield Fact("audit.use", estimator=advice.estimator, why=advice.why)
     else:

@@ -155,6 +155,10 @@ NOTES: Texts = {
     ),
     # What to do.
     "audit.use": "Use {estimator}: {why}.",
+    "audit.model-first": (
+        "First deal with the warning that people do not read by position: a curve of this log is "
+        "wrong by as much."
+    ),
     "audit.believes": "It believes that {belief}.",
     "audit.in-python": "In Python: {call}",
     "audit.on-command-line": "On the command line: `{command}`",

@@ -117,7 +117,7 @@ def _time_spread(ratio: float, low: float, high: float, p_value: float) -> str:
         "Documents are not clicked alike in the first and the second half of the time: at the same "
         f"position, rates change by a factor of {ratio:.2f} [{low:.2f}, {high:.2f}] or so, up for "
         f"some and down for others (p {p_value:.1g}). The likely cause is relevance that changes. "
-        "Use a recent, shorter part of the log (`log.split(share, by='time')`), or measure by an "
+        "Use a recent, shorter part of the log (`untilt split LOG --by time`), or measure by an "
         "experiment."
     )
 
@@ -127,7 +127,7 @@ def _time_slope(ratio: float, low: float, high: float, p_value: float, position:
         "People read deeper in one half of the time than in the other: relative to position 1, the "
         f"same documents are clicked {_times(ratio, low, high)} as often at position {position} in "
         f"the second half (p {p_value:.1g}). The page or its readers may have changed. Use a "
-        "recent, shorter part of the log (`log.split(share, by='time')`)."
+        "recent, shorter part of the log (`untilt split LOG --by time`)."
     )
 
 
