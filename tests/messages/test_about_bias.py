@@ -213,6 +213,10 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "networks of epoch 99 of all 100; more could fit held-out clicks better",
     ),
     "bias.strata": ({"n_strata": 96}, "96 strata"),
+    "bias.any-time": (
+        {},
+        "intervals hold at every look while the experiment runs, so they may be watched",
+    ),
     "bias.errors-one-query": ({}, "errors from session noise: one query alone"),
     "bias.errors-by-query": (
         {"n_queries": 1500},

@@ -97,6 +97,7 @@ class Plan(Portable):
             Fact(f"plan.{told}", width=self.width, probability=self.probability_within),
             Fact("plan.log-swaps", estimator=self.estimator),
             Fact("plan.draw-by-session"),
+            Fact("plan.watch-any-time"),
             *bound,
         )
 

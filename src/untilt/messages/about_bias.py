@@ -122,6 +122,9 @@ NOTES: Texts = {
         "noise"
     ),
     "bias.spread-resampled": _spread,
+    "bias.any-time": (
+        "intervals hold at every look while the experiment runs, so they may be watched"
+    ),
     "bias.errors-resampled": "errors from {n_resamples} resamples of {n_queries:,} queries",
     "bias.errors-bootstrapped": "errors from {n_samples} bootstrap samples of queries",
     "bias.errors-incidental": (

@@ -56,6 +56,8 @@ class ShuffledTop(BiasEstimator):
     check : test whether the order was random (`untilt.bias.experiments.shuffle_tests`) and refuse
         lists that fail; False uses them all the same, and says in `status` what was found
     level : of the intervals
+    any_time : intervals that hold at every look while the experiment runs, not at one look alone.
+        About 1.6 times as wide (docs/planning.md)
     """
 
     top: int | None = None
@@ -63,6 +65,7 @@ class ShuffledTop(BiasEstimator):
     ranker: Shuffled = None
     check: bool = True
     level: float = 0.95
+    any_time: bool = False
 
     @property
     def _uses_features(self) -> bool:
@@ -87,6 +90,7 @@ class ShuffledTop(BiasEstimator):
             method="ShuffledTop",
             assumes=(Fact("bias.position-based"), Fact("bias.random-order", top=top)),
             status=joined(*_evidence(used, at_k, mixed, log.depth), *tests, errors.rule),
+            any_time=self.any_time,
         )
 
 

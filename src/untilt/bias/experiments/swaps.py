@@ -42,6 +42,7 @@ class SwapEstimator(BiasEstimator):
     ranker: SwapNames
     within: str
     check: bool
+    any_time: bool
 
     @abstractmethod
     def _edges(self, depth: int) -> list[tuple[int, int]]:
@@ -64,11 +65,19 @@ class SwapEstimator(BiasEstimator):
         _check_swapped(swapped, edges, method)
         lists = log if part.all() else log.take(part)
         if self.within == "length":
-            return _bias_by_length(lists, swapped, edges, method=method, level=self.level)
+            return _bias_by_length(
+                lists, swapped, edges, method=method, level=self.level, any_time=self.any_time
+            )
         cells = position_counts(lists.top(depth) if depth < lists.depth else lists)
         at_random = Fact("bias.random-swaps")
         return tree_bias(
-            cells, edges, "session", method=method, level=self.level, identified_by=at_random
+            cells,
+            edges,
+            "session",
+            method=method,
+            level=self.level,
+            identified_by=at_random,
+            any_time=self.any_time,
         )
 
 
@@ -111,6 +120,8 @@ class PivotSwap(SwapEstimator):
         (`untilt.bias.experiments.swap_tests`) and refuse lists that fail; False uses them all the
         same, and says in `status` what was found
     level : of the intervals
+    any_time : intervals that hold at every look while the experiment runs, not at one look alone.
+        About 1.6 times as wide (docs/planning.md)
     """
 
     pivot: int = 1
@@ -122,6 +133,7 @@ class PivotSwap(SwapEstimator):
     depth: int | None = None
     check: bool = True
     level: float = 0.95
+    any_time: bool = False
 
     def _edges(self, depth: int) -> list[tuple[int, int]]:
         return pivot_edges(self.pivot, depth)
@@ -160,13 +172,14 @@ class AdjacentSwap(SwapEstimator):
 
     Parameters
     ----------
-    ranker, within, check, level : as in `PivotSwap`
+    ranker, within, check, level, any_time : as in `PivotSwap`
     """
 
     ranker: SwapNames = None
     within: str = "document"
     check: bool = True
     level: float = 0.95
+    any_time: bool = False
 
     def _edges(self, depth: int) -> list[tuple[int, int]]:
         return [(k, k + 1) for k in range(1, depth)]
@@ -188,7 +201,13 @@ def _check_swapped(swapped: IntArray, edges: list[tuple[int, int]], method: str)
 
 
 def _bias_by_length(
-    log: ClickLog, swapped: IntArray, edges: list[tuple[int, int]], *, method: str, level: float
+    log: ClickLog,
+    swapped: IntArray,
+    edges: list[tuple[int, int]],
+    *,
+    method: str,
+    level: float,
+    any_time: bool,
 ) -> PositionBias:
     """Swapped lists against other lists of the same length, where queries do not repeat.
 
@@ -211,6 +230,7 @@ def _bias_by_length(
         method=method,
         assumes=tuple(map(Fact, assumed)),
         status=joined(Fact("bias.swapped", sessions=log.n_sessions), errors.rule),
+        any_time=any_time,
     )
 
 

@@ -312,11 +312,12 @@ def tree_bias(
     method: str,
     level: float,
     identified_by: Fact | None = None,
+    any_time: bool = False,
 ) -> PositionBias:
     """The curve from ratios along a tree of position pairs, log C_kl - log C_lk on each.
 
     `identified_by` is assumed beside the position-based model: that relevance does not depend on
-    the position where not given.
+    the position where not given. `any_time` : as in `from_log_ratios`.
     """
     sums = pairs.pair_sums(cells, weight)
     check_edges(cells, edges, sums, method)
@@ -331,6 +332,7 @@ def tree_bias(
         method=method,
         assumes=(Fact("bias.position-based"), identified_by or Fact("bias.same-relevance")),
         status=joined(*pairs.click_evidence(cells), errors.rule),
+        any_time=any_time,
     )
 
 
