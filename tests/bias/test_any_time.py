@@ -18,7 +18,7 @@ K, N_QUERIES = 3, 12
 THETA = np.array([1.0, 0.6, 0.35])
 RELEVANCE = np.random.default_rng(3).uniform(0.1, 0.6, size=(N_QUERIES, K))
 PATTERNS = np.array(list(itertools.product([0, 1], repeat=K)))
-ORDERS = {
+ORDERS: dict[str, dict[str, tuple[int, ...]]] = {
     "shuffle": {f"shuffle-{i}": order for i, order in enumerate(itertools.permutations(range(K)))},
     "pivot": {"base": (0, 1, 2), "swap:1-2": (1, 0, 2), "swap:1-3": (2, 1, 0)},
     "adjacent": {"base": (0, 1, 2), "swap:1-2": (1, 0, 2), "swap:2-3": (0, 2, 1)},
