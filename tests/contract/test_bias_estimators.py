@@ -156,7 +156,8 @@ def test_twice_the_sessions_same_curve_less_doubt(estimator):
     twice = believed.fit(LOG.take(np.arange(LOG.n_lists), count=2 * LOG.sessions)).bias_
     assert twice.examination == pytest.approx(once.examination, rel=1e-3)
     if once.has_interval:
-        assert np.all(twice.std_error <= once.std_error + 1e-12)
+        # Errors from the spread of queries stay as they are, to where EM stops.
+        assert np.all(twice.std_error <= once.std_error * (1 + 1e-4) + 1e-12)
 
 
 def test_the_order_of_lists_does_not_matter(estimator, rng):
