@@ -90,7 +90,7 @@ def effective_units(weights: FloatArray | IntArray) -> float:
     """(sum w)^2 / sum w^2: as many units of equal weight tell as much; n where all are equal.
 
     >>> effective_units(np.array([1.0, 1.0, 1.0, 1.0])), effective_units(np.array([97, 1, 1, 1]))
-    (4.0, 1.0624867190480136)
+    (4.0, 1.062473438164046)
     """
     w = np.asarray(weights, dtype=float)
     squares = float(np.sum(w**2))
