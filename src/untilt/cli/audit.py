@@ -85,7 +85,7 @@ def _report(out: Output, audited: "Audit") -> None:
         out.points(audited.warnings)
     if audited.reading is not None and (audited.reading.tests or audited.reading.untested):
         out.heading("does the position-based model fit? (1 where it does)")
-        out.table(("compared", "ratio of click rates", "p"), audited.reading.rows())
+        out.table(("compared", "ratio of click rates", "p-value"), audited.reading.rows())
         out.points(audited.reading.untested)
     out.heading("is position bias identified?")
     out.points([audited.verdict])

@@ -32,7 +32,7 @@ def reading_section(audit: Audit) -> Section | None:
         "Ratios of click rates that are 1 where the model is right",
         specification(chart, description),
         description,
-        Table(("compared", "ratio", "p", "model"), rows, text_columns=(0, 3)),
+        Table(("compared", "ratio", "p-value", "model"), rows, text_columns=(0, 3)),
         f"Bar: {audit.click_rates.level:.0%} interval. p: of all comparisons together.",
     )
     return Section(
