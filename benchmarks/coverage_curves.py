@@ -149,6 +149,12 @@ def curve_rows() -> Iterator[Row]:
     yield curve_row("AdjacentSwap, by length", "adjacent", lambda: ut.AdjacentSwap(within="length"))
     yield curve_row("PivotSwap", "pivot", ut.PivotSwap, covers=of("pivot-swap"))
     yield curve_row("PivotSwap, by length", "pivot", lambda: ut.PivotSwap(within="length"))
+    for study, make in (
+        ("shuffle", lambda: ut.ShuffledTop(any_time=True)),
+        ("adjacent", lambda: ut.AdjacentSwap(any_time=True)),
+        ("pivot", lambda: ut.PivotSwap(any_time=True)),
+    ):  # made for many looks, so that at the one look of this table they may always hold
+        yield curve_row(f"{type(make()).__name__}, any time", study, make, bounds=True)
     yield Row("ContextualBias", "curves", "context", of_contexts, of("contextual"))
     yield Row("ContextualBias, mean", "curves", "context", of_mean_context, of("contextual"))
     yield curve_row(
@@ -169,6 +175,7 @@ def curve_rows() -> Iterator[Row]:
         "rankers",
         lambda: ut.TrustEM(relevance="counts"),
         covers=of("trust-em"),
+        share=0.5,
     )
     yield from _trust_rows()
     yield curve_row("PBM", "rankers", ut.PBM, covers=("click model", "pbm"))
@@ -209,7 +216,7 @@ def _trust_rows() -> Iterator[Row]:
         {"relevance": "features", "learning_rate": 0.3, **THREADS},
     )
     for title, study, options, share in (
-        ("counts", "trust", counts, 1.0),
+        ("counts", "trust", counts, 0.5),
         ("features", "trust fixed", features, 0.2),
     ):
         for what, measure in (("alpha and beta", of_trust), ("slope and shift", of_trust_lines)):
