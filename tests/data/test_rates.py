@@ -43,14 +43,16 @@ def test_rates_equal_plain_loops(rng: np.random.Generator) -> None:
         n = sum(shown[k, q] for q in range(6))
         c = sum(clicked[k, q] for q in range(6))
         rate = c / n
-        squares = sum((clicked[k, q] - rate * shown[k, q]) ** 2 for q in range(6))
-        std_error = np.sqrt(6 / 5 * squares) / n
+        without = [(c - clicked[k, q]) / (n - shown[k, q]) for q in range(6)]  # the jackknife
+        std_error = np.sqrt(5 / 6 * sum((each - rate) ** 2 for each in without))
+        effective = n**2 / sum(shown[k, q] ** 2 for q in range(6))
+        half = stats.t.ppf(0.95, effective - 1) * std_error
         assert rates.impressions[k - 1] == n
         assert rates.clicks[k - 1] == c
         assert rates.rate[k - 1] == pytest.approx(rate)
         assert rates.std_error[k - 1] == pytest.approx(std_error)
-        assert rates.low[k - 1] == pytest.approx(max(0, rate - 1.6448536 * std_error))
-        assert rates.high[k - 1] == pytest.approx(min(1, rate + 1.6448536 * std_error))
+        assert rates.low[k - 1] == pytest.approx(max(0, rate - half))
+        assert rates.high[k - 1] == pytest.approx(min(1, rate + half))
 
 
 def test_a_position_that_was_never_shown_is_unknown(rng: np.random.Generator) -> None:
@@ -85,7 +87,7 @@ def test_labels_that_are_no_clicks_are_not_cut_at_one() -> None:
     rates = make(np.array([0, 1, 2]), np.array([[2.0], [4.0], [6.0]])).ctr_by_position()
     assert rates.rate.tolist() == [4]
     assert rates.std_error == pytest.approx([np.std([2, 4, 6], ddof=1) / np.sqrt(3)])
-    assert rates.high[0] == pytest.approx(4 + 1.959964 * rates.std_error[0])
+    assert rates.high[0] == pytest.approx(4 + stats.t.ppf(0.975, 2) * rates.std_error[0])
 
 
 def test_the_clustered_error_is_the_spread_between_logs(rng: np.random.Generator) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import special
 
 from untilt._core.arrays import FloatArray, IntArray, handed_over, sum_by
 from untilt._core.portable import Portable
@@ -89,9 +90,13 @@ def click_rates(
     *,
     level: float = 0.95,
 ) -> ClickRates:
-    """Mean label per position; se^2 = sum_q (C_qk - rate_k N_qk)^2 / N_k^2 * Q/(Q-1).
+    r"""Mean label per position, with a jackknife error over queries.
 
-    C_qk and N_qk are clicks and impressions of query q at position k, Q the queries seen there.
+        se^2 = (Q-1)/Q sum_q ((C_qk - rate_k N_qk) / (N_k - N_qk))^2
+
+    C_qk and N_qk are clicks and impressions of query q at position k, Q the queries seen there:
+    without query q the rate moves by so much. Intervals are Student's t on effective queries,
+    N_k^2 / sum_q N_qk^2, less one: with Zipf traffic (power 1.3) normal ones held the truth in 85%.
     All arrays have one entry per row of the log; `count` is the sessions behind it.
     """
     depth, k = int(position.max(initial=0)), position - 1
@@ -102,15 +107,19 @@ def click_rates(
     residual = count * (label - rate[k])
     cells, cell_of_row = np.unique(query.astype(np.int64) * depth + k, return_inverse=True)
     of_cell = cells % max(1, depth)
-    squares = sum_by(of_cell, sum_by(cell_of_row, residual) ** 2, depth)
     n_queries = np.bincount(of_cell, minlength=depth)
+    shown = sum_by(cell_of_row, count)
     with np.errstate(invalid="ignore", divide="ignore"):
-        correction = np.where(n_queries > 1, n_queries / (n_queries - 1), np.nan)
-        clustered = np.sqrt(squares * correction) / impressions
+        moved = sum_by(cell_of_row, residual) / (impressions[of_cell] - shown)
+        squares = sum_by(of_cell, np.where(n_queries[of_cell] > 1, moved, 0.0) ** 2, depth)
+        clustered = np.sqrt(squares * (n_queries - 1) / n_queries)
         # One query alone: its sessions are all there is; for clicks this is rate (1 - rate) / N.
         single_query = np.sqrt(sum_by(k, count * (label - rate[k]) ** 2)) / impressions
-    std_error = np.where(n_queries > 1, clustered, single_query)
-    half = normal_quantile(level) * std_error
+        effective = impressions**2 / sum_by(of_cell, shown.astype(float) ** 2, depth)
+    several = n_queries > 1
+    std_error = np.where(several, clustered, single_query)
+    student = special.stdtrit(np.maximum(effective - 1, 1.0), (1 + level) / 2)
+    half = np.where(several, student, normal_quantile(level)) * std_error
     low, high = rate - half, rate + half
     if np.all((label == 0) | (label == 1)):
         # A position without a click has no spread to estimate an error from; Wilson's interval
