@@ -130,15 +130,8 @@ NETWORKS = {
         if "jax" in each.needs
     )
 }
-# Examination that sits on its bound of 1 at every position: intervals there are still too short.
-KNOWN_WRONG = {
-    ("bias regression-em", "no bias, all clicked"),
-    ("bias regression-em by features", "no bias, all clicked"),
-}
 CASES = [
-    pytest.param(
-        *case, marks=[pytest.mark.xfail(strict=True)] if case in KNOWN_WRONG else [], id=str(case)
-    )
+    pytest.param(*case, id=str(case))
     for case in product(CURVES, LOGS)
     if case[0] not in NETWORKS or case[1] == "usual"
 ]

@@ -280,6 +280,16 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "a document was shown only 2.4 times on average: trust bias cannot be told from "
         "relevance, and the curve has no interval. Learn relevance from features, or see AllPairs",
     ),
+    "bias.no-interval-few-documents": (
+        {"n_documents": 200, "least": 360},
+        "only 200 documents, and strata of like ones need 360: the curve has no interval. Take a "
+        "log of more queries, or see AllPairs",
+    ),
+    "bias.no-interval-all-clicked": (
+        {"share": 0.98},
+        "98% of what was shown belongs to documents that are always clicked: their clicks tell no "
+        "position from another, and the curve has no interval",
+    ),
     "bias.gap": (
         {"positions": (5, 11)},
         "nothing was shown at positions 5, 11: a guess between the neighbours there",

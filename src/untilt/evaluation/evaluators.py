@@ -147,6 +147,10 @@ class BayesIPSEvaluator(Evaluator):
         at = _bias_at_cells(pool, bias)
         return _weighted_clicks(pool, at, at.plus / (at.plus + at.minus) / at.theta)
 
+    def unbiased(self) -> "AffineEvaluator":
+        """The affine correction; the same where there is no trust bias."""
+        return AffineEvaluator()
+
 
 @method(
     "evaluator", "affine", title="Affine correction of clicks", order=60, needs=("bias",),

@@ -164,6 +164,14 @@ WARNINGS: Texts = {
         "a document was shown only {mean:.1f} times on average: trust bias cannot be told from "
         "relevance, and the curve has no interval. Learn relevance from features, or see AllPairs"
     ),
+    "bias.no-interval-few-documents": (
+        "only {n_documents:,} documents, and strata of like ones need {least:,}: the curve has no "
+        "interval. Take a log of more queries, or see AllPairs"
+    ),
+    "bias.no-interval-all-clicked": (
+        "{share:.0%} of what was shown belongs to documents that are always clicked: their clicks "
+        "tell no position from another, and the curve has no interval"
+    ),
     "bias.trees-used-up": (
         "all {n_trees} trees per fold grown; more could fit held-out clicks better"
     ),

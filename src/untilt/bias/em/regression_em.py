@@ -14,7 +14,12 @@ from untilt.bias.em.affine import AffineFit, uncertainty_of_affine
 from untilt.bias.em.boosted import LearnedFit, TreeOptions
 from untilt.bias.em.documents import FLOOR, position_based_em
 from untilt.bias.em.shares import fit_shares
-from untilt.bias.em.strata import StratifiedFit, uncertainty_of_strata, widened
+from untilt.bias.em.strata import (
+    FEWEST_DOCUMENTS,
+    StratifiedFit,
+    uncertainty_of_strata,
+    widened,
+)
 from untilt.bias.estimator import counts_to
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios
 from untilt.catalog import method
@@ -124,6 +129,8 @@ class RegressionEM(em_estimator.EMEstimator):
         dead: BoolArray,
     ) -> Uncertainty:
         """(K, K) covariance of log(theta_k / theta_1)."""
+        if features is not None and (reason := _without_interval(cells, fit)) is not None:
+            return Uncertainty(np.full((cells.depth, cells.depth), np.nan), reason)
         if self.n_bootstrap:
             return self._resampled(
                 cells, lambda drawn: _log_ratios(self._fit(drawn, features).affine.alpha)
@@ -186,6 +193,21 @@ def _with_incidental(
     )
 
 
+def _without_interval(cells: PositionCounts, fit: StratifiedFit) -> Fact | None:
+    """Why errors of strata would not be honest, if so.
+
+    With fewer documents than strata are made for, intervals of 20 queries held the truth in 82% of
+    cases instead of 95%. Where nearly everything was clicked, the curve sits on its bound at every
+    position, and what is left of its error is rounding.
+    """
+    if cells.n_documents < FEWEST_DOCUMENTS:
+        n, least = cells.n_documents, FEWEST_DOCUMENTS
+        return Fact("bias.no-interval-few-documents", n_documents=n, least=least)
+    p = fit.affine.alpha[cells.position_index] * fit.affine.gamma[cells.document_index]
+    always = float(cells.impressions[p > AT_CEILING].sum() / cells.impressions.sum())
+    return Fact("bias.no-interval-all-clicked", share=always) if always > 0.5 else None
+
+
 def _few_impressions(cells: PositionCounts) -> list[Fact]:
     """A warning where gamma of a document rests on few impressions."""
     mean = float(cells.impressions.sum()) / cells.n_documents
@@ -205,21 +227,24 @@ def _with_dead_positions(
     gamma = relevance[cells.document][cells.document_index]
     at_full_examination = cells.by_position(cells.impressions * gamma)
     one_click = 1 / np.maximum(at_full_examination[dead], 1e-3)
-    theta, error = bias.examination.copy(), np.array(bias.std_error)
-    low, high, covariance = np.array(bias.low), np.array(bias.high), np.array(bias.covariance)
-    theta[dead], error[dead], low[dead] = FLOOR, one_click, 0.0
-    high[dead] = CLICKS_THAT_WOULD_SHOW * one_click
-    covariance[dead] = covariance[:, dead] = 0.0
-    covariance[dead, dead] = one_click**2
+    theta = bias.examination.copy()
+    theta[dead] = FLOOR
+    about: dict[str, Any] = {"examination": handed_over(theta)}
+    if bias.has_interval:
+        error, covariance = np.array(bias.std_error), np.array(bias.covariance)
+        low, high = np.array(bias.low), np.array(bias.high)
+        error[dead], low[dead], high[dead] = one_click, 0.0, CLICKS_THAT_WOULD_SHOW * one_click
+        covariance[dead] = covariance[:, dead] = 0.0
+        covariance[dead, dead] = one_click**2
+        about |= {
+            "std_error": handed_over(error),
+            "covariance": handed_over(covariance),
+            "low": handed_over(low),
+            "high": handed_over(high),
+        }
     where = tuple((np.flatnonzero(dead) + 1).tolist())
     return replace(
-        bias,
-        examination=handed_over(theta),
-        std_error=handed_over(error),
-        covariance=handed_over(covariance),
-        low=handed_over(low),
-        high=handed_over(high),
-        status=joined(bias.status, Fact("bias.no-clicks", positions=where)),
+        bias, **about, status=joined(bias.status, Fact("bias.no-clicks", positions=where))
     )
 
 

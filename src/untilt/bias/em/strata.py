@@ -44,6 +44,8 @@ COARSE_POSITION_CLASSES = 4
 # Trust bias has more to fit: with strata of 17 documents it fitted the noise (beta an eighth too
 # low), with 50 not. Without it larger strata only leave more error.
 DOCUMENTS_PER_STRATUM = {False: 15, True: 50}
+# For as many documents in each of the fewest strata, without trust bias.
+FEWEST_DOCUMENTS = CLASSES[0] ** 2 * POSITION_CLASSES * DOCUMENTS_PER_STRATUM[False]
 
 
 @dataclass(frozen=True, eq=False)
