@@ -34,7 +34,7 @@ from untilt.errors import UntiltError
 
 NAME = "coverage"
 BLOCK = 10  # logs of one task
-LOW, HIGH = 0.90, 0.995
+LOW, NOMINAL, HIGH = 0.90, 0.95, 0.995
 WIDEST = 10.0  # an interval wider than ten times the truth counts as that wide
 
 
@@ -120,10 +120,17 @@ class Cell:
 
 
 def _verdict(covered: float, lowest: float, n: int, most: float) -> str:
-    """The figure must lie in the band; a single position may lie below it by chance alone."""
-    if covered < LOW or wilson(lowest, n)[1] < LOW:
+    """The figure must lie in the band; "unclear" where so few logs may put it outside by chance.
+
+    Below, where the interval of the figure holds the nominal .95; above, where it meets the band.
+    A single position may lie below by chance alone.
+    """
+    low, high = wilson(covered, n)
+    if wilson(lowest, n)[1] < LOW or (covered < LOW and high < NOMINAL):
         return "too low"
-    return "wide" if covered > most else "holds"
+    if covered > most and low > most:
+        return "wide"
+    return "holds" if LOW <= covered <= most else "unclear"
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:

@@ -95,6 +95,8 @@ def _covered(cell: dict[str, Any] | None) -> str:
         text = f"**{text}**"
     elif cell["verdict"] == "wide":
         text = f"*{text}*"
+    elif cell["verdict"] == "unclear":
+        text += " ?"
     none = cell["refused"] + cell["without_interval"]
     return f"{text}, none in {none:.0%}" if none >= 0.05 else text
 

@@ -18,7 +18,12 @@ SCENARIOS = {
     "people": "repeated users",
 }
 LEAST = 0.6  # of the axis; what lies below is drawn at its end
-COLOURS = {"holds": LIGHT["c1"], "wide": LIGHT["c5"], "too low": LIGHT["c2"]}
+COLOURS = {
+    "holds": LIGHT["c1"],
+    "unclear": LIGHT["c6"],
+    "wide": LIGHT["c5"],
+    "too low": LIGHT["c2"],
+}
 
 
 def draw():
@@ -35,8 +40,9 @@ def draw():
         subtitle=[
             "dot: share over all positions or figures; line: its 95% interval by the number of "
             "logs; grey: from .90 to .995",
-            "blue: holds, orange: too low, ochre: wider than need be; no dot: no interval is given "
-            f"(what lies below {LEAST:.1f} is drawn there)",
+            "blue: holds (light: outside, but so few logs may do that by chance), orange: too low, "
+            "ochre: wider than need be",
+            f"no dot: no interval is given; what lies below {LEAST:.1f} is drawn there",
         ],
     )
 
