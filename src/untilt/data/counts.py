@@ -13,6 +13,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, sum_by
+from untilt._core.portable import Portable
 from untilt.data.clicklog import ClickLog
 
 
@@ -26,7 +27,7 @@ class Cells(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PositionCounts:
+class PositionCounts(Portable):
     """Documents, sorted by query, each with one cell per position where it was shown.
 
     Parameters

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.grouping import group_equal_lists
+from untilt._core.portable import Portable
 from untilt.data.clicklog import ClickLog
 
 # Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
@@ -30,7 +31,7 @@ _COUNT_UP_TO = 48
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Slates:
+class Slates(Portable):
     """Shown lists. A slate owns the rows indptr[i]:indptr[i + 1], in order of position.
 
     Parameters

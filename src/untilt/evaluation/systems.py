@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core.arrays import BoolArray, FloatArray
+from untilt._core.portable import Portable
 from untilt._core.progress import progress
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
@@ -48,7 +49,7 @@ def named_systems(systems: Systems) -> dict[str, System]:
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
+class Inputs(Portable):
     """What systems were valued from: enough to value them again under another curve.
 
     Parameters
