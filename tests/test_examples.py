@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from untilt.facts import codes
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 PAGES = (
@@ -116,7 +118,9 @@ def test_the_main_job_on_the_pages(data_dir, tmp_path):
     assert found.ranker is None
     assert any("no ranker can be trained" in warning for warning in found.warnings)
     assert any("UBM predicts best" in note for note in found.decision.click_models.notes)
-    assert found.decision.answer.verdict == "better"
+    # Of 20 queries one has most of the variance.
+    assert found.decision.answer.verdict == "cannot tell"
+    assert "run.floor-one-query" in codes(found.decision.answer.reasons)
 
 
 def test_the_main_job_on_the_hotels(data_dir, tmp_path):

@@ -53,7 +53,8 @@ def _chapters() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {part: [] for part in CHAPTERS}
     for name in untilt.__all__:
         if name != "__version__":
-            found[getattr(untilt, name).__module__.split(".")[1]].append(name)
+            part = getattr(untilt, name).__module__.split(".")[1]
+            found["rankers" if part == "_core" else part].append(name)  # `load` and `register`
     return found
 
 

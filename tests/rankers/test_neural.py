@@ -204,8 +204,8 @@ def test_a_joint_weighting_is_refreshed_after_every_epoch(made):
     ranker = NeuralRanker(PairwiseDebiasing(p=1), **SMALL).fit(made.log)
     assert len(ranker.bias_history_) == 3
     assert ranker.bias_.examination[0] == 1
-    assert ranker.bias_.status.code == "bias.epochs"
-    assert ranker.bias_.status.fields["epochs"] == 3
+    assert ranker.bias_.status.parts[0].code == "bias.epochs"
+    assert ranker.bias_.status.parts[0].fields["epochs"] == 3
     plain = NeuralRanker(**SMALL).fit(made.log)
     # The first table is all ones, so the first epoch is that of raw clicks.
     assert ranker.losses_[0] == pytest.approx(plain.losses_[0], rel=1e-6)

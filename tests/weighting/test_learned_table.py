@@ -53,6 +53,7 @@ def test_the_bias_is_that_of_the_first_rounds(losses):
         learned.update(S)
     assert np.array_equal(learned.bias(2).examination, learned.history[1].plus)
     assert np.array_equal(learned.bias().examination, learned.history[2].plus)
-    assert codes([learned.bias(2).status]) == ["bias.boosting-rounds"]
+    assert codes(learned.bias(2).status.parts)[0] == "bias.boosting-rounds"
     status = Fact("bias.epochs", epochs=3)
-    assert learned.bias(status=status).status is status
+    assert learned.bias(status=status).status.parts[0] is status
+    assert not learned.bias().has_interval
