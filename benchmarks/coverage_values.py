@@ -38,7 +38,8 @@ def estimated(made: Made, evaluator: str, curve: str, **options: Any) -> Any:
     def make() -> Any:
         bias = {"estimated": all_pairs, "bounded": bounded, "true": known_curve}[curve](made)
         systems = {"shown": ut.shown, "new": made.new_scores}
-        return ut.estimate(made.log, systems, bias, evaluator=evaluator, **options)
+        people = "user" if made.scenario.people else None
+        return ut.estimate(made.log, systems, bias, evaluator=evaluator, people=people, **options)
 
     return made.once((evaluator, curve, *options.items()), make)
 
@@ -154,7 +155,8 @@ def _candidate_values(shortest: int, clicks: float) -> Array:
 def selected(made: Made) -> Any:
     def make() -> Any:
         train, valid = made.log.split(0.1, by="query", seed=made.seed)
-        return ut.select(CANDIDATES, train=train, valid=valid, bias=known_curve(made))
+        bias, people = known_curve(made), "user" if made.scenario.people else None
+        return ut.select(CANDIDATES, train=train, valid=valid, bias=bias, people=people)
 
     return made.once("select", make)
 

@@ -160,7 +160,12 @@ def make(study: str, scenario: Scenario, seed: int) -> Made:
     n, query = scenario.n_sessions, _traffic(rng, scenario)
     order, ranker, names = _shown(rng, study, queries, query)
     phone = rng.random(n) < PHONES
-    p = _click_probability(rng, study, scenario, queries, query, order, phone)
+    p = scenario.clicks * _click_probability(study, queries, query, order, phone)
+    context = {"device": np.where(phone, *DEVICES)} if study == "context" else {}
+    if scenario.people:
+        who, habit = _people(rng, n, scenario.people)
+        p = p * habit
+        context = context or {"user": who}
     click = rng.random(p.shape) < p
     there = np.arange(LONGEST) < queries.length[query][:, None]
     needs_features = study.endswith("fixed")
@@ -176,7 +181,7 @@ def make(study: str, scenario: Scenario, seed: int) -> Made:
         features=queries.features.reshape(-1, N_FEATURES) if needs_features else None,
         ranker=ranker,
         ranker_names=names,
-        context={"device": np.where(phone, *DEVICES)} if study == "context" else {},
+        context=context,
     )
     return Made(study, scenario, seed, log.collapse(), queries)
 
@@ -222,31 +227,23 @@ def _shown(
 
 
 def _click_probability(
-    rng: np.random.Generator,
-    study: str,
-    scenario: Scenario,
-    queries: Queries,
-    query: Array,
-    order: Array,
-    phone: Array,
+    study: str, queries: Queries, query: Array, order: Array, phone: Array
 ) -> Array:
-    """(sessions, 10); the mean over people is that of the model without them."""
+    """(sessions, 10), of people who are all alike."""
     gamma = queries.relevance[query[:, None], order]
     theta = np.broadcast_to(THETA, gamma.shape)
     if study == "context":
         steep, flat = (PLACE**-eta for eta in DEVICES.values())
         theta = np.where(phone[:, None], steep, flat)
     if study.startswith("trust"):
-        p = theta * (EPS_PLUS * gamma + EPS_MINUS * (1 - gamma))
-    else:
-        p = theta * gamma
-    if scenario.people:
-        p = p * _habits(rng, len(query), scenario.people)
-    return scenario.clicks * p
+        return theta * (EPS_PLUS * gamma + EPS_MINUS * (1 - gamma))
+    return theta * gamma
 
 
-def _habits(rng: np.random.Generator, n_sessions: int, each: int) -> Array:
-    """(sessions, 10) factor on clicks: a person's inclination (0.3 to 1.7) times their depth.
+def _people(rng: np.random.Generator, n_sessions: int, each: int) -> tuple[Array, Array]:
+    """(sessions,) whose each is, and (sessions, 10) their factor on clicks.
+
+    It is a person's inclination (0.3 to 1.7) times their depth.
 
     Some people look at position 10 sixteen times as often as others. Both have mean 1 and are
     independent, so that clicks on a document at a position are as likely as without them; within a
@@ -257,7 +254,7 @@ def _habits(rng: np.random.Generator, n_sessions: int, each: int) -> Array:
     inclination = rng.uniform(0.3, 1.7, size=n_people)
     depth = rng.uniform(-1, 1, size=n_people)
     reach = 0.9 * (PLACE - 1) / (LONGEST - 1)
-    return inclination[who, None] * (1 + depth[who, None] * reach)
+    return who, inclination[who, None] * (1 + depth[who, None] * reach)
 
 
 # ---- the truth for queries like these, from many of them
