@@ -18,7 +18,7 @@ def reading_section(audit: Audit) -> Section | None:
     )
     chart = intervals_chart(
         {
-            row[0]: Bar(test.ratio, test.low, test.high, row[1], test.fails)
+            row[0]: Bar(test.ratio, test.low, test.high, f"{test.ratio:.2f}", test.fails)
             for row, test in tests.named()
         },
         value_title="ratio of click rates",
