@@ -66,12 +66,6 @@ def check_level(level: float) -> None:
         raise OptionError(f"level must lie between 0 and 1. Got {level} instead; 0.95 is usual.")
 
 
-def normal_interval(value: float, std_error: float, level: float = 0.95) -> Interval:
-    """value -+ z * std_error."""
-    half = normal_quantile(level) * std_error
-    return Interval(value - half, value + half, level)
-
-
 def wilson_interval(
     successes: FloatArray | IntArray, trials: FloatArray | IntArray, level: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
