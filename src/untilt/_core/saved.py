@@ -15,7 +15,6 @@ import re
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +24,7 @@ import numpy as np
 
 from untilt._core import codec
 from untilt._core.arrays import AnyArray
+from untilt._core.clock import time_of_writing
 from untilt._core.files import replacing
 from untilt._core.tagged import TaggedDecoder, TaggedEncoder
 from untilt._version import __version__
@@ -273,7 +273,7 @@ def save(model: Saved, path: str | os.PathLike[str]) -> None:
         "format": FORMAT,
         "kind": type(model).__name__,
         "untilt": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": time_of_writing(),
         "libraries": {"python": platform.python_version()}
         | {library: version(library) for library in _LIBRARIES},
         "parameters": encoder.encode(model.get_params(deep=False), "parameters"),

@@ -4,12 +4,12 @@ import os
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from untilt._core.arrays import FloatArray
+from untilt._core.clock import time_of_writing
 from untilt._core.files import replacing
 from untilt._version import __version__
 from untilt.report.decision import Decision
@@ -28,7 +28,7 @@ def provenance(
     values = {field.name: getattr(options, field.name) for field in fields(options)}
     return Provenance(
         command=command,
-        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        finished=time_of_writing(),
         seed=options.seed,
         machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         versions={
