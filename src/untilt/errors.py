@@ -38,6 +38,10 @@ class IdentifiabilityError(UntiltError):
     """The log cannot say what was asked of it, whatever its size."""
 
 
+class MemoryLimitError(UntiltError, MemoryError):
+    """What was asked for does not fit into the memory that this process may use."""
+
+
 class NotFittedError(UntiltError):
     """Something learned was asked of an estimator that has not been fitted."""
 

@@ -18,7 +18,7 @@ import pytest
 from untilt.data.read import assemble as assembly
 from untilt.data.read import packing
 from untilt.data.read.read_log import read_log
-from untilt.errors import ColumnError, FileFormatError, OptionError
+from untilt.errors import ColumnError, FileFormatError, MemoryLimitError, OptionError
 
 TABLE = pa.table(
     {
@@ -352,7 +352,7 @@ def test_too_little_memory_is_our_error(tmp_path, rng):
     pq.write_table(
         pa.table({n: rng.integers(9, size=10**6) for n in "abcde"}), tmp_path / "l.parquet"
     )
-    with pytest.raises(OptionError, match="Raise memory_limit"):
+    with pytest.raises(MemoryLimitError, match="Raise memory_limit"):
         read_log(
             tmp_path / "l.parquet",
             columns=dict(zip(TABLE.column_names[:5], "abcde", strict=True)),

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from untilt._core import memory
 from untilt._core.arrays import AnyArray
-from untilt.errors import FileFormatError, OptionError
+from untilt.errors import FileFormatError, MemoryLimitError, OptionError
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,6 +23,9 @@ T = TypeVar("T")
 
 # Half of the memory for DuckDB: the other half is for the arrays that come out, and for others.
 _MEMORY_SHARE = 0.5
+
+# DuckDB does not start with less; where even that is not there, it says so when it runs out.
+_LEAST_MEMORY = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -140,14 +144,9 @@ def _connect(
 
 
 def _memory() -> int | None:
-    """A share of the machine's memory or, in a container, of its limit; None where unknown."""
-    if not hasattr(os, "sysconf"):
-        return None
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    if limit.exists() and (text := limit.read_text().strip()).isdigit():
-        total = min(total, int(text))
-    return int(total * _MEMORY_SHARE)
+    """A share of the memory that this process may still take; None where unknown."""
+    room = memory.room()
+    return None if room is None else max(_LEAST_MEMORY, int(room * _MEMORY_SHARE))
 
 
 @contextmanager
@@ -162,9 +161,16 @@ def translated_errors(what: str) -> Iterator[None]:
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        raise OptionError(
+        raise MemoryLimitError(
             f"{what} did not fit: {_in_short(error)}. Raise memory_limit, or point "
             f"temp_directory to a disk with more room."
+        ) from error
+    except MemoryError as error:  # of NumPy or Arrow, or already ours
+        if isinstance(error, MemoryLimitError):
+            raise
+        raise MemoryLimitError(
+            f"{what} did not fit into the memory of this process. Give it more, or collapse the "
+            f"log first: a row per distinct list and position, with a `count` of its sessions."
         ) from error
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException):
         raise
