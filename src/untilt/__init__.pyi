@@ -34,10 +34,10 @@ from untilt.clickmodels.rates import DCTR as DCTR
 from untilt.clickmodels.rates import GCTR as GCTR
 from untilt.clickmodels.rates import RCTR as RCTR
 from untilt.data.clicklog import ClickLog as ClickLog
+from untilt.data.depth import DroppedRowsWarning as DroppedRowsWarning
 from untilt.data.judged import JudgedLists as JudgedLists
 from untilt.data.letor.read_letor import read_letor as read_letor
 from untilt.data.letor.write_letor import write_letor as write_letor
-from untilt.data.read.bad_rows import DroppedRowsWarning as DroppedRowsWarning
 from untilt.data.read.bad_rows import ReadReport as ReadReport
 from untilt.data.read.read_log import read_log as read_log
 from untilt.data.read.read_log import read_log_report as read_log_report

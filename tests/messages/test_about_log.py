@@ -14,6 +14,12 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         {"column": "rank", "least": 1, "most": 2147483647},
         "rank is no whole number from 1 to 2,147,483,647",
     ),
+    "log.too-deep": (
+        {"most": 1000, "deepest": 30_000, "impressions": 6, "share": 0.00681, "sessions": 5},
+        "below position 1,000, the deepest that untilt compares: lists are cut there, as if the "
+        "page ended. 6 impressions with 0.68% of the clicks, down to position 30,000. Left out "
+        "whole: 5 sessions, which showed nothing above",
+    ),
     "log.positions-from-0": (
         {"column": "rank", "sessions": 999, "n_sessions": 1000},
         "rank counts from 0: it is 0 at the top of 999 of 1,000 lists, and never below 0",

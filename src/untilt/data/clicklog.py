@@ -1,5 +1,6 @@
 """The click log: which lists were shown for which query, and what people did with them."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -13,6 +14,7 @@ from untilt._core.feature_table import with_names
 from untilt._core.grouping import Groups, group_equal_lists
 from untilt._core.portable import Portable
 from untilt._core.random import Seed
+from untilt.data.depth import DEEPEST, DroppedRowsWarning, too_deep
 from untilt.data.rates import ClickRates, click_rates
 from untilt.errors import BadRowsError, OptionError, ShapeError
 
@@ -33,7 +35,8 @@ class ClickLog(Portable):
     indptr : (lists + 1,) list i owns rows indptr[i]:indptr[i + 1]
     query : (lists,) index of the query
     document : (rows,) index into the documents
-    position : (rows,) 1-based, explicit: never the order of the rows
+    position : (rows,) 1-based, explicit: never the order of the rows. Rows below position 1,000 are
+        left out with a `DroppedRowsWarning`, as if the page ended there
     label : (rows,) click 0/1, or any feedback >= 0
     count : (lists,) sessions that the list stands for; 1 each where not given
     features : (documents, d) float32, or None
@@ -128,6 +131,8 @@ class ClickLog(Portable):
         )
         check_log(self)
         self._sort_rows()
+        if self.depth > DEEPEST:
+            self._cut()
 
     def _store(self, **values: Any) -> None:
         for name, value in values.items():
@@ -145,6 +150,21 @@ class ClickLog(Portable):
             return
         order = ragged.order_within_lists(self.indptr, self.position)
         self._store(**self._handed_over(self._rows(order)))
+
+    def _cut(self) -> None:
+        """End the lists at `DEEPEST`, and say what that leaves out."""
+        deep, count = self.position > DEEPEST, self.row_count
+        kept = self.top(DEEPEST)
+        fact = too_deep(
+            deepest=self.depth,
+            impressions=count[deep].sum(),
+            labels=np.dot(count[deep], self.label[deep]),
+            all_labels=np.dot(count, self.label),
+            sessions=self.n_sessions - kept.n_sessions,
+        )
+        text = f"{int(deep.sum()):,} {'row' if deep.sum() == 1 else 'rows'} of the log: {fact}"
+        warnings.warn(text, DroppedRowsWarning, stacklevel=3)
+        self._store(**{name: getattr(kept, name) for name in self.__dataclass_fields__})
 
     # ---- size and shape
 

@@ -2,6 +2,19 @@
 
 from untilt.facts import Message
 
+
+def _too_deep(most: int, deepest: int, impressions: int, share: float, sessions: int) -> str:
+    gone = ""
+    if sessions:
+        what = "session, which" if sessions == 1 else "sessions, which"
+        gone = f". Left out whole: {sessions:,} {what} showed nothing above"
+    return (
+        f"below position {most:,}, the deepest that untilt compares: lists are cut there, as if "
+        f"the page ended. {impressions:,} {'impression' if impressions == 1 else 'impressions'} "
+        f"with {share:.2%} of the clicks, down to position {deepest:,}{gone}"
+    )
+
+
 MESSAGES = {
     "log.id-missing": Message("warning", "{column} is missing"),
     "log.session-missing": Message("warning", "{column} is missing"),
@@ -11,6 +24,7 @@ MESSAGES = {
         "{column} counts from 0: it is 0 at the top of {sessions:,} of {n_sessions:,} lists, and "
         "never below 0",
     ),
+    "log.too-deep": Message("warning", _too_deep),
     "log.bad-label": Message("warning", "{column} is missing, no number, infinite or negative"),
     "log.bad-context": Message("warning", "{column} is missing or not finite"),
     "log.ranker-missing": Message("warning", "{column} is missing"),
@@ -33,6 +47,10 @@ FIXES = {
     "log.id-missing": "give every row its ids",
     "log.session-missing": "give every row its session",
     "log.bad-position": "positions count from 1 at the top of the page",
+    "log.too-deep": (
+        "mend positions that nobody scrolls to; where lists are so long, nothing: what is learned "
+        "holds for the positions above"
+    ),
     "log.positions-from-0": (
         "say so with positions_from=0, and they are read as 1, 2, 3, ...; to leave these rows out "
         "would take the top result off every page (positions_from=1 says that they are no results)"

@@ -12,6 +12,7 @@ from untilt._core.portable import Portable
 from untilt._core.random import Seed, child_generator
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
+from untilt.data.depth import DEEPEST
 from untilt.data.judged import JudgedLists
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import Fact
@@ -227,11 +228,14 @@ def _queries_with_sessions(judged: JudgedLists, rankings: Rankings) -> IntArray:
     return queries
 
 
-def _depth(depth: int | None, protocol: Protocol) -> int | None:
+def _depth(depth: int | None, protocol: Protocol) -> int:
     wanted = protocol.list_depth if depth is None else depth
-    if wanted is not None and wanted < 1:
-        raise OptionError(f"depth must be at least 1. Got {wanted} instead.")
-    return wanted
+    if wanted is not None and not 1 <= wanted <= DEEPEST:
+        raise OptionError(
+            f"depth must lie between 1 and {DEEPEST:,}, where lists of a log end. Got {wanted} "
+            "instead."
+        )
+    return DEEPEST if wanted is None else wanted
 
 
 def _query_probability(weights: npt.ArrayLike | None, n_queries: int, seed: Seed) -> FloatArray:

@@ -252,14 +252,14 @@ def rankings_for(judged: JudgedLists, protocol: Protocol, ranker: Any, seed: See
 
 
 def shown_order(
-    judged: JudgedLists, scores: arrays.FloatArray, depth: int | None, seed: Seed
+    judged: JudgedLists, scores: arrays.FloatArray, depth: int, seed: Seed
 ) -> tuple[arrays.IntArray, arrays.IntArray]:
     """(start, shown): documents by falling score, cut at the depth; shown has a row per ranker.
 
     Equal scores stand in random order: the order of a file may follow the labels.
     """
     lengths = ragged.lengths(judged.indptr)
-    start = ragged.indptr_of(lengths if depth is None else np.minimum(lengths, depth))
+    start = ragged.indptr_of(np.minimum(lengths, depth))
     kept = ragged.index_in_list(judged.indptr) < np.repeat(ragged.lengths(start), lengths)
     chance = child_generator(seed, 20).random(len(judged))
     orders = [ragged.order_within_lists(judged.indptr, -row, chance)[kept] for row in scores]

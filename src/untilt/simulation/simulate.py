@@ -194,7 +194,7 @@ def simulate(
     ranker : who orders the lists: scores (one per judged document), something fitted with
         `predict`, or several of them by name for "harvest". None trains the papers' production
         ranker on 1% of the queries: `production_ranker(judged, seed=seed)`
-    depth : positions of a list, where the protocol's own are not wanted
+    depth : positions of a list, where the protocol's own are not wanted; at most 1,000
     query_weights : "uniform" (the default), "zipf" (1/rank, ranks drawn at random) or an array
     max_label : the highest grade there is; the highest here where not given
     keep_unshown : keep documents that no session showed, as unshown candidates

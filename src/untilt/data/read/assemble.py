@@ -14,7 +14,7 @@ from untilt._core.arrays import AnyArray, FloatArray, IntArray, Missing, identif
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.read import numbering
-from untilt.data.read.columns import DocumentFields, Impressions, Summary, summarise
+from untilt.data.read.columns import DocumentFields, Impressions, Summary
 from untilt.data.read.database import Database
 from untilt.data.read.packing import (
     Packed,
@@ -171,14 +171,12 @@ def _write(batch: "pa.RecordBatch", first_list: int, lists: Lists, decoder: Deco
 
 
 def assemble(
-    database: Database, wanted: Wanted, view: str, documents: str | None
-) -> tuple[ClickLog, Summary, tuple[str, ...]]:
-    """The log behind `view`, and the names of features that change.
+    database: Database, wanted: Wanted, summary: Summary, view: str, documents: str | None
+) -> tuple[ClickLog, tuple[str, ...]]:
+    """The log behind `view`, which has this summary, and the names of features that change.
 
     Raises NotCleanError where it, or its documents, are not clean.
     """
-    with progress("looking over the log"):
-        summary = summarise(database, view, wanted.log)
     if not summary.is_clean:
         raise numbering.NotCleanError
     numbered = numbering.number_documents(
@@ -198,7 +196,7 @@ def assemble(
         )
     log = _click_log(wanted, numbered, lists, rankers, contexts)
     changing = wanted.log.features if numbered.item is not None else ()
-    return log, summary, tuple(f.column.name for f in changing if f.alias in numbered.key)
+    return log, tuple(f.column.name for f in changing if f.alias in numbered.key)
 
 
 def _number_rankers(database: Database, view: str) -> tuple[str, ...]:

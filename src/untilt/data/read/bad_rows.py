@@ -6,6 +6,7 @@ the rules before it left over, so a row counts once.
 
 from dataclasses import dataclass, replace
 
+from untilt.data.depth import DEEPEST, too_deep
 from untilt.data.read.columns import FLAG, DocumentFields, Field, Impressions
 from untilt.data.read.database import Database, literal
 from untilt.data.read.types import number_sql
@@ -43,10 +44,6 @@ def examples_of(
         f"SELECT {who} || ': ' || {value} FROM ({rows}) ORDER BY {order} LIMIT {N_SHOWN}"
     )
     return tuple(text for (text,) in texts)
-
-
-class DroppedRowsWarning(UserWarning):
-    """Rows were left out because the caller asked for it with on_bad="drop"."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +88,13 @@ class ReadReport:
     def counts_from_zero(self) -> bool:
         """Whether the positions of the log seem to count from 0."""
         return any(bad.what.code == "log.positions-from-0" for bad in self.bad)
+
+    def with_more(self, dropped: BadRows) -> "ReadReport":
+        """The same with rows that were left out before any rule was looked at."""
+        n = dropped.n_rows
+        return replace(
+            self, n_rows=self.n_rows + n, n_dropped=self.n_dropped + n, bad=(dropped, *self.bad)
+        )
 
     def __str__(self) -> str:
         head = f"{self.source}: {self.n_rows:,} rows, {self.n_dropped:,} dropped"
@@ -249,6 +253,40 @@ def examine(
         rows = kept = "with_features"
     of_sessions, rows = _session_rules(database, log, rows)
     return Examined(tuple(bad + of_sessions), rows, kept)
+
+
+def cut_lists(database: Database, log: Impressions) -> BadRows:
+    """Take the rows that lie too deep out of `impressions`, before any rule looks at them.
+
+    All else is read as if they were not there.
+    """
+    database.run(
+        f"CREATE TEMP TABLE deep_rows AS SELECT * FROM impressions WHERE position > {DEEPEST}"
+    )
+    n = "count" if log.has("count") else "1"
+    total = f"SELECT count(*), sum({n}), sum({n} * label_0), max(position) FROM"
+    _, _, all_labels, _ = database.row(f"{total} impressions")
+    rows, impressions, labels, deepest = database.row(f"{total} deep_rows")
+    database.run("ALTER VIEW impressions RENAME TO all_impressions")
+    database.run(
+        "CREATE TEMP VIEW impressions AS SELECT * FROM all_impressions "
+        f"WHERE (position > {DEEPEST}) IS NOT TRUE"
+    )
+    (sessions,) = database.row(
+        f"SELECT sum(n) FROM (SELECT session_id, query_id, max({n}) AS n FROM deep_rows "
+        "GROUP BY ALL) ANTI JOIN impressions USING (session_id, query_id)"
+    )
+    fact = too_deep(
+        deepest=deepest,
+        impressions=impressions or rows,
+        labels=labels or 0,
+        all_labels=all_labels or 0,
+        sessions=sessions or 0,
+    )
+    column = next(field.column.name for field in log.fields if field.alias == "position")
+    value = f"{literal(column)} || ' = ' || {shown('raw_position')}"
+    examples = examples_of(database, "SELECT * FROM deep_rows", log.fields, value)
+    return BadRows(fact, rows, examples)
 
 
 def bad_values(

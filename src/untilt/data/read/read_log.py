@@ -9,8 +9,9 @@ from typing import Any, Literal, TypedDict, Unpack
 from untilt._core.arrays import Missing, check_missing
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
+from untilt.data.depth import DEEPEST, DroppedRowsWarning
 from untilt.data.read.assemble import Wanted, assemble
-from untilt.data.read.bad_rows import BadRows, DroppedRowsWarning, ReadReport, examine
+from untilt.data.read.bad_rows import BadRows, ReadReport, cut_lists, examine
 from untilt.data.read.columns import (
     KEYS,
     VERSION,
@@ -18,6 +19,7 @@ from untilt.data.read.columns import (
     Features,
     Impressions,
     Layout,
+    Summary,
     Types,
     create_view,
     documents_layout,
@@ -25,6 +27,7 @@ from untilt.data.read.columns import (
     id_fields,
     log_fields,
     log_layout,
+    summarise,
 )
 from untilt.data.read.database import Database, open_database, translated_errors
 from untilt.data.read.numbering import NotCleanError
@@ -182,20 +185,33 @@ def _read(
     names = request.label_names, tuple(request.context)
     wanted = Wanted(impressions, fields, *names, bool(request.collapse), request.missing)
     ignored = tuple(name for table in tables for name in table.ignored)
+    summary, deep = _within_depth(database, impressions)
     try:
-        clicks, summary, changing = assemble(database, wanted, "impressions", view)
+        clicks, changing = assemble(database, wanted, summary, "impressions", view)
         report = ReadReport(log.source.what, summary.n_rows, 0, (), ignored, changing)
     except NotCleanError:
         report = None  # and out of this block, so that no frame of it keeps a result open
     if report is None:
         found = _without_bad_rows(database, request, wanted, view, log.source.what, ignored)
         clicks, report = found
+    if deep is not None:
+        report = report.with_more(deep)
     if request.positions_from == 0 and clicks.n_impressions and clicks.position.min() > 1:
         raise OptionError(
             f"positions_from=0, but no row of {log.source.what} has position 0: the smallest is "
             f"{clicks.position.min() - 1}. Leave it out where positions count from 1."
         )
     return clicks, report
+
+
+def _within_depth(database: Database, log: Impressions) -> tuple[Summary, BadRows | None]:
+    """What the log is like, and the rows that it must do without because they lie too deep."""
+    with progress("looking over the log"):
+        summary = summarise(database, "impressions", log)
+        if summary.depth <= DEEPEST:
+            return summary, None
+        deep = cut_lists(database, log)
+        return summarise(database, "impressions", log), deep
 
 
 def _has_times(database: Database, log: Table) -> bool:
@@ -230,7 +246,8 @@ def _without_bad_rows(
     refused = ReadReport(what, n_rows, 0, examined.bad, ignored)
     if request.on_bad == "raise" or (refused.counts_from_zero and request.positions_from is None):
         raise BadRowsError(refused.error_text())
-    clicks, summary, changing = assemble(database, wanted, examined.impressions, examined.documents)
+    summary = summarise(database, examined.impressions, wanted.log)
+    clicks, changing = assemble(database, wanted, summary, examined.impressions, examined.documents)
     n_dropped = n_rows - summary.n_rows
     return clicks, ReadReport(what, n_rows, n_dropped, examined.bad, ignored, changing)
 
@@ -286,8 +303,9 @@ def read_log(
 
     A row has `query_id`, `session_id`, `doc_id`, `position` (from 1) and `click`, and may have
     `ranker` (who made the list), `timestamp` and `count` (sessions that the list stands for). The
-    rows of one session and one query are one list; their order means nothing. docs/log-format.md
-    tells all of it.
+    rows of one session and one query are one list; their order means nothing. Lists end at position
+    1,000: rows further down are left out with a `DroppedRowsWarning`. docs/log-format.md tells all
+    of it.
 
     DuckDB does the work and spills to disk, so the log may be larger than memory. Sessions of a
     query that were alike in all they showed and all that people did become one list with a count;
