@@ -181,6 +181,109 @@ def test_a_file_that_is_no_json(tmp_path):
         codec.read_file(tmp_path / "a.json", again="Write it again.")
 
 
+# ---- what somebody else may have written
+
+DEEP = 100_000
+ODD = {
+    "nested lists": "[" * DEEP + "]" * DEEP,
+    "nested objects": '{"a":' * DEEP + "1" + "}" * DEEP,
+    "nested a little too deep": "[" * 101 + "]" * 101,
+    "400 digits": "9" * 400,
+    "5,000 digits": "9" * 5000,
+    "over 64 bits": str(2**63),
+    "1e999": "1e999",
+    "NaN": "NaN",
+    "Infinity": "-Infinity",
+    "half": '{"a": [1, 2',
+    "too many values": "[" + "1," * codec.MOST_VALUES + "1]",
+}
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_odd_json_is_refused(odd):
+    for text in (ODD[odd], f'{{"a": [{ODD[odd]}]}}'):
+        with pytest.raises(FileFormatError, match=r"^it "):
+            codec.read_json(text, where="it", again="")
+
+
+def test_a_file_without_end_is_read_no_further_than_the_limit(monkeypatch):
+    monkeypatch.setattr(codec, "MOST_BYTES", 1 << 20)
+    with pytest.raises(FileFormatError, match="larger than 1 MiB"):
+        codec.read_file("/dev/zero", again="")
+
+
+ANYTHING: list[Any] = [
+    None, True, False, 0, -1, 10**400, -(10**19), 1.5, float("nan"), float("inf"), 1e308, "", "x",
+    "nan", "9" * 400, "\ud800", [], [[]], [None], [True, 2], [1, [2]], ["nan", "9"], [10**400],
+    [10**19], ["x" * 10**6, *([1.0] * 10**5)], {}, {"": {}}, {"code": []},
+    {"code": [], "fields": 1},
+    {"code": "general.text", "fields": {"text": 10**400, "more": 1}},
+    {"code": "general.joined", "fields": {"parts": [1]}},
+    {"code": "\0", "fields": {}}, {"code": "../x.y", "fields": {}},
+    {"code": "general.text", "fields": {"text": {"$array": [1], "dtype": "O", "shape": [2, -1]}}},
+    {"code": "general.text", "fields": {"text": {"$float": []}}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", codec.to_plain(outer(maybe=Inner(1.0), free={"a": 1})))
+def test_any_value_in_any_field_is_taken_or_refused(name):
+    for value in ANYTHING:
+        plain = {**codec.to_plain(outer()), name: value}
+        try:
+            made = codec.from_plain(Outer, plain, where="it")
+        except FileFormatError:
+            continue
+        assert isinstance(made.fact, Fact)
+        assert (made.curve.dtype, made.position.dtype) == (np.float64, np.int64)
+
+
+@pytest.mark.parametrize("value", ANYTHING, ids=lambda value: repr(value)[:20])
+def test_any_value_under_the_seal_is_taken_or_refused(value):
+    for record in (value, {**SEAL, "value": 1.0, "sha256": value}, {**SEAL, "version": value}):
+        with pytest.raises(FileFormatError) as refused:
+            opened(record)
+        assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("curve", [True, False]),
+        ("position", [True, False]),
+        ("position", [2**63]),
+        ("whole", 2**63),
+        ("number", 10**400),
+        ("curve", ["1.5"]),
+    ],
+)
+def test_what_another_type_could_stand_for_is_refused(name, value):
+    with pytest.raises(FileFormatError, match=rf"it\.{name} must be"):
+        codec.from_plain(Outer, {**codec.to_plain(outer()), name: value}, where="it")
+
+
+@dataclass(frozen=True)
+class Picky:
+    error: str
+
+    def __post_init__(self) -> None:
+        raise {e.__name__: e for e in codec._DO_NOT_FIT}[self.error]
+
+
+@pytest.mark.parametrize("error", [each.__name__ for each in codec._DO_NOT_FIT])
+def test_whatever_a_class_raises_is_a_wrong_file(error):
+    with pytest.raises(FileFormatError, match=f"it is no Picky: {error}"):
+        codec.from_plain(Picky, {"error": error}, where="it")
+
+
+def test_half_a_character_survives():
+    """File names need not be UTF-8; Python holds the other bytes as halves of characters."""
+    value = Inner(1.0, "caf\udce9 größer")
+    text = codec.json_text(codec.sealed(value, kind="a test", version=3))
+    text.encode()
+    assert opened(json.loads(text)) == value
+    assert "größer" in codec.json_text({"a": "größer"})
+
+
 # ---- values that describe themselves
 
 

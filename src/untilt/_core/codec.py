@@ -10,30 +10,42 @@ other tools, and ignored when it is read back.
 
 A file of results carries its kind, the version of its format and the SHA-256 of everything else in
 it. Layout and order of keys do not matter to the checksum, every value does: a file that was edited
-or damaged is noticed. Reading checks names and types too, and an error says where.
+or damaged is noticed. Reading checks names and types too, and an error says where. The checksum has
+no key: whoever writes a file on purpose can give it any figures, but nothing in it other than an
+object of the right class comes out of here, or a `FileFormatError`.
+
+A file has at most 256 MiB, 5 million values and 100 levels of nesting, its whole numbers 64 bits.
 """
 
 import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from untilt._core.arrays import AnyArray, handed_over
 from untilt._core.files import replacing
 from untilt._core.tagged import TaggedDecoder, TaggedEncoder, fact_of
-from untilt.errors import FileFormatError, UntiltError
+from untilt.errors import FileFormatError
 from untilt.facts import Fact, as_fact
 
 T = TypeVar("T")
 Plain = dict[str, Any]
 _NOT_FINITE = ("nan", "inf", "-inf")
+# 5 million values are the covariance of a curve of 2,200 positions.
+MOST_BYTES, MOST_VALUES, MOST_NESTED = 256 << 20, 5_000_000, 100
+_INT64 = range(-(2**63), 2**63)
+# What building an object from values that do not fit together can raise.
+_DO_NOT_FIT = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError,
+    TypeError, ValueError,
+)  # fmt: skip
 # What an array is read as, where its hint leaves the width open.
 _DTYPES: dict[Any, Any] = {Any: None, np.signedinteger: np.int64, np.floating: np.float64}
 
@@ -88,13 +100,23 @@ def from_plain(kind: type[T], plain: Any, *, where: str) -> T:
     if unknown or missing:
         parts = [f"{where} is no {kind.__name__} that this untilt knows."]
         parts += [f"Missing: {', '.join(missing)}."] if missing else []
-        parts += [f"Unknown: {', '.join(unknown)}."] if unknown else []
+        parts += [f"Unknown: {_some(unknown)}."] if unknown else []
         raise FileFormatError(" ".join([*parts, "Write it again, or upgrade untilt."]))
     read = {name: _read(hints[name], given[name], f"{where}.{name}") for name in given}
     try:
         return kind(**read)
-    except (UntiltError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{where} is no {kind.__name__}: {error}") from error
+    except _DO_NOT_FIT as error:
+        raise FileFormatError(f"{where} is no {kind.__name__}: {_told(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names; a damaged file may have a million of them."""
+    told = ", ".join(str(name)[:40] for name in names[:8])
+    return told if len(names) <= 8 else f"{told} and {len(names) - 8:,} more"
 
 
 def _names(kind: type) -> tuple[str, ...]:
@@ -122,7 +144,7 @@ def _read(hint: Any, plain: Any, where: str) -> Any:  # noqa: PLR0911  one for e
     if origin in (Union, UnionType):
         return _read_union(get_args(hint), plain, where)
     if origin is Literal:
-        if plain in get_args(hint):
+        if any(type(plain) is type(each) and plain == each for each in get_args(hint)):
             return plain
         raise _refusal(where, f"one of {', '.join(map(str, get_args(hint)))}", plain)
     if origin is np.ndarray:
@@ -154,18 +176,38 @@ def _read_array(hint: Any, plain: Any, where: str) -> AnyArray:
     (scalar,) = get_args(get_args(hint)[1])
     wanted = _DTYPES.get(get_origin(scalar) or scalar, scalar)
     try:
-        array = np.array(plain)
-        if array.dtype.kind == "U":  # numbers beside "nan" or "inf"
-            array = np.array(plain, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
+        array = np.array(_numbers(plain))
+    except (TypeError, ValueError, OverflowError, RecursionError):
         raise _refusal(where, "an array of numbers", plain) from None
-    if not isinstance(plain, list) or array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "bif":
         raise _refusal(where, "an array of numbers", plain)
     if wanted is not None:
-        if array.size and not np.can_cast(array.dtype, wanted, "same_kind"):
+        is_other = (array.dtype.kind == "b") != (np.dtype(wanted).kind == "b")
+        if array.size and (is_other or not np.can_cast(array.dtype, wanted, "same_kind")):
             raise _refusal(where, f"an array of {np.dtype(wanted).name}", plain)
         array = array.astype(wanted, copy=False)
     return handed_over(array)
+
+
+def _numbers(plain: Any) -> list[Any]:
+    """Numbers, or lists of these of any depth, with "nan" and "inf" as numbers; else TypeError."""
+    if not isinstance(plain, list):
+        raise TypeError
+    kinds = set(map(type, plain))
+    if kinds <= {list}:
+        return [_numbers(each) for each in plain]
+    if kinds <= {int, float} or kinds == {bool}:
+        return plain
+    if not kinds <= {int, float, str}:
+        raise TypeError
+    # Looked at one by one: NumPy makes each entry as wide as the longest text among them.
+    return [_not_finite(each) if isinstance(each, str) else each for each in plain]
+
+
+def _not_finite(text: str) -> float:
+    if text not in _NOT_FINITE:
+        raise ValueError
+    return float(text)
 
 
 def _read_tuple(parts: tuple[Any, ...], plain: Any, where: str) -> tuple[Any, ...]:
@@ -192,14 +234,16 @@ def _read_mapping(parts: tuple[Any, Any], plain: Any, where: str) -> dict[Any, A
 
 def _read_scalar(hint: Any, plain: Any, where: str) -> Any:
     is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
-    if hint is float and (is_number or plain in _NOT_FINITE):
+    if hint is float and isinstance(plain, str) and plain in _NOT_FINITE:
         return float(plain)
-    if hint is int and is_number and isinstance(plain, int):
+    if hint is float and is_number and (isinstance(plain, float) or plain in _INT64):
+        return float(plain)
+    if hint is int and is_number and isinstance(plain, int) and plain in _INT64:
         return plain
     if hint is bool and isinstance(plain, bool):
         return plain
     if hint in (str, Fact) and isinstance(plain, Mapping) and {"code", "fields"} <= set(plain):
-        return fact_of(plain["code"], TaggedDecoder().decode(plain["fields"]))
+        return _read_fact(plain, where)
     if hint in (str, Fact) and isinstance(plain, str):
         return plain if hint is str else as_fact(plain)
     names: dict[Any, str] = {
@@ -209,10 +253,21 @@ def _read_scalar(hint: Any, plain: Any, where: str) -> Any:
     raise _refusal(where, names.get(hint, str(hint)), plain)
 
 
+def _read_fact(plain: Mapping[str, Any], where: str) -> Fact:
+    try:
+        return fact_of(plain["code"], TaggedDecoder().decode(plain["fields"]))
+    except _DO_NOT_FIT as error:
+        raise FileFormatError(f"{where} is no fact: {_told(error)}") from error
+
+
 def _refusal(where: str, wanted: str, plain: Any) -> FileFormatError:
-    shown = repr(plain)
-    shown = shown if len(shown) <= 40 else f"{shown[:37]}..."
-    return FileFormatError(f"{where} must be {wanted}. Found {shown} instead.")
+    return FileFormatError(f"{where} must be {wanted}. Found {_shown(plain)} instead.")
+
+
+def _shown(plain: Any) -> str:
+    """A value for a message: never longer than 40 characters, however large it is."""
+    shown = reprlib.repr(plain) if isinstance(plain, list | dict | int) else repr(plain)[:50]
+    return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
 
 def sealed(value: Any, *, kind: str, version: int) -> Plain:
@@ -238,12 +293,16 @@ def unsealed(
         raise FileFormatError(f'{where} is JSON, but lacks "kind": "{kind}". {again}')
     if record.get("version") != version:
         raise FileFormatError(
-            f"{where} has version {record.get('version')!r} of the format; this untilt reads "
+            f"{where} has version {_shown(record.get('version'))} of the format; this untilt reads "
             f"version {version}. {again}"
         )
     rest = {name: each for name, each in record.items() if name != "sha256"}
     seal = record.get("sha256")
-    if (strict or seal is not None) and seal != checksum(rest):
+    try:
+        found = checksum(rest)
+    except _DO_NOT_FIT as error:
+        raise FileFormatError(f"{where} is no JSON: {_told(error)}. {again}") from error
+    if (strict or seal is not None) and seal != found:
         raise FileFormatError(
             f"{where} was changed after it was written, or is damaged: its checksum does not match "
             f"its content. {again}"
@@ -255,7 +314,7 @@ def unsealed(
 def checksum(record: Plain) -> str:
     """SHA-256 of the values, whatever the layout of the file."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def write_json(path: str | os.PathLike[str], plain: Any) -> None:
@@ -266,34 +325,82 @@ def write_json(path: str | os.PathLike[str], plain: Any) -> None:
 
 def read_json(text: str, *, where: str, again: str) -> Any:
     """The values of JSON text; `where` and `again` as in `unsealed`."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+    values = sum(map(text.count, ",[{"))
+    if values > MOST_VALUES:
         raise FileFormatError(
-            f"{where} is no JSON ({error}): it is damaged, cut short or something else. {again}"
+            f"{where} has about {values:,} values, and {MOST_VALUES:,} are the most that are read. "
+            f"{again}"
+        )
+    try:
+        plain = json.loads(text, parse_constant=_refused_constant)
+        _check_bounds(plain)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise FileFormatError(
+            f"{where} is no JSON ({_told(error)}): it is damaged, cut short or something else. "
+            f"{again}"
         ) from error
+    return plain
+
+
+def _refused_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _check_bounds(plain: Any) -> None:
+    """Raise ValueError for nesting without end, whole numbers over 64 bits, and 1e999."""
+    level = [[plain]]
+    for _ in range(MOST_NESTED + 1):
+        below: list[list[Any]] = []
+        for values in level:
+            kinds = set(map(type, values))
+            if float in kinds and not all(math.isfinite(e) for e in values if type(e) is float):
+                raise ValueError("a number is too large")
+            if int in kinds and not all(each in _INT64 for each in values if type(each) is int):
+                raise ValueError("a whole number has more than 64 bits")
+            below += [e for e in values if type(e) is list] if list in kinds else []
+            below += [[*e.values()] for e in values if type(e) is dict] if dict in kinds else []
+        if not below:
+            return
+        level = below
+    raise ValueError(f"lists and objects are nested more than {MOST_NESTED} deep")
 
 
 def read_file(path: str | os.PathLike[str], *, again: str) -> Any:
-    """The values of a JSON file."""
-    data = Path(path).read_bytes()
-    return read_json(data.decode("utf-8", errors="replace"), where=os.fspath(path), again=again)
+    """The values of a JSON file; what the operating system refuses stays an `OSError`."""
+    where = os.fspath(path)
+    with open(path, "rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise FileFormatError(
+            f"{where} is larger than {MOST_BYTES >> 20} MiB, the most that is read. {again}"
+        )
+    return read_json(data.decode("utf-8", errors="replace"), where=where, again=again)
 
 
 def json_text(plain: Any) -> str:
     """JSON with a line for each entry; a list of numbers or of short words stands on one line."""
-    return _laid_out(plain, "\n") + "\n"
+    text = _laid_out(plain, "\n", _leaf) + "\n"
+    # Half of a character, as a file name may hold it, has no bytes in UTF-8: then all is escaped.
+    return text if _is_text(text) else _laid_out(plain, "\n", json.dumps) + "\n"
 
 
-def _laid_out(plain: Any, newline: str) -> str:
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _laid_out(plain: Any, newline: str, leaf: Callable[[Any], str]) -> str:
     inside = newline + " "
     if isinstance(plain, dict) and plain:
-        rows = [f"{_leaf(name)}: {_laid_out(each, inside)}" for name, each in plain.items()]
+        rows = [f"{leaf(name)}: {_laid_out(each, inside, leaf)}" for name, each in plain.items()]
         return "{" + inside + f",{inside}".join(rows) + newline + "}"
     if isinstance(plain, list) and any(_needs_a_line(each) for each in plain):
-        rows = [_laid_out(each, inside) for each in plain]
+        rows = [_laid_out(each, inside, leaf) for each in plain]
         return "[" + inside + f",{inside}".join(rows) + newline + "]"
-    return _leaf(plain)
+    return leaf(plain)
 
 
 def _needs_a_line(plain: Any) -> bool:
