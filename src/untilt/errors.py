@@ -9,6 +9,10 @@ from collections.abc import Iterable
 class UntiltError(ValueError):
     """Base of all errors that untilt raises on purpose."""
 
+    def __str__(self) -> str:
+        """The message; bytes of a file's name that are no text in a form that can be printed."""
+        return super().__str__().encode(errors="backslashreplace").decode()
+
 
 class OptionError(UntiltError):
     """An option has a value that makes no sense."""

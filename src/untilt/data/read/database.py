@@ -1,8 +1,14 @@
-"""A DuckDB connection of our own: limits, temporary files, and its errors as ours."""
+"""A DuckDB connection of our own: limits, temporary files, and its errors as ours.
 
+It can open the files that were asked for and nothing else: neither a view inside a database that
+somebody sent nor a name that looks like an address reaches other files or the network.
+"""
+
+import glob
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +19,7 @@ import numpy as np
 
 from untilt._core import memory
 from untilt._core.arrays import AnyArray
+from untilt._core.paths import is_utf8
 from untilt.errors import FileFormatError, MemoryLimitError, OptionError
 
 if TYPE_CHECKING:
@@ -71,6 +78,17 @@ class Database:
         """Column names and DuckDB types of a table, view or table function."""
         return {name: type_ for name, type_, *_ in self.rows(f"DESCRIBE SELECT * FROM {relation}")}
 
+    def path(self, file: str) -> str:
+        """A file's name as DuckDB takes it; a second name where it would take it for another."""
+        if _is_plain(file):
+            return _local(file)
+        number = sum(1 for _ in self.scratch.iterdir())
+        link = self.scratch / f"{number}{''.join(filter(is_utf8, Path(file).suffixes[-2:]))}"
+        for ending in ("", ".wal"):  # the last changes of a database
+            if os.path.isfile(file + ending):
+                _link(file + ending, f"{link}{ending}")
+        return str(link)
+
     def _wait_for(self, work: Callable[[], T]) -> T:
         future = self.worker.submit(work)
         try:
@@ -94,8 +112,12 @@ def open_database(
     memory_limit: str | int | None,
     temp_directory: str | os.PathLike[str] | None,
     threads: int | None,
+    files: Sequence[str] = (),
 ) -> Iterator[Database]:
-    """A database in memory that spills to a folder inside `temp_directory`, removed at the end."""
+    """A database in memory that spills to a folder inside `temp_directory`, removed at the end.
+
+    It can read `files` and what stands in its own folder.
+    """
     try:
         scratch = tempfile.TemporaryDirectory(
             prefix="untilt-", dir=temp_directory, ignore_cleanup_errors=True
@@ -108,6 +130,7 @@ def open_database(
     with scratch as folder, ThreadPoolExecutor(1, thread_name_prefix="duckdb") as worker:
         connection = _connect(memory_limit, threads, Path(folder))
         try:
+            _close_off(connection, files, folder)
             yield Database(connection, Path(folder), worker)
         finally:
             connection.close()
@@ -126,6 +149,10 @@ def _connect(
         "temp_directory": str(scratch / "spill"),
         # The order of rows means nothing in a log, and keeping it would cost memory.
         "preserve_insertion_order": False,
+        # Nothing that we read needs an extension; a file must not make DuckDB fetch one.
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "allow_persistent_secrets": False,
     }
     connection = duckdb.connect(config=config)
     try:
@@ -141,6 +168,41 @@ def _connect(
     connection.execute("SET python_enable_replacements = false")
     connection.execute("SET enable_progress_bar = false")
     return connection
+
+
+def _close_off(connection: "duckdb.DuckDBPyConnection", files: Sequence[str], folder: str) -> None:
+    """From here on only these files and this folder can be opened; no statement can undo it."""
+    names = [name for file in files if _is_plain(file) for name in _spellings(file)]
+    allowed = ", ".join(map(literal, dict.fromkeys(names)))
+    folders = ", ".join(map(literal, {folder, os.path.realpath(folder)}))
+    connection.execute(f"SET allowed_paths = [{allowed}]")
+    connection.execute(f"SET allowed_directories = [{folders}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _spellings(file: str) -> Iterator[str]:
+    """The names under which DuckDB asks for a file, as a pattern too, and what comes with it."""
+    for name in (_local(file), os.path.realpath(file)):
+        if is_utf8(name):
+            yield from (name, glob.escape(name), name + ".wal")
+
+
+def _local(file: str) -> str:
+    """The name such that it begins like no option and no address."""
+    return file if os.path.isabs(file) else os.path.join(os.curdir, file)
+
+
+def _is_plain(file: str) -> bool:
+    """Whether DuckDB takes this for the name of a file, and no address, home or its parameters."""
+    return is_utf8(file) and not any(sign in file for sign in ("?", "~", "://"))
+
+
+def _link(file: str, link: str) -> None:
+    try:
+        os.link(os.path.realpath(file), link)
+    except OSError:  # on another disk, or somebody else's
+        shutil.copyfile(file, link)
 
 
 def _memory() -> int | None:
@@ -162,7 +224,7 @@ def translated_errors(what: str) -> Iterator[None]:
         yield
     except duckdb.OutOfMemoryException as error:
         raise MemoryLimitError(
-            f"{what} did not fit: {_in_short(error)}. Raise memory_limit, or point "
+            f"{what} did not fit: {in_short(error)}. Raise memory_limit, or point "
             f"temp_directory to a disk with more room."
         ) from error
     except MemoryError as error:  # of NumPy or Arrow, or already ours
@@ -174,14 +236,20 @@ def translated_errors(what: str) -> Iterator[None]:
         ) from error
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException):
         raise
+    except duckdb.PermissionException as error:
+        raise FileFormatError(
+            f"{what} asks for another file, which is not opened: {in_short(error)}. Read that "
+            f"file itself or, if this is a view of yours, write its rows to a table: CREATE TABLE "
+            f"clicks AS SELECT * FROM the_view."
+        ) from error
     except (duckdb.Error, pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise FileFormatError(
-            f"{what} cannot be read: {_in_short(error)}. The file may be damaged, cut short or "
+            f"{what} cannot be read: {in_short(error)}. The file may be damaged, cut short or "
             f"of another kind than its name says."
         ) from error
 
 
-def _in_short(error: BaseException) -> str:
+def in_short(error: BaseException) -> str:
     """What DuckDB says before it goes on to its own options."""
     lines = []
     for line in str(error).strip().splitlines()[:4]:

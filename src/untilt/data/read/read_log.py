@@ -31,7 +31,7 @@ from untilt.data.read.columns import (
 )
 from untilt.data.read.database import Database, open_database, translated_errors
 from untilt.data.read.numbering import NotCleanError
-from untilt.data.read.sources import Source, open_source
+from untilt.data.read.sources import Files, Source, located, open_source
 from untilt.data.read.types import Column, id_is_text_sql, time_sql
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError, check_choice
 
@@ -95,10 +95,13 @@ class Table:
 def read(request: Request) -> tuple[ClickLog, ReadReport]:
     """Read the log; bad rows are an error or are dropped, as asked for."""
     request.check()
+    request = replace(request, source=located(request.source), documents=located(request.documents))
+    files = [part for part in (request.source, request.documents) if isinstance(part, Files)]
     with open_database(
         memory_limit=request.memory_limit,
         temp_directory=request.temp_directory,
         threads=request.threads,
+        files=[name for part in files for name in part.names],
     ) as database:
         log, documents = _tables(database, request)
         with translated_errors(log.source.what):

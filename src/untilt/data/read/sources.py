@@ -7,9 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from untilt.data.read.database import Database, arrow_reader, literal, quoted, translated_errors
+from untilt._core.paths import printable
+from untilt.data.read.database import (
+    Database,
+    arrow_reader,
+    in_short,
+    literal,
+    quoted,
+    translated_errors,
+)
 from untilt.data.read.types import load_csv
 from untilt.errors import ColumnError, FileFormatError, OptionError, did_you_mean
 
@@ -32,79 +40,150 @@ _ENDINGS = {
 _KNOWN = ", ".join(ending for endings in _ENDINGS.values() for ending in endings)
 
 
-def files_of(paths: Sequence[PathLike]) -> tuple[FileKind, list[str], str]:
-    """All files behind these paths, their one kind, and how to call them in a message."""
-    what = os.fspath(paths[0]) if len(paths) == 1 else f"{os.fspath(paths[0])} and others"
-    if any("\0" in os.fspath(path) for path in paths):
-        raise OptionError(f"a path cannot hold a zero character. Got {what!r} instead.")
-    files = [file for path in paths for file in _expanded(path)]
-    kinds = {_kind(file) for file in files}
-    if len(kinds) > 1 or (kinds == {FileKind.DATABASE} and len(files) > 1):
+@dataclass(frozen=True)
+class Files:
+    """Files of one kind, how to call them in a message, and the table wanted of a database."""
+
+    kind: FileKind
+    names: tuple[str, ...]
+    what: str
+    table: object = None
+
+
+def located(source: Any) -> Any:
+    """The `Files` that a path, pattern, folder, list of these or (database, table) stands for.
+
+    Any other source is given back as it is.
+    """
+    if _is_path(source):
+        return _files_of([source])
+    if isinstance(source, list) and source and all(map(_is_path, source)):
+        return _files_of(source)
+    if isinstance(source, tuple):
+        return _database_of(source)
+    return source
+
+
+def _is_path(source: Any) -> bool:
+    return isinstance(source, str | os.PathLike)
+
+
+def _files_of(paths: Sequence[PathLike]) -> Files:
+    what = printable(paths[0]) if len(paths) == 1 else f"{printable(paths[0])} and others"
+    names = tuple(file for path in paths for file in _expanded(path))
+    kinds = {_kind(file) for file in names}
+    if len(kinds) > 1 or (kinds == {FileKind.DATABASE} and len(names) > 1):
         raise OptionError(
             f"{what} holds files of several kinds or several databases: "
-            f"{', '.join(files[:5])}. Read them one by one, or give a narrower pattern."
+            f"{', '.join(names[:5])}. Read them one by one, or give a narrower pattern."
         )
-    return kinds.pop(), files, what
+    return Files(kinds.pop(), names, what)
+
+
+def _database_of(source: tuple[Any, ...]) -> Files:
+    if len(source) != 2 or not _is_path(source[0]):
+        raise OptionError(
+            f"a table of a database is given as (path, table name). Got {source!r} instead."
+        )
+    file = _text(source[0])
+    if not os.path.isfile(file):
+        raise FileFormatError(f"cannot read {file!r}. There is no such file. Check the path.")
+    return Files(FileKind.DATABASE, (file,), printable(file), source[1])
+
+
+def _text(path: PathLike) -> str:
+    text = os.fsdecode(path)
+    if "\0" in text:
+        raise OptionError(f"a path cannot hold a zero character. Got {text!r} instead.")
+    return text
 
 
 def _expanded(path: PathLike) -> list[str]:
-    text = os.fspath(path)
+    text = _text(path)
     if os.path.isfile(text):
         return [text]
     if os.path.isdir(text):
-        files = _in_folder(Path(text))
+        files = _in_folder(text)
         hint = "The folder holds no Parquet and no CSV file"
     else:
         found = sorted(glob.glob(text, recursive=True))
         # A pattern may fit folders, too: date=2026-11-01 and the like.
-        parts = [_in_folder(Path(each)) if os.path.isdir(each) else [each] for each in found]
+        parts = [_in_folder(each) if os.path.isdir(each) else [each] for each in found]
         files = list(dict.fromkeys(os.path.normpath(file) for part in parts for file in part))
         hint = "There is no such file" if not glob.has_magic(text) else "No file fits this pattern"
     if not files:
         raise FileFormatError(f"cannot read {text!r}. {hint}. Check the path.")
+    for file in files:
+        if not os.path.isfile(file):
+            raise FileFormatError(
+                f"cannot read {file!r}. It is a pipe, a device or a link to nothing, and a log is "
+                "read more than once. Write it to a file first."
+            )
     return files
 
 
 _UNKNOWN, _HIDDEN = "of no kind that can be read", "not finished by their names"
 
 
-def _in_folder(folder: Path) -> list[str]:
+def _in_folder(folder: str) -> list[str]:
     """All files at any depth. They must be of one kind: half of a log is another log.
 
     Names that begin with a dot or an underscore are notes or not finished, by the custom of those
     who write such folders (_SUCCESS, .part-0.crc): they are passed over, unless they end like data.
     """
     groups: dict[str, list[str]] = {}
-    for file in sorted(folder.rglob("*")):
-        if file.is_file() and (group := _group(file, folder)):
-            groups.setdefault(group, []).append(str(file))
+    for file in _walked(folder):
+        if group := _group(file, folder):
+            groups.setdefault(group, []).append(file)
     if len(groups) > 1:
         raise OptionError(_several(folder, groups))
     return next(iter(groups.values()), [])
 
 
-def _group(file: Path, folder: Path) -> str | None:
+def _walked(folder: str) -> list[str]:
+    """The names of all files below a folder, sorted. Linked folders count once, loops end."""
+    seen: set[str] = set()
+    files: list[Path] = []
+    for root, folders, names in os.walk(folder, onerror=_refuse_folder, followlinks=True):
+        files += [Path(root, name) for name in names]
+        folders[:] = [name for name in sorted(folders) if _is_new(os.path.join(root, name), seen)]
+    return [str(file) for file in sorted(files)]
+
+
+def _is_new(folder: str, seen: set[str]) -> bool:
+    real = os.path.realpath(folder)
+    is_new = real not in seen
+    seen.add(real)
+    return is_new
+
+
+def _refuse_folder(error: OSError) -> NoReturn:
+    raise FileFormatError(
+        f"cannot look into the folder {error.filename!r}: {error.strerror}. Check its permissions."
+    ) from error
+
+
+def _group(file: str, folder: str) -> str | None:
     """What a file of a folder counts as; None where it is passed over."""
-    if any(part.startswith((".", "_")) for part in file.relative_to(folder).parts):
-        ends_like_data = file.name.lower().endswith(
-            tuple(e for es in _ENDINGS.values() for e in es)
-        )
-        return _HIDDEN if ends_like_data and not file.name.startswith("._") else None
+    parts = Path(os.path.relpath(file, folder)).parts
+    if any(part.startswith((".", "_")) for part in parts):
+        ends_like_data = file.lower().endswith(tuple(e for es in _ENDINGS.values() for e in es))
+        return _HIDDEN if ends_like_data and not parts[-1].startswith("._") else None
     try:
-        return _kind(str(file)).value
+        return _kind(file).value
     except FileFormatError:
         return _UNKNOWN
 
 
-def _several(folder: Path, groups: dict[str, list[str]]) -> str:
+def _several(folder: str, groups: dict[str, list[str]]) -> str:
     told = []
     for group, files in groups.items():
         names = ", ".join(os.path.relpath(file, folder) for file in files[:3])
         told.append(f"{len(files)} {group} ({names}{', ...' if len(files) > 3 else ''})")
     readable = next((fs for g, fs in groups.items() if g not in (_UNKNOWN, _HIDDEN)), ["*.parquet"])
-    pattern = folder / "**" / f"*{Path(readable[0]).suffix}"
+    pattern = Path(folder, "**", f"*{Path(readable[0]).suffix}")
     return (
-        f"the folder {str(folder)!r} holds files of several kinds, and half of a log is another "
+        f"the folder {folder!r} holds files of several kinds, and half of a log is another "
         f"log: {'; '.join(told)}. Name those to read by a pattern, such as '{pattern}', or move "
         "the others away."
     )
@@ -129,15 +208,12 @@ def _kind(file: str) -> FileKind:
     )
 
 
-def database_table(
-    database: Database, path: PathLike, table: object, *, alias: str
-) -> tuple[str, str]:
+def _table_of(database: Database, files: Files, *, alias: str) -> tuple[str, str]:
     """Attach a database file; its one table, or the one asked for, with its full name in SQL."""
-    file = os.fspath(path)
-    if not os.path.isfile(file):
-        raise FileFormatError(f"cannot read {file!r}. There is no such file. Check the path.")
-    with translated_errors(file):
-        database.run(f"ATTACH {literal(file)} AS {alias} (READ_ONLY, TYPE duckdb)")
+    (file,), table = files.names, files.table
+    path = database.path(file)
+    with translated_errors(files.what):
+        database.run(f"ATTACH {literal(path)} AS {alias} (READ_ONLY, TYPE duckdb)")
         tables = database.rows(
             f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{alias}' "
             f"UNION ALL SELECT schema_name, view_name FROM duckdb_views() "
@@ -147,15 +223,15 @@ def database_table(
         name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in tables
     }
     chosen = next(iter(names)) if table is None and len(names) == 1 else table
-    if chosen not in names:
+    if not isinstance(chosen, str) or chosen not in names:
         listed = ", ".join(names) or "none"
         hint = did_you_mean(chosen, names) if isinstance(chosen, str) else ""
         raise OptionError(
             f"which table of {file!r}? Got {table!r}; it holds: {listed}.{hint} "
             f"Pass ({file!r}, 'table name')."
         )
-    schema, name = names[str(chosen)]
-    return f"{file}, table {chosen}", f"{alias}.{quoted(schema)}.{quoted(name)}"
+    schema, name = names[chosen]
+    return f"{files.what}, table {chosen}", f"{alias}.{quoted(schema)}.{quoted(name)}"
 
 
 # columns wanted, and which of them hold ids -> the name of a table that can be read many times
@@ -176,13 +252,14 @@ class Source:
 
 
 def open_source(database: Database, source: Any, name: str) -> Source:
-    """Find out what kind of thing `source` is, without importing any library it may come from."""
+    """Find out what kind of thing `source` is, without importing any library it may come from.
+
+    Files are `located` already: the database was opened for them.
+    """
     family = type(source).__module__.partition(".")[0].lstrip("_")
     kind = type(source).__name__
     openers: list[tuple[bool, Callable[[Database, Any, str], Source]]] = [
-        (_is_path(source), _from_file),
-        (isinstance(source, list) and bool(source) and all(map(_is_path, source)), _from_files),
-        (isinstance(source, tuple), _from_database),
+        (isinstance(source, Files), _from_files),
         (family == "duckdb" and hasattr(source, "project"), _from_relation),
         (family == "polars" and kind == "LazyFrame", _from_lazy_frame),
         (family in _COLUMNS and kind == "DataFrame", _from_frame),
@@ -199,40 +276,35 @@ def open_source(database: Database, source: Any, name: str) -> Source:
     )
 
 
-def _is_path(source: Any) -> bool:
-    return isinstance(source, str | os.PathLike)
-
-
-def _from_file(database: Database, path: str | os.PathLike[str], name: str) -> Source:
-    return _from_files(database, [path], name)
-
-
-def _from_files(database: Database, paths: Sequence[str | os.PathLike[str]], name: str) -> Source:
-    kind, files, what = files_of(paths)
-    if kind is FileKind.DATABASE:
-        return _from_database(database, (files[0], None), name)
-    if kind is FileKind.CSV:
-        columns, load = load_csv(database, files, name, what)
-        return Source(what, columns, load)
-    listed = ", ".join(literal(glob.escape(file)) for file in files)
-    with translated_errors(what):
+def _from_files(database: Database, files: Files, name: str) -> Source:
+    if files.kind is FileKind.DATABASE:
+        return _from_database(database, files, name)
+    paths = [database.path(file) for file in files.names]
+    if files.kind is FileKind.CSV:
+        columns, load = load_csv(database, paths, name, files.what)
+        return Source(files.what, columns, load)
+    listed = ", ".join(literal(glob.escape(path)) for path in paths)
+    with translated_errors(files.what):
         database.run(
             f"CREATE TEMP VIEW {name} AS "
-            f"SELECT * FROM read_parquet([{listed}], union_by_name = {len(files) > 1})"
+            f"SELECT * FROM read_parquet([{listed}], union_by_name = {len(paths) > 1})"
         )
-        return _view(database, what, name)
+        return _view(database, files.what, name)
 
 
-def _from_database(database: Database, source: tuple[Any, ...], name: str) -> Source:
-    if len(source) != 2 or not isinstance(source[0], str | os.PathLike):
-        raise OptionError(
-            f"a table of a database is given as (path, table name). Got {source!r} instead."
-        )
-    path, table = source
-    what, qualified = database_table(database, path, table, alias=f"{name}_database")
-    with translated_errors(what):
-        database.run(f"CREATE TEMP VIEW {name} AS SELECT * FROM {qualified}")
-        return _view(database, what, name)
+def _from_database(database: Database, files: Files, name: str) -> Source:
+    import duckdb
+
+    what, qualified = _table_of(database, files, alias=f"{name}_database")
+    try:
+        with translated_errors(what):
+            database.run(f"CREATE TEMP VIEW {name} AS SELECT * FROM {qualified}")
+            return _view(database, what, name)
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        raise FileFormatError(
+            f"{what} is a view that cannot be read from its file alone: {in_short(error)}. Write "
+            "its rows to a table: CREATE TABLE clicks AS SELECT * FROM the_view."
+        ) from error
 
 
 def _from_relation(database: Database, relation: Any, name: str) -> Source:

@@ -1,0 +1,21 @@
+"""Names of files as text: Unix names are bytes, and not all of them are UTF-8.
+
+Python keeps bytes that are no UTF-8 as halves of characters. Such text names the file, but can be
+neither printed nor stored.
+"""
+
+import os
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a file's name is text."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def printable(name: str | os.PathLike[str]) -> str:
+    r"""A file's name as text that can be printed and stored; the byte ff becomes `\udcff`."""
+    return os.fsdecode(name).encode(errors="backslashreplace").decode()
