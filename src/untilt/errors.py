@@ -18,6 +18,14 @@ class OptionError(UntiltError):
     """An option has a value that makes no sense."""
 
 
+class WriteError(OptionError, OSError):
+    """A file cannot be written where it was wanted: a full disk, a folder without permission."""
+
+    def __init__(self, message: str, number: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = number
+
+
 class ColumnError(UntiltError):
     """A table lacks a column, or a column has a type that cannot be used."""
 

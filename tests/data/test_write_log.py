@@ -150,7 +150,7 @@ def test_an_empty_log_can_be_written(tmp_path):
         ({"feature_names": ("a", "")}, "log.csv", OptionError, "without a name"),
         ({"indptr": [0, 0, 4, 5], "position": [1, 3, 2, 4, 1]}, "log.csv", BadRowsError, "nothing"),
         ({"doc_id": ["a", "b", "\ud800", "a"]}, "log.csv", BadRowsError, "no valid text"),
-        ({}, "folder/log.csv", OptionError, "can be written"),
+        ({}, "folder/log.csv", OptionError, "could not be written"),
     ],
 )
 def test_what_cannot_be_written(tmp_path, changes, path, error, text):

@@ -59,23 +59,15 @@ def write_log(
     """
     _check(log, path, documents, drop_unshown=drop_unshown)
     inline, versions = documents is None, log.item is not None
-    try:
-        with ExitStack() as stack:
-            temporary = stack.enter_context(replacing(path))
-            if documents is not None:
-                # Renamed before the log, which must never stand there without its documents.
-                second = stack.enter_context(replacing(documents))
-                write_table(second, documents, *_documents(log))
-            with progress("writing the log"):
-                pieces = _impressions(
-                    log, with_features=inline, with_version=versions and not inline
-                )
-                write_table(temporary, path, *pieces)
-    except OSError as error:
-        raise OptionError(
-            f"path must be a file that can be written. Got {os.fspath(path)!r} instead: "
-            f"{error.strerror}."
-        ) from error
+    with ExitStack() as stack:
+        temporary = stack.enter_context(replacing(path))
+        if documents is not None:
+            # Renamed before the log, which must never stand there without its documents.
+            second = stack.enter_context(replacing(documents))
+            write_table(second, documents, *_documents(log))
+        with progress("writing the log"):
+            pieces = _impressions(log, with_features=inline, with_version=versions and not inline)
+            write_table(temporary, path, *pieces)
 
 
 def _check(

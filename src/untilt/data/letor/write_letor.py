@@ -41,14 +41,9 @@ def write_letor(judged: JudgedLists, path: PathLike) -> None:
     _check(judged)
     begins, ends = _label_and_query(judged), _comments(judged)
     packed = Path(path).suffix == ".gz"
-    try:
-        with replacing(path) as temporary, _opened(temporary, packed) as file:
-            for text in _formatted(judged.features, begins, ends):
-                file.write(text)
-    except OSError as error:
-        raise OptionError(
-            f"path must be a file that can be written. Got {path} instead: {error.strerror}."
-        ) from error
+    with replacing(path) as temporary, _opened(temporary, packed) as file:
+        for text in _formatted(judged.features, begins, ends):
+            file.write(text)
 
 
 def _check(judged: JudgedLists) -> None:
