@@ -1,5 +1,6 @@
 """What the user can mend is a paragraph and an exit code; what is ours keeps its traceback."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -8,12 +9,13 @@ import textwrap
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from untilt.cli.main import Commands
-from untilt.errors import BadRowsError, OptionError, UntiltError
+from untilt.errors import BadRowsError, MemoryLimitError, OptionError, UntiltError
 
 MESSAGE = "a position below 1: 3 rows. Fix: positions start at 1."
 
@@ -64,6 +66,54 @@ def test_a_bug_stays_an_exception():
     result = run(TypeError("unsupported operand"))
     assert result.exit_code == 1
     assert isinstance(result.exception, TypeError)
+
+
+def duckdb_error() -> Exception:
+    import duckdb
+
+    return duckdb.OutOfMemoryException("failed to pin block")
+
+
+def lightgbm_error() -> Exception:
+    from lightgbm.basic import LightGBMError
+
+    return LightGBMError("std::bad_alloc")
+
+
+def arrow_error() -> Exception:
+    import pyarrow as pa
+
+    return pa.ArrowMemoryError("malloc of size 64 failed")
+
+
+def numpy_error() -> Exception:
+    with pytest.raises(MemoryError) as failed:
+        np.empty(2**57)
+    return failed.value
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError,
+        numpy_error,
+        duckdb_error,
+        lightgbm_error,
+        arrow_error,
+        lambda: OSError(errno.ENOMEM, "Cannot allocate memory", "clicks.parquet"),
+        lambda: ImportError("libX.so: cannot allocate memory in static TLS block"),
+        lambda: RuntimeError("can't start new thread"),
+        lambda: RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"),
+    ],
+)
+def test_memory_that_runs_out_is_a_sentence(error):
+    result = run(error())
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: this needs more memory than the process can have")
+
+
+def test_memory_that_was_refused_says_why():
+    assert run(MemoryLimitError(MESSAGE)).stderr == f"error: {MESSAGE}\n"
 
 
 def test_the_signal_handlers_are_put_back():

@@ -125,6 +125,7 @@ def test_simulated_lists_end_there():
     n = DEEPEST + 5
     judged = ut.JudgedLists(np.zeros((n, 1)), np.arange(n) % 2, [0, n], [1])
     scores = np.arange(n, dtype=float)
-    assert ut.simulate(judged, n_sessions=4, ranker=scores).log.depth == DEEPEST
+    every = ut.PRS(depth=None)
+    assert ut.simulate(judged, every, n_sessions=4, ranker=scores).log.depth == DEEPEST
     with pytest.raises(OptionError, match="1,000"):
         ut.simulate(judged, n_sessions=4, ranker=scores, depth=DEEPEST + 1)

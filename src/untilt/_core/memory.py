@@ -5,6 +5,7 @@ the machine, of a container (cgroup 1 and 2), of the process (`ulimit -v`, `ulim
 UNTILT_MEMORY_LIMIT, which is for the whole process. What cannot be found out is no limit.
 """
 
+import errno
 import os
 import re
 import sys
@@ -19,6 +20,9 @@ VARIABLE = "UNTILT_MEMORY_LIMIT"
 # Below this nothing is asked: looking up the limits takes 0.5 ms, and so little is always there.
 _SMALL = 16 << 20
 
+_RAN_OUT = re.compile(
+    "bad_?alloc|out of memory|cannot allocate memory|resource_exhausted|start new thread", re.I
+)
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
@@ -54,16 +58,17 @@ def refusing(what: str, fix: str) -> Iterator[None]:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error, of Python, NumPy, Arrow, DuckDB or LightGBM, says that memory ran out."""
-    if isinstance(error, MemoryError):
+    """Whether an error, of Python, the system or a library, says that memory ran out."""
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
     duckdb, lightgbm = sys.modules.get("duckdb"), sys.modules.get("lightgbm")
     if duckdb is not None and isinstance(error, duckdb.OutOfMemoryException):
         return True
-    is_library = isinstance(error, RuntimeError) or (
+    # A library that cannot be loaded or that gets no thread says so in an error of its own.
+    is_library = isinstance(error, RuntimeError | ImportError) or (
         lightgbm is not None and isinstance(error, lightgbm.basic.LightGBMError)
     )
-    return is_library and bool(re.search("bad_?alloc|out of memory", str(error), re.IGNORECASE))
+    return is_library and bool(_RAN_OUT.search(str(error)))
 
 
 def limit() -> int | None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from untilt._core.memory import gib, limit, ran_out
 from untilt._version import __version__
 from untilt.cli.arguments import CommandWithMethods, expanded, plain_flag
 from untilt.cli.audit import audit, plan
@@ -57,9 +58,11 @@ def explained_failure() -> Iterator[None]:
         raise _failed(str(error)) from error
     except BrokenPipeError:
         raise  # `untilt audit ... | head`: Typer ends quietly
-    except OSError as error:
-        raise _failed(_file_message(error)) from error
     except (KeyboardInterrupt, Exception) as error:
+        if ran_out(error):
+            raise _failed(_memory_message()) from error
+        if isinstance(error, OSError):
+            raise _failed(_file_message(error)) from error
         # Compiled libraries answer Ctrl-C with errors of their own: DuckDB raises a RuntimeError.
         if not (pressed.once or isinstance(error, KeyboardInterrupt)):
             raise
@@ -100,6 +103,15 @@ def _file_message(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
     what = error.strerror or str(error)
     return f"{where}{what}. Check the path and that it can be read or written."
+
+
+def _memory_message() -> str:
+    most = limit()
+    told = "" if most is None else f" (its limit is {gib(most)})"
+    return (
+        f"this needs more memory than the process can have{told}. Use a part of the log, such as "
+        "fewer queries or days, or a machine with more memory."
+    )
 
 
 def _failed(message: str) -> typer.Exit:
