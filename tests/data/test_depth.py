@@ -7,6 +7,7 @@ import pytest
 import untilt as ut
 from untilt.data.depth import DEEPEST, DroppedRowsWarning
 from untilt.errors import BadRowsError, OptionError, ShapeError
+from untilt.simulation.protocols import PRS
 
 COLUMNS = ("query_id", "session_id", "doc_id", "position", "click", "count")
 # Two lists; a third below.
@@ -125,7 +126,6 @@ def test_simulated_lists_end_there():
     n = DEEPEST + 5
     judged = ut.JudgedLists(np.zeros((n, 1)), np.arange(n) % 2, [0, n], [1])
     scores = np.arange(n, dtype=float)
-    every = ut.PRS(depth=None)
-    assert ut.simulate(judged, every, n_sessions=4, ranker=scores).log.depth == DEEPEST
+    assert ut.simulate(judged, PRS(), n_sessions=4, ranker=scores).log.depth == DEEPEST
     with pytest.raises(OptionError, match="1,000"):
         ut.simulate(judged, n_sessions=4, ranker=scores, depth=DEEPEST + 1)
