@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-slow test-lowest coverage check docs generated stub tables api pictures bench release clean
+.PHONY: demo test test-slow test-lowest fuzz coverage check docs generated stub tables api pictures bench release clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -34,6 +34,13 @@ test-lowest:
 	@$(LOWEST)/bin/pip install --quiet --quiet --disable-pip-version-check uv
 	@$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
 	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile
+
+# Damaged inputs at every door: readers, saved models, curves, figures, folders of runs, options.
+# What fails is kept in build/fuzz with the line that shows it again.
+N ?= 10000
+SEED ?= 0
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --n $(N) --seed $(SEED)
 
 # Share of lines and branches that the tests run. Compiled kernels count as not run: their slow
 # twins in the tests check them, line by line coverage cannot see inside.

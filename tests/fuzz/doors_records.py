@@ -1,0 +1,117 @@
+"""Doors for records: curves, figures, options, experiments, results, checkpoints."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+from tests.fuzz import mutations as m
+from tests.fuzz.targets import target, written
+
+
+def resealed_json(data: bytes, rng: random.Random) -> bytes:
+    """The record changed, and its checksum made to fit most of the time."""
+    if rng.random() < 0.2:
+        return m.damaged(data, rng)
+    record = m.changed(json.loads(data), rng)
+    if isinstance(record, dict) and rng.random() < 0.9:
+        record.pop("sha256", None)
+        record["sha256"] = m.checksum(record)
+    return m.json_bytes(record)
+
+
+@target("bias.json", 14)
+def _bias(corpus: Path, folder: Path, rng: random.Random) -> None:
+    import untilt as ut
+
+    data = resealed_json((corpus / "bias.json").read_bytes(), rng)
+    bias = ut.PositionBias.load(written(folder / "bias.json", data))
+    repr(bias), bias.to_json(), bias.at(1)
+    depth = min(bias.depth, 10)
+    if bias.known_depth >= depth:
+        ut.IPS(bias).table(depth)
+    repr(bias.compare(bias)) if bias.depth < 100 else None
+
+
+@target("figures.json", 14)
+def _figures(corpus: Path, folder: Path, rng: random.Random) -> None:
+    import untilt as ut
+
+    data = resealed_json((corpus / "figures.json").read_bytes(), rng)
+    decision = ut.Decision.load(written(folder / "figures.json", data))
+    _ = decision.answer, decision.no_answer, [str(each) for each in decision.warnings]
+    if rng.random() < 0.1:  # a page takes two seconds
+        ut.write_report(decision, folder / "report.html")
+
+
+@target("run.toml", 8)
+def _config(corpus: Path, folder: Path, rng: random.Random) -> None:
+    from untilt.bias.given import parse_curve
+    from untilt.workflow.options import options_of, read_config
+    from untilt.workflow.stage_bias import bias_choice
+
+    data = (corpus / "run" / "run.toml").read_bytes()
+    if rng.random() < 0.8:
+        data = m.reworded(data.decode(), rng, '=[], "').encode("utf-8", "surrogatepass")
+    else:
+        data = m.damaged(data, rng)
+    given = read_config(written(folder / "run.toml", data))
+    options = options_of({k: v for k, v in given.items() if k not in ("log", "out")})
+    bias_choice(options.bias), parse_curve(options.fallback)
+
+
+@target("experiment", 4)
+def _experiment(corpus: Path, folder: Path, rng: random.Random) -> None:
+    from untilt.papers.schema import load
+
+    data = (corpus / "tiny.toml").read_text()
+    data = m.reworded(data, rng, '=[], "')
+    load(str(written(folder / "tiny.toml", data.encode("utf-8", "surrogatepass"))))
+
+
+@target("results of reproduce", 6)
+def _results(corpus: Path, folder: Path, rng: random.Random) -> None:
+    from untilt.papers.cells import plan
+    from untilt.papers.chart import tables_of
+    from untilt.papers.claims import verdicts
+    from untilt.papers.datasets import Source
+    from untilt.papers.schema import load
+    from untilt.papers.summary import Summary
+
+    lines = (corpus / "results.jsonl").read_text().splitlines()
+    place, kind = rng.randrange(len(lines)), rng.randrange(4)
+    if kind <= 1:
+        lines[place] = m.json_bytes(m.changed(json.loads(lines[place]), rng)).decode(
+            "utf-8", "replace"
+        )
+    elif kind == 2:
+        lines[place] = m.reworded(lines[place], rng)
+    data = "\n".join(lines).encode("utf-8", "surrogatepass")
+    data = m.damaged(data, rng) if kind == 3 else data
+    experiment = load(str(corpus / "tiny.toml"))
+    what = plan(experiment, Source(), folder, quick=True)
+    what.results.path.parent.mkdir()
+    what.results.path.write_bytes(data)
+    finished = what.finished()
+    if len(finished) == len(what.cells):
+        summary = Summary(experiment, finished)
+        verdicts(summary), tables_of(summary)
+
+
+@target("checkpoint", 4, quick=False)
+def _checkpoint(corpus: Path, folder: Path, rng: random.Random) -> None:
+    """A damaged checkpoint; its head can also be rewritten, since nothing seals it."""
+    from untilt.networks.training import load_checkpoint
+
+    data = (corpus / "checkpoint.npz").read_bytes()
+    with np.load(corpus / "checkpoint.npz") as arrays:
+        parts = dict(arrays)
+    head = json.loads(parts["head"].tobytes())
+    if rng.random() < 0.4:
+        data = m.damaged(data, rng)
+    else:
+        new = m.json_bytes(m.changed(head, rng))
+        parts["head"] = np.frombuffer(new, dtype=np.uint8)
+        np.savez(folder / "made.npz", **parts)
+        data = (folder / "made.npz").read_bytes()
+    load_checkpoint(written(folder / "checkpoint.npz", data), fingerprint=head["fingerprint"])

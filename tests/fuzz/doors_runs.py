@@ -1,0 +1,188 @@
+"""Doors for whole commands: the folder of a run with a damaged file, and odd options."""
+
+import os
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.fuzz import mutations as m
+from tests.fuzz.corpus import RUN_OPTIONS
+from tests.fuzz.doors_models import use_model
+from tests.fuzz.doors_records import resealed_json
+from tests.fuzz.doors_tables import use_judged, use_log
+from tests.fuzz.targets import RefusedError, WrongResultError, target
+
+
+@target("run folder", 4)
+def _run_folder(corpus: Path, folder: Path, rng: random.Random) -> None:
+    """One file damaged, emptied, gone or replaced; the same call ends with the same figures."""
+    import untilt as ut
+
+    run = folder / "run"
+    shutil.copytree(corpus / "run", run)
+    # The report takes seconds to draw again and holds nothing that a run reads.
+    files = sorted(f for f in run.rglob("*") if f.is_file() and f.name != "report.html")
+    file = rng.choice(files)
+    data = file.read_bytes()
+    kind = rng.randrange(6)
+    if kind == 0:
+        file.unlink()
+    elif kind == 1:
+        file.write_bytes(b"")
+    elif kind == 2 and file.suffix == ".json" and data:
+        file.write_bytes(resealed_json(data, rng))
+    elif kind == 3:
+        file.write_bytes(rng.choice(files).read_bytes())
+    else:
+        file.write_bytes(m.damaged(data, rng))
+    (folder / "damaged.txt").write_text(f"{file.relative_to(run)} by {kind}\n")
+    made = corpus / "log"
+    result = ut.run(
+        made / "clicks.parquet", run, documents=made / "documents.parquet", **RUN_OPTIONS
+    )
+    good = ut.Decision.load(corpus / "figures.json")
+    same(replace(result.decision, provenance=None), replace(good, provenance=None), "result")
+    kept = replace(ut.Decision.load(run / "figures.json"), provenance=None)
+    same(kept, replace(good, provenance=None), "figures.json")
+    bias, kept_bias = (
+        ut.PositionBias.load(corpus / "bias.json"),
+        ut.PositionBias.load(run / "bias.json"),
+    )
+    same(kept_bias.to_json(), bias.to_json(), "bias.json")
+    features = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
+    scores = [ut.load(each / "ranker.untilt").predict(features) for each in (run, corpus / "run")]
+    same(scores[0].tolist(), scores[1].tolist(), "ranker.untilt")
+
+
+def same(found: Any, wanted: Any, what: str) -> None:
+    """Raise unless both are equal."""
+    if found != wanted:
+        raise WrongResultError(f"{what} differs from that of the undisturbed run")
+
+
+ODD = [
+    "", " ", "-1", "0", "1", "2", "0.5", "1e9", "nan", "inf", "-inf", "9" * 30, "x", "\x00", "é",
+    "日本",
+    "a=b", "=", "a=", "=b", ":", "a:b:c", "[", "{}", "None", "auto", "*", "~(", "power-law:nan",
+    "power-law:-5", "power-law:1e400", "all-pairs:depth=-1", "all-pairs:depth=x", "eye-tracking:",
+    "dcg@0", "dcg@-1", "dcg@99999999999999999999", "dcg@", "ndcg@10", "precision@x", "clicks",
+    "log.csv",
+    "bias.json", "figures.json", "ranker.untilt", "nobody.parquet", ".", "10m", "-3h", "1h1h",
+    "keep",
+]  # fmt: skip
+# Sizes of what a command is asked to make: a large number there is an honest wish for long work.
+SIZES = ("--sessions", "--clicks", "--sessions-per-query", "--queries", "--features", "--threads",
+         "--jobs", "--sessions-per-day")  # fmt: skip
+SMALL_COMMANDS = {
+    "run": [
+        "run",
+        "log.parquet",
+        "--trees",
+        "3",
+        "--method",
+        "linear",
+        "--threads",
+        "1",
+        "-o",
+        "o",
+    ],
+    "report": ["report", "figures.json", "-o", "o.html"],
+    "simulate": ["simulate", "-o", "o", "--queries", "20", "--sessions", "200", "--features", "5"],
+    "audit": ["audit", "log.parquet"],
+    "plan": ["plan", "log.parquet"],
+    "bias": ["bias", "log.parquet", "-o", "o.json"],
+    "clickmodels": ["clickmodels", "log.parquet"],
+    "split": ["split", "log.parquet", "-o", "o"],
+    "train": [
+        "train",
+        "log.parquet",
+        "--documents",
+        "documents.parquet",
+        "-o",
+        "o.untilt",
+        "--trees",
+        "3",
+    ],
+    "evaluate": [
+        "evaluate",
+        "log.parquet",
+        "--documents",
+        "documents.parquet",
+        "--ranker",
+        "ranker.untilt",
+    ],
+    "select": [
+        "select",
+        "log.parquet",
+        "--documents",
+        "documents.parquet",
+        "-o",
+        "o.untilt",
+        "--trees",
+        "3",
+    ],
+    "reproduce": ["reproduce", "tiny.toml", "--quick", "-o", "o"],
+    "export": ["export", "ranker.untilt", "-o", "o.txt"],
+    "methods": ["methods"],
+}
+
+
+@target("command line", 10)
+def _command_line(corpus: Path, folder: Path, rng: random.Random) -> None:
+    """A small command with options of odd values; a paragraph and exit code 2, or it works."""
+    import typer
+    from typer.testing import CliRunner
+
+    from untilt.cli.main import app
+
+    for name in (
+        "log.parquet",
+        "documents.parquet",
+        "log.csv",
+        "bias.json",
+        "figures.json",
+        "tiny.toml",
+    ):
+        shutil.copyfile(corpus / name, folder / name)
+    shutil.copyfile(corpus / "models" / "ranker" / "lambdamart.untilt", folder / "ranker.untilt")
+    command = rng.choice(sorted(SMALL_COMMANDS))
+    words = list(SMALL_COMMANDS[command])
+    known: Any = typer.main.get_command(app)
+    options = [p for p in known.commands[command].params if p.opts and p.opts[0].startswith("--")]
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        option = rng.choice(options)
+        name = option.opts[0]
+        values = [word for word in ODD if not (name in SIZES and len(word) > 2)]
+        words += [name] if getattr(option, "is_flag", False) else [name, rng.choice(values)]
+    if rng.random() < 0.2:
+        words[rng.randrange(1, len(words))] = rng.choice(ODD)
+    (folder / "command.txt").write_text(repr(words), encoding="utf-8", errors="replace")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        result = CliRunner().invoke(app, words)
+    finally:
+        os.chdir(before)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    if result.exit_code == 2:
+        raise RefusedError(result.output)
+    if result.exit_code != 0:
+        raise WrongResultError(f"exit code {result.exit_code}: {result.output[-300:]}")
+
+
+def warm_up(corpus: Path) -> None:
+    """Use every good file once: libraries are loaded and kernels compiled before time counts."""
+    import untilt as ut
+
+    for name in ("log.parquet", "log.csv", "log.csv.gz", "log.duckdb"):
+        use_log(ut.read_log(corpus / name))
+    for name in ("judged.txt", "judged.txt.gz"):
+        use_judged(ut.read_letor(corpus / name))
+    for file in sorted((corpus / "models").rglob("*.untilt")):
+        use_model(ut.load(file), corpus)
+    bias = ut.PositionBias.load(corpus / "bias.json")
+    repr(bias.compare(bias)), ut.Decision.load(corpus / "figures.json")
