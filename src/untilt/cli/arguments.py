@@ -86,6 +86,14 @@ PositionsFrom = Annotated[
         min=0, max=1, metavar="0|1", help="0 where the positions of the log count from 0."
     ),
 ]
+SampleQueries = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Read about this share of the queries (0.1), with all their sessions: for a log that "
+        "does not fit into memory.",
+    ),
+]
 FeaturesOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -153,6 +161,7 @@ class ColumnOptions:
         OnBad, typer.Option(help="Refuse a log with bad rows, or drop and count them.")
     ] = OnBad.RAISE
     positions_from: PositionsFrom = None
+    sample_queries: SampleQueries = None
 
     def read(
         self,

@@ -112,6 +112,7 @@ def run(
         typer.Option(help="Refuse a log with bad rows, or drop and count them."),
     ] = None,
     positions_from: arguments.PositionsFrom = None,
+    sample_queries: arguments.SampleQueries = None,
     title: Annotated[str | None, typer.Option(help="Of the report.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed, the same result.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of training; all cores.")] = None,
@@ -134,7 +135,7 @@ def run(
         "level": level, "split": split,
         "columns": arguments.parse_columns(column) or None,
         "label": label, "features": features, "missing": arguments.parse_missing(missing),
-        "on_bad": on_bad, "positions_from": positions_from,
+        "on_bad": on_bad, "positions_from": positions_from, "sample_queries": sample_queries,
         "title": title, "seed": seed, "threads": threads, "log": log, "out": out,
     }  # fmt: skip
     with speaking(as_json=as_json, verbose=verbose) as output:

@@ -37,7 +37,8 @@ class RunOptions:
 
     Parameters
     ----------
-    documents, columns, label, features, missing, on_bad, positions_from : as in `untilt.read_log`
+    documents, columns, label, features, missing, on_bad, positions_from, sample_queries : as in
+        `untilt.read_log`
     bias : "auto" (what the audit advises), the name of an estimator ("all-pairs"), also with
         options ("all-pairs:depth=8"), a curve
         ("power-law:1"), a file of an estimate, or a `PositionBias`
@@ -64,6 +65,7 @@ class RunOptions:
     missing: Missing = None
     on_bad: Literal["raise", "drop"] = "raise"
     positions_from: Literal[0, 1] | None = None
+    sample_queries: float | None = None
     bias: Any = "auto"
     fallback: str = "power-law:1"
     method: tuple[str, ...] = field(default_factory=usual_methods)

@@ -133,7 +133,9 @@ def split_of(data: Data) -> Split:
     )
 
 
-READING = ("documents", "columns", "label", "features", "missing", "on_bad", "positions_from")
+# What decides which rows become the log, and what else reading is told.
+ROWS = ("columns", "label", "missing", "on_bad", "positions_from", "sample_queries")
+READING = ("documents", "features", *ROWS)
 
 
 def read_step(
@@ -173,7 +175,7 @@ def read_step(
         "read",
         LogSource,
         compute,
-        options.pick("columns", "label", "missing", "on_bad", "positions_from"),
+        options.pick(*ROWS),
         _plain_features(options.features),
         given,
         documents,

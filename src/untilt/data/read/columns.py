@@ -392,11 +392,30 @@ def feature_fields(names: tuple[str, ...], types: Types, missing: Missing) -> tu
     )
 
 
-def create_view(database: Database, name: str, table: str, fields: tuple[Field, ...]) -> None:
+def create_view(
+    database: Database,
+    name: str,
+    table: str,
+    fields: tuple[Field, ...],
+    sample_queries: float | None = None,
+) -> None:
     """A view with every field typed and raw; what a query does not use costs nothing."""
     shown = [f"{field.sql} AS {field.alias}" for field in fields]
     raw = [f"{field.column.raw} AS raw_{field.alias}" for field in fields]
-    database.run(f"CREATE TEMP VIEW {name} AS SELECT {', '.join([*shown, *raw])} FROM {table}")
+    chosen = f"SELECT {', '.join([*shown, *raw])} FROM {table}"
+    if sample_queries is not None:
+        chosen = f"SELECT * FROM ({chosen}) WHERE {_sampled_sql(sample_queries)}"
+    database.run(f"CREATE TEMP VIEW {name} AS {chosen}")
+
+
+def _sampled_sql(share: float) -> str:
+    """Whether a query belongs to the sample: by the first 32 bits of the MD5 of its id.
+
+    MD5 and not DuckDB's own hash, which may change with its version. A row without a query id stays
+    in, so that it is found to be bad.
+    """
+    digits, below = "left(md5(CAST(query_id AS VARCHAR)), 8)", round(share * 2**32)
+    return "true" if below >= 2**32 else f"coalesce({digits} < '{below:08x}', true)"
 
 
 def summarise(database: Database, view: str, log: Impressions) -> Summary:

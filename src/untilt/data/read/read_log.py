@@ -54,6 +54,7 @@ class Request:
     text_ids: bool = False
     collapse: Collapse = True
     on_bad: Literal["raise", "drop"] = "raise"
+    sample_queries: float | None = None
     memory_limit: str | int | None = None
     temp_directory: str | os.PathLike[str] | None = None
     threads: int | None = None
@@ -74,6 +75,11 @@ class Request:
             raise OptionError(
                 f"positions_from must be 0 or 1. Got {self.positions_from!r} instead. Positions "
                 "that begin elsewhere are those of a page further down: number them through."
+            )
+        share = self.sample_queries
+        if share is not None and (isinstance(share, bool) or not 0 < share <= 1):
+            raise OptionError(
+                f"sample_queries must be a share above 0 and at most 1. Got {share!r} instead."
             )
         for option, names in (("labels", self.labels), ("context", self.context)):
             if isinstance(names, str):
@@ -181,10 +187,11 @@ def _read(
         tables[0] = log
     roles = log_fields(log.layout, log.types, text_ids, positions_from=start)
     impressions = Impressions(roles, inline)
-    create_view(database, "impressions", log.name, (*impressions.fields, *inline))
+    share = request.sample_queries
+    create_view(database, "impressions", log.name, (*impressions.fields, *inline), share)
     view = None
     if documents is not None:
-        create_view(database, view := "document_rows", documents.name, fields.fields)
+        create_view(database, view := "document_rows", documents.name, fields.fields, share)
     names = request.label_names, tuple(request.context)
     wanted = Wanted(impressions, fields, *names, bool(request.collapse), request.missing)
     ignored = tuple(name for table in tables for name in table.ignored)
@@ -279,6 +286,7 @@ class ReadOptions(TypedDict, total=False):
     text_ids: bool
     collapse: Collapse
     on_bad: Literal["raise", "drop"]
+    sample_queries: float | None
     memory_limit: str | int | None
     temp_directory: str | os.PathLike[str] | None
     threads: int | None
@@ -298,6 +306,7 @@ def read_log(
     text_ids: bool = False,
     collapse: Collapse = True,
     on_bad: Literal["raise", "drop"] = "raise",
+    sample_queries: float | None = None,
     memory_limit: str | int | None = None,
     temp_directory: str | os.PathLike[str] | None = None,
     threads: int | None = None,
@@ -348,6 +357,9 @@ def read_log(
         half of the time where `timestamp` is known in every row: `log.time` is 0 and 1 then
     on_bad : "raise" refuses a log with bad rows and names them; "drop" leaves them out with a
         `DroppedRowsWarning` that counts them (`read_log_report` returns the counts instead)
+    sample_queries : a share, such as 0.1: read about so many of the queries, with all their
+        sessions and documents, and leave out the others. Which ones depends on their ids alone:
+        the same in every log, and those of 0.1 are among those of 0.2
     memory_limit : what DuckDB may use, in bytes or as text ("4GB"); half of the memory by default
     temp_directory : where to spill; the system's temporary folder by default
     threads : at most so many; all cores by default
@@ -369,6 +381,7 @@ def read_log(
         text_ids=text_ids,
         collapse=collapse,
         on_bad=on_bad,
+        sample_queries=sample_queries,
         memory_limit=memory_limit,
         temp_directory=temp_directory,
         threads=threads,
