@@ -3,19 +3,13 @@
 What was read is kept for a run that goes on.
 """
 
-import glob
-import hashlib
-import json
-import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from untilt._core import codec
 from untilt._core.arrays import IntArray
 from untilt._core.random import child_generator
 from untilt.data.clicklog import ClickLog
@@ -25,10 +19,9 @@ from untilt.facts import Fact
 from untilt.report.step_results import LogSource, Split
 from untilt.selection.fitting import key_of
 from untilt.workflow.folder import Done, RunFolder, Steps
+from untilt.workflow.inputs import Inputs
 from untilt.workflow.options import RunOptions, SplitBy
 
-WHOLE = 1 << 30  # bytes of a file that are read in full: about a second
-BLOCKS, BLOCK = 256, 1 << 20  # of a larger one, evenly spread
 # Below this a fifth of the queries is too few to evaluate on, and sessions are split instead.
 FEWEST_QUERIES = 25
 PARTS = ("train", "valid", "test")
@@ -142,9 +135,9 @@ def read_step(
     source: Any, folder: RunFolder, options: RunOptions, steps: Steps
 ) -> tuple[Done[LogSource], Data]:
     """Where the log came from, and the log itself, which is loaded when first asked for."""
-    files = FileDigests(folder.work / "inputs.json")
-    given = None if isinstance(source, ClickLog) else files.of(source)
-    documents = None if options.documents is None else files.of(options.documents)
+    inputs = Inputs()
+    given = None if isinstance(source, ClickLog) else inputs.fingerprint(source)
+    documents = None if options.documents is None else inputs.fingerprint(options.documents)
     in_memory = given is None or (options.documents is not None and documents is None)
     if in_memory:
         return _from_memory(source, options, steps)
@@ -154,6 +147,7 @@ def read_step(
         from untilt.data.write_log import write_log
 
         held["log"], read = _read(source, options)
+        inputs.refuse_changed()
         write_log(held["log"], folder.log, documents=folder.documents)
         return read
 
@@ -212,80 +206,3 @@ def _plain_features(features: Any) -> Any:
     if callable(features):
         return f"{features.__module__}.{features.__qualname__}"
     return features if features is None or isinstance(features, str) else list(features)
-
-
-class FileDigests:
-    """Has the input changed? Digests of files, remembered by size and time: each is read once.
-
-    Up to 1 GiB the digest is of all bytes. A larger file is sampled, and its time of change is part
-    of the fingerprint then, because a sample can miss an edit.
-    """
-
-    def __init__(self, memory: Path) -> None:
-        self._memory = memory
-        self._known = self._remembered()
-
-    def of(self, source: Any) -> list[Any] | None:
-        """The fingerprint of a source of `read_log`; None where it is no file."""
-        files = files_of(source)
-        if files is None:
-            return None
-        digests = [[file.name, *self._of_file(file)] for file in files]
-        codec.write_json(self._memory, self._known)
-        return [*digests, *_not_files(source)]
-
-    def _of_file(self, file: Path) -> list[Any]:
-        stat, name = file.stat(), os.path.abspath(file)
-        seen = [stat.st_size, stat.st_mtime_ns]
-        if self._known.get(name, [])[:2] != seen:
-            self._known[name] = [*seen, digest_of(file)]
-        size, time, digest = self._known[name]
-        return [size, digest] if size <= WHOLE else [size, digest, time]
-
-    def _remembered(self) -> dict[str, list[Any]]:
-        try:
-            known = json.loads(self._memory.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return known if isinstance(known, dict) else {}
-
-
-def files_of(source: Any) -> list[Path] | None:
-    """The files behind a path, pattern, folder, list of these or (database, table); else None."""
-    if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str | os.PathLike):
-        return files_of(source[0])
-    if isinstance(source, list):
-        parts = [files_of(each) for each in source]
-        return None if None in parts else [file for part in parts for file in part or ()]
-    if not isinstance(source, str | os.PathLike):
-        return None
-    path = Path(source)
-    if path.is_dir():
-        return sorted(file for file in path.rglob("*") if file.is_file())
-    files = [path] if path.is_file() else [Path(name) for name in sorted(glob.glob(str(path)))]
-    return files or None
-
-
-def _not_files(source: Any) -> list[str]:
-    """The name of a table inside a database."""
-    return [str(source[1])] if isinstance(source, tuple) else []
-
-
-def digest_of(file: Path) -> str:
-    """32 hexadecimal digits of the content, or of evenly spread blocks of it."""
-    digest = hashlib.blake2b(digest_size=16)
-    with file.open("rb") as content:
-        size = os.fstat(content.fileno()).st_size
-        for block in _blocks(content, size):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _blocks(content: BinaryIO, size: int) -> Iterator[bytes]:
-    if size <= WHOLE:
-        while block := content.read(BLOCK):
-            yield block
-        return
-    for number in range(BLOCKS):
-        content.seek((size - BLOCK) * number // (BLOCKS - 1))
-        yield content.read(BLOCK)

@@ -31,7 +31,7 @@ from untilt.data.read.columns import (
 )
 from untilt.data.read.database import Database, open_database, translated_errors
 from untilt.data.read.numbering import NotCleanError
-from untilt.data.read.sources import Files, Source, located, open_source
+from untilt.data.read.sources import Files, Source, located, open_source, refuse_changed, stamps
 from untilt.data.read.types import Column, id_is_text_sql, time_sql
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError, check_choice
 
@@ -103,6 +103,7 @@ def read(request: Request) -> tuple[ClickLog, ReadReport]:
     request.check()
     request = replace(request, source=located(request.source), documents=located(request.documents))
     files = [part for part in (request.source, request.documents) if isinstance(part, Files)]
+    before = [stamps(part) for part in files]
     with open_database(
         memory_limit=request.memory_limit,
         temp_directory=request.temp_directory,
@@ -111,7 +112,10 @@ def read(request: Request) -> tuple[ClickLog, ReadReport]:
     ) as database:
         log, documents = _tables(database, request)
         with translated_errors(log.source.what):
-            return _read(database, request, log, documents)
+            result = _read(database, request, log, documents)
+        for part, stamp in zip(files, before, strict=True):
+            refuse_changed(part, stamp)
+        return result
 
 
 def _tables(database: Database, request: Request) -> tuple[Table, Table | None]:

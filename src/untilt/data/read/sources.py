@@ -64,6 +64,29 @@ def located(source: Any) -> Any:
     return source
 
 
+def stamps(files: Files) -> list[Any]:
+    """What changes when a file does: which file it is, its size and when it was written."""
+    return [_stamp(name) for name in files.names]
+
+
+def _stamp(name: str) -> tuple[int, ...]:
+    try:
+        stat = os.stat(name)
+    except OSError:
+        return ()
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def refuse_changed(files: Files, before: list[Any]) -> None:
+    """Raise where the files are not those that had these stamps."""
+    for name, old, new in zip(files.names, before, stamps(files), strict=True):
+        if old != new:
+            raise FileFormatError(
+                f"{name} was changed while it was read, so half of what was read may be old. Read "
+                "it again when nobody writes to it, or read a copy."
+            )
+
+
 def _is_path(source: Any) -> bool:
     return isinstance(source, str | os.PathLike)
 

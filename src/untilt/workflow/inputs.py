@@ -1,0 +1,66 @@
+"""What a run reads: the fingerprint of its content, and whether that changes meanwhile.
+
+The fingerprint is SHA-256 over all bytes of all files, taken at every start. Size and time of
+change are no substitute: copying tools set both. A sample of a large file would miss an edit.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from untilt._core.progress import progress
+from untilt.data.read.sources import FileKind, Files, located, refuse_changed, stamps
+
+
+class Inputs:
+    """The files that a run reads, as they were when their fingerprints were taken."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[Files, list[Any]]] = []
+
+    def fingerprint(self, source: Any) -> list[Any] | None:
+        """Names and content of the files behind a source of `read_log`; None where it is no file.
+
+        A folder such as day=1 adds a column to its files, so it is part of their names.
+        """
+        files = located(source)
+        if not isinstance(files, Files):
+            return None
+        self._seen.append((files, stamps(files)))
+        names = [name for name in _with_changes(files) if os.path.isfile(name)]
+        with progress("looking whether the input is the same", total=_size(names)) as advance:
+            digests = [[_name(name), _digest(name, advance)] for name in names]
+        return [*digests, *([] if files.table is None else [str(files.table)])]
+
+    def refuse_changed(self) -> None:
+        """Raise where a file is not what it was when its fingerprint was taken."""
+        for files, before in self._seen:
+            refuse_changed(files, before)
+
+
+def _with_changes(files: Files) -> Iterator[str]:
+    """The files, and beside a database its last changes where there are any."""
+    for name in files.names:
+        yield name
+        if files.kind is FileKind.DATABASE:
+            yield name + ".wal"
+
+
+def _name(file: str) -> str:
+    path = Path(file)
+    return "/".join([*(part for part in path.parts[:-1] if "=" in part), path.name])
+
+
+def _size(names: list[str]) -> int:
+    return sum(os.path.getsize(name) for name in names)
+
+
+def _digest(name: str, advance: Any) -> str:
+    digest = hashlib.sha256()
+    with open(name, "rb") as content:
+        while block := content.read(1 << 22):
+            digest.update(block)
+            advance(len(block))
+    return digest.hexdigest()
