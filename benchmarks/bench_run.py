@@ -37,7 +37,7 @@ def timed_run(log: Path, documents: Path, out: Path, arguments: list[str]) -> di
         *arguments,
         OMP_WAIT_POLICY="passive",
     )
-    steps = json.loads((out / "figures.json").read_text())["provenance"]["steps"]
+    steps = json.loads((out / "provenance.json").read_text())["provenance"]["steps"]
     answer = json.loads(done.output)["answer"]
     return {
         "seconds": done.seconds,

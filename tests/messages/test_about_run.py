@@ -196,6 +196,11 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "bias: the file of this step cannot be used, so it is done again (its checksum does not "
         "match)",
     ),
+    "run.file-damaged": (
+        {"step": "bias", "file": "bias.json"},
+        "bias: bias.json is gone, or was changed after this step wrote it, so the step is done "
+        "again",
+    ),
 }
 
 

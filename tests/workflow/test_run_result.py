@@ -19,7 +19,7 @@ def test_every_file_is_there(finished):
     found = {path.name for path in finished.folder.iterdir()}
     assert found == {
         *("report.html", "figures.json", "audit.json", "bias.json", "ranker.untilt", "run.toml"),
-        *("tables", "work"),
+        *("provenance.json", "tables", "work"),
     }
     assert "<html" in finished.report.read_text(encoding="utf8")
     assert Decision.load(finished.folder / "figures.json") == finished.decision

@@ -21,6 +21,11 @@ def time_of_writing() -> str:
     return now.isoformat(timespec="seconds")
 
 
+def time_is_fixed() -> bool:
+    """Whether SOURCE_DATE_EPOCH fixes the time."""
+    return bool(os.environ.get(FIXED_BY))
+
+
 def _seconds(given: str) -> int:
     if given.isascii() and given.isdigit() and len(given) <= 12 and int(given) <= _LAST:
         return int(given)

@@ -6,7 +6,7 @@ optional, because logs differ: one without features has no rankers. Positions ar
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -22,6 +22,8 @@ from untilt.report import step_results
 from untilt.report.floors import below_floors
 
 KIND, VERSION = "untilt decision", 2
+FIGURES, PROVENANCE = "figures.json", "provenance.json"  # in the folder of a run
+_PROVENANCE_KIND, _PROVENANCE_VERSION = "untilt provenance", 1
 AGAIN = "Give the figures.json that this version of untilt run wrote."
 Verdict = Literal["better", "worse", "undecided", "cannot tell"]
 _GRAVEST_FIRST = ("serious", "warning", "note")
@@ -194,8 +196,7 @@ class Decision:
         if isinstance(plain, dict) and plain.get("format") == KIND:
             raise FileFormatError(
                 f"{where} holds the figures of a report in the format of untilt 0.1, which this "
-                "version cannot show. Start `untilt run` again with the same folder: trained "
-                "rankers are kept."
+                "version cannot show. Start `untilt run` again with the same folder."
             )
         return codec.unsealed(
             plain, cls, kind=KIND, version=VERSION, where=where, again=AGAIN, strict=True
@@ -207,10 +208,37 @@ class Decision:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Decision":
-        """What `save` wrote."""
-        if not Path(path).is_file():
+        """What `save` or a run wrote; raises `FileFormatError` for anything else.
+
+        The checksum has no key: it shows damage, not who wrote the figures.
+        """
+        figures = Path(path)
+        if not figures.is_file():
             raise OptionError(f"there is no file {os.fspath(path)}. {AGAIN}")
-        return cls.from_dict(codec.read_file(path, again=AGAIN), where=Path(path).name)
+        plain = codec.read_file(figures, again=AGAIN)
+        decision = cls.from_dict(plain, where=figures.name)
+        beside = figures.with_name(PROVENANCE)
+        if decision.provenance is not None or not beside.is_file():
+            return decision
+        return replace(decision, provenance=_provenance_of(beside, plain["sha256"]))
+
+
+@dataclass(frozen=True)
+class _ProvenanceFile:
+    """What `provenance.json` holds; `figures` is the checksum of the figures that it is about."""
+
+    figures: str
+    provenance: step_results.Provenance
+
+
+def _provenance_of(path: Path, figures: str) -> step_results.Provenance | None:
+    """How these figures were computed; None where the file is about others."""
+    again = f"Start `untilt run` again with the same folder, or delete {path.name}."
+    read = codec.unsealed(
+        codec.read_file(path, again=again), _ProvenanceFile, kind=_PROVENANCE_KIND,
+        version=_PROVENANCE_VERSION, where=path.name, again=again, strict=True,
+    )  # fmt: skip
+    return read.provenance if read.figures == figures else None
 
 
 def _undecided(difference: SystemDifference) -> Fact:
@@ -233,6 +261,20 @@ def verdict_of(interval: Interval, *, higher_is_better: bool = True) -> Verdict:
     if interval.high < 0:
         return "worse" if higher_is_better else "better"
     return "undecided"
+
+
+def write_figures(data: Decision, path: Path) -> None:
+    """Write the figures, and beside them in `provenance.json` how they were computed.
+
+    Times, machine and paths are there alone, so that the same log, options and seed give the same
+    bytes of figures. `Decision.load` puts both together again.
+    """
+    plain = replace(data, provenance=None).to_dict()
+    codec.write_json(path, plain)
+    if data.provenance is not None:
+        record = _ProvenanceFile(plain["sha256"], data.provenance)
+        sealed = codec.sealed(record, kind=_PROVENANCE_KIND, version=_PROVENANCE_VERSION)
+        codec.write_json(path.with_name(PROVENANCE), sealed)
 
 
 def write_report(data: Decision, path: str | os.PathLike[str]) -> Path:

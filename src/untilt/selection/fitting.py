@@ -5,7 +5,7 @@ import inspect
 import time
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -52,14 +52,21 @@ class Fitted:
     path: Path | None
 
 
+KIND, VERSION = "untilt candidate", 1  # of the JSON beside a candidate
+
+
 @dataclass(frozen=True)
 class FittedRecord:
-    """What a folder says about a finished candidate; parameters as text, for people."""
+    """What a folder says about a finished candidate; parameters as text, for people.
+
+    `files` are the SHA-256 of its other files, by how their names end; None where there is none.
+    """
 
     name: str
-    kind: str
+    ranker: str
     seconds: float
     parameters: Mapping[str, str]
+    files: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,8 @@ class Store:
 
     Each has `KEY.npy` (scores), `KEY.untilt` (the ranker, where it can be saved) and, last,
     `KEY.json`. Each file is written whole or not at all, and the JSON only when the others are
-    there: a search that is killed leaves finished candidates and nothing else that counts.
+    there: a search that is killed leaves finished candidates and nothing else that counts. The JSON
+    holds a checksum of itself and of the others: what was changed or damaged is fitted again.
     """
 
     folder: Path
@@ -80,7 +88,9 @@ class Store:
         path = self.folder / f"{key}.untilt" if hasattr(ranker, "save") else None
         if path is not None:
             ranker.save(path)
-        codec.write_json(self.folder / f"{key}.json", codec.to_plain(record))
+        whole = replace(record, files=self._digests(key))
+        sealed = codec.sealed(whole, kind=KIND, version=VERSION)
+        codec.write_json(self.folder / f"{key}.json", sealed)
         kept = None if path is not None else ranker
         return Fitted(record.name, scores, record.seconds, False, kept, path)
 
@@ -88,15 +98,32 @@ class Store:
         """A finished candidate, or None where there is none or its files are damaged."""
         where = self.folder / f"{key}.json"
         try:
-            plain = codec.read_file(where, again="Fit it again.")
-            record = codec.from_plain(FittedRecord, plain, where=str(where))
-            scores = np.load(self.folder / f"{key}.npy", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+            record = codec.unsealed(
+                codec.read_file(where, again=""), FittedRecord, kind=KIND, version=VERSION,
+                where=where.name, again="", strict=True,
+            )  # fmt: skip
+            if record.files != self._digests(key):
+                return None
+            # Mapped, not read: a header may promise more than there is memory for.
+            scores = np.lib.format.open_memmap(self.folder / f"{key}.npy", mode="r")
+        except (OSError, ValueError, EOFError, OverflowError):
             return None
-        if scores.shape != (n_scores,):
+        if scores.shape != (n_scores,) or scores.dtype != np.float64:
             return None
         path = self.folder / f"{key}.untilt"
-        return Fitted(name, scores, record.seconds, True, None, path if path.exists() else None)
+        kept = path if path.exists() else None
+        return Fitted(name, np.array(scores), record.seconds, True, None, kept)
+
+    def _digests(self, key: str) -> dict[str, str | None]:
+        return {end: _digest(self.folder / f"{key}{end}") for end in (".npy", ".untilt")}
+
+
+def _digest(path: Path) -> str | None:
+    """SHA-256 of a file; None where there is none."""
+    if not path.exists():
+        return None
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def fit_all(

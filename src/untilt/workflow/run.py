@@ -19,15 +19,16 @@ from untilt.evaluation.results import SystemDifference
 from untilt.facts import Fact
 from untilt.rankers.base import Ranker
 from untilt.report import step_results as r
-from untilt.report.decision import Decision, write_report
-from untilt.workflow.folder import Done, RunFolder, Steps, locked
+from untilt.report.decision import Decision, write_figures, write_report
+from untilt.workflow.folder import RunFolder, locked
 from untilt.workflow.options import RunOptions, config_text, options_of, with_title
 from untilt.workflow.stage_bias import bias_choice, used_bias
 from untilt.workflow.stage_documents import click_models, reorder
 from untilt.workflow.stage_evaluate import evaluate_rankers
 from untilt.workflow.stage_rankers import make_plan, train_and_choose
 from untilt.workflow.stage_read import Data, read_step, split_of
-from untilt.workflow.stage_report import provenance, write_tables
+from untilt.workflow.stage_report import provenance, table_path, write_tables
+from untilt.workflow.steps import Done, Steps
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,9 +136,9 @@ def run(
     """The main job: read, audit, estimate the bias, train, choose, evaluate on held-out queries.
 
     The folder gets `report.html`, `figures.json` (every figure), `tables/` (the same as Parquet),
-    `ranker.untilt`, `bias.json`, `audit.json` and `run.toml` (the options). Stopped at any moment,
-    the same call goes on where it was and ends with the same result; changed options redo just what
-    depends on them. See docs/run.md.
+    `ranker.untilt`, `bias.json`, `audit.json`, `run.toml` (the options) and `provenance.json` (when
+    and where). Stopped at any moment, the same call goes on where it was and ends with the same
+    result; changed options redo just what depends on them. See docs/run.md.
 
     Where the log cannot tell its position bias, a curve is assumed and every place that uses it
     says so. Where it has no features, documents are reordered by their own clicks instead.
@@ -155,7 +156,8 @@ def run(
     place.check()
     with locked(place.work / "lock"):
         place.clear_unfinished()
-        steps = Steps(place.steps, tell or (lambda _: None))
+        place.clear_way()
+        steps = Steps(place, tell or (lambda _: None))
         return _Run(log, place, chosen, steps, command).result()
 
 
@@ -338,7 +340,7 @@ class _Run:
             text = config_text(self.options, log=self.source)
             with replacing(self.folder.options) as temporary:
                 temporary.write_text(text, encoding="utf-8")
-            decision.save(self.folder.figures)
+            write_figures(decision, self.folder.figures)
             write_report(decision, self.folder.report)
             return _Written(how, tables)
 
@@ -349,6 +351,11 @@ class _Run:
             {step.name: step.key for step in self.steps.done},
             self.options.title,
             what="writing the report",
-            files=lambda _: [self.folder.report, self.folder.figures, self.folder.options],
+            files=self._report_files,
         )
         return replace(known, provenance=written.result.provenance)
+
+    def _report_files(self, written: _Written) -> list[Path]:
+        own = self.folder
+        tables = [table_path(own.tables, name) for name in written.tables]
+        return [own.report, own.figures, own.provenance, own.options, *tables]

@@ -18,9 +18,10 @@ from untilt.errors import OptionError
 from untilt.facts import Fact
 from untilt.report.step_results import LogSource, Split
 from untilt.selection.fitting import key_of
-from untilt.workflow.folder import Done, RunFolder, Steps
+from untilt.workflow.folder import RunFolder
 from untilt.workflow.inputs import Inputs
 from untilt.workflow.options import RunOptions, SplitBy
+from untilt.workflow.steps import Done, Steps
 
 # Below this a fifth of the queries is too few to evaluate on, and sessions are split instead.
 FEWEST_QUERIES = 25

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from untilt._core.arrays import FloatArray
-from untilt._core.clock import time_of_writing
+from untilt._core.clock import time_is_fixed, time_of_writing
 from untilt._core.files import replacing
 from untilt._version import __version__
 from untilt.report.decision import Decision
@@ -19,6 +19,10 @@ from untilt.workflow.options import RunOptions
 PACKAGES = ("numpy", "scipy", "numba", "lightgbm", "duckdb")
 Cell = str | float | int | bool | None
 Rows = list[dict[str, Cell]]
+_NONE_HELD_OUT: dict[str, Rows] = {
+    "moved": [], "pair_bias": [], "rankers": [], "clip_curve": [], "importances": [],
+    "changed_queries": [],
+}  # fmt: skip
 
 
 def provenance(
@@ -38,7 +42,8 @@ def provenance(
         },
         options={name: _text(value) for name, value in values.items() if value is not None},
         sizes={f"{name} sessions": n for name, n in split.sessions.items()},
-        steps=steps,
+        # Where the time is fixed, so that two runs give the same bytes, none is measured either.
+        steps=() if time_is_fixed() else steps,
     )
 
 
@@ -50,15 +55,26 @@ def _text(value: object) -> str:
 
 
 def write_tables(decision: Decision, folder: Path) -> tuple[str, ...]:
-    """Write each part that has rows; returns the names of the tables."""
+    """Write each part that has rows; returns the names of the tables.
+
+    Those of an earlier run with other options, which this one has no rows for, are removed.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tables = {name: rows for name, rows in _tables(decision).items() if rows}
+    tables = _tables(decision)
     for name, rows in tables.items():
-        with replacing(folder / f"{name}.parquet") as temporary:
+        if not rows:
+            table_path(folder, name).unlink(missing_ok=True)
+            continue
+        with replacing(table_path(folder, name)) as temporary:
             pq.write_table(pa.Table.from_pylist(rows), temporary, compression="zstd")
-    return tuple(tables)
+    return tuple(name for name, rows in tables.items() if rows)
+
+
+def table_path(folder: Path, name: str) -> Path:
+    """Where a table lies."""
+    return folder / f"{name}.parquet"
 
 
 def _tables(decision: Decision) -> dict[str, Rows]:
@@ -87,7 +103,7 @@ def _tables(decision: Decision) -> dict[str, Rows]:
             }
             for each in models
         ],
-        **({} if decision.held_out is None else _held_out(decision.held_out)),
+        **(_NONE_HELD_OUT if decision.held_out is None else _held_out(decision.held_out)),
         "warnings": [
             {"code": each.code, "severity": each.severity, "warning": str(each)}
             for each in decision.warnings

@@ -328,8 +328,12 @@ def drawing(figure: Figure) -> str:
 
     spec = {**figure.spec, "width": STATIC_WIDTH}
     svg: str = vl_convert.vegalite_to_svg(spec, config=PAGE.config())
-    # Two drawings on one page may use the same name for a clip or a gradient.
-    svg = re.sub(r'(\bid="|url\(#)', rf"\g<1>{figure.name}-", svg)
+    # Two drawings on one page may use the same name for a clip or a gradient, and Vega counts clips
+    # on from drawing to drawing: here they are counted anew, so that the same figures give the same
+    # bytes.
+    found = dict.fromkeys(re.findall(r'\bid="([^"]+)"', svg))
+    names = {each: f"{figure.name}-part{number}" for number, each in enumerate(found, start=1)}
+    svg = re.sub(r'(\bid="|url\(#)([^")]+)', lambda m: m[1] + names.get(m[2], m[2]), svg)
     return svg.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
 
 
