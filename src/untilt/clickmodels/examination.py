@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numba as nb
 import numpy as np
+from scipy.sparse import csr_array
 
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.em import EMResult
@@ -21,6 +22,9 @@ from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError
 from untilt.facts import Fact, joined
 
+# (k, k') that are compared with each other in tables of their pairs, of 200 MB each at most. Up to
+# 99 positions no log has more.
+MOST_CONDITIONS = 5_000
 WORST_RESIDUAL = 1e-5  # of all clicks: a score left over that no longer moves the curve
 
 
@@ -187,24 +191,37 @@ class UBM(ExaminationModel):
     def _learn(self, log: ClickLog) -> None:
         condition = condition_of(log.position, last_click(log.indptr, log.position, log.label))
         n_conditions = log.depth * (log.depth + 1) // 2
-        counts = position_counts(log, position=condition.astype(np.int32), depth=n_conditions)
+        used = np.arange(1, n_conditions + 1)
+        if n_conditions > MOST_CONDITIONS:  # of 500,500 at 1,000 positions few occur
+            used = np.unique(condition)
+        number = np.searchsorted(used, condition) + 1
+        counts = position_counts(log, position=number.astype(np.int32), depth=len(used))
         fit = self._fit_counts(counts, log)
-        shown = counts.by_position(counts.impressions)
-        self.examination_ = handed_over(_as_table(fit.theta, shown, log.depth))
-        self._bias = self._measured(counts, fit, log.depth)
+        theta, shown = np.full(n_conditions, np.nan), np.zeros(n_conditions)
+        theta[used - 1], shown[used - 1] = fit.theta, counts.by_position(counts.impressions)
+        self.examination_ = handed_over(_as_table(theta, shown, log.depth))
+        position = np.repeat(np.arange(log.depth), np.arange(1, log.depth + 1))[used - 1]
+        self._bias = self._measured(counts, fit, position, log.depth)
 
     def _measured(
-        self, counts: PositionCounts, fit: em.ExaminationFit, depth: int
+        self, counts: PositionCounts, fit: em.ExaminationFit, position: IntArray, depth: int
     ) -> PositionBias | IdentifiabilityError:
-        """theta_k = sum_k' n_{k,k'} theta_{k,k'} / n_k over those that can be compared."""
+        """theta_k = sum_k' n_{k,k'} theta_{k,k'} / n_k over those that can be compared.
+
+        `position` (conditions,) is the index of the position k of each.
+        """
         shown = np.where(comparable(counts), counts.by_position(counts.impressions), 0.0)
-        position = np.repeat(np.arange(depth), np.arange(1, depth + 1))
         per_position = sum_by(position, shown, depth)
         clicks = sum_by(position, np.where(shown > 0, counts.by_position(counts.clicks), 0), depth)
         if np.any(clicks == 0):
             return _not_comparable(int(np.argmin(clicks > 0)) + 1)
-        share = np.zeros((depth, counts.depth))
-        share[position, np.arange(counts.depth)] = shown / per_position[position]
+        fitted = int(np.sum((shown > 0) & (counts.by_position(counts.clicks) > 0)))
+        if fitted > MOST_CONDITIONS:
+            return _too_many(fitted)
+        share = csr_array(
+            (shown / per_position[position], (position, np.arange(counts.depth))),
+            shape=(depth, counts.depth),
+        )
         left_out = 1 - shown.sum() / counts.impressions.sum()
         notes = [Fact("clickmodels.not-comparable", share=left_out)] if left_out > 0 else []
         return self._curve(fit_curve(counts, fit.theta, share), *notes)
@@ -238,6 +255,14 @@ def _as_table(theta: FloatArray, shown: FloatArray, depth: int) -> FloatArray:
         mean = float(np.average(row[seen], weights=shown[mine][seen])) if seen.any() else overall
         table[k - 1, :k] = np.where(seen, row, mean)
     return np.where(table >= HIGH, 1.0, table)
+
+
+def _too_many(found: int) -> IdentifiabilityError:
+    return IdentifiabilityError(
+        f"UBM compares {found:,} pairs of a position and the last click above it, and its curve "
+        f"takes at most {MOST_CONDITIONS:,}. Cut the log with log.top(100), or use PBM, which has "
+        "one number for each position."
+    )
 
 
 def _not_comparable(position: int) -> IdentifiabilityError:

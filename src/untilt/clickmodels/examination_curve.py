@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numba as nb
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
@@ -60,15 +61,24 @@ def comparable(counts: PositionCounts) -> BoolArray:
     and, with theta 0, where documents that were clicked in such a condition were shown and never
     clicked here.
     """
-    clicked = _clicked_with(counts.arrays, counts.depth)
-    _, part = connected_components(clicked > 0, directed=True, connection="strong")
-    joined = part == part[0]
+    # From a condition to the documents clicked there, and on to all conditions that show these.
+    condition, document, n = counts.position_index, counts.document_index, counts.depth
+    clicked = counts.clicks > 0
+    begin = np.concatenate([condition[clicked], n + document])
+    end = np.concatenate([n + document[clicked], condition])
+    paths = csr_array((np.ones(len(begin)), (begin, end)), shape=(n + counts.n_documents,) * 2)
+    _, part = connected_components(paths, directed=True, connection="strong")
+    joined = part[:n] == part[0]
     never = counts.by_position(counts.clicks) == 0
-    return (joined & ~never) | (never & (clicked[joined] > 0).any(axis=0))
+    reached = np.zeros(counts.n_documents, dtype=bool)
+    reached[document[clicked & joined[condition]]] = True
+    beside = np.zeros(n, dtype=bool)
+    beside[condition[reached[document]]] = True
+    return (joined & ~never) | (never & beside)
 
 
 def fit_curve(
-    counts: PositionCounts, start: FloatArray, share: FloatArray | None = None
+    counts: PositionCounts, start: FloatArray, share: csr_array | None = None
 ) -> ConditionalCurve:
     """The curve, on the scale on which the first condition has theta = 1.
 
@@ -87,16 +97,18 @@ def fit_curve(
     theta = np.exp(z)
     score, noise = _scores(cells.arrays, query, int(query[-1]) + 1, theta)
     inverse = _inverse(_slope(cells.arrays, theta)[2])
-    share = (np.eye(counts.depth) if share is None else share)[:, fitted]
-    mean = share @ theta
-    slope = share * theta / mean[:, None]
+    shares = (
+        np.eye(counts.depth)[:, fitted] if share is None else share[:, fitted].toarray(order="F")
+    )
+    mean = shares @ theta
+    slope = shares * theta / mean[:, None]
     weight, parts = _noise_parts(cells.arrays, query, len(score), theta, slope @ inverse)
     return ConditionalCurve(
         log_mean=np.log(mean),
         by_query=_deleted(cells.arrays, query, theta, score, inverse) @ slope.T,
         by_session=slope @ inverse @ noise @ inverse @ slope.T,
         weight=weight,
-        click_parts=(share > 0) @ parts,
+        click_parts=(shares > 0) @ parts,
         n_steps=n_steps,
         residual=residual,
     )
@@ -153,18 +165,6 @@ def _deleted(
         if np.abs(term).max() <= 0.01 * np.abs(total).max():
             break
     return total
-
-
-@nb.njit(cache=True)
-def _clicked_with(cells: Cells, depth: int) -> FloatArray:
-    """[i, j] clicks in condition i on documents that condition j showed too."""
-    found = np.zeros((depth, depth))
-    for d in range(len(cells.indptr) - 1):
-        for a in range(cells.indptr[d], cells.indptr[d + 1]):
-            if cells.clicks[a] > 0:
-                for b in range(cells.indptr[d], cells.indptr[d + 1]):
-                    found[cells.position[a] - 1, cells.position[b] - 1] += cells.clicks[a]
-    return found
 
 
 @nb.njit(cache=True)
