@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-slow test-lowest fuzz coverage check docs generated stub tables api pictures bench release clean
+.PHONY: demo test test-slow test-lowest fuzz torture coverage check docs generated stub tables api pictures bench release clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -41,6 +41,11 @@ N ?= 10000
 SEED ?= 0
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --n $(N) --seed $(SEED)
+
+# SIGKILL at random moments, full disks and read-only folders: nothing lost, touched or left behind.
+KILLS ?= 100
+torture: $(STAMP)
+	$(BIN)/python -m tests.torture --kills $(KILLS) --seed $(SEED)
 
 # Share of lines and branches that the tests run. Compiled kernels count as not run: their slow
 # twins in the tests check them, line by line coverage cannot see inside.
@@ -79,7 +84,7 @@ release: $(STAMP)
 	$(BIN)/python -m build --outdir dist .
 	@$(PYTHON) -m venv $(RELEASE)/env && mkdir -p $(RELEASE)/work
 	@$(RELEASE)/env/bin/pip install --quiet --quiet --disable-pip-version-check "$$(ls $(CURDIR)/dist/untilt-*.whl)[dev]"
-	@cp -r tests tools docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md Makefile pyproject.toml $(RELEASE)/work
+	@cp -r tests tools docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md Makefile pyproject.toml $(RELEASE)/work
 	cd $(RELEASE)/work && ../env/bin/python -m pytest -n 2 --dist loadfile tests/test_import.py tests/test_public_names.py tests/cli tests/workflow tests/report
 	cd $(RELEASE)/work && ../env/bin/untilt demo
 	@ls -l dist

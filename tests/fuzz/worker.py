@@ -29,7 +29,7 @@ def attempt(corpus: Path, folder: Path, name: str, key: str) -> dict[str, Any]:
     """Try one input; its folder stays only where it fails."""
     target = all_targets()[name]
     folder.mkdir(parents=True)
-    start, error = time.monotonic(), None
+    start, error = time.process_time(), None
     try:
         target.attempt(corpus, folder, random.Random(key))
         outcome = "accepted"
@@ -39,7 +39,7 @@ def attempt(corpus: Path, folder: Path, name: str, key: str) -> dict[str, Any]:
         error = type(raised).__name__ if fine else _told(raised)
     if outcome != "failed":
         shutil.rmtree(folder, ignore_errors=True)
-    return {"outcome": outcome, "error": error, "seconds": time.monotonic() - start}
+    return {"outcome": outcome, "error": error, "seconds": time.process_time() - start}
 
 
 def _told(failure: BaseException) -> str:

@@ -239,7 +239,5 @@ def torture(
                 tell(f"{scenario.name} {place}: {problem}")
                 if len(tally.problems) >= 5:
                     break
-        tell(
-            f"{scenario.name}: {tally.kills} kills in {tally.rounds} rounds of {known.seconds:.1f} s"
-        )
+        tell(f"{scenario.name}: {tally.kills} kills in {tally.rounds} rounds")
     return tallies

@@ -14,6 +14,7 @@ import pytest
 
 import untilt as ut
 from untilt._core import codec
+from untilt.errors import OptionError
 from untilt.facts import Fact
 
 SMALL = {"trees": 3, "threads": 1, "method": ["balanced"], "metric": "dcg@5"}
@@ -228,7 +229,7 @@ def test_an_edit_is_told_and_undone(made, copy, undisturbed, name):
 def test_a_folder_with_something_in_it_stays(made, copy, undisturbed):
     a_folder(copy / "bias.json")
     (copy / "bias.json" / "mine.txt").write_text("mine")
-    with pytest.raises(OSError, match=r"bias\.json"):
+    with pytest.raises(OptionError, match=r"bias\.json is a folder"):
         run(made, copy)
     assert (copy / "bias.json" / "mine.txt").read_text() == "mine"
 

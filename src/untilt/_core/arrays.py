@@ -23,12 +23,20 @@ def frozen(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> AnyArra
 
     A writable input is copied: a view of it could change under the owner's feet.
     """
-    array = np.ascontiguousarray(values, dtype=dtype)
+    array = np.ascontiguousarray(_as_array(values, dtype))
     if array.flags.writeable or not _owns_frozen_memory(array):
         if _shares_memory(array, values):
             array = array.copy()
         array.flags.writeable = False
     return array
+
+
+def _as_array(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> AnyArray:
+    try:
+        return np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        wanted = "an array" if dtype is None else f"an array of {np.dtype(dtype)}"
+        raise ShapeError(f"values cannot become {wanted}: {error}.") from error
 
 
 def handed_over(values: AnyArray, dtype: npt.DTypeLike | None = None) -> AnyArray:
@@ -56,9 +64,9 @@ def whole_numbers(values: npt.ArrayLike, dtype: npt.DTypeLike, *, what: str) -> 
 
     NumPy would cut 1.5 to 1 and wrap 2**32 + 1 to 1 without a word.
     """
-    given = np.asarray(values)
+    given = _as_array(values)
     if given.dtype == object:
-        given = np.asarray(given.tolist())
+        given = _as_array(given.tolist())
     if given.size == 0 or np.can_cast(given.dtype, dtype):
         return frozen(values, dtype)
     if given.dtype.kind not in "iuf":

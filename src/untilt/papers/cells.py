@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from untilt._core.codec import from_plain
 from untilt._core.progress import progress
 from untilt.errors import FileFormatError, OptionError, did_you_mean
 from untilt.papers.datasets import Source
@@ -128,23 +129,27 @@ class ResultsFile:
     def _lines(self) -> Iterator[Result]:
         if not self.path.exists():
             return
-        lines = self.path.read_text(encoding="utf8").splitlines()
+        lines = self.path.read_text(encoding="utf8", errors="replace").splitlines()
         for number, line in enumerate(lines):
             try:
-                record = json.loads(line)
-                yield Result(Cell(**record.pop("cell")), **record)
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                record = json.loads(line, parse_constant=_no_number)
+                yield from_plain(Result, record, where="it")
+            except (ValueError, RecursionError) as error:
                 if self._was_cut(line):
                     continue
                 raise FileFormatError(
-                    f"line {number + 1} of {self.path} is no finished cell. Take the line out, or "
-                    "give another --out."
+                    f"line {number + 1} of {self.path} is no finished cell ({error}). Take the "
+                    "line out, or give another --out."
                 ) from error
 
     @staticmethod
     def _was_cut(line: str) -> bool:
         """A line that a kill cut short: it begins like one of ours and does not end."""
         return not line.strip() or ('{"cell": '.startswith(line[:9]) and not line.endswith("}"))
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no result of a cell")
 
 
 @dataclass(frozen=True)
