@@ -266,10 +266,10 @@ class Picky:
     error: str
 
     def __post_init__(self) -> None:
-        raise {e.__name__: e for e in codec._DO_NOT_FIT}[self.error]
+        raise {e.__name__: e for e in codec.DO_NOT_FIT}[self.error]
 
 
-@pytest.mark.parametrize("error", [each.__name__ for each in codec._DO_NOT_FIT])
+@pytest.mark.parametrize("error", [each.__name__ for each in codec.DO_NOT_FIT])
 def test_whatever_a_class_raises_is_a_wrong_file(error):
     with pytest.raises(FileFormatError, match=f"it is no Picky: {error}"):
         codec.from_plain(Picky, {"error": error}, where="it")

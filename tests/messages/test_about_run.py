@@ -196,6 +196,11 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "bias: the file of this step cannot be used, so it is done again (its checksum does not "
         "match)",
     ),
+    "run.steps-do-not-fit": (
+        {"error": "KeyError('raw clicks')"},
+        "What earlier runs left in this folder does not fit together, so every step is done again "
+        "(KeyError('raw clicks'))",
+    ),
     "run.file-damaged": (
         {"step": "bias", "file": "bias.json"},
         "bias: bias.json is gone, or was changed after this step wrote it, so the step is done "

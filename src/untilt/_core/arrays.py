@@ -82,6 +82,19 @@ def whole_numbers(values: npt.ArrayLike, dtype: npt.DTypeLike, *, what: str) -> 
     return handed_over(array)
 
 
+def check_same_shape(record: object, *names: str, ndim: int = 1) -> None:
+    """Raise unless the arrays in these fields have one shape of so many dimensions."""
+    shapes = {name: np.shape(getattr(record, name)) for name in names}
+    wanted = shapes[names[0]]
+    other = [name for name in names if shapes[name] != wanted]
+    if len(wanted) != ndim:
+        raise ShapeError(f"{names[0]} must have {ndim} dimensions. Got {len(wanted)} instead.")
+    if other:
+        raise ShapeError(
+            f"{other[0]} must be as long as {names[0]}, {wanted}. Got {shapes[other[0]]} instead."
+        )
+
+
 def sum_by(index: npt.ArrayLike, values: npt.ArrayLike, size: int = 0) -> FloatArray:
     """Sum of the values per index: out[i] = sum of values[j] where index[j] = i, at least `size`.
 

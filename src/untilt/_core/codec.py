@@ -41,8 +41,8 @@ _NOT_FINITE = ("nan", "inf", "-inf")
 # 5 million values are the covariance of a curve of 2,200 positions.
 MOST_BYTES, MOST_VALUES, MOST_NESTED = 256 << 20, 5_000_000, 100
 _INT64 = range(-(2**63), 2**63)
-# What building an object from values that do not fit together can raise.
-_DO_NOT_FIT = (
+# What values that do not fit together can raise, when an object is made of them or used.
+DO_NOT_FIT = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError,
     TypeError, ValueError,
 )  # fmt: skip
@@ -105,7 +105,7 @@ def from_plain(kind: type[T], plain: Any, *, where: str) -> T:
     read = {name: _read(hints[name], given[name], f"{where}.{name}") for name in given}
     try:
         return kind(**read)
-    except _DO_NOT_FIT as error:
+    except DO_NOT_FIT as error:
         raise FileFormatError(f"{where} is no {kind.__name__}: {_told(error)}") from error
 
 
@@ -256,7 +256,7 @@ def _read_scalar(hint: Any, plain: Any, where: str) -> Any:
 def _read_fact(plain: Mapping[str, Any], where: str) -> Fact:
     try:
         return fact_of(plain["code"], TaggedDecoder().decode(plain["fields"]))
-    except _DO_NOT_FIT as error:
+    except DO_NOT_FIT as error:
         raise FileFormatError(f"{where} is no fact: {_told(error)}") from error
 
 
@@ -300,7 +300,7 @@ def unsealed(
     seal = record.get("sha256")
     try:
         found = checksum(rest)
-    except _DO_NOT_FIT as error:
+    except DO_NOT_FIT as error:
         raise FileFormatError(f"{where} is no JSON: {_told(error)}. {again}") from error
     if (strict or seal is not None) and seal != found:
         raise FileFormatError(

@@ -134,6 +134,8 @@ class PositionBias(Portable):
         if error is not None and low is None:
             half = normal_quantile(level) * error
             store |= {"low": frozen(np.maximum(theta - half, 0)), "high": frozen(theta + half)}
+        if bounds is not None and len(bounds.part) != K:
+            raise ShapeError(f"bounds must be of {K} positions. Got {len(bounds.part)} instead.")
         for name, value in store.items():
             object.__setattr__(self, name, value)
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from untilt._core.arrays import BoolArray, FloatArray, IntArray
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, check_same_shape
 from untilt._core.portable import Portable
 from untilt.catalog import storable
+from untilt.errors import ShapeError
 
 MOST_WEIGHT = 1e9  # times the weight of a click: beyond, a level counts as not bounded at all
 
@@ -34,6 +35,14 @@ class LevelBounds(Portable):
 
     part: IntArray
     most: FloatArray
+
+    def __post_init__(self) -> None:
+        check_same_shape(self, "part")
+        check_same_shape(self, "most", ndim=2)
+        parts = len(self.most)
+        inside = np.all((self.part >= 0) & (self.part < parts))
+        if self.most.shape != (parts, parts) or not inside:
+            raise ShapeError(f"part must number the {parts} rows and columns of most, from 0.")
 
     @property
     def bounded(self) -> BoolArray:

@@ -15,11 +15,11 @@ import numba as nb
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, check_same_shape, handed_over
 from untilt._core.portable import Portable
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts, position_counts
-from untilt.errors import IdentifiabilityError
+from untilt.errors import IdentifiabilityError, ShapeError
 from untilt.messages.about_general import positions_text
 
 
@@ -82,6 +82,13 @@ class PositionGraph(Portable):
     clicked_components: tuple[tuple[int, ...], ...]
     swaps: tuple[JoiningSwap, ...]
     json_properties: ClassVar[tuple[str, ...]] = ("edges",)
+
+    def __post_init__(self) -> None:
+        check_same_shape(self, "documents", "impressions", "clicks", "weight", ndim=2)
+        named = {k for part in (*self.components, *self.clicked_components) for k in part}
+        named |= {k for swap in self.swaps for k in (swap.upper, swap.lower)}
+        if not all(1 <= position <= self.depth for position in named):
+            raise ShapeError(f"positions must lie within 1..{self.depth}. Got {sorted(named)}.")
 
     @property
     def depth(self) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special
 
-from untilt._core.arrays import FloatArray, IntArray, handed_over, sum_by
+from untilt._core.arrays import FloatArray, IntArray, check_same_shape, handed_over, sum_by
 from untilt._core.portable import Portable
 from untilt._core.statistics import normal_quantile, wilson_interval
 from untilt.facts import Fact
@@ -34,6 +34,10 @@ class ClickRates(Portable):
     low: FloatArray
     high: FloatArray
     level: float
+
+    def __post_init__(self) -> None:
+        names = ("position", "impressions", "clicks", "rate", "std_error", "low", "high")
+        check_same_shape(self, *names)
 
     @property
     def drawn_depth(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FloatArray, check_same_shape
 from untilt._core.deprecation import renamed_arguments, renamed_attribute
 from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
@@ -68,6 +68,10 @@ class ClipCurve(Portable):
     evaluator: str
     tau = renamed_attribute("tau", "clip")
     method = renamed_attribute("method", "evaluator")
+
+    def __post_init__(self) -> None:
+        names = ("clip", "value", "std_error", "low", "high", "bias", "mse", "clipped_share")
+        check_same_shape(self, *names)
 
     @property
     def best(self) -> float:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FloatArray, check_same_shape
 from untilt._core.portable import Portable
 from untilt._core.statistics import normal_quantile
 from untilt.bias.curve import PositionBias
@@ -37,6 +37,9 @@ class Support(Portable):
     clicks_at: FloatArray
     credit_at: FloatArray
     effective_queries: float | None = None
+
+    def __post_init__(self) -> None:
+        check_same_shape(self, "clicks_at", "credit_at")
 
     @property
     def known_credit(self) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.arrays import FloatArray, IntArray, check_same_shape, sum_by
 from untilt._core.portable import Portable
 from untilt._core.random import Seed, child_generator
 from untilt._core.statistics import (
@@ -304,6 +304,9 @@ class CurveCheck(Portable):
     expected: FloatArray
     z: FloatArray
     n_documents: int
+
+    def __post_init__(self) -> None:
+        check_same_shape(self, "position", "observed", "expected", "z")
 
     @property
     def possible(self) -> bool:

@@ -211,6 +211,11 @@ MESSAGES = {
     "run.step-damaged": Message(
         "warning", "{step}: the file of this step cannot be used, so it is done again ({error})"
     ),
+    "run.steps-do-not-fit": Message(
+        "warning",
+        "What earlier runs left in this folder does not fit together, so every step is done again "
+        "({error})",
+    ),
     "run.file-damaged": Message(
         "warning",
         "{step}: {file} is gone, or was changed after this step wrote it, so the step is done "

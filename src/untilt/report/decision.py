@@ -6,6 +6,8 @@ optional, because logs differ: one without features has no rankers. Positions ar
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -198,9 +200,12 @@ class Decision:
                 f"{where} holds the figures of a report in the format of untilt 0.1, which this "
                 "version cannot show. Start `untilt run` again with the same folder."
             )
-        return codec.unsealed(
+        read = codec.unsealed(
             plain, cls, kind=KIND, version=VERSION, where=where, again=AGAIN, strict=True
         )
+        with _fitting_together(where):
+            codec.to_plain(read)  # the answer and the warnings, which are made of all parts
+        return read
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write JSON (`figures.json`), whole or not at all."""
@@ -221,6 +226,18 @@ class Decision:
         if decision.provenance is not None or not beside.is_file():
             return decision
         return replace(decision, provenance=_provenance_of(beside, plain["sha256"]))
+
+
+@contextmanager
+def _fitting_together(where: str) -> Iterator[None]:
+    """What figures raise that somebody put together, as a `FileFormatError`."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except codec.DO_NOT_FIT as error:
+        told = str(error) or type(error).__name__
+        raise FileFormatError(f"the figures of {where} do not fit together: {told}") from error
 
 
 @dataclass(frozen=True)
@@ -281,6 +298,13 @@ def write_report(data: Decision, path: str | os.PathLike[str]) -> Path:
     """Write one HTML file that opens offline; whole or not at all. Returns its path."""
     from untilt.report.page.page import page
 
+    with _fitting_together(f"the report on {data.title[:80]!r}"):
+        text = page(data)
+    return write_page(text, path)
+
+
+def write_page(text: str, path: str | os.PathLike[str]) -> Path:
+    """Write the text of a page, whole or not at all."""
     with replacing(path) as temporary:
-        temporary.write_text(page(data), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="replace")
     return Path(path)

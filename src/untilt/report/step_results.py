@@ -5,12 +5,14 @@ A step returns one of these (or an `Audit`), its file holds it, and the page ren
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any, Literal
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray, IntArray, check_same_shape
 from untilt._core.portable import Portable
 from untilt.bias.curve import PositionBias
 from untilt.clickmodels.quality import Measured
+from untilt.errors import OptionError
 from untilt.evaluation.clip_curve import ClipCurve
 from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.results import Estimate, Estimates, SystemComparison, SystemDifference
@@ -81,6 +83,10 @@ class Candidate:
     estimate: Estimate
     within_noise: bool
 
+    def __post_init__(self) -> None:
+        if PurePath(self.file).name != self.file:
+            raise OptionError(f"file must be the name of a file, no path. Got {self.file!r}.")
+
 
 @dataclass(frozen=True)
 class Training:
@@ -90,6 +96,10 @@ class Training:
     chosen: str | None = None
     clip: float | None = None
     warnings: tuple[Fact, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.best is None) != (self.chosen is None):
+            raise OptionError(f"the chosen {self.chosen!r} is none of the candidates.")
 
     @property
     def best(self) -> Candidate | None:
@@ -123,6 +133,9 @@ class NewPositions(Portable):
     value: FloatArray
     low: FloatArray
     high: FloatArray
+
+    def __post_init__(self) -> None:
+        check_same_shape(self, "position", "value", "low", "high")
 
 
 @dataclass(frozen=True)
@@ -160,6 +173,9 @@ class PairBias(Portable):
     plus: FloatArray
     minus: FloatArray
     rounds: int
+
+    def __post_init__(self) -> None:
+        check_same_shape(self, "plus", "minus")
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +219,13 @@ class HeldOut:
     importance_of: str = ""
     pair_bias: PairBias | None = None
     sensitivity: Sensitivity | None = None
+
+    def __post_init__(self) -> None:
+        known = [each.system for each in self.estimates]
+        compared = [self.comparison.baseline, *(each.system for each in self.comparison)]
+        for name in (self.chosen, *compared, *self.new_positions):
+            if name not in known:
+                raise OptionError(f"{name!r} has no estimate. There are: {', '.join(known)}.")
 
     @classmethod
     def of(

@@ -14,12 +14,12 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import baseline_lists
 from untilt.bias.given import parse_curve
 from untilt.data.read.columns import named_features
-from untilt.errors import IdentifiabilityError
+from untilt.errors import IdentifiabilityError, UntiltError
 from untilt.evaluation.results import SystemDifference
 from untilt.facts import Fact
 from untilt.rankers.base import Ranker
 from untilt.report import step_results as r
-from untilt.report.decision import Decision, write_figures, write_report
+from untilt.report.decision import Decision, write_figures, write_page
 from untilt.workflow.folder import RunFolder, locked
 from untilt.workflow.options import RunOptions, config_text, options_of, with_title
 from untilt.workflow.stage_bias import bias_choice, used_bias
@@ -157,8 +157,18 @@ def run(
     with locked(place.work / "lock"):
         place.clear_unfinished()
         place.clear_way()
-        steps = Steps(place, tell or (lambda _: None))
-        return _Run(log, place, chosen, steps, command).result()
+        say = tell or (lambda _: None)
+        steps = Steps(place, say)
+        try:
+            return _Run(log, place, chosen, steps, command).result()
+        except (UntiltError, MemoryError):
+            raise
+        except codec.DO_NOT_FIT as error:
+            # A checksum has no key: steps of somebody else may carry a right one and not fit.
+            if not steps.resumed:
+                raise
+            say(Fact("run.steps-do-not-fit", error=repr(error)))
+        return _Run(log, place, chosen, Steps(place, say, anew=True), command).result()
 
 
 @dataclass(frozen=True)
@@ -210,8 +220,7 @@ class _Run:
         has_features = seen.result.size.features > len(kept_out)
         steps = self._rankers if has_features else self._documents
         decision = self._report(steps(known, used, data), split.result)
-        resumed = tuple(step.name for step in self.steps.done if step.resumed)
-        return RunResult(self.folder.path, decision, resumed)
+        return RunResult(self.folder.path, decision, self.steps.resumed)
 
     def _audit(self, read: Done[r.LogSource], data: Data) -> Done[Audit]:
         def compute() -> Audit:
@@ -334,6 +343,8 @@ class _Run:
 
     def _report(self, known: Decision, split: r.Split) -> Decision:
         def compute() -> _Written:
+            from untilt.report.page.page import page
+
             how = provenance(self.options, self.steps.times, split, command=self.command)
             decision = replace(known, provenance=how)
             tables = write_tables(decision, self.folder.tables)
@@ -341,7 +352,7 @@ class _Run:
             with replacing(self.folder.options) as temporary:
                 temporary.write_text(text, encoding="utf-8")
             write_figures(decision, self.folder.figures)
-            write_report(decision, self.folder.report)
+            write_page(page(decision), self.folder.report)
             return _Written(how, tables)
 
         written = self.steps.run(

@@ -77,18 +77,26 @@ class Steps:
     steps that depend on it. A file that was edited, damaged or removed does not fit its checksum:
     `tell` gets a word about it, and the step is done again.
 
+    With `anew` every step is done again, whatever is there.
+
     A result is used as read back from its file in every case, so that a run that goes on sees what
     an undisturbed one sees.
     """
 
     folder: RunFolder
     tell: Callable[[str], None]
+    anew: bool = False
     done: list[Done[Any]] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
         """What all steps so far took, those of earlier runs too."""
         return sum(step.seconds for step in self.done)
+
+    @property
+    def resumed(self) -> tuple[str, ...]:
+        """The steps that an earlier run had done."""
+        return tuple(step.name for step in self.done if step.resumed)
 
     @property
     def times(self) -> tuple[StepTime, ...]:
@@ -115,7 +123,7 @@ class Steps:
             step is done again
         """
         key = key_of(VERSION, __version__, name, *depends)
-        done = self._stored(name, kind, key, files)
+        done = None if self.anew else self._stored(name, kind, key, files)
         if done is None:
             start = time.monotonic()
             with progress(what):
