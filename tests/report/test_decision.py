@@ -167,7 +167,7 @@ def test_a_failed_report_leaves_the_old_file(decision, tmp_path):
     path.write_text("old")
     changed = (replace(decision.held_out.changed[0], documents=None),)
     bad = replace(decision, held_out=replace(decision.held_out, changed=changed))
-    with pytest.raises(TypeError):
+    with pytest.raises(FileFormatError, match="do not fit together"):
         write_report(bad, path)
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
