@@ -157,12 +157,3 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(tmp_path):
         assert time.monotonic() - start < 5
     with locked(path):
         pass
-
-
-def test_files_of_somebody_else_are_not_overwritten(made, tmp_path):
-    (tmp_path / "bias.json").write_text("mine")
-    with pytest.raises(OptionError, match=r"holds bias\.json, and no run wrote it"):
-        ut.run(made.log, tmp_path)
-    assert (tmp_path / "bias.json").read_text() == "mine"
-    with pytest.raises(OptionError, match="is a file"):
-        ut.run(made.log, tmp_path / "bias.json")

@@ -90,6 +90,8 @@ def replacing_all(folder: str | os.PathLike[str], names: Iterable[str]) -> Itera
             yield staging
             written = sorted(os.listdir(staging))
             assert written == wanted, f"{written} were written, not {wanted}"
+            for name in written:
+                _sync(staging / name)
             _sync_folder(staging)
             moving = final / staging.name.replace("unfinished", "moving", 1)
             os.rename(staging, moving)

@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 from untilt import catalog
 from untilt._core.progress import progress
 from untilt.cli.console import Output
+from untilt.cli.outputs import check_outputs
 from untilt.cli.wording import CommandLine
 from untilt.errors import OptionError, did_you_mean
 
@@ -32,13 +33,6 @@ Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Also say on stderr what is done, and when.")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
-# --chart was the first name of it.
-PlotIntervals = Annotated[
-    Path | None,
-    typer.Option(
-        "--plot", "--chart", metavar="FILE", help="Draw the intervals: .html, .png, .svg or .json."
-    ),
-]
 
 
 def check_share(name: str, share: float) -> None:
@@ -242,7 +236,8 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """The command with one option per field in place of each parameter that is a dataclass.
 
     `reading: LogOptions` is written once, and Typer sees --documents, --column, --label and the
-    others. They come after the command's own options, before --json and --verbose.
+    others. They come after the command's own options, before --json and --verbose. A command does
+    not begin where it would write onto one of its inputs.
     """
     own: list[Parameter] = []
     shared: list[Parameter] = []
@@ -262,6 +257,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
+        check_outputs(parameters, given)
         for name, group in groups.items():
             given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
         command(**given)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from untilt._core.progress import progress
-from untilt.cli import arguments
+from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, rates_table, speaking
 from untilt.errors import IdentifiabilityError, OptionError
 from untilt.facts import Fact
@@ -39,6 +39,7 @@ def audit(
         typer.Option(
             metavar="FILE", help="Draw which positions can be compared: .png, .svg, .html or .json."
         ),
+        outputs.WRITES,
     ] = None,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,

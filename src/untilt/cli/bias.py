@@ -8,7 +8,7 @@ import typer
 
 from untilt import catalog
 from untilt._core.progress import progress
-from untilt.cli import arguments
+from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, bar, speaking
 from untilt.errors import IdentifiabilityError, OptionError
 from untilt.facts import worded
@@ -75,10 +75,12 @@ def bias(
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the curve: .png, .svg, .html or .json."),
+        outputs.WRITES,
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write it as JSON, for untilt train."),
+        outputs.WRITES,
     ] = None,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from untilt.catalog import find
-from untilt.cli import arguments
+from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
 from untilt.facts import codes
@@ -53,6 +53,7 @@ Plot = Annotated[
     typer.Option(
         "--plot", metavar="FILE", help="Write perplexity by position: .html, .png, .svg or .json."
     ),
+    outputs.WRITES,
 ]
 
 

@@ -7,14 +7,18 @@ import typer
 
 from untilt.cli.arguments import AsJson, Seed, Verbose, check_out_folder
 from untilt.cli.console import speaking
+from untilt.cli.outputs import WRITES, Force
 
 
 def demo(
     quick: Annotated[bool, typer.Option("--quick", help="Less data: seconds, rougher.")] = False,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the results go.")
+        Path,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Where the results go."),
+        WRITES,
     ] = Path("untilt-demo"),
     seed: Seed = 0,
+    force: Force = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -28,4 +32,4 @@ def demo(
 
     with speaking(as_json=as_json, verbose=verbose) as output:
         check_out_folder(out)
-        run(output, QUICK if quick else FULL, out, seed=seed)
+        run(output, QUICK if quick else FULL, out, seed=seed, force=force)

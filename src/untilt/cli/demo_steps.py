@@ -22,6 +22,7 @@ from untilt.simulation.simulate import Simulation, simulate
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import PRS, Balanced, PairwiseDebiasing
 from untilt.workflow.candidates import RAW
+from untilt.workflow.folder import RunFolder
 from untilt.workflow.run import RunResult
 from untilt.workflow.run import run as run_job
 
@@ -43,13 +44,14 @@ FULL = Size(queries=1500, features=30, sessions=150_000, trees=60)
 QUICK = Size(queries=500, features=12, sessions=40_000, trees=25)
 
 
-def run(out: Output, size: Size, folder: Path, *, seed: int) -> None:
+def run(out: Output, size: Size, folder: Path, *, seed: int, force: bool = False) -> None:
     """All steps, in order."""
     started = time.monotonic()
+    RunFolder(folder).check(force=force)
     train, test = make_data(out, size, seed)
     simulation = make_clicks(out, train, size, seed)
     look_at_clicks(out, simulation)
-    result = decide(out, simulation, size, folder, seed)
+    result = decide(out, simulation, size, folder, seed, force=force)
     compare_curves(out, simulation, result)
     compare_with_labels(out, simulation, result, test, size, seed)
     seconds = time.monotonic() - started
@@ -102,7 +104,9 @@ def look_at_clicks(out: Output, simulation: Simulation) -> None:
     out.record(click_rates=rates_record(rates), relevance_by_position=relevance)
 
 
-def decide(out: Output, simulation: Simulation, size: Size, folder: Path, seed: int) -> RunResult:
+def decide(
+    out: Output, simulation: Simulation, size: Size, folder: Path, seed: int, *, force: bool
+) -> RunResult:
     """What `untilt run` does with a log: nothing of the truth is used."""
     out.heading("4. From the log to a decision, as `untilt run LOG` does it")
     result = run_job(
@@ -114,6 +118,7 @@ def decide(out: Output, simulation: Simulation, size: Size, folder: Path, seed: 
         title="untilt demo",
         command="untilt demo",
         tell=lambda sentence: out.say(f"  {sentence}"),
+        force=force,
     )
     answer = result.decision.answer
     assert answer is not None

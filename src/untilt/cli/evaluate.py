@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from untilt.cli import arguments
+from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
 
@@ -88,7 +88,7 @@ def evaluate(
         IntervalKind, typer.Option(help="Student's t over queries, or bootstrap.")
     ] = IntervalKind.NORMAL,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    plot: arguments.PlotIntervals = None,
+    plot: outputs.PlotIntervals = None,
     clip_plot: Annotated[
         Path | None,
         typer.Option(
@@ -97,6 +97,7 @@ def evaluate(
             metavar="FILE",
             help="Draw the first ranker's value over the clip.",
         ),
+        outputs.WRITES,
     ] = None,
     sensitivity_plot: Annotated[
         Path | None,
@@ -105,6 +106,7 @@ def evaluate(
             metavar="FILE",
             help="Draw what would turn the best ranker's difference: a tornado chart.",
         ),
+        outputs.WRITES,
     ] = None,
     letor: Annotated[
         bool, typer.Option("--letor", help="LOG is a LETOR file: judge by its labels.")

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from untilt._core.places import refuse_taken
 from untilt.cli.arguments import AsJson, Verbose
 from untilt.cli.console import Output, speaking
+from untilt.cli.outputs import Force, Writes
 from untilt.errors import OptionError
 from untilt.papers.layouts import LAYOUTS, MADE
 
@@ -34,7 +36,9 @@ class Picture(StrEnum):
 def reproduce(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="An experiment, as --list has it, or a .toml file."),
+        typer.Argument(
+            metavar="NAME|FILE", help="An experiment, as --list has it, or a .toml file."
+        ),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     quick: Annotated[
@@ -49,7 +53,9 @@ def reproduce(
         typer.Option(metavar="FOLDER", help="Where they lie; $UNTILT_DATA/NAME where not given."),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Results, charts and the page.")
+        Path,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Results, charts and the page."),
+        Writes(("results/", "index.md")),
     ] = Path("reproduced"),
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds, of each fold where there are folds.")
@@ -60,6 +66,7 @@ def reproduce(
         list[Picture] | None, typer.Option(help="A kind of chart file. May be repeated.")
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of one ranker.")] = 1,
+    force: Force = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -77,7 +84,15 @@ def reproduce(
             _list(output)
             return
         what = _plan(name, data, path, out, quick=quick, seeds=seeds, folds=folds, queries=queries)
+        refuse_taken(out, _pages(out, what), force=force)
         _run(output, what, out, threads, tuple(each.value for each in chart or [Picture.SVG]))
+
+
+def _pages(out: Path, what: "Plan") -> list[str]:
+    """Names of pages that may be somebody's own: results in the folder say that they are ours."""
+    if any((out / "results").glob("*.jsonl")):
+        return []
+    return [f"{what.experiment.name}{'-quick' if what.quick else ''}.md", "index.md"]
 
 
 def _list(output: Output) -> None:

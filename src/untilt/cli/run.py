@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from untilt.cli import arguments
+from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.cli.wording import reads_from
 from untilt.errors import OptionError
@@ -35,6 +35,7 @@ def run(
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FOLDER", help="Where the results go (untilt-run)."),
+        outputs.WRITES,
     ] = None,
     config: Annotated[
         Path | None,
@@ -116,6 +117,12 @@ def run(
     title: Annotated[str | None, typer.Option(help="Of the report.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed, the same result.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of training; all cores.")] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Use a folder with other files in it; only our own names are replaced."
+        ),
+    ] = False,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
@@ -142,7 +149,9 @@ def run(
         from untilt.workflow.run import run as run_job
 
         source, folder, options = _merged(given, config)
-        result = run_job(source, folder, tell=_teller(output), command=_command(), **options)
+        result = run_job(
+            source, folder, tell=_teller(output), command=_command(), force=force, **options
+        )
         report_run(output, result)
 
 
@@ -268,6 +277,7 @@ def report(
         typer.Option(
             "--out", "-o", metavar="FILE", help="Where the page goes; else beside the figures."
         ),
+        outputs.Writes(beside_input=True),
     ] = None,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from untilt.cli import arguments
+from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.cli.evaluate import draw_estimates, record_estimates
 from untilt.errors import OptionError
@@ -21,6 +21,7 @@ def select(
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="FILE", help="Where the chosen ranker is written."),
+        outputs.WRITES,
     ] = Path("ranker.untilt"),
     valid: Annotated[
         Path | None,
@@ -69,12 +70,13 @@ def select(
     folder: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep finished candidates here; run again to go on."),
+        outputs.WRITES,
     ] = None,
     jobs: Annotated[int, typer.Option(help="Candidates fitted at once; -1: one per core.")] = 1,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of one candidate; all where not given.")
     ] = None,
-    plot: arguments.PlotIntervals = None,
+    plot: outputs.PlotIntervals = None,
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Of --valid, only queries that are not in LOG.")
     ] = False,

@@ -10,16 +10,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from untilt import catalog
-from untilt._core.files import replacing
+from untilt._core.files import replacing, replacing_all
+from untilt._core.places import refuse_taken
 from untilt._core.progress import progress
 from untilt.cli.arguments import AsJson, Seed, Verbose, method_option
 from untilt.cli.console import Output, plain, speaking
+from untilt.cli.outputs import Force, Writes
 from untilt.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from untilt.data.judged import JudgedLists
     from untilt.simulation.parquet import SimulatedFiles
     from untilt.simulation.protocols import Protocol
+
+
+# What is written, all of one simulation.
+FILES = {
+    "log": "clicks.parquet",
+    "documents": "documents.parquet",
+    "truth": "truth.json",
+    "true_bias": "bias.json",
+    "train_labels": "train.txt.gz",
+    "test_labels": "test.txt.gz",
+}
 
 
 def protocol_of(name: str, parameters: Sequence[str] | None) -> "Protocol":
@@ -62,7 +75,11 @@ class Traffic(StrEnum):
 
 
 def simulate(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where to write.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Where to write."),
+        Writes(tuple(FILES.values())),
+    ],
     data: Annotated[
         list[Path] | None,
         typer.Option(
@@ -98,6 +115,7 @@ def simulate(
         float, typer.Option(min=0.01, max=0.9, help="Share of queries set aside for tests.")
     ] = 0.2,
     seed: Seed = 0,
+    force: Force = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -106,7 +124,7 @@ def simulate(
     A weak ranker, trained on 1% of the labelled queries, shows its lists to simulated readers.
     The folder gets clicks.parquet and documents.parquet (the log), truth.json (how readers
     behaved), bias.json (the true position bias, as other commands take it), train.txt.gz (labels
-    of the log's queries) and test.txt.gz (labels of queries set aside).
+    of the log's queries) and test.txt.gz (labels of queries set aside), all at once at the end.
 
     Example: [bold]untilt simulate --out sim --queries 500 --sessions 50000[/bold]
 
@@ -117,27 +135,29 @@ def simulate(
 
     with speaking(as_json=as_json, verbose=verbose) as output:
         _check_folder(out)
+        refuse_taken(out, FILES.values(), force=force)
         chosen = protocol_of(protocol or catalog.default("protocol").name, parameter)
         judged = _judged(data, queries=queries, features=features, seed=seed)
         output.detail(f"{'read' if data else 'made'} {judged!r}")
         train, test = judged.split(1 - test_share, seed=seed)
-        files = simulate_to_parquet(
-            train,
-            out,
-            chosen,
-            n_sessions=sessions,
-            n_clicks=clicks,
-            sessions_per_query=sessions_per_query,
-            seed=seed,
-            depth=depth,
-            query_weights=traffic.value,
-        )
-        output.detail(f"simulated with {files.truth!r}")
-        with progress("writing the labels"):
-            write_letor(files.truth.judged, out / "train.txt.gz")
-            write_letor(test, out / "test.txt.gz")
-        files.truth.bias.save(out / "bias.json")
-        _write_truth(files, out / "truth.json", seed=seed)
+        with replacing_all(out, FILES.values()) as folder:
+            files = simulate_to_parquet(
+                train,
+                folder,
+                chosen,
+                n_sessions=sessions,
+                n_clicks=clicks,
+                sessions_per_query=sessions_per_query,
+                seed=seed,
+                depth=depth,
+                query_weights=traffic.value,
+            )
+            output.detail(f"simulated with {files.truth!r}")
+            with progress("writing the labels"):
+                write_letor(files.truth.judged, folder / FILES["train_labels"])
+                write_letor(test, folder / FILES["test_labels"])
+            files.truth.bias.save(folder / FILES["true_bias"])
+            _write_truth(files, folder / FILES["truth"], seed=seed)
         _report(output, files, out)
 
 
@@ -180,15 +200,7 @@ def _write_truth(files: "SimulatedFiles", path: Path, *, seed: int) -> None:
 
 
 def _report(out: Output, files: "SimulatedFiles", folder: Path) -> None:
-    names = {
-        "log": "clicks.parquet",
-        "documents": "documents.parquet",
-        "truth": "truth.json",
-        "true_bias": "bias.json",
-        "train_labels": "train.txt.gz",
-        "test_labels": "test.txt.gz",
-    }
-    paths = {what: folder / name for what, name in names.items()}
+    paths = {what: folder / name for what, name in FILES.items()}
     sizes = {
         "sessions": files.n_sessions,
         "impressions": files.n_impressions,

@@ -6,9 +6,16 @@ from typing import Annotated
 
 import typer
 
-from untilt.cli import arguments
+from untilt._core.files import replacing_all
+from untilt._core.places import refuse_taken
+from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
+
+# What is written, train and test: by kind of part.
+CLICKS = ("train.parquet", "test.parquet")
+DOCUMENTS = ("train-documents.parquet", "test-documents.parquet")
+LABELS = ("train.txt", "test.txt")
 
 
 class SplitBy(StrEnum):
@@ -25,7 +32,9 @@ def split(
         Path, typer.Argument(metavar="LOG", help="A click log; or a LETOR file, with --letor.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the parts are written.")
+        Path,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Where the parts are written."),
+        outputs.Writes((*CLICKS, *DOCUMENTS, *LABELS)),
     ] = Path("parts"),
     share: Annotated[float, typer.Option(help="Of the first part, the one to train on.")] = 0.8,
     by: Annotated[
@@ -38,6 +47,7 @@ def split(
         bool, typer.Option("--letor", help="LOG is a LETOR file with labels.")
     ] = False,
     seed: arguments.Seed = 0,
+    force: outputs.Force = False,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
@@ -55,6 +65,8 @@ def split(
         arguments.check_out_folder(out)
         arguments.check_share("--share", share)
         output.record(folder=out, by=by.value, share=share, seed=seed)
+        names = LABELS if letor else CLICKS if reading.documents is None else CLICKS + DOCUMENTS
+        refuse_taken(out, names, force=force)
         if letor:
             _split_labels(output, data, out, share, by, seed)
         else:
@@ -75,17 +87,21 @@ def _split_clicks(
             "with --column timestamp=YOUR_COLUMN, or split by query."
         )
     train, test = log.split(share, by=by.value, seed=seed)
-    parts = {out / "train.parquet": train, out / "test.parquet": test}
+    parts = dict(zip((out / name for name in CLICKS), (train, test), strict=True))
+    with_documents = reading.documents is not None
     for path, part in parts.items():
         if part.n_lists == 0:
             raise OptionError(
                 f"{path.name} would hold no session: the log has {log.n_queries:,} queries and "
                 f"{log.n_sessions:,} sessions. Change --share or --by."
             )
-    for path, part in parts.items():
-        documents = None if reading.documents is None else _documents_of(path)
-        # Features inside the log stand in the rows: what one part does not show, the other does.
-        write_log(part, path, documents=documents, drop_unshown=documents is None)
+    with replacing_all(out, CLICKS + DOCUMENTS if with_documents else CLICKS) as folder:
+        for path, part in parts.items():
+            file = folder / path.name
+            documents = _documents_of(file) if with_documents else None
+            # Features inside the log stand in the rows: what one part does not show, the other
+            # does.
+            write_log(part, file, documents=documents, drop_unshown=not with_documents)
     rows = {
         path: {
             "queries": len(seen_in(part)),
@@ -95,7 +111,7 @@ def _split_clicks(
         for path, part in parts.items()
     }
     shared = overlap_with(seen_in(test), seen_in(train)).trained
-    _report(output, rows, shared, with_documents=reading.documents is not None)
+    _report(output, rows, shared, with_documents=with_documents)
 
 
 def _documents_of(path: Path) -> Path:
@@ -112,9 +128,10 @@ def _split_labels(
     if by is not SplitBy.QUERY:
         raise OptionError(f"judged lists have no sessions: --letor is split by query, not {by}.")
     train, test = read_letor(data).split(share, seed=seed)
-    parts = {out / "train.txt": train, out / "test.txt": test}
-    for path, part in parts.items():
-        write_letor(part, path)
+    parts = dict(zip((out / name for name in LABELS), (train, test), strict=True))
+    with replacing_all(out, LABELS) as folder:
+        for path, part in parts.items():
+            write_letor(part, folder / path.name)
     rows = {
         path: {"queries": part.n_queries, "documents": len(part)} for path, part in parts.items()
     }

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from untilt import catalog
-from untilt.cli import arguments
+from untilt.cli import arguments, outputs
 from untilt.cli.arguments import AsJson, Verbose
 from untilt.cli.console import Output, speaking
 from untilt.errors import check_choice
@@ -21,7 +21,9 @@ def train(
         typer.Argument(metavar="LOG", help="A click log; or a LETOR file, with --letor."),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="Where the ranker is written.")
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help="Where the ranker is written."),
+        outputs.WRITES,
     ] = Path("ranker.untilt"),
     method: Annotated[
         str | None,
@@ -112,7 +114,9 @@ def export(
         Path, typer.Argument(metavar="RANKER", help="A file that `untilt train` wrote.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="Where the model is written.")
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help="Where the model is written."),
+        outputs.WRITES,
     ],
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, IntArray
-from untilt._core.files import replacing
+from untilt._core.files import replacing_all
 from untilt._core.progress import progress
 from untilt._core.random import Seed
 from untilt.data.judged import JudgedLists
@@ -61,7 +61,8 @@ def simulate_to_parquet(
     The folder gets `clicks.parquet` (query_id, session_id, doc_id, position, click, timestamp;
     dwell where the protocol has it; ranker where there are several) and `documents.parquet`
     (query_id, doc_id, features). Session id and timestamp are the session's number. Both files
-    appear whole or not at all. `read_log(files.log, documents=files.documents)` reads them back.
+    appear together, whole or not at all. `read_log(files.log, documents=files.documents)` reads
+    them back.
 
     Options are those of `simulate`; `chunk_sessions` changes neither rows nor their order.
     """
@@ -89,9 +90,9 @@ def _write(setting: Setting, folder: Path, total: int, chunk_sessions: int) -> S
     examination = MeanExamination(setting.behaviour)
     n_impressions = n_clicks = 0
     log, documents = folder / "clicks.parquet", folder / "documents.parquet"
-    with replacing(documents) as documents_file, replacing(log) as log_file:
-        parquet.write_table(columns.documents(), documents_file)
-        with parquet.ParquetWriter(log_file, columns.schema()) as writer:
+    with replacing_all(folder, [log.name, documents.name]) as place:
+        parquet.write_table(columns.documents(), place / documents.name)
+        with parquet.ParquetWriter(place / log.name, columns.schema()) as writer:
             for made in _chunks(setting, total, chunk_sessions):
                 writer.write_table(columns.impressions(made))
                 examination.add(made.indptr, made.document)

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
+from untilt._core.files import clear_unfinished, replacing
 from untilt.errors import OptionError
 from untilt.report.decision import FIGURES, PROVENANCE
 
@@ -23,8 +23,11 @@ PLACES = {
 }  # fmt: skip
 RESULTS = ("report", "figures", "provenance", "audit", "bias", "ranker", "options")
 _SUFFIXES = {Path(place).suffix for place in PLACES.values()} - {""} | {".npy"}
-# `replacing` names its unfinished files so: a dot, the name, a dash, eight letters or digits.
-_UNFINISHED = re.compile(r"\..+-[a-z0-9_]{8}(\..*)?")
+# In `work/`: says whose folder it is.
+CLAIM = "untilt-run.txt"
+_CLAIMED = (
+    "This folder belongs to `untilt run`, which replaces its own files beside and below this one.\n"
+)
 
 
 @dataclass(frozen=True)
@@ -61,23 +64,43 @@ class RunFolder:
         for name, place in PLACES.items():
             object.__setattr__(self, name, self.path / place)
 
-    def check(self) -> None:
-        """Raise where the folder cannot be used, or holds files of somebody else."""
+    @property
+    def written(self) -> list[str]:
+        """What a run writes: files, and with a slash at the end folders of its own."""
+        own = [str(getattr(self, name)) for name in RESULTS]
+        return [*own, f"{self.tables}/", f"{self.work}/"]
+
+    def check(self, *, force: bool = False) -> None:
+        """Raise where the folder cannot be used, or holds files and no run has been there."""
         if self.path.exists() and not self.path.is_dir():
             raise OptionError(f"{self.path} is a file. The results of a run need a folder.")
-        taken = [PLACES[name] for name in RESULTS if (self.path / PLACES[name]).exists()]
-        if taken and not self.work.is_dir():
+        clear_unfinished(self.path)
+        clear_unfinished(self.work)
+        found = _other_files(self.path)
+        if found and not force and not self.is_ours:
+            named = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
             raise OptionError(
-                f"{self.path} holds {taken[0]}, and no run wrote it there. Choose another folder, "
-                "so that nothing is overwritten."
+                f"{self.path} holds {named}, and no run has been there. Choose another folder, or "
+                "pass force=True: then files with the names of results are replaced, and no others."
             )
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether a run has been here; those before 0.3 left nothing but their steps."""
+        steps = self.steps.glob("*.json") if self.steps.is_dir() else ()
+        return (self.work / CLAIM).is_file() or any(map(_is_step, steps))
+
+    def claim(self) -> None:
+        """Note that this is the folder of a run, before anything else is written."""
+        if not (self.work / CLAIM).is_file():
+            _remove_if_nothing(self.work / CLAIM)
+            with replacing(self.work / CLAIM) as temporary:
+                temporary.write_text(_CLAIMED, encoding="utf-8")
+
     def clear_unfinished(self) -> None:
-        """Remove what a killed run left half-written; only the holder of the lock may do it."""
+        """Remove what a killed run left half-written."""
         for place in (self.path, self.tables, self.work, self.steps, self.candidates):
-            for name in os.listdir(place) if place.is_dir() else ():
-                if _UNFINISHED.fullmatch(name):
-                    (place / name).unlink(missing_ok=True)
+            clear_unfinished(place)
 
     def clear_way(self) -> None:
         """Remove empty folders and links to nowhere that stand where files of a run go.
@@ -90,6 +113,24 @@ class RunFolder:
         for path in places:
             if path.suffix in _SUFFIXES:
                 _remove_if_nothing(path)
+
+
+def _other_files(folder: Path) -> list[str]:
+    """What lies in a folder; an empty `work` is left by a run that was killed at its start."""
+    if not folder.is_dir():
+        return []
+    names = sorted(os.listdir(folder))
+    work = folder / PLACES["work"]
+    return [n for n in names if n != work.name or not work.is_dir() or any(work.iterdir())]
+
+
+def _is_step(path: Path) -> bool:
+    """Whether a file is the step of a run, by its first bytes: the rest may be damaged."""
+    try:
+        with path.open("rb") as file:
+            return b'"untilt step"' in file.read(4096)
+    except OSError:
+        return False
 
 
 def _remove_if_nothing(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from untilt._core import codec
 from untilt._core.files import replacing
+from untilt._core.places import refuse_inputs
 from untilt.auditing.audit import Audit, audit
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import baseline_lists
@@ -131,6 +132,7 @@ def run(
     *,
     tell: Callable[[str], None] | None = None,
     command: str = "",
+    force: bool = False,
     **options: Any,
 ) -> RunResult:
     """The main job: read, audit, estimate the bias, train, choose, evaluate on held-out queries.
@@ -148,12 +150,15 @@ def run(
     log : a `ClickLog`, or any source of `untilt.read_log`
     tell : called with a sentence after each step
     command : how the run was started, for the record
+    force : use a folder that holds other files, too; only files of our own names are replaced
     options : the fields of `untilt.workflow.options.RunOptions`
     """
     chosen = with_title(options_of(options), log)
     bias_choice(chosen.bias), parse_curve(chosen.fallback)  # wrong ones before long work
     place = RunFolder(Path(folder))
-    place.check()
+    place.check(force=force)
+    refuse_inputs(place.written, (log, chosen.documents, *_files(chosen.bias)))
+    place.claim()
     with locked(place.work / "lock"):
         place.clear_unfinished()
         place.clear_way()
@@ -169,6 +174,12 @@ def run(
                 raise
             say(Fact("run.steps-do-not-fit", error=repr(error)))
         return _Run(log, place, chosen, Steps(place, say, anew=True), command).result()
+
+
+def _files(bias: object) -> list[str]:
+    """The file that a bias is read from, where it is one and no name or curve."""
+    found = isinstance(bias, str | os.PathLike) and os.path.isfile(bias)
+    return [os.fspath(bias)] if found else []  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
