@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from untilt.cli.main import app
 from untilt.cli.outputs import Writes, check_outputs, writes
 
-COMMANDS = {each.callback.__name__: each.callback for each in app.registered_commands}  # type: ignore[union-attr]
+COMMANDS = {each.callback.__name__: each.callback for each in app.registered_commands}
 PARAMETERS = {name: inspect.signature(each).parameters for name, each in COMMANDS.items()}
 OUTPUTS = [
     (name, parameter, mark)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import untilt as ut
-from untilt._core import codec
+from untilt._core import codec, files
 from untilt.errors import OptionError
 from untilt.facts import Fact
 from untilt.workflow.folder import locked
@@ -116,7 +116,8 @@ def test_a_step_of_another_version_is_done_again_without_a_word(made, copy, smal
 
 
 def test_what_a_kill_left_half_written_is_removed(made, copy, small_options):
-    left = [copy / ".report-a1b2c3d4.html", copy / "work" / "candidates" / ".0f-abcdefgh.untilt"]
+    places = {".html": copy, ".untilt": copy / "work" / "candidates"}
+    left = [place / files._new_name("unfinished", ending) for ending, place in places.items()]
     for path in left:
         path.write_text("half")
     ours = copy / ".gitignore"
