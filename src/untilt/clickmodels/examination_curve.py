@@ -25,6 +25,7 @@ from scipy.sparse.csgraph import connected_components
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.data.counts import Cells, PositionCounts
+from untilt.data.depth import allow_table
 
 MOST_STEPS = 100
 ENOUGH = 1e-7  # of all clicks: the largest score that is left
@@ -92,6 +93,7 @@ def fit_curve(
     use = comparable(counts) & (clicks > 0)
     fitted, cells = np.flatnonzero(use), counts.at_positions(use)
     query = np.unique(cells.query, return_inverse=True)[1]
+    allow_table("what each query adds to each position", int(query[-1]) + 1, len(fitted), copies=5)
     z = np.log(np.maximum(start[fitted] / start[fitted[0]], 1e-3))
     z, n_steps, residual = _maximum(cells.arrays, z, clicks[fitted])
     theta = np.exp(z)

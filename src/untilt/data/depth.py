@@ -6,6 +6,9 @@ positions such a table takes 8 MB and a solution of its equations 0.05 s; at 30,
 counted, their lists keep the rows above, and sessions that showed nothing above are gone.
 """
 
+from math import prod
+
+from untilt._core.memory import allow
 from untilt.facts import Fact
 
 DEEPEST = 1_000
@@ -13,6 +16,14 @@ DEEPEST = 1_000
 
 class DroppedRowsWarning(UserWarning):
     """Rows were left out: as on_bad="drop" asks for, or because they lie too deep."""
+
+
+def allow_table(what: str, *shape: int, copies: int = 1) -> None:
+    """Refuse tables of float64 with this shape, one axis being positions, that cannot fit.
+
+    Tables with a row for each query, document or pair of a list grow with more than positions.
+    """
+    allow(8.0 * copies * prod(shape), what, "Cut the lists, log.top(50), or use fewer queries.")
 
 
 def too_deep(

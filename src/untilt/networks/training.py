@@ -18,6 +18,7 @@ import numpy as np
 
 from untilt._core.arrays import AnyArray
 from untilt._core.files import replacing
+from untilt._core.memory import refusing
 from untilt._core.progress import Advance, progress
 from untilt.errors import FileFormatError, OptionError
 from untilt.facts import Fact
@@ -25,6 +26,7 @@ from untilt.networks.batches import Sampler
 from untilt.networks.jax_layers import Array, Optimiser, Params, jax_modules
 
 _FORMAT = 1  # of a checkpoint
+SMALLER_STEPS = "Use a smaller batch_size, or shorter lists: log.top(50)."
 
 # (params, batch) -> scalar. Steps are compiled once per loss *object* and shape: hand in the same
 # function again (from an lru_cache, say) instead of a new closure, and the second training starts
@@ -121,7 +123,7 @@ def train(
     at = _start(params, optimiser, companion, checkpoint, fingerprint)
     limit = epochs * batches.steps_per_epoch
     total = limit if max_steps is None else min(limit, max_steps)
-    with progress(what, total=total) as advance:
+    with progress(what, total=total) as advance, refusing(what, SMALLER_STEPS):
         advance(at.step)
         while at.epoch < epochs and at.step < total and not _stopped(at, stopping):
             at = _one_epoch(at, step, batches, shared, optimiser, total, advance)

@@ -58,6 +58,12 @@ class PairSlates(Slates):
     against_all: bool
 
     @cached_property
+    def shown_positions(self) -> tuple[IntArray, IntArray]:
+        """The position indices that occur, rising, and (rows,) which of them each row has."""
+        shown, number = np.unique(self.position_index, return_inverse=True)
+        return shown, number.astype(self.position_index.dtype)
+
+    @cached_property
     def pair_blocks(self) -> IntArray:
         """Slates at which blocks of work begin, with about the same number of pairs each."""
         return self.blocks(ragged.lengths(self.indptr) ** 2)

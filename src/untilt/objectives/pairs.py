@@ -19,6 +19,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray
+from untilt.data.depth import allow_table
 from untilt.errors import OptionError, check_choice
 from untilt.objectives import pair_kernels as kernels
 from untilt.objectives.pair_slates import PairSlates
@@ -97,9 +98,14 @@ class PairObjective:
     def losses_by_position(self, scores: FloatArray) -> FloatArray:
         """S[k, l], which a joint weighting asks for, at a third of the cost of a pass."""
         assert self.table is None, "S is unweighted: ask the objective without a table"
-        S = empty_table(self.slates)
-        kernels.sum_losses_by_position(*self._arguments(scores), S)
-        total: FloatArray = S.sum(axis=0)
+        # Sums by block only for positions that occur: a single deep row costs no large table.
+        shown, number = self.slates.shown_positions
+        S = empty_table(self.slates, max(1, len(shown)))
+        arguments = list(self._arguments(scores))
+        arguments[4] = number
+        kernels.sum_losses_by_position(*arguments, S)
+        total = np.zeros((max(1, self.slates.depth),) * 2)
+        total[np.ix_(shown, shown)] = S.sum(axis=0)[: len(shown), : len(shown)]
         return total
 
     def _arguments(self, scores: FloatArray) -> tuple[Any, ...]:
@@ -183,7 +189,7 @@ class MapObjective:
 
     def losses_by_position(self, scores: FloatArray) -> FloatArray:
         """S[k, l] of a pass without a table."""
-        S = empty_table(self.slates)
+        S = empty_table(self.slates, max(1, self.slates.depth))
         self._pass(scores, None, S, want_loss=False, want_S=True)
         total: FloatArray = S.sum(axis=0)
         return total
@@ -215,10 +221,11 @@ def empty_sums(slates: PairSlates) -> tuple[FloatArray, FloatArray, FloatArray]:
     return np.zeros(n), np.zeros(n), np.zeros(len(slates.pair_blocks) - 1)
 
 
-def empty_table(slates: PairSlates) -> FloatArray:
+def empty_table(slates: PairSlates, n_positions: int) -> FloatArray:
     """S[block, k, l]."""
-    depth = max(1, slates.depth)
-    return np.zeros((len(slates.pair_blocks) - 1, depth, depth))
+    shape = len(slates.pair_blocks) - 1, n_positions, n_positions
+    allow_table("a table of pairs of positions for each block of lists", *shape)
+    return np.zeros(shape)
 
 
 def weights_of(table: FloatArray | None, slates: PairSlates) -> FloatArray:

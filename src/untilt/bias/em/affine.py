@@ -21,6 +21,7 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.bias.em.documents import FLOOR
 from untilt.bias.log_ratios import Uncertainty, effective_by_column, larger_error
 from untilt.data.counts import Cells, PositionCounts
+from untilt.data.depth import allow_table
 from untilt.errors import IdentifiabilityError
 
 # p is kept this far from 0 and 1, so that one impossible click cannot decide a curve.
@@ -174,6 +175,7 @@ def information(
 ) -> tuple[FloatArray, FloatArray]:
     """J (2K, 2K) and the score of each query (queries, 2K), gamma taken out of both."""
     n_queries = int(query.max()) + 1
+    allow_table("the score of each query at each position", n_queries, 2 * cells.depth, copies=3)
     return _information(cells.arrays, query, fit, is_estimated(fit.gamma), n_queries)
 
 

@@ -23,6 +23,7 @@ from untilt.bias.em.affine import AffineFit, clustered, inverted
 from untilt.bias.em.documents import CEILING, LOW, START_NOISE, start_theta
 from untilt.bias.log_ratios import Uncertainty
 from untilt.data.counts import Cells, PositionCounts
+from untilt.data.depth import allow_table
 from untilt.facts import Fact
 
 # Posteriors below this are left out of the M step: most values of most documents, at no loss.
@@ -276,6 +277,7 @@ def uncertainty_of_mixture(
 def _efficient_scores(cells: PositionCounts, fit: MixtureFit) -> FloatArray:
     """(documents, 2K). Shares belong to a group each, values to all: taken out in that order."""
     mixture = normalised(fit.em.state)
+    allow_table("the score of each document", cells.n_documents, 2 * cells.depth, copies=4)
     curves, of_values, of_shares = _scores(cells.arrays, fit.group, mixture)
     used = mixture.shares >= LEAST_SHARE
     both = np.hstack([curves, of_values[:, used.any(axis=0)]])

@@ -22,6 +22,7 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.bias.em.affine import clustered, inverted
 from untilt.bias.log_ratios import Uncertainty
 from untilt.data.counts import Cells, PositionCounts
+from untilt.data.depth import allow_table
 
 NEWTON_STEPS = 100
 # A step of log theta at most so large: far from the solution Newton's method overshoots.
@@ -44,6 +45,7 @@ def fit_shares(cells: PositionCounts, free: BoolArray) -> ShareFit:
     """
     query = np.unique(cells.query, return_inverse=True)[1]
     n_queries = int(query.max()) + 1
+    allow_table("the score of each query at each position", n_queries, cells.depth, copies=4)
     z = np.zeros(cells.depth)
     for _ in range(NEWTON_STEPS):
         scores, J = _equations(cells.arrays, query, np.exp(z), n_queries)

@@ -31,6 +31,7 @@ from untilt.bias.em.predicted_position import predicted_position
 from untilt.bias.log_ratios import Uncertainty
 from untilt.bias.position_graph import position_graph
 from untilt.data.counts import Cells, PositionCounts
+from untilt.data.depth import allow_table
 from untilt.errors import IdentifiabilityError
 from untilt.facts import Fact, joined
 
@@ -182,6 +183,8 @@ def _influence_of_a_click(
 ) -> FloatArray:
     """(strata, K, m) what a unit of score of a stratum at k adds to the numbers."""
     depth, alpha, gamma = together.depth, affine.alpha, affine.gamma
+    shape = len(gamma), depth, to_numbers.shape[1]
+    allow_table("what each position of a stratum adds to each other", *shape, copies=2)
     owner, k = together.document_index, together.position_index
     p = np.clip(alpha[k] * gamma[owner] + affine.beta[k], ERROR_EDGE, 1 - ERROR_EDGE)
     w = together.impressions / (p * (1 - p))

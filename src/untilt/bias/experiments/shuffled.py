@@ -21,6 +21,7 @@ from untilt.bias.log_ratios import (
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
+from untilt.data.depth import allow_table
 from untilt.errors import DepthError, IdentifiabilityError
 from untilt.facts import Fact, joined
 
@@ -159,7 +160,9 @@ def _uncertainty(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Uncer
     """
     unit = np.unique(log.query, return_inverse=True)[1]
     rows = (log.indptr, log.position, log.label, log.sessions, unit, at_k, at_first)
-    shares, clicks, by_session = _scores(*rows, int(unit.max()) + 1)
+    n_queries = int(unit.max()) + 1
+    allow_table("what each query adds at each position", n_queries, len(at_k), copies=6)
+    shares, clicks, by_session = _scores(*rows, n_queries)
     left = 1 - (1 - STAYS) * shares
     change = (np.log(left[0]) - np.log(left[1])) / (1 - STAYS)
     return larger_error(
@@ -236,8 +239,9 @@ def _scores(
             shares[1, q, k] += sessions * label[begin] / at_first[k]
             u[k] = label[row] / at_k[k] - label[begin] / at_first[k]
             clicks[q, k] += sessions * label[begin:end].sum()
-        for k in range(depth):
-            for l in range(depth):  # noqa: E741  the formula's symbol
+        for a in range(begin, end):
+            for b in range(begin, end):
+                k, l = position[a] - 1, position[b] - 1  # noqa: E741  the formula's symbol
                 M[k, l] += sessions * u[k] * u[l]
         u[:] = 0
     return shares, clicks, M

@@ -30,6 +30,7 @@ from untilt.bias.log_ratios import (
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows, position_counts
+from untilt.data.depth import allow_table
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact, joined
 
@@ -278,7 +279,9 @@ def _uncertainty(
     effect = _click_effect(cells.indptr, cells.position, cells.impressions, equations.gain)
     rows = (log.indptr, log.label, log.sessions, query, units.cell_of_row)
     expected = _expected_rate(cells, np.exp(z))
-    scores, parts = _scores(*rows, expected, effect @ inverse, int(query.max()) + 1)
+    n_queries = int(query.max()) + 1
+    allow_table("what each query adds at each position", n_queries, len(inverse), copies=4)
+    scores, parts = _scores(*rows, expected, effect @ inverse, n_queries)
     share = sum_by(query, log.sessions) / log.n_sessions
     change = scores / np.maximum(1 - share, STAYS)[:, None]
     return larger_error(

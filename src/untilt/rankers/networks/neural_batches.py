@@ -13,6 +13,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt.data.counts import PositionCounts
+from untilt.data.depth import allow_table
 from untilt.networks.batches import Batch, PaddedLists, PaddedRows, bucket_lengths
 from untilt.objectives.pair_kernels import pair_weights
 from untilt.objectives.pair_slates import PairSlates, RowSlates
@@ -46,6 +47,9 @@ class PairBatches:
         self.lists = _padded(
             self.slates.indptr, self.order, columns, batch_size=batch_size, seed=seed, **options
         )
+        # The pairs of a step, their weights and losses, and the gradients of these, as float32.
+        longest = self.lists.lengths[-1]
+        allow_table("a step of pairs", self.lists.batch_size, longest, longest, copies=3)
         self.set_table(table)
 
     def set_table(self, table: FloatArray) -> None:

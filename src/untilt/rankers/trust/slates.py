@@ -12,6 +12,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
+from untilt.data.depth import allow_table
 from untilt.data.slates import Slates
 
 PAIR_COLUMNS = ("above_positive", "above_zero", "gain_positive", "gain_zero")
@@ -81,6 +82,7 @@ def trust_slates(
     slate, count = number[slate_of_list], lists.count.astype(float)
     shown = Slates.of(lists).take(first[order])
     pair_ptr = ragged.indptr_of(ragged.lengths(shown.indptr) ** 2)
+    allow_table("PairwiseTrust, which counts every pair of every list,", 4, int(pair_ptr[-1]))
     positive, columns = np.zeros(len(shown.document)), np.zeros((4, pair_ptr[-1]))
     _count(lists.indptr, label, gain, count, norm, slate, shown.indptr, pair_ptr, positive, columns)
     return TrustSlates.of(
