@@ -201,6 +201,11 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "What earlier runs left in this folder does not fit together, so every step is done again "
         "(KeyError('raw clicks'))",
     ),
+    "run.lines-damaged": (
+        {"lines": 1, "file": "a.jsonl"},
+        "1 line of a.jsonl cannot be used, cut short or changed after being written: what they "
+        "held is run again",
+    ),
     "run.file-damaged": (
         {"step": "bias", "file": "bias.json"},
         "bias: bias.json is gone, or was changed after this step wrote it, so the step is done "

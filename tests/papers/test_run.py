@@ -1,5 +1,6 @@
 """Running: cells, resuming, and that the same cell gives the same numbers."""
 
+import errno
 import json
 import os
 import signal
@@ -7,12 +8,14 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from untilt.errors import FileFormatError, OptionError
+from untilt._core import codec
+from untilt.errors import FileFormatError, OptionError, WriteError
 from untilt.papers.cells import Cell, Result, ResultsFile, plan, points_of, run
 from untilt.papers.datasets import Source
 from untilt.papers.measures import row_at
@@ -145,6 +148,89 @@ def test_a_foreign_line_is_an_error(tmp_path):
     what.results.path.write_text('{"something": "else"}\n')
     with pytest.raises(FileFormatError, match=r"line 1 of .* is no finished cell"):
         what.finished()
+
+
+def some_results(n):
+    cells = [Cell("made", "p", "r", float(x), 0, 1, "abc") for x in range(n)]
+    return [Result(cell, {"m": 1.5, "list": [1.0, 2.0]}, 0.1) for cell in cells]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda line: line.replace("1.5", "1.6"),  # a result that somebody liked better
+        lambda line: line[: len(line) // 2],
+        lambda line: "",
+        lambda line: "[" * 100_000,
+        lambda line: line.replace("1.5", "9" * 400),
+        lambda line: line.replace('"m"', '"\ufffd"'),
+        lambda line: "[]",
+        lambda line: "null",
+        lambda line: "7" + line[1:],
+    ],
+)
+def test_a_damaged_line_counts_as_not_there(tmp_path, damage):
+    file, results = ResultsFile(tmp_path / "cells.jsonl"), some_results(3)
+    for result in results:
+        file.append(result)
+    first, second, third = file.path.read_text().splitlines()
+    file.path.write_text("\n".join([first, damage(second), third]) + "\n")
+    assert list(file.read().values()) == [results[0], results[2]]
+    assert file.damaged() == bool(damage(second))
+    file.append(results[1])
+    assert set(file.read()) == {each.cell for each in results}
+
+
+def test_lines_without_a_checksum_are_read(tmp_path):
+    """Those of untilt 0.2."""
+    file, (result,) = ResultsFile(tmp_path / "cells.jsonl"), some_results(1)
+    file.path.write_text(json.dumps(asdict(result)) + "\n")
+    assert list(file.read().values()) == [result]
+
+
+@pytest.mark.parametrize("values", [{"m": {}}, {"m": "x"}, {"m": [None]}, [1], {"m": 10**400}])
+def test_odd_values_under_a_right_checksum_are_no_result(tmp_path, values):
+    file, (result, other) = ResultsFile(tmp_path / "cells.jsonl"), some_results(2)
+    file.append(result)
+    record = {**asdict(other), "values": values}
+    line = json.dumps({**record, "sha256": codec.checksum(record)})
+    file.path.write_text(file.path.read_text() + line + "\n")
+    assert list(file.read()) == [result.cell]
+
+
+APPEND = """
+import sys
+from pathlib import Path
+from untilt.papers.cells import Cell, Result, ResultsFile
+file = ResultsFile(Path(sys.argv[1]))
+for x in range(40):
+    cell = Cell("made", "p", sys.argv[2], float(x), 0, 1, "a")
+    file.append(Result(cell, {"m": [1.0] * 500}, 1.0))
+"""
+
+
+def test_two_processes_may_append(tmp_path):
+    path = tmp_path / "cells.jsonl"
+    running = [subprocess.Popen([sys.executable, "-c", APPEND, str(path), n]) for n in "ab"]
+    assert [each.wait() for each in running] == [0, 0]
+    assert len(ResultsFile(path).read()) == 80
+    assert ResultsFile(path).damaged() == 0
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
+    file, (first, second) = ResultsFile(tmp_path / "cells.jsonl"), some_results(2)
+    file.append(first)
+    before, write = file.path.read_bytes(), os.write
+
+    def full(handle, data):
+        if len(data) < 20:
+            raise OSError(errno.ENOSPC, "No space left on device", str(file.path))
+        return write(handle, data[:20])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(WriteError, match=r"cells\.jsonl"):
+        file.append(second)
+    assert file.path.read_bytes() == before
 
 
 def test_a_changed_method_is_another_cell(tmp_path):

@@ -116,6 +116,32 @@ def _move_all(moving: Path, final: Path) -> None:
     moving.rmdir()
 
 
+def append_line(path: str | os.PathLike[str], line: str) -> None:
+    """Add a line to a file that several processes may add to: whole or not at all.
+
+    A last line that a kill cut is closed off first. Raises `WriteError` where there is no room.
+    """
+    final = Path(path)
+    with _explained(final):
+        make_folder(final.parent)
+        handle = os.open(final, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            _lock(handle, wait=True)
+            size = os.lseek(handle, 0, os.SEEK_END)
+            os.lseek(handle, max(0, size - 1), os.SEEK_SET)
+            is_cut = size > 0 and os.read(handle, 1) != b"\n"
+            data = f"{chr(10) * is_cut}{line}\n".encode()
+            try:
+                while data:
+                    data = data[os.write(handle, data) :]
+                _sync_handle(handle)
+            except OSError:
+                os.ftruncate(handle, size)
+                raise
+        finally:
+            os.close(handle)
+
+
 @contextmanager
 def scratch_folder(parent: str | os.PathLike[str] | None = None) -> Iterator[Path]:
     """A folder for this block alone, in the system's temporary folder where no other is named.

@@ -11,6 +11,7 @@ from untilt.cli.arguments import AsJson, Verbose
 from untilt.cli.console import Output, speaking
 from untilt.cli.outputs import Force, Writes
 from untilt.errors import OptionError
+from untilt.facts import Fact
 from untilt.papers.layouts import LAYOUTS, MADE
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[s
     output.say(f"{what.experiment.name}: {what.experiment.title}")
     went_on = f", {done:,} of them finished before" if done else ""
     output.say(f"{total:,} cells on {what.source.title}{went_on}")
+    if damaged := what.results.damaged():
+        output.say(Fact("run.lines-damaged", lines=damaged, file=str(what.results.path)))
     results = run(
         what,
         n_threads=threads,

@@ -216,6 +216,13 @@ MESSAGES = {
         "What earlier runs left in this folder does not fit together, so every step is done again "
         "({error})",
     ),
+    "run.lines-damaged": Message(
+        "warning",
+        lambda lines, file: (
+            f"{lines:,} {'line' if lines == 1 else 'lines'} of {file} cannot be used, cut short or "
+            "changed after being written: what they held is run again"
+        ),
+    ),
     "run.file-damaged": Message(
         "warning",
         "{step}: {file} is gone, or was changed after this step wrote it, so the step is done "

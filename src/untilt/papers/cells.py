@@ -2,16 +2,16 @@
 
 import hashlib
 import json
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from untilt._core.codec import from_plain
+from untilt._core import codec
+from untilt._core.files import append_line
 from untilt._core.progress import progress
 from untilt.errors import FileFormatError, OptionError, did_you_mean
 from untilt.papers.datasets import Source
@@ -94,10 +94,11 @@ def digest(panel: Panel, row: Row, size: Size, most_queries: int | None) -> str:
 
 
 class ResultsFile:
-    """Finished cells, one JSON line each.
+    """Finished cells, one JSON line each, with its checksum.
 
-    Appending is one write: a kill leaves whole lines, or one broken last line, which reading skips
-    and the next append closes off.
+    Several processes may append. A line that was cut by a kill, damaged or edited counts as not
+    there, so that its cell is run again. A file without any line of ours is somebody else's, and
+    refused. Lines of untilt 0.2 have no checksum.
     """
 
     def __init__(self, path: Path) -> None:
@@ -105,51 +106,47 @@ class ResultsFile:
 
     def read(self) -> dict[Cell, Result]:
         """Every finished cell; a later line takes the place of an earlier one."""
-        return {result.cell: result for result in self._lines()}
+        return {result.cell: result for result in self._lines() if result is not None}
+
+    def damaged(self) -> int:
+        """How many lines are cut, damaged or edited."""
+        return sum(result is None for result in self._lines())
 
     def append(self, result: Result) -> None:
         """Add a finished cell."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps(asdict(result), allow_nan=False)
-        data = f"{'' if self._ends_well() else chr(10)}{line}\n".encode()
-        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            os.write(handle, data)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        record = asdict(result)
+        line = json.dumps({**record, "sha256": codec.checksum(record)}, allow_nan=False)
+        append_line(self.path, line)
 
-    def _ends_well(self) -> bool:
-        if not self.path.exists() or self.path.stat().st_size == 0:
-            return True
-        with self.path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
-
-    def _lines(self) -> Iterator[Result]:
+    def _lines(self) -> list[Result | None]:
+        """What each line holds; None for one that cannot be used."""
         if not self.path.exists():
-            return
-        lines = self.path.read_text(encoding="utf8", errors="replace").splitlines()
-        for number, line in enumerate(lines):
-            try:
-                record = json.loads(line, parse_constant=_no_number)
-                yield from_plain(Result, record, where="it")
-            except (ValueError, RecursionError) as error:
-                if self._was_cut(line):
-                    continue
-                raise FileFormatError(
-                    f"line {number + 1} of {self.path} is no finished cell ({error}). Take the "
-                    "line out, or give another --out."
-                ) from error
-
-    @staticmethod
-    def _was_cut(line: str) -> bool:
-        """A line that a kill cut short: it begins like one of ours and does not end."""
-        return not line.strip() or ('{"cell": '.startswith(line[:9]) and not line.endswith("}"))
+            return []
+        text = self.path.read_text(encoding="utf8", errors="replace")
+        lines = [line for line in text.split("\n") if line.strip()]
+        results = [_result_of(line) for line in lines]
+        if lines and not any(results) and not all(map(_was_cut, lines)):
+            raise FileFormatError(
+                f"line 1 of {self.path} is no finished cell, and none of the others is. Move the "
+                "file away, or give another --out."
+            )
+        return results
 
 
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no result of a cell")
+def _result_of(line: str) -> Result | None:
+    try:
+        record = codec.read_json(line, where="it", again="")
+        known = record.pop("sha256", None) if isinstance(record, dict) else None
+        if known is not None and known != codec.checksum(record):
+            return None
+        return codec.from_plain(Result, record, where="it")
+    except FileFormatError:
+        return None
+
+
+def _was_cut(line: str) -> bool:
+    """A line that a kill cut short: it begins like one of ours and does not end."""
+    return '{"cell": '.startswith(line[:9]) and not line.endswith("}")
 
 
 @dataclass(frozen=True)
