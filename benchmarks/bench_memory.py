@@ -9,7 +9,7 @@ document:
 
 Each command runs in a process of its own with UNTILT_MEMORY_LIMIT set. A watcher looks at its
 resident memory every 20 ms and kills it above that limit, as a container would. A command finishes,
-is refused (exit code 1 and a sentence), or was killed or crashed, which is a defect.
+is refused (a sentence that says how much memory it needs), or was killed or crashed: a defect.
 
     python benchmarks/bench_memory.py [--millions 2 20 100] [--logs collapsed distinct]
         [--commands read audit bias train evaluate run] [--limit 4GiB] [--folder DIR] [--keep]
@@ -40,8 +40,10 @@ CHUNK = 100_000
 CLI = "from untilt.cli.main import main; main()"
 READ = """
 import sys, untilt as ut
-log = ut.read_log(sys.argv[1], documents=sys.argv[2])
-print(f"{log.n_lists:,} lists of {log.n_sessions:,} sessions")
+try:
+    ut.read_log(sys.argv[1], documents=sys.argv[2])
+except ut.UntiltError as error:
+    sys.exit(str(error))
 """
 
 
@@ -178,7 +180,7 @@ def measured(arguments: list[str], limit: int) -> dict:
         said.seek(0)
         words = said.read()
     code = child.returncode
-    refused = code == 1 and "Traceback" not in words
+    refused = code in (1, 2) and "memory" in words and "Traceback" not in words
     end = "killed" if killed else "finished" if code == 0 else "refused" if refused else "crashed"
     return {
         "outcome": end,

@@ -32,14 +32,19 @@ def allow(size: float, what: str, fix: str) -> None:
     Asked before the memory is taken: an allocation that fits at first may be ended by the system
     later, without a word, when its pages are written to.
     """
-    if size < _SMALL:
-        return
-    free = room()
-    if free is not None and size > free:
+    if not fits(size):
         raise MemoryLimitError(
-            f"{what} needs about {gib(size)} of memory, and this process can have {gib(free)} more"
-            f"{_of_limit()}. {fix}"
+            f"{what} needs about {gib(size)} of memory, and this process can have "
+            f"{gib(room() or 0)} more{_of_limit()}. {fix}"
         )
+
+
+def fits(size: float) -> bool:
+    """Whether `size` more bytes can be had, as far as anything says."""
+    if size < _SMALL:
+        return True
+    free = room()
+    return free is None or size <= free
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from untilt.bias.log_ratios import FEWEST_QUERIES
 from untilt.bias.position_graph import PositionGraph, position_graph
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
+from untilt.data.footprint import check_room
 from untilt.data.rates import FEW_CLICKS, ClickRates
 from untilt.data.shown import Shown, what_was_shown
 from untilt.data.transform import without_features
@@ -31,6 +32,7 @@ from untilt.facts import Fact
 
 WIDE = 1.5  # an interval that reaches beyond a factor of this is called wide
 INFORMATIVE = 0.1  # correlation of position and relevance from which the order is informative
+BYTES_PER_ROW = 96  # of working memory, measured on lists that are all different
 MOST_POSITIONS = 25  # of which the text says with which others they share documents
 
 
@@ -234,6 +236,7 @@ def _check(log: ClickLog) -> None:
         )
     if len(log.document) == 0:
         raise OptionError("this log shows nothing: it has no impression. Check how it was read.")
+    check_room(log, "the audit", per_row=BYTES_PER_ROW)
 
 
 def _experiments(audit: Audit) -> bool:

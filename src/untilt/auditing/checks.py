@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
+import numba as nb
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -103,10 +104,18 @@ def sessions_with_gaps(log: ClickLog) -> int:
 def duplicate_impressions(log: ClickLog) -> int:
     """Impressions of a document that the same session already shows at another position."""
     log = log.without_versions()
-    order = ragged.order_within_lists(log.indptr, log.document)
-    owner, document = ragged.list_of_row(log.indptr)[order], log.document[order]
-    again = (owner[1:] == owner[:-1]) & (document[1:] == document[:-1])
-    return int(log.sessions[owner[1:][again]].sum())
+    return int(_repeats(log.indptr, log.document, log.sessions, log.n_documents))
+
+
+@nb.njit(cache=True)
+def _repeats(indptr: IntArray, document: IntArray, sessions: IntArray, n_documents: int) -> int:
+    last_list = np.full(n_documents, -1, dtype=np.int64)
+    repeats = 0
+    for i in range(len(indptr) - 1):
+        for row in range(indptr[i], indptr[i + 1]):
+            repeats += sessions[i] * (last_list[document[row]] == i)
+            last_list[document[row]] = i
+    return repeats
 
 
 def sessions_by_ranker(log: ClickLog) -> Mapping[str, int]:

@@ -9,8 +9,11 @@ from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
+from untilt.data.footprint import check_room
 from untilt.data.shown import check_shown
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
+
+BYTES_PER_ROW = 48  # of working memory, measured for `AllPairs` on lists that are all different
 
 
 class BiasEstimator(BaseEstimator):
@@ -49,6 +52,7 @@ def check_clicks(log: ClickLog, method: str) -> None:
             f"{method}.fit needs a ClickLog. Got {type(log).__name__} instead; "
             "untilt.read_log makes one."
         )
+    check_room(log, method, per_row=BYTES_PER_ROW)
     if not log.is_binary:
         others = ", ".join(log.extra_labels) or "none"
         raise OptionError(

@@ -12,6 +12,7 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
+from untilt.data.footprint import check_room
 from untilt.data.seen import held_out_part
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation import uncertainty
@@ -37,6 +38,8 @@ from untilt.evaluation.systems import (
     sums_of_discounts,
 )
 from untilt.facts import Fact
+
+BYTES_PER_ROW = 80  # of working memory, measured on lists that are all different
 
 # When an estimate should not be trusted.
 FEW_CLICKS = 100.0  # of equal weight; with fewer a normal interval is only rough
@@ -115,6 +118,7 @@ def estimate(
             f"estimate needs a ClickLog. Got {type(log).__name__} instead; ut.evaluate is for "
             "judged lists."
         )
+    check_room(log, "the evaluation", per_row=BYTES_PER_ROW)
     check_choice("interval", interval, ("normal", "bootstrap"))
     check_level(level)
     if n_draws < 2:

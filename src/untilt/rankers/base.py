@@ -14,11 +14,14 @@ from untilt._core.saved import Saved
 from untilt._core.seen_queries import SeenQueries
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
+from untilt.data.footprint import check_room
 from untilt.data.judged import JudgedLists
 from untilt.data.seen import seen_in
 from untilt.errors import NotFittedError, OptionError, ShapeError
 from untilt.rankers import learning_data
 from untilt.rankers.validation import validation_for
+
+BYTES_PER_ROW = 80  # of working memory, measured for trees on lists that are all different
 
 
 class Ranker(BaseEstimator, Saved):
@@ -67,6 +70,8 @@ class Ranker(BaseEstimator, Saved):
         valid : held-out data, for rankers that stop early or choose a parameter by it
         """
         lists = learning_data.as_lists(data, labels, groups)
+        if isinstance(lists, ClickLog):
+            check_room(lists, type(self).__name__, per_row=BYTES_PER_ROW)
         if valid is None:
             self._fit(lists)
         elif "valid" in signature(self._fit).parameters:

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 # Rows that are unpacked at a time: some hundred MB, also where lists are very long.
 _BATCH_ROWS = 1 << 21
 
+# What an audit takes for each row beside the log: a log that is refused should not be refused again
+# by the next step.
+_BYTES_OF_WORK = 96
+
 
 @dataclass(frozen=True)
 class Lists:
@@ -122,14 +126,19 @@ def fetch_lists(database: Database, decoder: Decoder, wanted: Wanted) -> Lists:
     if wanted.log.has("timestamp"):
         # Halves last: merged lists then stand in the order that they have without a time.
         columns, order = [*columns, "t"], [*order, "t"] if wanted.collapse else ["t", *order]
-    n_lists, n_rows = database.row("SELECT count(*), coalesce(sum(n), 0) FROM lists")
-    lists = _empty(n_lists, int(n_rows), n_labels)
+    n_lists, n_rows = map(int, database.row("SELECT count(*), coalesce(sum(n), 0) FROM lists"))
+    database.make_room(
+        32 * n_lists + (8 + 8 * n_labels) * n_rows,
+        f"this log ({n_rows:,} rows in {n_lists:,} distinct lists)",
+        work=_BYTES_OF_WORK * n_rows,
+    )
+    lists = _empty(n_lists, n_rows, n_labels)
     numbered = "SELECT lists.*, queries.q FROM lists JOIN queries ON query = query_id"
     if decoder.code.least is None:
         numbered = "SELECT *, query AS q FROM lists"
     sql = f"SELECT {', '.join(columns)} FROM ({numbered}) ORDER BY {', '.join(order)}"
     first_list = 0
-    size = max(1, min(1 << 16, _BATCH_ROWS * n_lists // max(1, int(n_rows))))
+    size = max(1, min(1 << 16, _BATCH_ROWS * n_lists // max(1, n_rows)))
     for batch in database.batches(sql, size=size):
         _write(batch, first_list, lists, decoder)
         first_list += len(batch)

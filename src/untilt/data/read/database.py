@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +20,7 @@ import numpy as np
 from untilt._core import memory
 from untilt._core.arrays import AnyArray
 from untilt._core.paths import is_utf8
+from untilt.data.footprint import remedy
 from untilt.errors import FileFormatError, MemoryLimitError, OptionError
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ _MEMORY_SHARE = 0.5
 
 # DuckDB does not start with less; where even that is not there, it says so when it runs out.
 _LEAST_MEMORY = 32 << 20
+
+# Enough to sort on two threads, spilling.
+_LITTLE_MEMORY = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,20 @@ class Database:
                 yield batch
         finally:
             reader.close()
+
+    def make_room(self, size: int, what: str, *, work: int = 0) -> None:
+        """Raise unless arrays of `size` bytes fit; if need be, DuckDB gives memory up and spills.
+
+        `work` is what the next steps will take: a share of the queries is advised that fits then.
+        """
+        import duckdb
+
+        if memory.fits(size):
+            return
+        # What is in use at the moment stays so; an older DuckDB keeps its limit.
+        with suppress(duckdb.OutOfMemoryException, duckdb.InvalidInputException):
+            self.run(f"SET memory_limit = '{_LITTLE_MEMORY}B'")
+        memory.allow(size, what, remedy(size + work))
 
     def columns(self, relation: str) -> dict[str, str]:
         """Column names and DuckDB types of a table, view or table function."""
@@ -178,6 +196,10 @@ def _close_off(connection: "duckdb.DuckDBPyConnection", files: Sequence[str], fo
     connection.execute(f"SET allowed_paths = [{allowed}]")
     connection.execute(f"SET allowed_directories = [{folders}]")
     connection.execute("SET enable_external_access = false")
+    import duckdb
+
+    with suppress(duckdb.CatalogException):  # an older DuckDB, in which memory cannot be given back
+        connection.execute("SET allowed_configs = ['memory_limit']")
     connection.execute("SET lock_configuration = true")
 
 

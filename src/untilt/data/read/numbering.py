@@ -109,8 +109,13 @@ def _changing(database: Database, features: Sequence[str]) -> tuple[str, ...]:
 def _fetch(database: Database, fields: DocumentFields, key: tuple[str, ...]) -> Documents:
     queries = database.arrays("SELECT query_id, n FROM queries ORDER BY q")
     first = ragged.indptr_of(np.asarray(queries["n"], dtype=np.int64))
-    doc_id: AnyArray = np.empty(int(first[-1]), dtype=_id_type(database))
     names = [field.alias for field in fields.features]
+    n_documents = int(first[-1])
+    database.make_room(
+        (20 + 4 * len(names)) * n_documents,
+        f"the documents table ({n_documents:,} documents with {len(names)} features each)",
+    )
+    doc_id: AnyArray = np.empty(n_documents, dtype=_id_type(database))
     features = np.empty((len(doc_id), len(names)), dtype=np.float32) if names else None
     by_version, item = len(key) > len(KEYS), None
     chosen = ["q", "d", *names, *([] if by_version else ["doc_id"])]
