@@ -1,5 +1,6 @@
 """Files are written whole or not at all, and nothing of anybody else is touched."""
 
+import errno
 import os
 import signal
 import stat
@@ -348,6 +349,23 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path, place: str) 
     assert str(tmp_path / place) in str(raised.value)
     assert isinstance(raised.value, OSError)
     assert raised.value.errno
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_a_full_disk_is_told_whichever_path_the_error_names(tmp_path: Path, second: bool) -> None:
+    """Copying names what is read first; libraries name nothing, and have words of their own."""
+
+    def write() -> None:
+        with replacing(tmp_path / "log.csv") as temporary:
+            if second:
+                raise OSError(errno.ENOSPC, "full", "input.csv", None, str(temporary))
+            raise OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28]")
+
+    with pytest.raises(
+        WriteError, match=r"log\.csv could not be written: No space left.* Make room"
+    ):
+        write()
+    assert names(tmp_path) == []
 
 
 def test_an_error_of_reading_is_not_told_as_one_of_writing(tmp_path: Path) -> None:

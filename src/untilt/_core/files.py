@@ -365,20 +365,20 @@ def _explained(final: Path) -> Iterator[None]:
     except OSError as error:
         if not _is_about(error, final):
             raise
+        what = str(error) if error.errno is None else os.strerror(error.errno)
         raise WriteError(
-            f"{final} could not be written: {error.strerror or error}. {_advice(error.errno)}",
-            error.errno,
+            f"{final} could not be written: {what}. {_advice(error.errno)}", error.errno
         ) from error
 
 
 def _is_about(error: OSError, final: Path) -> bool:
     """Not where a block that writes failed to read something else."""
-    if error.filename is None:
+    named = [Path(os.fsdecode(each)) for each in (error.filename, error.filename2)
+             if isinstance(each, str | bytes | os.PathLike)]  # fmt: skip
+    if not named:
         return error.errno in _WHILE_WRITING
-    if isinstance(error.filename, int):
-        return True
-    found = Path(os.fsdecode(error.filename))
-    return found == final or found in final.parents or any(p.startswith(MARK) for p in found.parts)
+    ours = (final, *final.parents)
+    return any(each in ours or any(p.startswith(MARK) for p in each.parts) for each in named)
 
 
 def _advice(number: int | None) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import io
 import time
 import types
 from collections.abc import Iterator, Mapping
@@ -84,7 +85,10 @@ class Store:
     def write(self, key: str, record: FittedRecord, scores: FloatArray, ranker: Any) -> Fitted:
         """Keep a finished candidate."""
         with replacing(self.folder / f"{key}.npy") as temporary:
-            np.save(temporary, scores, allow_pickle=False)
+            # Not to the file itself: where a disk is full, numpy does not say so.
+            content = io.BytesIO()
+            np.save(content, scores, allow_pickle=False)
+            temporary.write_bytes(content.getvalue())
         path = self.folder / f"{key}.untilt" if hasattr(ranker, "save") else None
         if path is not None:
             ranker.save(path)
