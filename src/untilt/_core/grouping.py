@@ -11,6 +11,7 @@ import numpy as np
 
 from untilt._core.arrays import AnyArray, BoolArray, IntArray
 from untilt._core.portable import Portable
+from untilt._core.threads import parallel_kernel
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _mix(state: np.uint64, word: np.uint64) -> np.uint64:
     return z ^ (z >> np.uint64(32))
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _mix_in(hashes: AnyArray, indptr: IntArray, key: AnyArray) -> None:
     for i in nb.prange(len(hashes)):
         state = _mix(hashes[i], np.uint64(indptr[i + 1] - indptr[i] + 1))
@@ -107,7 +108,7 @@ def _first_of_hash(order: IntArray, hashes: AnyArray) -> IntArray:
     return leader
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _mark_different(leader: IntArray, indptr: IntArray, key: AnyArray, differs: BoolArray) -> None:
     for i in nb.prange(len(leader)):
         begin, other = indptr[i], indptr[leader[i]]

@@ -15,6 +15,7 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.em import EMResult, Step, run_em
 from untilt._core.grouping import group_equal_lists
+from untilt._core.threads import parallel_kernel
 from untilt.clickmodels.click_model import ClickModel, Lists
 from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smoothing_of
 from untilt.data.clicklog import ClickLog
@@ -386,7 +387,7 @@ def _all_serial(lists: TrailingLists, *arrays: AnyArray) -> None:
         _one(i, lists, *arrays)
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _all_parallel(lists: TrailingLists, *arrays: AnyArray) -> None:
     for i in nb.prange(len(lists.key)):
         _one(i, lists, *arrays)

@@ -13,6 +13,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt._core.em import EMResult, Step, run_em
+from untilt._core.threads import parallel_kernel
 from untilt.catalog import storable
 from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smoothing_of
 from untilt.data.counts import Cells, PositionCounts
@@ -176,7 +177,7 @@ def _serial_blocks(
         _block(block, cells, state, examined, *sums)
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _parallel_blocks(
     cells: Cells, state: ExaminationState, examined: FloatArray, *sums: FloatArray
 ) -> None:

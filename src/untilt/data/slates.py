@@ -20,6 +20,7 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.grouping import group_equal_lists
 from untilt._core.portable import Portable
+from untilt._core.threads import parallel_kernel
 from untilt.data.clicklog import ClickLog
 
 # Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
@@ -201,7 +202,7 @@ def ranks(scores: FloatArray, ahead: IntArray, same: IntArray) -> None:
         first = last
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _fill_slots(
     indptr: IntArray,
     document: IntArray,

@@ -17,6 +17,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.threads import parallel_kernel
 from untilt.data.slates import ranks, slot_discounts
 from untilt.evaluation.pool import Pool
 from untilt.evaluation.rank_metric import RankMetric
@@ -140,7 +141,7 @@ def slots_of(pool: Pool, metric: RankMetric) -> Slots:
     return Slots(pool, weights, count, past, page, on_page, top)
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _ranks_by_query(query_indptr: IntArray, scores: FloatArray) -> tuple[IntArray, IntArray]:
     """(documents,) how many of its query come before each, and how many share its score."""
     ahead = np.empty(len(scores), dtype=np.int64)
@@ -170,7 +171,7 @@ def _shared(
     return shared
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _page_rows(
     indptr: IntArray,
     document: IntArray,

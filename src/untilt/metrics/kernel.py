@@ -12,6 +12,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.threads import parallel_kernel
 
 # How equal scores are ordered.
 STABLE, PESSIMISTIC, OPTIMISTIC, AVERAGE = 0, 1, 2, 3
@@ -50,7 +51,7 @@ def values_of_lists(
     return values
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _many_lists(
     scores: FloatArray,
     labels: FloatArray,

@@ -1,6 +1,7 @@
 """The same layers for JAX, where gradients come from. JAX is imported by the first call."""
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -30,9 +31,21 @@ class JaxModules(NamedTuple):
     optax: ModuleType
 
 
-@cache
 def jax_modules() -> JaxModules:
-    """JAX, jax.numpy and optax, or an error that says how to install them."""
+    """JAX, jax.numpy and optax, or an error where they are missing or cannot work."""
+    modules, process = _first_use()
+    if process != os.getpid():
+        raise OptionError(
+            "networks cannot be trained here: this process was forked from one that had used JAX, "
+            "and JAX would wait for ever for threads that a fork does not copy. Start the process "
+            "with multiprocessing.get_context('spawn'), or fork before the first network."
+        )
+    return modules
+
+
+@cache
+def _first_use() -> tuple[JaxModules, int]:
+    """The modules, and the process that was the first to use them; a fork copies both."""
     try:
         import jax
         import jax.numpy
@@ -42,7 +55,7 @@ def jax_modules() -> JaxModules:
             f"networks are trained with JAX and optax, which are not installed ({error}). "
             "Install them with: pip install 'untilt[neural]'"
         ) from error
-    return JaxModules(jax, jax.numpy, optax)
+    return JaxModules(jax, jax.numpy, optax), os.getpid()
 
 
 def start_layers(seed: Seed, widths: tuple[int, ...], *, activation: str = "elu") -> Layers:

@@ -32,6 +32,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.threads import parallel_kernel
 from untilt.data.slates import Slates
 from untilt.errors import OptionError
 from untilt.objectives.pair_slates import PairSlates, RowSlates
@@ -180,7 +181,7 @@ def _upto(tree: FloatArray, level: int) -> tuple[float, float]:
     return first, second
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _sorted_pass(
     scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
     strength: FloatArray, up: FloatArray, down: FloatArray, wins: IntArray, loses: IntArray,
@@ -243,7 +244,7 @@ def _sorted_pass(
             losses[block] += violated
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _bound_pass(
     scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray, weight: FloatArray,
     sigma: float, gradient: FloatArray, values: FloatArray,

@@ -8,13 +8,14 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.threads import parallel_kernel
 
 # With Python's rule that division by zero raises, no loop with a division is vectorised: kernels
 # take error_model="numpy" beside this, and never divide by zero.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def multiply_table(
     indptr: IntArray, position_index: IntArray, start: IntArray, count: FloatArray,
     table: FloatArray, offset: FloatArray, above: FloatArray, below: FloatArray,
@@ -39,7 +40,7 @@ def multiply_table(
                 below[at] = max(w_ji, 0.0) + max(-w_ij, 0.0)
 
 
-@nb.njit(parallel=True, cache=True, fastmath=FASTMATH, error_model="numpy")
+@parallel_kernel(fastmath=FASTMATH, error_model="numpy")
 def sum_slopes(
     scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
     position_index: IntArray, start: IntArray, above: FloatArray, below: FloatArray,
@@ -119,7 +120,7 @@ def sum_slopes(
                 hessian[document[begin + i]] += h[i]
 
 
-@nb.njit(parallel=True, cache=True, fastmath=FASTMATH, error_model="numpy")
+@parallel_kernel(fastmath=FASTMATH, error_model="numpy")
 def sum_losses_by_position(
     scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
     position_index: IntArray, start: IntArray, above: FloatArray, below: FloatArray,

@@ -21,6 +21,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.threads import parallel_kernel
 from untilt.data.slates import CountArray, Slates, merge_slates
 from untilt.errors import OptionError, check_choice
 
@@ -113,7 +114,7 @@ def list_norms(
     return np.divide(1.0, ideal, out=np.zeros_like(ideal), where=ideal >= LEAST_GAIN)
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _ideal_dcg(indptr: IntArray, gain: FloatArray, truncation: int) -> FloatArray:
     n = len(indptr) - 1
     ideal = np.zeros(n)
@@ -185,7 +186,7 @@ def sum_pairs(
     )
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _accumulate(
     lists_ptr: IntArray, order: IntArray, indptr: IntArray, gain: FloatArray, weight: FloatArray,
     start: IntArray, above: FloatArray, below: FloatArray, plain: bool, against_all: bool,

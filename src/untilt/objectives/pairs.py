@@ -19,6 +19,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.threads import parallel_kernel
 from untilt.data.depth import allow_table
 from untilt.errors import OptionError, check_choice
 from untilt.objectives import pair_kernels as kernels
@@ -267,7 +268,7 @@ def _swap_terms(
     return count
 
 
-@nb.njit(parallel=True, cache=True, fastmath=kernels.FASTMATH, error_model="numpy")
+@parallel_kernel(fastmath=kernels.FASTMATH, error_model="numpy")
 def _sum_slopes(
     scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
     position_index: IntArray, gain: FloatArray, scale: FloatArray, table: FloatArray,

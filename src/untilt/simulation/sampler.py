@@ -17,6 +17,7 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.grouping import Groups, group_equal_lists
 from untilt._core.progress import Advance, progress
+from untilt._core.threads import parallel_kernel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, the step of splitmix64
 FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -220,7 +221,7 @@ def sort_by_query(query: IntArray, n_queries: int) -> tuple[IntArray, IntArray]:
     return order, start
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def draw_heads(plan: Plan, number: IntArray) -> tuple[IntArray, IntArray]:
     """Query and variant of each session."""
     query = np.empty(len(number), dtype=np.int32)
@@ -243,7 +244,7 @@ def draw_heads(plan: Plan, number: IntArray) -> tuple[IntArray, IntArray]:
     return query, variant
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def fill_rows(
     plan: Plan,
     number: IntArray,
@@ -264,7 +265,7 @@ def fill_rows(
             _stay(plan, stream, document[begin:end], click[begin:end], dwell[begin:end])
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def pack_clicks(
     plan: Plan, number: IntArray, query: IntArray, variant: IntArray, word_indptr: IntArray
 ) -> AnyArray:

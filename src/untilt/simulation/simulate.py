@@ -1,17 +1,16 @@
 """Click logs with a known truth, by protocols or by fitted click models."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.random import Seed, child_generator
+from untilt._core.threads import kernel_threads
 from untilt.clickmodels.click_model import ClickModel
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -289,17 +288,11 @@ def _sessions_for_clicks(setting: Setting, n_clicks: int) -> int:
             )
 
 
-@contextmanager
-def threads(n_threads: int | None) -> Iterator[None]:
-    """Let numba use at most so many threads inside the block."""
+def threads(n_threads: int | None) -> AbstractContextManager[None]:
+    """Let compiled kernels use at most so many threads inside the block."""
     if n_threads is not None and n_threads < 1:
         raise OptionError(f"n_threads must be at least 1. Got {n_threads} instead.")
-    before = nb.get_num_threads()
-    nb.set_num_threads(before if n_threads is None else min(n_threads, before))
-    try:
-        yield
-    finally:
-        nb.set_num_threads(before)
+    return kernel_threads(n_threads)
 
 
 def _log(setting: Setting, made: Sessions, count: IntArray, time: IntArray | None) -> ClickLog:

@@ -21,6 +21,7 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over, varies
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
+from untilt._core.threads import thread_count
 from untilt.bias.em.affine import EDGE, AffineFit, fit_affine
 from untilt.bias.em.documents import FLOOR, HIGHEST_START
 from untilt.data.counts import Cells, PositionCounts
@@ -208,8 +209,9 @@ def tree_params(options: TreeOptions) -> dict[str, Any]:
         "feature_fraction": 0.9,
         "seed": options.seed,
     }
-    if options.n_threads is not None:
-        params["num_threads"] = options.n_threads
+    n_threads = thread_count(options.n_threads)
+    if n_threads is not None:
+        params["num_threads"] = n_threads
     return params
 
 

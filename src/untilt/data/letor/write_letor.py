@@ -14,9 +14,9 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FeatureArray, IntArray
 from untilt._core.files import replacing
+from untilt._core.threads import kernel_threads, parallel_kernel
 from untilt.data.judged import JudgedLists
 from untilt.data.letor.numbers import MOST_VALUE_BYTES, write_value, write_whole
-from untilt.data.letor.parse import threads_for
 from untilt.errors import BadRowsError, OptionError
 
 PathLike = str | os.PathLike[str]
@@ -135,7 +135,7 @@ def _formatted(
         rows = slice(first, first + batch)
         n_slices = 1 + len(begins[rows]) * row_bytes // _SLICE_BYTES
         start = np.linspace(0, len(begins[rows]), n_slices + 1).astype(np.int64)
-        with threads_for(n_slices):
+        with kernel_threads(n_slices):
             end = _format(
                 *(buffer, row_bytes, start, features[rows]),
                 *_joined(begins[rows]),
@@ -156,7 +156,7 @@ def _copy(buffer: AnyArray, at: int, text: AnyArray) -> int:
     return at + len(text)
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _format(
     buffer: AnyArray,
     row_bytes: int,

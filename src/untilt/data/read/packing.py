@@ -19,6 +19,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.progress import progress
+from untilt._core.threads import parallel_kernel
 from untilt.data.read.database import Database
 
 MOST_WORDS = 16
@@ -240,7 +241,7 @@ def _code_at(word: np.uint64, j: int, bits: int) -> np.uint64:
     return (word >> np.uint64(j * bits)) & (all_ones >> np.uint64(64 - bits))
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def count_filled(words: AnyArray, bits: int, per_word: int) -> IntArray:
     """The number of slots of each row of `words` that are not empty."""
     count = np.zeros(len(words), dtype=np.int64)
@@ -251,7 +252,7 @@ def count_filled(words: AnyArray, bits: int, per_word: int) -> IntArray:
     return count
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def _fill_slots(
     words: AnyArray,
     bits: int,
@@ -271,7 +272,7 @@ def _fill_slots(
                     row += 1
 
 
-@nb.njit(parallel=True, cache=True)
+@parallel_kernel()
 def fill_rows(
     words: AnyArray,
     bits: int,

@@ -16,6 +16,7 @@ from untilt._core.arrays import BoolArray, FloatArray, sum_by
 from untilt._core.progress import track
 from untilt._core.random import child_generator
 from untilt._core.statistics import MeanEstimate, weighted_mean
+from untilt._core.threads import thread_count
 from untilt.catalog import method, record_of, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
@@ -181,7 +182,7 @@ def _predict_left_out(
     counts = learning_data.click_counts(part, training.lambdas.query_weight)
     objective = objectives.PbmTreeObjective(PbmLikelihood(counts, *curves))
     booster = boost(part, objective, training.boosting).booster
-    threads = training.boosting.n_threads or 0
+    threads = thread_count(training.boosting.n_threads) or 0
     scores = booster.predict(lists.features[left_out], num_threads=threads)
     return sigmoid(np.asarray(scores) + objective.base_score)
 
@@ -259,7 +260,7 @@ def _choose(
     scores: dict[str, FloatArray] = {}
     for name in track(tuple(makers), "choosing by held-out clicks"):
         booster = boost(lists, makers[name](lists, training), training.boosting).booster
-        threads = training.boosting.n_threads or 0
+        threads = thread_count(training.boosting.n_threads) or 0
         scores[name] = np.asarray(booster.predict(judge.features, num_threads=threads))
     first, second, *_ = scores.values()
     scale = float(np.std(first)) / max(float(np.std(second)), 1e-12)

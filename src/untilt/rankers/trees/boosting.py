@@ -1,7 +1,6 @@
 """LightGBM: its parameters, its datasets, and the one place that calls its training loop."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray, varies
 from untilt._core.feature_table import known_values
 from untilt._core.progress import progress
+from untilt._core.threads import kernel_threads, thread_count
 from untilt.errors import OptionError
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.trees.objectives import BoostingOptions, TreeObjective
@@ -99,8 +99,9 @@ def boost(
     import lightgbm
 
     params = {**_FIXED, **options.params, "objective": objective}
-    if options.n_threads is not None:
-        params["num_threads"] = options.n_threads
+    n_threads = thread_count(options.n_threads)
+    if n_threads is not None:
+        params["num_threads"] = n_threads
     known_values(lists.features, lists.feature_names, "keep")  # or an error for infinite ones
     if not varies(lists.features):
         raise OptionError(
@@ -116,7 +117,7 @@ def boost(
         validation = validation.like_training(lists.feature_names, lists.missing)
         more |= _evaluation(validation, train, values)
     with (
-        numba_threads(options.n_threads),
+        kernel_threads(options.n_threads),
         progress(f"growing {options.n_trees} trees", total=options.n_trees) as advance,
     ):
         more["callbacks"] = [lambda _: advance()]
@@ -165,17 +166,3 @@ def _evaluation(
         return validation.name, values[-1], True
 
     return {"valid_sets": [valid], "valid_names": ["held out"], "feval": evaluate}
-
-
-@contextmanager
-def numba_threads(n_threads: int | None) -> Iterator[None]:
-    """Compiled kernels inside the block use at most this many threads."""
-    import numba
-
-    before = numba.get_num_threads()
-    if n_threads is not None:
-        numba.set_num_threads(min(max(1, n_threads), numba.config.NUMBA_NUM_THREADS))
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)

@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray
+from untilt._core.threads import thread_count
 from untilt.bias.given import BiasLike
 from untilt.catalog import find, method, names, record_of
 from untilt.data.clicklog import ClickLog
@@ -177,7 +178,7 @@ class LambdaMART(Ranker):
 
     def _scores(self, features: FeatureArray) -> FloatArray:
         scores = self.booster_.predict(
-            features, num_iteration=self.n_trees_, num_threads=self.n_threads or 0
+            features, num_iteration=self.n_trees_, num_threads=thread_count(self.n_threads) or 0
         )
         return np.asarray(scores, dtype=float)
 
