@@ -1,5 +1,6 @@
 """Networks as arrays: hand arithmetic, missing values, and the same scores as JAX."""
 
+import os
 import subprocess
 import sys
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from untilt.errors import OptionError, ShapeError
-from untilt.networks import mlp
+from untilt.networks import jax_layers, mlp
 from untilt.networks.jax_layers import apply_layers, start_layers, to_network
 from untilt.networks.mlp import ACTIVATIONS, Network, normalisation, normalised
 
@@ -132,3 +133,11 @@ def test_without_jax_the_error_says_what_to_install():
     )
     assert "networks are trained with JAX and optax" in done.stdout
     assert "pip install 'untilt[neural]'" in done.stdout
+
+
+def test_a_child_of_a_process_that_used_jax_gets_an_error_and_does_not_wait(monkeypatch):
+    jax_layers.jax_modules()
+    process = os.getpid()
+    monkeypatch.setattr(jax_layers.os, "getpid", lambda: process + 1)
+    with pytest.raises(OptionError, match=r"forked [\s\S]*spawn"):
+        jax_layers.jax_modules()
