@@ -151,7 +151,7 @@ def test_a_library_that_cannot_end_its_threads_gets_one_in_the_child(monkeypatch
     monkeypatch.setattr(threads, "_gnu_openmp", lambda: ["old"])
     told = []
     library = SimpleNamespace(omp_set_num_threads=told.append)
-    monkeypatch.setattr(threads.ctypes, "CDLL", lambda _: library)
+    monkeypatch.setattr("ctypes.CDLL", lambda _: library)
     threads._before_fork()
     assert threads.thread_count(4) == 4  # the parent goes on as before
     threads._after_fork_in_child()

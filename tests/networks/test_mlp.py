@@ -138,6 +138,6 @@ def test_without_jax_the_error_says_what_to_install():
 def test_a_child_of_a_process_that_used_jax_gets_an_error_and_does_not_wait(monkeypatch):
     jax_layers.jax_modules()
     process = os.getpid()
-    monkeypatch.setattr(jax_layers.os, "getpid", lambda: process + 1)
+    monkeypatch.setattr("os.getpid", lambda: process + 1)
     with pytest.raises(OptionError, match=r"forked [\s\S]*spawn"):
         jax_layers.jax_modules()
