@@ -185,4 +185,6 @@ def warm_up(corpus: Path) -> None:
     for file in sorted((corpus / "models").rglob("*.untilt")):
         use_model(ut.load(file), corpus)
     bias = ut.PositionBias.load(corpus / "bias.json")
-    repr(bias.compare(bias)), ut.Decision.load(corpus / "figures.json")
+    repr(bias.compare(bias))
+    # The drawing library maps much address space when it starts, and nothing later.
+    ut.write_report(ut.Decision.load(corpus / "figures.json"), corpus / "warm.html")

@@ -34,7 +34,7 @@ def main() -> int:
         given.kills, seed=given.seed, inputs=given.out / "inputs", folder=given.out / "work",
         only=tuple(given.only or ()), tell=tell,
     )  # fmt: skip
-    places = closed_places(given.out / "inputs", given.out / "places")
+    places = closed_places(given.out / "inputs", given.out / "places", tuple(given.only or ()))
     for place in places:
         tell(f"{place.name:<40}{place.how:<28}{place.problem or 'ok'}")
     told = {

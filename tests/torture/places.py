@@ -27,10 +27,10 @@ class Place:
     problem: str | None
 
 
-def closed_places(inputs: Path, folder: Path) -> list[Place]:
-    """Every command at every place."""
+def closed_places(inputs: Path, folder: Path, only: tuple[str, ...] = ()) -> list[Place]:
+    """Every command, or some, at every place."""
     tried = []
-    for scenario in SCENARIOS.values():
+    for scenario in (each for each in SCENARIOS.values() if not only or each.name in only):
         for what, place in (("full disk", full_disk), ("read-only", read_only)):
             base = folder / scenario.name.replace(" ", "-") / what.replace(" ", "-")
             shutil.rmtree(base, ignore_errors=True)

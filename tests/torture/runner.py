@@ -38,6 +38,7 @@ class Reference:
 
     old: dict[str, str]
     new: dict[str, str]
+    old_folder: Path
     seconds: float
 
 
@@ -48,15 +49,13 @@ def environment(temp: Path) -> dict[str, str]:
     return {**os.environ, **calm, "TMPDIR": str(temp)}
 
 
-def end_well(words: list[str], temp: Path) -> float:
-    """Run to the end; seconds since it said ready, or since its start."""
-    start = time.monotonic()
+def end_well(words: list[str], temp: Path) -> None:
+    """Run to the end."""
     done = subprocess.run(
         words, capture_output=True, text=True, env=environment(temp), timeout=PATIENCE, check=False
     )
     if done.returncode != 0:
         raise TortureError(f"ended with {done.returncode}: {done.stderr[-600:]}")
-    return time.monotonic() - start
 
 
 def kill_at(words: list[str], temp: Path, moment: Callable[[], bool], *, ready: bool) -> bool:
@@ -135,15 +134,12 @@ def reference(scenario: Scenario, inputs: Path, folder: Path) -> Reference:
         end_well(scenario.prepare(inputs, folder / "old"), folder / "temp")
         old = contents(folder / "old")
     words = scenario.command(inputs, folder / "new")
-    end_well(words, folder / "temp")
-    shutil.rmtree(folder / "new")
-    (folder / "new").mkdir()
     seconds = _seconds_of_writing(words, folder / "temp", ready=scenario.says_ready)
-    return Reference(old, contents(folder / "new"), seconds)
+    return Reference(old, contents(folder / "new"), folder / "old", seconds)
 
 
 def _seconds_of_writing(words: list[str], temp: Path, *, ready: bool) -> float:
-    """How long it takes, from when it is ready where it says so; its second run, all compiled."""
+    """How long it takes, from when it is ready where it says so."""
     start: list[float] = []
 
     def moment() -> bool:
@@ -161,9 +157,7 @@ def round_of_kills(
     """An older result and files of others; some kills, each looked at; then the command ends."""
     out, temp = folder / "out", folder / "temp"
     shutil.rmtree(folder, ignore_errors=True)
-    out.mkdir(parents=True)
-    if scenario.prepare is not None:
-        end_well(scenario.prepare(inputs, out), temp)
+    shutil.copytree(known.old_folder, out)
     others = put_foreign(out)
     words = scenario.command(inputs, out)
     for _ in range(kills):

@@ -48,13 +48,13 @@ def script(text: str, *words: object) -> list[str]:
 def _run(inputs: Path, out: Path) -> list[str]:
     log, documents = inputs / "log" / "clicks.parquet", inputs / "log" / "documents.parquet"
     return [
-        *(*PROGRAM, "run", str(log), "--documents", str(documents), "-o", str(out)),
+        *(*PROGRAM, "run", str(log), "--documents", str(documents), "-o", str(out), "--force"),
         *("--trees", "8", "--threads", "1", "--method", "balanced", "--method", "linear"),
     ]
 
 
 def _simulate(seed: str) -> Callable[[Path, Path], list[str]]:
-    words = ("--queries", "30", "--features", "5", "--sessions", "3000", "--seed", seed)
+    words = ("--queries", "30", "--features", "5", "--sessions", "3000", "--seed", seed, "--force")
     return lambda _, out: [*PROGRAM, "simulate", "-o", str(out), *words]
 
 
@@ -147,8 +147,8 @@ def meaning(file: Path) -> str:  # noqa: PLR0911  one for each kind of file
     """A digest; of files that tell when they were made, of all the rest in them."""
     import untilt as ut
 
-    if file.name == "lock" or file.suffix == ".html" or "steps" in file.parts:
-        return ""  # the lock is empty, the page is made of figures.json, steps keep their seconds
+    if file.name in ("lock", "provenance.json") or file.suffix == ".html" or "steps" in file.parts:
+        return ""  # times of this very run, and the page that is made of figures.json
     if file.name == "figures.json":
         return _digest(replace(ut.Decision.load(file), provenance=None).to_dict())
     if file.suffix == ".untilt":

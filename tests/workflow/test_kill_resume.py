@@ -66,13 +66,13 @@ def check_same(made, folder, finished):
         sorted(p.name for p in (place / "tables").iterdir()) for place in (folder, finished.folder)
     ]
     assert tables[0] == tables[1]
-    assert not [path for path in folder.rglob(".*-*") if path.is_file()]
+    assert not list(folder.rglob(".untilt-*"))
 
 
 def test_killed_while_reading_training_and_writing(made, finished, tmp_path):
     folder = tmp_path / "run"
     kills = [
-        killed_when(made, folder, appears(folder, "work/.log-*")),
+        killed_when(made, folder, appears(folder, "work/.untilt-*")),
         killed_when(made, folder, appears(folder, "work/candidates/*.untilt")),
         killed_when(made, folder, appears(folder, "work/steps/evaluate.json")),
     ]
