@@ -1,16 +1,19 @@
 """Options: one list of names, checked before any work; TOML and lengths of time."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import untilt as ut
-from untilt.errors import FileFormatError, OptionError
+from untilt.bias.given import parse_curve
+from untilt.errors import FileFormatError, OptionError, UntiltError
 from untilt.facts import codes
 from untilt.report.step_results import TrainingPlan
 from untilt.workflow.options import (
     OBJECT,
+    RunOptions,
     config_text,
     duration_text,
     options_of,
@@ -18,6 +21,7 @@ from untilt.workflow.options import (
     seconds_of,
     usual_methods,
 )
+from untilt.workflow.stage_bias import bias_choice
 from untilt.workflow.stage_rankers import Speed, plan_within
 
 
@@ -166,3 +170,36 @@ def test_still_less_time_drops_the_dear_candidate_and_gives_the_rest_its_trees()
 def test_no_time_leaves_two_small_rankers():
     found = plan(0.5)
     assert (found.method, found.trees) == (("clicks", "balanced"), 10)
+
+
+# ---- files of options that somebody else wrote
+
+ODD = [
+    "0", "-1", "1.5", "nan", "inf", "true", '""', '"x"', "[]", "[[]]", "[1]", '["x", 2]', "{}",
+    "{ a = 1 }", "1979-05-27", "9" * 400, '"' + "x" * 5000 + '"', '"\\u0000"', '"power-law:x"',
+    "{ database = 1, table = 2 }",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(RunOptions)] + ["log", "out"])
+def test_any_value_of_an_option_is_taken_or_refused(name, tmp_path):
+    path = tmp_path / "run.toml"
+    for value in ODD:
+        path.write_text(f"{name} = {value}\n")
+        try:
+            read = read_config(path)
+            options = options_of({k: v for k, v in read.items() if k not in ("log", "out")})
+            bias_choice(options.bias)
+            parse_curve(options.fallback)
+        except (UntiltError, OSError):  # a name of 5,000 letters is none to the operating system
+            continue
+
+
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 100_000, "trees = " + "9" * 5000, "\xff", "trees = 3\n" * 2, "{}", "\0"]
+)
+def test_a_damaged_file_of_options_is_refused(text, tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(FileFormatError, match=r"run\.toml is no TOML"):
+        read_config(path)

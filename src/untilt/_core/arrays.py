@@ -134,7 +134,7 @@ def check_missing(missing: object, *, what: str = "missing") -> None:
     number = isinstance(missing, int | float) and not isinstance(missing, bool)
     if missing is None or (isinstance(missing, str) and missing == "keep"):
         return
-    if number and abs(float(missing)) <= float(np.finfo(np.float32).max):  # type: ignore[arg-type]
+    if number and abs(missing) <= float(np.finfo(np.float32).max):  # type: ignore[arg-type]
         return
     raise OptionError(
         f"{what} must be 'keep', for rankers that take missing features, or a finite number to "

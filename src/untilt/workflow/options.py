@@ -6,11 +6,13 @@ A run writes the options that it used as TOML, so that the same file starts it a
 import json
 import os
 import re
+import reprlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from untilt import catalog
 from untilt._core.arrays import Missing, check_missing
@@ -22,6 +24,8 @@ SplitBy = Literal["query", "session"]
 PLACES = ("log", "out")  # what a file of options may name beside them
 _PATHS = ("log", "out", "documents")
 OBJECT = "<an object of Python>"
+_TEXTS = ("label", "fallback", "metric", "evaluator", "title")
+_MOST_BYTES = 1 << 20  # of a file of options
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
@@ -92,7 +96,7 @@ class RunOptions:
 def options_of(given: Mapping[str, Any], *, where: str = "untilt.run") -> RunOptions:
     """Checked options; names may be written with dashes. `where` begins messages."""
     known = [field.name for field in fields(RunOptions)]
-    named = {}
+    named: dict[str, Any] = {}
     for name, value in given.items():
         plain = str(name).replace("-", "_")
         if plain not in known:
@@ -108,6 +112,8 @@ def options_of(given: Mapping[str, Any], *, where: str = "untilt.run") -> RunOpt
 
 def _parsed(named: dict[str, Any]) -> dict[str, Any]:
     """Values that may be written in several ways, in the one way that is used."""
+    for name in ("method", "baseline"):
+        _check_names(name, named.get(name))
     if "method" in named:
         named["method"] = _methods(named["method"])
     if isinstance(named.get("time_limit"), str):
@@ -117,6 +123,17 @@ def _parsed(named: dict[str, Any]) -> dict[str, Any]:
     if isinstance(named.get("documents"), os.PathLike):
         named["documents"] = os.fspath(named["documents"])
     return named
+
+
+def _check_names(name: str, given: Any) -> None:
+    """Raise unless it is a name or several, or not given."""
+    several = given if isinstance(given, list | tuple) else (given,)
+    if given is not None and not all(isinstance(each, str) for each in several):
+        raise OptionError(f"{name} must be a name or a list of names. Got {_short(given)}.")
+
+
+def _short(value: Any) -> str:
+    return reprlib.repr(value)
 
 
 def _methods(given: Any) -> tuple[str, ...]:
@@ -131,31 +148,55 @@ def check_options(options: RunOptions) -> None:
     """Raise before any long work where an option makes no sense."""
     from untilt.evaluation.rank_metric import as_rank_metric
 
+    for name in _TEXTS:
+        value = getattr(options, name)
+        if not isinstance(value, str) and not (name == "title" and value is None):
+            raise OptionError(f"{name} must be text. Got {_short(value)}.")
+    if options.columns is not None and not isinstance(options.columns, Mapping):
+        raise OptionError(
+            f"columns must name columns, ours = theirs. Got {_short(options.columns)}."
+        )
     check_choice("on_bad", options.on_bad, ("raise", "drop"))
     check_missing(options.missing)
     check_choice("evaluator", options.evaluator, catalog.names("evaluator", choose="run"))
     check_choice("among", options.among, ("list", "shown", "candidates"))
     check_choice("split", options.split, ("query", "session"))
+    if not _is_number(options.level):
+        raise OptionError(f"level must be a number such as 0.95. Got {_short(options.level)}.")
     check_level(options.level)
     as_rank_metric(options.metric)
-    for name, least in (("trees", 1), ("seed", 0), ("threads", 1)):
+    for name, least, most in (("trees", 1, 2**31), ("seed", 0, 2**63), ("threads", 1, 2**31)):
         value = getattr(options, name)
         whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is not None and not (whole and value >= least):
-            raise OptionError(f"{name} must be a whole number of at least {least}. Got {value!r}.")
+        if value is not None and not (whole and least <= value < most):
+            wanted = f"below {most:,}" if whole and value >= most else f"of at least {least}"
+            raise OptionError(f"{name} must be a whole number {wanted}. Got {_short(value)}.")
     _check_shares(options)
-    number = isinstance(options.clip, int | float) and options.clip >= 0
-    if not (number or options.clip == "auto"):
-        raise OptionError(f"clip must be 'auto' or a number of at least 0. Got {options.clip!r}.")
-    if options.time_limit is not None and not options.time_limit > 0:
-        raise OptionError(f"time_limit must be above 0 seconds. Got {options.time_limit!r}.")
+    if not (_is_number(options.clip) and options.clip >= 0) and options.clip != "auto":
+        raise OptionError(
+            f"clip must be 'auto' or a number of at least 0. Got {_short(options.clip)}."
+        )
+    limit = options.time_limit
+    if limit is not None and not (_is_number(limit) and limit > 0):
+        raise OptionError(f"time_limit must be above 0 seconds. Got {_short(limit)}.")
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    """Whether it is a number that fits into 64 bits; true and false are none."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, Real) and not (
+        isinstance(value, Integral) and abs(int(value)) >= 2**63
+    )
 
 
 def _check_shares(options: RunOptions) -> None:
     for name in ("valid_share", "test_share"):
         value = getattr(options, name)
-        if not (isinstance(value, int | float) and 0 < value < 1):
-            raise OptionError(f"{name} must lie between 0 and 1. Got {value!r}; 0.2 is usual.")
+        if not (_is_number(value) and 0 < value < 1):
+            raise OptionError(
+                f"{name} must lie between 0 and 1. Got {_short(value)}; 0.2 is usual."
+            )
     if options.valid_share + options.test_share > 0.8:
         raise OptionError(
             f"valid_share and test_share leave too little to learn from: {options.valid_share:g} "
@@ -209,8 +250,10 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The options of a TOML file; paths in it are relative to the file. Unknown keys are errors."""
     file = Path(path)
     try:
-        read = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        with file.open("rb") as content:
+            read = tomllib.loads(content.read(_MOST_BYTES).decode())
+    # Not only TOMLDecodeError: a number of 5,000 digits, a list in lists without end.
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(
             f"{path} is no TOML: {error}. Write one option a line, such as trees = 100."
         ) from error
@@ -235,10 +278,16 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _resolved(place: Any, folder: Path) -> Any:
     """Paths of a file of options, seen from where the program runs."""
     if isinstance(place, dict) and set(place) == {"database", "table"}:
+        _check_names("database and table", [*place.values()])
         return str(folder / place["database"]), place["table"]
     if isinstance(place, list):
         return [_resolved(each, folder) for each in place]
-    return str(folder / place) if isinstance(place, str) and place != OBJECT else place
+    if not isinstance(place, str):
+        raise OptionError(
+            "log, out and documents must name a file, several, or { database, table }. "
+            f"Got {_short(place)}."
+        )
+    return place if place == OBJECT else str(folder / place)
 
 
 def config_text(options: RunOptions, *, log: Any = None) -> str:
