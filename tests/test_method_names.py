@@ -52,7 +52,7 @@ OTHER_MEANINGS = {
         "weighting/ evaluation/departures.py messages/about_sensitivity.py",
     ),
     "p": ("the column of p-values", "evaluation/ selection/"),
-    "r": ("a column of a query in SQL", "data/read/"),
+    "r": ("a column of a query in SQL; a file to be read", "data/read/ selection/fitting.py"),
 }
 
 
