@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from tests.double_precision import double_precision
 
 from untilt.networks.jax_layers import apply_layers, start_layers
 from untilt.networks.ranking_losses import (
@@ -142,7 +143,7 @@ def test_gradients_are_finite_differences(name):
         "dual": (_dual_with_fixed_weights, BATCH),
     }
     loss, batch = cases[name]
-    with jax.enable_x64(True):
+    with double_precision():
         params = jax.tree.map(lambda leaf: np.asarray(leaf, float), LAYERS)
         if name == "dual":
             params = {"ranker": params, "propensity": np.array([0.1, -0.4, -0.8, -1.1])}

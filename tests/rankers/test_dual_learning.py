@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from tests.double_precision import double_precision
 
 import untilt as ut
 from untilt.errors import FileFormatError, IdentifiabilityError, OptionError
@@ -106,7 +107,7 @@ def test_both_losses_are_at_rest_at_the_truth(rng):
     import jax
 
     gamma = rng.uniform(0.1, 0.9, (7, 5))
-    with jax.enable_x64(True):
+    with double_precision():
         batch = {
             # One feature per document, its log relevance, and a network that hands it on.
             "features": np.log(gamma).reshape(-1, 1), "l2": 0.0, "scale": 1.0,

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.double_precision import double_precision
 
 from untilt.bias.given import EyeTracking
 from untilt.data.transform import synthesise
@@ -156,7 +157,7 @@ def test_the_ranking_loss_and_its_gradient(small_batch, loss):
         ones = np.ones_like(tables.eps_plus)
         tables = tables._replace(eps_plus=ones, eps_minus=0 * ones)
 
-    with jax.enable_x64(True):
+    with double_precision():
         tables, batch = jax.device_put((tables, batch))
 
         def value(params):

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.double_precision import double_precision
 
 from untilt.data.clicklog import ClickLog
 from untilt.errors import ColumnError, OptionError
@@ -98,7 +99,7 @@ def test_losses_and_their_gradients(combine, target, rng):
         "weight": np.array([1.0, 3.0, 2.0, 1.0]),
         "mask": np.array([1.0, 1.0, 1.0, 0.0]),
     }
-    with jax.enable_x64(True):
+    with double_precision():
         params = jax.tree.map(lambda p: np.asarray(p, float), params)
         batch = jax.device_put(batch)
         assert float(loss(params, batch)) == pytest.approx(

@@ -12,6 +12,7 @@ import pytest
 
 from untilt._core import codec
 from untilt.auditing.reading import ReadingTest, ReadingTests
+from untilt.charts.convert import ChartsNotDrawnError
 from untilt.facts import codes
 from untilt.report import decision as d
 from untilt.report import step_results as r
@@ -337,3 +338,17 @@ def test_a_model_of_reading_that_fails_is_drawn_and_told(decision):
     assert len(section.cautions) == 1
     nothing = replace(decision, audit=replace(decision.audit, reading=ReadingTests()))
     assert "reading" not in [section.name for section in sections_of(nothing)]
+
+
+def test_where_charts_cannot_be_drawn_the_page_says_so_and_keeps_their_figures(
+    decision, monkeypatch
+):
+    def ended(_):
+        raise ChartsNotDrawnError("the engine ended")
+
+    monkeypatch.setattr("untilt.report.page.page.converted", ended)
+    text, n_charts = page(decision), len(chart_specs(decision))
+    assert n_charts > 1
+    assert text.count("This chart is not drawn") == n_charts
+    assert text.count("Figures of this chart") == n_charts
+    assert 'class="drawing"' not in text

@@ -103,7 +103,8 @@ def strongest(edges: Sequence[Link]) -> list[Link]:
     joined positions must look joined.
     """
     if len(edges) > MOST_ARCS:
-        ends = np.array([(edge.upper, edge.lower) for edge in edges]).T
+        # 32 bits: csgraph of SciPy 1.11 takes no other indices.
+        ends = np.array([(edge.upper, edge.lower) for edge in edges], dtype=np.int32).T
         weight = -np.array([edge.weight for edge in edges])
         side = int(ends.max()) + 1
         forest = minimum_spanning_tree(coo_array((weight, ends), (side, side)).tocsr()).tocoo()

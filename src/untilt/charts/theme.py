@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from untilt._core.files import replacing
+from untilt.charts.convert import converted
 from untilt.errors import OptionError, ShapeError
 
 if TYPE_CHECKING:
@@ -134,21 +135,23 @@ def save_chart(chart: "alt.TopLevelMixin", path: str | Path, *, scale: float = 2
 
     The HTML file holds everything that it needs: it opens without a network.
     """
-    import vl_convert
-
     path = Path(path)
     check_chart_path(path)
     spec = chart.to_json()
     with replacing(path) as temporary:
         if path.suffix == ".png":
-            temporary.write_bytes(vl_convert.vegalite_to_png(spec, scale=scale))
+            temporary.write_bytes(_made("vegalite_to_png", spec, scale=scale))
         elif path.suffix == ".svg":
-            temporary.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf8")
+            temporary.write_text(_made("vegalite_to_svg", spec), encoding="utf8")
         elif path.suffix == ".html":
-            temporary.write_text(vl_convert.vegalite_to_html(spec, bundle=True), encoding="utf8")
+            temporary.write_text(_made("vegalite_to_html", spec, bundle=True), encoding="utf8")
         else:
             temporary.write_text(spec, encoding="utf8")
     return path
+
+
+def _made(function: str, spec: str, **options: Any) -> Any:
+    return converted([(function, [spec], options)])[0]
 
 
 def check_chart_path(path: Path) -> None:

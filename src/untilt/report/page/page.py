@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from untilt._version import __version__
 from untilt.auditing.audit import Audit
+from untilt.charts.convert import Call, ChartsNotDrawnError, converted
 from untilt.charts.theme import PAGE, SHAPES, css_variables
 from untilt.evaluation.results import MANY, SystemDifference
 from untilt.report.decision import Answer, Decision
@@ -303,7 +304,8 @@ POLICY = (
 def page(data: Decision) -> str:
     """The whole page as text."""
     sections = sections_of(data)
-    charts = any(section.figures for section in sections)
+    figures = [figure for section in sections for figure in section.figures]
+    library, drawings = _drawn(figures)
     return (
         _environment()
         .get_template("page.html.j2")
@@ -313,8 +315,9 @@ def page(data: Decision) -> str:
             sections=sections,
             about=_about(data),
             style=css_variables() + _file("style.css"),
-            script=_file("page.js") if charts else "",
-            library=_library() if charts else "",
+            script=_file("page.js") if library else "",
+            library=library,
+            drawings=drawings,
             config=PAGE.config(),
             policy=POLICY,
             version=__version__,
@@ -322,12 +325,24 @@ def page(data: Decision) -> str:
     )
 
 
-def drawing(figure: Figure) -> str:
-    """The chart as SVG, in the page's colours; ids are the figure's own."""
-    import vl_convert
+def _drawn(figures: Sequence[Figure]) -> tuple[str, dict[str, str]]:
+    """The script that draws charts, and the drawing of each; nothing where they cannot be made."""
+    if not figures:
+        return "", {}
+    calls: list[Call] = [
+        ("vegalite_to_svg", [{**figure.spec, "width": STATIC_WIDTH}], {"config": PAGE.config()})
+        for figure in figures
+    ]
+    try:
+        library, drawings = _library(), converted(calls)
+    except ChartsNotDrawnError:
+        return "", {}
+    named = zip(figures, drawings, strict=True)
+    return library, {figure.name: _drawing(figure, svg) for figure, svg in named}
 
-    spec = {**figure.spec, "width": STATIC_WIDTH}
-    svg: str = vl_convert.vegalite_to_svg(spec, config=PAGE.config())
+
+def _drawing(figure: Figure, svg: str) -> str:
+    """The chart's SVG with ids of the figure's own."""
     # Two drawings on one page may use the same name for a clip or a gradient, and Vega counts clips
     # on from drawing to drawing: here they are counted anew, so that the same figures give the same
     # bytes.
@@ -351,7 +366,6 @@ def _about(data: Decision) -> str:
 @cache
 def _environment() -> "jinja2.Environment":
     import jinja2
-    import markupsafe
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("untilt.report", "templates"),
@@ -360,7 +374,6 @@ def _environment() -> "jinja2.Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["drawing"] = lambda figure: markupsafe.Markup(drawing(figure))
     environment.filters["shape"] = lambda number: list(SHAPES.values())[number]
     environment.filters["colour"] = lambda number: PAGE.series[number]
     return environment
@@ -373,9 +386,7 @@ def _file(name: str) -> str:
 @cache
 def _library() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script, as vl-convert ships them."""
-    import vl_convert
-
-    code: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    code = converted([("javascript_bundle", ["window.vegaEmbed = vegaEmbed;"], {})])[0]
     # The end of a script would end ours; a backslash changes nothing inside JavaScript's strings.
     return re.sub(r"</(script)", r"<\\/\1", code, flags=re.IGNORECASE)
 

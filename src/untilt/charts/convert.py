@@ -1,0 +1,77 @@
+"""Charts to SVG, PNG and HTML by vl-convert, in this process where its engine can run here.
+
+vl-convert brings V8, which reserves 64 GiB of addresses: under a limit of them (`ulimit -v`) it
+ends the process, and no `except` catches that. Its threads do not survive a fork either. In these
+two cases an interpreter of its own converts; where that one ends too, the error says why.
+"""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from untilt.errors import OptionError
+
+Call = tuple[str, list[Any], dict[str, Any]]  # a function of vl-convert with its arguments
+
+_CHILD = """
+import base64, json, sys
+import vl_convert
+def text(made):
+    return made if isinstance(made, str) else {"bytes": base64.b64encode(made).decode()}
+calls = json.load(sys.stdin)
+print(json.dumps([text(getattr(vl_convert, name)(*given, **more)) for name, given, more in calls]))
+"""
+_SECONDS = 300
+
+
+class ChartsNotDrawnError(OptionError):
+    """The engine that draws charts cannot run under the limits of this process."""
+
+
+def converted(calls: Sequence[Call]) -> list[Any]:
+    """What vl-convert makes of each call: text, or bytes of a PNG."""
+    if not _addresses_are_limited() and _first_process() == os.getpid():
+        import vl_convert
+
+        return [getattr(vl_convert, name)(*given, **more) for name, given, more in calls]
+    return _converted_outside(calls)
+
+
+@cache
+def _first_process() -> int:
+    """The process that was the first to convert; a fork copies the answer."""
+    return os.getpid()
+
+
+def _addresses_are_limited() -> bool:
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return False
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
+def _converted_outside(calls: Sequence[Call]) -> list[Any]:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _CHILD],
+            input=json.dumps(calls),
+            capture_output=True,
+            text=True,
+            encoding="utf8",
+            timeout=_SECONDS,
+            check=True,
+        )
+        made = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise ChartsNotDrawnError(
+            "the charts cannot be drawn: the engine that draws them ended, most likely because "
+            "the addresses of this process are limited (ulimit -v) and it reserves 64 GiB of "
+            "them. Raise that limit, or limit memory by a container. A chart can be saved as .json."
+        ) from error
+    return [each if isinstance(each, str) else base64.b64decode(each["bytes"]) for each in made]

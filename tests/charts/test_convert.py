@@ -1,0 +1,47 @@
+"""Charts under limits and after a fork: drawn elsewhere, or an error; the process goes on."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from untilt.charts import convert
+
+SPEC = {"data": {"values": [{"a": 1}]}, "mark": "bar", "encoding": {"x": {"field": "a"}}}
+CALLS = [("vegalite_to_svg", [SPEC], {}), ("vegalite_to_png", [SPEC], {})]
+
+LIMITED = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+from untilt.charts import convert
+try:
+    convert.converted([("vegalite_to_svg", [{SPEC!r}], {{}})])
+except convert.ChartsNotDrawnError as error:
+    print(error)
+from untilt.report.page.page import _drawn
+from types import SimpleNamespace
+assert _drawn([SimpleNamespace(name="one", spec={SPEC!r})]) == ("", {{}})
+print("alive")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="addresses are limited on Linux")
+def test_a_limit_of_addresses_costs_the_charts_and_not_the_process():
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "ulimit -v" in done.stdout
+    assert done.stdout.endswith("alive\n")
+
+
+def test_after_a_fork_an_interpreter_of_its_own_converts(monkeypatch):
+    svg, png = convert.converted(CALLS)
+    process = os.getpid()
+    monkeypatch.setattr("os.getpid", lambda: process + 1)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)  # it must not be asked here
+    outside = convert.converted(CALLS)
+    assert png == outside[1]
+    assert svg.startswith("<svg")
+    assert outside[0].startswith("<svg")
