@@ -1,7 +1,7 @@
 """Write what is derived from the records and from the code: `python tools/generate.py [PART ...]`.
 
     stub     src/untilt/__init__.pyi: the public names for type checkers and editors
-    tables   the tables of methods and of measured coverage in the documentation, between markers
+    tables   the tables of methods, coverage and memory in the documentation, between markers
     api      tests/public_api.txt: every public name with its signature, to be reviewed in the diff
 
 Tests say when one of them is out of date.
@@ -31,8 +31,11 @@ def stub() -> dict[Path, str]:
     return {ROOT / "src/untilt/__init__.pyi": text}
 
 
-# Between `<!-- methods: KIND -->`, or `<!-- coverage: GROUP -->`, and `<!-- end -->`.
-MARKED = re.compile(r"(<!-- (methods|coverage): ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+# Between `<!-- methods: KIND -->`, `<!-- coverage: GROUP -->` or `<!-- memory: LOG -->`, and
+# `<!-- end -->`.
+MARKED = re.compile(
+    r"(<!-- (methods|coverage|memory): ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 
 
 def tables() -> dict[Path, str]:
@@ -45,7 +48,8 @@ def tables() -> dict[Path, str]:
 def _written(mark: re.Match[str]) -> str:
     if mark[2] == "methods":
         return mark[1] + table(cast("catalog.Kind", mark[3])) + mark[4]
-    return mark[1] + coverage_table(mark[3]) + mark[4]
+    measured = coverage_table if mark[2] == "coverage" else memory_table
+    return mark[1] + measured(mark[3]) + mark[4]
 
 
 def table(kind: catalog.Kind) -> str:
@@ -99,6 +103,27 @@ def _covered(cell: dict[str, Any] | None) -> str:
         text += " ?"
     none = cell["refused"] + cell["without_interval"]
     return f"{text}, none in {none:.0%}" if none >= 0.05 else text
+
+
+MEMORY = ROOT / "benchmarks/results/memory.json"
+
+
+def memory_table(log: str) -> str:
+    """Peak memory and seconds of each command, a column for each size of one kind of log."""
+    rows = json.loads(MEMORY.read_text(encoding="utf8"))["results"]["rows"]
+    found = {(each["command"], each["million"]): each for each in rows if each["log"] == log}
+    sizes = sorted({million for _, million in found})
+    lines = [["", *(f"{million:g} million" for million in sizes)], ["---"] * (1 + len(sizes))]
+    for command in dict.fromkeys(command for command, _ in found):
+        lines.append([command, *(_peak(found.get((command, million))) for million in sizes)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _peak(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "-"
+    told = f"{row['peak_gib']:.2f} GiB, {row['seconds']:.0f} s"
+    return told if row["outcome"] == "finished" else f"{row['outcome']} ({told})"
 
 
 def api() -> dict[Path, str]:

@@ -86,7 +86,11 @@ def _check_pairs(
     n_rows, n_good = database.row(
         f"SELECT count(*), count(*) FILTER ({all_present(fields.fields)}) FROM pairs"
     )
-    n_pairs = n_rows
+    n_features, n_pairs = len(fields.features), n_rows
+    database.make_room(
+        (20 + 4 * n_features) * n_rows,
+        f"the documents table ({n_rows:,} documents with {n_features} features each)",
+    )
     if fields.features:
         (n_pairs,) = database.row(
             f"SELECT count(*) FROM (SELECT DISTINCT {fields.key_sql} FROM pairs)"
@@ -110,12 +114,7 @@ def _fetch(database: Database, fields: DocumentFields, key: tuple[str, ...]) -> 
     queries = database.arrays("SELECT query_id, n FROM queries ORDER BY q")
     first = ragged.indptr_of(np.asarray(queries["n"], dtype=np.int64))
     names = [field.alias for field in fields.features]
-    n_documents = int(first[-1])
-    database.make_room(
-        (20 + 4 * len(names)) * n_documents,
-        f"the documents table ({n_documents:,} documents with {len(names)} features each)",
-    )
-    doc_id: AnyArray = np.empty(n_documents, dtype=_id_type(database))
+    doc_id: AnyArray = np.empty(int(first[-1]), dtype=_id_type(database))
     features = np.empty((len(doc_id), len(names)), dtype=np.float32) if names else None
     by_version, item = len(key) > len(KEYS), None
     chosen = ["q", "d", *names, *([] if by_version else ["doc_id"])]

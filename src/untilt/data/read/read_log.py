@@ -364,7 +364,8 @@ def read_log(
     sample_queries : a share, such as 0.1: read about so many of the queries, with all their
         sessions and documents, and leave out the others. Which ones depends on their ids alone:
         the same in every log, and those of 0.1 are among those of 0.2
-    memory_limit : what DuckDB may use, in bytes or as text ("4GB"); half of the memory by default
+    memory_limit : what DuckDB may use, in bytes or as text ("4GB"); half of the free memory by
+        default. UNTILT_MEMORY_LIMIT in the environment is for the whole process
     temp_directory : where to spill; the system's temporary folder by default
     threads : at most so many; all cores by default
 
