@@ -196,7 +196,7 @@ def assemble(
     rankers = _number_rankers(database, view) if wanted.log.has("ranker") else ()
     contexts = _number_contexts(database, view, wanted)
     packed = _pack(database, wanted, view, code, labels, summary.depth)
-    _check_lists(database, wanted, summary.n_rows)
+    _check_lists(database, wanted, summary)
     with progress("unpacking the lists"):
         lists = fetch_lists(
             database,
@@ -278,18 +278,19 @@ def _half(database: Database, view: str) -> str:
     return f"CAST(coalesce({later}, false) AS BIGINT)"
 
 
-def _check_lists(database: Database, wanted: Wanted, n_rows: int) -> None:
+def _check_lists(database: Database, wanted: Wanted, summary: Summary) -> None:
     """No row may have lost its document, and the rows of a session must agree on what they share.
 
-    What is left, a position that stands twice, is noticed when the lists are unpacked.
+    A list with more rows than positions has one of them twice: a small file can hold a billion such
+    rows, and no memory is taken for them. Others are noticed when the lists are unpacked.
     """
     differ = ["r_low <> r_high"] if wanted.log.has("ranker") else []
     differ += ["x_low <> x_high"] if wanted.context else []
-    packed, spread, unequal = database.row(
-        f"SELECT coalesce(sum(n * copies), 0), coalesce(max(spread), 0), "
+    packed, longest, spread, unequal = database.row(
+        f"SELECT coalesce(sum(n * copies), 0), coalesce(max(n), 0), coalesce(max(spread), 0), "
         f"count(*) FILTER ({' OR '.join(differ) or 'false'}) FROM lists"
     )
-    if packed != n_rows or spread > 0 or unequal > 0:
+    if packed != summary.n_rows or longest > summary.depth or spread > 0 or unequal > 0:
         raise numbering.NotCleanError
 
 

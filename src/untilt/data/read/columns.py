@@ -21,7 +21,7 @@ from untilt.data.read.types import (
     time_sql,
     whole_sql,
 )
-from untilt.errors import ColumnError, OptionError, did_you_mean
+from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
 from untilt.facts import Fact
 
 Features = str | Sequence[str] | Callable[[str], bool] | None
@@ -418,6 +418,16 @@ def _sampled_sql(share: float) -> str:
     return "true" if below >= 2**32 else f"coalesce({digits} < '{below:08x}', true)"
 
 
+def _refuse_many(database: Database, view: str) -> None:
+    """Raise where the counts add up to more impressions than floats can count one by one."""
+    (total,) = database.row(f"SELECT coalesce(sum(count), 0) FROM {view}")
+    if total > MOST_COUNT:
+        raise BadRowsError(
+            f"the counts add up to {int(total):,} impressions, and at most {MOST_COUNT:,} (2**53) "
+            "can be counted exactly. Mend the column `count`, or divide it by a common factor."
+        )
+
+
 def summarise(database: Database, view: str, log: Impressions) -> Summary:
     """One look over the log: whether any row is bad, how deep it goes, how large values get.
 
@@ -429,6 +439,8 @@ def summarise(database: Database, view: str, log: Impressions) -> Summary:
     for field in numbers:
         broken = f"count(*) FILTER ({field.alias} <> floor({field.alias}))"
         asked += [f"max({field.alias})", "0" if field.is_whole else broken]
+    if log.has("count"):
+        _refuse_many(database, view)
     asked += ["min(doc_id)", "max(doc_id)"] if log.has_number_ids else ["NULL", "NULL"]
     n_rows, *answers = database.row(f"SELECT count(*), {', '.join(asked)} FROM {view}")
     present, bounds = answers[: len(log.fields)], answers[-2:]

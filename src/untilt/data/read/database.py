@@ -7,10 +7,9 @@ somebody sent nor a name that looks like an address reaches other files or the n
 import glob
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +18,7 @@ import numpy as np
 
 from untilt._core import memory
 from untilt._core.arrays import AnyArray
+from untilt._core.files import scratch_folder
 from untilt._core.paths import is_utf8
 from untilt.data.footprint import remedy
 from untilt.errors import FileFormatError, MemoryLimitError, OptionError
@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 # Half of the memory for DuckDB: the other half is for the arrays that come out, and for others.
 _MEMORY_SHARE = 0.5
+_MOST_THREADS = 1024
 
 # DuckDB does not start with less; where even that is not there, it says so when it runs out.
 _LEAST_MEMORY = 32 << 20
@@ -136,22 +137,19 @@ def open_database(
 
     It can read `files` and what stands in its own folder.
     """
-    try:
-        scratch = tempfile.TemporaryDirectory(
-            prefix="untilt-", dir=temp_directory, ignore_cleanup_errors=True
-        )
-    except OSError as error:
-        raise OptionError(
-            f"temp_directory must be a folder that can be written to. Got {temp_directory!r} "
-            f"instead: {error.strerror}."
-        ) from error
-    with scratch as folder, ThreadPoolExecutor(1, thread_name_prefix="duckdb") as worker:
-        connection = _connect(memory_limit, threads, Path(folder))
+    with ExitStack() as stack:
         try:
-            _close_off(connection, files, folder)
-            yield Database(connection, Path(folder), worker)
-        finally:
-            connection.close()
+            folder = stack.enter_context(scratch_folder(temp_directory))
+            str(folder).encode()  # DuckDB takes names that are text alone
+        except (OSError, TypeError, ValueError) as error:
+            raise OptionError(
+                f"temp_directory must be a folder that can be written to. Got {temp_directory!r} "
+                f"instead: {getattr(error, 'strerror', error)}."
+            ) from error
+        worker = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="duckdb"))
+        connection = stack.enter_context(closing(_connect(memory_limit, threads, folder)))
+        _close_off(connection, files, str(folder))
+        yield Database(connection, folder, worker)
 
 
 def _connect(
@@ -159,11 +157,17 @@ def _connect(
 ) -> "duckdb.DuckDBPyConnection":
     import duckdb
 
-    if threads is not None and (isinstance(threads, bool) or threads < 1):
-        raise OptionError(f"threads must be at least 1. Got {threads!r} instead.")
+    if threads is not None and not (
+        isinstance(threads, int | np.integer)
+        and not isinstance(threads, bool)
+        and 1 <= threads <= _MOST_THREADS
+    ):
+        raise OptionError(
+            f"threads must be a whole number from 1 to {_MOST_THREADS:,}. Got {threads!r} instead."
+        )
     limit = memory_limit or _memory()
     config: dict[str, Any] = {
-        "threads": threads or os.cpu_count() or 1,
+        "threads": int(threads or os.cpu_count() or 1),
         "temp_directory": str(scratch / "spill"),
         # The order of rows means nothing in a log, and keeping it would cost memory.
         "preserve_insertion_order": False,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, Unpack
 
 from untilt._core.arrays import Missing, check_missing
+from untilt._core.paths import is_utf8
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.depth import DEEPEST, DroppedRowsWarning
@@ -82,9 +83,25 @@ class Request:
                 f"sample_queries must be a share above 0 and at most 1. Got {share!r} instead."
             )
         for option, names in (("labels", self.labels), ("context", self.context)):
-            if isinstance(names, str):
+            if isinstance(names, str) or not _are_texts(names):
                 raise OptionError(f"{option} must be a list of names. Got {names!r} instead.")
+        if not isinstance(self.label, str):
+            raise OptionError(f"label must be the name of a column. Got {self.label!r} instead.")
+        if self.columns is not None and not isinstance(self.columns, Mapping):
+            raise OptionError(
+                "columns must map our names to yours, such as {'query_id': 'srch_id'}. "
+                f"Got {self.columns!r} instead."
+            )
+        if not (self.features is None or callable(self.features) or _are_texts(self.features)):
+            raise OptionError(
+                "features must be names or patterns of columns, or a function of the name. "
+                f"Got {self.features!r} instead."
+            )
         check_missing(self.missing)
+
+
+def _are_texts(names: object) -> bool:
+    return isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
 
 
 @dataclass(frozen=True)
@@ -146,6 +163,9 @@ def _tables(database: Database, request: Request) -> tuple[Table, Table | None]:
 
 def _load(database: Database, source: Source, layout: Layout, features: Features) -> Table:
     """Load a table; a rule for features takes the columns that hold numbers and no others."""
+    for column in layout.names:
+        if "\0" in column or not is_utf8(column):
+            raise ColumnError(f"{source.what} has a column {column!r}: no name in SQL. Rename it.")
     name = source.load(layout.names, layout.ids)
     with translated_errors(source.what):
         types = {name: Column(name, type_) for name, type_ in database.columns(name).items()}

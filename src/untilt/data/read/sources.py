@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from untilt._core.paths import printable
+from untilt.data.read.csv_files import load_csv
 from untilt.data.read.database import (
     Database,
     arrow_reader,
@@ -18,7 +19,6 @@ from untilt.data.read.database import (
     quoted,
     translated_errors,
 )
-from untilt.data.read.types import load_csv
 from untilt.errors import ColumnError, FileFormatError, OptionError, did_you_mean
 
 PathLike = str | os.PathLike[str]
@@ -281,13 +281,14 @@ def open_source(database: Database, source: Any, name: str) -> Source:
     """
     family = type(source).__module__.partition(".")[0].lstrip("_")
     kind = type(source).__name__
+    is_class = isinstance(source, type)
     openers: list[tuple[bool, Callable[[Database, Any, str], Source]]] = [
         (isinstance(source, Files), _from_files),
         (family == "duckdb" and hasattr(source, "project"), _from_relation),
         (family == "polars" and kind == "LazyFrame", _from_lazy_frame),
         (family in _COLUMNS and kind == "DataFrame", _from_frame),
         (family == "pyarrow", _from_arrow),
-        (hasattr(source, "__arrow_c_stream__"), _from_stream),
+        (not is_class and hasattr(source, "__arrow_c_stream__"), _from_stream),
     ]
     for fits, opener in openers:
         if fits:
@@ -346,17 +347,18 @@ def _from_lazy_frame(database: Database, frame: Any, name: str) -> Source:
     """A lazy frame may be larger than memory: it runs into a scratch file, piece by piece."""
     from polars.exceptions import PolarsError
 
+    failures = (PolarsError, OSError, ArithmeticError, LookupError, TypeError, ValueError)
     what = "the Polars LazyFrame"
     try:
         names = tuple(frame.collect_schema().names())
-    except PolarsError as error:
+    except failures as error:
         raise FileFormatError(f"{what} cannot be read: {error}") from error
 
     def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
         file = database.scratch / f"{name}.parquet"
         try:
             frame.select(list(columns)).sink_parquet(file)
-        except PolarsError as error:
+        except failures as error:
             raise FileFormatError(f"{what} cannot be read: {error}") from error
         with translated_errors(what):
             database.run(
@@ -378,8 +380,16 @@ def _from_frame(database: Database, frame: Any, name: str) -> Source:
         raise ColumnError(f"{what} has columns of the same name: {', '.join(names)}. Rename them.")
 
     def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
+        arrays = {}
+        for column in columns:
+            try:
+                arrays[column] = convert(frame, names.index(column))
+            except (pa.ArrowException, TypeError, ValueError, RuntimeError) as error:
+                raise ColumnError(
+                    f"column {column!r} of {what} holds values that are neither numbers nor text: "
+                    f"{error}. Convert it."
+                ) from error
         with translated_errors(what):
-            arrays = {column: convert(frame, names.index(column)) for column in columns}
             database.connection.register(name, pa.table(arrays))
         return name
 
@@ -439,8 +449,10 @@ def _from_stream(database: Database, source: Any, name: str) -> Source:
     import pyarrow as pa
 
     what = f"the {type(source).__name__}"
-    with translated_errors(what):
+    try:
         reader = pa.RecordBatchReader.from_stream(source)
+    except (pa.ArrowException, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise FileFormatError(f"{what} gives no Arrow stream: {error}") from error
     names = tuple(reader.schema.names)
 
     def load(columns: Sequence[str], _ids: frozenset[str]) -> str:

@@ -3,18 +3,12 @@
 Everything downstream knows one rule only: a NULL in a typed column is a bad row.
 """
 
-import csv
-import glob
-import gzip
-import re
-import zlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from untilt._core.arrays import Missing
-from untilt.data.read.database import Database, literal, quoted, translated_errors
-from untilt.errors import ColumnError, FileFormatError
+from untilt.data.read.database import quoted
+from untilt.errors import ColumnError
 
 Kind = Literal["whole", "wide", "decimal", "float", "boolean", "text", "time", "other"]
 
@@ -90,9 +84,10 @@ def whole_sql(column: Column, role: str, *, most: int, least: int = 1) -> str:
         within = f"{column.raw} BETWEEN {least} AND {highest}"
         return f"CASE WHEN {within} THEN CAST({column.raw} AS {type_}){shift} END"
     value = number_sql(column, role)
+    # Finite by itself: what a Parquet file notes of its values makes DuckDB take NaN for in range.
     return (
-        f"CASE WHEN {value} BETWEEN {least} AND {highest} AND {value} = floor({value}) "
-        f"THEN CAST({value} AS {type_}){shift} END"
+        f"CASE WHEN isfinite({value}) AND {value} BETWEEN {least} AND {highest} "
+        f"AND {value} = floor({value}) THEN CAST({value} AS {type_}){shift} END"
     )
 
 
@@ -110,7 +105,7 @@ def label_sql(column: Column, role: str) -> str:
 def flag_sql(column: Column, role: str) -> str:
     """1 for true and 0 for false; NULL for anything else."""
     value = number_sql(column, role)
-    return f"CASE WHEN {value} IN (0, 1) THEN CAST({value} AS INTEGER) END"
+    return f"CASE WHEN isfinite({value}) AND {value} IN (0, 1) THEN CAST({value} AS INTEGER) END"
 
 
 def is_nan_sql(value: str) -> str:
@@ -139,9 +134,12 @@ def feature_sql(column: Column, missing: Missing) -> str:
 def id_sql(column: Column, *, as_text: bool) -> str:
     """An id as VARCHAR or a whole number, in its own type where that is one: no work per row."""
     if as_text:
-        return f"CAST({column.raw} AS VARCHAR)"
+        cast = "TRY_CAST" if column.kind == "time" else "CAST"  # years beyond DuckDB's last
+        return f"{cast}({column.raw} AS VARCHAR)"
     if column.kind == "whole":
         return column.raw
+    if column.kind == "float":
+        return f"CASE WHEN isfinite({column.raw}) THEN TRY_CAST({column.raw} AS BIGINT) END"
     return f"TRY_CAST({column.raw} AS BIGINT)"
 
 
@@ -181,123 +179,10 @@ def time_sql(column: Column) -> str:
         return f"TRY_CAST(CAST({column.raw} AS VARCHAR) AS TIMESTAMP)"
     if column.kind == "time":
         instant = {
-            "DATE": f"CAST({column.raw} AS TIMESTAMP)",
+            "DATE": f"TRY_CAST({column.raw} AS TIMESTAMP)",
             # By way of microseconds, so that the machine's time zone plays no part.
             "TIMESTAMP WITH TIME ZONE": f"make_timestamp(epoch_us({column.raw}))",
         }.get(column.type, column.raw)
         return f"CASE WHEN isfinite({column.raw}) THEN {instant} END"
     value = number_sql(column, "timestamp")
     return f"CASE WHEN isfinite({value}) THEN {value} END"
-
-
-# CSV files as typed tables: all values are text, so types are found by looking at every value.
-#
-# DuckDB would guess the layout and the types from a sample: it would fail on the first value
-# further down that does not fit, name another separator as the reason, and read the id '007' as 7.
-
-_SEPARATORS = ",;\t|"
-_LONGEST = 1 << 20
-# Words for a missing number. Ids are never compared with them.
-_MISSING = "('', 'null', 'na', 'n/a', 'none', 'nan')"
-
-
-def load_csv(
-    database: Database, files: Sequence[str], name: str, what: str
-) -> tuple[tuple[str, ...], Callable[[Sequence[str], frozenset[str]], str]]:
-    """The columns of the files, and a function that loads some of them as a typed table."""
-    headers = [_header(file) for file in files]
-    names = tuple(dict.fromkeys(column for _, header in headers for column in header))
-    text = " UNION ALL BY NAME ".join(
-        f"SELECT * FROM {_reader(file, *header)}"
-        for file, header in zip(files, headers, strict=True)
-    )
-
-    def load(columns: Sequence[str], ids: frozenset[str]) -> str:
-        chosen = ", ".join(quoted(column) for column in columns)
-        with translated_errors(what):
-            database.run(f"CREATE TEMP TABLE {name}_text AS SELECT {chosen} FROM ({text})")
-            casts = _casts(database, f"{name}_text", columns, ids)
-            database.run(f"CREATE TEMP TABLE {name} AS SELECT {casts} FROM {name}_text")
-            database.run(f"DROP TABLE {name}_text")
-        return name
-
-    return names, load
-
-
-def _header(file: str) -> tuple[str, list[str]]:
-    """The separator and the names in the first line."""
-    try:
-        first = _first_line(file)
-        plain = re.sub(r'"[^"]*"', "", first)
-        separator = max(_SEPARATORS, key=plain.count)
-        names = next(csv.reader([first], delimiter=separator), [])
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise FileFormatError(
-            f"{file} cannot be read: {error}. The file may be damaged or not in UTF-8."
-        ) from error
-    return separator, _distinct(names)
-
-
-def _first_line(file: str) -> str:
-    """The first line, and as many more as a quoted name needs."""
-    open_text = gzip.open if file.lower().endswith(".gz") else open
-    first = ""
-    with open_text(file, "rt", encoding="utf-8-sig") as opened:
-        while (line := opened.readline(_LONGEST)) and len(first) < _LONGEST:
-            first += line
-            if first.count('"') % 2 == 0:
-                break
-    return first
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Names as SQL needs them: none empty (pandas writes its index so), none twice."""
-    taken: set[str] = set()
-    distinct = []
-    for number, given in enumerate(names, start=1):
-        name = given or f"column{number}"
-        while name.lower() in taken:
-            name += "_"
-        taken.add(name.lower())
-        distinct.append(name)
-    return distinct
-
-
-def _reader(file: str, separator: str, names: Sequence[str]) -> str:
-    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names or ["column1"])
-    return (
-        f"read_csv({literal(glob.escape(file))}, auto_detect = false, header = true, "
-        f"columns = {{{columns}}}, delim = {literal(separator)}, quote = '\"', escape = '\"', "
-        f"allow_quoted_nulls = false)"
-    )
-
-
-def _casts(database: Database, table: str, columns: Sequence[str], ids: frozenset[str]) -> str:
-    """Each column as the narrowest type that keeps all its values."""
-    tests = [_tests(column, column in ids) for column in columns]
-    aggregates = [f"bool_and({test})" for fits in tests for test in fits.values()]
-    verdicts = iter(database.row(f"SELECT {', '.join(aggregates)} FROM {table}"))
-    casts = []
-    for column, fits in zip(columns, tests, strict=True):
-        # A table without rows fits every type: None is not False.
-        types = [type_ for type_ in fits if next(verdicts) is not False]
-        type_ = types[0] if types else "VARCHAR"
-        casts.append(f"TRY_CAST({quoted(column)} AS {type_}) AS {quoted(column)}")
-    return ", ".join(casts)
-
-
-def _tests(column: str, is_id: bool) -> dict[str, str]:
-    """Types that a column may have, narrowest first, with what every value must fulfil."""
-    value = quoted(column)
-    # Only what prints as itself is a whole number: '007' as 7 would be another id.
-    same = f"CAST(TRY_CAST({value} AS BIGINT) AS VARCHAR) IS NOT DISTINCT FROM {value}"
-    whole = f"{value} IS NULL OR {same}"
-    if is_id:
-        return {"BIGINT": whole}
-    missing = f"{value} IS NULL OR lower(trim({value})) IN {_MISSING}"
-    return {
-        "BIGINT": whole,
-        "DOUBLE": f"{missing} OR TRY_CAST({value} AS DOUBLE) IS NOT NULL",
-        "BOOLEAN": f"{missing} OR lower(trim({value})) IN ('true', 'false')",
-        "TIMESTAMP": f"{missing} OR TRY_CAST({value} AS TIMESTAMP) IS NOT NULL",
-    }
