@@ -3,7 +3,10 @@
 import hashlib
 import io
 import json
+import os
 import pickle
+import subprocess
+import sys
 import zipfile
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,6 +19,7 @@ from untilt import (
     IPS,
     PNS,
     PRS,
+    RCTR,
     AffineIPS,
     Balanced,
     BayesIPS,
@@ -34,7 +38,8 @@ from untilt import (
     register,
 )
 from untilt._core import saved as persist_types
-from untilt._core.saved import FORMAT, HEADER, Decoder, Encoder, save
+from untilt._core.saved import HEADER, Decoder, Encoder, save
+from untilt._core.sealed_file import FORMAT
 from untilt.catalog import storable_homes
 from untilt.errors import FileFormatError, NotFittedError, OptionError
 from untilt.facts import as_fact, as_facts
@@ -282,7 +287,7 @@ def test_a_newer_format_is_refused_before_anything_is_read(saved, tmp_path):
 
 
 def test_a_missing_header_is_refused(saved, tmp_path):
-    with pytest.raises(FileFormatError, match=r"cannot make a model of it .KeyError"):
+    with pytest.raises(FileFormatError, match=r"its part 'untilt.json' is missing"):
         loading(tmp_path, resealed(saved, drop=[HEADER]))
 
 
@@ -290,7 +295,7 @@ def test_a_broken_tree_model_is_refused(made, tmp_path):
     LambdaMART(**TREES).fit(made.log).save(tmp_path / "trees.untilt")
     saved = (tmp_path / "trees.untilt").read_bytes()
     assert loading(tmp_path, resealed(saved)).n_trees_ == 5
-    with pytest.raises(FileFormatError, match="its tree model cannot be read by LightGBM"):
+    with pytest.raises(FileFormatError, match="its tree model is none that LightGBM wrote"):
         loading(tmp_path, resealed(saved, **{"model.txt": b"nothing of the kind"}))
 
 
@@ -300,7 +305,7 @@ def test_no_pickle_goes_in_or_out(saved, tmp_path):
         Encoder().encode(np.array([object()]), "state.x_")
     buffer = io.BytesIO()
     np.save(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="pickle"):
+    with pytest.raises(FileFormatError, match=r"of type '\|O', which is no number"):
         Decoder({"arrays/x.npy": buffer.getvalue()}).decode({"$part": "arrays/x.npy"})
 
 
@@ -413,3 +418,65 @@ def test_a_failed_save_leaves_the_old_file(made, tmp_path, monkeypatch):
         ranker.save(path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["ranker"]
+
+
+@pytest.mark.parametrize("model", [LinearRanker(), RCTR()])
+def test_models_under_a_key(model, made, tmp_path, monkeypatch):
+    monkeypatch.setenv("UNTILT_SEAL_KEY", "1" * 32)
+    model.fit(made.log).save(tmp_path / "model")
+    assert type(load(tmp_path / "model")) is type(model)
+    monkeypatch.setenv("UNTILT_SEAL_KEY", "2" * 32)
+    with pytest.raises(FileFormatError, match="model cannot be loaded: it was sealed with an"):
+        load(tmp_path / "model")
+    monkeypatch.setenv("UNTILT_SEAL_KEY", "short")
+    with pytest.raises(OptionError, match="UNTILT_SEAL_KEY must hold keys"):
+        load(tmp_path / "model")
+
+
+SAME_BYTES = """
+import sys
+import numpy as np
+import untilt as ut
+rng = np.random.default_rng(0)
+n, path = 60, sys.argv[1]
+document = np.concatenate([rng.permutation(5) + 5 * (i % 4) for i in range(n)])
+log = ut.ClickLog(
+    query_id=np.array(["a", "b", "c", "d"], dtype=object), doc_id=np.arange(20),
+    doc_query=np.repeat(np.arange(4), 5), indptr=5 * np.arange(n + 1), query=np.arange(n) % 4,
+    document=document, position=np.tile([1, 2, 3, 4, 5], n), features=rng.normal(size=(20, 3)),
+    label=(rng.random(5 * n) < 0.4) * 1.0, feature_names=("x", "y", "z"),
+)
+trees = ut.LambdaMART(ut.IPS(ut.PowerLaw(1.0)), n_trees=3, min_data_in_leaf=1, n_threads=1)
+for name, model in {"trees": trees, "line": ut.LinearRanker(), "clicks": ut.RCTR()}.items():
+    model.fit(log).save(f"{path}/{name}.untilt")
+ut.AllPairs().fit(log).bias_.save(f"{path}/bias.json")
+"""
+
+
+def test_equal_models_are_equal_bytes(tmp_path):
+    """In two processes whose sets and dictionaries are ordered differently."""
+    written = []
+    for number in ("1", "2"):
+        (tmp_path / number).mkdir()
+        more = {"PYTHONHASHSEED": number, "SOURCE_DATE_EPOCH": "1000000000"}
+        command = [sys.executable, "-c", SAME_BYTES, str(tmp_path / number)]
+        subprocess.run(command, check=True, env=os.environ | more)
+        written.append({path.name: path.read_bytes() for path in (tmp_path / number).iterdir()})
+    assert len(written[0]) == 4
+    assert written[0] == written[1]
+
+
+def test_equal_models_differ_in_their_time_alone(made, tmp_path, monkeypatch):
+    ranker, headers, rest = LambdaMART(**TREES).fit(made.log), [], []
+    for fixed in (None, "1000000000"):
+        monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+        if fixed is not None:
+            monkeypatch.setenv("SOURCE_DATE_EPOCH", fixed)
+        ranker.save(tmp_path / "ranker")
+        with zipfile.ZipFile(tmp_path / "ranker") as archive:
+            headers.append(json.loads(archive.read(HEADER)))
+            rest.append({name: archive.read(name) for name in archive.namelist()[1:]})
+    assert headers[0].pop("created") > "2026"
+    assert headers[1].pop("created") == "2001-09-09T01:46:40+00:00"
+    assert headers[0] == headers[1]
+    assert rest[0] == rest[1]

@@ -2,34 +2,33 @@
 
 The file is a zip archive that any tool opens: `untilt.json` tells all that people want to know
 (kind, versions, parameters, feature names, weighting, bias, training summary), large arrays and
-LightGBM's text model lie beside it. It ends with the format's version and the SHA-256 of all
-bytes before the digest, so damage anywhere, down to one bit, is found before anything is read.
+LightGBM's text model lie beside it, under a seal (`untilt._core.sealed_file`).
 """
 
-import hashlib
-import io
 import json
 import os
 import platform
-import re
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from untilt._core import codec
+from untilt._core.archive import Archive, from_npy_bytes, npy_bytes, read_whole
 from untilt._core.arrays import AnyArray
 from untilt._core.clock import time_of_writing
 from untilt._core.files import replacing
+from untilt._core.memory import refusing
+from untilt._core.restored import check_types
+from untilt._core.sealed_file import FORMAT, has_seal, seal, seal_keys, unseal
 from untilt._core.tagged import TaggedDecoder, TaggedEncoder
+from untilt._core.tree_text import check_tree_model
 from untilt._version import __version__
 from untilt.catalog import storable_homes
-from untilt.errors import FileFormatError, OptionError, did_you_mean
+from untilt.errors import FileFormatError, MemoryLimitError, OptionError, did_you_mean
 
 
 class Saved:
@@ -76,6 +75,13 @@ class Saved:
         """Set what `_state` gave."""
         for name, value in state.items():
             setattr(self, name, value)
+
+    def _check_restored(self) -> None:
+        """Raise unless what a file gave fits together, so that using it can do no harm.
+
+        Here nothing is asked; a class adds what its own methods rely on: arrays of one length,
+        indices within them, numbers that are numbers (`untilt._core.restored`).
+        """
 
 
 # Classes of the user's own. Of untilt's, the catalogue says which a saved file may hold and where
@@ -175,7 +181,7 @@ class Encoder(TaggedEncoder):
             encoded = {name: self.encode(v, f"{where}.{name}") for name, v in named.items()}
             return {"$type": type(value).__name__, "fields": encoded}
         if type(value).__name__ == "Booster" and hasattr(value, "model_to_string"):
-            return {"$booster": self._part("model.txt", value.model_to_string().encode())}
+            return {"$booster": self._part("model.txt", _tree_text(value, where).encode())}
         if isinstance(value, (np.random.Generator, np.random.SeedSequence)):
             return {"$gone": type(value).__name__}
         return super().object(value, where)
@@ -189,8 +195,8 @@ class Encoder(TaggedEncoder):
 class Decoder(TaggedDecoder):
     """The way back. Raises `FileFormatError` for anything that `Encoder` does not write."""
 
-    def __init__(self, parts: Mapping[str, bytes]) -> None:
-        self._parts = parts
+    def __init__(self, parts: Mapping[str, bytes] | Archive) -> None:
+        self._part = parts.read if isinstance(parts, Archive) else parts.__getitem__
 
     def _type(self, value: dict[str, Any]) -> Any:
         cls = known_class(value["$type"])
@@ -198,17 +204,15 @@ class Decoder(TaggedDecoder):
             raise FileFormatError(f"a {cls.__name__} cannot stand inside a saved ranker.")
         if _makes_itself(cls):
             return codec.from_plain(cls, value["fields"], where=f"its {cls.__name__}")
-        return cls(**{name: self.decode(entry) for name, entry in value["fields"].items()})
-
-    def _part(self, name: str) -> bytes:
-        if name not in self._parts:
-            raise FileFormatError(f"its part {name!r} is missing.")
-        return self._parts[name]
+        fields = {name: self.decode(entry) for name, entry in value["fields"].items()}
+        check_types(fields, cls)
+        return cls(**fields)
 
     def _booster(self, value: dict[str, Any]) -> Any:
         import lightgbm
 
         text = self._part(value["$booster"]).decode()
+        check_tree_model(text)
         try:
             return lightgbm.Booster(model_str=text)
         except lightgbm.basic.LightGBMError as error:
@@ -217,28 +221,32 @@ class Decoder(TaggedDecoder):
                 "The version that wrote it stands in untilt.json inside the file."
             ) from error
 
+    def _texts(self, value: dict[str, Any]) -> AnyArray:
+        texts = value["$texts"]
+        if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+            raise FileFormatError("it holds a list of texts with something else in it.")
+        array = np.empty(len(texts), dtype=object)
+        array[:] = texts
+        return array
+
     READERS: ClassVar[Mapping[str, Callable[[Any, dict[str, Any]], Any]]] = {
         **TaggedDecoder.READERS,
         "$part": lambda self, value: from_npy_bytes(self._part(value["$part"])),
-        "$texts": lambda _, value: np.array(value["$texts"], dtype=object),
+        "$texts": _texts,
         "$booster": _booster,
         "$type": _type,
         "$gone": lambda _, __: None,
     }
 
 
-def npy_bytes(array: AnyArray) -> bytes:
-    """An array in NumPy's own format."""
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
-
-
-def from_npy_bytes(data: bytes) -> AnyArray:
-    """The array; never unpickles."""
-    array = np.load(io.BytesIO(data), allow_pickle=False)
-    assert isinstance(array, np.ndarray)
-    return array
+def _tree_text(booster: Any, where: str) -> str:
+    """LightGBM's text, checked as on loading: what could not be loaded again is not saved."""
+    text: str = booster.model_to_string()
+    try:
+        check_tree_model(text)
+    except FileFormatError as error:
+        raise OptionError(f"{where} cannot be saved: {error}") from error
+    return text
 
 
 def _makes_itself(cls: type) -> bool:
@@ -252,12 +260,10 @@ def _field_names(cls: type) -> list[str]:
     return [field.name for field in fields(cls) if field.init]
 
 
-FORMAT = 1
 HEADER = "untilt.json"
-_SEAL = "untilt {saved_as} {format} sha256 "
-_SEALED = re.compile(rb"untilt [a-z ]{1,30} (\d{1,9}) sha256 ([0-9a-f]{64})\Z")
-_DIGEST_BYTES = 64
 _LIBRARIES = ("numpy", "scipy", "scikit-learn", "lightgbm")
+# Of the header: values, and lists or objects of them. Each takes up to 100 bytes of memory.
+_MOST_VALUES, _MOST_LISTS = 20_000_000, 2_000_000
 
 
 def save(model: Saved, path: str | os.PathLike[str]) -> None:
@@ -279,7 +285,12 @@ def save(model: Saved, path: str | os.PathLike[str]) -> None:
         "parameters": encoder.encode(model.get_params(deep=False), "parameters"),
         "state": encoder.encode(model._state(), "state"),
     }
-    data = _sealed({HEADER: _json_bytes(header), **encoder.parts}, model.saved_as)
+    if not _is_bounded(described := _json_bytes(header)):
+        raise OptionError(
+            f"this {type(model).__name__} holds too many single values to be saved: at most "
+            f"{_MOST_VALUES:,}, arrays of numbers apart. Fit it on fewer documents."
+        )
+    data = seal({HEADER: described, **encoder.parts}, model.saved_as)
     with replacing(path) as temporary:
         temporary.write_bytes(data)
 
@@ -287,76 +298,76 @@ def save(model: Saved, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Any:
     """The ranker or click model that `save` wrote.
 
-    Raises `FileFormatError` if the file is anything else.
+    Raises `FileFormatError` if the file is anything else: whatever its content, nothing in it is
+    run, and it is taken only if it can be used without harm. With a key in the environment
+    (UNTILT_SEAL_KEY, UNTILT_SEAL_KEY_FILE) a file must be sealed with it.
     """
-    data = Path(path).read_bytes()
     try:
-        parts = _unsealed(data)
-        return _model_of(json.loads(parts[HEADER]), parts)
+        return _loaded(read_whole(path))
     except FileFormatError as error:
         raise FileFormatError(f"{path} cannot be loaded: {error}") from error
-    except _UNREADABLE as error:
+
+
+def _loaded(data: bytes) -> Saved:
+    if not has_seal(data):
+        raise FileFormatError(_what_else(data))
+    keys = seal_keys()
+    try:
+        with refusing("a saved model", "Load it where there is more."):
+            parts = unseal(data, keys)
+            return _model_of(_header(parts.read(HEADER)), parts)
+    except (FileFormatError, MemoryLimitError):
+        raise
+    except Exception as error:
+        # Whatever libraries and classes make of values that they did not write: zlib, NumPy,
+        # LightGBM, constructors. Nothing but reading happens here.
         raise FileFormatError(
-            f"{path} cannot be loaded: its checksum is right, but this untilt ({__version__}) "
-            f"cannot make a model of it ({type(error).__name__}: {error}). Use the untilt that "
-            "wrote it; its version stands in untilt.json inside the file."
+            f"its checksum is right, but this untilt ({__version__}) cannot make a model of it "
+            f"({type(error).__name__}: {error}). Use the untilt that wrote it; its version stands "
+            "in untilt.json inside the file."
         ) from error
 
 
-# What reading a well-sealed file of unexpected content can raise; everything else is a bug of ours.
-_UNREADABLE = (
-    zipfile.BadZipFile, KeyError, IndexError, TypeError, ValueError, AttributeError,
-    NotImplementedError, RuntimeError, EOFError,
-)  # fmt: skip
-
-
-def _model_of(header: dict[str, Any], parts: Parts) -> Saved:
+def _model_of(header: dict[str, Any], parts: Archive) -> Saved:
     cls = known_class(header["kind"])
     if not issubclass(cls, Saved):
         raise FileFormatError(f"a {cls.__name__} is no ranker and no click model.")
     decoder = Decoder(parts)
     model = cls(**decoder.decode(header["parameters"]))
     state = decoder.decode(header["state"])
+    if parts.unread:
+        raise FileFormatError(f"its part {parts.unread[0][:40]!r} belongs to nothing in it.")
     if not all(name.endswith("_") and not name.startswith("_") for name in state):
         raise FileFormatError(f"it holds values that no {cls.saved_as} learns.")
+    check_types(state, cls)
     model._restore(state)
+    model._check_fitted()
+    model._check_restored()
     return model
 
 
+def _header(data: bytes) -> dict[str, Any]:
+    if not _is_bounded(data):
+        raise FileFormatError(f"it holds more than {_MOST_VALUES:,} single values.")
+    header = json.loads(data, parse_constant=_no_constant)
+    if not isinstance(header, dict):
+        raise FileFormatError(f"{HEADER} inside it is no JSON object.")
+    return header
+
+
+def _is_bounded(header: bytes) -> bool:
+    return header.count(b",") <= _MOST_VALUES and (
+        header.count(b"[") + header.count(b"{") <= _MOST_LISTS
+    )
+
+
+def _no_constant(name: str) -> float:
+    raise FileFormatError(f"it holds {name}, which is no JSON.")
+
+
 def _json_bytes(header: dict[str, Any]) -> bytes:
-    return json.dumps(header, indent=1, allow_nan=False, ensure_ascii=False).encode()
-
-
-def _sealed(parts: Parts, saved_as: str) -> bytes:
-    """A zip archive whose comment, its very end, is the seal."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in parts.items():
-            # A fixed date: the header tells when it was made, and equal rankers differ there alone.
-            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-        archive.comment = (
-            _SEAL.format(saved_as=saved_as, format=FORMAT) + "0" * _DIGEST_BYTES
-        ).encode()
-    body = buffer.getvalue()[:-_DIGEST_BYTES]
-    return body + hashlib.sha256(body).hexdigest().encode()
-
-
-def _unsealed(data: bytes) -> Parts:
-    seal = _SEALED.search(data[-256:])
-    if seal is None:
-        raise FileFormatError(_what_else(data))
-    if int(seal[1]) > FORMAT:
-        raise FileFormatError(
-            f"it was written in format {int(seal[1])} by a newer untilt; this one ({__version__}) "
-            f"reads up to format {FORMAT}. Upgrade untilt."
-        )
-    if hashlib.sha256(data[:-_DIGEST_BYTES]).hexdigest().encode() != seal[2]:
-        raise FileFormatError(
-            "it is damaged: its checksum does not match its content. Copy it again from where it "
-            "was saved, or save the model again."
-        )
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+    text = json.dumps(header, indent=1, allow_nan=False, ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _what_else(data: bytes) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from untilt._core.arrays import AnyArray, BoolArray, FeatureArray, IntArray, frozen, handed_over
 from untilt._core.portable import Portable
 from untilt.catalog import storable
+from untilt.errors import ShapeError
 
 # Queries that are kept: 12 bytes each, so at most 12.6 MB. Of more queries those with the smallest
 # hashes are kept, which is a random sample of them.
@@ -56,6 +57,12 @@ class SeenQueries(Portable):
     def __post_init__(self) -> None:
         object.__setattr__(self, "query", frozen(self.query, np.uint64))
         object.__setattr__(self, "document", frozen(self.document, np.uint32))
+        n = len(self.query) if self.query.ndim == 1 else -1
+        if self.document.shape != (n,) or not n <= self.n_queries:
+            raise ShapeError(
+                f"queries and their documents must be as many. Got {self.query.shape} and "
+                f"{self.document.shape} of {self.n_queries} queries."
+            )
 
     def __len__(self) -> int:
         return self.n_queries

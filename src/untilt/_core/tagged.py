@@ -12,6 +12,7 @@ value is known beforehand, `untilt._core.codec` writes plainer JSON.
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -21,6 +22,8 @@ from untilt._core.arrays import AnyArray
 from untilt.errors import FileFormatError, OptionError
 from untilt.facts import Fact
 
+_DTYPE = re.compile(r"[<>|=]?([biuf][0-9]{1,2}|U[0-9]{1,8})")  # numbers, and text of one width
+_MOST_TEXT = 1 << 28  # bytes: each entry takes the width of the longest
 _SIMPLE = (str, bool, int, type(None))
 
 
@@ -88,8 +91,18 @@ class TaggedDecoder:
         return reader(self, value)
 
     def _array(self, value: dict[str, Any]) -> AnyArray:
-        array = np.array(value["$array"], dtype=np.dtype(value["dtype"]))
-        return array.reshape(value["shape"])
+        entries, shape, dtype = value["$array"], value["shape"], value["dtype"]
+        sizes = shape if isinstance(shape, list) else [-1]
+        if not isinstance(entries, list) or not all(type(n) is int and n >= 0 for n in sizes):
+            raise FileFormatError("an array is no list of entries with a shape.")
+        if math.prod(sizes) != len(entries):
+            raise FileFormatError(f"an array of shape {sizes} has {len(entries):,} entries.")
+        if not isinstance(dtype, str) or not _DTYPE.fullmatch(dtype):
+            raise FileFormatError(f"an array is of type {str(dtype)[:40]!r}, which is not read.")
+        kind = np.dtype(dtype)
+        if kind.itemsize * len(entries) > _MOST_TEXT and kind.kind == "U":
+            raise FileFormatError("an array of text is too wide.")
+        return np.array(entries, dtype=kind).reshape(sizes)
 
     def _fact(self, value: dict[str, Any]) -> Fact:
         return fact_of(value["$fact"], self.decode(value["fields"]))

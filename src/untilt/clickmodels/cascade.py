@@ -8,6 +8,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
+from untilt._core.restored import check_array
 from untilt.catalog import method, storable
 from untilt.clickmodels import chain, click_model
 from untilt.clickmodels.chain import ChainCounts, Steps
@@ -132,6 +133,10 @@ class DCM(chain.ChainEMModel):
         examined = chain.expect(counts, state.alpha, state.lam, 1.0).examined
         return self._refitted(prior, state.alpha, counts.shown, counts.clicks, examined)
 
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        check_array("continuation_", self.continuation_, (self.depth_,), low=0, high=1)
+
     def _steps(self, lists: click_model.Lists) -> Steps:
         return Steps(self._attraction(lists), self.continuation_[lists.position - 1], 1.0)
 
@@ -207,6 +212,10 @@ class CCM(chain.ChainEMModel):
         on_click = _on_click(alpha, state.tau)
         examined = chain.expect(counts, alpha, on_click, float(state.tau[0])).examined
         return self._refitted(prior, alpha, weight, counts.clicks, examined)
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        check_array("continuation_", self.continuation_, (3,), low=0, high=1)
 
     def _steps(self, lists: click_model.Lists) -> Steps:
         alpha = self._attraction(lists)

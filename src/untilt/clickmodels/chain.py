@@ -15,6 +15,7 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.em import EMResult, Step, run_em
 from untilt._core.grouping import group_equal_lists
+from untilt._core.restored import check_array, check_number
 from untilt._core.threads import parallel_kernel
 from untilt.clickmodels.click_model import ClickModel, Lists
 from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smoothing_of
@@ -76,6 +77,11 @@ class ChainModel(ClickModel):
         self.attraction_ = self.relevance_ = handed_over(alpha)
         self.attraction_mean_ = self.prior_mean_ = prior.mean
         self.prior_strength_ = prior.strength
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        check_array("attraction_", self.attraction_, (len(self.documents_),), low=0, high=1)
+        check_number("attraction_mean_", self.attraction_mean_, low=0, high=1)
 
     def _conditional(self, lists: Lists) -> FloatArray:
         return _conditional(lists.indptr, lists.click, *self._steps(lists))

@@ -10,12 +10,13 @@ from sklearn.base import BaseEstimator
 
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.random import Seed, generator
+from untilt._core.restored import check_array, check_number, check_whole
 from untilt._core.saved import Saved
 from untilt.bias.estimator import check_clicks
 from untilt.catalog import RecordName, storable
 from untilt.clickmodels.smoothing import check_strength
 from untilt.data.clicklog import ClickLog
-from untilt.errors import DepthError, NotFittedError, OptionError
+from untilt.errors import DepthError, FileFormatError, NotFittedError, OptionError
 
 
 @storable
@@ -175,6 +176,16 @@ class ClickModel(BaseEstimator, Saved):
     def _restore(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, handed_over(value) if isinstance(value, np.ndarray) else value)
+
+    def _check_restored(self) -> None:
+        known = self.documents_
+        check_array("doc_query", known.doc_query, (len(known.doc_id),), low=0)
+        if np.ndim(known.query_id) != 1 or np.any(known.doc_query >= len(known.query_id)):
+            raise FileFormatError("its documents are of queries that it does not know.")
+        check_whole("depth_", self.depth_, low=1, high=2**31 - 1)
+        check_array("relevance_", self.relevance_, (len(known),), low=0, high=1)
+        check_array("seen_", self.seen_, (len(known),))
+        check_number("prior_mean_", self.prior_mean_, low=0, high=1)
 
     def _lists(self, log: ClickLog) -> Lists:
         self._check_fitted()

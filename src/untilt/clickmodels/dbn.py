@@ -7,6 +7,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
+from untilt._core.restored import check_array, check_number
 from untilt.catalog import method, storable
 from untilt.clickmodels import chain
 from untilt.clickmodels.chain import ChainCounts, Steps
@@ -71,6 +72,12 @@ class _Satisfaction(chain.ChainEMModel):
             self._refitted(priors.alpha, alpha, counts.shown, counts.clicks, expected.examined),
             self._refitted(priors.sigma, sigma, counts.stepped, satisfied, counts.stepped),
         )
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        check_array("satisfaction_", self.satisfaction_, (len(self.documents_),), low=0, high=1)
+        check_number("satisfaction_mean_", self.satisfaction_mean_, low=0, high=1)
+        check_number("perseverance_", self.perseverance_, low=0, high=1)
 
     def _steps(self, lists: Lists) -> Steps:
         sigma = lists.of_documents(self.satisfaction_, self.satisfaction_mean_)

@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.em import EMResult
+from untilt._core.restored import check_array
 from untilt.bias.curve import PositionBias
 from untilt.bias.log_ratios import effective_by_column, from_log_ratios, larger_error
 from untilt.bias.position_graph import position_graph
@@ -153,6 +154,10 @@ class PBM(ExaminationModel, IndependentModel):
             return error
         return self._curve(fit_curve(counts, fit.theta))
 
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        check_array("examination_", self.examination_, (self.depth_,), low=0, high=1)
+
     def _marginal(self, lists: Lists) -> FloatArray:
         return self.examination_[lists.position - 1] * self._gamma(lists)
 
@@ -225,6 +230,11 @@ class UBM(ExaminationModel):
         left_out = 1 - shown.sum() / counts.impressions.sum()
         notes = [Fact("clickmodels.not-comparable", share=left_out)] if left_out > 0 else []
         return self._curve(fit_curve(counts, fit.theta, share), *notes)
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        shape = (self.depth_, self.depth_)
+        check_array("examination_", self.examination_, shape, low=0, high=1)
 
     def _conditional(self, lists: Lists) -> FloatArray:
         last = last_click(lists.indptr, lists.position, lists.click)

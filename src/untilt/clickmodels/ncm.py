@@ -11,6 +11,7 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.grouping import group_equal_lists, mixed
 from untilt._core.random import child_generator
+from untilt._core.restored import check_array, check_whole
 from untilt.catalog import method
 from untilt.clickmodels import click_model
 from untilt.clickmodels.recurrent import Pages, Reader, conditional, draw, marginal, reader_loss
@@ -22,6 +23,7 @@ from untilt.networks.jax_layers import Optimiser
 from untilt.networks.mlp import normalisation, normalised
 from untilt.networks.training import Stopping, Trained, train
 
+MOST_EXACT, MOST_SAMPLES = 20, 2**20  # a million patterns of clicks, or as many draws
 DOCUMENTS = ("both", "features", "ids")
 # With fewer sessions held out chance would decide when to stop: the priors alone guard then.
 FEWEST_HELD_OUT = 100
@@ -134,6 +136,19 @@ class NCM(click_model.ClickModel):
         for name in _KEPT:
             setattr(self, f"_{name}", handed_over(state.pop(f"{name}_")))
         super()._restore(state)
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        n, m = len(self._mean), self.reader_.check(self.depth_)
+        check_array("mean", self._mean, (n,), finite=True)
+        check_array("scale", self._scale, (n,), finite=True)
+        check_array("by_feature", self._by_feature, (n, m), finite=True)
+        check_array("own", self._own, (len(self.documents_), m), finite=True)
+        check_choice("documents", self.documents, DOCUMENTS)
+        # These two decide how much memory a prediction takes.
+        check_whole("exact_rows", self.exact_rows, low=0, high=MOST_EXACT)
+        check_whole("n_samples", self.n_samples, low=1, high=MOST_SAMPLES)
+        child_generator(self.seed, 5)
 
     def _lists(self, log: ClickLog) -> DescribedLists:
         lists = super()._lists(log)
@@ -306,9 +321,14 @@ class NCM(click_model.ClickModel):
         for name in ("width", "vector_length", "batch_size", "n_samples"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} must be at least 1. Got {getattr(self, name)} instead.")
-        if not 0 <= self.exact_rows <= 20:
+        if not 0 <= self.exact_rows <= MOST_EXACT:
             raise OptionError(
-                f"exact_rows must be from 0 to 20 (a million patterns). Got {self.exact_rows}."
+                f"exact_rows must be from 0 to {MOST_EXACT} (a million patterns). "
+                f"Got {self.exact_rows}."
+            )
+        if self.n_samples > MOST_SAMPLES:
+            raise OptionError(
+                f"n_samples must be at most {MOST_SAMPLES:,}. Got {self.n_samples} instead."
             )
         if not 0 <= self.validation < 1:
             raise OptionError(f"validation must be from 0 to under 1. Got {self.validation}.")

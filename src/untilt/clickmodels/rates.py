@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from untilt._core.arrays import FloatArray, handed_over, sum_by
+from untilt._core.restored import check_array, check_number
 from untilt.catalog import method
 from untilt.clickmodels import click_model
 from untilt.clickmodels.smoothing import Smoothing, smoothing_of
@@ -28,6 +29,10 @@ class GCTR(click_model.IndependentModel):
         self.rate_ = float(np.dot(log.label, count) / count.sum())
         self.prior_mean_ = self.rate_
         self.relevance_ = handed_over(np.full(log.n_documents, self.rate_))
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        check_number("rate_", self.rate_, low=0, high=1)
 
     def _marginal(self, lists: click_model.Lists) -> FloatArray:
         return np.full(len(lists.position), self.rate_)
@@ -55,6 +60,10 @@ class RCTR(click_model.IndependentModel):
         self.rate_ = handed_over(Smoothing(0.0, overall).rate(clicks, shown))
         self.prior_mean_ = overall
         self.relevance_ = handed_over(np.full(log.n_documents, overall))
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        check_array("rate_", self.rate_, (self.depth_,), low=0, high=1)
 
     def _marginal(self, lists: click_model.Lists) -> FloatArray:
         return self.rate_[lists.position - 1]

@@ -21,6 +21,7 @@ from scipy.special import expit
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, frozen
 from untilt._core.random import Seed, generator
+from untilt._core.restored import check_array
 from untilt.catalog import storable
 from untilt.networks.batches import padded_rows
 from untilt.networks.jax_layers import jax_modules
@@ -52,6 +53,18 @@ class Reader:
     def of(cls, params: Mapping[str, AnyArray]) -> "Reader":
         """From trained parameters, in double precision."""
         return cls(**{name: frozen(params[name], np.float64) for name in cls.__dataclass_fields__})
+
+    def check(self, depth: int) -> int:
+        """Of a file: raise unless all arrays fit `depth` positions; returns m."""
+        h, m = len(self.start), len(self.out_document)
+        shapes: dict[str, tuple[int, ...]] = {
+            "start": (h,), "gates_document": (m, 3 * h), "gates_position": (depth, 3 * h),
+            "gates_click": (3 * h,), "gates_state": (h, 3 * h), "out_state": (h,),
+            "out_document": (m,), "out_position": (depth,),
+        }  # fmt: skip
+        for name, shape in shapes.items():
+            check_array(name, getattr(self, name), shape, finite=True)
+        return m
 
     def at(self, vector: FloatArray, position: IntArray) -> tuple[FloatArray, FloatArray]:
         """What each row brings to the gates (..., 3h) and to the output (...)."""

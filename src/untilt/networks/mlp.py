@@ -169,6 +169,9 @@ def _chunks(n: int) -> Iterator[slice]:
 
 
 def _check_widths(network: Network) -> None:
+    flat = all(array.ndim == 1 for array in (*network.biases, network.mean, network.scale))
+    if not flat or any(array.dtype.kind != "f" for array in (*network.weights, *network.biases)):
+        raise ShapeError("the layers of a network must hold numbers, its biases one per output.")
     widths = network.widths
     shapes = [weight.shape for weight in network.weights]
     if shapes != list(pairwise(widths)) or len(network.scale) != widths[0]:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,17 +17,25 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from untilt._core.archive import Archive, from_npy_bytes, read_whole
 from untilt._core.arrays import AnyArray
 from untilt._core.files import replacing
 from untilt._core.memory import refusing
 from untilt._core.progress import Advance, progress
-from untilt.errors import FileFormatError, OptionError
+from untilt._core.restored import fits
+from untilt.errors import FileFormatError, MemoryLimitError, OptionError
 from untilt.facts import Fact
 from untilt.networks.batches import Sampler
 from untilt.networks.jax_layers import Array, Optimiser, Params, jax_modules
 
 _FORMAT = 1  # of a checkpoint
 SMALLER_STEPS = "Use a smaller batch_size, or shorter lists: log.top(50)."
+_HEAD: dict[str, Any] = {
+    "format": int, "fingerprint": str, "n_leaves": int, "n_best": int, "told": dict,
+}  # fmt: skip
+_NUMBERS: dict[str, Any] = {
+    "epoch": int, "step": int, "losses": list[float], "watched": list[float], "best_epoch": int,
+}  # fmt: skip
 
 # (params, batch) -> scalar. Steps are compiled once per loss *object* and shape: hand in the same
 # function again (from an lru_cache, say) instead of a new closure, and the second training starts
@@ -228,7 +237,10 @@ def _start(
     params, state = _filled((fresh.params, fresh.state), saved.leaves)
     best = _filled(fresh.params, saved.best) if saved.best else None
     if companion is not None:
-        companion.restore(saved.companion)
+        try:
+            companion.restore(saved.companion)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise _damaged(str(checkpoint)) from error
     return _Progress(params, state, best=best, **saved.numbers)
 
 
@@ -236,7 +248,8 @@ def _filled(template: Params, leaves: tuple[AnyArray, ...]) -> Params:
     """The pytree of the template with these leaves."""
     jax = jax_modules().jax
     expected, tree = jax.tree.flatten(template)
-    if [np.shape(leaf) for leaf in expected] != [leaf.shape for leaf in leaves]:
+    kinds = [(np.shape(leaf), np.asarray(leaf).dtype) for leaf in expected]
+    if kinds != [(leaf.shape, leaf.dtype) for leaf in leaves]:
         raise FileFormatError(
             "the checkpoint holds a network of another shape. Delete it to start anew."
         )
@@ -249,7 +262,6 @@ def _save(
     fingerprint: str,
     companion: Companion | None,
 ) -> None:
-    names = ("epoch", "step", "losses", "watched", "best_epoch")
     save_checkpoint(
         path,
         Checkpoint(
@@ -257,7 +269,7 @@ def _save(
             leaves=_leaves((at.params, at.state)),
             best=() if at.best is None else _leaves(at.best),
             companion={} if companion is None else companion.state(),
-            numbers={name: getattr(at, name) for name in names},
+            numbers={name: getattr(at, name) for name in _NUMBERS},
         ),
     )
 
@@ -342,10 +354,15 @@ def load_checkpoint(path: str | os.PathLike[str], *, fingerprint: str) -> Checkp
             "or seed. Delete it to start anew, or give checkpoint= another name."
         )
     prefix = "companion_"
+    try:
+        leaves = tuple(arrays[f"leaf_{i}"] for i in range(head["n_leaves"]))
+        best = tuple(arrays[f"best_{i}"] for i in range(head["n_best"]))
+    except KeyError as error:
+        raise _damaged(path) from error
     return Checkpoint(
         fingerprint=fingerprint,
-        leaves=tuple(arrays[f"leaf_{i}"] for i in range(head["n_leaves"])),
-        best=tuple(arrays[f"best_{i}"] for i in range(head["n_best"])),
+        leaves=leaves,
+        best=best,
         companion={
             name.removeprefix(prefix): array
             for name, array in arrays.items()
@@ -357,25 +374,36 @@ def load_checkpoint(path: str | os.PathLike[str], *, fingerprint: str) -> Checkp
 
 def _arrays(path: str | os.PathLike[str]) -> dict[str, AnyArray]:
     try:
-        # Opened here: NumPy leaves the file open where it turns out to be damaged.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays.items())
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        parts = Archive(read_whole(path))
+        return {
+            name.removesuffix(".npy"): from_npy_bytes(parts.read(name)) for name in parts.unread
+        }
+    except MemoryLimitError:
+        raise
+    except (OSError, ValueError, RuntimeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise _damaged(path) from error
 
 
 def _head(path: str | os.PathLike[str], arrays: dict[str, AnyArray]) -> dict[str, Any]:
     try:
-        head: dict[str, Any] = json.loads(arrays["head"].tobytes())
-        known = head["format"]
-    except (KeyError, ValueError) as error:
+        head: Any = json.loads(arrays["head"].tobytes())
+    except (KeyError, ValueError, RecursionError) as error:
         raise _damaged(path) from error
-    if known != _FORMAT:
+    if isinstance(head, dict) and head.get("format", _FORMAT) != _FORMAT:
         raise FileFormatError(
-            f"the checkpoint {os.fspath(path)!r} has format {known}; this untilt reads {_FORMAT}. "
-            "Delete it to start anew."
+            f"the checkpoint {os.fspath(path)!r} has format {head['format']!r:.20}; this untilt "
+            f"reads {_FORMAT}. Delete it to start anew."
         )
-    return head
+    if not _are(head, _HEAD) or not _are(head["told"], _NUMBERS):
+        raise _damaged(path)
+    known: dict[str, Any] = head
+    return known
+
+
+def _are(values: Any, kinds: Mapping[str, Any]) -> bool:
+    """Whether values of a file have exactly these names and types."""
+    same = isinstance(values, dict) and values.keys() == kinds.keys()
+    return same and all(fits(values[name], kind) for name, kind in kinds.items())
 
 
 def _damaged(path: str | os.PathLike[str]) -> FileFormatError:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from untilt._core.arrays import FeatureArray, FloatArray, Missing
+from untilt._core.arrays import FeatureArray, FloatArray, Missing, check_missing
 from untilt._core.feature_table import feature_array, known_values
 from untilt._core.saved import Saved
 from untilt._core.seen_queries import SeenQueries
@@ -17,7 +17,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.footprint import check_room
 from untilt.data.judged import JudgedLists
 from untilt.data.seen import seen_in
-from untilt.errors import NotFittedError, OptionError, ShapeError
+from untilt.errors import FileFormatError, NotFittedError, OptionError, ShapeError
 from untilt.rankers import learning_data
 from untilt.rankers.validation import validation_for
 
@@ -135,6 +135,12 @@ class Ranker(BaseEstimator, Saved):
         assert judge is not None
         judge = judge.like_training(self.feature_names_, self.missing_)
         return judge.value(self._scores(judge.features))
+
+    def _check_restored(self) -> None:
+        names = self.feature_names_
+        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+            raise FileFormatError("its 'feature_names_' must be a tuple of names.")
+        check_missing(self.missing_)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "feature_names_"):

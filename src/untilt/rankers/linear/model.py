@@ -8,6 +8,7 @@ import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray
 from untilt._core.progress import track
+from untilt._core.restored import check_array
 from untilt.bias.curve import PositionBias
 from untilt.errors import ShapeError
 from untilt.facts import Fact
@@ -138,6 +139,11 @@ class LinearModel(Ranker):
         self.weights_ = scaling.to_raw(v)
         self.mean_, self.scale_ = scaling.mean, scaling.scale
         self.feature_names_, self.missing_ = lists.feature_names, lists.missing
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        for name in ("weights_", "standardised_weights_", "mean_", "scale_"):
+            check_array(name, getattr(self, name), (len(self.feature_names_),), finite=True)
 
     def _scores(self, features: FeatureArray) -> FloatArray:
         return centred_scores(features, self.weights_, self.mean_)

@@ -10,7 +10,8 @@ import numpy as np
 
 from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, Missing
 from untilt._core.random import child_generator
-from untilt.errors import OptionError, ShapeError, check_choice
+from untilt._core.restored import check_array
+from untilt.errors import FileFormatError, OptionError, ShapeError, check_choice
 from untilt.networks.batches import Batch, Sampler
 from untilt.networks.jax_layers import Layers, Optimiser, Params, start_layers, to_network
 from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, Network, normalisation, normalised
@@ -63,6 +64,20 @@ class NetworkRanker(Ranker):
 
     def _scores(self, features: FeatureArray) -> FloatArray:
         return self.network_.forward(features)[:, 0]
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        self._check_networks({"network_": self.network_})
+
+    def _check_networks(self, networks: dict[str, Network]) -> None:
+        """Of a file: each takes the features and gives one score."""
+        n = len(self.feature_names_)
+        check_array("importances_", self.importances_, (n,))
+        for name, network in networks.items():
+            if network.widths[0] != n or network.widths[-1] != 1:
+                raise FileFormatError(f"its {name!r} is no network of {n} features and one score.")
+            for array in (*network.weights, *network.biases, network.mean, network.scale):
+                check_array(name, array, (None,) * array.ndim, finite=True)
 
     def _check_network(self) -> None:
         check_choice("activation", self.activation, ACTIVATIONS)

@@ -17,16 +17,18 @@ import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray
 from untilt._core.random import child_generator
+from untilt._core.restored import check_number
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
-from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
+from untilt.errors import ColumnError, FileFormatError, OptionError, check_choice, did_you_mean
 from untilt.facts import Fact, joined
 from untilt.networks import jax_layers
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Network
 from untilt.networks.training import Loss, train
+from untilt.rankers.base import Ranker
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
 from untilt.rankers.networks import network_ranker
 
@@ -81,6 +83,10 @@ class TowerRanker(network_ranker.NetworkRanker):
         self.losses_, self.watched_ = fitted.losses, ()
         self.summary_ = {**network_ranker.trained_on(lists), "status": fitted.status}
         return self
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        check_choice("target_", self.target_, TARGETS)
 
     def predict_feedback(self, features: FeatureArray) -> FloatArray:
         """The expected label at a position that does nothing: sigmoid(f(x)), or f(x)."""
@@ -289,6 +295,16 @@ class FeedbackTowers(network_ranker.NetworkRanker):
         self.feature_names_, self.missing_ = lists.feature_names, lists.missing
         self.summary_ = {**network_ranker.trained_on(lists), "status": joined(*status)}
         return self
+
+    def _check_restored(self) -> None:
+        Ranker._check_restored(self)
+        self._check_networks(self.networks_)
+        if not self.networks_ or self.targets_.keys() != self.networks_.keys():
+            raise FileFormatError("its networks and targets are not of the same columns.")
+        for target in self.targets_.values():
+            check_choice("a target", target, TARGETS)
+        for column, weight in (self.weights or {}).items():
+            check_number(f"weight of {column}", weight)
 
     def _scores(self, features: FeatureArray) -> FloatArray:
         weights = self.weights or {}

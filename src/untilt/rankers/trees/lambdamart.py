@@ -1,17 +1,20 @@
 """LambdaMART on LightGBM, with a table of weights for pairs of positions."""
 
-from dataclasses import KW_ONLY, dataclass
+import os
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray
+from untilt._core.restored import check_whole
 from untilt._core.threads import thread_count
+from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike
 from untilt.catalog import find, method, names, record_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError, check_choice
+from untilt.errors import FileFormatError, OptionError, check_choice
 from untilt.facts import Fact
 from untilt.rankers.base import Ranker
 from untilt.rankers.learning_data import TrainingLists, training_lists, weighting_for
@@ -82,6 +85,12 @@ class LambdaMART(Ranker):
     early_stopping: int | None = None
     n_threads: int | None = None
     seed: int = 0
+    booster_: Any = field(init=False)
+    n_trees_: int = field(init=False)
+    watched_: tuple[float, ...] = field(init=False)
+    bias_: PositionBias | None = field(init=False)
+    bias_history_: list[Any] = field(init=False)
+    choice_: AutoChoice = field(init=False)
 
     def _fit(
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
@@ -176,10 +185,25 @@ class LambdaMART(Ranker):
             return self.bias
         return self.weighting.position_bias if isinstance(self.weighting, Weighting) else None
 
+    def _check_restored(self) -> None:
+        import lightgbm
+
+        super()._check_restored()
+        if not isinstance(self.booster_, lightgbm.Booster):
+            raise FileFormatError("its 'booster_' is no tree model.")
+        if self.booster_.num_feature() != len(self.feature_names_):
+            raise FileFormatError(
+                f"its trees are of {self.booster_.num_feature()} features, and it names "
+                f"{len(self.feature_names_)}."
+            )
+        check_whole("n_trees_", self.n_trees_, low=1, high=self.booster_.num_trees())
+        if self.n_threads is not None:
+            check_whole("n_threads", self.n_threads, low=-1, high=2**31 - 1)
+
     def _scores(self, features: FeatureArray) -> FloatArray:
-        scores = self.booster_.predict(
-            features, num_iteration=self.n_trees_, num_threads=thread_count(self.n_threads) or 0
-        )
+        # No more threads than cores: a ranker may come from another machine, or from anybody.
+        n_threads = min(thread_count(self.n_threads) or 0, os.cpu_count() or 1)
+        scores = self.booster_.predict(features, num_iteration=self.n_trees_, num_threads=n_threads)
         return np.asarray(scores, dtype=float)
 
     @property
