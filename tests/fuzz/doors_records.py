@@ -81,9 +81,11 @@ def _results(corpus: Path, folder: Path, rng: random.Random) -> None:
     lines = (corpus / "results.jsonl").read_text().splitlines()
     place, kind = rng.randrange(len(lines)), rng.randrange(4)
     if kind <= 1:
-        lines[place] = m.json_bytes(m.changed(json.loads(lines[place]), rng)).decode(
-            "utf-8", "replace"
-        )
+        record = m.changed(json.loads(lines[place]), rng)
+        if isinstance(record, dict) and rng.random() < 0.9:
+            record.pop("sha256", None)
+            record["sha256"] = m.checksum(record)
+        lines[place] = m.json_bytes(record).decode("utf-8", "replace")
     elif kind == 2:
         lines[place] = m.reworded(lines[place], rng)
     data = "\n".join(lines).encode("utf-8", "surrogatepass")
