@@ -1,8 +1,9 @@
 """How deep a list may go: one rule for every log, whoever made it.
 
 What is learned of positions stands in tables with a row and a column for each position. At 1,000
-positions such a table takes 8 MB, at 30,000 it would take 7 GB. So a log ends at `DEEPEST`, as if the page did: rows further down are left out and
-counted, their lists keep the rows above, and sessions that showed nothing above are gone.
+positions such a table takes 8 MB, at 30,000 it would take 7 GB. So a log ends at `DEEPEST`, as if
+the page did: rows further down are left out and counted, their lists keep the rows above, and
+sessions that showed nothing above are gone.
 """
 
 from math import prod
