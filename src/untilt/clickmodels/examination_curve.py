@@ -67,6 +67,8 @@ def comparable(counts: PositionCounts) -> BoolArray:
     clicked = counts.clicks > 0
     begin = np.concatenate([condition[clicked], n + document])
     end = np.concatenate([n + document[clicked], condition])
+    # 32 bits: csgraph of SciPy 1.11 takes no other indices.
+    begin, end = begin.astype(np.int32), end.astype(np.int32)
     paths = csr_array((np.ones(len(begin)), (begin, end)), shape=(n + counts.n_documents,) * 2)
     _, part = connected_components(paths, directed=True, connection="strong")
     joined = part[:n] == part[0]
