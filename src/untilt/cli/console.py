@@ -61,12 +61,15 @@ class Output:
             self._stacked(columns, rows)
             return
         named = any(columns)
-        table = Table(box=None, pad_edge=False, header_style="dim", show_header=named)
+        # Gaps are columns: before 14.3 rich counts padding beside a fixed width once too often.
+        table = Table(box=None, padding=0, header_style="dim", show_header=named)
         for number, (name, width) in enumerate(zip(columns, widths, strict=True)):
+            if number:
+                table.add_column(width=GAP)
             left = number == 0 or (named and not name) or _is_prose(number, rows)
             table.add_column(name, justify="left" if left else "right", width=width)
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
+        for first, *others in rows:
+            table.add_row(Text(first), *(t for cell in others for t in ("", Text(cell))))
         self._people.print(Padding(table, (0, 0, 0, INDENT), expand=False))
 
     def _stacked(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
