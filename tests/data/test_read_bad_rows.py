@@ -244,7 +244,7 @@ def test_a_document_with_two_sets_of_features():
 
 
 def test_long_lists_of_which_no_document_is_in_the_table():
-    rows = {"query_id": ["a"], "session_id": [1], "doc_id": ["x"], "position": [2000], "click": [0]}
+    rows = {"query_id": ["a"], "session_id": [1], "doc_id": ["x"], "position": [900], "click": [0]}
     documents = pa.table({"query_id": ["a"], "doc_id": ["y"], "g": [1.0]})
     with pytest.raises(BadRowsError, match="a document without features"):
         read_log(pa.table(rows), documents=documents)

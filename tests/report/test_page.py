@@ -137,9 +137,11 @@ KEYED = (
 def hostile(decision: d.Decision) -> d.Decision:
     """Every text of the data is an attack."""
 
+    seen: dict[str, str] = {}  # different names stay different, the same ones the same
+
     def attack(value):
         if isinstance(value, str) and value not in KEPT:
-            return HOSTILE
+            return HOSTILE + seen.setdefault(value, "x" * len(seen))
         if isinstance(value, list):
             return [attack(each) for each in value]
         if isinstance(value, dict) and "code" in value:  # a fact
@@ -147,8 +149,10 @@ def hostile(decision: d.Decision) -> d.Decision:
             return {**value, "fields": {"text": HOSTILE} if own else value["fields"]}
         if isinstance(value, dict):
             return {
-                k: {HOSTILE + str(i): attack(x) for i, x in enumerate(v.values())}
+                k: {attack(name): attack(x) for name, x in v.items()}
                 if k in KEYED and isinstance(v, dict)
+                else v
+                if k == "file"  # of a candidate: what is no plain name is refused
                 else attack(v)
                 for k, v in value.items()
             }
