@@ -182,7 +182,7 @@ def test_ctrl_c_in_the_middle_leaves_no_file(tmp_path):
         [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True
     )
     for _ in range(1200):  # until the log has begun to grow
-        if any(path.stat().st_size > 10_000 for path in folder.glob(".clicks*")):
+        if any(path.stat().st_size > 10_000 for path in folder.rglob("clicks*")):
             break
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)

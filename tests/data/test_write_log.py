@@ -215,7 +215,7 @@ def logs(draw, ids=IDS):
     query = draw(st.lists(st.integers(0, len(query_id) - 1), min_size=n_lists, max_size=n_lists))
     document, position, lengths = [], [], []
     for q in query:
-        places = draw(st.lists(st.integers(1, 2000), min_size=1, max_size=5, unique=True))
+        places = draw(st.lists(st.integers(1, 1000), min_size=1, max_size=5, unique=True))
         own = np.flatnonzero(doc_query == q).tolist()
         document += [draw(st.sampled_from(own)) for _ in places]
         position += places

@@ -236,7 +236,7 @@ def test_truth_of_what_was_shown_alone(judged, scores, kind):
         ({"n_sessions": 0}, "n_sessions must be at least 1. Got 0"),
         ({"sessions_per_query": -1}, "sessions_per_query must be at least 1"),
         ({"n_threads": 0}, "n_threads must be at least 1"),
-        ({"depth": 0}, "depth must be at least 1"),
+        ({"depth": 0}, "depth must lie between 1 and 1,000"),
         ({"query_weights": "zip"}, "'uniform', 'zipf' or an array"),
         ({"query_weights": [1.0, 2.0]}, "one entry for each of the 120 queries"),
         ({"query_weights": np.full(120, -1.0)}, "finite and at least 0"),

@@ -110,12 +110,8 @@ def without_pages() -> Iterator[None]:
     Figures and verdict are judged here; tests/report draws pages.
     """
 
-    def write(data: Any, path: Path) -> Path:
-        path.write_text("")
-        return path
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("untilt.workflow.run.write_report", write)
+        patch.setattr("untilt.report.page.page.page", lambda _: "")
         yield
 
 

@@ -48,7 +48,11 @@ def handed_over(values: AnyArray, dtype: npt.DTypeLike | None = None) -> AnyArra
 
 def identifiers(values: npt.ArrayLike) -> AnyArray:
     """Ids of queries, documents or rankers: int64 where they are whole numbers, else text."""
-    array = np.asarray(values)
+    array = _as_array(values)
+    if array.ndim != 1:
+        raise ShapeError(
+            f"ids must stand in one list. Got an array of shape {array.shape} instead."
+        )
     if array.dtype.kind in "iu" and np.can_cast(array.dtype, np.int64):
         return frozen(values, np.int64)
     members = array.tolist()

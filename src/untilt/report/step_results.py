@@ -223,7 +223,7 @@ class HeldOut:
     def __post_init__(self) -> None:
         known = [each.system for each in self.estimates]
         compared = [self.comparison.baseline, *(each.system for each in self.comparison)]
-        for name in (self.chosen, *compared, *self.new_positions):
+        for name in (self.chosen, *compared):
             if name not in known:
                 raise OptionError(f"{name!r} has no estimate. There are: {', '.join(known)}.")
 

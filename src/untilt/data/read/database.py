@@ -8,7 +8,7 @@ import glob
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,20 +109,21 @@ class Database:
         return str(link)
 
     def _wait_for(self, work: Callable[[], T]) -> T:
+        """The result. Ctrl-C ends the statement first, however often it is pressed."""
         future = self.worker.submit(work)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            self._stop(future)
-            raise
-
-    def _stop(self, future: "Future[T]") -> None:
-        while not future.done():
+        pressed = False
+        while True:
             try:
-                self.connection.interrupt()
-                wait([future], timeout=0.1)
-            except KeyboardInterrupt:  # pressed again while we wait
-                continue
+                if pressed:
+                    self.connection.interrupt()
+                wait([future], timeout=0.1 if pressed else None)
+                if future.done():
+                    break
+            except KeyboardInterrupt:
+                pressed = True
+        if pressed:
+            raise KeyboardInterrupt
+        return future.result()
 
 
 @contextmanager
