@@ -151,3 +151,10 @@ def test_every_claim_names_values_of_its_axis(name):
         panels = [p for p in experiment.panels if claim.panel in ("", p.name)]
         known = {value for p in panels if p.sweep for value in p.sweep.values}
         assert {x if isinstance(x, str) else float(x) for x in claim.at} <= known
+
+
+@pytest.mark.parametrize("data", [b"\xed\xa0", b"a = " + b"9" * 5000, b"a = " + b"[" * 100_000])
+def test_a_file_that_is_no_toml_gets_a_sentence(tmp_path, data):
+    (tmp_path / "own.toml").write_bytes(data)
+    with pytest.raises(FileFormatError, match="is not TOML"):
+        load(str(tmp_path / "own.toml"))

@@ -18,6 +18,7 @@ from untilt.errors import FileFormatError, OptionError, check_choice, did_you_me
 
 PARTS = ("protocol", "size", "bias", "weighting", "option")
 SUFFIX = ".toml"
+_MOST_BYTES = 1 << 20  # of a file of one's own
 ClaimKind = Literal[
     "above", "below", "similar", "rises", "falls", "gains-more", "closer", "larger-gap"
 ]
@@ -184,20 +185,22 @@ def load(name: str) -> Experiment:
     """An experiment by its name, or from a file of one's own that ends in .toml."""
     if name.endswith(SUFFIX):
         path = Path(name)
-        return _parsed(path.read_text(encoding="utf8"), name, path.stem)
+        with path.open("rb") as file:
+            return _parsed(file.read(_MOST_BYTES), name, path.stem)
     if name not in names():
         raise OptionError(
             f"there is no experiment {name!r}.{did_you_mean(name, names())} "
             f"There are: {', '.join(names())}; a file of your own ends in {SUFFIX}."
         )
-    text = (files("untilt.papers") / "catalogue" / f"{name}{SUFFIX}").read_text("utf8")
-    return _parsed(text, f"{name}{SUFFIX}", name)
+    data = (files("untilt.papers") / "catalogue" / f"{name}{SUFFIX}").read_bytes()
+    return _parsed(data, f"{name}{SUFFIX}", name)
 
 
-def _parsed(text: str, where: str, name: str) -> Experiment:
+def _parsed(data: bytes, where: str, name: str) -> Experiment:
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = tomllib.loads(data.decode())
+    # Not only TOMLDecodeError: other bytes than text, a number of 5,000 digits, endless nesting.
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{where} is not TOML: {error}. Correct that line.") from error
     return parse({"name": name, **table}, where=where)
 
