@@ -81,7 +81,7 @@ class RunFolder:
             named = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
             raise OptionError(
                 f"{self.path} holds {named}, and no run has been there. Choose another folder, or "
-                "pass force=True: then files with the names of results are replaced, and no others."
+                "pass force=True to replace files with the names of results, and no others."
             )
 
     @property
