@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MEMORY_MB = 2000
 DEADLINE = 10.0
 SILENT = "no answer"
+PATIENT = 500  # inputs that a worker takes: what libraries keep mapped adds up
 START = 300.0  # to compile kernels on a machine that never did
 # One thread each, and few malloc arenas: an arena maps 64 MB of address space by itself.
 CALM = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2",
@@ -43,6 +44,7 @@ class Worker:
     """A process that can be fed, or killed."""
 
     def __init__(self, corpus: Path) -> None:
+        self.asked = 0
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.worker", str(corpus), str(MEMORY_MB)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -54,6 +56,7 @@ class Worker:
 
     def ask(self, case: dict[str, Any]) -> None:
         """Send one case."""
+        self.asked += 1
         self.process.stdin.write(json.dumps(case) + "\n")
         self.process.stdin.flush()
 
@@ -130,6 +133,9 @@ def fuzz(
         case = {"target": name, "key": f"{seed}:{name}:{number}", "folder": str(folder)}
         answer: dict[str, Any] | None = None
         for _ in range(2):  # a second time where it was silent: the machine may be busy
+            if worker is not None and worker.asked >= PATIENT:
+                worker.end()
+                worker = None
             if worker is None:
                 worker = Worker(corpus)
             shutil.rmtree(folder, ignore_errors=True)

@@ -31,6 +31,7 @@ import numpy as np
 
 from untilt._core.arrays import AnyArray, handed_over
 from untilt._core.files import replacing
+from untilt._core.memory import refusing
 from untilt._core.tagged import TaggedDecoder, TaggedEncoder, fact_of
 from untilt.errors import FileFormatError
 from untilt.facts import Fact, as_fact
@@ -368,8 +369,16 @@ def _check_bounds(plain: Any) -> None:
 def read_file(path: str | os.PathLike[str], *, again: str) -> Any:
     """The values of a JSON file; what the operating system refuses stays an `OSError`."""
     where = os.fspath(path)
-    with open(path, "rb") as file:
-        data = file.read(MOST_BYTES + 1)
+    data = bytearray()
+    with refusing(where, "Read it where there is more."):
+        # In pieces: a read of so many bytes at once takes the memory for all of them first.
+        with open(path, "rb") as file:
+            while len(data) <= MOST_BYTES and (piece := file.read(1 << 20)):
+                data += piece
+        return _read_all(data, where, again)
+
+
+def _read_all(data: bytearray, where: str, again: str) -> Any:
     if len(data) > MOST_BYTES:
         raise FileFormatError(
             f"{where} is larger than {MOST_BYTES >> 20} MiB, the most that is read. {again}"
