@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,20 @@ def test_results_do_not_go_into_a_folder_that_is_read(made, tmp_path):
     with pytest.raises(OptionError, match="is a folder that is read"):
         ut.run(tmp_path, tmp_path / "results")
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs names of any bytes")
+def test_names_that_are_no_text(tmp_path):
+    """A log and a folder whose names are not UTF-8: simulated, read, run and reported."""
+    odd = tmp_path / os.fsdecode(b"\xff\xfe")
+    made = ut.simulate_to_parquet(ut.make_judged(40, 4, seed=0), odd, "dla", n_sessions=400)
+    log = ut.read_log(made.log, documents=made.documents)
+    ut.write_log(log, odd / "again.parquet", documents=odd / "theirs.parquet")
+    assert ut.read_log(odd / "again.parquet").n_sessions == log.n_sessions
+    found = ut.run(
+        made.log, odd / "out", documents=made.documents, method=["balanced"], trees=2, threads=1
+    )
+    assert found.report.is_file()
+    assert ut.run(
+        made.log, odd / "out", documents=made.documents, method=["balanced"], trees=2, threads=1
+    ).resumed

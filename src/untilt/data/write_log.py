@@ -249,7 +249,8 @@ def write_table(
 def _parquet(path: Path, schema: "pa.Schema") -> Iterator[Write]:
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    # A file, not a path: Arrow takes no path that is not UTF-8.
+    with path.open("wb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         yield writer.write_batch
 
 

@@ -91,8 +91,13 @@ def _write(setting: Setting, folder: Path, total: int, chunk_sessions: int) -> S
     n_impressions = n_clicks = 0
     log, documents = folder / "clicks.parquet", folder / "documents.parquet"
     with replacing_all(folder, [log.name, documents.name]) as place:
-        parquet.write_table(columns.documents(), place / documents.name)
-        with parquet.ParquetWriter(place / log.name, columns.schema()) as writer:
+        # Files, not paths: Arrow takes no path that is not UTF-8.
+        with (place / documents.name).open("wb") as file:
+            parquet.write_table(columns.documents(), file)
+        with (
+            (place / log.name).open("wb") as file,
+            parquet.ParquetWriter(file, columns.schema()) as writer,
+        ):
             for made in _chunks(setting, total, chunk_sessions):
                 writer.write_table(columns.impressions(made))
                 examination.add(made.indptr, made.document)

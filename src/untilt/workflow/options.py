@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeGuard
 
 from untilt import catalog
 from untilt._core.arrays import Missing, check_missing
+from untilt._core.paths import is_utf8
 from untilt._core.statistics import check_level
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
 from untilt.workflow.candidates import candidate, candidates
@@ -294,7 +295,7 @@ def config_text(options: RunOptions, *, log: Any = None) -> str:
     """TOML that gives these options again, from any folder.
 
     Paths are absolute. A bias that was an object is the bias.json beside the file; any other object
-    of Python stands as `OBJECT`, which a run that is given the file refuses.
+    of Python, or a path that is not UTF-8, is `OBJECT`, which a run that is given the file refuses.
     """
     values = {"log": log, **{f.name: getattr(options, f.name) for f in fields(RunOptions)}}
     values |= {name: _absolute(values[name]) for name in ("log", "documents")}
@@ -332,8 +333,9 @@ def _value(value: Any) -> str | None:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str | os.PathLike):
-        # JSON's strings are TOML's basic strings.
-        return json.dumps(os.fspath(value), ensure_ascii=False)
+        # JSON's strings are TOML's basic strings; TOML has none for a name that is no text.
+        text = os.fspath(value)
+        return json.dumps(text, ensure_ascii=False) if is_utf8(text) else None
     if isinstance(value, list | tuple):
         parts = [_value(each) for each in value]
         return None if None in parts else "[" + ", ".join(str(part) for part in parts) + "]"

@@ -67,8 +67,9 @@ def write_tables(decision: Decision, folder: Path) -> tuple[str, ...]:
         if not rows:
             table_path(folder, name).unlink(missing_ok=True)
             continue
-        with replacing(table_path(folder, name)) as temporary:
-            pq.write_table(pa.Table.from_pylist(rows), temporary, compression="zstd")
+        # A file, not a path: Arrow takes no path that is not UTF-8.
+        with replacing(table_path(folder, name)) as temporary, temporary.open("wb") as file:
+            pq.write_table(pa.Table.from_pylist(rows), file, compression="zstd")
     return tuple(name for name, rows in tables.items() if rows)
 
 
