@@ -222,7 +222,7 @@ def torture(
         shutil.rmtree(folder / scenario.name, ignore_errors=True)
         known = reference(scenario, inputs, folder / scenario.name / "reference")
         wanted = max(1, round(kills * scenario.share / whole))
-        while tally.kills + tally.ended_before < 2 * wanted and tally.kills < wanted:
+        while tally.kills + tally.ended_before < 4 * wanted and tally.kills < wanted:
             number = min(rng.randrange(1, most_kills + 1), wanted - tally.kills)
             place = folder / scenario.name / f"round-{tally.rounds + len(tally.problems)}"
             try:
