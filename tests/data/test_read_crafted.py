@@ -3,6 +3,8 @@
 import datetime
 import gzip
 import os
+import subprocess
+import sys
 import time
 from decimal import Decimal
 
@@ -233,3 +235,37 @@ def test_times_before_and_after_all_calendars():
     assert log.time is not None
     with pytest.raises(UntiltError):
         read_log(pa.table({**BASE, "timestamp": VALUES["far days"]}), collapse=False)
+
+
+STATED = {"query_id": 1_000_003, "session_id": 2_000_003, "doc_id": 3_000_017, "position": 997}
+
+
+def test_statistics_that_lie(tmp_path):
+    """A file may state any least and largest value: DuckDB would size its tables by them."""
+    rows = {
+        "query_id": np.repeat(np.arange(20), 10),
+        "session_id": np.repeat(np.arange(100), 2),
+        "doc_id": np.tile(np.arange(10), 20),
+        "position": np.tile([1, 2], 100),
+        "click": np.tile([0, 1], 100),
+    }
+    for name, largest in STATED.items():
+        rows[name][-1] = largest
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table(rows), path, use_dictionary=False, compression="none")
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    for name, largest in STATED.items():
+        lie = data[footer:].replace(largest.to_bytes(8, "little"), bytes(8))
+        assert lie != data[footer:]
+        (tmp_path / f"{name}.parquet").write_bytes(data[:footer] + lie)
+    code = (
+        "import sys; from untilt.data.read.read_log import read_log\n"
+        "for path in sys.argv[1:]: print(read_log(path))"
+    )
+    paths = [str(path), *(str(tmp_path / f"{name}.parquet") for name in STATED)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *paths], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.splitlines()) == {str(read_log(pa.table(rows)))}

@@ -210,7 +210,8 @@ def _change_at(value: Any, place: tuple[Any, ...], rng: random.Random) -> None:
     elif kind == 3:
         owner[key] = rng.choice([[old], {"a": old}, str(old)[:200], [old, old]])
     elif kind <= 5 and isinstance(old, int | float):
-        owner[key] = rng.choice([old + 1, -old, old * 1000, old + 0.5, *NUMBERS])
+        half = old + 0.5 if abs(old) < 1e300 else old  # whole numbers may be too long for a float
+        owner[key] = rng.choice([old + 1, -old, old * 1000, half, *NUMBERS])
     else:
         owner[key] = junk(rng)
 
