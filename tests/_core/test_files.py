@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import untilt as ut
 from untilt._core import files
 from untilt._core.files import clear_unfinished, replacing, replacing_all, scratch_folder
 from untilt.errors import OptionError, WriteError
@@ -371,3 +372,11 @@ def test_a_full_disk_is_told_whichever_path_the_error_names(tmp_path: Path, seco
 def test_an_error_of_reading_is_not_told_as_one_of_writing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), replacing(tmp_path / "log.csv"):
         (tmp_path / "absent" / "input.csv").read_text()
+
+
+def test_a_name_that_no_file_can_have():
+    with pytest.raises(OptionError, match="zero byte"), replacing("a\0b"):
+        pass
+    for load in (ut.load, ut.PositionBias.load):
+        with pytest.raises(OptionError, match="zero byte"):
+            load("a\0b")

@@ -195,6 +195,8 @@ ATTACKS = [
     ("categories", line("num_cat", "0")),
     ("categories", line("num_cat", "100")),
     ("categories", without("cat_boundaries")),
+    ("plain", lambda text: text[: text.index("end of parameters") - 20]),
+    ("plain", lambda text: text.replace("end of parameters", "parameters:")),
 ]  # fmt: skip
 
 

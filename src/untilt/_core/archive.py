@@ -20,6 +20,7 @@ import numpy as np
 
 from untilt._core.arrays import AnyArray
 from untilt._core.memory import allow, gib
+from untilt._core.paths import check_name
 from untilt.errors import FileFormatError, OptionError
 
 MOST_BYTES = 2 << 30  # of a file, and of all that it unpacks to
@@ -39,6 +40,7 @@ def read_whole(path: str | os.PathLike[str]) -> bytes:
 
     A missing file or one without permission is an `OSError`, as everywhere in Python.
     """
+    check_name(path)
     known = Path(path).stat()
     if not (stat.S_ISREG(known.st_mode) or stat.S_ISDIR(known.st_mode)):
         raise FileFormatError("it is a pipe or a device, no file. Give the path of a file.")

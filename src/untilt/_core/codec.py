@@ -32,6 +32,7 @@ import numpy as np
 from untilt._core.arrays import AnyArray, handed_over
 from untilt._core.files import replacing
 from untilt._core.memory import refusing
+from untilt._core.paths import check_name
 from untilt._core.tagged import TaggedDecoder, TaggedEncoder, fact_of
 from untilt.errors import FileFormatError
 from untilt.facts import Fact, as_fact
@@ -369,6 +370,7 @@ def _check_bounds(plain: Any) -> None:
 def read_file(path: str | os.PathLike[str], *, again: str) -> Any:
     """The values of a JSON file; what the operating system refuses stays an `OSError`."""
     where = os.fspath(path)
+    check_name(path)
     data = bytearray()
     with refusing(where, "Read it where there is more."):
         # In pieces: a read of so many bytes at once takes the memory for all of them first.

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from untilt._core.paths import check_name
 from untilt.errors import OptionError, WriteError
 
 MARK = ".untilt-"
@@ -44,6 +45,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises `WriteError` where the place cannot be written to.
     """
     final = Path(path)
+    check_name(final)
     with _explained(final):
         mode = _mode_for(final)
         make_folder(final.parent)
@@ -80,6 +82,7 @@ def replacing_all(folder: str | os.PathLike[str], names: Iterable[str]) -> Itera
     cannot replace a mounted folder, and leaves a shell that stands in the folder in a removed one.
     """
     final, wanted = Path(folder), sorted(names)
+    check_name(final)
     with _explained(final):
         make_folder(final)
         clear_unfinished(final)

@@ -6,6 +6,8 @@ neither printed nor stored.
 
 import os
 
+from untilt.errors import OptionError
+
 
 def is_utf8(name: str) -> bool:
     """Whether a file's name is text."""
@@ -19,3 +21,11 @@ def is_utf8(name: str) -> bool:
 def printable(name: str | os.PathLike[str]) -> str:
     r"""A file's name as text that can be printed and stored; the byte ff becomes `\udcff`."""
     return os.fsdecode(name).encode(errors="backslashreplace").decode()
+
+
+def check_name(path: str | os.PathLike[str]) -> None:
+    """Raise where no file can have this name; the system itself would raise a bare `ValueError`."""
+    if "\0" in os.fsdecode(path):
+        raise OptionError(
+            f"a file's name cannot hold a zero byte. Got {printable(path)!r} instead."
+        )

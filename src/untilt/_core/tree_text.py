@@ -193,8 +193,13 @@ def _check_linear_leaves(lines: dict[str, str], n: int, n_features: int) -> None
 
 def _check_tail(lines: list[str]) -> None:
     """Importances, parameters and pandas's categories, each of which LightGBM reads by line."""
-    start = lines.index("parameters:") if "parameters:" in lines else len(lines)
-    end = lines.index("end of parameters") if "end of parameters" in lines else start
+    starts, ends = (
+        [place for place, line in enumerate(lines) if line == mark]
+        for mark in ("parameters:", "end of parameters")
+    )
+    if not len(starts) == len(ends) <= 1:  # without their end LightGBM reads on behind the text
+        raise _refusal("parameters without a beginning or an end")
+    start, end = (starts[0], ends[0]) if starts else (0, 0)
     if end < start or not all(
         _PARAMETER.fullmatch(each) for each in lines[start + 1 : end] if each
     ):

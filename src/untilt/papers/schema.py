@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from untilt._core.codec import from_plain
+from untilt._core.paths import check_name
 from untilt.catalog import default
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
 
@@ -185,6 +186,7 @@ def load(name: str) -> Experiment:
     """An experiment by its name, or from a file of one's own that ends in .toml."""
     if name.endswith(SUFFIX):
         path = Path(name)
+        check_name(path)
         with path.open("rb") as file:
             return _parsed(file.read(_MOST_BYTES), name, path.stem)
     if name not in names():

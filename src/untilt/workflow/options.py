@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeGuard
 
 from untilt import catalog
 from untilt._core.arrays import Missing, check_missing
-from untilt._core.paths import is_utf8
+from untilt._core.paths import check_name, is_utf8
 from untilt._core.statistics import check_level
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
 from untilt.workflow.candidates import candidate, candidates
@@ -250,6 +250,7 @@ def duration_text(seconds: float) -> str:
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The options of a TOML file; paths in it are relative to the file. Unknown keys are errors."""
     file = Path(path)
+    check_name(file)
     try:
         with file.open("rb") as content:
             read = tomllib.loads(content.read(_MOST_BYTES).decode())
