@@ -178,12 +178,13 @@ def _polars(corpus: Path, folder: Path, rng: random.Random) -> None:
 def _duckdb_tables(corpus: Path, folder: Path, rng: random.Random) -> None:
     import duckdb
 
-    table = arrow(columns_of(corpus, rng))  # noqa: F841  DuckDB finds it by its name
+    given = arrow(columns_of(corpus, rng))
     name = rng.choice(["clicks", 'a"b', "select", "é", "x.y"])
     with duckdb.connect(str(folder / "log.duckdb")) as connection:
         try:
+            connection.register("given", given)
             quoted = '"' + name.replace('"', '""') + '"'
-            connection.execute(f"CREATE TABLE {quoted} AS SELECT * FROM table")
+            connection.execute(f"CREATE TABLE {quoted} AS SELECT * FROM given")
             if rng.random() < 0.3:
                 connection.execute(f"CREATE VIEW v AS SELECT * FROM {quoted}")
             if rng.random() < 0.2:
