@@ -44,7 +44,6 @@ class Worker:
     """A process that can be fed, or killed."""
 
     def __init__(self, corpus: Path) -> None:
-        self.asked = 0
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.worker", str(corpus), str(MEMORY_MB)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -56,7 +55,6 @@ class Worker:
 
     def ask(self, case: dict[str, Any]) -> None:
         """Send one case."""
-        self.asked += 1
         self.process.stdin.write(json.dumps(case) + "\n")
         self.process.stdin.flush()
 
@@ -133,7 +131,7 @@ def fuzz(
         case = {"target": name, "key": f"{seed}:{name}:{number}", "folder": str(folder)}
         answer: dict[str, Any] | None = None
         for _ in range(2):  # a second time where it was silent: the machine may be busy
-            if worker is not None and worker.asked >= PATIENT:
+            if worker is not None and done % PATIENT == PATIENT - 1:
                 worker.end()
                 worker = None
             if worker is None:

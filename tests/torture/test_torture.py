@@ -17,7 +17,7 @@ def inputs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["simulate", "save"])
+@pytest.mark.parametrize("name", [pytest.param("simulate", marks=pytest.mark.slow), "save"])
 def test_killed_and_started_again(name, inputs, tmp_path):
     tally = torture(2, seed=16, inputs=inputs, folder=tmp_path, only=(name,), most_kills=2)[name]
     assert tally.problems == []
