@@ -32,7 +32,7 @@ import numpy as np
 from untilt._core.arrays import AnyArray, handed_over
 from untilt._core.files import replacing
 from untilt._core.memory import refusing
-from untilt._core.paths import check_name
+from untilt._core.paths import check_name, is_utf8
 from untilt._core.tagged import TaggedDecoder, TaggedEncoder, fact_of
 from untilt.errors import FileFormatError
 from untilt.facts import Fact, as_fact
@@ -392,15 +392,7 @@ def json_text(plain: Any) -> str:
     """JSON with a line for each entry; a list of numbers or of short words stands on one line."""
     text = _laid_out(plain, "\n", _leaf) + "\n"
     # Half of a character, as a file name may hold it, has no bytes in UTF-8: then all is escaped.
-    return text if _is_text(text) else _laid_out(plain, "\n", json.dumps) + "\n"
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text if is_utf8(text) else _laid_out(plain, "\n", json.dumps) + "\n"
 
 
 def _laid_out(plain: Any, newline: str, leaf: Callable[[Any], str]) -> str:

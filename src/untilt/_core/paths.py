@@ -9,10 +9,10 @@ import os
 from untilt.errors import OptionError
 
 
-def is_utf8(name: str) -> bool:
-    """Whether a file's name is text."""
+def is_utf8(text: str) -> bool:
+    """Whether text, such as a file's name, has no halves of characters in it."""
     try:
-        name.encode()
+        text.encode()
     except UnicodeEncodeError:
         return False
     return True
