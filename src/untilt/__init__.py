@@ -16,6 +16,7 @@ _NAMES = {
     "untilt._core.saved": "load register",
     "untilt.auditing.audit": "audit",
     "untilt.auditing.plan": "plan_swaps",
+    "untilt.bias.compare_curves": "compare_curves",
     "untilt.bias.curve": "PositionBias",
     "untilt.bias.em.trust_em": "TrustAnchor",
     "untilt.bias.position_graph": "position_graph",

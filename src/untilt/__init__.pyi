@@ -4,6 +4,7 @@ from untilt._core.saved import register as register
 from untilt._version import __version__ as __version__
 from untilt.auditing.audit import audit as audit
 from untilt.auditing.plan import plan_swaps as plan_swaps
+from untilt.bias.compare_curves import compare_curves as compare_curves
 from untilt.bias.contextual.contextual import ContextualBias as ContextualBias
 from untilt.bias.curve import PositionBias as PositionBias
 from untilt.bias.em.regression_em import RegressionEM as RegressionEM

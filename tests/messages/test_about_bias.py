@@ -295,6 +295,26 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "nothing was shown at positions 5, 11: a guess between the neighbours there",
     ),
     "bias.errors-coarser-strata": ({}, "errors include what coarser strata change"),
+    "bias.curve-as-steep": (
+        {"power": 1.04, "std_error": 0.05, "n_queries": 1200},
+        "as steep as the clicks on documents that moved say: its power 1.04 +- 0.05 fits best, "
+        "1,200 queries",
+    ),
+    "bias.curve-too-steep": (
+        {"power": 0.5, "std_error": 0.05, "n_queries": 1200},
+        "the curve is steeper than the clicks on documents that moved say: its power 0.50 +- 0.05 "
+        "fits best (1,200 queries). Estimate the curve from this log: `untilt bias`",
+    ),
+    "bias.curve-too-flat": (
+        {"power": 2.0, "std_error": 0.05, "n_queries": 1200},
+        "the curve is flatter than the clicks on documents that moved say: its power 2.00 +- 0.05 "
+        "fits best (1,200 queries). Estimate the curve from this log: `untilt bias`",
+    ),
+    "bias.curve-nothing-moved": (
+        {"n_clicks": 12.0},
+        "12 clicks on documents shown at several positions: too few to tell a steep curve from a "
+        "flat one",
+    ),
 }
 
 

@@ -131,6 +131,15 @@ NOTES: Texts = {
         "errors include what the relevance of single documents, fitted to few clicks, may change"
     ),
     "bias.errors-coarser-strata": "errors include what coarser strata change",
+    # A given curve against the clicks on documents that moved.
+    "bias.curve-as-steep": (
+        "as steep as the clicks on documents that moved say: its power {power:.2f} +- "
+        "{std_error:.2f} fits best, {n_queries:,} queries"
+    ),
+    "bias.curve-nothing-moved": (
+        "{n_clicks:,.0f} clicks on documents shown at several positions: too few to tell a steep "
+        "curve from a flat one"
+    ),
 }
 WARNINGS: Texts = {
     "bias.bounded": lambda positions, level: (
@@ -190,6 +199,17 @@ WARNINGS: Texts = {
         "session noise"
     ),
     "bias.errors-unknown": "errors not known: set n_bootstrap=20",
+    # A given curve against the clicks on documents that moved.
+    "bias.curve-too-steep": (
+        "the curve is steeper than the clicks on documents that moved say: its power {power:.2f} "
+        "+- {std_error:.2f} fits best ({n_queries:,} queries). Estimate the curve from this log: "
+        "`untilt bias`"
+    ),
+    "bias.curve-too-flat": (
+        "the curve is flatter than the clicks on documents that moved say: its power {power:.2f} "
+        "+- {std_error:.2f} fits best ({n_queries:,} queries). Estimate the curve from this log: "
+        "`untilt bias`"
+    ),
     "bias.no-interval-smoothed": (
         "no interval: in one part of the contexts a network is off by as much as it smooths over "
         "its neighbours, and no resampling shows how much; the average over all contexts has one"

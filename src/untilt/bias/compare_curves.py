@@ -1,0 +1,257 @@
+r"""Which curve fits the clicks on documents that moved?
+
+A click weighted by 1 / theta is worth the more the steeper the curve, so values of rankers cannot
+choose between curves. Documents that were shown at several positions can: under the position-based
+model the C clicks of such a document fall on its positions in the shares
+
+    pi_k = n_k theta_k / sum_l n_l theta_l,
+
+whatever its relevance. The logarithmic score sum_k c_k log pi_k is largest, in expectation, at the
+true curve (up to a factor, which no click can tell), for any relevance, any rate of clicks and any
+label that grows with examination. With trust bias n_k theta_k becomes n_k (alpha_k r + beta_k), r
+the relevance that the clicks C themselves give; then the score is nearly of that kind.
+
+Two answers from the same clicks: the score of each curve, paired by query, and the power p of each
+curve that fits best, pi_k proportional to n_k theta_k^p. p below 1: the curve is too steep.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, sum_by
+from untilt._core.printed import as_table
+from untilt._core.statistics import MeanEstimate, effective_units, jackknife_error, weighted_mean
+from untilt.bias.curve import PositionBias
+from untilt.bias.given import BiasLike, GivenCurve, as_examination
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts, position_counts
+from untilt.errors import OptionError
+from untilt.facts import Fact
+
+LEAST_CLICKS = 20.0  # on documents that moved; fewer tell nothing
+SMALL = 0.1  # a power this near to 1 changes theta at position 10 by less than a quarter
+CLEAR = 2.0  # standard errors
+
+
+@dataclass(frozen=True)
+class CurveEntry:
+    """One curve on the clicks of documents that moved.
+
+    Parameters
+    ----------
+    score : mean of log pi over clicks; higher fits better
+    gap : score minus that of the best, paired by query; 0 for the best itself
+    power : of the curve that fits best; 1 where the curve is right, below 1 where it is too steep
+    """
+
+    name: str
+    score: float
+    gap: MeanEstimate
+    power: MeanEstimate
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the best curve is better by more than two standard errors."""
+        return bool(self.gap.value < -CLEAR * self.gap.std_error)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the power is clearly not 1, and not too near to it to matter."""
+        away = abs(self.power.value - 1)
+        return bool(away > max(CLEAR * self.power.std_error, SMALL))
+
+    @property
+    def fact(self) -> Fact:
+        """Whether the curve is as steep as the clicks say."""
+        code = "bias.curve-as-steep"
+        if self.is_wrong:
+            code = "bias.curve-too-steep" if self.power.value < 1 else "bias.curve-too-flat"
+        power, error = self.power.value, self.power.std_error
+        return Fact(code, power=power, std_error=error, n_queries=self.power.n)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CurveComparison:
+    """Curves compared on the same clicks: `comparison["given"].power`, `comparison.best`.
+
+    Parameters
+    ----------
+    entries : one for each curve, in the order given; none where nothing can be told
+    n_documents, n_clicks : documents shown at several positions, and the clicks on them
+    """
+
+    entries: tuple[CurveEntry, ...]
+    n_documents: int
+    n_clicks: float
+
+    @property
+    def possible(self) -> bool:
+        """Whether documents moved and were clicked often enough to tell anything."""
+        return bool(self.entries)
+
+    @property
+    def best(self) -> str | None:
+        """The curve with the highest score; None where nothing can be told."""
+        if not self.entries:
+            return None
+        return max(self.entries, key=lambda entry: entry.score).name
+
+    def fact(self, name: str) -> Fact:
+        """What the clicks say about one of the curves."""
+        if not self.possible:
+            return Fact("bias.curve-nothing-moved", n_clicks=self.n_clicks)
+        return self[name].fact
+
+    def __getitem__(self, name: str) -> CurveEntry:
+        for entry in self.entries:
+            if entry.name == name:
+                return entry
+        raise OptionError(
+            f"there is no curve {name!r} in this comparison. It has: "
+            f"{', '.join(entry.name for entry in self.entries) or 'none'}."
+        )
+
+    def __iter__(self) -> Iterator[CurveEntry]:
+        return iter(self.entries)
+
+    def __repr__(self) -> str:
+        if not self.possible:
+            return str(Fact("bias.curve-nothing-moved", n_clicks=self.n_clicks))
+        rows = [
+            (each.name, f"{each.score:.5f}", repr(each.gap), repr(each.power))
+            for each in sorted(self.entries, key=lambda entry: -entry.score)
+        ]
+        head = f"{self.n_clicks:,.0f} clicks on {self.n_documents:,} documents that moved"
+        return f"{head}\n{as_table(('curve', 'score', 'to best', 'power that fits'), rows)}"
+
+
+def compare_curves(log: ClickLog, curves: Mapping[str, BiasLike]) -> CurveComparison:
+    """How well each curve fits the clicks on documents shown at several positions.
+
+    It needs no features and no ranker, and a steeper curve has no advantage: see
+    `untilt.bias.compare_curves` for the formulas. All curves are judged by the same clicks, at the
+    positions that each of them knows. Standard errors are over queries; the errors of the curves
+    themselves are not in them, and where a curve was estimated from this log it has an advantage.
+
+    It is wrong where documents move because their relevance changed.
+
+    >>> from untilt import PowerLaw, make_judged, simulate
+    >>> log = simulate(make_judged(60, 4, seed=0), "harvest", n_sessions=6000, seed=0).log
+    >>> found = compare_curves(log, {"flat": PowerLaw(0.2), "right": PowerLaw(1.0)})
+    >>> found.best, found["flat"].is_worse
+    ('right', True)
+    """
+    if not curves:
+        raise OptionError("no curve to compare. Give at least one, such as {'mine': bias}.")
+    counts = position_counts(log.without_versions())
+    known = {name: _affine(bias, counts.depth) for name, bias in curves.items()}
+    usable = np.all([alpha + beta > 0 for alpha, beta, _ in known.values()], axis=0)
+    moved = _moved(counts, usable)
+    clicks = float(moved.clicks.sum())
+    if clicks < LEAST_CLICKS:
+        return CurveComparison((), moved.n_documents, clicks)
+    fits = {name: _Shares(moved, *curve) for name, curve in known.items()}
+    scores = {name: each.score_by_query() for name, each in fits.items()}
+    total = {name: float(score.sum()) for name, score in scores.items()}
+    best = max(total, key=lambda name: total[name])
+    weight = sum_by(fits[best].query, moved.clicks)
+    clicked = weight > 0
+    entries = tuple(
+        CurveEntry(
+            name=name,
+            score=total[name] / clicks,
+            gap=weighted_mean(
+                (scores[name] - scores[best])[clicked] / weight[clicked], weight[clicked]
+            ),
+            power=each.power(),
+        )
+        for name, each in fits.items()
+    )
+    return CurveComparison(entries, moved.n_documents, clicks)
+
+
+def _affine(bias: BiasLike, depth: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(alpha, beta, theta) at positions 1..depth, 0 below the end of the curve."""
+    examination = as_examination(bias)
+    if isinstance(examination, GivenCurve):
+        examination = examination.to_bias(depth)
+    if not isinstance(examination, PositionBias):
+        examination = PositionBias(examination.at(np.arange(1, depth + 1)))
+    inside = min(depth, examination.depth)
+    curves = (*examination.affine(), examination.examination)
+    alpha, beta, theta = (np.pad(each[:inside], (0, depth - inside)) for each in curves)
+    return alpha, beta, theta
+
+
+def _moved(counts: PositionCounts, usable: BoolArray) -> PositionCounts:
+    """Documents shown at two or more usable positions, with their cells there alone."""
+    kept = usable[counts.position_index]
+    n = np.where(kept, counts.impressions, 0.0)
+    several = counts.by_document((n > 0).astype(float)) > 1
+    part = counts.where(several)
+    kept = usable[part.position_index]
+    return replace(
+        part,
+        indptr=handed_over(ragged.keep_rows(part.indptr, kept)),
+        position=handed_over(part.position[kept]),
+        impressions=handed_over(part.impressions[kept]),
+        clicks=handed_over(part.clicks[kept]),
+    )
+
+
+class _Shares:
+    """The shares pi of one curve: cells of documents that moved, and their queries."""
+
+    def __init__(
+        self, counts: PositionCounts, alpha: FloatArray, beta: FloatArray, theta: FloatArray
+    ) -> None:
+        self.counts = counts
+        self.owner: IntArray = counts.document_index
+        self.query: IntArray = np.unique(counts.query, return_inverse=True)[1][self.owner]
+        k, n = counts.position_index, counts.impressions
+        corrected, exposure = counts.corrected_sums(alpha, beta)
+        # Without clicks a document says nothing; a relevance above 0 keeps its shares defined.
+        r = np.clip(corrected / np.maximum(exposure, 1e-300), 1e-6, 1.0)
+        self.rate = n * (alpha[k] * r[self.owner] + beta[k])
+        self.z = np.log(theta[k] / theta[k].max())
+        self.per_document = counts.by_document(counts.clicks)
+
+    def shares(self, power: float = 1.0) -> FloatArray:
+        """(cells,) pi with theta to this power."""
+        rate = self.rate * np.exp((power - 1) * self.z)
+        return rate / self.counts.by_document(rate)[self.owner]
+
+    def score_by_query(self) -> FloatArray:
+        """(queries,) sum of c log pi."""
+        return sum_by(self.query, self.counts.clicks * np.log(self.shares()))
+
+    def power(self) -> MeanEstimate:
+        """The p of the best theta^p; concave in p, so Newton's steps, halved, find it."""
+        p = 1.0
+        for _ in range(50):
+            slope, information = self._derivatives(p)
+            if not information.sum() > 0:
+                return MeanEstimate(float("nan"), float("nan"), 0)
+            step = float(np.clip(slope.sum() / information.sum(), -1, 1))
+            p += step
+            if abs(step) < 1e-10:
+                break
+        slope, information = self._derivatives(p)
+        total = information.sum()
+        told = information > 0
+        error = jackknife_error(slope[told] / total, information[told] / total)
+        effective = effective_units(information[told])
+        return MeanEstimate(p, float(error), int(told.sum()), effective)
+
+    def _derivatives(self, power: float) -> tuple[FloatArray, FloatArray]:
+        """(queries,) slope of the score by p, and the information, C Var(log theta) under pi."""
+        pi, z, counts = self.shares(power), self.z, self.counts
+        mean = counts.by_document(pi * z)
+        spread = counts.by_document(pi * (z - mean[self.owner]) ** 2)
+        slope = sum_by(self.query, counts.clicks * (z - mean[self.owner]))
+        first = self.query[counts.indptr[:-1]]
+        information = sum_by(first, self.per_document * spread, len(slope))
+        return slope, information
