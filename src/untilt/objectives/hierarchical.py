@@ -1,0 +1,509 @@
+r"""The position-based model with effects of queries and documents: marginal click likelihood.
+
+A cell is a document at one position (and in one context) with n impressions and c clicks,
+
+    c ~ Bin(n, alpha sigmoid(eta_i) + beta),    eta_i = offset_i + u_q + u_i,
+    u_q ~ N(0, s2),   u_i ~ N(0, v),
+
+where the offset is what a model says of document i of query q. The effects take up what the model
+cannot know: how good a query's results are at all, and what is special about a document. With few
+clicks v H_i << 1 (H_i is the Fisher information of the document's clicks) and this is the plain
+likelihood; with many it is least squares on the logit of relevance, where each document counts
+alike, however often it was shown.
+
+The effects are integrated out by Laplace's method. The modes of one query are found by Newton's
+method; its system is an arrow (u_q meets every u_i, no u_i meets another), so u_i is eliminated:
+
+    S = 1/s2 + sum_i H_i / (1 + v H_i),      d u_q = (sum_i G_i/(1 + v H_i) + ...) / S,
+    log L_q = log p(c | mode) - u_q^2/(2 s2) - sum u_i^2/(2 v)
+              - 1/2 sum log(1 + v H_i) - 1/2 log(s2 S).
+
+At the mode d log L_q / d offset_i = u_i / v, and H_i / (1 + v H_i) is the curvature: what boosting
+needs. Counts stand for sessions: collapsed clicks give the same as repeated ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numba as nb
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import BoolArray, FloatArray, IntArray
+from untilt._core.threads import parallel_kernel
+
+# p is kept this far from 0 and 1, so that one impossible click cannot make the likelihood 0.
+_EDGE = 1e-9
+# No logit of a relevance is further from 0: exp(12) sessions would be needed to tell.
+_FARTHEST = 12.0
+_FEWEST_CELLS_FOR_THREADS = 50_000
+
+
+@dataclass(frozen=True, eq=False)
+class ClickCells:
+    """Impressions and clicks of documents, each cell with the curve that holds there.
+
+    Parameters
+    ----------
+    order : (documents,) the caller's number of each document, those of a query side by side
+    query_ptr : (queries + 1,) query q owns documents order[query_ptr[q]:query_ptr[q + 1]]
+    indptr : (documents + 1,) cells of the documents, in that order; one may have none
+    impressions, clicks : (cells,)
+    place : (cells,) where it was shown: index into alpha and beta. A place is a position, or a
+        position in one context
+    alpha, beta : (places,) the curve: E[click] = alpha relevance + beta
+    """
+
+    order: IntArray
+    query_ptr: IntArray
+    indptr: IntArray
+    impressions: FloatArray
+    clicks: FloatArray
+    place: IntArray
+    alpha: FloatArray
+    beta: FloatArray
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents, those without cells included."""
+        return len(self.order)
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries."""
+        return len(self.query_ptr) - 1
+
+    @property
+    def shown(self) -> BoolArray:
+        """(documents,) whether the caller's document has a cell."""
+        shown = np.zeros(self.n_documents, dtype=bool)
+        shown[self.order] = np.diff(self.indptr) > 0
+        return shown
+
+    def by_query(self, values: FloatArray) -> FloatArray:
+        """(queries,) sums of values (one per document, as the caller numbers them)."""
+        return ragged.sums_by_list(self.query_ptr, np.asarray(values, dtype=float)[self.order])
+
+    def of_queries(self, value: FloatArray) -> FloatArray:
+        """(documents,) the value of each document's query."""
+        spread = np.empty(self.n_documents)
+        spread[self.order] = np.repeat(value, np.diff(self.query_ptr))
+        return spread
+
+    def centred(self, values: FloatArray) -> FloatArray:
+        """(documents,) values minus the mean over the shown documents of the same query."""
+        shown = self.shown.astype(float)
+        mean = self.by_query(values * shown) / np.maximum(self.by_query(shown), 1.0)
+        return np.asarray(values, dtype=float) - self.of_queries(mean)
+
+    def take_queries(self, keep: BoolArray) -> tuple["ClickCells", IntArray]:
+        """The cells of these queries, and which of the caller's documents are left, in order.
+
+        The documents are numbered anew: document i of the result was the i-th of the second value.
+        """
+        documents = np.repeat(keep, np.diff(self.query_ptr))
+        sizes = np.diff(self.indptr)
+        cells = np.repeat(documents, sizes)
+        left = np.sort(self.order[documents])
+        number = np.empty(self.n_documents, dtype=np.int64)
+        number[left] = np.arange(len(left))
+        part = ClickCells(
+            order=number[self.order[documents]],
+            query_ptr=ragged.indptr_of(np.diff(self.query_ptr)[keep]),
+            indptr=ragged.indptr_of(sizes[documents]),
+            impressions=self.impressions[cells],
+            clicks=self.clicks[cells],
+            place=self.place[cells],
+            alpha=self.alpha,
+            beta=self.beta,
+        )
+        return part, left
+
+
+def click_cells(
+    doc_query: IntArray,
+    document: IntArray,
+    place: IntArray,
+    impressions: FloatArray,
+    clicks: FloatArray,
+    alpha: FloatArray,
+    beta: FloatArray,
+) -> ClickCells:
+    """Cells in any order, each of the document with this number; `doc_query` (documents,)."""
+    order = np.argsort(doc_query, kind="stable").astype(np.int64)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    mine = rank[document]
+    by_document = np.argsort(mine, kind="stable")
+    _, sizes = np.unique(doc_query, return_counts=True)
+    return ClickCells(
+        order=order,
+        query_ptr=ragged.indptr_of(sizes),
+        indptr=ragged.indptr_of(np.bincount(mine, minlength=len(order))),
+        impressions=np.asarray(impressions, dtype=float)[by_document],
+        clicks=np.asarray(clicks, dtype=float)[by_document],
+        place=np.asarray(place, dtype=np.int64)[by_document],
+        alpha=np.ascontiguousarray(alpha, dtype=float),
+        beta=np.ascontiguousarray(beta, dtype=float),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """The modes of the effects at an offset, and the marginal likelihood there.
+
+    Parameters
+    ----------
+    document, query : (documents,) u_i and (queries,) u_q
+    information : (documents,) H_i
+    precision : (queries,) S, that of u_q
+    log_likelihood : (queries,) log L_q; sums of many sessions, without the binomial coefficients
+    """
+
+    document: FloatArray
+    query: FloatArray
+    information: FloatArray
+    precision: FloatArray
+    log_likelihood: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Hierarchy:
+    """The model of the clicks: cells, and the variances of the effects.
+
+    Parameters
+    ----------
+    v, s2 : variance of u_i and of u_q, both above 0
+    """
+
+    cells: ClickCells
+    v: float = 0.5
+    s2: float = 0.5
+
+    def modes(
+        self,
+        offset: FloatArray,
+        start: Effects | None = None,
+        *,
+        steps: int = 40,
+        tolerance: float = 1e-6,
+    ) -> Effects:
+        """The modes by damped Newton steps, until none moves by more than the tolerance."""
+        u, u_q = self._start(start)
+        n, q = self.cells.n_documents, self.cells.n_queries
+        H, S, value = np.zeros(n), np.zeros(q), np.zeros(q)
+        work = _modes.alone if self._alone else _modes
+        work(*self._arguments(offset), u, u_q, steps, tolerance, H, S, value)
+        return Effects(u, u_q, H, S, value)
+
+    def newton_step(self, offset: FloatArray, u: FloatArray, u_q: FloatArray) -> FloatArray:
+        """One Newton step of the effects in place; returns H. For boosting, which moves little."""
+        H = np.zeros(self.cells.n_documents)
+        work = _newton.alone if self._alone else _newton
+        work(*self._arguments(offset), u, u_q, H)
+        return H
+
+    def curvature(self, information: FloatArray) -> FloatArray:
+        """H / (1 + v H), of the marginal likelihood in the offset of a document."""
+        return information / (1 + self.v * information)
+
+    def posterior_variance(self, effects: Effects) -> tuple[FloatArray, FloatArray]:
+        """Of u_i and of u_q, by the inverse of the arrow."""
+        shrink = self.v / (1 + self.v * effects.information)
+        of_query = 1 / effects.precision
+        along = self.cells.of_queries(of_query) * (effects.information * shrink) ** 2
+        return shrink + along, of_query
+
+    @property
+    def _alone(self) -> bool:
+        return len(self.cells.clicks) < _FEWEST_CELLS_FOR_THREADS
+
+    def _start(self, start: Effects | None) -> tuple[FloatArray, FloatArray]:
+        if start is None:
+            return np.zeros(self.cells.n_documents), np.zeros(self.cells.n_queries)
+        return start.document.copy(), start.query.copy()
+
+    def _arguments(self, offset: FloatArray) -> tuple[object, ...]:
+        cells = self.cells
+        return (
+            cells.order, cells.query_ptr, cells.indptr, cells.impressions, cells.clicks,
+            cells.place, cells.alpha, cells.beta, np.asarray(offset, dtype=float), float(self.v),
+            float(self.s2),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class HierarchyFit:
+    """The linear model of the logit that fits the clicks best, with the variances of the effects.
+
+    Parameters
+    ----------
+    weights : (columns,) with their `covariance`; a weight that stands at its bound has variance 0
+    model : with the fitted v and s2
+    effects : their modes
+    log_likelihood : of all clicks, marginal
+    """
+
+    weights: FloatArray
+    covariance: FloatArray
+    model: Hierarchy
+    effects: Effects
+    log_likelihood: float = field(default=0.0)
+
+    @property
+    def per_query(self) -> FloatArray:
+        """(queries,) marginal log-likelihood."""
+        return self.effects.log_likelihood
+
+
+def fit_hierarchy(
+    cells: ClickCells,
+    columns: FloatArray,
+    *,
+    start: "HierarchyFit | None" = None,
+    variances: tuple[float, float] | None = None,
+    low: Sequence[float] | None = None,
+    prior_mean: Sequence[float] | None = None,
+    prior_precision: Sequence[float] | None = None,
+    rounds: int = 60,
+) -> HierarchyFit:
+    r"""offset = columns @ weights, with weights, v and s2 of the greatest marginal likelihood.
+
+    The weights take Newton steps with the information of the marginal likelihood,
+    X'(D - D 1 1' D / (1/s2 + 1' D 1)) X summed over queries, D = diag(H/(1 + v H)). The variances
+    take scoring steps in their logarithm, score sum(u^2 + var - v)/(2 v) and information
+    sum(1 - var/v)^2 / 2: EM's fixed point, reached in few steps also where clicks are few. A prior
+    log v ~ N(0, 1.5^2) keeps them where clicks say nothing.
+
+    Parameters
+    ----------
+    columns : (documents, weights), a column of ones included where there is to be a constant
+    start : an earlier fit of similar columns
+    variances : (v, s2) that stay as they are; both are fitted where not given
+    low : (weights,) lower bounds, -inf for none
+    prior_mean, prior_precision : (weights,) of a normal prior; precision 0 is none
+    """
+    X = np.ascontiguousarray(columns, dtype=float)
+    p = X.shape[1]
+    floor = np.full(p, -np.inf) if low is None else np.asarray(low, dtype=float)
+    mean = np.zeros(p) if prior_mean is None else np.asarray(prior_mean, dtype=float)
+    precision = np.zeros(p) if prior_precision is None else np.asarray(prior_precision, dtype=float)
+    w = np.maximum(mean, floor) if start is None else np.maximum(start.weights, floor)
+    model = Hierarchy(cells) if start is None else replace(start.model, cells=cells)
+    if variances is not None:
+        model = replace(model, v=variances[0], s2=variances[1])
+    effects, before = (None if start is None else start.effects), -np.inf
+    shown = cells.shown
+    free = np.ones(p, dtype=bool)
+    covariance = np.zeros((p, p))
+    total = before
+    for _ in range(rounds):
+        effects = model.modes(X @ w, effects, steps=8)
+        penalty = 0.5 * float(np.sum(precision * (w - mean) ** 2))
+        total = float(effects.log_likelihood.sum()) - penalty
+        slope = X.T @ (effects.document / model.v) - precision * (w - mean)
+        information = _information(model, effects, X) + np.diag(precision)
+        free = (w > floor) | (slope > 0)
+        step, covariance = _newton_of(slope, information, free)
+        new = np.maximum(w + step, floor)
+        after = model if variances is not None else _next_variances(model, effects, shown)
+        moved = max(np.max(np.abs(new - w), initial=0.0), abs(np.log(after.v / model.v)),
+                    abs(np.log(after.s2 / model.s2)))  # fmt: skip
+        if moved < 1e-3 and abs(total - before) < 1e-2:
+            break
+        w, model, before = new, after, total
+    assert effects is not None
+    return HierarchyFit(w, covariance, model, effects, total)
+
+
+def _information(model: Hierarchy, effects: Effects, X: FloatArray) -> FloatArray:
+    D = model.curvature(effects.information)
+    weighted = D[:, None] * X
+    by_query = ragged.sums_by_list(model.cells.query_ptr, D[model.cells.order])
+    total = 1 / model.s2 + by_query
+    sums = np.column_stack([model.cells.by_query(column) for column in weighted.T])
+    inside: FloatArray = X.T @ weighted - sums.T @ (sums / total[:, None])
+    return inside
+
+
+def _newton_of(
+    slope: FloatArray, information: FloatArray, free: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """The step of the free weights, none longer than 1 logit, and their covariance."""
+    p = len(slope)
+    step, covariance = np.zeros(p), np.zeros((p, p))
+    if not free.any():
+        return step, covariance
+    inside = np.ix_(free, free)
+    ridge = 1e-9 * np.eye(int(free.sum())) * max(1.0, float(np.trace(information[inside])))
+    covariance[inside] = np.linalg.inv(information[inside] + ridge)
+    step[free] = covariance[inside] @ slope[free]
+    longest = float(np.max(np.abs(step)))
+    return (step if longest <= 1 else step / longest), covariance
+
+
+def _next_variances(model: Hierarchy, effects: Effects, shown: BoolArray) -> Hierarchy:
+    of_document, of_query = model.posterior_variance(effects)
+    u, u_q = effects.document[shown], effects.query
+    return replace(
+        model,
+        v=_scored(model.v, u**2 + of_document[shown], of_document[shown]),
+        s2=_scored(model.s2, u_q**2 + of_query, of_query),
+    )
+
+
+def _scored(variance: float, second_moment: FloatArray, posterior: FloatArray) -> float:
+    """One scoring step of the logarithm of a variance, at most by a factor e."""
+    prior = 1 / 1.5**2
+    known = 1 - posterior / variance
+    score = float(np.sum(second_moment - variance)) / (2 * variance) - prior * np.log(variance)
+    step = score / (0.5 * float(np.sum(known**2)) + prior)
+    return float(np.clip(variance * np.exp(np.clip(step, -1, 1)), 1e-4, 25.0))
+
+
+@nb.njit(cache=True, nogil=True, inline="always", error_model="numpy")
+def _slopes(
+    begin: int, end: int, n: FloatArray, c: FloatArray, place: IntArray,
+    alpha: FloatArray, beta: FloatArray, eta: float,
+) -> tuple[float, float]:  # fmt: skip
+    """G = d log p(c) / d eta and the Fisher information H of one document's cells."""
+    G, H = 0.0, 0.0
+    g = 1.0 / (1.0 + np.exp(-min(max(eta, -30.0), 30.0)))
+    change = g * (1.0 - g)
+    for cell in range(begin, end):
+        k = place[cell]
+        p = min(max(alpha[k] * g + beta[k], _EDGE), 1.0 - _EDGE)
+        slope = alpha[k] * change
+        scaled = slope / (p * (1.0 - p))
+        G += (c[cell] - n[cell] * p) * scaled
+        H += n[cell] * slope * scaled
+    return G, H
+
+
+@nb.njit(cache=True, nogil=True, inline="always", error_model="numpy")
+def _log_likelihood(
+    begin: int, end: int, n: FloatArray, c: FloatArray, place: IntArray,
+    alpha: FloatArray, beta: FloatArray, eta: float,
+) -> float:  # fmt: skip
+    total = 0.0
+    g = 1.0 / (1.0 + np.exp(-min(max(eta, -30.0), 30.0)))
+    for cell in range(begin, end):
+        k = place[cell]
+        p = min(max(alpha[k] * g + beta[k], _EDGE), 1.0 - _EDGE)
+        if c[cell] > 0.0:
+            total += c[cell] * np.log(p)
+        if n[cell] > c[cell]:
+            total += (n[cell] - c[cell]) * np.log1p(-p)
+    return total
+
+
+@parallel_kernel(nogil=True, error_model="numpy")
+def _newton(
+    order: IntArray, query_ptr: IntArray, indptr: IntArray, n: FloatArray, c: FloatArray,
+    place: IntArray, alpha: FloatArray, beta: FloatArray, offset: FloatArray, v: float, s2: float,
+    u: FloatArray, u_q: FloatArray, H: FloatArray,
+) -> None:  # fmt: skip
+    for q in nb.prange(len(query_ptr) - 1):
+        S, right = 1.0 / s2, -u_q[q] / s2
+        for at in range(query_ptr[q], query_ptr[q + 1]):
+            i = order[at]
+            G, h = _slopes(
+                indptr[at], indptr[at + 1], n, c, place, alpha, beta, offset[i] + u_q[q] + u[i]
+            )
+            H[i] = h
+            shrink = 1.0 / (1.0 + v * h)
+            S += h * shrink
+            right += (G + h * u[i]) * shrink
+            # The step of u_i but for its part of u_q, which is known after the loop.
+            u[i] = min(max(v * (G + h * u[i]) * shrink, -_FARTHEST), _FARTHEST)
+        step = min(max(right / S, -2.0), 2.0)
+        u_q[q] += step
+        for at in range(query_ptr[q], query_ptr[q + 1]):
+            i = order[at]
+            u[i] -= step * v * H[i] / (1.0 + v * H[i])
+
+
+@parallel_kernel(nogil=True, error_model="numpy")
+def _modes(
+    order: IntArray, query_ptr: IntArray, indptr: IntArray, n: FloatArray, c: FloatArray,
+    place: IntArray, alpha: FloatArray, beta: FloatArray, offset: FloatArray, v: float, s2: float,
+    u: FloatArray, u_q: FloatArray, steps: int, tolerance: float, H: FloatArray, S: FloatArray,
+    value: FloatArray,
+) -> None:  # fmt: skip
+    for q in nb.prange(len(query_ptr) - 1):
+        first, last = query_ptr[q], query_ptr[q + 1]
+        move = np.empty(last - first)
+        height, of_query = -np.inf, u_q[q]
+        for at in range(first, last):  # no start is further away than a mode can be
+            u[order[at]] = min(max(u[order[at]], -_FARTHEST), _FARTHEST)
+        for round_number in range(steps + 1):
+            schur, right = 1.0 / s2, -of_query / s2
+            for at in range(first, last):
+                i = order[at]
+                G, h = _slopes(
+                    indptr[at],
+                    indptr[at + 1],
+                    n,
+                    c,
+                    place,
+                    alpha,
+                    beta,
+                    offset[i] + of_query + u[i],
+                )
+                H[i] = h
+                shrink = 1.0 / (1.0 + v * h)
+                schur += h * shrink
+                right += (G + h * u[i]) * shrink
+                move[at - first] = v * (G + h * u[i]) * shrink - u[i]
+            S[q] = schur
+            if round_number == 0:
+                height = _height(
+                    first, last, order, indptr, n, c, place, alpha, beta, offset, v, s2, u, of_query
+                )
+            step = right / schur
+            largest = abs(step)
+            for at in range(first, last):
+                h = H[order[at]]
+                move[at - first] -= step * v * h / (1.0 + v * h)
+                largest = max(largest, abs(move[at - first]))
+            if largest < tolerance or round_number == steps:
+                break
+            # A full step may overshoot where the curve is far from a parabola: halve it then.
+            share = min(1.0, 4.0 / largest)
+            for _ in range(12):
+                for at in range(first, last):
+                    u[order[at]] += share * move[at - first]
+                new = _height(
+                    first, last, order, indptr, n, c, place, alpha, beta, offset, v, s2, u,
+                    of_query + share * step,
+                )  # fmt: skip
+                if new >= height - 1e-9 * abs(height):
+                    break
+                for at in range(first, last):
+                    u[order[at]] -= share * move[at - first]
+                share *= 0.5
+            else:
+                break
+            height, of_query = new, of_query + share * step
+        u_q[q] = of_query
+        total = height - 0.5 * np.log(s2 * S[q])
+        for at in range(first, last):
+            total -= 0.5 * np.log1p(v * H[order[at]])
+        value[q] = total
+
+
+@nb.njit(cache=True, nogil=True, error_model="numpy")
+def _height(
+    first: int, last: int, order: IntArray, indptr: IntArray, n: FloatArray, c: FloatArray,
+    place: IntArray, alpha: FloatArray, beta: FloatArray, offset: FloatArray, v: float, s2: float,
+    u: FloatArray, of_query: float,
+) -> float:  # fmt: skip
+    """log p(c, u_q, u_i) of one query, up to the constants of the priors."""
+    total = -0.5 * of_query * of_query / s2
+    for at in range(first, last):
+        i = order[at]
+        total -= 0.5 * u[i] * u[i] / v
+        total += _log_likelihood(
+            indptr[at], indptr[at + 1], n, c, place, alpha, beta, offset[i] + of_query + u[i]
+        )
+    return total
