@@ -20,7 +20,9 @@ from untilt.errors import OptionError
 from untilt.objectives.hierarchical import ClickCells, HierarchyFit, click_cells, fit_hierarchy
 
 
-def cells_of(log: ClickLog, bias: BiasLike | None, documents: IntArray) -> ClickCells:
+def cells_of(
+    log: ClickLog, bias: BiasLike | ContextualCurve | None, documents: IntArray
+) -> ClickCells:
     """The clicks of these documents (indices of the log's, numbered 0, 1, ... in the result).
 
     A label above 0 counts as a click. Documents that no list shows have no cells. Without a bias
@@ -146,7 +148,9 @@ class HeldOutLikelihood:
         return HeldOutLikelihood(self.features, cells, self.sessions)
 
 
-def held_out_likelihood(log: ClickLog, bias: BiasLike | None) -> HeldOutLikelihood:
+def held_out_likelihood(
+    log: ClickLog, bias: BiasLike | ContextualCurve | None
+) -> HeldOutLikelihood:
     """The clicks of a log that no model has seen, under this bias."""
     if log.features is None:
         raise OptionError("the held-out log has no features to score.")
