@@ -153,9 +153,30 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "estimate.one-query": ({"share": 0.345}, "one query makes up 34% of the estimate's variance"),
     "estimate.unshown-documents": (
-        {"share": 0.0456},
-        "4.6% of its top positions go to documents that nobody was shown: they count as "
-        "irrelevant, so the value is a lower bound",
+        {"share": 0.0456, "queries": 0.2, "top": 10, "as_shown": 1.25},
+        "4.6% of its top 10 places, in 20% of the queries, go to documents that nobody was shown: "
+        "they count as irrelevant here. If they were worth as much as the shown ones, its value "
+        "would be 1.2500",
+    ),
+    "estimate.unshown-candidates": (
+        {"share": 0.0456, "queries": 0.2, "top": 10, "nothing": 1.1, "as_shown": 1.25},
+        "where it ranks all candidates, 4.6% of its top 10 places, in 20% of the queries, go to "
+        "documents that nobody was shown: its value would then be 1.1000 if these are worth "
+        "nothing, and 1.2500 if as much as the shown ones",
+    ),
+    "estimate.unshown-decide": (
+        {
+            "system": "new",
+            "baseline": "shown",
+            "share": 0.62,
+            "top": 10,
+            "nothing": -0.3,
+            "as_shown": 0.12,
+        },
+        "new and shown: 62% of the top 10 places would go to documents that nobody was shown, and "
+        "the answer depends on them. Where all candidates are ranked the difference is -0.3000 if "
+        "these are worth nothing, and +0.1200 if as much as the shown ones. Order only what the "
+        "old ranker shows, or show some of them to a share of the traffic first",
     ),
     "estimate.bias-dominates": (
         {},

@@ -1,13 +1,14 @@
 """Would the new ranker have been better, by how much, and how sure are we?"""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_arguments
 from untilt._core.random import Seed
-from untilt._core.statistics import check_level, effective_units
+from untilt._core.statistics import Interval, check_level, effective_units
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
 from untilt.bias.given import BiasLike
@@ -20,6 +21,7 @@ from untilt.evaluation.clip_curve import best_clip, clip_curve_evaluator
 from untilt.evaluation.judged import memory_facts
 from untilt.evaluation.pool import (
     Among,
+    Credit,
     Evaluator,
     Pool,
     bias_for,
@@ -30,12 +32,23 @@ from untilt.evaluation.pool import (
 )
 from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimate, Estimates
+from untilt.evaluation.slots import Discounts, slots_of
 from untilt.evaluation.systems import (
     Inputs,
+    System,
     Systems,
+    believed,
     named_systems,
     ordered_systems,
     sums_of_discounts,
+)
+from untilt.evaluation.unshown import (
+    Bound,
+    Unshown,
+    Worth,
+    candidate_scores,
+    unshown_documents,
+    with_candidates,
 )
 from untilt.facts import Fact
 
@@ -67,6 +80,7 @@ def estimate(
     n_draws: int = 1000,
     seed: Seed = 0,
     held_out: bool = False,
+    unshown: bool = True,
 ) -> Estimates:
     r"""The value that each system would have had, from clicks on what another one showed.
 
@@ -112,6 +126,9 @@ def estimate(
     level : of the intervals
     held_out : take only the sessions of queries that no ranker among the systems was trained on, or
         chosen by. Without, an `Estimate` warns where there are others
+    unshown : where the log has candidates that nobody was shown, also value each system as if it
+        ranked all candidates, under two beliefs about those (`untilt.evaluation.unshown`). False
+        saves the time
     """
     if not isinstance(log, ClickLog):
         raise OptionError(
@@ -133,48 +150,29 @@ def estimate(
     if data_choose:
         like = clip_curve_evaluator(by)
         by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, like))
-    credit, exact = by.credit(cells, curve), by.unbiased()
-    used = curve if exact.needs_bias and bias is not None else None
-    discounts, scores, unshown = ordered_systems(cells, named, rank_metric)
-    ordered = list(discounts.values())
-    sums = sums_of_discounts(cells, ordered, credit, used)
-    # Without a bias nothing tells what a relevance model is off by: then there is no interval.
-    unbiased = None if used is None and exact.needs_bias else sums
-    if exact is not by and unbiased is not None:
-        unbiased = sums_of_discounts(cells, ordered, exact.credit(cells, curve), used)
-    weights = uncertainty.click_weights(cells, credit)
+    used = curve if by.unbiased().needs_bias and bias is not None else None
+    judge = _Judge(by, curve, used, interval, level, n_draws, seed)
+    discounts, scores = ordered_systems(cells, named, rank_metric)
+    found = judge.values(cells, discounts)
+    weights = uncertainty.click_weights(cells, found.credit)
     check = uncertainty.check_curve(pool, curve)
-    value, means = sums.value, sums.means() if unbiased is None else unbiased.means()
-    means = means.without_errors() if unbiased is None else means
-    intervals = (
-        uncertainty.bootstrap_intervals(unbiased, level, n_draws, seed)
-        if interval == "bootstrap" and unbiased is not None
-        else [mean.interval(level) for mean in means]
-    )
-    intervals = uncertainty.holding(intervals, value)
-    of_system = _warnings_of_systems(unbiased or sums, unshown, means)
+    of_system = _warnings_of_systems(found)
     of_memory = [memory_facts(log, system) for system in named.values()]
-    return Estimates(
+    estimates = Estimates(
         entries=tuple(
             Estimate(
                 system=name,
                 metric=str(rank_metric),
                 evaluator=by.name,
-                value=float(value[i]),
-                std_error=float(means.std_error[i]),
-                interval=intervals[i],
-                sampling_error=float(means.sampling_error[i]),
-                bias_error=float(means.bias_error[i]),
+                **found.figures(i),
                 effective_n=weights.effective_n,
                 largest_weight=weights.largest,
                 clipped_share=weights.clipped_share,
                 unsupported_share=weights.unsupported_share,
-                unshown_share=float(unshown[i]),
+                unshown_share=0.0,
                 n_sessions=int(pool.n_sessions),
                 n_queries=pool.n_queries,
                 warnings=(*of_memory[i], *of_system[i]),
-                effective_queries=float(means.effective_queries[i]),
-                lean=float(value[i] - means.value[i]),
             )
             for i, name in enumerate(named)
         ),
@@ -189,10 +187,145 @@ def estimate(
         weights=weights,
         check=check,
         warnings=_warnings_of_log(by, weights, pool, used, check),
-        sums=sums,
+        sums=found.sums,
         inputs=Inputs(cells, discounts, scores, by, curve, rank_metric, baseline),
-        unbiased=unbiased,
+        unbiased=found.unbiased,
     ).within_bounds()
+    return _with_unshown(estimates, named, judge, pool) if unshown else estimates
+
+
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """Systems valued under one order of documents; `unbiased` None where there is no interval."""
+
+    credit: Credit
+    sums: uncertainty.Sums
+    unbiased: uncertainty.Sums | None
+    means: uncertainty.Means
+    intervals: list[Interval]
+
+    def figures(self, i: int) -> dict[str, Any]:
+        """What an `Estimate` holds of them, of one system."""
+        value, means = float(self.sums.value[i]), self.means
+        return {
+            "value": value,
+            "std_error": float(means.std_error[i]),
+            "interval": self.intervals[i],
+            "sampling_error": float(means.sampling_error[i]),
+            "bias_error": float(means.bias_error[i]),
+            "effective_queries": float(means.effective_queries[i]),
+            "lean": float(value - means.value[i]),
+        }
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """How systems are valued; `used` is the curve, None where its errors do not count."""
+
+    by: Evaluator
+    curve: PositionBias
+    used: PositionBias | None
+    interval: str
+    level: float
+    n_draws: int
+    seed: Seed
+
+    def values(self, cells: Pool, discounts: Mapping[str, Discounts]) -> _Values:
+        """Values and intervals of systems by their discounts."""
+        exact, ordered = self.by.unbiased(), list(discounts.values())
+        credit = self.by.credit(cells, self.curve)
+        sums = sums_of_discounts(cells, ordered, credit, self.used)
+        # Without a bias nothing tells what a relevance model is off by: then there is no interval.
+        unbiased = None if self.used is None and exact.needs_bias else sums
+        if exact is not self.by and unbiased is not None:
+            without_lean = exact.credit(cells, self.curve)
+            unbiased = sums_of_discounts(cells, ordered, without_lean, self.used)
+        means = sums.means().without_errors() if unbiased is None else unbiased.means()
+        intervals = (
+            uncertainty.bootstrap_intervals(unbiased, self.level, self.n_draws, self.seed)
+            if self.interval == "bootstrap" and unbiased is not None
+            else [mean.interval(self.level) for mean in means]
+        )
+        return _Values(credit, sums, unbiased, means, uncertainty.holding(intervals, sums.value))
+
+
+def _with_unshown(
+    estimates: Estimates, systems: Mapping[str, System], judge: _Judge, pool: Pool
+) -> Estimates:
+    """What the systems are worth as rankings of all candidates, where some were never shown."""
+    candidates, inputs = with_candidates(pool), estimates.inputs
+    if candidates is None or inputs is None:
+        return estimates
+    cells = cells_for(judge.by, candidates)
+    slots, never = slots_of(cells, estimates.metric), unshown_documents(cells)
+    scores = {
+        name: candidate_scores(system, inputs.scores[name], pool, candidates)
+        for name, system in systems.items()
+    }
+    discounts = {name: slots.discounts(each) for name, each in scores.items()}
+
+    def under(worth: Worth) -> Estimates:
+        at = believed(slots, scores, discounts, worth)
+        found = judge.values(cells, at)
+        entries = [replace(each, **found.figures(i)) for i, each in enumerate(estimates)]
+        ranked = replace(inputs, cells=cells, discounts=at, scores=scores, worth=worth)
+        return replace(
+            estimates,
+            entries=tuple(entries),
+            among="candidates",
+            sums=found.sums,
+            unbiased=found.unbiased,
+            inputs=ranked,
+        ).within_bounds()
+
+    nothing, as_shown = under("nothing"), under("as shown")
+    entries = []
+    for entry in estimates:
+        places = slots.places_of(never, scores[entry.system])
+        ends = (nothing[entry.system], as_shown[entry.system])
+        unshown = Unshown(
+            float(pool.sessions @ places) / pool.n_sessions,
+            float(np.mean(places > 0)),
+            slots.top,
+            *(Bound(each.value, each.std_error, each.interval) for each in ends),
+        )
+        facts = _warning_of_unshown(unshown, estimates.among)
+        entries.append(
+            replace(
+                entry,
+                unshown_share=unshown.share,
+                unshown=unshown,
+                warnings=(*entry.warnings, *facts),
+            )
+        )
+    absent = _absence(judge.by, cells) if estimates.among == "list" else []
+    return replace(
+        estimates,
+        entries=tuple(entries),
+        warnings=(*estimates.warnings, *absent),
+        if_nothing=nothing,
+        if_as_shown=as_shown,
+    )
+
+
+def _warning_of_unshown(unshown: Unshown, among: str) -> list[Fact]:
+    if unshown.share <= SOME:
+        return []
+    fields: dict[str, Any] = {"share": unshown.share, "queries": unshown.queries}
+    fields |= {"top": unshown.top, "as_shown": unshown.as_shown.value}
+    if among == "candidates":
+        return [Fact("estimate.unshown-documents", **fields)]
+    return [Fact("estimate.unshown-candidates", **fields, nothing=unshown.nothing.value)]
+
+
+def _absence(evaluator: Evaluator, pool: Pool) -> list[Fact]:
+    """Documents that sessions lack, where the evaluator takes them for irrelevant there."""
+    by, absent = evaluator.name, pool.absent_share
+    if evaluator.pools_documents or absent <= SOME:
+        return []
+    # All advice leads to the default evaluator, which gives none but to clip: it never goes round.
+    instead = parse_evaluator(None).name
+    return [Fact("estimate.documents-absent", evaluator=by, share=absent, instead=instead)]
 
 
 def _with_clip(evaluator: Evaluator, clip: object) -> tuple[Evaluator, bool]:
@@ -212,16 +345,13 @@ def _warnings_of_log(
 ) -> tuple[Fact, ...]:
     """What holds for every system of an evaluation; `bias` None where the value needs none."""
     facts = list(evaluator.warnings())
-    by, absent = evaluator.name, pool.absent_share
-    # All advice leads to the default evaluator, which gives none but to clip: it never goes round.
-    instead = parse_evaluator(None).name
+    by, instead = evaluator.name, parse_evaluator(None).name
     if pool.n_queries < FEW_QUERIES:
         facts.append(Fact("estimate.few-queries", n_queries=pool.n_queries))
     elif (effective := effective_units(pool.sessions)) < FEW_QUERIES:
         fields = {"n_queries": pool.n_queries, "effective_queries": effective}
         facts.append(Fact("estimate.few-effective-queries", **fields))
-    if not evaluator.pools_documents and absent > SOME:
-        facts.append(Fact("estimate.documents-absent", evaluator=by, share=absent, instead=instead))
+    facts += _absence(evaluator, pool)
     if bias is None:
         no_interval = evaluator.unbiased().needs_bias
         return (*facts, *([Fact("estimate.no-interval", evaluator=by)] if no_interval else []))
@@ -276,18 +406,14 @@ def _automatic_clicks(pool: Pool) -> list[Fact]:
     ]
 
 
-def _warnings_of_systems(
-    sums: uncertainty.Sums, unshown: FloatArray, means: uncertainty.Means
-) -> list[tuple[Fact, ...]]:
+def _warnings_of_systems(found: _Values) -> list[tuple[Fact, ...]]:
     """What holds for each system alone."""
-    largest = sums.largest_query()
+    largest, means = (found.unbiased or found.sums).largest_query(), found.means
     warnings = []
-    for i in range(len(unshown)):
+    for i, share in enumerate(largest):
         facts = []
-        if largest[i] > ONE_QUERY:
-            facts.append(Fact("estimate.one-query", share=float(largest[i])))
-        if unshown[i] > SOME:
-            facts.append(Fact("estimate.unshown-documents", share=float(unshown[i])))
+        if share > ONE_QUERY:
+            facts.append(Fact("estimate.one-query", share=float(share)))
         if means.bias_error[i] > means.sampling_error[i]:
             facts.append(Fact("estimate.bias-dominates"))
         warnings.append(tuple(facts))

@@ -25,6 +25,7 @@ from untilt.evaluation.uncertainty import (
     bootstrap_intervals,
     holding,
 )
+from untilt.evaluation.unshown import Bound, Unshown
 from untilt.facts import Fact
 
 MANY = 100  # effective queries, which are then written without a decimal
@@ -38,7 +39,9 @@ class Estimate:
     `std_error`^2 = `sampling_error`^2 (leaving out each query) + `bias_error`^2 (from the errors of
     the bias). `effective_queries`: as many of equal traffic would tell as much. `lean`: what a clip
     or a relevance model adds to the value, estimated; errors and interval are those without it.
-    `unshown_share`: of the top ranks, how many go to documents that nobody was shown.
+    `unshown_share`: of the top ranks, how many go to documents that nobody was shown where all
+    candidates are ranked; `unshown`: the value of that ranking, whatever those may be worth. None
+    where the log has no such documents.
     """
 
     system: str
@@ -59,6 +62,7 @@ class Estimate:
     warnings: tuple[Fact, ...]
     effective_queries: float | None = None
     lean: float = 0.0
+    unshown: Unshown | None = None
     method = renamed_attribute("method", "evaluator")
 
     def __repr__(self) -> str:
@@ -80,6 +84,10 @@ class Estimates:
     data chose it. `inputs` is what they were computed from, for `sensitivity`. `unbiased` are the
     sums that errors and intervals are made from, those without a clip or with a relevance model
     corrected; None where there is no interval.
+
+    `if_nothing` and `if_as_shown` are the same systems ranking *all* candidates of each query, if
+    those that nobody was shown are worth nothing, and as much as the shown ones (see
+    `untilt.evaluation.unshown`); None where the log has no such candidates.
     """
 
     entries: tuple[Estimate, ...]
@@ -97,6 +105,8 @@ class Estimates:
     clip_chosen: bool = False
     inputs: Inputs | None = None
     unbiased: Sums | None = None
+    if_nothing: "Estimates | None" = None
+    if_as_shown: "Estimates | None" = None
     method = renamed_attribute("method", "evaluator")
     tau = renamed_attribute("tau", "clip")
 
@@ -152,6 +162,11 @@ class Estimates:
                 "estimate(log, {'shown': ut.shown, 'new': ranker}, bias)."
             )
         base = self[self.systems[0] if baseline is None else baseline].system
+        if self.if_nothing is not None and self.if_as_shown is not None:
+            options: dict[str, Any] = {"correction": correction, "power": power, "level": level}
+            shown = replace(self, if_nothing=None, if_as_shown=None).compare(base, **options)
+            ends = (each.compare(base, **options) for each in (self.if_nothing, self.if_as_shown))
+            return shown.with_unshown(self, *ends)
         if self.is_bounded:
             return self._compare_within_bounds(base, correction, power, level)
         zero, others = (
@@ -224,7 +239,10 @@ class Estimates:
         unbiased = sums if self.unbiased is not None else None
         if unbiased is not None and (exact := by.unbiased()) is not by:
             unbiased = inputs.sums(systems, **{**changed, "evaluator": exact})
-        return replace(self, entries=entries, sums=sums, unbiased=unbiased, inputs=None)
+        return replace(
+            self, entries=entries, sums=sums, unbiased=unbiased, inputs=None, if_nothing=None,
+            if_as_shown=None,
+        )  # fmt: skip
 
     def _compare_within_bounds(
         self, base: str, correction: str, power: float, level: float
@@ -369,6 +387,27 @@ class Estimates:
             ],
         )
 
+    def unshown_table(self) -> Cells | None:
+        """Header and rows of all candidates ranked: the share of top places, and both values."""
+        if self.if_nothing is None or self.if_as_shown is None:
+            return None
+        rows = []
+        for entry in self.entries:
+            assert entry.unshown is not None
+            ends = entry.unshown.nothing, entry.unshown.as_shown
+            values = (f"{each.value:.4f} {each.interval:.4f}" for each in ends)
+            shares = f"{entry.unshown.share:.1%}", f"{entry.unshown.queries:.1%}"
+            rows.append((entry.system, *shares, *values))
+        top = self.entries[0].unshown and self.entries[0].unshown.top
+        header = (
+            "system",
+            f"of its top {top}",
+            "in queries",
+            "value if worth nothing",
+            "value if worth as much as shown",
+        )
+        return header, rows
+
     def __repr__(self) -> str:
         first, weights = self.entries[0], self.weights
         title = (
@@ -382,7 +421,11 @@ class Estimates:
             )
         title += f"\n{self.baseline}"
         notes = [f"! {note}" for note in self.notes()]
-        return "\n".join([title, as_table(*self.table()), *notes])
+        unshown = self.unshown_table()
+        more = (
+            [] if unshown is None else ["all candidates ranked, never shown:", as_table(*unshown)]
+        )
+        return "\n".join([title, as_table(*self.table()), *more, *notes])
 
     def notes(self) -> list[str]:
         """All warnings, one a line, those of a system with its name."""
@@ -399,7 +442,8 @@ class SystemDifference:
     difference of this size would be found with the asked-for power: inf where the error of the bias
     alone is too large, so that no number of sessions is enough. `identical` systems have the same
     value in every query, as with the same order: there is nothing to decide. `effective_queries`
-    are those in which the two differ: as many of equal traffic would tell as much.
+    are those in which the two differ: as many of equal traffic would tell as much. `unshown`: the
+    difference where both rank all candidates, whatever those are worth that nobody was shown.
     """
 
     system: str
@@ -413,6 +457,7 @@ class SystemDifference:
     sessions_needed: float
     more_sessions: float
     effective_queries: float | None = None
+    unshown: Unshown | None = None
 
     @property
     def identical(self) -> bool:
@@ -441,6 +486,34 @@ class SystemComparison:
     power: float
     level: float
     warnings: tuple[Fact, ...] = ()
+
+    def with_unshown(
+        self, of: Estimates, nothing: "SystemComparison", as_shown: "SystemComparison"
+    ) -> "SystemComparison":
+        """With the differences under both beliefs about candidates that nobody was shown."""
+        entries, facts = [], []
+        for entry in self:
+            pair = [of[name].unshown for name in (self.baseline, entry.system)]
+            most = max((each for each in pair if each is not None), key=lambda each: each.share)
+            ends = [
+                Bound(each.value, each.std_error, each.interval)
+                for each in (nothing[entry.system], as_shown[entry.system])
+            ]
+            unshown = replace(most, nothing=ends[0], as_shown=ends[1])
+            entries.append(replace(entry, unshown=unshown))
+            if unshown.decides(Bound(entry.value, entry.std_error, entry.interval).sign):
+                facts.append(
+                    Fact(
+                        "estimate.unshown-decide",
+                        system=entry.system,
+                        baseline=self.baseline,
+                        share=unshown.share,
+                        top=unshown.top,
+                        nothing=ends[0].value,
+                        as_shown=ends[1].value,
+                    )
+                )
+        return replace(self, entries=tuple(entries), warnings=(*self.warnings, *facts))
 
     def __getitem__(self, system: str) -> SystemDifference:
         for entry in self.entries:

@@ -16,7 +16,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.threads import parallel_kernel
 from untilt.data.slates import ranks, slot_discounts
 from untilt.evaluation.pool import Pool
@@ -77,17 +77,22 @@ class Slots:
         document = total / np.maximum(pool.ordered, 1.0)
         return Discounts(document[pool.document_index], document)
 
-    def unshown_share(self, scores: FloatArray | None) -> float:
-        """Share of the top ranks that go to documents that nobody was shown, mean over sessions."""
+    def places_of(self, documents: BoolArray, scores: FloatArray | None) -> FloatArray:
+        """(queries,) share of the top ranks that go to some documents; none in the logged order."""
         pool = self.pool
         if scores is None or pool.among != "candidates":
-            return 0.0
+            return np.zeros(pool.n_queries)
         ahead, same = _ranks_by_query(pool.query_indptr, scores)
         sizes = ragged.lengths(pool.query_indptr)
         last = np.minimum(np.minimum(self.top, sizes), self.on_page)[pool.query_index]
-        share = (np.minimum(ahead + same, last) - np.minimum(ahead, last)) / same / last
-        share[ragged.lengths(pool.indptr) > 0] = 0.0
-        return float(pool.sessions @ pool.by_query(share)) / pool.n_sessions
+        places = np.minimum(ahead + same, last) - np.minimum(ahead, last)
+        share = places / same / np.maximum(last, 1)
+        return pool.by_query(np.where(documents, share, 0.0))
+
+    def discount_of(self, documents: BoolArray, scores: FloatArray | None) -> FloatArray:
+        """(queries,) summed lambda of some documents, mean over the sessions of the baseline."""
+        total = np.where(documents, self._by_document(scores), 0.0)
+        return self.pool.by_query(total) / self.pool.sessions
 
     def _by_row(self, scores: FloatArray | None) -> FloatArray:
         """(rows of the slates,) lambda at the slot that the system gives to each row's document."""

@@ -17,8 +17,9 @@ from untilt.evaluation.judged import Predicts
 from untilt.evaluation.people import covariance_of_people
 from untilt.evaluation.pool import Credit, Evaluator, Pool, cells_for, pool_of, scores_of
 from untilt.evaluation.rank_metric import RankMetric
-from untilt.evaluation.slots import Discounts, slots_of
+from untilt.evaluation.slots import Discounts, Slots, slots_of
 from untilt.evaluation.uncertainty import Sums, covariance_of, curve_degrees
+from untilt.evaluation.unshown import Worth, under_belief
 
 
 class Shown:
@@ -58,6 +59,7 @@ class Inputs(Portable):
     discounts : system -> lambda at the cells
     scores : system -> (documents of the pool,) scores, None for the logged order
     baseline : the sessions to improve, as they were asked for
+    worth : the belief about candidates that nobody was shown, where there is one
     """
 
     cells: Pool
@@ -67,6 +69,7 @@ class Inputs(Portable):
     bias: PositionBias
     metric: RankMetric
     baseline: Baseline = None
+    worth: Worth | None = None
 
     def sums(
         self,
@@ -99,23 +102,34 @@ class Inputs(Portable):
             of_log[whole.document] = scores
             systems[name] = of_log
         cells = cells_for(self.evaluator, pool_of(log.take(lists), whole.among, self.baseline))
-        discounts, scored, _ = ordered_systems(cells, systems, self.metric)
+        discounts, scored = ordered_systems(cells, systems, self.metric)
+        if self.worth is not None:
+            discounts = believed(slots_of(cells, self.metric), scored, discounts, self.worth)
         return replace(self, cells=cells, discounts=discounts, scores=scored)
 
 
 def ordered_systems(
     pool: Pool, systems: Mapping[str, System], metric: RankMetric
-) -> tuple[dict[str, Discounts], dict[str, FloatArray | None], FloatArray]:
-    """Discounts and scores of each, and the share of top ranks that go to unshown documents."""
+) -> tuple[dict[str, Discounts], dict[str, FloatArray | None]]:
+    """Discounts and scores of each."""
     slots = slots_of(pool, metric)
-    discounts, scores, unshown = {}, {}, np.zeros(len(systems))
+    discounts, scores = {}, {}
     with progress("ranking", total=len(systems)) as advance:
-        for i, (name, system) in enumerate(systems.items()):
+        for name, system in systems.items():
             scores[name] = system_scores(system, pool, name)
             discounts[name] = slots.discounts(scores[name])
-            unshown[i] = slots.unshown_share(scores[name])
             advance()
-    return discounts, scores, unshown
+    return discounts, scores
+
+
+def believed(
+    slots: Slots,
+    scores: Mapping[str, FloatArray | None],
+    discounts: Mapping[str, Discounts],
+    worth: Worth,
+) -> dict[str, Discounts]:
+    """The discounts of each system under a belief about candidates that nobody was shown."""
+    return {name: under_belief(slots, scores[name], at, worth) for name, at in discounts.items()}
 
 
 def sums_of_discounts(

@@ -177,8 +177,23 @@ MESSAGES = {
     ),
     "estimate.unshown-documents": Message(
         "warning",
-        "{share:.1%} of its top positions go to documents that nobody was shown: they count as "
-        "irrelevant, so the value is a lower bound",
+        "{share:.1%} of its top {top} places, in {queries:.0%} of the queries, go to documents "
+        "that nobody was shown: they count as irrelevant here. If they were worth as much as the "
+        "shown ones, its value would be {as_shown:.4f}",
+    ),
+    "estimate.unshown-candidates": Message(
+        "warning",
+        "where it ranks all candidates, {share:.1%} of its top {top} places, in {queries:.0%} of "
+        "the queries, go to documents that nobody was shown: its value would then be "
+        "{nothing:.4f} if these are worth nothing, and {as_shown:.4f} if as much as the shown ones",
+    ),
+    "estimate.unshown-decide": Message(
+        "serious",
+        "{system} and {baseline}: {share:.0%} of the top {top} places would go to documents that "
+        "nobody was shown, and the answer depends on them. Where all candidates are ranked the "
+        "difference is {nothing:+.4f} if these are worth nothing, and {as_shown:+.4f} if as much "
+        "as the shown ones. Order only what the old ranker shows, or show some of them to a share "
+        "of the traffic first",
     ),
     "estimate.bias-dominates": Message(
         "warning",

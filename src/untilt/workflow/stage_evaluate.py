@@ -194,12 +194,19 @@ def evaluate_scores(
 
 
 def estimated(
-    part: ClickLog, systems: Any, bias: PositionBias, options: RunOptions, clip: float | None
+    part: ClickLog,
+    systems: Any,
+    bias: PositionBias,
+    options: RunOptions,
+    clip: float | None,
+    *,
+    unshown: bool = True,
 ) -> Estimates:
     """`untilt.estimate` as the options of a run say."""
     return estimate(
         part, systems, bias, metric=options.metric, evaluator=options.evaluator, clip=clip,
         among=options.among, baseline=options.baseline, level=options.level, seed=options.seed,
+        unshown=unshown,
     )  # fmt: skip
 
 
@@ -219,7 +226,7 @@ def chosen_clip(
     rising = [float(clip) for clip in curve.clip if clip >= curve.best]
 
     def is_even(clip: float) -> bool:
-        weights = estimated(valid, scores, bias, options, clip).weights
+        weights = estimated(valid, scores, bias, options, clip, unshown=False).weights
         return weights.effective_n >= LEAST_EFFECTIVE * weights.n_clicks
 
     return next((clip for clip in rising if is_even(clip)), rising[-1])
