@@ -1,322 +1,348 @@
-"""How much of the gap between raw clicks and human labels each method closes.
+"""Does a learner help on any log, and what does `untilt run` ship: NDCG@10 on human labels.
 
-Share of the gap = (method - clicks)/(labels - clicks), NDCG@10 on fully judged test queries; same
-trees, same clicks. Gain = method - clicks, paired by seed (MQ2008: by fold), with standard error.
-`labels` is trained on all documents; `labels-shown` on the shown ones only. Every (data, protocol,
-sessions, seed) cell is kept in results/quality-cells.jsonl, so a stopped run goes on where it was;
-the summary is written to results/quality.json.
+    python benchmarks/bench_quality.py                       tier 1, about an hour on two cores
+    python benchmarks/bench_quality.py --tier 2              everything: larger logs, more seeds
+    python benchmarks/bench_quality.py --only "ohsumed, 100" cells whose name contains this
+    python benchmarks/bench_quality.py --report              the table of what is known
+    python benchmarks/bench_quality.py --check-peers         what the peers lose by fewer rows
 
-    python benchmarks/bench_quality.py [--data made mq2008] [--protocol dla prs]
-        [--sessions 10 100 1000] [--seeds 3] [--queries N]
-        [--trees 200] [--only-report] [--markdown] [--check-peers]
+Worlds come from `quality_world` (plain NumPy, nothing of `untilt.simulate`), the rows stand in
+`quality_rows`, the sums in `quality_report`. A line of results/quality-lines.jsonl is a row on one
+world; rows of the package are known by the revision of its source (or `--label`), all by that of
+the worlds, so that what older code did is neither mixed in nor done again. The summary goes to
+results/quality.json; `make tables` writes docs/quality.md anew then, `python docs/pictures quality`
+its picture.
 """
 
 import argparse
+import base64
+import hashlib
 import json
 import os
+import subprocess
+import sys
 import time
-from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from _harness import RESULTS, save, table
+from quality_report import Line, cell_columns, counts, summary
+from quality_rows import (
+    OUTSIDE,
+    PEERS,
+    SHOWN_LABELS,
+    Fits,
+    lightgbm_position,
+    rows,
+    timed,
+    xgboost_unbiased,
+)
+from quality_world import FOLDS, REAL, Setting, World, make_world
 
-import untilt as ut
-from untilt.simulation.simulate import simulate
-from untilt.simulation.synthetic import make_judged
-
-CELLS = RESULTS / "quality-cells.jsonl"
-KEYS = ("data", "protocol", "sessions", "seed")
-# `prs` shows whole lists of about 24, `dla` ten places: both then show about 20,000 documents.
-QUERIES = {"dla": 2000, "prs": 1000}
-DATA = Path(os.environ.get("UNTILT_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
-# The peers take a row per impression. Above this many they go a shorter way that gives the same
-# pairs (see the two functions); `--check-peers` measures both.
-PEER_ROWS = 600_000
-
-
-def judged_parts(data: str, seed: int, n_queries: int):
-    """(training, test) judged lists; MQ2008's fold is the seed."""
-    if data == "made":
-        return (
-            make_judged(n_queries=n_queries, seed=10 + seed),
-            make_judged(n_queries=1000, seed=10_000 + seed),
-        )
-    parts = [DATA / "mq2008" / f"S{1 + (seed + offset) % 5}.txt.gz" for offset in range(5)]
-    return ut.read_letor(parts[:3]), ut.read_letor(parts[4])
+HERE = Path(__file__).resolve().parent
+WORLDS = ("quality_world.py", "quality_set.py")
+LINES = "quality-lines.jsonl"
 
 
-def true_curve(protocol: str, severity: float = 1.0):
-    return ut.EyeTracking(severity) if protocol == "dla" else ut.PowerLaw(severity)
+@dataclass(frozen=True)
+class Cell:
+    """One setting with its place in the table, and how many times it is drawn in tiers 1 and 2.
+
+    A real set counts its five folds as one time. `every`: seed 0 has the rarer weightings too.
+    """
+
+    group: str
+    setting: Setting
+    times: tuple[int, int]
+    every: bool = False
+
+    def seeds(self, tier: int) -> range:
+        folds = FOLDS if self.setting.data in REAL else 1
+        return range(folds * self.times[tier - 1])
+
+    @property
+    def size(self) -> int:
+        """Impressions, about."""
+        queries = {"mq2008": 580, "ohsumed": 67, "mslr": 51}.get(self.setting.data)
+        length = self.setting.cut or {"ohsumed": 150, "mslr": 115}.get(self.setting.data, 30)
+        return (queries or self.setting.queries) * self.setting.sessions * length
 
 
-def shown_labels(sim) -> ut.JudgedLists:
-    """The judged lists cut to the documents that the log shows; both have one order."""
-    shown = np.zeros(sim.log.n_documents, dtype=bool)
-    shown[sim.log.document] = True
-    judged = sim.truth.judged
-    kept = np.concatenate([[0], np.cumsum(shown)])[judged.indptr]
-    return ut.JudgedLists(judged.features[shown], judged.labels[shown], kept, judged.query_id)
+def cells() -> list[Cell]:
+    """The whole design; (0, n) are those of tier 2 alone."""
+    dla, prs = Setting(), Setting(protocol="prs", cut=0)
+    synthetic = [
+        Cell("synthetic", replace(protocol, rankers=n, sessions=sessions), (2, 5), every=n == 3)
+        for protocol in (dla, prs)
+        for n in (1, 3)
+        for sessions in (10, 100, 1000)
+    ]
+    synthetic += [Cell("synthetic", replace(dla, uneven=True), (1, 3))]
+    sets = [Setting(data=name) for name in REAL]
+    real = [
+        Cell("real", replace(each, sessions=sessions), (1, 3))
+        for each in sets
+        for sessions in (10, 100, 1000)
+    ]
+    real += [Cell("real", replace(each, rankers=1), (1, 3)) for each in sets]
+    real += [Cell("real", replace(each, protocol="prs", cut=0), (1, 2)) for each in sets]
+    real += [Cell("real", replace(each, uneven=True, sessions=30), (0, 2)) for each in sets]
+    readers = [
+        Cell("readers", replace(each, reader=reader), (1, 3))
+        for each in (dla, *sets)
+        for reader in ("trust", "cascade")
+    ]
+    readers += [
+        Cell("readers", replace(dla, reader=reader, **changes), (0, 3))
+        for reader in ("trust", "cascade")
+        for changes in ({"sessions": 10}, {"sessions": 1000}, {"rankers": 1})
+    ]
+    large = [
+        Cell("large", replace(protocol, queries=1500, sessions=sessions), (1, 2))
+        for protocol in (dla, prs)
+        for sessions in (10, 100)
+    ]
+    large += [
+        Cell("large", replace(protocol, queries=queries, sessions=sessions), (0, 1))
+        for protocol in (dla, prs)
+        for queries, sessions in ((1500, 1000), (4000, 10), (4000, 100), (4000, 1000))
+    ]
+    return [*synthetic, *real, *readers, *large]
 
 
-def methods(protocol: str, options: dict) -> dict:
-    """Every method by name; each makes a fresh ranker."""
-    right = true_curve(protocol)
-    weak, strong = true_curve(protocol, 0.5), true_curve(protocol, 1.5)
+# ---- one world
 
-    def mart(*args, **kwargs):
-        return lambda: ut.LambdaMART(*args, **kwargs, **options)
 
-    made = {
-        "clicks": mart(),
-        "ips": mart(ut.IPS(right)),
-        "ips-all": mart(ut.IPS(right, against="all")),
-        "pns": mart(ut.PNS(right)),
-        "prs": mart(ut.PRS(right)),
-        "prs-unclipped": mart(ut.PRS(right, clip=np.inf)),
-        "pairwise-debiasing-0": mart(ut.PairwiseDebiasing(p=0)),
-        "pairwise-debiasing-1": mart(ut.PairwiseDebiasing(p=1)),
-        "balanced": mart(ut.Balanced(right)),
-        "pbm-likelihood": mart(objective="pbm-likelihood", bias=right),
-        "ips-label": mart(objective="ips-label", bias=right),
-        "posterior-label": mart(objective="posterior-label", bias=right),
-        "auto": mart("auto", bias=right),
+@dataclass(frozen=True)
+class Task:
+    """Rows to be measured on one world."""
+
+    cell: Cell
+    seed: int
+    wanted: tuple[str, ...]
+    label: str
+    world: str
+    folder: Path
+
+
+def measure(task: Task) -> list[str]:
+    """Appends a line for each row; says what failed."""
+    world = make_world(task.cell.setting, task.seed)
+    known = rows(every=True)
+    name = hashlib.sha256(
+        f"{task.label} {task.world} {task.cell.setting} {task.seed}".encode()
+    ).hexdigest()[:16]
+    (task.folder / "quality-bias").mkdir(parents=True, exist_ok=True)
+    fits, failed = Fits(world, task.folder / "quality-bias" / f"{name}.json"), []
+    for row in task.wanted:
+        about: dict[str, Any] = {}
+        try:
+            scored, seconds = timed(known[row], fits)
+            found = {"ndcg": packed(scored.ndcg), "trees": scored.trees, "seconds": seconds}
+            about = scored.about
+        except Exception as error:  # a row that breaks is a finding, not the end of the table
+            found = {"error": f"{type(error).__name__}: {error}"[:300]}
+            failed.append(f"{row}: {found['error']}")
+        _append(task, row, {**found, "about": about, "shown": float(world.shown.mean())})
+    return failed
+
+
+def _append(task: Task, row: str, found: dict[str, Any]) -> None:
+    line = {
+        "label": _label(row, task.label),
+        "world": task.world,
+        "setting": asdict(task.cell.setting),
+        "seed": task.seed,
+        "row": row,
+        **found,
     }
-    for name, wrong in (("0.5", weak), ("1.5", strong)):
-        made[f"ips, bias x {name}"] = mart(ut.IPS(wrong))
-        made[f"prs, bias x {name}"] = mart(ut.PRS(wrong))
-        made[f"balanced, bias x {name}"] = mart(ut.Balanced(wrong))
-        made[f"pbm-likelihood, bias x {name}"] = mart(objective="pbm-likelihood", bias=wrong)
-    return made
+    with (task.folder / LINES).open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
-def peer_rows(log, lists):
-    """Features, labels, group sizes and positions: one row per impression of the named lists."""
-    plain = log.take(lists, count=np.ones(len(lists), dtype=np.int64))
-    group = np.diff(plain.indptr)
-    return plain.features[plain.document], plain.label.astype(int), group, plain.position - 1
+def packed(ndcg: Any) -> str:
+    """Values in steps of 1/50,000 as base64: 1.3 kB for 500 queries."""
+    steps = np.rint(50_000 * np.asarray(ndcg)).astype("<u2")
+    return base64.b64encode(steps.tobytes()).decode()
 
 
-def every_session(log):
-    return np.repeat(np.arange(log.n_lists), log.sessions)
+def unpacked(text: str) -> Any:
+    return np.frombuffer(base64.b64decode(text), dtype="<u2") / 50_000
 
 
-def clicked_lists(log):
-    return np.flatnonzero(np.add.reduceat(log.label > 0, log.indptr[:-1]))
+def _label(row: str, label: str) -> str:
+    """Rows that nothing of ours is in but the table of labels hold for all of our revisions."""
+    return "outside" if row in OUTSIDE else label
 
 
-def lightgbm_position(log, options: dict, *, merged: bool | None = None):
-    """LightGBM's lambdarank with `position`."""
-    import lightgbm
-
-    merged = log.n_impressions > PEER_ROWS if merged is None else merged
-    params = {"objective": "lambdarank", "learning_rate": 0.05, "num_leaves": 31}
-    params |= {"feature_fraction": 0.9, "bagging_fraction": 0.9, "bagging_freq": 1}
-    params |= {"verbosity": -1, "num_threads": options["n_threads"], "seed": options["seed"]}
-    if merged:
-        data, params = _merged_for_lightgbm(log, params)
-    else:
-        features, labels, group, position = peer_rows(log, every_session(log))
-        data = lightgbm.Dataset(features, labels, group=group, position=position)
-    return lightgbm.train(params, data, num_boost_round=options["n_trees"]).predict
+# ---- what is known, and what is missing
 
 
-def _merged_for_lightgbm(log, params: dict):
-    """Equal sessions merged, their number as the weight of their rows, and none without a click.
+def source_label() -> str:
+    """The revision of src, with a mark where files there differ from it."""
+    root = HERE.parent
 
-    Its lambdas and its bias are sums over rows times weight, so this changes neither. What does see
-    rows is made to see nearly the same as with a row per impression: bins come from the documents
-    (each has as many impressions as any other here), and the smallest leaf shrinks with the number
-    of rows. The tenth of rows that each tree leaves out is one of merged rows, a stronger draw.
-    """
-    import lightgbm
+    def git(*arguments: str) -> str:
+        asked = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=False, cwd=root
+        )
+        return asked.stdout.strip()
 
-    lists = clicked_lists(log)
-    features, labels, group, position = peer_rows(log, lists)
-    documents = np.repeat(np.unique(log.document), 3)  # a bin wants three rows
-    params |= {"min_data_in_leaf": max(1, round(20 * len(labels) / log.n_impressions))}
-    bins = lightgbm.Dataset(log.features[documents], params=params)
-    data = lightgbm.Dataset(
-        features, labels, group=group, position=position, reference=bins,
-        weight=np.repeat(log.sessions[lists].astype(float), group), params=params,
-    )  # fmt: skip
-    return data, params
+    changed = git("status", "--porcelain", "--", "src")
+    mark = "+" + hashlib.sha256(git("diff", "--", "src").encode()).hexdigest()[:6]
+    return git("rev-parse", "HEAD:src")[:10] + (mark if changed else "")
 
 
-def xgboost_unbiased(log, options: dict, *, clicked: bool | None = None):
-    """XGBoost's rank:ndcg with lambdarank_unbiased.
-
-    Its bias ignores weights, so equal sessions cannot be merged; those without a click give no pair
-    and can be left out.
-    """
-    import xgboost
-
-    clicked = log.n_impressions > PEER_ROWS if clicked is None else clicked
-    lists = every_session(log)
-    if clicked:
-        lists = lists[np.isin(lists, clicked_lists(log))]
-    features, labels, group, _ = peer_rows(log, lists)
-    data = xgboost.DMatrix(features, labels, nthread=options["n_threads"])
-    data.set_group(group)
-    params = {"objective": "rank:ndcg", "lambdarank_unbiased": True, "eta": 0.05}
-    params |= {"tree_method": "hist", "max_leaves": 31, "max_depth": 0, "grow_policy": "lossguide"}
-    params |= {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": 10}
-    params |= {"subsample": 0.9, "colsample_bytree": 0.9, "seed": options["seed"]}
-    params |= {"nthread": options["n_threads"], "verbosity": 0}
-    booster = xgboost.train(params, data, num_boost_round=options["n_trees"])
-    return lambda rows: booster.predict(xgboost.DMatrix(rows))
+def world_label() -> str:
+    """The revision of the worlds, by their text."""
+    text = "".join((HERE / name).read_text() for name in WORLDS)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-PEERS = {"lightgbm": lightgbm_position, "xgboost": xgboost_unbiased}
+def known_lines(folder: Path, label: str, world: str) -> list[Line]:
+    """The lines that hold now; a later one takes the place of an earlier one."""
+    path = folder / LINES
+    texts = path.read_text().splitlines() if path.exists() else []
+    held: dict[Any, Line] = {}
+    for each in map(json.loads, texts):
+        if each["world"] != world or each["label"] != _label(each["row"], label):
+            continue
+        line = Line(
+            setting=Setting(**each["setting"]),
+            seed=each["seed"],
+            row=each["row"],
+            ndcg=unpacked(each["ndcg"]) if "ndcg" in each else None,
+            trees=each.get("trees"),
+            seconds=each.get("seconds", 0.0),
+            error=each.get("error", ""),
+            about=each["about"],
+            shown=each["shown"],
+        )
+        held[line.setting, line.seed, line.row] = line
+    return list(held.values())
+
+
+def tasks(options: argparse.Namespace, label: str, world: str) -> Iterator[Task]:
+    """What is missing: first every world once, within that the largest first."""
+    done = {
+        (line.setting, line.seed, line.row)
+        for line in known_lines(options.folder, label, world)
+        if line.ndcg is not None
+    }
+    waiting = []
+    for cell in chosen_cells(options):
+        for seed in cell.seeds(options.tier)[: options.seeds]:
+            wanted = rows(every=cell.every and seed == 0)
+            if not cell.setting.cut:
+                wanted.pop(SHOWN_LABELS)
+            missing = tuple(
+                row
+                for row in wanted
+                if (not options.rows or row in options.rows)
+                and (cell.setting, seed, row) not in done
+            )
+            if missing:
+                time_ = seed // (FOLDS if cell.setting.data in REAL else 1)
+                waiting.append((time_, -cell.size, cell, seed, missing))
+    for *_, cell, seed, missing in sorted(waiting, key=lambda each: each[:2]):
+        yield Task(cell, seed, missing, label, world, options.folder)
+
+
+def chosen_cells(options: argparse.Namespace) -> list[Cell]:
+    """Those of the tier whose name or group contains one of the texts asked for."""
+    return [
+        cell
+        for cell in cells()
+        if len(cell.seeds(options.tier))
+        and (not options.only or any(t in _said(cell) for t in options.only))
+    ]
+
+
+def _said(cell: Cell) -> str:
+    return f"{cell.group}: {cell.setting.name}"
+
+
+def run(todo: list[Task], jobs: int) -> None:
+    """All tasks, a world in a process with one thread."""
+    for variable in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[variable] = "1"
+    start = time.perf_counter()
+    context = get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=os.nice, initargs=(5,)) as pool:
+        futures = {pool.submit(measure, task): task for task in todo}
+        for number, future in enumerate(as_completed(futures), 1):
+            task, spent = futures[future], time.perf_counter() - start
+            print(
+                f"{number}/{len(todo)}  {_said(task.cell)}, seed {task.seed}; {spent:.0f} s, about "
+                f"{spent / number * (len(todo) - number):.0f} s to go",
+                *(f"\n    failed: {each}" for each in future.result()),
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def check_peers(seeds: int) -> None:
     """NDCG@10 of the peers with a row per impression and in the shorter way, on the same clicks."""
-    rows = []
+    found = []
     for seed in range(seeds):
-        train, test = judged_parts("made", seed, QUERIES["dla"])
-        log = simulate(train, protocol="dla", sessions_per_query=100, seed=seed).log
-        options = {"n_trees": 200, "n_threads": 1, "seed": seed}
-        for name, peer in PEERS.items():
-            way = "merged" if name == "lightgbm" else "clicked"
-            found = [
-                ut.evaluate(test, peer(log, options, **{way: short})(test.features), "ndcg@10")
-                for short in (False, True)
-            ]
-            rows.append([name, seed, *(float(each["ndcg@10"].value) for each in found)])
-    table(("peer", "seed", "row per impression", "shorter way"), rows)
-
-
-def run_cell(cell: dict, known: dict, *, n_queries: int, n_trees: int) -> dict:
-    """NDCG@10 of every method in one cell; what is known already is not run again."""
-    train, test = judged_parts(cell["data"], cell["seed"], n_queries)
-    sim = simulate(
-        train, protocol=cell["protocol"], sessions_per_query=cell["sessions"], seed=cell["seed"]
-    )
-    options = {"n_trees": n_trees, "n_threads": 1, "seed": cell["seed"]}
-    ndcg, seconds = dict(known.get("ndcg", {})), dict(known.get("seconds", {}))
-
-    def judge(name: str, predict, start: float) -> None:
-        ndcg[name] = float(ut.evaluate(test, predict(test.features), ["ndcg@10"])["ndcg@10"].value)
-        seconds[name] = time.perf_counter() - start
-
-    def fit(name: str, ranker, data) -> None:
-        if name not in ndcg:
-            start = time.perf_counter()
-            judge(name, ranker.fit(data).predict, start)
-
-    judge("production", sim.truth.rankers[0].predict, time.perf_counter())
-    fit("labels", ut.LambdaMART(**options), train)
-    fit("labels-shown", ut.LambdaMART(**options), shown_labels(sim))
-    for name, make in methods(cell["protocol"], options).items():
-        fit(name, make(), sim.log)
-    for name, peer in PEERS.items():
-        if name not in ndcg:
-            start = time.perf_counter()
-            judge(name, peer(sim.log, options), start)
-    about = {"trees": n_trees, "queries": n_queries, "impressions": sim.log.n_impressions}
-    return {**cell, **about, "ndcg": ndcg, "seconds": seconds}
-
-
-def done_cells() -> dict[tuple, dict]:
-    """Every cell by its key; a later line of the file takes the place of an earlier one."""
-    lines = CELLS.read_text().splitlines() if CELLS.exists() else []
-    return {tuple(cell[key] for key in KEYS): cell for cell in map(json.loads, lines)}
-
-
-def wanted_cells(options: argparse.Namespace) -> list[dict]:
-    return [
-        {"data": data, "protocol": protocol, "sessions": sessions, "seed": seed}
-        for data in options.data
-        for seed in range(5 if data == "mq2008" else options.seeds)
-        for protocol in options.protocol
-        for sessions in options.sessions
-    ]
-
-
-def summary(cells: list[dict]) -> list[dict]:
-    """Mean and spread over seeds of NDCG@10 and of the share of the gap."""
-    groups: dict[tuple, dict[str, list]] = defaultdict(lambda: defaultdict(list))
-    for cell in cells:
-        key = (cell["data"], cell["protocol"], cell["sessions"])
-        low, high = cell["ndcg"]["clicks"], cell["ndcg"]["labels"]
-        for name, value in cell["ndcg"].items():
-            groups[key][name].append((value, value - low, high - low, cell["seconds"][name]))
-    rows = []
-    for (data, protocol, sessions), by_name in groups.items():
-        for name, values in by_name.items():
-            ndcg, gain, gap, seconds = np.array(values).T
-            spread, gain_error, share_spread = (
-                float(each.std(ddof=1)) if len(ndcg) > 1 else None
-                for each in (ndcg, gain / np.sqrt(len(gain)), gain / gap)
-            )
-            rows.append(
-                {"data": data, "protocol": protocol, "sessions": sessions, "method": name}
-                | {"runs": len(ndcg), "ndcg": float(ndcg.mean()), "ndcg_sd": spread}
-                # A ratio of means: where the gap is small, single shares swing by whole units.
-                | {"share": float(gain.sum() / gap.sum()), "share_sd": share_spread}
-                | {"gain": float(gain.mean()), "gain_error": gain_error}
-                | {"seconds": float(seconds.mean())}
-            )
-    return rows
-
-
-def markdown(rows: list[dict]) -> str:
-    """The tables of docs/weightings.md: share of the gap by method and cell."""
-    found = {(r["data"], r["protocol"], r["sessions"], r["method"]): r for r in rows}
-    cells = sorted({(r["protocol"], r["sessions"]) for r in rows})
-    names = dict.fromkeys(r["method"] for r in rows)
-    lines = []
-    for data in dict.fromkeys(r["data"] for r in rows):
-        lines += [f"| {data} | " + " | ".join(f"`{p}` {s:,}" for p, s in cells) + " |"]
-        lines += ["|---|" + "---:|" * len(cells)]
-        for name in names:
-            shares = [_share(found.get((data, *cell, name))) for cell in cells]
-            lines += [f"| {name} | " + " | ".join(shares) + " |"]
-        lines += [""]
-    return "\n".join(lines)
-
-
-def _share(row: dict | None) -> str:
-    if row is None:
-        return "-"
-    return f"{row['share']:.2f}" + (" (1 run)" if row["runs"] == 1 else "")
+        world: World = make_world(Setting(), seed)
+        fits = Fits(world, Path(os.devnull))
+        for name, ways in zip(
+            PEERS,
+            (
+                (
+                    lambda w: lightgbm_position(w, merged=False),
+                    lambda w: lightgbm_position(w, merged=True),
+                ),
+                (
+                    lambda w: xgboost_unbiased(w, most_rows=10**9),
+                    lambda w: xgboost_unbiased(w, most_rows=100_000),
+                ),
+            ),
+            strict=True,
+        ):
+            found.append([name, seed, *(float(fits.peer(way).ndcg.mean()) for way in ways)])
+    table(("peer", "seed", "row per impression", "shorter way"), found)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", nargs="*", default=["made", "mq2008"])
-    parser.add_argument("--protocol", nargs="*", default=["dla", "prs"])
-    parser.add_argument("--sessions", nargs="*", type=int, default=[10, 100, 1000])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--queries", type=int, help="for every protocol alike")
-    parser.add_argument("--trees", type=int, default=200)
-    parser.add_argument("--only-report", action="store_true")
-    parser.add_argument("--markdown", action="store_true", help="of what is known, and stop")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tier", type=int, choices=(1, 2), default=1)
+    parser.add_argument("--only", action="append", default=[], help="text of the cell's name")
+    parser.add_argument("--rows", action="append", default=[], help="these rows alone")
+    parser.add_argument("--seeds", type=int, help="at most so many worlds of a cell")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--label", help="in place of the revision of src")
+    parser.add_argument("--report", action="store_true", help="of what is known; measures nothing")
+    parser.add_argument("--folder", type=Path, default=RESULTS, help="where lines are kept")
     parser.add_argument("--check-peers", action="store_true")
     options = parser.parse_args()
     if options.check_peers:
-        check_peers(options.seeds)
+        check_peers(options.seeds or 2)
         return
-    if options.markdown:
-        print(markdown(summary(list(done_cells().values()))))
-        return
-    done = done_cells()
-    for cell in [] if options.only_report else wanted_cells(options):
-        known = done.get(tuple(cell[key] for key in KEYS), {})
-        if {*methods(cell["protocol"], {}), *PEERS} <= set(known.get("ndcg", {})):
-            continue
-        n_queries = options.queries or QUERIES[cell["protocol"]]
-        result = run_cell(cell, known, n_queries=n_queries, n_trees=options.trees)
-        with CELLS.open("a") as file:
-            file.write(json.dumps(result) + "\n")
-        print(cell, {name: round(value, 4) for name, value in result["ndcg"].items()}, flush=True)
-    rows = summary(list(done_cells().values()))
-    columns = ("data", "protocol", "sessions", "method", "runs", "ndcg", "share", "share_sd")
-    columns += ("gain", "gain_error")
-    table(columns, [[row[column] for column in columns] for row in rows])
-    packages = ("lightgbm", "xgboost-cpu")
-    print(save("quality", {"trees": options.trees, "rows": rows}, seed=None, packages=packages))
+    options.folder.mkdir(parents=True, exist_ok=True)
+    label, world = options.label or source_label(), world_label()
+    if not options.report:
+        run(list(tasks(options, label, world)), options.jobs)
+    order = {cell.setting: cell for cell in chosen_cells(options)}
+    lines = [line for line in known_lines(options.folder, label, world) if line.setting in order]
+    found = summary(lines, {setting: cell.group for setting, cell in order.items()})
+    table(*cell_columns(found))
+    for name, value in counts(found).items():
+        print(f"{name}: {value}")
+    for line in lines:
+        if line.error:
+            print(f"failed: {line.setting.name}, seed {line.seed}, {line.row}: {line.error}")
+    if options.folder == RESULTS and not options.only and not options.rows:
+        results = {"label": label, "world": world, "counts": counts(found), "cells": found}
+        print(save("quality", results, seed=None, packages=("lightgbm", "xgboost-cpu")))
 
 
 if __name__ == "__main__":
