@@ -83,13 +83,14 @@ def test_the_usual_candidates_in_their_order():
     assert usual == ["clicks", "balanced", "prs", "auto", "linear", "pairwise-debiasing"]
 
 
-def test_dear_candidates_are_dropped_first_and_raw_clicks_never():
+def test_the_default_is_dropped_last_and_raw_clicks_never():
     dropped = candidates.dropped_first()
-    costs = [candidates.candidate(name).cost for name in dropped]
+    assert dropped[-1] == candidates.default_of(dropped) == "auto"
+    costs = [each.cost for each in map(candidates.candidate, dropped) if each.drop == 15]
     assert costs == sorted(costs, reverse=True)
     assert candidates.system_name("clicks") == "raw clicks"
     assert "clicks" not in dropped
-    last = ["pairwise-debiasing", "ips", "linear", "pbm-likelihood", "prs", "balanced"]
+    last = ["pairwise-debiasing", "ips", "linear", "pbm-likelihood", "prs", "balanced", "auto"]
     assert [name for name in dropped if name in last] == last
 
 

@@ -63,7 +63,8 @@ class Method:
     aliases : other names that are understood
     rests_on : of a bias estimator or curve: what its claim rests on
     cost : of training, in trainings of one LambdaMART
-    drop : where time is short a run gives up dear candidates first, then those of a small number
+    drop : where time is short a run gives up candidates of a small number first. The candidate with
+        the largest is its default, which is kept unless another is clearly better
     choose : where it may be chosen: "train", "select", "run"; "usual" and "usual in select" are
         tried without being asked, by a run and by `untilt select`
     order : rank in lists; equal ranks are sorted by name

@@ -43,6 +43,68 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "The bias is known for positions 1..4 of 10: what was shown below is left out of training "
         f"and evaluation. {BOUNDS}",
     ),
+    "run.curve-held-out": (
+        {},
+        "The curve was estimated without the sessions that rankers are judged by.",
+    ),
+    "run.curve-of-all": (
+        {},
+        "The curve was estimated on all sessions, those that rankers are judged by among them.",
+    ),
+    "run.folds": (
+        {"folds": 5, "queries": 1200},
+        "All 1,200 queries count: they are divided into 5 folds, and the queries of each fold are "
+        "judged by rankers that were trained on the others.",
+    ),
+    "run.only-candidate": (
+        {"chosen": "raw clicks"},
+        "raw clicks is the only candidate that was trained.",
+    ),
+    "run.default-kept": (
+        {
+            "default": "auto",
+            "other": "linear",
+            "difference": 0.004,
+            "std_error": 0.003,
+            "metric": "dcg@10",
+        },
+        "auto, the default, was kept: no other candidate is better by two standard errors. The "
+        "nearest is linear: +0.0040 dcg@10, standard error 0.0030.",
+    ),
+    "run.default-beaten": (
+        {
+            "default": "auto",
+            "chosen": "linear",
+            "difference": 0.012,
+            "std_error": 0.003,
+            "metric": "dcg@10",
+            "p_value": 0.0003,
+            "tried": 3,
+        },
+        "linear was taken in place of auto, the default: +0.0120 dcg@10, standard error 0.0030, "
+        "p 0.0003 after correction for 3 comparisons.",
+    ),
+    "run.choice-by-fold": (
+        {"chosen": ("auto in 3", "linear in 2"), "shipped": "auto"},
+        "The folds chose differently (auto in 3, linear in 2), so that the answer is about a "
+        "choice like theirs, in which no query had a say in its own. All folds together chose "
+        "auto.",
+    ),
+    "run.refit": (
+        {"file": "ranker.untilt", "system": "auto", "queries": 1200},
+        "ranker.untilt is auto, trained again on all 1,200 queries; the figures are those of the "
+        "same method, trained without the queries that it was judged by.",
+    ),
+    "run.refit-late": (
+        {"limit": "10 s", "file": "ranker.untilt", "system": "auto", "queries": 1200},
+        "The time limit of 10 s left no time to train auto again on all queries: ranker.untilt is "
+        "the ranker that was judged, trained on 1,200 queries. Give it more time.",
+    ),
+    "run.refit-failed": (
+        {"file": "ranker.untilt", "system": "auto", "queries": 1200, "error": "no clicks"},
+        "auto could not be trained again on all queries (no clicks): ranker.untilt is the ranker "
+        "that was judged, trained on 1,200 queries.",
+    ),
     "run.held-out": (
         {"share": 0.2, "units": "queries"},
         "Held out for the evaluation: 20% of the queries.",

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -318,6 +319,19 @@ def decision() -> d.Decision:
             (r.Candidate("prs", "new", "the one to try", "a.untilt", estimate("new", 1.1), True),),
             "new",
             0.25,
+            default="new",
+            comparison=SystemComparison(
+                (replace(difference("raw", -0.02, 0.01), baseline="new"),),
+                *("dcg@10", "new", True, "holm", 0.8, 0.95),
+            ),
+            why=Fact(
+                "run.default-kept", default="new", other="raw", difference=-0.02, std_error=0.01,
+                metric="dcg@10",
+            ),
+        ),
+        shipped=r.Shipped(
+            "prs", True, 500, 10_000,
+            Fact("run.refit", file="ranker.untilt", system="new", queries=500),
         ),
         click_models=r.ClickModels(
             (

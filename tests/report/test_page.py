@@ -21,7 +21,8 @@ from untilt.report.page.rankers import importance_section, rankers_section
 from untilt.report.page.words import Section, first_sentence
 
 ORDER = [
-    "how-sure", "sensitivity", "log", "positions", "comparable", "rankers", "clip", "moved",
+    "how-sure", "sensitivity", "log", "positions", "comparable", "rankers", "choice",
+    "clip", "moved",
     "pair-bias", "importance", "changed", "warnings", "computed",
 ]  # fmt: skip
 
@@ -66,7 +67,7 @@ HELD_OUT = [
 ]  # fmt: skip
 PART = {
     "held_out": HELD_OUT, "audit": ["log", "comparable"], "provenance": ["computed"],
-    "bias": [], "source": [], "split": [], "training": [],
+    "bias": [], "source": [], "split": [], "training": ["choice"],
 }  # fmt: skip
 OF_HELD_OUT = {
     "clip_curve": "clip", "new_positions": "moved", "pair_bias": "pair-bias",
@@ -201,7 +202,7 @@ def test_each_chart_has_words_and_a_table(decision):
 
 def test_vega_lite_accepts_every_chart(decision):
     specs = chart_specs(decision)
-    assert len(specs) == 9
+    assert len(specs) == 10
     for spec in specs.values():
         altair.Chart.from_dict(spec, validate=True)
 

@@ -4,7 +4,7 @@ import pytest
 
 import untilt as ut
 
-SMALL = {"trees": 8, "threads": 1, "method": ["balanced", "linear"]}
+SMALL = {"trees": 8, "threads": 1, "method": ["balanced", "linear"], "folds": 1}
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +26,11 @@ def finished(made, small_options, tmp_path_factory):
     """A run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     return ut.run(made.log, folder, documents=made.documents, **small_options)
+
+
+@pytest.fixture(scope="session")
+def crossed(made, small_options, tmp_path_factory):
+    """The same in three folds."""
+    folder = tmp_path_factory.mktemp("crossed") / "run"
+    options = {**small_options, "folds": 3}
+    return ut.run(made.log, folder, documents=made.documents, **options)

@@ -30,11 +30,15 @@ def resumed(made, folder, small_options, **changed):
 @pytest.mark.parametrize(
     ("changed", "kept"),
     [
-        ({"metric": "arp"}, ("read", "audit", "split", "bias", "plan")),
+        ({"metric": "arp"}, ("read", "audit", "split", "bias", "plan", "refit")),
         ({"trees": 9}, ("read", "audit", "split", "bias")),
         ({"bias": "power-law:1"}, ("read", "audit", "split")),
         ({"test_share": 0.25}, ("read", "audit")),
-        ({"title": "another"}, ("read", "audit", "split", "bias", "plan", "rankers", "evaluate")),
+        ({"folds": 2}, ("read", "audit")),
+        (
+            {"title": "another"},
+            ("read", "audit", "split", "bias", "plan", "rankers", "refit", "evaluate"),
+        ),
         ({"missing": 0.0}, ()),
     ],
 )

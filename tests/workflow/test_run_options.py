@@ -159,12 +159,25 @@ def test_less_time_means_fewer_trees():
     assert dict(found.warnings[0].fields) == {"limit": "10 min 0 s", "trees": 200, "wanted": 300}
 
 
-def test_still_less_time_drops_the_dear_candidate_and_gives_the_rest_its_trees():
-    # 14 trainings of 100 trees take 154 seconds; without "auto" three of 250 trees take 78.
-    found = plan(78)
-    assert (found.method, found.trees) == (("clicks", "balanced", "prs"), 250)
+def test_still_less_time_drops_candidates_and_the_default_last():
+    # 14 trainings of 100 trees take 154 seconds, 13 without "prs" 143, 12 without both 132.
+    assert plan(143).method == ("clicks", "balanced", "auto")
+    found = plan(132)
+    assert (found.method, found.trees) == (("clicks", "auto"), 100)
     assert codes(found.warnings) == ["run.fewer-trees", "run.candidates-dropped"]
-    assert found.warnings[1].fields["candidates"] == ("auto",)
+    assert found.warnings[1].fields["candidates"] == ("balanced", "prs")
+
+
+def test_where_the_default_is_too_dear_the_next_one_is_trained():
+    found = plan(52)  # two of 250 trees
+    assert (found.method, found.trees) == (("clicks", "balanced"), 250)
+    assert found.warnings[1].fields["candidates"] == ("prs", "auto")
+
+
+def test_folds_and_the_last_training_need_their_time():
+    # Five folds of two candidates, and one training that is 5/4 as long: 11.25 of 21 seconds.
+    speed, wanted = Speed(1.0, 0.1, rounds=5, last=1.25), TrainingPlan(("clicks", "balanced"), 300)
+    assert plan_within(wanted, speed, 11.25 * 21 + 0.01, limit=600).trees == 200
 
 
 def test_no_time_leaves_two_small_rankers():

@@ -36,13 +36,13 @@ def test_the_parts_share_no_query_and_are_all(made):
     assert len(parts["test"]) == round(0.2 * len(together))
 
 
-def test_the_ranker_remembers_what_it_was_trained_on_and_chosen_by(finished, made):
+def test_a_candidate_remembers_what_it_was_trained_on_and_chosen_by(finished, made):
     from untilt.data.seen import overlap_of
 
     log = ut.read_log(made.log, documents=made.documents)
     parts = query_parts(log, RunOptions())
     known = {
-        name: overlap_of(log.take(np.isin(log.query, queries)), finished.ranker)
+        name: overlap_of(log.take(np.isin(log.query, queries)), judged_ranker(finished))
         for name, queries in parts.items()
     }
     n_queries = {name: len(queries) for name, queries in parts.items()}
@@ -57,6 +57,11 @@ def test_the_ranker_remembers_what_it_was_trained_on_and_chosen_by(finished, mad
         n_queries["valid"],
         0,
     ]
+
+
+def judged_ranker(found):
+    """The chosen ranker as it was judged."""
+    return found.candidates[found.decision.training.chosen]
 
 
 def test_a_run_and_its_figures_can_be_pickled(finished):
@@ -87,7 +92,7 @@ def test_figures_can_be_had_again_with_the_library(finished, made):
     answer = finished.decision.answer
     found = ut.estimate(
         test,
-        {"shown": ut.shown, "new": finished.ranker},
+        {"shown": ut.shown, "new": judged_ranker(finished)},
         finished.bias,
         evaluator="policy-aware",
         clip=finished.decision.held_out.clip,

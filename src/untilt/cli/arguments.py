@@ -309,6 +309,15 @@ def parse_clip(text: str | None) -> "float | Literal['auto'] | None":
     return value
 
 
+def parse_count(text: str | None, option: str) -> "int | Literal['auto'] | None":
+    """A whole number of at least 1, or "auto"."""
+    if text is None or text == "auto":
+        return "auto" if text else None
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise OptionError(f"{option} takes auto or a whole number of at least 1. Got {text!r}.")
+    return int(text)
+
+
 def parse_missing(text: str | None) -> "Missing":
     """A number, or "keep"."""
     if text is None or text == "keep":

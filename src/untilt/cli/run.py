@@ -88,6 +88,14 @@ def run(
     among: Annotated[arguments.Among | None, typer.Option(help=arguments.AMONG_HELP)] = None,
     baseline: arguments.BaselineRankers = None,
     level: Annotated[float | None, typer.Option(help="Of the intervals (0.95).")] = None,
+    folds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto",
+            help="Folds of queries, each judged by rankers trained on the others; 1 holds out a "
+            "part instead; auto: 5 where the log is small.",
+        ),
+    ] = None,
     split: Annotated[
         SplitBy | None, typer.Option(help="Hold out whole queries (the default) or sessions.")
     ] = None,
@@ -139,7 +147,7 @@ def run(
         "documents": documents, "bias": bias, "fallback": fallback, "method": method,
         "trees": trees, "time_limit": time_limit, "metric": metric, "evaluator": evaluator,
         "clip": arguments.parse_clip(clip), "among": among, "baseline": baseline,
-        "level": level, "split": split,
+        "level": level, "folds": arguments.parse_count(folds, "--folds"), "split": split,
         "columns": arguments.parse_columns(column) or None,
         "label": label, "features": features, "missing": arguments.parse_missing(missing),
         "on_bad": on_bad, "positions_from": positions_from, "sample_queries": sample_queries,
@@ -218,6 +226,7 @@ def report_run(out: Output, result: "RunResult") -> None:
     if decision.answer is not None and decision.answer.reasons:
         out.points(tuple(map(sentence, decision.answer.reasons)))
     _say_what_would_turn_it(out, decision)
+    _say_what_is_shipped(out, decision)
     if decision.warnings:
         out.heading("Beware")
         out.points(tuple(map(sentence, decision.warnings)))
@@ -237,6 +246,22 @@ def _say_what_would_turn_it(out: Output, decision: "Decision") -> None:
     if turning:
         out.heading("What would turn it")
         out.points(turning)
+
+
+def _say_what_is_shipped(out: Output, decision: "Decision") -> None:
+    """What was chosen and why, and what the ranker's file holds."""
+    from untilt._core.codec import to_plain
+
+    training, shipped = decision.training, decision.shipped
+    why = None if training is None else training.why
+    out.record(
+        chosen=None if training is None else training.chosen,
+        why_chosen=why,
+        shipped=to_plain(shipped),
+    )
+    if shipped is not None:
+        out.heading("The ranker")
+        out.points([str(each) for each in (why, shipped.note) if each is not None])
 
 
 def _clip(decision: "Decision") -> dict[str, Any]:

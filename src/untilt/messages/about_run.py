@@ -48,8 +48,20 @@ MESSAGES = {
         "The bias is known for positions 1..{known} of {depth}: what was shown below is left out "
         f"of training and evaluation. {_BOUNDS}",
     ),
+    "run.curve-held-out": Message(
+        "note", "The curve was estimated without the sessions that rankers are judged by."
+    ),
+    "run.curve-of-all": Message(
+        "note",
+        "The curve was estimated on all sessions, those that rankers are judged by among them.",
+    ),
     # What the log allows.
     "run.held-out": Message("note", "Held out for the evaluation: {share:.0%} of the {units}."),
+    "run.folds": Message(
+        "note",
+        "All {queries:,} queries count: they are divided into {folds} folds, and the queries of "
+        "each fold are judged by rankers that were trained on the others.",
+    ),
     "run.sessions-held-out": Message(
         "warning",
         "Only {queries} queries have sessions, so that single sessions are held out in place of "
@@ -82,6 +94,43 @@ MESSAGES = {
             f"For the time limit of {limit} these candidates were not trained: "
             f"{_names(candidates)}."
         ),
+    ),
+    # What was chosen, and what is shipped.
+    "run.only-candidate": Message("note", "{chosen} is the only candidate that was trained."),
+    "run.default-kept": Message(
+        "note",
+        "{default}, the default, was kept: no other candidate is better by two standard "
+        "errors. The nearest is {other}: {difference:+.4f} {metric}, standard error "
+        "{std_error:.4f}.",
+    ),
+    "run.default-beaten": Message(
+        "note",
+        "{chosen} was taken in place of {default}, the default: {difference:+.4f} "
+        "{metric}, standard error {std_error:.4f}, p {p_value:.1g} after correction for {tried} "
+        "comparisons.",
+    ),
+    "run.choice-by-fold": Message(
+        "note",
+        lambda chosen, shipped: (
+            f"The folds chose differently ({_names(chosen)}), so that the answer is about a choice "
+            f"like theirs, in which no query had a say in its own. All folds together chose "
+            f"{shipped}."
+        ),
+    ),
+    "run.refit": Message(
+        "note",
+        "{file} is {system}, trained again on all {queries:,} queries; the figures are those of "
+        "the same method, trained without the queries that it was judged by.",
+    ),
+    "run.refit-late": Message(
+        "warning",
+        "The time limit of {limit} left no time to train {system} again on all queries: {file} is "
+        "the ranker that was judged, trained on {queries:,} queries. Give it more time.",
+    ),
+    "run.refit-failed": Message(
+        "warning",
+        "{system} could not be trained again on all queries ({error}): {file} is the ranker that "
+        "was judged, trained on {queries:,} queries.",
     ),
     # The answer.
     "run.of-system": Message("warning", "For {system}: {warning}"),

@@ -56,7 +56,8 @@ class Decision:
     Parameters
     ----------
     title : of the page, such as the log's name
-    source, audit, split, bias, plan, training, click_models, held_out : results of the steps
+    source, audit, split, bias, plan, training, shipped, click_models, held_out : results of the
+        steps
     provenance : how it was computed
     further_warnings : of your own, added to those of the parts
     kept_out : features that know the click, which were therefore not used
@@ -69,6 +70,7 @@ class Decision:
     bias: step_results.UsedBias | None = None
     plan: step_results.TrainingPlan | None = None
     training: step_results.Training | None = None
+    shipped: step_results.Shipped | None = None
     click_models: step_results.ClickModels | None = None
     held_out: step_results.HeldOut | None = None
     provenance: step_results.Provenance | None = None
@@ -133,6 +135,10 @@ class Decision:
         if answer is None or part is None:
             return ()
         notes: list[str] = [] if part.check is None else [str(part.check)]
+        if self.training is not None and part.chosen != self.training.chosen:
+            folds = self.training.by_fold
+            chosen = tuple(f"{name} in {folds.count(name)}" for name in dict.fromkeys(folds))
+            notes.append(Fact("run.choice-by-fold", chosen=chosen, shipped=self.training.chosen))
         raw = part.to_raw
         if raw is not None:
             ends = {"low": raw.interval.low, "high": raw.interval.high}
@@ -151,6 +157,8 @@ class Decision:
         told: list[str] = []
         for part in (self.bias, self.held_out, self.split, self.training, self.plan):
             told += part.warnings if part is not None else ()
+        if self.shipped is not None and self.shipped.note is not None and not self.shipped.refit:
+            told.append(self.shipped.note)
         if self.held_out is not None:
             told += self._null_warnings(self.held_out)
             chosen = self.held_out[self.held_out.chosen]

@@ -35,13 +35,18 @@ class LogSource:
 
 @dataclass(frozen=True)
 class Split:
-    """What was held out; `sessions` and `queries`: "train", "valid" or "test" -> how many."""
+    """What was held out; `sessions` and `queries`: "train", "valid" or "test" -> how many.
+
+    With several `folds` these are "fold 1", "fold 2", ...: each is judged by rankers that were
+    trained on the others, so that all queries count.
+    """
 
     by: Literal["query", "session"]
     sessions: Mapping[str, int]
     queries: Mapping[str, int]
     notes: tuple[Fact, ...] = ()
     warnings: tuple[Fact, ...] = ()
+    folds: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +55,14 @@ class UsedBias:
 
     kind : "measured", "modelled" (rests on a model of relevance), "given" or "assumed"
     why : why this estimator or curve
+    sessions : which sessions it was estimated on; None where it was not estimated
     """
 
     bias: PositionBias
     kind: BiasKind
     why: Fact | None = None
     warnings: tuple[Fact, ...] = ()
+    sessions: Fact | None = None
 
     @property
     def is_assumed(self) -> bool:
@@ -74,7 +81,11 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A trained ranker: its name in figures, its file, and its value on the validation part."""
+    """A candidate: its name in figures, the file of its ranker, its value where it was chosen.
+
+    `more_files` are the rankers of the folds after the first. `within_noise` says that clicks
+    cannot tell it from the chosen one.
+    """
 
     method: str
     name: str
@@ -82,29 +93,68 @@ class Candidate:
     file: str
     estimate: Estimate
     within_noise: bool
+    more_files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if PurePath(self.file).name != self.file:
-            raise OptionError(f"file must be the name of a file, no path. Got {self.file!r}.")
+        for file in self.files:
+            if PurePath(file).name != file:
+                raise OptionError(f"file must be the name of a file, no path. Got {file!r}.")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file of each fold's ranker; one where there are no folds."""
+        return (self.file, *self.more_files)
 
 
 @dataclass(frozen=True)
 class Training:
-    """All candidates; `chosen` is the name of the best on the validation part, `clip` that used."""
+    """All candidates, and the one that was chosen.
+
+    Parameters
+    ----------
+    chosen : the name of the chosen candidate
+    clip : the clip that they were compared with
+    default : the candidate that is kept unless another is better by two standard errors
+    comparison : paired differences to the default; None where it is alone
+    why : why this one was chosen
+    by_fold : for each fold, the name of the candidate that the other folds choose
+    """
 
     candidates: tuple[Candidate, ...] = ()
     chosen: str | None = None
     clip: float | None = None
     warnings: tuple[Fact, ...] = ()
+    default: str | None = None
+    comparison: SystemComparison | None = None
+    why: Fact | None = None
+    by_fold: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        known = [each.name for each in self.candidates]
         if (self.best is None) != (self.chosen is None):
             raise OptionError(f"the chosen {self.chosen!r} is none of the candidates.")
+        for name in (*self.by_fold, *(() if self.default is None else (self.default,))):
+            if name not in known:
+                raise OptionError(f"{name!r} is none of the candidates: {', '.join(known)}.")
 
     @property
     def best(self) -> Candidate | None:
         """The chosen candidate."""
         return next((each for each in self.candidates if each.name == self.chosen), None)
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """The ranker of a run, `ranker.untilt`: what it was trained on, and what the figures are of.
+
+    `refit` means that it was trained again on all queries; else it is the one that was judged.
+    """
+
+    method: str
+    refit: bool
+    queries: int
+    sessions: int
+    note: Fact | None = None
 
 
 @dataclass(frozen=True)

@@ -100,12 +100,8 @@ class Store:
 
     def read(self, key: str, name: str, n_scores: int) -> Fitted | None:
         """A finished candidate, or None where there is none or its files are damaged."""
-        where = self.folder / f"{key}.json"
         try:
-            record = codec.unsealed(
-                codec.read_file(where, again=""), FittedRecord, kind=KIND, version=VERSION,
-                where=where.name, again="", strict=True,
-            )  # fmt: skip
+            record = self._record(key)
             if record.files != self._digests(key):
                 return None
             # Mapped, not read: a header may promise more than there is memory for.
@@ -117,6 +113,20 @@ class Store:
         path = self.folder / f"{key}.untilt"
         kept = path if path.exists() else None
         return Fitted(name, np.array(scores), record.seconds, True, None, kept)
+
+    def seconds(self, key: str) -> float:
+        """What the training of a finished candidate took; 0 where nothing is known of it."""
+        try:
+            return self._record(key).seconds
+        except (OSError, ValueError):
+            return 0.0
+
+    def _record(self, key: str) -> FittedRecord:
+        where = self.folder / f"{key}.json"
+        return codec.unsealed(
+            codec.read_file(where, again=""), FittedRecord, kind=KIND, version=VERSION,
+            where=where.name, again="", strict=True,
+        )  # fmt: skip
 
     def _digests(self, key: str) -> dict[str, str | None]:
         return {end: _digest(self.folder / f"{key}{end}") for end in (".npy", ".untilt")}
@@ -160,6 +170,20 @@ def fit_all(
     return {name: done[name] for name in named}
 
 
+def fit_alone(name: str, candidate: Candidate, train: Any, *, folder: Path) -> Fitted:
+    """One candidate on data that nothing is held out of; one that the folder has is taken."""
+    from sklearn.base import clone
+
+    store, key = Store(folder), key_of(candidate, train)
+    kept = store.read(key, name, 0)
+    if kept is not None and kept.path is not None:
+        return kept
+    start = time.perf_counter()
+    ranker = clone(candidate).fit(train)
+    record = _record_of(name, ranker, time.perf_counter() - start)
+    return store.write(key, record, np.empty(0), ranker)
+
+
 _Task = tuple[str, Candidate, Any, ClickLog, Store | None, str]
 
 
@@ -198,9 +222,12 @@ def _fit_one(
         ranker.validated_on_ = seen_in(valid, ranker)
     if store is None:
         return Fitted(name, scores, seconds, False, ranker, None)
+    return store.write(key, _record_of(name, ranker, seconds), scores, ranker)
+
+
+def _record_of(name: str, ranker: Any, seconds: float) -> FittedRecord:
     parameters = {option: repr(each) for option, each in ranker.get_params(deep=False).items()}
-    record = FittedRecord(name, type(ranker).__name__, seconds, parameters)
-    return store.write(key, record, scores, ranker)
+    return FittedRecord(name, type(ranker).__name__, seconds, parameters)
 
 
 def _stopping(ranker: Any, valid: ClickLog) -> dict[str, ClickLog]:

@@ -4,6 +4,7 @@ A run's candidate is a weighting or an objective, which stands for LambdaMART wi
 ranker, which stands for that ranker with the balanced table where it takes one.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from untilt import catalog
@@ -16,6 +17,7 @@ from untilt.weighting.tables import Balanced
 
 RAW = "raw clicks"
 SHOWN = "logged order"
+BY_FOLD = "chosen by fold"  # for each fold of queries what the others choose
 
 
 def candidates(choose: str = "run") -> tuple[Method, ...]:
@@ -45,13 +47,25 @@ def candidate_note(name: str) -> str:
 
 
 def dropped_first() -> list[str]:
-    """What goes first where time is short: dear ones, then those that others stand for.
+    """What goes first where time is short: what others stand for, of these the dear ones.
 
-    Raw clicks are never dropped: everything is compared with them.
+    The default goes last. Raw clicks are never dropped: everything is compared with them.
     """
     spare = [each for each in candidates() if each != catalog.default("weighting")]
-    spare.sort(key=lambda each: (-each.cost, each.drop, -each.order))
+    spare.sort(key=lambda each: (each.drop, -each.cost, -each.order))
     return [each.name for each in spare]
+
+
+def default_of(method: Sequence[str]) -> str:
+    """The candidate that is kept unless another is clearly better: the last to be dropped."""
+    order = [catalog.default("weighting").name, *dropped_first()]
+    return max(method, key=order.index)
+
+
+def default_first(method: tuple[str, ...]) -> list[str]:
+    """Raw clicks, the default, then the others: what a run can least do without first."""
+    first = [catalog.default("weighting").name, default_of(method)]
+    return sorted(method, key=lambda each: first.index(each) if each in first else len(first))
 
 
 def system_name(method: str) -> str:

@@ -27,6 +27,8 @@ _PATHS = ("log", "out", "documents")
 OBJECT = "<an object of Python>"
 _TEXTS = ("label", "fallback", "metric", "evaluator", "title")
 _MOST_BYTES = 1 << 20  # of a file of options
+MOST_FOLDS = 100
+SHARE = 0.2  # of the queries, to choose by and to judge by
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
@@ -56,6 +58,9 @@ class RunOptions:
     clip : least propensity that a click is divided by, 0 for none; "auto" takes the clip with the
         least estimated mean squared error on the part that rankers are chosen by
     trees : of each boosted ranker
+    folds : 1 holds out `valid_share` of the queries to choose by and `test_share` to judge by; with
+        more, each fold of queries is judged by rankers that were trained on the others, so that all
+        queries count; "auto" takes 5 where a log is small (`untilt.workflow.stage_read`)
     split, valid_share, test_share : what is held out, whole queries or single sessions: a share to
         choose by and a share to judge by
     time_limit : seconds, or "90s", "10m", "1h30m"; trees and candidates are cut to meet it
@@ -81,9 +86,10 @@ class RunOptions:
     baseline: Any = None
     level: float = 0.95
     trees: int = 300
+    folds: int | Literal["auto"] = "auto"
     split: SplitBy = "query"
-    valid_share: float = 0.2
-    test_share: float = 0.2
+    valid_share: float = SHARE
+    test_share: float = SHARE
     time_limit: float | None = None
     seed: int = 0
     threads: int | None = None
@@ -172,6 +178,7 @@ def check_options(options: RunOptions) -> None:
         if value is not None and not (whole and least <= value < most):
             wanted = f"below {most:,}" if whole and value >= most else f"of at least {least}"
             raise OptionError(f"{name} must be a whole number {wanted}. Got {_short(value)}.")
+    _check_folds(options)
     _check_shares(options)
     if not (_is_number(options.clip) and options.clip >= 0) and options.clip != "auto":
         raise OptionError(
@@ -189,6 +196,21 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, Real) and not (
         isinstance(value, Integral) and abs(int(value)) >= 2**63
     )
+
+
+def _check_folds(options: RunOptions) -> None:
+    folds = options.folds
+    whole = isinstance(folds, int) and not isinstance(folds, bool)
+    if folds != "auto" and not (whole and 1 <= folds <= MOST_FOLDS):
+        raise OptionError(
+            f"folds must be 'auto' or a whole number from 1 to {MOST_FOLDS}. Got {_short(folds)}; "
+            "5 is usual."
+        )
+    if options.split == "session" and folds not in ("auto", 1):
+        raise OptionError(
+            f"folds are of queries, and split='session' holds out sessions. Got folds={folds}; "
+            "leave one of the two out."
+        )
 
 
 def _check_shares(options: RunOptions) -> None:

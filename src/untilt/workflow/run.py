@@ -1,7 +1,6 @@
 """From a log to a decision: the main job, step by step, resumable."""
 
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from untilt.workflow.options import RunOptions, config_text, options_of, with_ti
 from untilt.workflow.stage_bias import bias_choice, used_bias
 from untilt.workflow.stage_documents import click_models, reorder
 from untilt.workflow.stage_evaluate import evaluate_rankers
-from untilt.workflow.stage_rankers import make_plan, train_and_choose
+from untilt.workflow.stage_rankers import make_plan, refit, train_and_choose
 from untilt.workflow.stage_read import Data, read_step, split_of
 from untilt.workflow.stage_report import provenance, table_path, write_tables
 from untilt.workflow.steps import Done, Steps
@@ -66,22 +65,30 @@ class RunResult:
 
     @property
     def ranker(self) -> Ranker | None:
-        """The ranker that was chosen; None where none could be trained."""
-        training = self.decision.training
-        best = None if training is None else training.best
-        return None if best is None else self._load(best)
+        """The ranker to use: the chosen method, trained again on all queries.
+
+        `decision.shipped` says what it was trained on. None where none could be trained.
+        """
+        return None if self.decision.shipped is None else _load(RunFolder(self.folder).ranker)
 
     @property
     def candidates(self) -> dict[str, Ranker]:
-        """Every ranker that was trained, by its name in the report; none without features."""
-        training = self.decision.training
-        return {} if training is None else {e.name: self._load(e) for e in training.candidates}
+        """Every candidate as it was judged, by its name in the report; none without features.
 
-    def _load(self, candidate: r.Candidate) -> Ranker:
-        from untilt.rankers.persist import load
+        They were trained without the queries that they were judged by. With several folds these
+        are the rankers of the first one; `fold_candidates` has all.
+        """
+        return {name: folds[0] for name, folds in self._candidates(1).items()}
 
-        ranker: Ranker = load(RunFolder(self.folder).candidates / candidate.file)
-        return ranker
+    @property
+    def fold_candidates(self) -> dict[str, tuple[Ranker, ...]]:
+        """The rankers of each fold of queries, by the candidate's name; one without folds."""
+        return self._candidates(None)
+
+    def _candidates(self, folds: int | None) -> dict[str, tuple[Ranker, ...]]:
+        training, folder = self.decision.training, RunFolder(self.folder).candidates
+        entries = () if training is None else training.candidates
+        return {e.name: tuple(_load(folder / file) for file in e.files[:folds]) for e in entries}
 
     @property
     def warnings(self) -> tuple[Fact, ...]:
@@ -113,10 +120,18 @@ class RunResult:
             if answer.verdict == "cannot tell":
                 said = f"cannot tell whether {new.system} is better"
             verdict = f"{said}: {value} {new.metric} {interval} to the {answer.shown.system}"
+        shipped = self.decision.shipped
         return (
             f"RunResult({verdict}; bias {self.bias_kind}; {len(self.warnings)} warnings; "
-            f"{self.report})"
+            f"{self.report})" + ("" if shipped is None else f"\n{shipped.note}")
         )
+
+
+def _load(path: Path) -> Ranker:
+    from untilt.rankers.persist import load
+
+    ranker: Ranker = load(path)
+    return ranker
 
 
 def _difference(difference: SystemDifference | None) -> tuple[str, str]:
@@ -136,6 +151,9 @@ def run(
     **options: Any,
 ) -> RunResult:
     """The main job: read, audit, estimate the bias, train, choose, evaluate on held-out queries.
+
+    The chosen method is trained again on all queries: that is the ranker to use. The estimate is
+    of the same method without the queries that it was judged by.
 
     The folder gets `report.html`, `figures.json` (every figure), `tables/` (the same as Parquet),
     `ranker.untilt`, `bias.json`, `audit.json`, `run.toml` (the options) and `provenance.json` (when
@@ -216,7 +234,7 @@ class _Run:
             r.Split,
             lambda: split_of(data),
             read.key,
-            self.options.pick("split", "valid_share", "test_share", "seed"),
+            self.options.pick("split", "valid_share", "test_share", "folds", "seed"),
             what="holding out queries for the evaluation",
         )
         used = self._bias(seen, split, data)
@@ -275,7 +293,7 @@ class _Run:
         plan = self.steps.run(
             "plan",
             r.TrainingPlan,
-            lambda: make_plan(data.cut("train", bias.depth), bias, options, spent=spent),
+            lambda: make_plan(data, bias, options, spent=spent),
             used.key,
             options.pick("method", "trees", "time_limit", "threads", "seed"),
             what="planning the training",
@@ -290,42 +308,51 @@ class _Run:
             files=self._ranker_files,
         )
         known = replace(known, plan=plan.result, training=training.result)
-        if training.result.chosen is None:
+        if training.result.best is None:
+            self.folder.ranker.unlink(missing_ok=True)  # of an earlier run on another log
             return known
+        shipped = self.steps.run(
+            "refit",
+            r.Shipped,
+            lambda: refit(
+                data, bias, options, plan.result, training.result, folder=self.folder.candidates,
+                file=self.folder.ranker, seconds_left=self._seconds_left(),
+            ),
+            plan.key,
+            training.result.best.method,
+            what=f"training {training.result.best.name} again on all queries",
+            files=lambda _: [self.folder.ranker],
+        )  # fmt: skip
+        known = replace(known, shipped=shipped.result)
         held_out = self.steps.run(
             "evaluate",
             r.HeldOut,
             lambda: evaluate_rankers(
-                data.cut("test", bias.depth), bias, options, training.result, self.folder.candidates
+                data.judged("test", bias.depth), bias, options, training.result,
+                self.folder.candidates, self.folder.ranker,
             ),
             training.key,
+            shipped.key,
             what="evaluating on held-out queries",
-        )
+        )  # fmt: skip
         return replace(known, held_out=held_out.result)
 
-    def _train(self, plan: r.TrainingPlan, data: Data, bias: PositionBias) -> r.Training:
+    def _seconds_left(self) -> float | None:
         limit = self.options.time_limit
-        training = train_and_choose(
-            data.cut("train", bias.depth),
-            data.cut("valid", bias.depth),
+        return None if limit is None else limit - self.steps.seconds
+
+    def _train(self, plan: r.TrainingPlan, data: Data, bias: PositionBias) -> r.Training:
+        return train_and_choose(
+            data,
             bias,
             self.options,
             plan,
             folder=self.folder.candidates,
-            seconds_left=None if limit is None else limit - self.steps.seconds,
+            seconds_left=self._seconds_left(),
         )
-        if training.best is None:
-            self.folder.ranker.unlink(missing_ok=True)
-        else:
-            with replacing(self.folder.ranker) as temporary:
-                shutil.copyfile(self.folder.candidates / training.best.file, temporary)
-        return training
 
     def _ranker_files(self, training: r.Training) -> list[Path]:
-        if training.chosen is None:
-            return []
-        files = [self.folder.candidates / each.file for each in training.candidates]
-        return [*files, self.folder.ranker]
+        return [self.folder.candidates / f for each in training.candidates for f in each.files]
 
     def _documents(self, known: Decision, used: Done[r.UsedBias], data: Data) -> Decision:
         """Documents by their own clicks, for a log without features."""

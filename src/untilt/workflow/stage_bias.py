@@ -52,7 +52,7 @@ def bias_choice(given: Any) -> AskedEstimator | Examination | Literal["auto"]:
 def used_bias(
     data: Data, advice: Advice, options: RunOptions, *, reading: ReadingTests | None = None
 ) -> UsedBias:
-    """The bias by the audit's advice or as asked for, never from the sessions of the test part.
+    """The bias by the audit's advice or as asked for; `sessions` says from which ones.
 
     A curve of a log that fails a test of `reading` says so in its status, wherever it is used.
     """
@@ -94,25 +94,29 @@ def _estimated(
     why: Fact,
     options: RunOptions,
 ) -> UsedBias:
-    """From training and validation; where they are too small, from the whole log."""
+    """From training and validation; from the whole log with folds, or where they are too small."""
     wanted = {
         **advised, "level": options.level, "seed": options.seed, "n_threads": options.threads,
     }  # fmt: skip
     known = estimator().get_params()
     unfitted = estimator(**{name: value for name, value in wanted.items() if name in known})
     warnings: list[Fact] = []
+    sessions = Fact("run.curve-of-all" if data.n_folds > 1 else "run.curve-held-out")
     try:
         bias = unfitted.fit(as_clicks(data.not_test())).bias_
     except UntiltError:
+        if data.n_folds > 1:
+            raise
         bias = unfitted.fit(data.clicks).bias_
+        sessions = Fact("run.curve-of-all")
         warnings.append(Fact("run.bias-from-all-queries"))
     warnings += _ends_early(data, bias)
     if catalog.record_of(estimator, "bias").rests_on != "relevance model":
-        return UsedBias(bias, "measured", why, tuple(warnings))
+        return UsedBias(bias, "measured", why, tuple(warnings), sessions)
     modelled = Fact(
         "run.bias-modelled", estimator=estimator.__name__, assumes="; ".join(bias.assumes)
     )
-    return UsedBias(bias, "modelled", why, (modelled, *warnings))
+    return UsedBias(bias, "modelled", why, (modelled, *warnings), sessions)
 
 
 def _assumed(data: Data, options: RunOptions, why: Fact) -> UsedBias:

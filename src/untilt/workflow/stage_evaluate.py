@@ -25,8 +25,9 @@ from untilt.rankers.base import Ranker
 from untilt.rankers.persist import load
 from untilt.report import step_results
 from untilt.weighting import PairwiseDebiasing
-from untilt.workflow.candidates import RAW, SHOWN
+from untilt.workflow.candidates import BY_FOLD, RAW, SHOWN
 from untilt.workflow.options import RunOptions
+from untilt.workflow.stage_read import Judged
 
 # What a ranker changes: where documents go, and which queries look different afterwards.
 
@@ -117,29 +118,49 @@ LEAST_EFFECTIVE = 0.1  # clicks of equal weight, as a share of the clicks
 
 
 def evaluate_rankers(
-    test: ClickLog,
+    judged: Judged,
     bias: PositionBias,
     options: RunOptions,
     training: step_results.Training,
     folder: Path,
+    shipped: Path,
 ) -> step_results.HeldOut:
-    """All candidates against the logged order on the held-out part, and what the chosen changes."""
-    rankers: dict[str, Ranker] = {
-        each.name: load(folder / each.file)
+    """All candidates against the logged order on held-out queries, and what the chosen changes.
+
+    Importances are those of the `shipped` ranker.
+    """
+    rankers: dict[str, list[Ranker]] = {
+        each.name: [load(folder / file) for file in each.files]
         for each in track(training.candidates, "loading rankers")
     }
+    features = judged.log.features
     assert training.chosen is not None
-    assert test.features is not None
-    scores = {name: np.asarray(each.predict(test.features)) for name, each in rankers.items()}
-    chosen: Any = rankers[training.chosen]
+    assert features is not None
+    scores = {
+        name: judged.pooled(
+            [
+                np.asarray(each.predict(features[rows]))
+                for each, rows in zip(folds, judged.rows, strict=True)
+            ]
+        )
+        for name, folds in rankers.items()
+    }
+    name = training.chosen
+    if set(training.by_fold) - {name}:
+        # The estimate of a choice is honest where no query had a say in its own.
+        name = BY_FOLD
+        scores[name] = judged.pooled(
+            [scores[each][rows] for each, rows in zip(training.by_fold, judged.rows, strict=True)]
+        )
+    chosen: Any = load(shipped)
     shares = getattr(chosen, "feature_importances_", {}).items()
     gain = "gain of all splits"
     return evaluate_scores(
-        test,
+        judged.log,
         scores,
         bias,
         options,
-        chosen=training.chosen,
+        chosen=name,
         clip=training.clip,
         importances={
             name: float(share)
@@ -147,7 +168,7 @@ def evaluate_rankers(
             if share > 0
         },
         importance_of=gain if hasattr(chosen, "booster_") else "size of standardised weights",
-        pair_bias=_pair_bias(rankers.get(record_of(PairwiseDebiasing).name)),
+        pair_bias=_pair_bias(*rankers.get(record_of(PairwiseDebiasing).name, ())[:1]),
     )
 
 
@@ -242,7 +263,7 @@ def _clip_curve(
     )  # fmt: skip
 
 
-def _pair_bias(ranker: Any) -> step_results.PairBias | None:
+def _pair_bias(ranker: Any = None) -> step_results.PairBias | None:
     """t+ and t- of pairwise debiasing, where it was trained."""
     history = getattr(ranker, "bias_history_", None)
     if not history:

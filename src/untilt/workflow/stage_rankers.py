@@ -1,50 +1,71 @@
-"""Steps 4 and 5: plan what the time allows, train the candidates, choose by held-out clicks."""
+"""Steps 4 and 5: plan what the time allows, train the candidates, choose by held-out clicks.
 
+The default candidate is kept unless another is better by two standard errors: the largest of
+several noisy values is often that of a candidate with luck.
+"""
+
+import math
+import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from untilt import catalog
+from untilt._core.arrays import FloatArray
+from untilt._core.files import replacing
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError
+from untilt.evaluation.results import Estimates, SystemComparison
 from untilt.facts import Fact
-from untilt.report.step_results import Candidate, Training, TrainingPlan
-from untilt.selection.fitting import Fitted, fit_all
+from untilt.report.step_results import Candidate, Shipped, Training, TrainingPlan
+from untilt.selection.fitting import Fitted, Store, fit_all, fit_alone
 from untilt.weighting.tables import Balanced
 from untilt.workflow import candidates
 from untilt.workflow.options import RunOptions, duration_text
 from untilt.workflow.stage_evaluate import chosen_clip, estimated
+from untilt.workflow.stage_read import Data, Judged
 
 AT_LEAST = 2  # candidates that are trained even when the time is over
 FOR_RANKERS = 0.75  # of the time that is left; the rest is for evaluation and report
 FEWER = 3  # trees are cut to a third before a candidate is dropped
 FEWEST_TREES = 10
 PROBE = (2, 10)  # trees
+TWO_ERRORS = math.erf(2 / math.sqrt(2))  # the level of an interval of two standard errors
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of one training before its first tree, and per tree."""
+    """Seconds of one training before its first tree, and per tree.
+
+    `rounds` are the trainings of each candidate, `last` those of the one that is trained again at
+    the end, both in trainings of the length that was measured.
+    """
 
     before: float
     per_tree: float
+    rounds: float = 1.0
+    last: float = 0.0
 
     def trees_in(self, seconds: float, method: Sequence[str]) -> int:
         """Trees that these candidates can have in so many seconds; may be negative."""
-        units = sum(candidates.candidate(name).cost for name in method)
+        costs = [candidates.candidate(name).cost for name in method]
+        units = self.rounds * sum(costs)
+        units += self.last * candidates.candidate(candidates.default_of(method)).cost
         return int((seconds / units - self.before) / self.per_tree)
 
 
-def make_plan(
-    train: ClickLog, bias: PositionBias, options: RunOptions, *, spent: float
-) -> TrainingPlan:
+def make_plan(data: Data, bias: PositionBias, options: RunOptions, *, spent: float) -> TrainingPlan:
     """Everything where there is no limit; else what two short trainings say can be done."""
     wanted = TrainingPlan(options.method, options.trees)
     if options.time_limit is None:
         return wanted
-    speed = _probe(train, bias, options)
+    train = next(data.trainings(bias.depth))
+    again = data.log.n_sessions / max(1, train.n_sessions)
+    speed = _probe(train, bias, options, rounds=data.n_folds, last=again)
     left = max(0.0, options.time_limit - spent) * FOR_RANKERS
     return plan_within(wanted, speed, left, limit=options.time_limit)
 
@@ -56,11 +77,11 @@ def plan_within(
 
     Two candidates, raw clicks among them, are always left, with ten trees at least.
     """
-    method = list(wanted.method)
     enough = min(wanted.trees, max(FEWEST_TREES, wanted.trees // FEWER))
-    for name in candidates.dropped_first():
-        if len(method) > 2 and name in method and speed.trees_in(seconds, method) < enough:
-            method.remove(name)
+    smaller = list(_smaller(wanted.method))
+    method = next((m for m in smaller if speed.trees_in(seconds, m) >= enough), None)
+    if method is None:  # the cheapest, of equal ones that which a run would rather keep
+        method = max(smaller, key=lambda each: speed.trees_in(seconds, each))
     least = min(wanted.trees, FEWEST_TREES)
     trees = min(wanted.trees, max(least, speed.trees_in(seconds, method)))
     limit_text, warnings = duration_text(limit), []
@@ -72,7 +93,18 @@ def plan_within(
     return TrainingPlan(tuple(method), trees, tuple(warnings))
 
 
-def _probe(train: ClickLog, bias: PositionBias, options: RunOptions) -> Speed:
+def _smaller(method: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """All candidates, then without those given up first; at last raw clicks and one other."""
+    order = [name for name in candidates.dropped_first() if name in method]
+    for gone in range(len(order)):
+        yield tuple(name for name in method if name not in order[:gone])
+    for other in reversed(order[:-1]):
+        yield tuple(name for name in method if name not in order or name == other)
+    if not order:
+        yield method
+
+
+def _probe(train: ClickLog, bias: PositionBias, options: RunOptions, **trainings: float) -> Speed:
     """By two short trainings, after one that compiles and is not counted."""
     taken, method = [], catalog.record_of(Balanced).name
     for trees in (PROBE[0], *PROBE):
@@ -82,12 +114,11 @@ def _probe(train: ClickLog, bias: PositionBias, options: RunOptions) -> Speed:
         ).fit(train)
         taken.append(time.monotonic() - start)
     per_tree = max(1e-4, (taken[2] - taken[1]) / (PROBE[1] - PROBE[0]))
-    return Speed(max(0.0, taken[1] - PROBE[0] * per_tree), per_tree)
+    return Speed(max(0.0, taken[1] - PROBE[0] * per_tree), per_tree, **trainings)
 
 
 def train_and_choose(
-    train: ClickLog,
-    valid: ClickLog,
+    data: Data,
     bias: PositionBias,
     options: RunOptions,
     plan: TrainingPlan,
@@ -96,55 +127,163 @@ def train_and_choose(
     seconds_left: float | None,
 ) -> Training:
     """Finished candidates lie in `folder`, so that a run that is stopped trains only the rest."""
-    fitted: dict[str, Fitted] = {}
+    judged = data.judged("valid", bias.depth)
+    fitted: dict[str, list[Fitted]] = {}
     warnings: list[Fact] = []
     late: list[str] = []
-    for method in plan.method:
-        used = sum(each.seconds for each in fitted.values())
-        if seconds_left is not None and used > seconds_left and len(fitted) >= AT_LEAST:
+    seconds = cost = 0.0  # so far
+    for method in candidates.default_first(plan.method):
+        own = candidates.candidate(method).cost
+        # What the next one takes by those before it; as much again for the last training of all.
+        needed = seconds / cost * 2 * own if cost else 0.0
+        if seconds_left is not None and len(fitted) >= AT_LEAST and seconds + needed > seconds_left:
             late.append(method)
             continue
         try:
             candidate = candidates.make_candidate(
                 method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
             )
-            fitted |= fit_all({method: candidate}, train, valid, folder=folder, n_jobs=1)
+            fitted[method] = [
+                fit_all({method: candidate}, train, judged.part(i), folder=folder, n_jobs=1)[method]
+                for i, train in enumerate(data.trainings(bias.depth))
+            ]
         except UntiltError as error:
             warnings.append(Fact("run.candidate-failed", candidate=method, error=str(error)))
+            continue
+        seconds, cost = seconds + sum(each.seconds for each in fitted[method]), cost + own
     if late and options.time_limit is not None:
         limit = duration_text(options.time_limit)
         warnings.append(Fact("run.candidates-late", limit=limit, candidates=tuple(late)))
     if not fitted:
         return Training(warnings=tuple(warnings))
-    return _chosen(fitted, valid, bias, options, tuple(warnings))
+    in_order = {method: fitted[method] for method in plan.method if method in fitted}
+    return _chosen(in_order, judged, bias, options, tuple(warnings))
 
 
 def _chosen(
-    fitted: dict[str, Fitted],
-    valid: ClickLog,
+    fitted: dict[str, list[Fitted]],
+    judged: Judged,
     bias: PositionBias,
     options: RunOptions,
     warnings: tuple[Fact, ...],
 ) -> Training:
-    scores = {candidates.system_name(method): each.scores for method, each in fitted.items()}
-    clip = chosen_clip(valid, next(iter(scores.values())), bias, options)
-    estimates = estimated(valid, scores, bias, options, clip)
-    best = estimates.best.system
+    scores = {
+        candidates.system_name(method): judged.pooled([each.scores for each in folds])
+        for method, folds in fitted.items()
+    }
+    default = candidates.system_name(candidates.default_of(tuple(fitted)))
+    clip = chosen_clip(judged.log, next(iter(scores.values())), bias, options)
+    estimates = estimated(judged.log, scores, bias, options, clip)
+    best, why, comparison = choose(estimates, default)
     undecided = {best}
     if len(estimates) > 1:
         undecided |= {each.system for each in estimates.compare(best) if not each.decided}
 
-    def trained(method: str, each: Fitted) -> Candidate:
+    def trained(method: str, folds: list[Fitted]) -> Candidate:
         name = candidates.system_name(method)
-        assert each.path is not None  # every ranker of this package can be saved
+        files = [each.path.name for each in folds if each.path is not None]
+        assert len(files) == len(folds)  # every ranker of this package can be saved
         return Candidate(
             method=method,
             name=name,
             note=candidates.candidate_note(method),
-            file=each.path.name,
+            file=files[0],
             estimate=estimates[name],
             within_noise=name in undecided,
+            more_files=tuple(files[1:]),
         )
 
-    entries = tuple(trained(method, each) for method, each in fitted.items())
-    return Training(entries, best, clip, warnings)
+    return Training(
+        candidates=tuple(trained(method, folds) for method, folds in fitted.items()),
+        chosen=best,
+        clip=clip,
+        warnings=warnings,
+        default=default,
+        comparison=comparison,
+        why=why,
+        by_fold=_by_fold(judged, scores, default, bias, options, clip),
+    )
+
+
+def _by_fold(
+    judged: Judged,
+    scores: dict[str, FloatArray],
+    default: str,
+    bias: PositionBias,
+    options: RunOptions,
+    clip: float | None,
+) -> tuple[str, ...]:
+    """What the other folds choose for each one; nothing where there are no folds."""
+    if len(judged.rows) == 1:
+        return ()
+    others = (judged.without(fold) for fold in range(len(judged.rows)))
+    return tuple(
+        choose(estimated(each, scores, bias, options, clip), default)[0] for each in others
+    )
+
+
+def choose(estimates: Estimates, default: str) -> tuple[str, Fact, SystemComparison | None]:
+    """The default, or the best of those that are better by two standard errors; and why.
+
+    Differences are paired, and their p-values corrected for how many candidates are tried.
+    """
+    if len(estimates) < 2:
+        return default, Fact("run.only-candidate", chosen=default), None
+    comparison = estimates.compare(default, level=TWO_ERRORS)
+    sign = 1 if comparison.higher_is_better else -1
+    gains = {each: sign * each.value for each in comparison}
+    nearest = max(gains, key=lambda each: gains[each])
+    better = [each for each in gains if each.decided and gains[each] > 0]
+    if not better:
+        fact = Fact(
+            "run.default-kept", default=default, other=nearest.system, difference=nearest.value,
+            std_error=nearest.std_error, metric=comparison.metric,
+        )  # fmt: skip
+        return default, fact, comparison
+    best = max(better, key=lambda each: gains[each])
+    fact = Fact(
+        "run.default-beaten", default=default, chosen=best.system, difference=best.value,
+        std_error=best.std_error, metric=comparison.metric, p_value=best.corrected_p,
+        tried=len(comparison),
+    )  # fmt: skip
+    return best.system, fact, comparison
+
+
+def refit(
+    data: Data,
+    bias: PositionBias,
+    options: RunOptions,
+    plan: TrainingPlan,
+    training: Training,
+    *,
+    folder: Path,
+    file: Path,
+    seconds_left: float | None,
+) -> Shipped:
+    """Train the chosen candidate again, on all queries, and write it to `file`.
+
+    Where the time is over, or the training fails, `file` gets the ranker that was judged.
+    """
+    best, log = training.best, data.all(bias.depth)
+    assert best is not None
+    part = next(data.trainings(bias.depth))
+    longer = log.n_sessions / max(1, part.n_sessions)
+    expected = longer * Store(folder).seconds(Path(best.file).stem)
+    told, source = {"system": best.name, "file": file.name}, folder / best.file
+    shipped = Shipped(best.method, False, len(np.unique(part.query)), part.n_sessions)
+    if seconds_left is not None and expected > seconds_left:
+        limit = duration_text(options.time_limit or 0.0)
+        note = Fact("run.refit-late", limit=limit, queries=shipped.queries, **told)
+    else:
+        try:
+            candidate = candidates.make_candidate(
+                best.method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
+            )
+            source = fit_alone(best.name, candidate, log, folder=folder).path or source
+            shipped = Shipped(best.method, True, len(np.unique(log.query)), log.n_sessions)
+            note = Fact("run.refit", queries=shipped.queries, **told)
+        except UntiltError as error:
+            note = Fact("run.refit-failed", error=str(error), queries=shipped.queries, **told)
+    with replacing(file) as temporary:
+        shutil.copyfile(source, temporary)
+    return replace(shipped, note=note)

@@ -3,14 +3,14 @@
 What was read is kept for a run that goes on.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from untilt._core.arrays import IntArray
+from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.random import child_generator
 from untilt.data.clicklog import ClickLog
 from untilt.data.transform import restrict_queries, without_features
@@ -20,12 +20,50 @@ from untilt.report.step_results import LogSource, Split
 from untilt.selection.fitting import key_of
 from untilt.workflow.folder import RunFolder
 from untilt.workflow.inputs import Inputs
-from untilt.workflow.options import RunOptions, SplitBy
+from untilt.workflow.options import SHARE, RunOptions, SplitBy
 from untilt.workflow.steps import Done, Steps
 
 # Below this a fifth of the queries is too few to evaluate on, and sessions are split instead.
 FEWEST_QUERIES = 25
+# Below this many queries to judge by, rankers are judged in folds; docs/decisions.md has why.
+FEWEST_JUDGED = 60
+FOLDS = 5
 PARTS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A log that rankers are judged by: `rows` are the documents that the ranker of a fold scores.
+
+    Where there are no folds it is one ranker, which scores all of them.
+    """
+
+    log: ClickLog
+    rows: tuple[IntArray, ...]
+
+    @classmethod
+    def whole(cls, log: ClickLog) -> "Judged":
+        """Without folds."""
+        return cls(log, (np.arange(log.n_documents),))
+
+    def part(self, fold: int) -> ClickLog:
+        """What the ranker of one fold is judged by."""
+        if len(self.rows) == 1:
+            return self.log
+        return restrict_queries(self.log, np.unique(self.log.doc_query[self.rows[fold]]))
+
+    def without(self, fold: int) -> ClickLog:
+        """The sessions of the other folds; documents stay as they are."""
+        own = np.zeros(self.log.n_queries, dtype=bool)
+        own[self.log.doc_query[self.rows[fold]]] = True
+        return self.log.take(~own[self.log.query])
+
+    def pooled(self, scores: Sequence[FloatArray]) -> FloatArray:
+        """(documents,) from the scores of each fold's ranker; 0 where nobody asked the query."""
+        pool = np.zeros(self.log.n_documents)
+        for rows, each in zip(self.rows, scores, strict=True):
+            pool[rows] = each
+        return pool
 
 
 @dataclass
@@ -70,8 +108,43 @@ class Data:
         queries = query_parts(self.log, self.options)
         return {name: restrict_queries(self.log, chosen) for name, chosen in queries.items()}
 
+    @cached_property
+    def n_folds(self) -> int:
+        """How many folds of queries there are; 1 where three parts are held apart instead."""
+        return 1 if self.by == "session" else fold_count(self.log, self.options)
+
+    @cached_property
+    def folds(self) -> tuple[IntArray, ...]:
+        """The queries of each fold."""
+        return query_folds(self.log, self.n_folds, self.options.seed)
+
+    def all(self, depth: int) -> ClickLog:
+        """The whole log, cut to the positions that the bias knows."""
+        return self.log if self.log.depth <= depth else self.log.top(depth)
+
+    def trainings(self, depth: int) -> Iterator[ClickLog]:
+        """What the candidates are trained on: one part, or for each fold the others."""
+        if self.n_folds == 1:
+            yield self.cut("train", depth)
+            return
+        log = self.all(depth)
+        for fold in range(self.n_folds):
+            rest = [queries for i, queries in enumerate(self.folds) if i != fold]
+            yield restrict_queries(log, np.sort(np.concatenate(rest)))
+
+    def judged(self, part: str, depth: int) -> Judged:
+        """What candidates are chosen by ("valid") or judged by ("test"); with folds all queries."""
+        if self.n_folds == 1:
+            return Judged.whole(self.cut(part, depth))
+        log = self.all(depth)
+        return Judged(
+            log, tuple(np.flatnonzero(np.isin(log.doc_query, each)) for each in self.folds)
+        )
+
     def not_test(self) -> ClickLog:
-        """Everything but the test part: training and validation. Not kept in memory."""
+        """Everything but the test part; with folds the whole log. Not kept in memory."""
+        if self.n_folds > 1:
+            return self.log
         if self.by == "session":
             return _by_session(self.log, self.options)["learn"]
         queries = query_parts(self.log, self.options)
@@ -99,6 +172,28 @@ def query_parts(log: ClickLog, options: RunOptions) -> dict[str, IntArray]:
     return {name: np.sort(part) for name, part in zip(PARTS, cuts, strict=True)}
 
 
+def fold_count(log: ClickLog, options: RunOptions) -> int:
+    """As asked for; else several where few queries would judge and no shares are given."""
+    asked = len(np.unique(log.query))
+    if options.folds != "auto":
+        if options.folds > asked:
+            raise OptionError(
+                f"folds must be no more than the queries with sessions. Got {options.folds} folds "
+                f"and {asked} queries."
+            )
+        return options.folds
+    usual = options.test_share == options.valid_share == SHARE
+    return FOLDS if usual and SHARE * asked < FEWEST_JUDGED else 1
+
+
+def query_folds(log: ClickLog, n_folds: int, seed: int) -> tuple[IntArray, ...]:
+    """The queries of each fold, dealt out by falling number of sessions; equal ones by chance."""
+    sessions = np.bincount(log.query, log.sessions, minlength=log.n_queries)
+    order = child_generator(seed, 1).permutation(np.flatnonzero(sessions))
+    order = order[np.argsort(-sessions[order], kind="stable")]
+    return tuple(np.sort(order[fold::n_folds]) for fold in range(n_folds))
+
+
 def _by_session(log: ClickLog, options: RunOptions) -> dict[str, ClickLog]:
     learn, test = log.split(1 - options.test_share, by="session", seed=options.seed)
     share = options.valid_share / (1 - options.test_share)
@@ -115,6 +210,17 @@ def split_of(data: Data) -> Split:
     """Sizes of the parts, and what is to be said of how they were made."""
     options, unwished = data.options, data.by == "session" and data.options.split == "query"
     queries = len(np.unique(data.log.query))
+    if data.n_folds > 1:
+        sessions = np.bincount(data.log.query, data.log.sessions, minlength=data.log.n_queries)
+        names = [f"fold {number}" for number in range(1, data.n_folds + 1)]
+        named = dict(zip(names, data.folds, strict=True))
+        return Split(
+            by="query",
+            sessions={name: int(sessions[each].sum()) for name, each in named.items()},
+            queries={name: len(each) for name, each in named.items()},
+            folds=data.n_folds,
+            notes=(Fact("run.folds", folds=data.n_folds, queries=queries),),
+        )
     units = "queries" if data.by == "query" else "sessions"
     return Split(
         by=data.by,

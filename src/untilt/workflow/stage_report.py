@@ -104,6 +104,19 @@ def _tables(decision: Decision) -> dict[str, Rows]:
             }
             for each in models
         ],
+        "choice": []
+        if decision.training is None or decision.training.comparison is None
+        else [
+            {
+                "ranker": each.system,
+                "default": each.baseline,
+                "difference": each.value,
+                "low": each.interval.low,
+                "high": each.interval.high,
+                "corrected_p": each.corrected_p,
+            }
+            for each in decision.training.comparison
+        ],
         **(_NONE_HELD_OUT if decision.held_out is None else _held_out(decision.held_out)),
         "warnings": [
             {"code": each.code, "severity": each.severity, "warning": str(each)}

@@ -226,7 +226,7 @@ def _balanced_pairs(
 
 @method(
     "objective", "auto", options={"weighting": "auto"},
-    title="Chosen by held-out clicks", order=35, cost=11.0, needs=("bias",),
+    title="Chosen by held-out clicks", order=35, cost=11.0, drop=100, needs=("bias",),
     choose=("train", "select", "run", "usual"), public=False,
     note="LambdaMART whose objective held-out clicks of the training queries chose",
 )  # fmt: skip

@@ -13,6 +13,7 @@ from untilt.charts.graph import graph_chart, positions_words
 from untilt.charts.theme import MOST_SERIES, PAGE
 from untilt.charts.tornado import tornado_chart
 from untilt.data.rates import FEW_CLICKS
+from untilt.facts import Fact
 from untilt.messages.about_general import NO_INTERVAL
 from untilt.report.decision import Decision
 from untilt.report.floors import MOST_CURVE_FACTOR
@@ -59,8 +60,12 @@ def position_section(data: Decision) -> Section | None:
         "Clicks and examination by position",
         paragraphs=(paragraph,) if paragraph else (),
         figures=tuple(figures),
-        notes=(words.sentence(used.why),) if used is not None and used.why else (),
+        notes=tuple(words.sentence(each) for each in _where_from(used) if each),
     )
+
+
+def _where_from(used: UsedBias | None) -> tuple[Fact | None, ...]:
+    return () if used is None else (used.why, used.sessions)
 
 
 def with_cut(caption: str, audit: Audit | None) -> str:

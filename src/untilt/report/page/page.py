@@ -58,6 +58,7 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         evidence.comparable_section(data.audit) if data.audit else None,
         reading.reading_section(data.audit) if data.audit else None,
         rankers.rankers_section(part, notes) if part else None,
+        rankers.choice_section(data.training) if data.training else None,
         evidence.null_section(part) if part and part.null_tests else None,
         evidence.clip_section(part) if part else None,
         rankers.moved_section(part.new_positions, data.audit)
@@ -236,6 +237,7 @@ class AnswerView:
     tiles: tuple[Tile, ...]
     strip: Strip | None
     small_print: str
+    shipped: str = ""
 
 
 def answer_view(data: Decision) -> AnswerView | None:
@@ -254,6 +256,7 @@ def answer_view(data: Decision) -> AnswerView | None:
         tiles=_tiles(answer),
         strip=_strip(answer.difference),
         small_print=_small_print(answer, part.scale),
+        shipped="" if data.shipped is None else data.shipped.note or "",
     )
 
 

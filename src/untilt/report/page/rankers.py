@@ -6,10 +6,17 @@ from untilt.auditing.audit import Audit
 from untilt.charts.curves import Curve
 from untilt.charts.intervals import Bar, bars_chart, intervals_chart
 from untilt.charts.theme import PAGE
+from untilt.evaluation.results import SystemComparison
 from untilt.report.page import words
 from untilt.report.page.evidence import curve_figure, drawn_depth, with_cut
 from untilt.report.page.words import Figure, Section, Table, specification
-from untilt.report.step_results import ChangedQuery, HeldOut, MovedDocument, NewPositions
+from untilt.report.step_results import (
+    ChangedQuery,
+    HeldOut,
+    MovedDocument,
+    NewPositions,
+    Training,
+)
 
 MOST_FEATURES = 20
 
@@ -31,7 +38,13 @@ def rankers_section(part: HeldOut, notes: Mapping[str, str]) -> Section:
         "rankers",
         "Rankers compared",
         (text,) if part.baseline is None else (text, words.sentence(part.baseline)),
-        figures=(_differences(part),) if len(part.comparison) else (),
+        figures=(
+            _differences(
+                "rankers", part.comparison, part.chosen, f"the {part.comparison.baseline}"
+            ),
+        )
+        if len(part.comparison)
+        else (),
         tables=(_table(part),),
         notes=tuple(
             words.stopped(f"{each.system}: {notes[each.system]}")
@@ -41,9 +54,30 @@ def rankers_section(part: HeldOut, notes: Mapping[str, str]) -> Section:
     )
 
 
-def _differences(part: HeldOut) -> Figure:
-    comparison = part.comparison
-    metric, baseline = words.metric_name(comparison.metric), comparison.baseline
+def choice_section(training: Training) -> Section | None:
+    """Why this ranker: paired differences to the default, where rankers are chosen."""
+    if training.why is None:
+        return None
+    comparison, default = training.comparison, training.default
+    return Section(
+        "choice",
+        "Why this ranker was chosen",
+        (
+            "A candidate takes the place of the default where it is better by two standard errors "
+            "of the paired difference, corrected for how many are tried. Otherwise the default is "
+            "kept: the largest of several uncertain values is often only luck.",
+            words.sentence(training.why),
+        ),
+        figures=()
+        if comparison is None
+        else (_differences("choice", comparison, training.chosen, f"the default, {default}"),),
+    )
+
+
+def _differences(
+    name: str, comparison: SystemComparison, chosen: str | None, baseline: str
+) -> Figure:
+    metric = words.metric_name(comparison.metric)
     decimals = words.decimals_for(each.interval for each in comparison)
     rows = tuple(
         (
@@ -55,7 +89,7 @@ def _differences(part: HeldOut) -> Figure:
         )
         for each in comparison
     )
-    description = f"{metric} minus that of the {baseline}: " + "; ".join(
+    description = f"{metric} minus that of {baseline}: " + "; ".join(
         f"{each.system} {row[1]} ({words.ends(each.interval, decimals, signed=True)})"
         for each, row in zip(comparison, rows, strict=True)
     )
@@ -63,19 +97,19 @@ def _differences(part: HeldOut) -> Figure:
         {
             each.system: Bar(
                 each.value, each.interval.low, each.interval.high, row[1],
-                each.system == part.chosen,
+                each.system == chosen,
             )
             for each, row in zip(comparison, rows, strict=True)
         },
-        value_title=f"{metric} per session, minus the {baseline}",
+        value_title=f"{metric} per session, minus {baseline}",
         names="above",
         at=0.0,
         value_format=f"+.{decimals}f",
         theme=PAGE,
     )  # fmt: skip
     return Figure(
-        "rankers",
-        f"Difference to the {baseline}",
+        name,
+        f"Difference to {baseline}",
         specification(chart, description),
         description,
         Table(("ranker", "difference", "low", "high"), rows),
