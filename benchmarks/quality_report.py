@@ -55,6 +55,7 @@ def _cell(setting: Setting, group: str, lines: list[Line]) -> dict[str, Any]:
     regret = {row: _difference(values[best], values[row]) for row in OURS if row in found}
     return {
         "cell": setting.name,
+        "title": _title(setting, group),
         "group": group,
         "setting": asdict(setting),
         "worlds": len({line.seed for line in lines}),
@@ -78,6 +79,23 @@ def _cell(setting: Setting, group: str, lines: list[Line]) -> dict[str, Any]:
         "failed": sorted({f"{line.row}: {line.error}" for line in lines if line.error}),
         "rows": found,
     }
+
+
+def _title(setting: Setting, group: str) -> str:
+    """The cell in a few words, without what all cells of its group share."""
+    named = {"synthetic": "synthetic", "mq2008": "MQ2008", "ohsumed": "OHSUMED", "mslr": "MSLR"}
+    words = [f"{setting.queries:,} queries"] if group == "large" else [named[setting.data]]
+    if group == "synthetic":
+        words = [setting.protocol, "1 ranker" if setting.rankers == 1 else "3 rankers"]
+    if group == "readers":
+        words += [setting.reader, *(["1 ranker"] if setting.rankers == 1 else [])]
+    if group == "large":
+        words += [setting.protocol]
+    if group == "real":
+        words += ["1 ranker"] if setting.rankers == 1 else []
+        words += [] if setting.cut else ["whole lists"]
+    words += ["uneven"] if setting.uneven else []
+    return ", ".join([*words, f"{setting.sessions:,}"])
 
 
 def _names(lines: list[Line]) -> list[str]:
@@ -109,7 +127,8 @@ def _row(row: str, values: Mapping[str, Mapping[Any, float]], lines: list[Line])
     """NDCG, gain over raw clicks on the same queries, share of the gap to labels."""
     mine = [line for line in lines if line.row == row and line.ndcg is not None]
     gain, error = _difference(values[row], values[RAW])
-    gap = _difference(values[LABELS], values[RAW])[0] if values.get(LABELS) else 0.0
+    labels = {query: each for query, each in values.get(LABELS, {}).items() if query in values[row]}
+    gap = _difference(labels, values[RAW])[0] if labels else 0.0
     told = {
         "ndcg": round(float(np.mean(list(values[row].values()))), 5),
         "gain": gain,
@@ -133,19 +152,23 @@ def counts(cells: list[dict[str, Any]]) -> dict[str, Any]:
     for row in OURS:
         here = [cell for cell in cells if row in cell["versus"]]
         for other in (RAW, *PEERS):
-            losses = {c["cell"]: c["versus"][row][other] for c in here if other in c["versus"][row]}
+            losses = {_short(c): c["versus"][row][other] for c in here if other in c["versus"][row]}
             below = [name for name, d in losses.items() if d["value"] < 0]
             clearly = [name for name in below if losses[name]["value"] < -2 * losses[name]["error"]]
             told[f"{row} below {other}"] = below
             told[f"{row} below {other} by more than 2 errors"] = clearly
         told[f"{row} regret over {AIM}"] = [
-            c["cell"] for c in here if c["regret"][row]["value"] > AIM
+            _short(c) for c in here if c["regret"][row]["value"] > AIM
         ]
         gains = [c["versus"][row][RAW]["value"] for c in here]
         told[f"{row} mean gain over raw clicks"] = (
             round(float(np.mean(gains)), 4) if gains else None
         )
     return told
+
+
+def _short(cell: dict[str, Any]) -> str:
+    return f"{cell['group']}: {cell['title']}"
 
 
 def cell_columns(cells: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

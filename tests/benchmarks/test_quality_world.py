@@ -1,6 +1,5 @@
 """The worlds of benchmarks/bench_quality.py: clicks as stated, nothing of `ut.simulate`."""
 
-import importlib
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,10 +13,8 @@ SMALL = {"queries": 30, "sessions": 40}
 
 
 @pytest.fixture(scope="module")
-def q():
-    sys.path.insert(0, str(BENCHMARKS))
-    yield importlib.import_module("quality_world")
-    sys.path.remove(str(BENCHMARKS))
+def q(benchmark_module):
+    return benchmark_module("quality_world")
 
 
 def settings(q):
