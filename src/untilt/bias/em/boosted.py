@@ -122,11 +122,12 @@ class CrossFittedTrees:
         binned = lightgbm.Dataset(
             features,
             label=np.zeros(len(features), dtype=np.float32),
-            params=tree_params(options),
+            params=tree_params(options, features.size),
             free_raw_data=True,
         ).construct()
         self.boosters = [
-            lightgbm.Booster(tree_params(options), binned) for _ in range(int(self.fold.max()) + 1)
+            lightgbm.Booster(tree_params(options, features.size), binned)
+            for _ in range(int(self.fold.max()) + 1)
         ]
         self.scale = len(features) / float(cells.impressions.sum())
         self.base = 0.0
@@ -192,8 +193,8 @@ def _click_rate(cells: PositionCounts) -> FloatArray:
     return cells.by_position(cells.clicks) / shown
 
 
-def tree_params(options: TreeOptions) -> dict[str, Any]:
-    """For LightGBM; the objective is left to the caller."""
+def tree_params(options: TreeOptions, values: int) -> dict[str, Any]:
+    """For LightGBM on so many values; the objective is left to the caller."""
     params: dict[str, Any] = {
         "objective": "none",
         "verbosity": -1,
@@ -209,7 +210,7 @@ def tree_params(options: TreeOptions) -> dict[str, Any]:
         "feature_fraction": 0.9,
         "seed": options.seed,
     }
-    n_threads = thread_count(options.n_threads)
+    n_threads = thread_count(options.n_threads, values=values)
     if n_threads is not None:
         params["num_threads"] = n_threads
     return params

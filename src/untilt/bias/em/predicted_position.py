@@ -98,7 +98,11 @@ def _trees(features: FeatureArray, start: FloatArray, pairs: _Pairs, options: Tr
     """Trees from where the straight line ended."""
     import lightgbm
 
-    params = {**tree_params(options), "min_sum_hessian_in_leaf": LEAST_CURVATURE, "lambda_l2": 1.0}
+    params = {
+        **tree_params(options, features.size),
+        "min_sum_hessian_in_leaf": LEAST_CURVATURE,
+        "lambda_l2": 1.0,
+    }
     data = lightgbm.Dataset(features, label=pairs.position, init_score=start, params=params)
     objective = {"objective": lambda score, _: pairs.gradient(score)}
     return lightgbm.train({**params, **objective}, data, num_boost_round=N_TREES)

@@ -20,6 +20,7 @@ from untilt._core import memory
 from untilt._core.arrays import AnyArray
 from untilt._core.files import scratch_folder
 from untilt._core.paths import is_utf8
+from untilt._core.threads import cores
 from untilt.data.footprint import remedy
 from untilt.errors import FileFormatError, MemoryLimitError, OptionError
 
@@ -168,7 +169,7 @@ def _connect(
         )
     limit = memory_limit or _memory()
     config: dict[str, Any] = {
-        "threads": int(threads or os.cpu_count() or 1),
+        "threads": int(threads or cores()),
         "temp_directory": str(scratch / "spill"),
         # The order of rows means nothing in a log, and keeping it would cost memory.
         "preserve_insertion_order": False,

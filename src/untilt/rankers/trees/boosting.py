@@ -99,7 +99,8 @@ def boost(
     import lightgbm
 
     params = {**_FIXED, **options.params, "objective": objective}
-    n_threads = thread_count(options.n_threads)
+    of_the_work = None if "num_threads" in params else lists.features.size
+    n_threads = thread_count(options.n_threads, values=of_the_work)
     if n_threads is not None:
         params["num_threads"] = n_threads
     known_values(lists.features, lists.feature_names, "keep")  # or an error for infinite ones

@@ -202,7 +202,8 @@ class LambdaMART(Ranker):
 
     def _scores(self, features: FeatureArray) -> FloatArray:
         # No more threads than cores: a ranker may come from another machine, or from anybody.
-        n_threads = min(thread_count(self.n_threads) or 0, os.cpu_count() or 1)
+        wanted = thread_count(self.n_threads, values=len(features) * self.n_trees_)
+        n_threads = min(wanted or 0, os.cpu_count() or 1)
         scores = self.booster_.predict(features, num_iteration=self.n_trees_, num_threads=n_threads)
         return np.asarray(scores, dtype=float)
 

@@ -1,0 +1,167 @@
+"""How many threads work deserves, how they wait, and that no result depends on it."""
+
+import os
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import numba as nb
+import numpy as np
+import pytest
+
+import untilt as ut
+from untilt._core import threads
+from untilt._core.progress import _listener, progress
+
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="GNU OpenMP is Linux's")
+
+
+@pytest.fixture
+def _eight_cores(monkeypatch):
+    monkeypatch.setattr(threads, "cores", lambda: 8)
+
+
+@pytest.mark.usefixtures("_eight_cores")
+def test_one_thread_for_little_work_and_never_more_than_cores():
+    each = threads.TREE_VALUES
+    deserved = [threads.thread_count(None, values=n) for n in (0, each, 2 * each - 1, 2 * each)]
+    assert deserved == [1, 1, 1, 2]
+    assert threads.thread_count(None, values=100 * each) == 8
+    assert threads.thread_count(-1, values=0) == 1  # all of them, says LightGBM's user
+    assert threads.thread_count(3, values=0) == 3  # the user's own number is kept
+    assert threads.thread_count(None) is None
+
+
+@pytest.mark.parametrize(("said", "expected"), [("3", 3), ("4,2", 4), ("", None), ("many", None)])
+def test_the_user_s_number_of_openmp_threads_goes_before_the_machine_s(said, expected, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 5)
+    assert threads.cores.__wrapped__() == (expected or 5)
+
+
+@pytest.mark.usefixtures("_eight_cores")
+@pytest.mark.parametrize(("numbers", "version"), [(9, "alone"), (19, "alone"), (20, "together")])
+def test_a_kernel_shares_its_loop_where_each_thread_gets_enough(numbers, version, monkeypatch):
+    monkeypatch.setattr(threads, "KERNEL_NUMBERS", 10)
+    monkeypatch.setattr(nb, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(nb, "set_num_threads", lambda _: None)
+    kernel = threads.parallel_kernel()(_doubled)
+    kernel.alone, kernel.together = (lambda *_: "alone"), (lambda *_: "together")
+    held = SimpleNamespace(size=numbers)
+    assert kernel(held, 5, None) == version
+    assert kernel(np.zeros(3), (np.zeros(2), held)) == version  # arrays inside a tuple count, too
+    assert kernel(7) == "alone"
+
+
+def _doubled(values):
+    for i in nb.prange(len(values)):
+        values[i] *= 2
+
+
+def test_side_by_side_keeps_the_order_and_gives_each_worker_one_thread():
+    meet = threading.Barrier(2, timeout=30)
+
+    def work(item):
+        meet.wait()  # two are at work at once
+        return item, threads.thread_count(8), threading.get_ident()
+
+    found = threads.side_by_side(work, "abcd", n_threads=2)
+    assert [each[:2] for each in found] == [(item, 1) for item in "abcd"]
+    assert threading.get_ident() not in {each[2] for each in found}
+    assert threads.thread_count(8) == 8  # here again
+
+
+def test_workers_do_not_start_workers_of_their_own():
+    def inner(_):
+        return threading.get_ident()
+
+    def outer(_):
+        return {threading.get_ident()} == set(threads.side_by_side(inner, "ab", n_threads=2))
+
+    assert threads.side_by_side(outer, "ab", n_threads=2) == [True, True]
+
+
+def test_one_item_or_one_thread_stays_in_this_thread():
+    here = threading.get_ident()
+    for items, n in (("a", 8), ("abc", 1)):
+        found = threads.side_by_side(lambda _: threading.get_ident(), items, n_threads=n)
+        assert set(found) == {here}
+    assert threads.side_by_side(len, [], n_threads=2) == []
+
+
+def test_an_error_of_a_worker_is_raised_here():
+    def work(item):
+        if item == "b":
+            raise ValueError(item)
+
+    with pytest.raises(ValueError, match="b"):
+        threads.side_by_side(work, "abc", n_threads=2)
+
+
+def test_progress_of_workers_is_heard():
+    told = []
+
+    class Ear:
+        def task(self, what, _):
+            told.append(what)
+            return _nothing()
+
+    token = _listener.set(Ear())
+    try:
+        threads.side_by_side(lambda item: progress(item).__enter__(), "ab", n_threads=2)
+    finally:
+        _listener.reset(token)
+    assert sorted(told) == ["a", "b"]
+
+
+def _nothing():
+    return threads.kernel_threads(None)
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({}, "GOMP_SPINCOUNT = '0'"),
+        ({"OMP_WAIT_POLICY": "active"}, "GOMP_SPINCOUNT = '30000000000'"),
+        ({"GOMP_SPINCOUNT": "1234"}, "GOMP_SPINCOUNT = '1234'"),
+    ],
+)
+def test_idle_threads_sleep_unless_the_user_says_otherwise(said, shown):
+    # The library itself tells its settings when it is loaded.
+    kept = {name: value for name, value in os.environ.items() if name not in threads._HOW_TO_WAIT}
+    script = (
+        "import os\nbefore = dict(os.environ)\nimport untilt._core.threads\n"
+        "assert dict(os.environ) == before\nimport lightgbm\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env={**kept, "OMP_DISPLAY_ENV": "verbose", **said},
+    )
+    first = done.stderr.partition("OPENMP DISPLAY ENVIRONMENT END")[0]
+    assert shown in first, done.stderr
+
+
+def test_trees_do_not_depend_on_the_number_of_threads(monkeypatch):
+    judged = ut.make_judged(60, 6, seed=1)
+    log = ut.simulate(judged, "dla", sessions_per_query=30, seed=1).log
+    bias = ut.EyeTracking()
+    made = [lambda **o: ut.LambdaMART(ut.PRS(bias), **o),
+            lambda **o: ut.LambdaMART(objective="pbm-likelihood", bias=bias, **o)]  # fmt: skip
+
+    def trees(n_threads):
+        rankers = [make(n_trees=8, n_threads=n_threads).fit(log) for make in made]
+        return [each.booster_.model_to_string().partition("\nparameters:")[0] for each in rankers]
+
+    alone = trees(None)
+    assert trees(2) == alone
+    assert threads.side_by_side(trees, [None, 2], n_threads=2) == [alone, alone]
+    monkeypatch.setattr(threads, "cores", lambda: 2)
+    monkeypatch.setattr(threads, "TREE_VALUES", 1)
+    monkeypatch.setattr(threads, "KERNEL_NUMBERS", 1)  # kernels with all of their threads
+    assert trees(None) == alone
