@@ -125,6 +125,19 @@ def test_how_much_of_the_candidates_was_shown():
     assert found.median_share == (2 / 3 + 1) / 2
     assert found.lowest_share == 2 / 3
     assert found.queries_shown_whole == 1
+    assert found.unshown == 1
+    told = next(each for each in audit(small_log()).notes if each.code == "audit.coverage")
+    assert told.fields["unshown"] == 1
+    assert told.fields["share"] == pytest.approx(1 / 5)
+    assert told.fields["queries"] == 1 / 2
+
+
+def test_a_log_of_shown_documents_says_that_it_knows_no_others():
+    log = small_log()
+    never = np.setdiff1d(np.arange(log.n_documents), log.document)
+    assert "audit.all-shown" not in codes(audit(log).notes)
+    whole = log.take(log.query != log.doc_query[never[0]])
+    assert "audit.all-shown" in codes(audit(whole).notes)
 
 
 def test_candidates_of_queries_without_sessions_do_not_count():

@@ -103,12 +103,13 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "audit.all-shown": (
         {},
-        "Every document of the table was shown. Candidates that were never shown are not in it, or "
-        "there were none.",
+        "The log holds shown documents only, so nothing can be said of other candidates. If there "
+        "are any, give a documents table with all candidates of each query.",
     ),
     "audit.coverage": (
-        {"share": 0.25, "candidates": 40.0, "shown": 9.5},
-        "25.0% of the candidates were ever shown: of a query's 40 candidates 9.5 (medians).",
+        {"unshown": 1234, "share": 0.75, "queries": 0.9, "candidates": 40.0, "shown": 9.5},
+        "1,234 candidates (75.0%) were never shown, in 90% of the queries: of a query's 40 "
+        "candidates 9.5 were shown (medians).",
     ),
     "audit.no-proxy": (
         {"why": "too few documents change positions"},

@@ -158,6 +158,14 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "No ranker could be trained. Features are constant.",
     ),
     "run.nothing-compared": ({}, "Nothing could be compared with the logged order."),
+    "run.if-within-lists": ({}, "if it only reorders documents that were shown"),
+    "run.if-unshown-worthless": ({}, "if documents that nobody was shown are worth nothing"),
+    "run.try-within-lists": (
+        {"share": 0.62, "top": 10, "measured": False},
+        "Try it on a share of the traffic as an order of what the old ranker shows, if the "
+        "examination curve is right; not over all candidates, where 62% of its top 10 places would "
+        "go to documents that nobody was shown.",
+    ),
     "run.measure-bias-first": (
         {},
         "First measure the position bias: this figure rests on a curve that is assumed.",
@@ -294,5 +302,6 @@ def test_only_what_weakens_the_answer_is_serious():
         *("run.floor-positions", "run.floor-clicks", "run.floor-queries", "run.floor-clipped"),
         *("run.floor-one-query", "run.get-evidence-first", "run.leave-leaks-out-first"),
         *("run.floor-leaks", "run.floor-misfit", "run.floor-no-interval", "run.floor-reading"),
-        "run.floor-effective-queries",
+        *("run.floor-effective-queries", "run.if-within-lists", "run.if-unshown-worthless"),
+        "run.try-within-lists",
     }

@@ -30,6 +30,7 @@ from untilt.evaluation.clip_curve import ClipCurve
 from untilt.evaluation.results import Estimate, SystemComparison, SystemDifference
 from untilt.evaluation.sensitivity import Cause, Sensitivity
 from untilt.evaluation.uncertainty import CurveCheck
+from untilt.evaluation.unshown import Bound, Unshown
 from untilt.facts import Fact
 from untilt.report import decision as d
 from untilt.report import step_results as r
@@ -241,6 +242,12 @@ def difference(
     )  # fmt: skip
 
 
+def unshown(share: float, nothing: float, as_shown: float) -> Unshown:
+    """Both differences where all candidates are ranked, with intervals of 0.08 to either side."""
+    ends = (Bound(v, 0.04, Interval(v - 0.08, v + 0.08)) for v in (nothing, as_shown))
+    return Unshown(share, 0.7, 10, *ends)
+
+
 def held_out(*differences: SystemDifference, higher_is_better: bool = True, **more) -> r.HeldOut:
     """Systems that differ so from a logged order of value 1; the last is chosen."""
     logged = estimate("logged order", 1.0)
@@ -343,7 +350,7 @@ def decision() -> d.Decision:
         ),
         held_out=held_out(
             difference("raw", 0.05, 0.07),
-            difference("new", 0.2, 0.08),
+            replace(difference("new", 0.2, 0.08), unshown=unshown(0.4, -0.1, 0.3)),
             check=CurveCheck(
                 position=np.array([1, 2]), observed=np.array([100.0, 50.0]),
                 expected=np.array([98.0, 52.0]), z=np.array([0.2, -0.3]), n_documents=30,
@@ -406,10 +413,21 @@ def undecided() -> Callable[[float], d.Decision]:
 
 @pytest.fixture
 def decided() -> Callable[..., d.Decision]:
-    """A decided difference of this value, of a metric where higher (or lower) is better."""
+    """A decided difference of this value, of a metric where higher (or lower) is better.
 
-    def made(value: float, *, higher_is_better: bool = True, **parts: Any) -> d.Decision:
-        part = held_out(difference("new", value, 0.08), higher_is_better=higher_is_better)
+    `never` are the share, and both differences, of documents that nobody was shown.
+    """
+
+    def made(
+        value: float,
+        *,
+        higher_is_better: bool = True,
+        never: tuple[float, float, float] | None = None,
+        **parts: Any,
+    ) -> d.Decision:
+        gap = difference("new", value, 0.08)
+        gap = gap if never is None else replace(gap, unshown=unshown(*never))
+        part = held_out(gap, higher_is_better=higher_is_better)
         return d.Decision("t", held_out=part, **parts)
 
     return made

@@ -12,6 +12,7 @@ from untilt._core.statistics import Interval
 from untilt.errors import FileFormatError, OptionError
 from untilt.facts import Fact, codes
 from untilt.report.decision import Decision, verdict_of, write_report
+from untilt.report.page.words import first_sentence
 from untilt.report.step_results import HeldOut, Training, UsedBias
 
 
@@ -171,3 +172,27 @@ def test_a_failed_report_leaves_the_old_file(decision, tmp_path):
         write_report(bad, path)
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize(
+    ("never", "conditional"),
+    [((0.6, -0.2, 0.3), True), ((0.4, -0.2, 0.3), False), ((0.6, 0.2, 0.3), False), (None, False)],
+)
+def test_better_is_not_said_without_if_where_unshown_documents_decide(decided, never, conditional):
+    bias = UsedBias(ut.PositionBias([1.0, 0.5]), "measured")
+    answer = decided(0.2, never=never, bias=bias).answer
+    assert answer.verdict == "better"
+    assert (answer.condition is not None) == conditional
+    assert (", if " in first_sentence(answer)) == conditional
+    assert (answer.recommendation.code == "run.try-within-lists") == conditional
+    if conditional:
+        assert answer.condition.code == "run.if-within-lists"
+        assert answer.recommendation.fields["measured"]
+
+
+def test_where_all_candidates_are_ranked_the_condition_is_their_worth(decided):
+    data = decided(-0.2, never=(0.6, -0.2, 0.3))
+    part = replace(data.held_out, among="candidates")
+    answer = replace(data, held_out=part).answer
+    assert answer.verdict == "worse"
+    assert answer.condition.code == "run.if-unshown-worthless"

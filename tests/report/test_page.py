@@ -21,9 +21,8 @@ from untilt.report.page.rankers import importance_section, rankers_section
 from untilt.report.page.words import Section, first_sentence
 
 ORDER = [
-    "how-sure", "sensitivity", "log", "positions", "comparable", "rankers", "choice",
-    "clip", "moved",
-    "pair-bias", "importance", "changed", "warnings", "computed",
+    "how-sure", "sensitivity", "unshown", "log", "positions", "comparable", "rankers", "choice",
+    "clip", "moved", "pair-bias", "importance", "changed", "warnings", "computed",
 ]  # fmt: skip
 
 
@@ -63,7 +62,7 @@ def test_sections_stand_in_the_order_of_a_decision(decision):
 
 
 HELD_OUT = [
-    "how-sure", "sensitivity", "rankers", "clip", "moved", "pair-bias", "importance", "changed",
+    "how-sure", "sensitivity", "unshown", "rankers", "clip", "moved", "pair-bias", "importance", "changed",
 ]  # fmt: skip
 PART = {
     "held_out": HELD_OUT, "audit": ["log", "comparable"], "provenance": ["computed"],
@@ -128,7 +127,7 @@ def test_a_page_without_anything_says_so_and_needs_no_script():
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">\'"&{{7*7}}'
 
 
-KEPT = ("better", "dcg@10", "query", "measured", "holm", "ips", "clipped", "general.text")
+KEPT = ("better", "dcg@10", "query", "measured", "holm", "ips", "clipped", "list", "general.text")
 KEYED = (
     "rankers", "dropped", "sessions", "queries", "versions", "options", "sizes", "importances",
     "new_positions", "missing_features",
@@ -325,6 +324,23 @@ def test_long_names_of_features_keep_their_ends():
     (figure,) = importance_section(dict.fromkeys(names, 0.3), "").figures
     labels = [row["label"] for row in figure.spec["data"]["values"]]
     assert labels == [f"title_bm\u2026d_by_length_{i}" for i in range(3)]
+
+
+def test_documents_that_nobody_was_shown_have_a_picture_with_both_ends(decision):
+    found = section(decision, "unshown")
+    (figure,) = found.figures
+    assert [row[1] for row in figure.table.rows] == ["+0.200", "\u22120.100", "+0.300"]
+    assert "40.0%" in found.paragraphs[0]
+    assert "70.0%" in found.paragraphs[0]
+    part = replace(decision.held_out, among="candidates")
+    (figure,) = section(replace(decision, held_out=part), "unshown").figures
+    assert len(figure.table.rows) == 2
+
+
+def test_a_log_without_such_documents_has_no_such_section(decided):
+    for never in (None, (0.0, 0.2, 0.2)):
+        names = [each.name for each in sections_of(decided(0.2, never=never))]
+        assert "unshown" not in names
 
 
 def test_a_model_of_reading_that_fails_is_drawn_and_told(decision):

@@ -279,9 +279,12 @@ def _notes(audit: Audit) -> Iterator[Fact]:
     if coverage.shown == coverage.candidates:
         yield Fact("audit.all-shown")
     else:
+        queries = audit.size.queries_with_sessions
         yield Fact(
             "audit.coverage",
-            share=coverage.share,
+            unshown=coverage.unshown,
+            share=coverage.unshown / coverage.candidates,
+            queries=1 - coverage.queries_shown_whole / max(1, queries),
             candidates=coverage.median_candidates,
             shown=coverage.median_shown,
         )

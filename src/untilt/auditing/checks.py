@@ -57,12 +57,17 @@ class Coverage:
     lowest_share: float
     median_share: float
     queries_shown_whole: int
-    json_properties: ClassVar[tuple[str, ...]] = ("share",)
+    json_properties: ClassVar[tuple[str, ...]] = ("share", "unshown")
 
     @property
     def share(self) -> float:
         """Shown documents among all candidates."""
         return self.shown / max(1, self.candidates)
+
+    @property
+    def unshown(self) -> int:
+        """Candidates that no session showed."""
+        return self.candidates - self.shown
 
 
 def log_size(log: ClickLog) -> LogSize:

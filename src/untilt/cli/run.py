@@ -286,8 +286,10 @@ def answer_text(result: "RunResult") -> str:
     if answer.verdict == "cannot tell":
         return f"{verdicts[answer.verdict]}. {answer.recommendation}"
     ends = answer.difference.interval
+    claim = verdicts[answer.verdict]
+    claim += "" if answer.condition is None else f", {answer.condition}"
     return (
-        f"{verdicts[answer.verdict]}: {answer.difference.value:+.4f} {answer.new.metric}, "
+        f"{claim}: {answer.difference.value:+.4f} {answer.new.metric}, "
         f"{ends.level:.0%} interval [{ends.low:+.4f}, {ends.high:+.4f}]. {answer.recommendation}"
     )
 

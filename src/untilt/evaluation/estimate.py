@@ -308,7 +308,7 @@ def _with_unshown(
     )
 
 
-def _warning_of_unshown(unshown: Unshown, among: str) -> list[Fact]:
+def _warning_of_unshown(unshown: Unshown, among: Among) -> list[Fact]:
     if unshown.share <= SOME:
         return []
     fields: dict[str, Any] = {"share": unshown.share, "queries": unshown.queries}

@@ -14,6 +14,7 @@ from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.curve_bounds import extreme_curves
+from untilt.evaluation.pool import Among
 from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.sensitivity import Sensitivity
 from untilt.evaluation.systems import NOTHING, Inputs
@@ -94,7 +95,7 @@ class Estimates:
     metric: RankMetric
     evaluator: str
     clip: float
-    among: str
+    among: Among
     baseline: Fact
     level: float
     scale: Fact

@@ -100,12 +100,12 @@ NOTES: Texts = {
     "audit.experiment": _experiment,
     "audit.experiment-tested": lambda parts: f"It was put to the test: {'; '.join(parts)}.",
     "audit.all-shown": (
-        "Every document of the table was shown. Candidates that were never shown are not in it, "
-        "or there were none."
+        "The log holds shown documents only, so nothing can be said of other candidates. If there "
+        "are any, give a documents table with all candidates of each query."
     ),
     "audit.coverage": (
-        "{share:.1%} of the candidates were ever shown: of a query's {candidates:g} candidates "
-        "{shown:g} (medians)."
+        "{unshown:,} candidates ({share:.1%}) were never shown, in {queries:.0%} of the queries: "
+        "of a query's {candidates:g} candidates {shown:g} were shown (medians)."
     ),
     "audit.no-proxy": "There is no proxy of relevance to compare positions with: {why}.",
     "audit.order-good": _order(

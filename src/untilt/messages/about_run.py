@@ -18,6 +18,15 @@ def _collect_sessions(sessions: float) -> str:
     return f"Collect about {sessions:,.0f} more held-out sessions before deciding."
 
 
+def _try_within_lists(share: float, top: int, measured: bool) -> str:
+    curve = "" if measured else ", if the examination curve is right"
+    return (
+        f"Try it on a share of the traffic as an order of what the old ranker shows{curve}; not "
+        f"over all candidates, where {share:.0%} of its top {top} places would go to documents "
+        "that nobody was shown."
+    )
+
+
 MESSAGES = {
     # Where the position bias came from.
     "run.bias-asked-for": Message("note", "{estimator} was asked for"),
@@ -228,6 +237,11 @@ MESSAGES = {
         "{most:.0%}: it is an answer about that query. Collect sessions of other queries, or judge "
         "without it",
     ),
+    # What a verdict holds for alone; they follow it after a comma.
+    "run.if-within-lists": Message("serious", "if it only reorders documents that were shown"),
+    "run.if-unshown-worthless": Message(
+        "serious", "if documents that nobody was shown are worth nothing"
+    ),
     # What to do.
     "run.leave-leaks-out-first": Message(
         "serious",
@@ -248,6 +262,7 @@ MESSAGES = {
     "run.try-if-curve-right": Message(
         "note", "Try it on a share of the traffic, if the examination curve is right."
     ),
+    "run.try-within-lists": Message("serious", _try_within_lists),
     "run.keep-order": Message("note", "Keep the {shown}."),
     "run.same-order": Message(
         "note",

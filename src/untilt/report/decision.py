@@ -18,6 +18,7 @@ from untilt._core.files import replacing
 from untilt._core.statistics import Interval
 from untilt.auditing.audit import Audit
 from untilt.errors import FileFormatError, OptionError
+from untilt.evaluation.pool import Among
 from untilt.evaluation.results import Estimate, SystemDifference
 from untilt.facts import Fact, as_fact
 from untilt.report import step_results
@@ -37,7 +38,9 @@ class Answer:
 
     `verdict` is what the interval of the difference says (see `verdict_of`), or "cannot tell" where
     there are `reasons` against any verdict: evidence below the floors of `untilt.report.floors`, or
-    null tests that failed.
+    null tests that failed. `condition` is an "if ..." that belongs to every telling of the verdict:
+    there is one where most top places would go to documents that nobody was shown, and the answer
+    depends on what these are worth.
     """
 
     new: Estimate
@@ -47,6 +50,7 @@ class Answer:
     higher_is_better: bool
     recommendation: Fact
     reasons: tuple[Fact, ...] = ()
+    condition: Fact | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +94,7 @@ class Decision:
             reasons += part.null_tests.failures(difference)
         verdict = verdict_of(difference.interval, higher_is_better=better)
         verdict = "cannot tell" if reasons else verdict
+        condition = None if reasons else _condition(difference, part.among)
         return Answer(
             new=part[part.chosen],
             shown=part[part.comparison.baseline],
@@ -99,11 +104,16 @@ class Decision:
             reasons=reasons,
             recommendation=Fact("run.leave-leaks-out-first", features=self.leaks_used)
             if self.leaks_used
-            else self._recommendation(verdict, difference, reasons),
+            else self._recommendation(verdict, difference, reasons, condition),
+            condition=condition,
         )
 
     def _recommendation(
-        self, verdict: Verdict, difference: SystemDifference, reasons: tuple[Fact, ...]
+        self,
+        verdict: Verdict,
+        difference: SystemDifference,
+        reasons: tuple[Fact, ...],
+        condition: Fact | None,
     ) -> Fact:
         kind = "given" if self.bias is None else self.bias.kind
         check = self.held_out.check if self.held_out else None
@@ -112,6 +122,9 @@ class Decision:
             return Fact("run.measure-bias-first")
         if misfit or (check is not None and not check.fits):
             return Fact("run.find-misfit-first")
+        if verdict == "better" and condition is not None and difference.unshown is not None:
+            found, measured = difference.unshown, kind == "measured"
+            return Fact("run.try-within-lists", share=found.share, top=found.top, measured=measured)
         if verdict == "better":
             return Fact("run.try-it" if kind == "measured" else "run.try-if-curve-right")
         if verdict in ("worse", "cannot tell"):
@@ -162,6 +175,8 @@ class Decision:
         if self.held_out is not None:
             told += self._null_warnings(self.held_out)
             chosen = self.held_out[self.held_out.chosen]
+            compared = self.held_out.comparison.warnings
+            told += [e for e in compared if e.fields.get("system", chosen.system) == chosen.system]
             told += [
                 Fact("run.of-system", system=chosen.system, warning=each)
                 for each in chosen.warnings
@@ -264,6 +279,15 @@ def _provenance_of(path: Path, figures: str) -> step_results.Provenance | None:
         version=_PROVENANCE_VERSION, where=path.name, again=again, strict=True,
     )  # fmt: skip
     return read.provenance if read.figures == figures else None
+
+
+def _condition(difference: SystemDifference, among: Among) -> Fact | None:
+    """What a verdict holds for alone, where documents that nobody was shown may turn it."""
+    interval = difference.interval
+    sign = int(interval.low > 0) - int(interval.high < 0)
+    if difference.unshown is None or not difference.unshown.decides(sign):
+        return None
+    return Fact("run.if-unshown-worthless" if among == "candidates" else "run.if-within-lists")
 
 
 def _undecided(difference: SystemDifference) -> Fact:

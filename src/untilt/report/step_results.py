@@ -15,6 +15,7 @@ from untilt.clickmodels.quality import Measured
 from untilt.errors import OptionError
 from untilt.evaluation.clip_curve import ClipCurve
 from untilt.evaluation.null_tests import NullTests
+from untilt.evaluation.pool import Among
 from untilt.evaluation.results import Estimate, Estimates, SystemComparison, SystemDifference
 from untilt.evaluation.sensitivity import Sensitivity
 from untilt.evaluation.support import Support, support_of
@@ -248,6 +249,7 @@ class HeldOut:
     changed : queries whose order changes most, the largest change first
     importances, importance_of : feature -> share, the largest first; what is shared out
     pair_bias : t+ and t- of pairwise debiasing (Figure 2 of the same)
+    among : what the systems order: each shown list, or more
     """
 
     chosen: str
@@ -269,6 +271,7 @@ class HeldOut:
     importance_of: str = ""
     pair_bias: PairBias | None = None
     sensitivity: Sensitivity | None = None
+    among: Among = "list"
 
     def __post_init__(self) -> None:
         known = [each.system for each in self.estimates]
@@ -295,6 +298,7 @@ class HeldOut:
             evaluator=estimates.evaluator,
             scale=estimates.scale,
             baseline=estimates.baseline,
+            among=estimates.among,
             **{**own, **more},
         )
 

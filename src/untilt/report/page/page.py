@@ -53,6 +53,7 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
     sections = (
         _how_sure(data, part) if part else None,
         evidence.sensitivity_section(part) if part else None,
+        rankers.unshown_section(part) if part else None,
         _log(data, data.audit) if data.audit else None,
         evidence.position_section(data),
         evidence.comparable_section(data.audit) if data.audit else None,
@@ -107,8 +108,9 @@ def _how_sure(data: Decision, part: HeldOut) -> Section:
         tiles.append(
             Tile("Clipped clicks", percent(of.clipped_share), "intervals are those without a clip")
         )
-    note = "top positions of the new order that hold documents nobody was shown"
-    tiles.append(Tile("Unseen documents", percent(of.unshown_share), note))
+    if of.unshown is not None:
+        note = f"of its top {of.unshown.top}, where it ranks all candidates"
+        tiles.append(Tile("Never shown", percent(of.unshown.share), note))
     if part.check is not None and part.check.possible:
         note = "whether the log's own clicks agree with the examination curve"
         tiles.append(Tile("Curve fits", "yes" if part.check.fits else "no", note))

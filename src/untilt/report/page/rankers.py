@@ -7,6 +7,7 @@ from untilt.charts.curves import Curve
 from untilt.charts.intervals import Bar, bars_chart, intervals_chart
 from untilt.charts.theme import PAGE
 from untilt.evaluation.results import SystemComparison
+from untilt.evaluation.unshown import Bound
 from untilt.report.page import words
 from untilt.report.page.evidence import curve_figure, drawn_depth, with_cut
 from untilt.report.page.words import Figure, Section, Table, specification
@@ -115,6 +116,72 @@ def _differences(
         Table(("ranker", "difference", "low", "high"), rows),
         f"Bar: {comparison.level:.0%} interval of the paired difference. What lies on one side of "
         "0 with its whole bar is more than chance.",
+    )
+
+
+def unshown_section(part: HeldOut) -> Section | None:
+    """The answer where all candidates are ranked, whatever those are worth that nobody saw."""
+    gap = part.comparison[part.chosen]
+    found = gap.unshown
+    if found is None or not found.share:
+        return None
+    metric, baseline = words.metric_name(part.comparison.metric), part.comparison.baseline
+    ends = {
+        "shown documents, reordered": Bound(gap.value, gap.std_error, gap.interval),
+        "all, never shown worth nothing": found.nothing,
+        "all, never shown worth as shown": found.as_shown,
+    }
+    if part.among == "candidates":
+        del ends["shown documents, reordered"]
+    decimals = words.decimals_for(each.interval for each in ends.values())
+    rows = tuple(
+        (
+            name,
+            *(
+                words.number(value, decimals, signed=True)
+                for value in (each.value, each.interval.low, each.interval.high)
+            ),
+        )
+        for name, each in ends.items()
+    )
+    description = f"{part.chosen}, {metric} minus that of the {baseline}: " + "; ".join(
+        f"{name} {value} ({low} to {high})" for name, value, low, high in rows
+    )
+    chart = intervals_chart(
+        {
+            name: Bar(each.value, each.interval.low, each.interval.high, row[1])
+            for (name, each), row in zip(ends.items(), rows, strict=True)
+        },
+        value_title=f"{metric} per session, minus the {baseline}",
+        names="above",
+        at=0.0,
+        value_format=f"+.{decimals}f",
+        theme=PAGE,
+    )
+    figure = Figure(
+        "unshown",
+        f"{part.chosen}: difference to the {baseline}, by what it ranks",
+        specification(chart, description),
+        description,
+        Table(("what is ranked", "difference", "low", "high"), rows),
+        f"Bar: {part.comparison.level:.0%} interval of the paired difference. All: all candidates "
+        "of a query are ranked.",
+    )
+    text = (
+        f"Where {words.quoted(part.chosen)} ranks all candidates of a query, "
+        f"{words.percent(found.share)} of its top {found.top} places go to documents that nobody "
+        f"was shown, in {words.percent(found.queries)} of the queries. Of these, clicks say "
+        "nothing: the difference is computed as if they were worth nothing, and as if each were "
+        "worth the mean of what was shown for its query."
+    )
+    facts = (each for each in part.comparison.warnings if each.code == "estimate.unshown-decide")
+    cautions = [words.sentence(e) for e in facts if e.fields["system"] == part.chosen]
+    return Section(
+        "unshown",
+        "What of documents that nobody was shown?",
+        (text,),
+        figures=(figure,),
+        cautions=tuple(cautions),
     )
 
 

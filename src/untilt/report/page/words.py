@@ -108,6 +108,8 @@ def first_sentence(answer: Answer) -> str:
     }[answer.verdict]
     if answer.verdict == "cannot tell":
         return f"{claim}."
+    if answer.condition is not None:
+        claim = f"{claim}, {answer.condition}"
     value, interval = answer.difference.value, answer.difference.interval
     decimals = decimals_for([interval])
     change = number(value, decimals, signed=True)
