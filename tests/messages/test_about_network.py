@@ -12,6 +12,17 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     "network.trained": ({"epochs": 6, "steps": 24}, "trained for 6 epochs, 24 steps"),
     "network.trained-best": (BEST, "trained for 6 epochs, 24 steps; best after epoch 3"),
     "network.stopped": (BEST, "stopped after 6 epochs, 24 steps; best after epoch 3"),
+    "network.held-out-given": ({}, "stopped by the held-out data that was given"),
+    "network.held-out": (
+        {"n_queries": 1200},
+        "1,200 of the queries, set aside to stop training by",
+    ),
+    "network.too-few-to-hold-out": (
+        {"n_queries": 16, "fewest": 50},
+        "none: 16 queries with clicks are too few to set some aside (50 are needed), so that "
+        "training went on to the last epoch. Give fit(..., valid=...), or fewer epochs",
+    ),
+    "network.no-early-stopping": ({}, "none: early_stopping is off"),
     "network.mini-batch-em": (
         {"epochs": 6, "steps": 24},
         "6 epochs of mini-batch EM, 24 steps",

@@ -7,8 +7,9 @@ import pytest
 
 from untilt.errors import FileFormatError, OptionError
 from untilt.networks.batches import PaddedRows
+from untilt.networks.checkpoints import load_checkpoint
 from untilt.networks.jax_layers import OPTIMISERS, Optimiser
-from untilt.networks.training import Stopping, load_checkpoint, train
+from untilt.networks.training import Stopping, train
 
 X = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
 TRUE = np.array([2.0, -1.0, 0.5], np.float32)

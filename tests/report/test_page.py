@@ -62,7 +62,8 @@ def test_sections_stand_in_the_order_of_a_decision(decision):
 
 
 HELD_OUT = [
-    "how-sure", "sensitivity", "unshown", "rankers", "clip", "moved", "pair-bias", "importance", "changed",
+    "how-sure", "sensitivity", "unshown", "rankers", "clip", "moved", "pair-bias", "importance",
+    "changed",
 ]  # fmt: skip
 PART = {
     "held_out": HELD_OUT, "audit": ["log", "comparable"], "provenance": ["computed"],
@@ -201,7 +202,7 @@ def test_each_chart_has_words_and_a_table(decision):
 
 def test_vega_lite_accepts_every_chart(decision):
     specs = chart_specs(decision)
-    assert len(specs) == 10
+    assert len(specs) == 11
     for spec in specs.values():
         altair.Chart.from_dict(spec, validate=True)
 

@@ -4,38 +4,31 @@ What is learned is a pure function `loss(params, batch)`; everything else is pas
 seed gives the same result on the same device.
 """
 
-import json
 import math
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from untilt._core.archive import Archive, from_npy_bytes, read_whole
 from untilt._core.arrays import AnyArray
-from untilt._core.files import replacing
 from untilt._core.memory import refusing
 from untilt._core.progress import Advance, progress
-from untilt._core.restored import fits
-from untilt.errors import FileFormatError, MemoryLimitError, OptionError
+from untilt.errors import FileFormatError, OptionError
 from untilt.facts import Fact
-from untilt.networks.batches import Sampler
+from untilt.networks.batches import Batch, Sampler
+from untilt.networks.checkpoints import (
+    NUMBERS,
+    Checkpoint,
+    damaged,
+    load_checkpoint,
+    save_checkpoint,
+)
 from untilt.networks.jax_layers import Array, Optimiser, Params, jax_modules
 
-_FORMAT = 1  # of a checkpoint
 SMALLER_STEPS = "Use a smaller batch_size, or shorter lists: log.top(50)."
-_HEAD: dict[str, Any] = {
-    "format": int, "fingerprint": str, "n_leaves": int, "n_best": int, "told": dict,
-}  # fmt: skip
-_NUMBERS: dict[str, Any] = {
-    "epoch": int, "step": int, "losses": list[float], "watched": list[float], "best_epoch": int,
-}  # fmt: skip
 
 # (params, batch) -> scalar. Steps are compiled once per loss *object* and shape: hand in the same
 # function again (from an lru_cache, say) instead of a new closure, and the second training starts
@@ -125,17 +118,71 @@ def train(
     checkpoint : file written after every epoch; training goes on from it where it exists
     fingerprint : what is trained on what: a checkpoint with another one is refused
     """
-    _check(optimiser, epochs, max_steps)
+    optimiser.check()
     jax = jax_modules().jax
     step = compiled_step(loss, optimiser.without_rate)
     shared = jax.device_put(dict(constants or {}))
-    at = _start(params, optimiser, companion, checkpoint, fingerprint)
+
+    def one(
+        params: Params, state: Params, at: Moment, batch: Batch
+    ) -> tuple[Params, Params, Array]:
+        return step(params, state, at.rate, batch, shared)
+
+    return train_by(
+        one,
+        params,
+        batches,
+        optimiser=optimiser,
+        epochs=epochs,
+        max_steps=max_steps,
+        stopping=stopping,
+        companion=companion,
+        checkpoint=checkpoint,
+        fingerprint=fingerprint,
+        what=what,
+    )
+
+
+class Moment(NamedTuple):
+    """A step's number from 0, and its learning rate."""
+
+    step: int
+    rate: np.float32
+
+
+# (params, state of the optimiser, moment, batch) -> (params, state, loss)
+Step = Callable[[Params, Params, Moment, Batch], tuple[Params, Params, Array]]
+
+
+def train_by(
+    step: Step,
+    params: Params,
+    batches: Sampler,
+    *,
+    optimiser: Optimiser,
+    epochs: int,
+    learned: Callable[[Params], Params] = lambda params: params,
+    max_steps: int | None = None,
+    stopping: Stopping | None = None,
+    companion: Companion | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    fingerprint: str = "",
+    what: str = "training a network",
+) -> Trained:
+    """The same for a step of one's own, such as EM beside gradient steps.
+
+    `learned` gives the part of the parameters that the optimiser moves; the rest the step changes
+    by itself. Other parameters are as in `train`.
+    """
+    _check(optimiser, epochs, max_steps)
+    params = jax_modules().jax.device_put(params)
+    at = _start(params, learned(params), optimiser, companion, checkpoint, fingerprint)
     limit = epochs * batches.steps_per_epoch
     total = limit if max_steps is None else min(limit, max_steps)
     with progress(what, total=total) as advance, refusing(what, SMALLER_STEPS):
         advance(at.step)
         while at.epoch < epochs and at.step < total and not _stopped(at, stopping):
-            at = _one_epoch(at, step, batches, shared, optimiser, total, advance)
+            at = _one_epoch(at, step, batches, optimiser, total, advance)
             if companion is not None:
                 companion.after_epoch(at.epoch, at.params)
             at = _judged(at, stopping)
@@ -175,9 +222,8 @@ def compiled_value(loss: Loss) -> Callable[..., Array]:
 
 def _one_epoch(
     at: _Progress,
-    step: Callable[..., tuple[Params, Params, Array]],
+    step: Step,
     batches: Sampler,
-    shared: dict[str, Array],
     optimiser: Optimiser,
     total: int,
     advance: Advance,
@@ -189,8 +235,8 @@ def _one_epoch(
             break
         # Losses stay on the device until the epoch ends, so that the next batch is put together
         # while the step runs.
-        rate = np.float32(optimiser.rate(n, total))
-        params, state, value = step(params, state, rate, batch, shared)
+        moment = Moment(n, np.float32(optimiser.rate(n, total)))
+        params, state, value = step(params, state, moment, batch)
         values.append(value)
         n += 1
         advance()
@@ -223,14 +269,13 @@ def _stopped(at: _Progress, stopping: Stopping | None) -> bool:
 
 def _start(
     params: Params,
+    learned: Params,
     optimiser: Optimiser,
     companion: Companion | None,
     checkpoint: str | os.PathLike[str] | None,
     fingerprint: str,
 ) -> _Progress:
-    jax = jax_modules().jax
-    params = jax.device_put(params)
-    fresh = _Progress(params, optimiser.direction().init(params), 0, 0, [], [], None, 0)
+    fresh = _Progress(params, optimiser.direction().init(learned), 0, 0, [], [], None, 0)
     saved = None if checkpoint is None else load_checkpoint(checkpoint, fingerprint=fingerprint)
     if saved is None:
         return fresh
@@ -240,7 +285,7 @@ def _start(
         try:
             companion.restore(saved.companion)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise _damaged(str(checkpoint)) from error
+            raise damaged(str(checkpoint)) from error
     return _Progress(params, state, best=best, **saved.numbers)
 
 
@@ -269,7 +314,7 @@ def _save(
             leaves=_leaves((at.params, at.state)),
             best=() if at.best is None else _leaves(at.best),
             companion={} if companion is None else companion.state(),
-            numbers={name: getattr(at, name) for name in _NUMBERS},
+            numbers={name: getattr(at, name) for name in NUMBERS},
         ),
     )
 
@@ -303,110 +348,3 @@ def _check(optimiser: Optimiser, epochs: int, max_steps: int | None) -> None:
     for name, value in (("epochs", epochs), ("max_steps", max_steps)):
         if value is not None and value < 1:
             raise OptionError(f"{name} must be at least 1. Got {value} instead.")
-
-
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """The state of training after an epoch, in one file of arrays: never pickle.
-
-    Parameters
-    ----------
-    fingerprint : what is trained on what; a checkpoint of something else is refused
-    leaves : the arrays of parameters and optimiser state, in the order of the pytree
-    best : the leaves of the best parameters so far, or none
-    companion : arrays of whatever else changes from epoch to epoch
-    numbers : epoch, step, losses, watched values: numbers and lists of them
-    """
-
-    fingerprint: str
-    leaves: tuple[AnyArray, ...]
-    best: tuple[AnyArray, ...]
-    companion: Mapping[str, AnyArray]
-    numbers: Mapping[str, Any]
-
-
-def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
-    """Write it whole or not at all."""
-    head = {
-        "format": _FORMAT,
-        "fingerprint": checkpoint.fingerprint,
-        "n_leaves": len(checkpoint.leaves),
-        "n_best": len(checkpoint.best),
-        "told": dict(checkpoint.numbers),
-    }
-    arrays = {f"leaf_{i}": leaf for i, leaf in enumerate(checkpoint.leaves)}
-    arrays |= {f"best_{i}": leaf for i, leaf in enumerate(checkpoint.best)}
-    arrays |= {f"companion_{name}": array for name, array in checkpoint.companion.items()}
-    arrays["head"] = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-
-
-def load_checkpoint(path: str | os.PathLike[str], *, fingerprint: str) -> Checkpoint | None:
-    """The checkpoint at this path, or None where there is no file."""
-    if not Path(path).exists():
-        return None
-    arrays = _arrays(path)
-    head = _head(path, arrays)
-    if head["fingerprint"] != fingerprint:
-        raise FileFormatError(
-            f"the checkpoint {os.fspath(path)!r} belongs to another training: other data, options "
-            "or seed. Delete it to start anew, or give checkpoint= another name."
-        )
-    prefix = "companion_"
-    try:
-        leaves = tuple(arrays[f"leaf_{i}"] for i in range(head["n_leaves"]))
-        best = tuple(arrays[f"best_{i}"] for i in range(head["n_best"]))
-    except KeyError as error:
-        raise _damaged(path) from error
-    return Checkpoint(
-        fingerprint=fingerprint,
-        leaves=leaves,
-        best=best,
-        companion={
-            name.removeprefix(prefix): array
-            for name, array in arrays.items()
-            if name.startswith(prefix)
-        },
-        numbers=head["told"],
-    )
-
-
-def _arrays(path: str | os.PathLike[str]) -> dict[str, AnyArray]:
-    try:
-        parts = Archive(read_whole(path))
-        return {
-            name.removesuffix(".npy"): from_npy_bytes(parts.read(name)) for name in parts.unread
-        }
-    except MemoryLimitError:
-        raise
-    except (OSError, ValueError, RuntimeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise _damaged(path) from error
-
-
-def _head(path: str | os.PathLike[str], arrays: dict[str, AnyArray]) -> dict[str, Any]:
-    try:
-        head: Any = json.loads(arrays["head"].tobytes())
-    except (KeyError, ValueError, RecursionError) as error:
-        raise _damaged(path) from error
-    if isinstance(head, dict) and head.get("format", _FORMAT) != _FORMAT:
-        raise FileFormatError(
-            f"the checkpoint {os.fspath(path)!r} has format {head['format']!r:.20}; this untilt "
-            f"reads {_FORMAT}. Delete it to start anew."
-        )
-    if not _are(head, _HEAD) or not _are(head["told"], _NUMBERS):
-        raise _damaged(path)
-    known: dict[str, Any] = head
-    return known
-
-
-def _are(values: Any, kinds: Mapping[str, Any]) -> bool:
-    """Whether values of a file have exactly these names and types."""
-    same = isinstance(values, dict) and values.keys() == kinds.keys()
-    return same and all(fits(values[name], kind) for name, kind in kinds.items())
-
-
-def _damaged(path: str | os.PathLike[str]) -> FileFormatError:
-    return FileFormatError(
-        f"{os.fspath(path)!r} is no checkpoint that can be read. Delete it to start anew."
-    )

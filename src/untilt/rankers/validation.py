@@ -34,12 +34,19 @@ class Validation:
 
     def like_training(self, names: tuple[str, ...], missing: Missing) -> "Validation":
         """The same with missing features as in training; raises where it has other features."""
-        if self.features.shape[1] != len(names):
-            raise ShapeError(
-                f"the held-out data must have the {len(names)} features that are trained on. "
-                f"Got {self.features.shape[1]} instead."
-            )
-        return replace(self, features=known_values(self.features, names, missing))
+        return replace(self, features=as_in_training(self.features, names, missing))
+
+
+def as_in_training(
+    features: FeatureArray, names: tuple[str, ...], missing: Missing
+) -> FeatureArray:
+    """Held-out features with missing ones as in training; raises where there are others."""
+    if features.shape[1] != len(names):
+        raise ShapeError(
+            f"the held-out data must have the {len(names)} features that are trained on. "
+            f"Got {features.shape[1]} instead."
+        )
+    return known_values(features, names, missing)
 
 
 def validation_for(
@@ -120,12 +127,18 @@ class HeldOutClicks:
         return ragged.sums_by_list(self.indptr, mean * self.credit)
 
 
-def held_out_clicks(log: ClickLog, bias: BiasLike | None) -> HeldOutClicks:
-    """Credit of each shown document; without a bias every click counts the same."""
+def check_held_out(log: ClickLog) -> FeatureArray:
+    """The features of a held-out log; raises unless it has some to score, and sessions."""
     if log.features is None:
         raise OptionError("the held-out log has no features to score.")
     if log.n_lists == 0:
         raise OptionError("the held-out log has no sessions to judge by.")
+    return log.features
+
+
+def held_out_clicks(log: ClickLog, bias: BiasLike | None) -> HeldOutClicks:
+    """Credit of each shown document; without a bias every click counts the same."""
+    features = check_held_out(log)
     alpha, beta = np.ones(log.depth), np.zeros(log.depth)
     if bias is not None:
         alpha, beta = as_position_bias(bias, log.depth).affine()
@@ -141,7 +154,7 @@ def held_out_clicks(log: ClickLog, bias: BiasLike | None) -> HeldOutClicks:
     with np.errstate(invalid="ignore", divide="ignore"):
         credit = np.where(exposure > 0, impressions * clicks / exposure, 0.0)
     return HeldOutClicks(
-        features=log.features[shown],
+        features=features[shown],
         # The affine correction of few clicks may be negative, which no gain can be.
         credit=np.maximum(credit[shown], 0.0),
         indptr=ragged.indptr_of(per_query),

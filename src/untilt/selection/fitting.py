@@ -231,8 +231,11 @@ def _record_of(name: str, ranker: Any, seconds: float) -> FittedRecord:
 
 
 def _stopping(ranker: Any, valid: ClickLog) -> dict[str, ClickLog]:
-    """A candidate with early stopping is stopped by the same held-out clicks."""
-    if getattr(ranker, "early_stopping", None) is None:
+    """A candidate with early stopping is stopped by the same held-out clicks.
+
+    Not one that sets training queries aside by itself: its value stays that of clicks it never saw.
+    """
+    if getattr(ranker, "early_stopping", None) is None or getattr(ranker, "holds_out", False):
         return {}
     if "valid" not in inspect.signature(ranker.fit).parameters:
         raise OptionError(

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field, fields, replace
+from operator import itemgetter
 from typing import ClassVar, Self
 
 import numpy as np
@@ -22,15 +23,13 @@ from untilt.errors import OptionError
 from untilt.facts import Fact, joined
 from untilt.networks.batches import PaddedLists, bucket_lengths
 from untilt.networks.jax_layers import Optimiser, Params
-from untilt.networks.mlp import normalised
 from untilt.networks.ranking_losses import dual_loss
 from untilt.networks.training import Stopping, Trained, train
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
-from untilt.rankers.networks import network_ranker
+from untilt.rankers.networks import early_stopping, network_ranker
 from untilt.rankers.networks.neural import NeuralRanker
 from untilt.rankers.networks.neural_batches import content_hash
-from untilt.rankers.validation import held_out_clicks, validation_for
 
 FLOOR = 1e-6  # of examination where a position has no click: a curve must stay above 0
 
@@ -46,7 +45,7 @@ FLOOR = 1e-6  # of examination where a position has no click: a curve must stay 
     note="a network and the position bias, each learned with the other as given",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)
-class DualLearning(network_ranker.WatchedNetworkRanker):
+class DualLearning(network_ranker.DropoutNetworkRanker):
     r"""The dual learning algorithm (DLA) of [ai2018dla]_: two losses, each weighted by the other.
 
         ranker       - sum c_i (theta_1 / theta_i) log softmax(s)_i    over documents of a list
@@ -66,9 +65,10 @@ class DualLearning(network_ranker.WatchedNetworkRanker):
 
     Parameters
     ----------
-    widths, activation, transform, epochs, batch_size, optimiser, learning_rate, schedule, l2 :
-        of the ranker's network, see `NetworkRanker`; a batch is of slates
-    dropout, clip_norm, early_stopping, checkpoint : see `WatchedNetworkRanker`
+    widths, activation, transform, epochs, batch_size, optimiser, learning_rate, schedule, l2,
+        early_stopping, checkpoint : of the ranker's network, see `NetworkRanker`; a batch is of
+        slates. Held-out clicks are judged under the propensities learned so far
+    dropout, clip_norm : see `DropoutNetworkRanker`
     propensity_learning_rate : of z; it has one number per position and may go faster
     largest_weight : neither ratio may exceed it; infinity leaves them as they are
     level : as in the other estimators of a curve; `bias_` has no interval (docs/dual-learning.md
@@ -89,22 +89,32 @@ class DualLearning(network_ranker.WatchedNetworkRanker):
     def _fit(
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
     ) -> Self:
-        """Learn ranker and bias from clicks; with `early_stopping`, `valid` says when to stop."""
+        """Learn ranker and bias from clicks; `valid` says when to stop, or queries set aside."""
         if isinstance(data, JudgedLists):
             return self._fit_labels(data, valid)
         check_clicks(data, type(self).__name__)
         self._check()
-        lists = training_lists(data)
-        require_first_clicked(position_counts(data))
+        parts = early_stopping.set_aside(self, data, valid)
+        assert isinstance(parts.train, ClickLog)
+        lists = training_lists(parts.train)
+        require_first_clicked(position_counts(parts.train))
         inputs, slates = network_ranker.inputs_of(lists, self.transform), clicked_slates(lists)
         if len(slates.query) == 0:
             raise nothing_to_learn()
-        stopping = dual_stopping(valid, inputs, self)
-        trained = self._train(inputs, slates, stopping, checkpoint=self.checkpoint)
+        stopping = early_stopping.stopping_for(
+            self, parts.held_out, inputs, curve=_learned_curve, layers=itemgetter("ranker")
+        )
+        seen = ""
+        if self.checkpoint is not None:
+            seen = network_ranker.fingerprint(
+                self, inputs.features, slates.document, slates.position_index, slates.clicks,
+                held_out=parts.held_out,
+            )  # fmt: skip
+        trained = self._train(inputs, slates, stopping, self.checkpoint, seen)
         self._keep_network(trained.params["ranker"], inputs)
-        self.bias_ = self._bias(trained, inputs, slates)
+        self.bias_ = self._bias(trained, inputs, slates, stopping)
         self._keep_history(trained)
-        self.summary_ = {**network_ranker.trained_on(lists), **self.summary_}
+        self.summary_ = {**network_ranker.trained_on(lists), **self.summary_, **parts.summary}
         return self
 
     def _train(
@@ -113,6 +123,7 @@ class DualLearning(network_ranker.WatchedNetworkRanker):
         slates: "ClickedSlates",
         stopping: Stopping | None,
         checkpoint: str | os.PathLike[str] | None = None,
+        fingerprint: str = "",
     ) -> Trained:
         batches = _batches(slates, self.batch_size, self.seed)
         scale = len(slates.query) / (batches.batch_size * float(slates.clicks.sum()))
@@ -133,16 +144,16 @@ class DualLearning(network_ranker.WatchedNetworkRanker):
             },
             stopping=stopping,
             checkpoint=checkpoint,
-            fingerprint=""
-            if checkpoint is None
-            else network_ranker.fingerprint(
-                self, inputs.features, slates.document, slates.position_index, slates.clicks
-            ),
+            fingerprint=fingerprint,
             what="training ranker and propensities",
         )
 
     def _bias(
-        self, trained: Trained, inputs: network_ranker.Inputs, slates: "ClickedSlates"
+        self,
+        trained: Trained,
+        inputs: network_ranker.Inputs,
+        slates: "ClickedSlates",
+        stopping: Stopping | None,
     ) -> PositionBias:
         scores = network_ranker.network_scores(
             trained.params["ranker"], inputs.features, self.activation
@@ -150,7 +161,7 @@ class DualLearning(network_ranker.WatchedNetworkRanker):
         fitted = fit_propensities(slates, scores, self.largest_weight)
         facts = [trained.status, Fact("bias.no-interval-learned")]
         if self.n_bootstrap:
-            facts.append(self._spread(inputs, slates))
+            facts.append(self._spread(inputs, slates, stopping))
         without = tuple((np.flatnonzero(fitted.without_click) + 1).tolist())
         if without:
             facts.append(Fact("bias.not-examined", positions=without))
@@ -163,7 +174,9 @@ class DualLearning(network_ranker.WatchedNetworkRanker):
             estimated=True,
         )
 
-    def _spread(self, inputs: network_ranker.Inputs, slates: "ClickedSlates") -> Fact:
+    def _spread(
+        self, inputs: network_ranker.Inputs, slates: "ClickedSlates", stopping: Stopping | None
+    ) -> Fact:
         """How far the curve moves over trainings on queries drawn anew."""
         queries = np.unique(slates.query)
         drawn = np.zeros(int(queries[-1]) + 1)
@@ -172,7 +185,8 @@ class DualLearning(network_ranker.WatchedNetworkRanker):
         for weights in track(draws, "resampling queries"):
             drawn[queries] = weights
             weight = np.repeat(drawn[slates.query], ragged.lengths(slates.indptr))
-            curves.append(self._curve_of(inputs, replace(slates, clicks=slates.clicks * weight)))
+            drawn_slates = replace(slates, clicks=slates.clicks * weight)
+            curves.append(self._curve_of(inputs, drawn_slates, stopping))
         deviation = np.std(np.array(curves), axis=0, ddof=1)
         return Fact(
             "bias.spread-resampled",
@@ -181,13 +195,15 @@ class DualLearning(network_ranker.WatchedNetworkRanker):
             deviation=tuple(deviation.tolist()),
         )
 
-    def _curve_of(self, inputs: network_ranker.Inputs, slates: "ClickedSlates") -> FloatArray:
-        layers = self._train(inputs, slates, None).params["ranker"]
+    def _curve_of(
+        self, inputs: network_ranker.Inputs, slates: "ClickedSlates", stopping: Stopping | None
+    ) -> FloatArray:
+        layers = self._train(inputs, slates, stopping).params["ranker"]
         scores = network_ranker.network_scores(layers, inputs.features, self.activation)
         return fit_propensities(slates, scores, self.largest_weight).z
 
     def _fit_labels(self, judged: JudgedLists, valid: ClickLog | JudgedLists | None) -> Self:
-        shared = [each.name for each in fields(network_ranker.WatchedNetworkRanker) if each.init]
+        shared = [each.name for each in fields(network_ranker.DropoutNetworkRanker) if each.init]
         options = {name: getattr(self, name) for name in shared}
         ranker = NeuralRanker(loss="listwise", **options).fit(judged, valid=valid)
         for name, value in ranker._state().items():
@@ -318,32 +334,7 @@ def _softmax_regression(slates: ClickedSlates, weighted: FloatArray) -> FloatArr
     return theta
 
 
-def dual_stopping(
-    valid: ClickLog | JudgedLists | None, inputs: network_ranker.Inputs, ranker: DualLearning
-) -> Stopping | None:
-    """NDCG@10 on judged lists; on a log, DCG@10 per propensity-weighted click.
-
-    The propensities are those learned so far. Per click, because a steeper curve makes every
-    weight larger, and with it a plain sum.
-    """
-    validation = validation_for(valid, None, ranker.early_stopping)
-    if validation is None:
-        return None
-    plain = network_ranker.stopping_for(
-        validation, inputs, ranker.transform, ranker.activation, "ranker"
-    )
-    if not isinstance(valid, ClickLog):
-        return plain
-    log: ClickLog = valid
-
-    def value(params: Params) -> float:
-        z = np.asarray(params["propensity"], dtype=float)
-        depth = max(log.depth, len(z))
-        # Positions below those trained on count as the last one.
-        theta = np.exp(np.pad(z - z[0], (0, depth - len(z)), mode="edge"))
-        clicks = held_out_clicks(log, theta)
-        features = normalised(clicks.features, inputs.mean, inputs.scale, ranker.transform)
-        scores = network_ranker.network_scores(params["ranker"], features, ranker.activation)
-        return float(np.sum(clicks.per_query(scores)) / np.sum(clicks.credit))
-
-    return Stopping(value, validation.rounds)
+def _learned_curve(params: Params) -> FloatArray:
+    """theta relative to position 1, as learned so far."""
+    z = np.asarray(params["propensity"], dtype=float)
+    return np.exp(z - z[0])

@@ -4,22 +4,23 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, Missing
 from untilt._core.random import child_generator
 from untilt._core.restored import check_array
+from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, ShapeError, check_choice
 from untilt.networks.batches import Batch, Sampler
-from untilt.networks.jax_layers import Layers, Optimiser, Params, start_layers, to_network
+from untilt.networks.jax_layers import Layers, Optimiser, start_layers, to_network
 from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, Network, normalisation, normalised
 from untilt.networks.ranking_losses import scores_function, slopes_function
-from untilt.networks.training import Stopping, Trained, compiled_value
+from untilt.networks.training import Trained, compiled_value
 from untilt.rankers.base import Ranker, check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
-from untilt.rankers.validation import Validation
 
 _SCORED_ROWS = 8192  # at a time, so that one compilation serves any number of rows
 _ROWS_FOR_SLOPES = 4096
@@ -36,6 +37,14 @@ class NetworkRanker(Ranker):
     epochs, batch_size : passes over the data, and slates (or rows) per step
     optimiser, learning_rate, schedule : see `untilt.networks.jax_layers.Optimiser`
     l2 : l2/2 |weights|^2 is added to the loss
+    early_stopping : epochs without improvement on held-out data before training stops; the best
+        epoch is kept. Held out are `fit(..., valid=...)`, or 20% of the training queries where it
+        is not given and there are at least 50; `summary_["held_out"]` says which. None trains for
+        all epochs on all queries
+    checkpoint : file to write after every epoch and to go on from where it exists
+
+    Held-out labels judge by NDCG@10, held-out clicks by their likelihood under the position bias
+    (`untilt.rankers.validation`), feedback of other numbers by propensity-weighted DCG@10.
 
     Fitted: `network_` (arrays; scores without JAX), `losses_` (mean loss by epoch), `watched_`
     (value on held-out data by epoch), `importances_`, `summary_`.
@@ -49,8 +58,12 @@ class NetworkRanker(Ranker):
     optimiser: str = "adam"
     learning_rate: float = 1e-3
     schedule: str = "constant"
-    l2: float = 0.0
+    l2: float = 0.01
+    early_stopping: int | None = 10
+    checkpoint: str | os.PathLike[str] | None = None
     seed: int = 0
+    # A search need not lend its held-out clicks, which it judges by.
+    holds_out: ClassVar[bool] = True
     network_: Network = field(init=False)
     losses_: FloatArray = field(init=False)
     watched_: tuple[float, ...] = field(init=False)
@@ -83,6 +96,8 @@ class NetworkRanker(Ranker):
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("transform", self.transform, TRANSFORMS)
         check_positive("l2", self.l2, or_zero=True)
+        if self.early_stopping is not None:
+            check_rounds("early_stopping", self.early_stopping)
         for name in ("epochs", "batch_size"):
             check_rounds(name, getattr(self, name))
         for width in self.widths:
@@ -91,6 +106,14 @@ class NetworkRanker(Ranker):
 
     def _optimiser(self) -> Optimiser:
         return Optimiser(self.optimiser, self.learning_rate, self.schedule)
+
+    def _keep_history(self, trained: Trained) -> None:
+        self.losses_, self.watched_ = np.array(trained.losses), trained.watched
+        self.summary_ = {
+            "epochs": trained.epochs,
+            "steps": trained.steps,
+            "status": trained.status,
+        }
 
     def _keep_network(self, layers: Layers, inputs: "Inputs") -> None:
         self.network_ = to_network(
@@ -105,26 +128,20 @@ class NetworkRanker(Ranker):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class WatchedNetworkRanker(NetworkRanker):
-    """Base of the networks that can be watched on held-out data and go on from a checkpoint.
+class DropoutNetworkRanker(NetworkRanker):
+    """Base of the networks whose steps may leave out units and cut long gradients.
 
     Parameters
     ----------
     dropout : share of hidden units that a step leaves out
     clip_norm : a longer gradient is cut to this length
-    early_stopping : epochs without improvement on `fit(..., valid=...)` before training stops
-    checkpoint : file to write after every epoch and to go on from where it exists
     """
 
     dropout: float = 0.0
     clip_norm: float | None = None
-    early_stopping: int | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_network(self) -> None:
         super()._check_network()
-        if self.early_stopping is not None:
-            check_rounds("early_stopping", self.early_stopping)
         if not 0 <= self.dropout < 1:
             raise OptionError(f"dropout must lie from 0 to below 1. Got {self.dropout} instead.")
 
@@ -133,14 +150,6 @@ class WatchedNetworkRanker(NetworkRanker):
 
     def _with_noise(self, batches: Sampler) -> Sampler:
         return Noisy(batches, self.seed) if self.dropout > 0 else batches
-
-    def _keep_history(self, trained: Trained) -> None:
-        self.losses_, self.watched_ = np.array(trained.losses), trained.watched
-        self.summary_ = {
-            "epochs": trained.epochs,
-            "steps": trained.steps,
-            "status": trained.status,
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,26 +220,6 @@ def importances(layers: Layers, features: FeatureArray, activation: str) -> Floa
     return square / max(float(square.sum()), 1e-300)
 
 
-def stopping_for(
-    validation: Validation | None,
-    inputs: Inputs,
-    transform: str,
-    activation: str,
-    part: str | None = None,
-) -> Stopping | None:
-    """Early stopping by held-out data; `part` names the layers inside the parameters."""
-    if validation is None:
-        return None
-    validation = validation.like_training(inputs.names, inputs.missing)
-    held_out = normalised(validation.features, inputs.mean, inputs.scale, transform)
-
-    def value(params: Params) -> float:
-        layers = params if part is None else params[part]
-        return validation.value(network_scores(layers, held_out, activation))
-
-    return Stopping(value, validation.rounds)
-
-
 @dataclass(frozen=True, eq=False)
 class Noisy:
     """Batches with a seed each, "noise", for dropout."""
@@ -250,8 +239,14 @@ class Noisy:
             yield {**batch, "noise": np.asarray(draw.integers(2**31), np.uint32)}
 
 
-def fingerprint(ranker: Ranker, *arrays: AnyArray) -> str:
+def fingerprint(
+    ranker: Ranker, *arrays: AnyArray, held_out: ClickLog | JudgedLists | None = None
+) -> str:
     """What is trained on what; the path of the checkpoint and the number of epochs may change."""
+    if isinstance(held_out, ClickLog):
+        arrays = (*arrays, held_out.document, held_out.position, held_out.label, held_out.sessions)
+    elif held_out is not None:
+        arrays = (*arrays, held_out.labels, held_out.indptr)
     digest = hashlib.blake2b(digest_size=16)
     options = {k: v for k, v in ranker.get_params().items() if k not in ("checkpoint", "epochs")}
     digest.update(f"{type(ranker).__name__} {sorted(options.items())!r}".encode())

@@ -23,9 +23,8 @@ from untilt.objectives.pbm import PbmLikelihood
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists
-from untilt.rankers.networks import network_ranker
+from untilt.rankers.networks import early_stopping, network_ranker
 from untilt.rankers.networks.neural_batches import PairBatches, cell_batches, list_batches
-from untilt.rankers.validation import validation_for
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 
 LOSSES = ("pairwise", "listwise", "pointwise")
@@ -37,7 +36,7 @@ LOSSES = ("pairwise", "listwise", "pointwise")
     note="a fully connected network on pairs",
 )  # fmt: skip
 @dataclass(eq=False, repr=False)
-class NeuralRanker(network_ranker.WatchedNetworkRanker):
+class NeuralRanker(network_ranker.DropoutNetworkRanker):
     r"""A fully connected network, trained by mini-batches with JAX; on a GPU where there is one.
 
         "pairwise"   sum w_ij log(1 + exp(-sigma (s_i - s_j))),  w_ij = W[k_i, k_j] (i over j)
@@ -62,9 +61,9 @@ class NeuralRanker(network_ranker.WatchedNetworkRanker):
     query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
     sigma : steepness of the pair loss
     batch_size : slates per step ("pointwise": as many documents as they show on average)
-    widths, activation, transform, epochs, optimiser, learning_rate, schedule, l2, seed : see
-        `NetworkRanker`
-    dropout, clip_norm, early_stopping, checkpoint : see `WatchedNetworkRanker`
+    widths, activation, transform, epochs, optimiser, learning_rate, schedule, l2, early_stopping,
+        checkpoint, seed : see `NetworkRanker`
+    dropout, clip_norm : see `DropoutNetworkRanker`
 
     Fitted: see `NetworkRanker`; `bias_` and `bias_history_` (joint weightings).
     """
@@ -83,22 +82,22 @@ class NeuralRanker(network_ranker.WatchedNetworkRanker):
     def _fit(
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
     ) -> Self:
-        """Learn from clicks or labels; with `early_stopping`, `valid` decides when to stop."""
+        """Learn from clicks or labels; `valid` decides when to stop, or queries set aside."""
         self._check()
-        lists = learning_data.training_lists(data)
+        parts = early_stopping.set_aside(self, data, valid)
+        lists = learning_data.training_lists(parts.train)
         weighting = learning_data.weighting_for(self.weighting, lists)
         self._check_bias(lists)
         inputs = network_ranker.inputs_of(lists, self.transform)
         task = task_of(self, lists, weighting, inputs)
-        self._train(task, inputs, valid)
+        self._train(task, inputs, parts.held_out)
         trained_on = lists.summary(self.weighting)
-        self.summary_ = {**trained_on, "loss": self.loss, **self.summary_}
+        self.summary_ = {**trained_on, "loss": self.loss, **self.summary_, **parts.summary}
         return self
 
     def _train(
-        self, task: "Task", inputs: network_ranker.Inputs, valid: ClickLog | JudgedLists | None
+        self, task: "Task", inputs: network_ranker.Inputs, held_out: early_stopping.Data | None
     ) -> None:
-        validation = validation_for(valid, self._validation_bias(), self.early_stopping)
         trained = train(
             task.loss,
             task.start,
@@ -110,23 +109,30 @@ class NeuralRanker(network_ranker.WatchedNetworkRanker):
                 "l2": np.asarray(self.l2, np.float32),
                 **task.constants,
             },
-            stopping=network_ranker.stopping_for(
-                validation, inputs, self.transform, self.activation
+            stopping=early_stopping.stopping_for(
+                self,
+                held_out,
+                inputs,
+                bias=self._validation_bias(),
+                curve=None if task.joint is None or self.bias is not None else task.joint.curve,
             ),
             companion=task.joint,
             checkpoint=self.checkpoint,
-            fingerprint="" if self.checkpoint is None else self._fingerprint(task, inputs),
+            fingerprint=""
+            if self.checkpoint is None
+            else self._fingerprint(task, inputs, held_out),
             what="training a ranking network",
         )
         self._keep_network(trained.params, inputs)
         self._keep_bias(task.joint, trained.best_epoch)
         self._keep_history(trained)
 
-    def _fingerprint(self, task: "Task", inputs: network_ranker.Inputs) -> str:
+    def _fingerprint(
+        self, task: "Task", inputs: network_ranker.Inputs, held_out: early_stopping.Data | None
+    ) -> str:
         first = next(iter(task.batches.epoch(0)))
-        return network_ranker.fingerprint(
-            self, inputs.features, *(first[name] for name in sorted(first))
-        )
+        columns = (first[name] for name in sorted(first))
+        return network_ranker.fingerprint(self, inputs.features, *columns, held_out=held_out)
 
     def _keep_bias(self, joint: "JointTable | None", epochs: int) -> None:
         self.bias_, self.bias_history_ = None, []
@@ -180,6 +186,12 @@ class JointTable:
         """The next table from the losses of the network as it is now."""
         scores = network_ranker.network_scores(params, self.features, self.activation)
         self._advance(self.batches.objective.losses_by_position(scores))
+
+    def curve(self, _: Params) -> FloatArray:
+        """Examination as the ratios say now, to judge an epoch by."""
+        bias = self.learned.bias()
+        assert bias is not None
+        return bias.examination
 
     def state(self) -> dict[str, AnyArray]:
         """S of every epoch: all that the states follow from."""

@@ -8,14 +8,16 @@ with cross-entropy on p = sigmoid(z) for labels of 0 and 1 (and shares between t
 error on z for numbers. The tower sees the position alone and is thrown away at ranking.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from untilt._core.arrays import FeatureArray, FloatArray
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray
 from untilt._core.random import child_generator
 from untilt._core.restored import check_number
 from untilt.catalog import method
@@ -26,11 +28,12 @@ from untilt.errors import ColumnError, FileFormatError, OptionError, check_choic
 from untilt.facts import Fact, joined
 from untilt.networks import jax_layers
 from untilt.networks.batches import PaddedRows
-from untilt.networks.mlp import Network
-from untilt.networks.training import Loss, train
+from untilt.networks.mlp import Network, normalised
+from untilt.networks.training import Loss, Stopping, Trained, compiled_value, train
 from untilt.rankers.base import Ranker
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
-from untilt.rankers.networks import network_ranker
+from untilt.rankers.networks import early_stopping, network_ranker
+from untilt.rankers.validation import as_in_training, check_held_out
 
 COMBINE = ("sum", "product", "none")
 TARGETS = ("auto", "probability", "number")
@@ -58,8 +61,9 @@ class TowerRanker(network_ranker.NetworkRanker):
     ----------
     combine : "sum", "product" (PAL; probabilities only) or "none"
     target : "probability" (cross-entropy), "number" (squared error), or "auto": by the labels
-    widths, activation, transform, epochs, batch_size, optimiser, learning_rate, schedule, l2 :
-        of the network f, see `NetworkRanker`; a batch is of distinct (document, position)
+    widths, activation, transform, epochs, batch_size, optimiser, learning_rate, schedule, l2,
+        early_stopping, checkpoint : of the network f, see `NetworkRanker`; a batch is of distinct
+        (document, position). Held-out feedback is judged by the same loss, tower and all
 
     Fitted: `tower_` (b_1..b_K; 0 at position 1 with "sum"), `target_`, and what `NetworkRanker`
     has. `predict` gives f(x), `predict_feedback` the expected label without the tower.
@@ -72,16 +76,21 @@ class TowerRanker(network_ranker.NetworkRanker):
     tower_: FloatArray = field(init=False)
     target_: str = field(init=False)
 
-    def _fit(self, data: ClickLog | JudgedLists) -> Self:
+    def _fit(
+        self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
+    ) -> Self:
         """Learn from feedback, or from labels where `data` is judged (the skyline)."""
         self._check()
-        lists = training_lists(data)
+        parts = early_stopping.set_aside(self, data, valid)
+        lists = training_lists(parts.train)
         inputs = network_ranker.inputs_of(lists, self.transform)
-        fitted = fit_tower(self, lists, inputs, self.combine, self.target)
+        fitted = fit_tower(
+            self, lists, inputs, self.combine, self.target, parts.held_out, self.checkpoint
+        )
         self._keep_network(fitted.layers, inputs)
         self.tower_, self.target_ = fitted.tower, fitted.target
-        self.losses_, self.watched_ = fitted.losses, ()
-        self.summary_ = {**network_ranker.trained_on(lists), "status": fitted.status}
+        self._keep_history(fitted.trained)
+        self.summary_ = {**network_ranker.trained_on(lists), **self.summary_, **parts.summary}
         return self
 
     def _check_restored(self) -> None:
@@ -104,8 +113,7 @@ class FittedTower(NamedTuple):
     layers: jax_layers.Layers
     tower: FloatArray
     target: str
-    losses: FloatArray
-    status: Fact
+    trained: Trained
 
 
 def fit_tower(
@@ -114,6 +122,8 @@ def fit_tower(
     inputs: network_ranker.Inputs,
     combine: str,
     target: str,
+    held_out: early_stopping.Data | None,
+    checkpoint: str | os.PathLike[str] | None,
 ) -> FittedTower:
     """Fit a network and a tower, with the options of a ranker, to the labels of the lists."""
     target = _target(lists.label, combine, target, judged=lists.judged)
@@ -125,12 +135,7 @@ def fit_tower(
         "b": np.zeros(counts.depth, np.float32),
     }
     batches = PaddedRows(
-        {
-            "row": counts.document[counts.document_index].astype(np.int32),
-            "position_index": counts.position_index.astype(np.int32),
-            "weight": weight.astype(np.float32),
-            "mean": ((mean - shift) / unit).astype(np.float32),
-        },
+        _columns(counts, shift, unit),
         min(ranker.batch_size, counts.n_cells),
         seed=int(child_generator(ranker.seed, 1).integers(2**31)),
     )
@@ -141,6 +146,19 @@ def fit_tower(
         optimiser=ranker._optimiser(),
         epochs=ranker.epochs,
         constants={"features": inputs.features},
+        stopping=_stopping(
+            ranker,
+            held_out,
+            inputs,
+            tower_loss(combine, target, ranker.activation, 0.0),
+            _Scale(counts.depth, shift, unit),
+        ),
+        checkpoint=checkpoint,
+        fingerprint=""
+        if checkpoint is None
+        else network_ranker.fingerprint(
+            ranker, inputs.features, *batches.columns.values(), held_out=held_out
+        ),
         what="training a tower",
     )
     tower = np.asarray(trained.params["b"], dtype=np.float64) * unit
@@ -148,7 +166,55 @@ def fit_tower(
         # A constant may stand on either side; the tower of position 1 is 0.
         shift, tower = shift + tower[0], tower - tower[0]
     layers = _scaled_output(trained.params["f"], unit, shift)
-    return FittedTower(layers, tower, target, np.array(trained.losses), trained.status)
+    return FittedTower(layers, tower, target, trained)
+
+
+class _Scale(NamedTuple):
+    """Positions of a tower (deeper ones count as the last), and of its labels (y - shift)/unit."""
+
+    depth: int
+    shift: float
+    unit: float
+
+
+def _columns(counts: PositionCounts, shift: float, unit: float) -> dict[str, AnyArray]:
+    """The cells (document, position) of a batch, labels on the network's scale."""
+    return {
+        "row": counts.document[counts.document_index].astype(np.int32),
+        "position_index": counts.position_index.astype(np.int32),
+        "weight": (counts.impressions / counts.impressions.mean()).astype(np.float32),
+        "mean": ((counts.rate - shift) / unit).astype(np.float32),
+    }
+
+
+def _stopping(
+    ranker: network_ranker.NetworkRanker,
+    held_out: early_stopping.Data | None,
+    inputs: network_ranker.Inputs,
+    loss: Loss,
+    scale: "_Scale",
+) -> Stopping | None:
+    """Labels by NDCG@10; feedback by the loss, which for clicks is minus their likelihood."""
+    if not isinstance(held_out, ClickLog):
+        return early_stopping.stopping_for(ranker, held_out, inputs, layers=itemgetter("f"))
+    check_held_out(held_out)
+    lists = training_lists(held_out)
+    columns = _columns(label_counts(lists), scale.shift, scale.unit)
+    rows = as_in_training(lists.features, inputs.names, inputs.missing)
+    batch = jax_layers.jax_modules().jax.device_put(
+        {
+            **columns,
+            "position_index": np.minimum(columns["position_index"], scale.depth - 1),
+            "mask": np.ones(len(columns["row"]), np.float32),
+            "features": normalised(rows, inputs.mean, inputs.scale, ranker.transform),
+        }
+    )
+    judge = compiled_value(loss)
+
+    def value(params: jax_layers.Params) -> float:
+        return float(judge(params, batch, {}))
+
+    return Stopping(value, ranker.early_stopping, higher_is_better=False)
 
 
 def label_counts(lists: TrainingLists) -> PositionCounts:
@@ -254,8 +320,9 @@ class FeedbackTowers(network_ranker.NetworkRanker):
     ----------
     towers : label column -> "sum", "product" or "none"; the default is baseline V3
     weights : label column -> its weight in the sum; 1 each where not given
-    widths, activation, transform, epochs, batch_size, optimiser, learning_rate, schedule, l2 :
-        as in `TowerRanker`, for every column alike
+    widths, activation, transform, epochs, batch_size, optimiser, learning_rate, schedule, l2,
+        early_stopping : as in `TowerRanker`, for every column alike
+    checkpoint : one file for each column, the path with .1, .2, ... added
 
     Fitted: `networks_`, `tower_` (column -> b_1..b_K), `targets_`, `feature_importances_`.
     """
@@ -268,17 +335,26 @@ class FeedbackTowers(network_ranker.NetworkRanker):
     tower_: dict[str, FloatArray] = field(init=False)
     targets_: dict[str, str] = field(init=False)
 
-    def _fit(self, data: ClickLog | JudgedLists) -> Self:
+    def _fit(
+        self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
+    ) -> Self:
         """Learn each column, or the labels where `data` is judged (the skyline)."""
         towers = self._check()
-        lists = training_lists(data)
+        train, held_out, fact = early_stopping.set_aside(self, data, valid)
+        lists = training_lists(train)
         inputs = network_ranker.inputs_of(lists, self.transform)
         self.networks_, self.tower_, self.targets_ = {}, {}, {}
         status, shares = [], []
-        for column, combine in {"label": "none"}.items() if lists.judged else towers.items():
-            if isinstance(data, ClickLog):
-                lists = training_lists(_with_column(data, column))
-            fitted = fit_tower(self, lists, inputs, combine, "auto")
+        if lists.judged:
+            towers = {"label": "none"}
+        for number, (column, combine) in enumerate(towers.items(), start=1):
+            if isinstance(train, ClickLog):
+                lists = training_lists(_with_column(train, column))
+            judge = held_out
+            if isinstance(held_out, ClickLog):
+                judge = _with_column(held_out, column)
+            path = None if self.checkpoint is None else f"{os.fspath(self.checkpoint)}.{number}"
+            fitted = fit_tower(self, lists, inputs, combine, "auto", judge, path)
             self.networks_[column] = jax_layers.to_network(
                 fitted.layers,
                 self.activation,
@@ -287,13 +363,15 @@ class FeedbackTowers(network_ranker.NetworkRanker):
                 transform=self.transform,
             )
             self.tower_[column], self.targets_[column] = fitted.tower, fitted.target
-            status.append(Fact("network.part", part=column, status=fitted.status))
+            status.append(Fact("network.part", part=column, status=fitted.trained.status))
             shares.append(
                 network_ranker.importances(fitted.layers, inputs.features, self.activation)
             )
         self.importances_ = np.mean(shares, axis=0)
         self.feature_names_, self.missing_ = lists.feature_names, lists.missing
-        self.summary_ = {**network_ranker.trained_on(lists), "status": joined(*status)}
+        self.summary_ = {
+            **network_ranker.trained_on(lists), "status": joined(*status), "held_out": fact,
+        }  # fmt: skip
         return self
 
     def _check_restored(self) -> None:

@@ -1,5 +1,6 @@
 """The full-batch form: EM over the whole log, then a ranker trained on fixed pair weights."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -11,7 +12,7 @@ from untilt._core.arrays import FeatureArray, FloatArray, IntArray
 from untilt._core.em import EMResult
 from untilt._core.random import Seed, child_generator
 from untilt.networks import jax_layers
-from untilt.networks.training import Loss, Trained, train
+from untilt.networks.training import Loss, Stopping, Trained, train
 from untilt.rankers.trust import pair_em
 from untilt.rankers.trust.mini_batch import Batch, slate_batches
 from untilt.rankers.trust.slates import TrustSlates
@@ -214,6 +215,9 @@ def train_on_weights(
     epochs: int,
     batch_size: int,
     seed: Seed,
+    stopping: Stopping | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    fingerprint: str = "",
 ) -> Trained:
     """A network on sum w_ij log(1 + exp(-(s_i - s_j))), times |dZ| with `rank_changes`."""
     # On the scale of one session's pairs, so that weights do not change what l2 means.
@@ -223,10 +227,17 @@ def train_on_weights(
         child_generator(seed, 0, 2), (features.shape[1], *widths, 1), activation=activation
     )
     loss = weighted_loss(activation, rank_changes, l2)
-    constants = {"features": features}
-    what = "training the ranker"
     return train(
-        loss, layers, batches, optimiser=optimiser, epochs=epochs, constants=constants, what=what
+        loss,
+        layers,
+        batches,
+        optimiser=optimiser,
+        epochs=epochs,
+        constants={"features": features},
+        stopping=stopping,
+        checkpoint=checkpoint,
+        fingerprint=fingerprint,
+        what="training the ranker",
     )
 
 

@@ -6,6 +6,7 @@ are fitted to the posteriors (their expectation, or a draw from them), the table
 batch's own estimates, eps <- (1 - rate) eps + rate eps^, and the ranker goes down its loss.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,13 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from untilt._core.arrays import FeatureArray, FloatArray, IntArray
-from untilt._core.progress import progress
+from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt._core.random import Seed, child_generator
-from untilt.errors import OptionError
 from untilt.facts import Fact
 from untilt.networks import jax_layers
 from untilt.networks.batches import PaddedLists, bucket_lengths
+from untilt.networks.training import Moment, Stopping, Trained, train_by
 from untilt.rankers.trust import trust_model
 from untilt.rankers.trust import trust_model as model
 from untilt.rankers.trust.pair_em import TrustStart
@@ -277,6 +277,36 @@ class MiniBatchFit:
     layers: jax_layers.Layers
     trust: trust_model.PairTrust
     history: tuple[trust_model.TrustEpoch, ...]
+    trained: Trained
+
+
+class _History:
+    """The sums of `_sums` over each epoch, per session; they go into a checkpoint."""
+
+    def __init__(self, sessions: float) -> None:
+        self.sessions = sessions
+        self.epochs: list[FloatArray] = []
+        self.steps: list[jax_layers.Array] = []
+
+    def after_epoch(self, epoch: int, params: jax_layers.Params) -> None:  # noqa: ARG002
+        """Sum up the steps since the last epoch."""
+        sums = np.sum(jax_layers.jax_modules().jax.device_get(self.steps), axis=0)
+        self.epochs.append(sums / self.sessions)
+        self.steps = []
+
+    def state(self) -> dict[str, AnyArray]:
+        """(epochs, 3)."""
+        return {"sums": np.array(self.epochs)}
+
+    def restore(self, state: Mapping[str, AnyArray]) -> None:
+        """Set what `state` gave."""
+        sums = np.asarray(state["sums"], dtype=float)
+        self.epochs = list(sums.reshape(len(sums), 3))
+
+    @property
+    def as_epochs(self) -> tuple[trust_model.TrustEpoch, ...]:
+        """As the ranker keeps them."""
+        return tuple(trust_model.TrustEpoch(*map(float, sums)) for sums in self.epochs)
 
 
 def fit_mini_batches(
@@ -290,38 +320,65 @@ def fit_mini_batches(
     theta: FloatArray | None,
     start: TrustStart,
     seed: Seed,
+    stopping: Stopping | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    fingerprint: str = "",
 ) -> MiniBatchFit:
-    """Run mini-batch EM. `features` are normalised rows; `theta` is a known curve or None."""
+    """Run mini-batch EM. `features` are normalised rows; `theta` is a known curve or None.
+
+    What is judged and kept are {"networks": {"gamma", "beta", "ranker", "tie"}, "tables"}.
+    """
     jax = jax_layers.jax_modules().jax
-    step = compiled_em_step(settings, optimiser)
+    compiled = compiled_em_step(settings, optimiser)
     constants = jax.device_put({"features": features, "scale": np.float32(slates.count.mean())})
-    params = jax.device_put(_start_params(seed, (features.shape[1], *widths, 1), settings))
-    state = optimiser.direction().init(params)
-    tables = jax.device_put(start_tables(slates.depth, start, theta, known_eps=settings.known_eps))
-    batches = slate_batches(slates, schedule.batch_size, seed)
-    total = schedule.epochs * batches.steps_per_epoch
+    params = {
+        "networks": _start_params(seed, (features.shape[1], *widths, 1), settings),
+        "tables": start_tables(slates.depth, start, theta, known_eps=settings.known_eps),
+    }
     key = jax.random.key(int(child_generator(seed, 3).integers(2**31)))
-    history, t = [], 0
-    with progress("pairwise trust by mini-batches", total=total) as advance:
-        for epoch in range(schedule.epochs):
-            sums = []
-            for batch in batches.epoch(epoch):
-                em_rate = np.float32(schedule.em_rate * (1 + t) ** -schedule.em_decay)
-                rate = np.float32(optimiser.rate(t, total))
-                draw = jax.random.fold_in(key, t)
-                params, state, tables, of_batch = step(
-                    params, state, tables, rate, em_rate, draw, batch, constants
-                )
-                sums.append(of_batch)
-                t += 1
-                advance()
-            history.append(_epoch(sums, float(slates.count.sum()), optimiser))
-    layers, tables = jax.tree.map(np.asarray, jax.device_get((params["ranker"], tables)))
-    status = Fact("network.mini-batch-em", epochs=schedule.epochs, steps=t)
-    trust = trust_model.PairTrust(
-        tables.theta, tables.theta_minus, tables.eps_plus, tables.eps_minus, status=status
+    history = _History(float(slates.count.sum()))
+
+    def step(
+        params: jax_layers.Params, state: jax_layers.Params, at: Moment, batch: Batch
+    ) -> tuple[jax_layers.Params, jax_layers.Params, jax_layers.Array]:
+        em_rate = np.float32(schedule.em_rate * (1 + at.step) ** -schedule.em_decay)
+        networks, state, tables, sums = compiled(
+            params["networks"], state, params["tables"], at.rate, em_rate,
+            jax.random.fold_in(key, at.step), batch, constants,
+        )  # fmt: skip
+        history.steps.append(sums)
+        return {"networks": networks, "tables": tables}, state, sums.sum()
+
+    trained = train_by(
+        step,
+        params,
+        slate_batches(slates, schedule.batch_size, seed),
+        optimiser=optimiser,
+        epochs=schedule.epochs,
+        learned=lambda params: params["networks"],
+        stopping=stopping,
+        companion=history,
+        checkpoint=checkpoint,
+        fingerprint=fingerprint,
+        what="pairwise trust by mini-batches",
     )
-    return MiniBatchFit(layers, trust, tuple(history))
+    layers, tables = trained.params["networks"]["ranker"], trained.params["tables"]
+    ended = Fact("network.mini-batch-em", epochs=trained.epochs, steps=trained.steps)
+    trust = trust_model.PairTrust(
+        tables.theta, tables.theta_minus, tables.eps_plus, tables.eps_minus, status=ended
+    )
+    return MiniBatchFit(layers, trust, history.as_epochs, trained)
+
+
+def theta_now(params: jax_layers.Params) -> FloatArray:
+    """(K,) examination at the parameters of `fit_mini_batches`."""
+    return np.asarray(params["tables"].theta, dtype=float)
+
+
+def ranker_layers(params: jax_layers.Params) -> jax_layers.Layers:
+    """The ranker among them."""
+    layers: jax_layers.Layers = params["networks"]["ranker"]
+    return layers
 
 
 def slate_batches(
@@ -372,15 +429,3 @@ def _start_params(
         for at, name in enumerate(("gamma", "beta", "ranker"))
     }
     return {**parts, "tie": np.zeros((), np.float32)}
-
-
-def _epoch(
-    sums: list[jax_layers.Array], sessions: float, optimiser: jax_layers.Optimiser
-) -> trust_model.TrustEpoch:
-    items, pairs, loss = np.sum(jax_layers.jax_modules().jax.device_get(sums), axis=0) / sessions
-    if not np.isfinite(items + pairs + loss):
-        raise OptionError(
-            f"the ranking loss became {loss}. Lower learning_rate (now "
-            f"{optimiser.learning_rate:g}) or raise clip."
-        )
-    return trust_model.TrustEpoch(float(items), float(pairs), float(loss))

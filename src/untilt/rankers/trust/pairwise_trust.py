@@ -1,11 +1,11 @@
 """Pairwise debiasing with trust bias, for clicks and for feedback that is a number."""
 
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from untilt._core.arrays import FeatureArray, FloatArray
+from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import as_examination, as_position_bias
 from untilt.catalog import method
@@ -14,12 +14,26 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact, joined
 from untilt.networks.jax_layers import Layers
+from untilt.networks.training import Trained
 from untilt.objectives.pair_slates import gains_of, list_norms
 from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
-from untilt.rankers.networks.network_ranker import NetworkRanker, inputs_of, trained_on
+from untilt.rankers.networks import early_stopping
+from untilt.rankers.networks.network_ranker import (
+    Inputs,
+    NetworkRanker,
+    fingerprint,
+    inputs_of,
+    trained_on,
+)
 from untilt.rankers.trust import full_batch
-from untilt.rankers.trust.mini_batch import Schedule, StepSettings, fit_mini_batches
+from untilt.rankers.trust.mini_batch import (
+    Schedule,
+    StepSettings,
+    fit_mini_batches,
+    ranker_layers,
+    theta_now,
+)
 from untilt.rankers.trust.pair_em import TrustStart
 from untilt.rankers.trust.slates import TrustSlates, trust_slates
 from untilt.rankers.trust.trust_model import LOSSES, PairTrust, TrustEpoch
@@ -67,7 +81,10 @@ class PairwiseTrustRanker(NetworkRanker):
     posteriors : gamma and beta are fitted to "expected" posteriors, or to draws from them
         ("sampled", as the document has it: the same on average, with more noise)
     widths, activation, transform : of the networks; transform="log1p" for features of heavy tails
-    epochs, batch_size, optimiser, learning_rate, schedule, l2 : of training; a batch is of slates
+    epochs, batch_size, optimiser, learning_rate, schedule, l2, early_stopping, checkpoint : of
+        training, see `NetworkRanker`; a batch is of slates. Held-out clicks are judged under the
+        examination learned so far. em="full-batch" does EM again before it goes on from a
+        checkpoint
     em_rate, em_decay : the tables' rate at step t is em_rate (1 + t)^-em_decay
     clip : smallest theta_i theta_j that is divided by
     tolerance, max_steps : of the full-batch EM
@@ -98,32 +115,35 @@ class PairwiseTrustRanker(NetworkRanker):
     item_likelihood_: FloatArray = field(init=False)
     pair_likelihood_: FloatArray = field(init=False)
 
-    def _fit(self, data: ClickLog | JudgedLists) -> Self:
+    def _fit(
+        self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
+    ) -> Self:
         """Learn from feedback, or from labels where `data` is judged (the skyline)."""
         self._check()
-        lists = training_lists(data)
-        slates = self._slates(lists)
-        inputs = inputs_of(lists, self.transform)
-        features = inputs.features
+        parts = early_stopping.set_aside(self, data, valid)
+        lists = training_lists(parts.train)
+        task = _Task(self._slates(lists), inputs_of(lists, self.transform), parts.held_out)
         self.pair_trust_, self.bias_, self.history_ = None, None, ()
         self.item_likelihood_, self.pair_likelihood_ = np.zeros(0), np.zeros(0)
         if lists.judged or self.loss == "naive":
-            layers, status = self._fit_as_they_are(slates, features)
+            layers, trained, status = self._fit_as_they_are(task)
         elif self.em == "mini-batch":
-            layers, status = self._fit_mini_batches(slates, features)
+            layers, trained, status = self._fit_mini_batches(task)
         else:
-            layers, status = self._fit_full_batch(slates, features)
-        self._keep_network(layers, inputs)
-        self.watched_ = ()
+            layers, trained, status = self._fit_full_batch(task)
+        self._keep_network(layers, task.inputs)
+        self.watched_ = trained.watched
         self.summary_ = {
             **trained_on(lists), "loss": self.loss, "em": self.em, "status": status,
+            "training": trained.status, **parts.summary,
         }  # fmt: skip
         return self
 
-    def _fit_mini_batches(self, slates: TrustSlates, features: FeatureArray) -> tuple[Layers, Fact]:
+    def _fit_mini_batches(self, task: "_Task") -> tuple[Layers, Trained, Fact]:
+        slates = task.slates
         fitted = fit_mini_batches(
             slates,
-            features,
+            task.inputs.features,
             tuple(self.widths),
             StepSettings(
                 loss=self.loss,
@@ -139,20 +159,25 @@ class PairwiseTrustRanker(NetworkRanker):
             theta=self._known_theta(slates.depth),
             start=TrustStart(),
             seed=self.seed,
+            stopping=early_stopping.stopping_for(
+                self, task.held_out, task.inputs, curve=theta_now, layers=ranker_layers
+            ),
+            checkpoint=self.checkpoint,
+            fingerprint=self._fingerprint(task),
         )
         self._keep(fitted.trust)
         self.history_ = fitted.history
         self.losses_ = np.array([epoch.ranking_loss for epoch in fitted.history])
-        return fitted.layers, fitted.trust.status
+        return fitted.layers, fitted.trained, fitted.trust.status
 
-    def _fit_full_batch(self, slates: TrustSlates, features: FeatureArray) -> tuple[Layers, Fact]:
-        ipw = self.loss == "ipw"
+    def _fit_full_batch(self, task: "_Task") -> tuple[Layers, Trained, Fact]:
+        ipw, slates = self.loss == "ipw", task.slates
         fit = full_batch.fit_full_batch(
             slates,
             full_batch.regressions_for(
                 self.relevance,
                 slates,
-                features,
+                task.inputs.features,
                 widths=tuple(self.widths),
                 activation=self.activation,
                 seed=self.seed,
@@ -168,21 +193,25 @@ class PairwiseTrustRanker(NetworkRanker):
         self.pair_likelihood_ = fit.trust.history
         self._keep(_tables(fit))
         weight = full_batch.weights_of_pairs(slates, fit, self.loss, self.clip)
-        return self._train(slates, weight, features), _status(fit)
+        theta = fit.examination.state.theta
+        trained = self._train(task, weight, lambda _: theta)
+        return trained.params, trained, _status(fit)
 
-    def _fit_as_they_are(self, slates: TrustSlates, features: FeatureArray) -> tuple[Layers, Fact]:
+    def _fit_as_they_are(self, task: "_Task") -> tuple[Layers, Trained, Fact]:
         """Judged labels have no bias to correct, and the naive loss corrects none."""
         kind = "gain" if self.loss == "opt" else "above"
+        slates = task.slates
         weight = getattr(slates, f"{kind}_positive") + getattr(slates, f"{kind}_zero")
-        return self._train(slates, weight, features), Fact(
-            "network.uncorrected", epochs=self.epochs
-        )
+        trained = self._train(task, weight, None)
+        return trained.params, trained, Fact("network.uncorrected", epochs=trained.epochs)
 
-    def _train(self, slates: TrustSlates, weight: FloatArray, features: FeatureArray) -> Layers:
+    def _train(
+        self, task: "_Task", weight: FloatArray, curve: early_stopping.Curve | None
+    ) -> Trained:
         trained = full_batch.train_on_weights(
-            slates,
+            task.slates,
             weight,
-            features,
+            task.inputs.features,
             tuple(self.widths),
             activation=self.activation,
             rank_changes=self.loss == "opt",
@@ -191,9 +220,21 @@ class PairwiseTrustRanker(NetworkRanker):
             epochs=self.epochs,
             batch_size=self.batch_size,
             seed=self.seed,
+            stopping=early_stopping.stopping_for(self, task.held_out, task.inputs, curve=curve),
+            checkpoint=self.checkpoint,
+            fingerprint=self._fingerprint(task),
         )
         self.losses_ = np.array(trained.losses)
-        return trained.params
+        return trained
+
+    def _fingerprint(self, task: "_Task") -> str:
+        if self.checkpoint is None:
+            return ""
+        slates = task.slates
+        return fingerprint(
+            self, task.inputs.features, slates.document, slates.position_index, slates.count,
+            slates.positive, slates.gain_positive, slates.gain_zero, held_out=task.held_out,
+        )  # fmt: skip
 
     def _keep(self, trust: PairTrust) -> None:
         self.pair_trust_ = trust
@@ -240,6 +281,14 @@ class PairwiseTrustRanker(NetworkRanker):
             raise OptionError(f"first_examination must lie above 0, up to 1. Got {first} instead.")
         if self.em_rate > 1:
             raise OptionError(f"em_rate must be at most 1. Got {self.em_rate} instead.")
+
+
+class _Task(NamedTuple):
+    """What is trained on, and what it is stopped by."""
+
+    slates: TrustSlates
+    inputs: Inputs
+    held_out: early_stopping.Data | None
 
 
 def _check_grades(label: FloatArray) -> None:
