@@ -97,7 +97,7 @@ class PNS(_FromBias):
 
 @method(
     "weighting", "prs", title="Propensity ratio scoring", order=30, needs=("bias",),
-    takes=("clip",), choose=("train", "select", "run", "usual", "usual in select"), drop=90,
+    takes=("clip",), choose=("train", "select", "run", "usual in select"), drop=90,
     reference="wang2020prs",
     note="clicks with propensity ratios",
 )  # fmt: skip
@@ -272,7 +272,7 @@ class Ratios(NamedTuple):
 
 @method(
     "weighting", "pairwise-debiasing", title="Pairwise debiasing", order=40,
-    choose=("train", "select", "run", "usual"), reference="hu2019unbiased", drop=10,
+    choose=("train", "select", "run"), reference="hu2019unbiased", drop=10,
     rests_on="relevance model",
     note="clicks; learns the bias of clicks and no-clicks along with the ranker, without a curve",
 )  # fmt: skip

@@ -218,7 +218,8 @@ def _by_fold(
         return ()
     others = (judged.without(fold) for fold in range(len(judged.rows)))
     return tuple(
-        choose(estimated(each, scores, bias, options, clip), default)[0] for each in others
+        choose(estimated(each, scores, bias, options, clip, unshown=False), default)[0]
+        for each in others
     )
 
 

@@ -26,7 +26,7 @@ from untilt.workflow.steps import Done, Steps
 # Below this a fifth of the queries is too few to evaluate on, and sessions are split instead.
 FEWEST_QUERIES = 25
 # Below this many queries to judge by, rankers are judged in folds; docs/decisions.md has why.
-FEWEST_JUDGED = 60
+FEWEST_JUDGED = 100
 FOLDS = 5
 PARTS = ("train", "valid", "test")
 
