@@ -16,11 +16,13 @@ import numpy as np
 from untilt import catalog
 from untilt._core.arrays import FloatArray
 from untilt._core.files import replacing
+from untilt._core.threads import cores, side_by_side
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError
 from untilt.evaluation.results import Estimates, SystemComparison
 from untilt.facts import Fact
+from untilt.rankers.base import Ranker
 from untilt.report.step_results import Candidate, Shipped, Training, TrainingPlan
 from untilt.selection.fitting import Fitted, Store, fit_all, fit_alone
 from untilt.weighting.tables import Balanced
@@ -63,9 +65,10 @@ def make_plan(data: Data, bias: PositionBias, options: RunOptions, *, spent: flo
     wanted = TrainingPlan(options.method, options.trees)
     if options.time_limit is None:
         return wanted
-    train = next(data.trainings(bias.depth))
+    train = data.training(0, bias.depth)
     again = data.log.n_sessions / max(1, train.n_sessions)
-    speed = _probe(train, bias, options, rounds=data.n_folds, last=again)
+    rounds = data.n_folds / _at_once(data, options)
+    speed = _probe(train, bias, options, rounds=rounds, last=again)
     left = max(0.0, options.time_limit - spent) * FOR_RANKERS
     return plan_within(wanted, speed, left, limit=options.time_limit)
 
@@ -143,14 +146,12 @@ def train_and_choose(
             candidate = candidates.make_candidate(
                 method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
             )
-            fitted[method] = [
-                fit_all({method: candidate}, train, judged.part(i), folder=folder, n_jobs=1)[method]
-                for i, train in enumerate(data.trainings(bias.depth))
-            ]
+            fitted[method] = _in_folds(method, candidate, data, judged, bias, options, folder)
         except UntiltError as error:
             warnings.append(Fact("run.candidate-failed", candidate=method, error=str(error)))
             continue
-        seconds, cost = seconds + sum(each.seconds for each in fitted[method]), cost + own
+        taken = sum(each.seconds for each in fitted[method]) / _at_once(data, options)
+        seconds, cost = seconds + taken, cost + own
     if late and options.time_limit is not None:
         limit = duration_text(options.time_limit)
         warnings.append(Fact("run.candidates-late", limit=limit, candidates=tuple(late)))
@@ -158,6 +159,29 @@ def train_and_choose(
         return Training(warnings=tuple(warnings))
     in_order = {method: fitted[method] for method in plan.method if method in fitted}
     return _chosen(in_order, judged, bias, options, tuple(warnings))
+
+
+def _in_folds(
+    method: str,
+    candidate: Ranker,
+    data: Data,
+    judged: Judged,
+    bias: PositionBias,
+    options: RunOptions,
+    folder: Path,
+) -> list[Fitted]:
+    """One candidate, trained for each fold, several at once; finished ones are in the folder."""
+
+    def fit(fold: int) -> Fitted:
+        train, part = data.training(fold, bias.depth), judged.part(fold)
+        return fit_all({method: candidate}, train, part, folder=folder, n_jobs=1)[method]
+
+    return side_by_side(fit, range(data.n_folds), n_threads=options.threads)
+
+
+def _at_once(data: Data, options: RunOptions) -> int:
+    """How many folds are trained at the same time."""
+    return min(data.n_folds, options.threads or cores())
 
 
 def _chosen(
@@ -267,7 +291,7 @@ def refit(
     """
     best, log = training.best, data.all(bias.depth)
     assert best is not None
-    part = next(data.trainings(bias.depth))
+    part = data.training(0, bias.depth)
     longer = log.n_sessions / max(1, part.n_sessions)
     expected = longer * Store(folder).seconds(Path(best.file).stem)
     told, source = {"system": best.name, "file": file.name}, folder / best.file

@@ -3,7 +3,7 @@
 What was read is kept for a run that goes on.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -122,15 +122,12 @@ class Data:
         """The whole log, cut to the positions that the bias knows."""
         return self.log if self.log.depth <= depth else self.log.top(depth)
 
-    def trainings(self, depth: int) -> Iterator[ClickLog]:
-        """What the candidates are trained on: one part, or for each fold the others."""
+    def training(self, fold: int, depth: int) -> ClickLog:
+        """What the candidates are trained on: one part, or the folds but this one."""
         if self.n_folds == 1:
-            yield self.cut("train", depth)
-            return
-        log = self.all(depth)
-        for fold in range(self.n_folds):
-            rest = [queries for i, queries in enumerate(self.folds) if i != fold]
-            yield restrict_queries(log, np.sort(np.concatenate(rest)))
+            return self.cut("train", depth)
+        rest = [queries for i, queries in enumerate(self.folds) if i != fold]
+        return restrict_queries(self.all(depth), np.sort(np.concatenate(rest)))
 
     def judged(self, part: str, depth: int) -> Judged:
         """What candidates are chosen by ("valid") or judged by ("test"); with folds all queries."""
