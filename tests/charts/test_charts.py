@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from untilt import ClickLog
+from untilt.charts import convert
 from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.intervals import Bar, bars_chart, groups_chart, intervals_chart
 from untilt.charts.theme import (
@@ -235,3 +236,37 @@ def test_an_unknown_kind_of_file_is_refused_and_not_written(tmp_path):
     with pytest.raises(OptionError, match=r"\.html, \.png, \.svg, \.json.*'bias\.bmp'"):
         save_chart(chart_of(truth=curve()), tmp_path / "bias.bmp")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_script_that_draws_is_made_once_for_a_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(convert, "_BESIDE_COMPILED_CODE", tmp_path / "__pycache__")
+    made = _bundles(monkeypatch, "\u2014\r\n")
+    again = convert.vega_library.__wrapped__
+    assert [again(), again()] == ["\u2014\r\n"] * 2
+    assert len(made) == 1
+    monkeypatch.setattr(convert, "version", lambda _: "another")
+    again()
+    assert len(made) == 2
+    assert len(list((tmp_path / "__pycache__").iterdir())) == 2
+
+
+def test_where_the_script_cannot_be_kept_it_is_made_again(tmp_path, monkeypatch):
+    folder = tmp_path / "__pycache__"
+    folder.write_text("no folder")
+    monkeypatch.setattr(convert, "_BESIDE_COMPILED_CODE", folder)
+    made = _bundles(monkeypatch, "code")
+    assert [convert.vega_library.__wrapped__() for _ in range(2)] == ["code"] * 2
+    assert len(made) == 2
+    assert folder.read_text() == "no folder"
+
+
+def _bundles(monkeypatch, code):
+    """A stand-in for vl-convert; the list grows by each call."""
+    made = []
+
+    def converted(calls):
+        made.append(calls)
+        return [code]
+
+    monkeypatch.setattr(convert, "converted", converted)
+    return made

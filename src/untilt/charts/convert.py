@@ -11,9 +11,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+from untilt._core.files import replacing
 from untilt.errors import OptionError
 
 Call = tuple[str, list[Any], dict[str, Any]]  # a function of vl-convert with its arguments
@@ -27,6 +31,7 @@ calls = json.load(sys.stdin)
 print(json.dumps([text(getattr(vl_convert, name)(*given, **more)) for name, given, more in calls]))
 """
 _SECONDS = 300
+_BESIDE_COMPILED_CODE = Path(__file__).parent / "__pycache__"
 
 
 class ChartsNotDrawnError(OptionError):
@@ -40,6 +45,23 @@ def converted(calls: Sequence[Call]) -> list[Any]:
 
         return [getattr(vl_convert, name)(*given, **more) for name, given, more in calls]
     return _converted_outside(calls)
+
+
+@cache
+def vega_library() -> str:
+    """Vega, Vega-Lite and Vega-Embed in one script, as vl-convert ships them.
+
+    vl-convert bundles them anew each time, a second of work. So the script of a version is kept
+    where Python and numba keep their compiled code, and trusted as that is. Where nothing can be
+    written there it is made again.
+    """
+    kept = _BESIDE_COMPILED_CODE / f"vega-of-vl-convert-{version('vl-convert-python')}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        return kept.read_bytes().decode()
+    code: str = converted([("javascript_bundle", ["window.vegaEmbed = vegaEmbed;"], {})])[0]
+    with suppress(OSError), replacing(kept) as temporary:
+        temporary.write_bytes(code.encode())
+    return code
 
 
 @cache

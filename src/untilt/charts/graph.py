@@ -160,7 +160,7 @@ def _arcs(arcs: Sequence[Link], names: dict[int, str]) -> "alt.Chart":
     widest = min(9.0, max(2.0, 40 / len(arcs) ** 0.5))
     width = alt.Scale(type="sqrt", domain=[0, heaviest], range=[0.3, widest])
     return (
-        alt.Chart(alt.Data(values=rows))
+        alt.Chart(alt.Data(values=tuple(rows)))
         .mark_line(opacity=0.45)
         .encode(
             order="step:Q",
@@ -184,7 +184,7 @@ def _swaps(swaps: Sequence[Pair], theme: Theme) -> "alt.Chart":
         for point in _bend(swap)
     ]
     return (
-        alt.Chart(alt.Data(values=rows))
+        alt.Chart(alt.Data(values=tuple(rows)))
         .mark_line(color=theme.series[1], strokeDash=[5, 4], strokeWidth=2)
         .encode(order="step:Q", detail="arc:N", tooltip=alt.Tooltip("arc:N", title="would join"))
     )
@@ -205,7 +205,7 @@ def _positions(
         for k in range(1, deepest + 1)
     ]
     small = deepest > NUMBERED
-    base = alt.Chart(alt.Data(values=rows)).encode(x=x, y=y)
+    base = alt.Chart(alt.Data(values=tuple(rows))).encode(x=x, y=y)
     never = alt.value(theme.colours["grid"])
     tips = [alt.Tooltip("x:Q", title="position"), alt.Tooltip("joined:N", title="joined with")]
     points = base.mark_circle(size=max(10, 4000 // deepest) if small else 380, opacity=1).encode(
