@@ -26,6 +26,21 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "stopped early (duality gap 2.0e-01 after 3 rounds)",
     ),
     "training.labels": ({}, "judged lists need no correction"),
+    "training.stacked": (
+        {"clicks": 0.91, "old_ranker": 0.09, "unshown": 0.5},
+        "held-out clicks weigh what clicks say with 91% and the old ranker with 9%; 50% of the "
+        "candidates were never shown",
+    ),
+    "training.no-clicks": (
+        {"label": "seconds"},
+        "seconds is no click: its pairs are weighted, as there is no likelihood of clicks to learn "
+        "from. A column of clicks as the label (log.with_label) gives the stacked learner",
+    ),
+    "training.one-query": (
+        {},
+        "there is a single query, which cannot be held out: its pairs are weighted. Two or more "
+        "queries give the stacked learner",
+    ),
     "training.blend-best": (
         {},
         "the blend of likelihood and posterior labels did best on held-out clicks",

@@ -132,7 +132,7 @@ def test_threads_change_nothing(rng, monkeypatch):
     cells, _ = made(rng)
     offset = rng.normal(size=cells.n_documents)
     alone = Hierarchy(cells).modes(offset)
-    monkeypatch.setattr("untilt.objectives.hierarchical._FEWEST_CELLS_FOR_THREADS", 0)
+    monkeypatch.setattr("untilt._core.threads.KERNEL_NUMBERS", 1)
     together = Hierarchy(cells).modes(offset)
     np.testing.assert_array_equal(alone.document, together.document)
     np.testing.assert_array_equal(alone.log_likelihood, together.log_likelihood)

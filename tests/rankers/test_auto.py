@@ -1,25 +1,33 @@
-"""weighting="auto": the rule of its choice, and the blend as one booster."""
+"""weighting="auto": the stacked learner, what it says of itself, and where it falls back."""
 
-from typing import Any
+from dataclasses import replace
 
 import lightgbm
 import numpy as np
 import pytest
 from sklearn.base import clone
 
-from untilt import EyeTracking, LambdaMART, make_judged, simulate
+from untilt import (
+    ClickLog,
+    EyeTracking,
+    KnownBias,
+    LambdaMART,
+    load,
+    make_judged,
+    simulate,
+)
 from untilt.errors import OptionError
 from untilt.facts import as_fact
 from untilt.rankers.learning_data import training_lists
-from untilt.rankers.trees.auto import AutoChoice, candidates, train_choice, verdict
-from untilt.rankers.validation import HeldOutClicks, held_out_labels
+from untilt.rankers.trees.stacked import fit_stacked
+from untilt.rankers.validation import held_out_labels
 
 BIAS = EyeTracking(1.0)
 
 
 @pytest.fixture(scope="module")
 def judged():
-    return make_judged(80, 8, seed=3)
+    return make_judged(60, 8, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -28,80 +36,113 @@ def log(judged):
 
 
 def mart(**options):
-    return LambdaMART("auto", bias=BIAS, n_trees=8, folds=2, n_threads=1, **options)
+    options = {"bias": BIAS, "n_trees": 20, "n_threads": 1, **options}
+    return LambdaMART("auto", **options)
 
 
-def two_documents(n_queries: int) -> HeldOutClicks:
-    """Each query has a clicked and an unclicked document: on top it is worth 1, below 1/log2(3)."""
-    return HeldOutClicks(
-        features=np.zeros((2 * n_queries, 1)),
-        credit=np.tile([1.0, 0.0], n_queries),
-        indptr=np.arange(0, 2 * n_queries + 1, 2),
-        sessions=np.ones(n_queries),
+@pytest.fixture(scope="module")
+def ranker(log):
+    return mart().fit(log)
+
+
+# ---- what is served
+
+
+def test_one_booster_holds_the_sum_of_all_parts(log):
+    """Nothing unshown: no part is a product, and the sum is exact."""
+    shown = np.unique(log.document)
+    number = np.zeros(log.n_documents, dtype=int)
+    number[shown] = np.arange(len(shown))
+    whole = ClickLog(
+        query_id=log.query_id, doc_id=log.doc_id[shown], doc_query=log.doc_query[shown],
+        indptr=log.indptr, query=log.query, document=number[log.document], position=log.position,
+        label=log.label, count=log.count, features=log.features[shown],
+    )  # fmt: skip
+    ranker = mart()
+    fitted = fit_stacked(whole, training_lists(whole), ranker._training(), BIAS)
+    assert fitted.support is None
+    assert fitted.stack.kappa == 0
+    X, stack = whole.features, fitted.stack
+    f, B = fitted.clicks.predict(X), fitted.lambdas.predict(X)
+    pi = fitted.old.booster().predict(X) / np.std(fitted.old.scores)
+    A = stack.b * pi + stack.k * f
+    held_out_A = stack.b * fitted.old.scores / np.std(fitted.old.scores)
+    held_out_A = held_out_A + stack.k * fitted.clicks.scores
+    expected = A / np.std(held_out_A) + B / np.std(fitted.lambdas.scores)
+    served = fitted.booster.predict(X)
+    np.testing.assert_allclose(served - served.mean(), expected - expected.mean(), atol=1e-6)
+
+
+def test_trees_learn_the_part_that_is_a_product(log):
+    """Lists are cut: A has a gate, and what is served follows it closely on other documents."""
+    fitted = fit_stacked(log, training_lists(log), mart(n_trees=60)._training(), BIAS)
+    assert fitted.support is not None
+    assert -1 <= fitted.stack.kappa <= 0
+    X = make_judged(60, 8, seed=4).features
+    f, B = fitted.clicks.predict(X), fitted.lambdas.predict(X)
+    pi = fitted.old.booster().predict(X) / np.std(fitted.old.scores)
+    rho = np.mean([b.predict(X, num_iteration=fitted.support.tried.best)
+                   for b in fitted.support.boosters], axis=0)  # fmt: skip
+    A = fitted.stack.score(pi, f, rho)
+    spread = np.std(fitted.contributions["likelihood"] + fitted.contributions["old ranker"])
+    held_out = fitted.stack.score(
+        fitted.old.scores / np.std(fitted.old.scores), fitted.clicks.scores, fitted.support.scores
     )
+    expected = A / np.std(held_out) * spread + B / np.std(fitted.lambdas.scores)
+    assert np.corrcoef(fitted.booster.predict(X), expected)[0, 1] > 0.99
 
 
-def scores(n_queries: int, n_right: int) -> np.ndarray:
-    """The clicked document first in the first `n_right` queries."""
-    first = np.where(np.arange(n_queries) < n_right, 1.0, -1.0)
-    return np.column_stack([first, np.zeros(n_queries)]).ravel()
+def test_saved_exported_and_loaded_it_scores_the_same(ranker, judged, tmp_path):
+    from untilt.rankers.export import export_model
+
+    scores = ranker.predict(judged.features)
+    ranker.save(tmp_path / "ranker.untilt")
+    again = load(tmp_path / "ranker.untilt")
+    np.testing.assert_array_equal(again.predict(judged.features), scores)
+    assert again.choice_ == ranker.choice_
+    exported = export_model(ranker, tmp_path / "ranker.txt")
+    booster = lightgbm.Booster(model_file=exported)
+    np.testing.assert_allclose(booster.predict(judged.features), scores, atol=1e-12)
+    assert sum(ranker.feature_importances_.values()) == pytest.approx(1.0)
 
 
-def test_a_clear_winner_is_picked():
-    judge = two_documents(100)
-    choice = verdict({"balanced": scores(100, 90), "blend": scores(100, 50)}, judge, 1.0)
-    assert choice.picked == "balanced"
-    gain = 0.4 * (1 - 1 / np.log2(3))
-    assert as_fact(choice.reason).code == "training.better-than-blend"
-    assert as_fact(choice.reason).fields["gain"] == pytest.approx(gain)
-    expected = 0.9 + 0.1 / np.log2(3)
-    assert choice.estimates["balanced"].value == pytest.approx(expected)
+def test_missing_features_take_their_way(log, judged):
+    features = np.array(log.features)
+    features[::7, 2] = np.nan
+    ranker = mart().fit(replace(log, features=features, missing="keep"))
+    holes = np.array(judged.features)
+    holes[::5] = np.nan
+    assert np.isfinite(ranker.predict(holes)).all()
 
 
-def test_a_lead_within_noise_keeps_the_blend():
-    judge = two_documents(100)
-    choice = verdict({"balanced": scores(100, 52), "blend": scores(100, 51)}, judge, 1.0)
-    assert choice.picked == "blend"
-    assert as_fact(choice.reason).code == "training.ahead-within-noise"
-    assert as_fact(choice.reason).fields["candidate"] == "balanced"
+# ---- what it says
 
 
-def test_the_blend_wins_when_it_is_best():
-    judge = two_documents(20)
-    choice = verdict({"balanced": scores(20, 5), "blend": scores(20, 15)}, judge, 1.0)
-    assert choice.picked == "blend"
-    assert as_fact(choice.reason).code == "training.blend-best"
-    assert "picked blend" in str(choice)
+def test_it_says_what_it_saw(ranker, log):
+    choice = ranker.choice_
+    assert choice.picked == "stacked"
+    assert as_fact(choice.reason).code == "training.stacked"
+    assert sum(choice.weights.values()) == pytest.approx(1.0)
+    assert set(choice.weights) == {"likelihood", "old ranker", "lambdas"}
+    assert set(choice.stacking) == {"b", "k", "b0", "kappa", "v", "s2"}
+    assert choice.support["shown"] == len(np.unique(log.document))
+    assert choice.support["unshown"] == log.n_documents - choice.support["shown"]
+    assert choice.support["rho of shown"] > choice.support["rho of unshown"]
+    tried = choice.trees["likelihood, small trees"]
+    assert len(tried.trees) == len(tried.values)
+    assert tried.values[tried.trees.index(tried.best)] == max(tried.values)
+    assert max(tried.trees) <= 20
+    assert set(choice.estimates) == {"likelihood", "old ranker", "stacked"}
+    assert choice.curve.code.startswith("bias.curve-")
+    assert "picked stacked" in str(choice)
 
 
-@pytest.mark.parametrize("scale", [0.5, 1.0, 3.0])
-def test_one_booster_holds_the_sum_of_both_models(log, scale):
-    training = mart(bagging_fraction=1.0, feature_fraction=1.0)._training()
-    choice = AutoChoice("blend", "", {}, blend_scale=scale)
-    boosted = train_choice(training_lists(log), training, choice)
-    options: dict[str, Any] = {"bias": BIAS, "n_trees": 8, "folds": 2, "n_threads": 1}
-    options |= {"bagging_fraction": 1.0, "feature_fraction": 1.0}
-    parts = [LambdaMART(objective=name, **options).fit(log) for name in list(candidates())[:2]]
-    first, second = (part.predict(log.features) for part in parts)
-    assert boosted.n_trees == 16
-    blend = boosted.booster.predict(log.features)
-    np.testing.assert_allclose(blend, first + scale * second, atol=1e-5)
-
-
-def test_fit_tells_its_choice_and_repeats_itself(log):
-    one, two = mart(seed=1).fit(log), mart(seed=1).fit(log)
-    assert one.choice_.picked in {*candidates(), "blend"}
-    assert set(one.choice_.estimates) == {*candidates(), "blend"}
-    assert one.choice_.reason
-    np.testing.assert_array_equal(one.predict(log.features), two.predict(log.features))
-
-
-def test_a_log_or_labels_may_be_the_judge(log, judged):
+def test_a_log_or_labels_may_judge_what_is_served(log, judged):
     train, rest = log.split(0.7)
     by_clicks = mart().fit(train, valid=rest).choice_
     by_labels = mart().fit(train, valid=judged).choice_
-    assert by_clicks.estimates["blend"].n == rest.n_queries
-    assert by_labels.estimates["blend"].n == judged.n_queries
+    assert by_clicks.estimates["stacked"].n == rest.n_queries
+    assert by_labels.estimates["stacked"].n == judged.n_queries
 
 
 def test_labels_give_credit_by_grade(judged):
@@ -114,12 +155,16 @@ def test_labels_give_credit_by_grade(judged):
     assert perfect[0] == pytest.approx(dcg)
 
 
-def test_judged_lists_need_no_choice(judged):
-    ranker = mart().fit(judged)
-    assert ranker.choice_.picked == "labels"
-    assert ranker.choice_.reason.code == "training.labels"
-    plain = LambdaMART(n_trees=8, n_threads=1).fit(judged)
-    np.testing.assert_array_equal(ranker.predict(judged.features), plain.predict(judged.features))
+# ---- what must not matter
+
+
+def test_threads_sessions_and_order_do_not_matter(ranker, log, judged):
+    scores = ranker.predict(judged.features)
+    np.testing.assert_array_equal(mart(n_threads=2).fit(log).predict(judged.features), scores)
+    collapsed = mart().fit(log.collapse())
+    np.testing.assert_allclose(collapsed.predict(judged.features), scores, atol=1e-9)
+    mixed = log.take(np.random.default_rng(0).permutation(log.n_lists))
+    np.testing.assert_allclose(mart().fit(mixed).predict(judged.features), scores, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["log", "judged"])
@@ -127,17 +172,69 @@ def test_fit_changes_no_parameter(kind, log, judged, monkeypatch):
     """Not even while it trains: another thread may read or clone the ranker meanwhile."""
     ranker, seen = mart(), []
     before = ranker.get_params()
-    boost = lightgbm.train
+    grow = lightgbm.Booster.update
 
-    def train(*args, **options):
+    def update(*args, **options):
         seen.append(ranker.get_params())
-        return boost(*args, **options)
+        return grow(*args, **options)
 
-    monkeypatch.setattr(lightgbm, "train", train)
+    monkeypatch.setattr(lightgbm.Booster, "update", update)
     ranker.fit(log if kind == "log" else judged)
     assert len(seen) >= 1
     assert all(params == before for params in [*seen, ranker.get_params()])
     assert clone(ranker).get_params() == before
+
+
+# ---- curves
+
+
+def test_trust_bias_goes_in_by_its_affine_curve(log):
+    trust = KnownBias(
+        BIAS.at(np.arange(1, 11)), eps_plus=np.full(10, 0.98), eps_minus=0.6 / np.arange(1, 11)
+    )
+    one, other = (mart(bias=bias).fit(log).predict(log.features) for bias in (trust, BIAS))
+    assert not np.allclose(one, other)
+
+
+# ---- where it falls back
+
+
+def test_judged_lists_need_no_correction(judged):
+    ranker = mart().fit(judged)
+    assert ranker.choice_.picked == "labels"
+    assert ranker.choice_.reason.code == "training.labels"
+    plain = LambdaMART(n_trees=20, n_threads=1).fit(judged)
+    np.testing.assert_array_equal(ranker.predict(judged.features), plain.predict(judged.features))
+
+
+def test_feedback_that_is_no_click_is_weighted_by_pairs(log):
+    seconds = replace(log, label=log.label * 12.5)
+    ranker = mart().fit(seconds)
+    assert ranker.choice_.picked == "balanced"
+    assert as_fact(ranker.choice_.reason).code == "training.no-clicks"
+
+
+def test_one_query_cannot_be_held_out(log):
+    one = log.take(np.flatnonzero(log.query == 0))
+    ranker = mart(min_data_in_leaf=1).fit(one)
+    assert as_fact(ranker.choice_.reason).code == "training.one-query"
+
+
+def test_two_queries_are_enough_to_try(log):
+    two = log.take(np.flatnonzero(log.query < 2))
+    ranker = mart(min_data_in_leaf=2).fit(two)
+    assert ranker.choice_.picked == "stacked"
+    assert np.isfinite(ranker.predict(log.features)).all()
+
+
+def test_no_clicks_are_an_error(log):
+    with pytest.raises(OptionError):
+        mart().fit(replace(log, label=np.zeros(len(log.label))))
+
+
+def test_the_bias_is_needed(log):
+    with pytest.raises(OptionError, match="needs the position bias"):
+        LambdaMART("auto").fit(log)
 
 
 def test_early_stopping_is_refused(log):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from untilt import ClickLog, ContextualBias, EyeTracking, KnownBias
+from untilt import ClickLog, ContextualBias, EyeTracking, KnownBias, LambdaMART
 from untilt.errors import OptionError
 from untilt.rankers.click_likelihood import cells_of, held_out_likelihood
 
@@ -118,6 +118,8 @@ def test_a_curve_for_each_context_is_used_where_it_holds():
     at_top = cells.alpha.reshape(2, -1)[:, 0]
     np.testing.assert_allclose(at_top, 1.0)
     assert held_out_likelihood(log, curve).null < 0
+    ranker = LambdaMART("auto", bias=curve, n_trees=5, n_threads=1).fit(log)
+    assert ranker.choice_.picked == "stacked"
 
 
 def test_a_log_without_features_or_sessions_is_refused(tiny):

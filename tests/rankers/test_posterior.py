@@ -10,7 +10,7 @@ from untilt import LambdaMART
 from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError
 from untilt.rankers.learning_data import affine_curves, click_counts, training_lists
-from untilt.rankers.trees.auto import (
+from untilt.rankers.trees.labels import (
     cross_fitted_relevance,
     posterior_labels,
     relevance_estimates,

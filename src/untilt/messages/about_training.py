@@ -20,8 +20,24 @@ MESSAGES = {
     "training.gap-open": Message(
         "warning", "stopped early (duality gap {gap:.1e} after {rounds} rounds)"
     ),
-    # weighting="auto": why a candidate was picked.
+    # weighting="auto": what was learned, and why.
     "training.labels": Message("note", "judged lists need no correction"),
+    "training.stacked": Message(
+        "note",
+        "held-out clicks weigh what clicks say with {clicks:.0%} and the old ranker with "
+        "{old_ranker:.0%}; {unshown:.0%} of the candidates were never shown",
+    ),
+    "training.no-clicks": Message(
+        "warning",
+        "{label} is no click: its pairs are weighted, as there is no likelihood of clicks to learn "
+        "from. A column of clicks as the label (log.with_label) gives the stacked learner",
+    ),
+    "training.one-query": Message(
+        "warning",
+        "there is a single query, which cannot be held out: its pairs are weighted. Two or more "
+        "queries give the stacked learner",
+    ),
+    # The same of rankers that were saved before there was the stacked learner.
     "training.blend-best": Message(
         "note", "the blend of likelihood and posterior labels did best on held-out clicks"
     ),

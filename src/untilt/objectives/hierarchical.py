@@ -36,7 +36,6 @@ from untilt._core.threads import parallel_kernel
 _EDGE = 1e-9
 # No logit of a relevance is further from 0: exp(12) sessions would be needed to tell.
 _FARTHEST = 12.0
-_FEWEST_CELLS_FOR_THREADS = 50_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,15 +191,13 @@ class Hierarchy:
         u, u_q = self._start(start)
         n, q = self.cells.n_documents, self.cells.n_queries
         H, S, value = np.zeros(n), np.zeros(q), np.zeros(q)
-        work = _modes.alone if self._alone else _modes
-        work(*self._arguments(offset), u, u_q, steps, tolerance, H, S, value)
+        _modes(*self._arguments(offset), u, u_q, steps, tolerance, H, S, value)
         return Effects(u, u_q, H, S, value)
 
     def newton_step(self, offset: FloatArray, u: FloatArray, u_q: FloatArray) -> FloatArray:
         """One Newton step of the effects in place; returns H. For boosting, which moves little."""
         H = np.zeros(self.cells.n_documents)
-        work = _newton.alone if self._alone else _newton
-        work(*self._arguments(offset), u, u_q, H)
+        _newton(*self._arguments(offset), u, u_q, H)
         return H
 
     def curvature(self, information: FloatArray) -> FloatArray:
@@ -213,10 +210,6 @@ class Hierarchy:
         of_query = 1 / effects.precision
         along = self.cells.of_queries(of_query) * (effects.information * shrink) ** 2
         return shrink + along, of_query
-
-    @property
-    def _alone(self) -> bool:
-        return len(self.cells.clicks) < _FEWEST_CELLS_FOR_THREADS
 
     def _start(self, start: Effects | None) -> tuple[FloatArray, FloatArray]:
         if start is None:
@@ -293,7 +286,6 @@ def fit_hierarchy(
     if variances is not None:
         model = replace(model, v=variances[0], s2=variances[1])
     effects, before = (None if start is None else start.effects), -np.inf
-    shown = cells.shown
     free = np.ones(p, dtype=bool)
     covariance = np.zeros((p, p))
     total = before
@@ -306,7 +298,7 @@ def fit_hierarchy(
         free = (w > floor) | (slope > 0)
         step, covariance = _newton_of(slope, information, free)
         new = np.maximum(w + step, floor)
-        after = model if variances is not None else _next_variances(model, effects, shown)
+        after = model if variances is not None else next_variances(model, effects)
         moved = max(np.max(np.abs(new - w), initial=0.0), abs(np.log(after.v / model.v)),
                     abs(np.log(after.s2 / model.s2)))  # fmt: skip
         if moved < 1e-3 and abs(total - before) < 1e-2:
@@ -342,7 +334,9 @@ def _newton_of(
     return (step if longest <= 1 else step / longest), covariance
 
 
-def _next_variances(model: Hierarchy, effects: Effects, shown: BoolArray) -> Hierarchy:
+def next_variances(model: Hierarchy, effects: Effects) -> Hierarchy:
+    """The model after one scoring step of v and s2 at these modes."""
+    shown = model.cells.shown
     of_document, of_query = model.posterior_variance(effects)
     u, u_q = effects.document[shown], effects.query
     return replace(
@@ -397,7 +391,7 @@ def _log_likelihood(
     return total
 
 
-@parallel_kernel(nogil=True, error_model="numpy")
+@parallel_kernel(error_model="numpy")
 def _newton(
     order: IntArray, query_ptr: IntArray, indptr: IntArray, n: FloatArray, c: FloatArray,
     place: IntArray, alpha: FloatArray, beta: FloatArray, offset: FloatArray, v: float, s2: float,
@@ -423,7 +417,7 @@ def _newton(
             u[i] -= step * v * H[i] / (1.0 + v * H[i])
 
 
-@parallel_kernel(nogil=True, error_model="numpy")
+@parallel_kernel(error_model="numpy")
 def _modes(
     order: IntArray, query_ptr: IntArray, indptr: IntArray, n: FloatArray, c: FloatArray,
     place: IntArray, alpha: FloatArray, beta: FloatArray, offset: FloatArray, v: float, s2: float,

@@ -106,6 +106,7 @@ class HeldOutClicks:
     indptr, sessions : documents and sessions of each query
     slates : the lists to order, documents numbered as here; one list per query, without gaps,
         where not given
+    document : index of each into the documents of the log, where there is one
     """
 
     features: FeatureArray
@@ -113,6 +114,7 @@ class HeldOutClicks:
     indptr: IntArray
     sessions: FloatArray
     slates: Slates | None = None
+    document: IntArray | None = None
 
     def per_query(self, scores: FloatArray) -> FloatArray:
         """DCG@10 of each query, summed over its sessions."""
@@ -160,6 +162,7 @@ def held_out_clicks(log: ClickLog, bias: BiasLike | None) -> HeldOutClicks:
         indptr=ragged.indptr_of(per_query),
         sessions=sum_by(production.query, production.sessions, log.n_queries)[queries],
         slates=replace(slates, document=number[slates.document], n_documents=len(shown)),
+        document=shown,
     )
 
 

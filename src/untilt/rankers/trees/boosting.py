@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # LightGBM's own names, so that a user finds them in its documentation.
 # Without feature_pre_filter=False LightGBM drops, for good, what min_data_in_leaf cannot split now.
-_FIXED = {
+FIXED = {
     "verbosity": -1,
     "deterministic": True,
     "force_row_wise": True,
@@ -98,19 +98,13 @@ def boost(
     """
     import lightgbm
 
-    params = {**_FIXED, **options.params, "objective": objective}
+    params = {**FIXED, **options.params, "objective": objective}
     of_the_work = None if "num_threads" in params else lists.features.size
     n_threads = thread_count(options.n_threads, values=of_the_work)
     if n_threads is not None:
         params["num_threads"] = n_threads
-    known_values(lists.features, lists.feature_names, "keep")  # or an error for infinite ones
-    if not varies(lists.features):
-        raise OptionError(
-            f"all {len(lists.feature_names)} features are constant over the {lists.n_documents} "
-            "shown documents, so there is nothing to learn from. Give read_log other feature "
-            "columns."
-        )
-    train = dataset_of(lists, {name: params[name] for name in _OF_THE_DATASET if name in params})
+    check_features(lists)
+    train = dataset_of(lists, dataset_params(params))
     more: dict[str, Any] = {"init_model": start}
     values: list[float] = []
     early = validation is not None and validation.rounds is not None
@@ -127,14 +121,33 @@ def boost(
         try:
             booster = lightgbm.train(params, train, num_boost_round=options.n_trees, **more)
         except lightgbm.basic.LightGBMError as error:
-            given = {name: value for name, value in params.items() if name != "objective"}
-            why = str(error).strip(" .\n")
-            raise OptionError(
-                f"LightGBM refused to train: {why}. Check its parameters: {given!r}."
-            ) from error
+            raise refused(error, params) from error
     stopped = early and booster.best_iteration > 0
     kept = booster.best_iteration if stopped else booster.current_iteration()
     return Boosted(booster, kept, tuple(values))
+
+
+def check_features(lists: TrainingLists) -> None:
+    """Raise where a feature is infinite, or where none of them varies."""
+    known_values(lists.features, lists.feature_names, "keep")
+    if not varies(lists.features):
+        raise OptionError(
+            f"all {len(lists.feature_names)} features are constant over the {lists.n_documents} "
+            "shown documents, so there is nothing to learn from. Give read_log other feature "
+            "columns."
+        )
+
+
+def refused(error: Exception, params: dict[str, Any]) -> OptionError:
+    """LightGBM's own error in our words."""
+    given = {name: value for name, value in params.items() if name != "objective"}
+    why = str(error).strip(" .\n")
+    return OptionError(f"LightGBM refused to train: {why}. Check its parameters: {given!r}.")
+
+
+def dataset_params(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that binning needs."""
+    return {name: params[name] for name in _OF_THE_DATASET if name in params}
 
 
 def dataset_of(lists: TrainingLists, params: dict[str, Any] | None = None) -> "lightgbm.Dataset":
@@ -148,7 +161,7 @@ def dataset_of(lists: TrainingLists, params: dict[str, Any] | None = None) -> "l
         lists.features,
         label=np.zeros(lists.n_documents, dtype=np.float32),
         feature_name=[f"Column_{j}" for j in range(len(lists.feature_names))],
-        params={**_FIXED, **(params or {})},
+        params={**FIXED, **(params or {})},
         free_raw_data=True,
     )
 

@@ -21,11 +21,15 @@ from untilt.rankers.learning_data import TrainingLists, training_lists, weightin
 from untilt.rankers.trees import objectives
 from untilt.rankers.trees.auto import AutoChoice, fit_auto
 from untilt.rankers.trees.boosting import Boosted, boost, merged_params
+from untilt.rankers.trees.crossfit import MOST_TREES, PATIENCE
 from untilt.rankers.trees.missing import with_ways_for_missing
+from untilt.rankers.trees.tuned import boost_tuned, judged_by
 from untilt.rankers.validation import validation_for
 from untilt.weighting.base import Weighting
 
 PAIRS = "lambda"  # the objective on pairs, which takes a weighting
+PRIOR_TREES = 100  # of a model that an objective trains first, where the number is not given
+TUNED = "auto"  # the number of trees is chosen by held-out queries
 
 
 @method(
@@ -54,6 +58,8 @@ class LambdaMART(Ranker):
     gain : "exponential" (2^y - 1), "linear", "plain", or "auto" (by the kind of labels)
     pair_norm : divide a pair's gradient by 0.01 + |s_i - s_j|
     query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
+    n_trees : a number, or "auto": held-out queries choose it, see `untilt.rankers.trees.tuned`.
+        For weighting="auto" a number is the most trees of each part
     min_data_in_leaf : distinct documents, not impressions; min_sum_hessian_in_leaf is on a scale
         where an average query weighs 1 in all
     lightgbm_params : any further parameter of LightGBM; wins over the ones above
@@ -73,7 +79,7 @@ class LambdaMART(Ranker):
     pair_norm: bool = True
     truncation: int | None = None
     query_weight: str = "sessions"
-    n_trees: int = 300
+    n_trees: int | str = 300
     learning_rate: float = 0.05
     n_leaves: int = 31
     min_data_in_leaf: int = 20
@@ -104,10 +110,30 @@ class LambdaMART(Ranker):
             return self._keep(boosted, lists, None)
         if self._is_auto:
             self.choice_ = AutoChoice("labels", Fact("training.labels"), {})
+        if self._tunes_trees and valid is None:
+            return self._fit_tuned(data, lists, training)
         objective = self._objective(lists, training)
-        validation = validation_for(valid, self._validation_bias(), self.early_stopping)
+        rounds = PATIENCE if self._tunes_trees else self.early_stopping
+        validation = validation_for(valid, self._validation_bias(), rounds)
         boosted = boost(lists, objective, training.boosting, validation=validation)
         return self._keep(boosted, lists, objective)
+
+    def _fit_tuned(
+        self, data: ClickLog | JudgedLists, lists: TrainingLists, training: objectives.TreeTraining
+    ) -> Self:
+        """The number of trees by queries that are held out in turn."""
+        made: list[objectives.TreeObjective] = []
+
+        def make(part: TrainingLists) -> objectives.TreeObjective:
+            made.append(self._objective(part, training))
+            return made[-1]
+
+        bias = self._validation_bias()
+        options, seed = training.boosting, self.seed
+        boosted = boost_tuned(data, lists, make, options, bias=bias, seed=seed)
+        self._keep(boosted, lists, made[-1])
+        self.summary_["trees_chosen_by"] = judged_by(data, bias)
+        return self
 
     @property
     def feature_importances_(self) -> dict[str, float]:
@@ -144,10 +170,13 @@ class LambdaMART(Ranker):
     def _training(self) -> objectives.TreeTraining:
         return objectives.TreeTraining(
             bias=self.bias,
-            boosting=objectives.BoostingOptions(self.parameters(), self.n_trees, self.n_threads),
+            boosting=objectives.BoostingOptions(
+                self.parameters(), self._most_trees, self.n_threads
+            ),
             lambdas=self.options(),
             folds=self.folds,
             seed=self.seed,
+            prior_trees=PRIOR_TREES if self._tunes_trees else None,
         )
 
     def _objective(
@@ -197,6 +226,8 @@ class LambdaMART(Ranker):
                 f"{len(self.feature_names_)}."
             )
         check_whole("n_trees_", self.n_trees_, low=1, high=self.booster_.num_trees())
+        if hasattr(self, "choice_") and not isinstance(self.choice_, AutoChoice):
+            raise FileFormatError("its 'choice_' is none that auto makes.")
         if self.n_threads is not None:
             check_whole("n_threads", self.n_threads, low=-1, high=2**31 - 1)
 
@@ -206,6 +237,14 @@ class LambdaMART(Ranker):
         n_threads = min(wanted or 0, os.cpu_count() or 1)
         scores = self.booster_.predict(features, num_iteration=self.n_trees_, num_threads=n_threads)
         return np.asarray(scores, dtype=float)
+
+    @property
+    def _tunes_trees(self) -> bool:
+        return isinstance(self.n_trees, str)
+
+    @property
+    def _most_trees(self) -> int:
+        return MOST_TREES if isinstance(self.n_trees, str) else self.n_trees
 
     @property
     def _is_auto(self) -> bool:
@@ -229,8 +268,17 @@ class LambdaMART(Ranker):
                 f"objective {self.objective!r} takes the bias itself (bias=...), not a table of "
                 f"pair weights. Leave weighting out, or use objective={PAIRS!r}."
             )
-        for name in ("n_trees", "early_stopping"):
-            value = getattr(self, name)
+        if isinstance(self.n_trees, str) and self.n_trees != TUNED:
+            raise OptionError(
+                f"n_trees must be a number or {TUNED!r} (held-out queries choose it). "
+                f"Got {self.n_trees!r} instead."
+            )
+        if self._tunes_trees and self.early_stopping is not None:
+            raise OptionError(
+                f"n_trees={TUNED!r} finds the number of trees itself. Leave early_stopping out, or "
+                "give the most trees as a number."
+            )
+        for name, value in (("n_trees", self._most_trees), ("early_stopping", self.early_stopping)):
             if value is not None and value < 1:
                 raise OptionError(f"{name} must be at least 1. Got {value} instead.")
 
@@ -239,9 +287,9 @@ class LambdaMART(Ranker):
             return
         if self._is_auto and self.early_stopping is not None:
             raise OptionError(
-                f"weighting={_auto()!r} grows every candidate to n_trees and then blends, so "
-                "early_stopping has no meaning there. Leave it out, or choose one objective "
-                "yourself."
+                f"weighting={_auto()!r} chooses the number of trees of each part by held-out "
+                "clicks, so early_stopping has no meaning there. Leave it out, or choose one "
+                "objective yourself."
             )
         if self.objective == PAIRS and self.weighting is None and self.bias is not None:
             raise OptionError(

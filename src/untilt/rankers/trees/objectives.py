@@ -148,13 +148,18 @@ class BoostingOptions:
 
 @dataclass(frozen=True)
 class TreeTraining:
-    """What an objective may ask of the ranker that it is made for; see `LambdaMART`."""
+    """What an objective may ask of the ranker that it is made for; see `LambdaMART`.
+
+    `prior_trees` are those of a model that an objective trains first; as many as of its own where
+    not given.
+    """
 
     bias: BiasLike | None
     boosting: BoostingOptions
     lambdas: LambdaOptions = field(default_factory=LambdaOptions)
     folds: int = 5
     seed: int = 0
+    prior_trees: int | None = None
 
 
 def lambda_objective(

@@ -1,0 +1,238 @@
+"""Boosters that are grown side by side, each without one fold of the queries.
+
+Every number of trees up to the last is a prefix of one training, so the folds' own scores on the
+queries they have not seen say which number is best, without training anything twice. The boosters
+of the folds are then averaged into one. Features are binned once for all of them.
+
+The folds grow in a pool of threads, with one LightGBM thread each where the data is small: threads
+that share a small tree wait for each other longer than they work. Results do not depend on it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from untilt._core.arrays import FeatureArray, FloatArray, IntArray
+from untilt._core.progress import progress
+from untilt._core.random import child_generator
+from untilt._core.threads import side_by_side, thread_count
+from untilt.catalog import storable
+from untilt.rankers.trees.boosting import FIXED, dataset_params, refused
+from untilt.rankers.trees.merging import merged
+from untilt.rankers.trees.objectives import BoostingOptions, TreeObjective
+
+if TYPE_CHECKING:
+    import lightgbm
+
+N_FOLDS = 4
+MOST_TREES = 500
+# Trees between two looks at the held-out queries.
+STEP = 10
+# The training ends when the best number of trees is this many, or this share of all, ago.
+PATIENCE, PATIENCE_SHARE = 50, 0.3
+
+
+@storable
+@dataclass(frozen=True)
+class TreesTried:
+    """A held-out value by the number of trees, and the best of them."""
+
+    trees: tuple[int, ...]
+    values: tuple[float, ...]
+    best: int
+
+    def __str__(self) -> str:
+        return f"{self.best} trees" + (f" of {self.trees[-1]}" if self.trees else "")
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFitted:
+    """The boosters of the folds, their trees, and what they say of queries they have not seen.
+
+    Parameters
+    ----------
+    boosters : one per fold; only the first `tried.best` trees count
+    scores : (rows,) of each row by the booster that has not seen its query
+    """
+
+    boosters: "tuple[lightgbm.Booster, ...]"
+    tried: TreesTried
+    scores: FloatArray
+
+    def parts(self, weight: float = 1.0) -> "list[tuple[lightgbm.Booster, int, float]]":
+        """What `merged` takes: the average over the folds, times the weight."""
+        share = weight / len(self.boosters)
+        return [(booster, self.tried.best, share) for booster in self.boosters]
+
+    def booster(self) -> "lightgbm.Booster":
+        """The average over the folds as one booster."""
+        return merged(self.parts())
+
+
+def folds_of(query: IntArray, n_folds: int, seed: int) -> IntArray:
+    """(rows,) the fold of each row: all rows of a query are in the same, at random.
+
+    `query` counts from 0; a query's fold depends on the set of queries and the seed alone.
+    """
+    queries = np.unique(query)
+    fold = np.zeros(int(queries.max()) + 1, dtype=np.int64)
+    shuffled = child_generator(seed, 17).permutation(queries)
+    fold[shuffled] = np.arange(len(queries)) % max(1, min(n_folds, len(queries)))
+    return fold[query]
+
+
+class FoldTraining:
+    """The rows that folds are trained on, binned once.
+
+    Parameters
+    ----------
+    features : (rows, d)
+    fold : (rows,) 0..folds - 1
+    """
+
+    def __init__(self, features: FeatureArray, fold: IntArray, options: BoostingOptions) -> None:
+        import lightgbm
+
+        self.fold, self.options = fold, options
+        self.n_folds = int(fold.max()) + 1
+        # One thread for a small tree; where trees are large, what is left after one for each fold.
+        most = thread_count(options.n_threads, values=features.size) or 1
+        per_fold = max(1, most // self.n_folds)
+        self.params = {**FIXED, **options.params, "num_threads": per_fold}
+        self._data = lightgbm.Dataset(
+            features,
+            label=np.zeros(len(features), dtype=np.float32),
+            feature_name=[f"Column_{j}" for j in range(features.shape[1])],
+            params={**FIXED, **dataset_params(self.params)},
+        ).construct()
+
+    def training_rows(self, held_out: int, among: IntArray | None = None) -> IntArray:
+        """Rows outside the fold; of those given, or of all."""
+        rows = np.arange(len(self.fold)) if among is None else among
+        return rows[self.fold[rows] != held_out]
+
+    def grow(
+        self,
+        objectives: Sequence[TreeObjective] | str,
+        value: Callable[[FloatArray], float] | None,
+        *,
+        what: str,
+        among: IntArray | None = None,
+        label: FloatArray | None = None,
+        weight: FloatArray | None = None,
+        most: int | None = None,
+        params: dict[str, Any] | None = None,
+    ) -> CrossFitted:
+        """Grow the folds' boosters until the value of their held-out scores no longer rises.
+
+        Parameters
+        ----------
+        objectives : one per fold, over the rows of `training_rows`; or a name of LightGBM's, for
+            which `label` and `weight` (rows,) are needed
+        value : of (rows,) scores, each by the booster that has not seen its query; more is better.
+            None grows the most trees and keeps them all
+        among : the rows to train on, all where not given
+        most : the most trees, those of the options where not given
+        params : over the parameters of the options
+        """
+        from lightgbm.basic import LightGBMError
+
+        options = {**self.params, **(params or {}), "metric": "none"}
+        options["objective"] = objectives if isinstance(objectives, str) else "none"
+        most = self.options.n_trees if most is None else most
+        try:
+            folds = [
+                _Fold(self, k, options, objectives, among, label, weight)
+                for k in range(self.n_folds)
+            ]
+            return self._grown(folds, value, most, what)
+        except LightGBMError as error:
+            raise refused(error, options) from error
+
+    def _grown(
+        self,
+        folds: "list[_Fold]",
+        value: Callable[[FloatArray], float] | None,
+        most: int,
+        what: str,
+    ) -> CrossFitted:
+        scores, best_scores = np.zeros(len(self.fold)), np.zeros(len(self.fold))
+        trees: list[int] = []
+        values: list[float] = []
+        best = 0
+        with progress(what, total=most) as advance:
+            while not trees or trees[-1] < most:
+                so_far = trees[-1] if trees else 0
+                step = min(STEP, most - so_far)
+                grown = side_by_side(partial(_grow, step), folds, n_threads=self.options.n_threads)
+                for fold, own in zip(folds, grown, strict=True):
+                    scores[fold.held_out] = own
+                trees.append(so_far + step)
+                advance(step)
+                if value is None:
+                    best, best_scores = trees[-1], scores
+                    continue
+                values.append(float(value(scores)))
+                if values[-1] > max(values[:-1], default=-np.inf):
+                    best, best_scores = trees[-1], scores.copy()
+                if trees[-1] - best >= max(PATIENCE, PATIENCE_SHARE * trees[-1]):
+                    break
+        tried = TreesTried(tuple(trees[: len(values)]), tuple(values), best)
+        return CrossFitted(tuple(fold.booster for fold in folds), tried, best_scores)
+
+
+def _be_quiet() -> None:
+    """LightGBM's verbosity belongs to a thread, and is set by the parameters it reads there."""
+    import lightgbm
+
+    lightgbm.Dataset(np.zeros((2, 1)), params=FIXED).construct()
+
+
+def _grow(n_trees: int, fold: "_Fold") -> FloatArray:
+    _be_quiet()
+    return fold.grow(n_trees)
+
+
+class _Fold:
+    """One booster, the rows it is trained on, and those that it is asked about."""
+
+    def __init__(
+        self,
+        training: FoldTraining,
+        held_out: int,
+        params: dict[str, Any],
+        objectives: Sequence[TreeObjective] | str,
+        among: IntArray | None,
+        label: FloatArray | None,
+        weight: FloatArray | None,
+    ) -> None:
+        import lightgbm
+
+        rows = training.training_rows(held_out, among)
+        quiet = {**FIXED, **dataset_params(params)}  # or LightGBM talks again
+        train = training._data.subset(rows.tolist(), quiet).construct()
+        if label is not None:
+            train.set_label(label[rows])
+        if weight is not None:
+            train.set_weight(weight[rows])
+        self._objective = None if isinstance(objectives, str) else objectives[held_out]
+        self.booster = lightgbm.Booster(params, train)
+        self.held_out = np.flatnonzero(training.fold == held_out)
+        asked = training._data.subset(self.held_out.tolist(), quiet).construct()
+        self.booster.add_valid(asked, "held out")
+
+    def grow(self, n_trees: int) -> FloatArray:
+        """More trees, and the scores of the held-out rows after them."""
+        for _ in range(n_trees):
+            self.booster.update(fobj=self._objective)
+        seen: list[FloatArray] = []
+
+        def look(scores: FloatArray, _: object) -> tuple[str, float, bool]:
+            seen.append(np.array(scores, dtype=float))
+            return "look", 0.0, True
+
+        self.booster.eval_valid(look)
+        return seen[0]
