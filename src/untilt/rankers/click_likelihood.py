@@ -73,6 +73,11 @@ def _by_context(log: ClickLog, curve: ContextualCurve) -> tuple[Any, ...]:
     return document, place, n, clicks, theta.ravel(), np.zeros(theta.size)
 
 
+def of_positions(bias: BiasLike | ContextualCurve | None) -> BiasLike | None:
+    """The same; of a curve for each context the mean over the sessions."""
+    return bias.average() if isinstance(bias, ContextualCurve) else bias
+
+
 def curves_at(bias: BiasLike | None, depth: int) -> tuple[FloatArray, FloatArray]:
     """(alpha, beta) at positions 1..depth; ones and zeros without a bias."""
     if bias is None:

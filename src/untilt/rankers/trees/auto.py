@@ -13,14 +13,13 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt._core.statistics import MeanEstimate, weighted_mean
 from untilt.bias.compare_curves import compare_curves
-from untilt.bias.contextual.curves import ContextualCurve
-from untilt.bias.given import BiasLike
 from untilt.catalog import method, record_of, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
 from untilt.facts import Fact
 from untilt.rankers import learning_data
+from untilt.rankers.click_likelihood import of_positions
 from untilt.rankers.trees import objectives
 from untilt.rankers.trees.boosting import Boosted, boost, check_features
 from untilt.rankers.trees.crossfit import TreesTried
@@ -120,8 +119,10 @@ def _fallback(
     lists: learning_data.TrainingLists, training: objectives.TreeTraining, reason: Fact
 ) -> tuple[AutoChoice, Boosted]:
     """Pairs weighted by `Balanced`: unbiased for any feedback that grows with relevance."""
-    assert training.bias is not None
-    objective = objectives.lambda_objective(lists, Balanced(training.bias), training.lambdas)
+    bias = of_positions(training.bias)
+    assert bias is not None
+    balanced = Balanced(bias)
+    objective = objectives.lambda_objective(lists, balanced, training.lambdas)
     choice = AutoChoice(record_of(Balanced).name, reason, {})
     return choice, boost(lists, objective, training.boosting)
 
@@ -162,7 +163,7 @@ def _support(fitted: Fitted) -> dict[str, float]:
 
 
 def _curve(log: ClickLog, training: objectives.TreeTraining) -> Fact:
-    given: Any = _position_bias(training)
+    given: Any = of_positions(training.bias)
     return compare_curves(log, {"given": given}).fact("given")
 
 
@@ -174,7 +175,7 @@ def _estimates(
 ) -> dict[str, MeanEstimate]:
     """DCG@10 of the parts, on queries that their trees have not seen."""
     if valid is None:
-        judge = held_out_clicks(log, _position_bias(training))
+        judge = held_out_clicks(log, of_positions(training.bias))
         number = np.zeros(log.n_documents, dtype=np.int64)
         number[fitted.rows.document] = np.arange(len(fitted.rows.document))
         scores = {name: own[number[judge.document]] for name, own in fitted.held_out.items()}
@@ -182,15 +183,10 @@ def _estimates(
         judge = (
             held_out_labels(valid)
             if isinstance(valid, JudgedLists)
-            else held_out_clicks(valid, _position_bias(training))
+            else held_out_clicks(valid, of_positions(training.bias))
         )
         scores = {STACKED: np.asarray(fitted.booster.predict(judge.features))}
     return {name: _estimate(judge, own) for name, own in scores.items()}
-
-
-def _position_bias(training: objectives.TreeTraining) -> BiasLike | None:
-    bias = training.bias
-    return bias.average() if isinstance(bias, ContextualCurve) else bias
 
 
 def _estimate(judge: HeldOutClicks, scores: FloatArray) -> MeanEstimate:

@@ -24,6 +24,7 @@ from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError
 from untilt.objectives.pbm import PbmLikelihood, sigmoid
 from untilt.rankers import learning_data
+from untilt.rankers.click_likelihood import of_positions
 from untilt.rankers.trees import objectives
 from untilt.rankers.trees.boosting import boost
 from untilt.rankers.trees.crossfit import folds_of
@@ -105,7 +106,7 @@ def ips_objective(
     lists: learning_data.TrainingLists, training: objectives.TreeTraining
 ) -> objectives.PairTreeObjective:
     """Lambdas on IPS labels."""
-    curves = learning_data.affine_curves(training.bias, lists.depth)
+    curves = learning_data.affine_curves(of_positions(training.bias), lists.depth)
     estimates = relevance_estimates(learning_data.click_counts(lists), *curves)
     return objectives.label_objective(lists, estimates.labels, training.lambdas)
 
@@ -120,7 +121,7 @@ def posterior_objective(
     lists: learning_data.TrainingLists, training: objectives.TreeTraining
 ) -> objectives.PairTreeObjective:
     """Lambdas on posterior labels: a cross-fitted likelihood model and the counts, combined."""
-    curves = learning_data.affine_curves(training.bias, lists.depth)
+    curves = learning_data.affine_curves(of_positions(training.bias), lists.depth)
     if not lists.label.any():
         raise learning_data.nothing_to_learn()
     prior = cross_fitted_relevance(lists, training)
@@ -157,7 +158,7 @@ def _predict_left_out(
 ) -> FloatArray:
     part, curves = (
         lists.of_documents(~left_out),
-        learning_data.affine_curves(training.bias, lists.depth),
+        learning_data.affine_curves(of_positions(training.bias), lists.depth),
     )
     counts = learning_data.click_counts(part, training.lambdas.query_weight)
     objective = objectives.PbmTreeObjective(PbmLikelihood(counts, *curves))

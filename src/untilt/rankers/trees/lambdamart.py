@@ -9,6 +9,7 @@ import numpy as np
 from untilt._core.arrays import FeatureArray, FloatArray
 from untilt._core.restored import check_whole
 from untilt._core.threads import thread_count
+from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike
 from untilt.catalog import find, method, names, record_of
@@ -17,6 +18,7 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, check_choice
 from untilt.facts import Fact
 from untilt.rankers.base import Ranker
+from untilt.rankers.click_likelihood import of_positions
 from untilt.rankers.learning_data import TrainingLists, training_lists, weighting_for
 from untilt.rankers.trees import objectives
 from untilt.rankers.trees.auto import AutoChoice, fit_auto
@@ -51,7 +53,8 @@ class LambdaMART(Ranker):
     Parameters
     ----------
     weighting : a table of pair weights such as `PRS(bias)`, "auto", or None for raw clicks
-    bias : the position bias, for the pointwise objectives and for "auto"
+    bias : the position bias, for the pointwise objectives and for "auto", which takes curves for
+        each context as well (`ContextualBias().fit(log).curves_`)
     objective : "lambda", or a pointwise companion on the same trees: "pbm-likelihood" (best with
         few sessions), "ips-label" (best with very many), "posterior-label" (between the two)
     metric : what a swap changes: "ndcg", "dcg", "arp", "map", or "none" for plain pairs
@@ -71,7 +74,7 @@ class LambdaMART(Ranker):
 
     weighting: Weighting | str | None = None
     _: KW_ONLY
-    bias: BiasLike | None = None
+    bias: BiasLike | ContextualCurve | None = None
     objective: str = PAIRS
     metric: str = "ndcg"
     gain: str = "auto"
@@ -211,7 +214,7 @@ class LambdaMART(Ranker):
 
     def _validation_bias(self) -> BiasLike | None:
         if self.bias is not None:
-            return self.bias
+            return of_positions(self.bias)
         return self.weighting.position_bias if isinstance(self.weighting, Weighting) else None
 
     def _check_restored(self) -> None:
@@ -285,6 +288,12 @@ class LambdaMART(Ranker):
     def _check_bias(self, data: ClickLog | JudgedLists) -> None:
         if not isinstance(data, ClickLog):
             return
+        if isinstance(self.bias, ContextualCurve) and not self._is_auto:
+            raise OptionError(
+                "a curve for each context is used by weighting="
+                f"{_auto()!r} alone. Give bias=curves.average() here, or train each of "
+                "curves.groups(log) by its own curve."
+            )
         if self._is_auto and self.early_stopping is not None:
             raise OptionError(
                 f"weighting={_auto()!r} chooses the number of trees of each part by held-out "

@@ -15,6 +15,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import child_generator
+from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike
 from untilt.catalog import method
@@ -24,6 +25,7 @@ from untilt.objectives.pair_slates import GAINS, PairSlates, list_norms, sum_pai
 from untilt.objectives.pairs import MapObjective, PairObjective
 from untilt.objectives.pbm import PbmLikelihood
 from untilt.rankers import learning_data
+from untilt.rankers.click_likelihood import of_positions
 from untilt.rankers.learning_data import TrainingLists
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 from untilt.weighting.tables import Naive
@@ -154,7 +156,7 @@ class TreeTraining:
     not given.
     """
 
-    bias: BiasLike | None
+    bias: BiasLike | ContextualCurve | None
     boosting: BoostingOptions
     lambdas: LambdaOptions = field(default_factory=LambdaOptions)
     folds: int = 5
@@ -251,7 +253,7 @@ def _with_pairs(objective: PairTreeObjective, lists: TrainingLists) -> PairTreeO
 )  # fmt: skip
 def pbm_objective(lists: TrainingLists, training: TreeTraining) -> PbmTreeObjective:
     """The position-based likelihood of the clicks."""
-    alpha, beta = learning_data.affine_curves(training.bias, lists.depth)
+    alpha, beta = learning_data.affine_curves(of_positions(training.bias), lists.depth)
     if not lists.label.any():
         raise learning_data.nothing_to_learn()
     counts = learning_data.click_counts(lists, training.lambdas.query_weight)
