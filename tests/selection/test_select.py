@@ -1,16 +1,20 @@
 """Choosing by held-out clicks: what is chosen, what is kept, what is not done twice."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator
+from tests.bias.moving_documents import three_rankers
 
-from untilt.bias.given import EyeTracking, KnownBias
+from untilt.bias.given import EyeTracking, KnownBias, PowerLaw
 from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.estimate import estimate
+from untilt.rankers.click_likelihood import held_out_likelihood
 from untilt.rankers.linear.linear import LinearRanker
+from untilt.rankers.networks.neural import NeuralRanker
 from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.selection.fitting import key_of
 from untilt.selection.select import doubling, grid, select
@@ -199,3 +203,96 @@ def test_scores_of_a_wrong_length_name_the_candidate(parts):
 
     with pytest.raises(ShapeError, match="candidate 'half'"):
         select({"half": Half()}, train=parts[0], valid=parts[1], bias=BIAS)
+
+
+# ---- between curves
+
+POWERS = {"0.5": PowerLaw(0.5), "1": PowerLaw(1.0), "2": PowerLaw(2.0)}
+
+
+@pytest.fixture(scope="module")
+def moving():
+    """Documents move between three rankers; people look at 1/k of them; feature 0 is relevance."""
+    log = three_rankers(n_queries=120, seed=1)
+    noise = np.random.default_rng(0).normal(size=log.features.shape)
+    return replace(log, features=np.hstack([log.features, noise]), feature_names=()).split(0.5)
+
+
+def test_likelihood_finds_the_curve_where_values_prefer_the_steeper_one(moving):
+    train, valid = moving
+    run = {"train": train, "valid": valid}
+    candidates = {"good": OneFeature(0), "noise": OneFeature(1)}
+    values = [select(candidates, bias=bias, **run).estimates.best.value for bias in POWERS.values()]
+    assert values[0] < values[1] < values[2]  # the rule that was: the steepest is "best"
+    found = select(candidates, bias=POWERS, **run)
+    assert found.curve == "1"
+    assert found.best == "good"
+    assert found.estimates.best.value == values[1]
+    facts = {fact.code: fact for fact in found.estimates.warnings}
+    assert facts["selection.curve-chosen"].fields == {"curve": "1", "worse": ("0.5", "2")}
+    assert "selection.curve-fits-worse" not in facts
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        LambdaMART(PRS(POWERS["1"]), **SMALL),
+        LambdaMART(objective="pbm-likelihood", bias=POWERS["1"], **SMALL),
+    ],
+)
+def test_a_candidate_with_a_better_curve_than_the_judge_is_told(moving, candidate):
+    train, valid = moving
+    candidates = {"steep": LambdaMART(PRS(POWERS["2"]), **SMALL), "right": candidate}
+    found = select(candidates, train=train, valid=valid, bias=POWERS["2"])
+    (fact,) = [f for f in found.estimates.warnings if f.code == "selection.curve-fits-worse"]
+    assert fact.fields["candidate"] == "right"
+    assert fact.fields["gap"] > 2 * fact.fields["std_error"]
+    assert fact.fields["power"] == pytest.approx(0.5, abs=0.1)
+    assert str(fact) in repr(found)
+    right = select(candidates, train=train, valid=valid, bias=POWERS["1"])
+    assert not [f for f in right.estimates.warnings if f.code.startswith("selection.")]
+    assert [each.name for each in right.curves if each.is_worse] == ["steep"]
+
+
+def test_one_curve_is_not_compared(moving):
+    train, valid = moving
+    found = select({"a": OneFeature(0)}, train=train, valid=valid, bias=POWERS["1"])
+    assert (found.curve, found.curves, found.likelihood) == (None, None, None)
+    with pytest.raises(OptionError, match="no curve to judge by"):
+        select({"a": OneFeature(0)}, train=train, valid=valid, bias={})
+
+
+def test_where_nothing_moved_the_first_curve_judges_and_it_is_said():
+    log = three_rankers(n_queries=40, moves=False)
+    train, valid = log.split(0.5)
+    found = select({"a": OneFeature(0)}, train=train, valid=valid, bias=POWERS)
+    assert found.curve == "0.5"
+    assert "selection.curves-untold" in [fact.code for fact in found.estimates.warnings]
+
+
+def test_likelihood_judges_scores(moving):
+    train, valid = moving
+    candidates = grid(OneFeature(), feature=[0, 1], sign=[1.0, -1.0])
+    found = select(candidates, train=train, valid=valid, bias=POWERS["1"], judge="likelihood")
+    assert found.best == "feature=0, sign=1"
+    judge = held_out_likelihood(valid, POWERS["1"])
+    gain = judge.value(valid.features[:, 0])
+    assert found.likelihood.value(found.best).value == pytest.approx(gain, rel=1e-6)
+    # A score against the clicks says nothing: 0, never below.
+    assert found.likelihood.value("feature=0, sign=-1").value == 0
+    assert found.within_noise == ()
+    assert found.table()[1][0][0] == found.best
+    assert "Selection by likelihood" in repr(found)
+    same = {"one": OneFeature(0), "other": OneFeature(0)}
+    tied = select(same, train=train, valid=valid, bias=POWERS["1"], judge="likelihood")
+    assert tied.within_noise == ("other",)
+    with pytest.raises(OptionError, match="judge must be one of"):
+        select(candidates, train=train, valid=valid, bias=POWERS["1"], judge="votes")  # type: ignore[arg-type]
+
+
+def test_a_network_is_not_stopped_by_the_clicks_that_judge_it(moving):
+    train, valid = moving
+    network = NeuralRanker(PRS(POWERS["1"]), widths=(2,), epochs=1)
+    found = select({"n": network}, train=train, valid=valid, bias=POWERS["1"])
+    assert found.ranker.summary_["held_out"].code == "network.held-out"
+    assert found.ranker.summary_["held_out"].fields["n_queries"] == 12

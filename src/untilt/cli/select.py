@@ -1,5 +1,6 @@
 """`untilt select`: the best of several rankers, by held-out clicks."""
 
+from enum import StrEnum
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,13 @@ from untilt.errors import OptionError
 
 if TYPE_CHECKING:
     from untilt.selection.select import Selection
+
+
+class Judge(StrEnum):
+    """Who chooses between candidates."""
+
+    VALUE = "value"
+    LIKELIHOOD = "likelihood"
 
 
 def select(
@@ -51,6 +59,13 @@ def select(
             min=0, help="Clip of tables that take one. May be repeated; without, their default."
         ),
     ] = None,
+    judge: Annotated[
+        Judge,
+        typer.Option(
+            help="Who chooses: value (the metric, corrected), or likelihood (how likely the "
+            "scores make the held-out clicks)."
+        ),
+    ] = Judge.VALUE,
     metric: Annotated[
         str, typer.Option(help="dcg@k, precision@k, arp or reciprocal@k.")
     ] = "dcg@10",
@@ -106,8 +121,8 @@ def select(
             held = reading.read(output, valid, to_rank=True)
             held = without_features(held, set(held.feature_names) - set(train.feature_names))
         selection = choose(
-            candidates, train=train, valid=held, bias=curve, metric=wanted, evaluator=evaluator,
-            among=among.value, baseline=baseline, folder=folder, n_jobs=jobs,
+            candidates, train=train, valid=held, bias=curve, judge=judge.value, metric=wanted,
+            evaluator=evaluator, among=among.value, baseline=baseline, folder=folder, n_jobs=jobs,
             held_out=held_out,
         )  # fmt: skip
         selection.ranker.save(out)
@@ -159,9 +174,10 @@ def _report(out: Output, selection: "Selection", path: Path) -> None:
         ranker=path,
         best=selection.best,
         within_noise=selection.within_noise,
-        order=estimates.order,
+        order=selection.order,
     )
-    out.heading(f"Candidates by {estimates.metric} on held-out clicks, best first")
+    by = estimates.metric if selection.likelihood is None else "likelihood"
+    out.heading(f"Candidates by {by} on held-out clicks, best first")
     out.table(*selection.table())
     out.say(str(estimates.baseline))
     if any(each.resumed for each in selection.fitted.values()):

@@ -9,21 +9,25 @@ from typing import Any, Literal
 
 from untilt._core.deprecation import renamed_arguments
 from untilt._core.printed import Cells, as_table
+from untilt.bias.compare_curves import CurveComparison
 from untilt.bias.experiments.assignment import Baseline, baseline_lists
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.data.seen import overlap_with, seen_in, without_queries
-from untilt.errors import OptionError
+from untilt.errors import OptionError, check_choice
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.judged import overlap_facts
 from untilt.evaluation.pool import Among, Evaluator, bias_for, parse_evaluator
 from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimates, SystemComparison, count_text
 from untilt.rankers.persist import load
+from untilt.selection.curves import best_curve, check_curves
 from untilt.selection.fitting import Candidate, Fitted, fit_all
+from untilt.selection.likelihood import Likelihoods, likelihoods
 
 Candidates = Mapping[str, Candidate] | Iterable[Candidate]
+JUDGES = ("value", "likelihood")
 LONGEST = 40  # characters of a value in a candidate's name
 
 
@@ -73,15 +77,30 @@ class Selection:
 
     `best` is the name of the one with the best estimate, `ranker` the fitted ranker itself;
     `within_noise` names those that held-out clicks cannot tell from it.
+
+    Parameters
+    ----------
+    likelihood : of the held-out clicks by each candidate's scores, where that was the judge
+    curve : the name of the curve that was chosen, where several were given
+    curves : how the curves of judge and candidates fit the held-out clicks; None where there is
+        one alone
     """
 
     estimates: Estimates
     fitted: dict[str, Fitted]
+    likelihood: Likelihoods | None = None
+    curve: str | None = None
+    curves: CurveComparison | None = None
 
     @property
     def best(self) -> str:
-        """Name of the candidate with the best estimate."""
-        return self.estimates.best.system
+        """Name of the candidate with the best estimate, or the highest likelihood."""
+        return self.order[0]
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names, best first."""
+        return self.estimates.order if self.likelihood is None else self.likelihood.order
 
     @property
     def ranker(self) -> Any:
@@ -104,13 +123,15 @@ class Selection:
     @property
     def within_noise(self) -> tuple[str, ...]:
         """Candidates whose difference to the best is not decided."""
+        if self.likelihood is not None:
+            return self.likelihood.within_noise(self.estimates.level)
         return tuple(e.system for e in self.comparison or () if not e.decided)
 
     def table(self) -> Cells:
         """Header and rows, best first; differences are those to the best, queries theirs too."""
         gaps = {entry.system: entry for entry in self.comparison or ()}
         rows: list[tuple[str, ...]] = []
-        for name in self.estimates.order:
+        for name in self.order:
             entry, gap, fitted = self.estimates[name], gaps.get(name), self.fitted[name]
             rows.append(
                 (
@@ -124,14 +145,20 @@ class Selection:
                 )
             )
         metric = str(self.estimates.metric)
-        header = ("candidate", metric, "interval", "to best", "p", "effective queries", "seconds")
+        header: tuple[str, ...] = (
+            "candidate", metric, "interval", "to best", "p", "effective queries", "seconds",
+        )  # fmt: skip
+        if self.likelihood is not None:
+            header = (header[0], "log-likelihood gain", *header[1:])
+            rows = [(row[0], repr(self.likelihood.value(row[0])), *row[1:]) for row in rows]
         return header, rows
 
     def __repr__(self) -> str:
         near = ", ".join(self.within_noise) or "none"
         serious = [each for each in self.estimates.warnings if each.severity == "serious"]
+        judge = self.estimates.evaluator if self.likelihood is None else "likelihood"
         return (
-            f"Selection by {self.estimates.evaluator} on {self.estimates.entries[0].n_sessions:,} "
+            f"Selection by {judge} on {self.estimates.entries[0].n_sessions:,} "
             f"held-out sessions: {self.best}\nwithin noise of it: {near}\n"
             + "\n".join([as_table(*self.table()), *(f"! {each}" for each in serious)])
         )
@@ -143,7 +170,8 @@ def select(
     *,
     train: Any,
     valid: ClickLog,
-    bias: BiasLike | None,
+    bias: BiasLike | Mapping[str, BiasLike] | None,
+    judge: Literal["value", "likelihood"] = "value",
     metric: MetricLike = "dcg@10",
     evaluator: str | Evaluator | None = None,
     clip: float | Literal["auto"] | None = None,
@@ -168,7 +196,14 @@ def select(
         Anything with `fit(train)`, `predict(features)` and scikit-learn's `get_params`; each is
         cloned. One with `early_stopping` is stopped on `valid` too, by its own rule: that makes
         its value a little too good
-    bias, metric, evaluator, clip, among, baseline, people, level : as in `untilt.estimate`
+    bias : as in `untilt.estimate`; or name -> curve, of which the one is taken that fits the
+        clicks of `valid` best (`untilt.compare_curves`). Values cannot choose between curves: the
+        steeper one always looks better. Where a candidate carries a curve that fits clearly better
+        than the one all are judged by, the estimates say so
+    judge : who chooses: "value" (the counterfactual estimate of the metric), or "likelihood": how
+        likely the scores make the held-out clicks under the curve, whatever the metric. It uses
+        all clicks where the metric looks at the top of lists, so it has less noise
+    metric, evaluator, clip, among, baseline, people, level : as in `untilt.estimate`
     folder : keep each finished candidate there; a second call trains only what is missing. Results
         belong to parameters and data, not to names
     n_jobs : candidates fitted at once, in processes of their own; -1 for one per core. Give the
@@ -183,23 +218,34 @@ def select(
         )
     if n_jobs == 0 or n_jobs < -1:
         raise OptionError(f"n_jobs must be -1 or at least 1. Got {n_jobs} instead.")
+    check_choice("judge", judge, JUDGES)
     # Wrong options are an error before the long work.
-    as_rank_metric(metric), bias_for(parse_evaluator(evaluator), bias, valid.depth)
+    given = bias if isinstance(bias, Mapping) else {"": bias}
+    for each in given.values():
+        as_rank_metric(metric), bias_for(parse_evaluator(evaluator), each, valid.depth)
     baseline_lists(valid, baseline)
     memory = seen_in(train) if isinstance(train, ClickLog | JudgedLists) else None
     if held_out and memory is not None:
         valid = without_queries(valid, memory)
+    curve = best_curve(valid, given)
     where = None if folder is None else Path(folder)
     fitted = fit_all(named, train, valid, folder=where, n_jobs=n_jobs)
     scores = {name: each.scores for name, each in fitted.items()}
     estimates = estimate(
-        valid, scores, bias, metric=metric, evaluator=evaluator, clip=clip, among=among,
+        valid, scores, given[curve], metric=metric, evaluator=evaluator, clip=clip, among=among,
         baseline=baseline, people=people, level=level,
     )  # fmt: skip
     if memory is not None:
         shared = overlap_facts(overlap_with(seen_in(valid), memory))
         estimates = replace(estimates, warnings=(*shared, *estimates.warnings))
-    return Selection(estimates, fitted)
+    curves, facts = check_curves(valid, curve, given, named, fitted)
+    return Selection(
+        replace(estimates, warnings=(*facts, *estimates.warnings)),
+        fitted,
+        likelihood=None if judge == "value" else likelihoods(valid, scores, given[curve]),
+        curve=curve or None,
+        curves=curves,
+    )
 
 
 def _named(candidates: Candidates) -> dict[str, Candidate]:

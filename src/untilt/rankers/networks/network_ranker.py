@@ -59,7 +59,7 @@ class NetworkRanker(Ranker):
     learning_rate: float = 1e-3
     schedule: str = "constant"
     l2: float = 0.01
-    early_stopping: int | None = 10
+    early_stopping: int | None = 20
     checkpoint: str | os.PathLike[str] | None = None
     seed: int = 0
     # A search need not lend its held-out clicks, which it judges by.

@@ -75,7 +75,6 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
     gain: str = "auto"
     query_weight: str = "sessions"
     sigma: float = 1.0
-    epochs: int = 20
     bias_: PositionBias | None = field(init=False)
     bias_history_: list[Any] = field(init=False)
 
