@@ -184,3 +184,34 @@ def test_select_without_a_bias_is_refused(made, tmp_path) -> None:
     assert result.exit_code == 2
     assert "--bias" in result.output
     assert not (tmp_path / "best.untilt").exists()
+
+
+def test_what_was_never_shown_is_counted_and_valued(made) -> None:
+    words = ("evaluate", *log_of(made), "--bias", "power-law:1", "--ranker", made / "new.untilt")
+    facts = json.loads(run(*words, "--json").stdout)
+    found = facts["systems"]["new"]["unshown"]
+    log = read_log(made / "clicks.parquet", documents=made / "documents.parquet")
+    systems = {"shown": shown, "new": load(made / "new.untilt")}
+    expected = estimate(log, systems, PowerLaw(1.0))
+    assert found["share"] == pytest.approx(expected["new"].unshown.share)
+    assert 0 < found["share"] <= found["queries"]
+    assert found["nothing"]["value"] < found["as_shown"]["value"]
+    gap = facts["differences"]["new"]["unshown"]["nothing"]["value"]
+    assert gap == pytest.approx(expected.compare("shown")["new"].unshown.nothing.value)
+    said = run(*words)
+    assert said.exit_code == 0, said.output
+    assert "All candidates ranked" in said.stdout
+
+
+def test_judged_lists_beside_the_log_that_showed_some(made) -> None:
+    words = ("evaluate", made / "judged.txt", "--letor", "--metric", "ndcg@10")
+    words += ("--ranker", made / "new.untilt", "--shown", made / "clicks.parquet")
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["systems"]["new"]["ndcg@10"]
+    assert 0 < found["unshown_share"] < 1
+    assert found["if_unshown_nothing"] != found["if_unshown_as_shown"]
+    assert "What the log never showed" in run(*words).stdout
+    wrong = run("evaluate", *log_of(made), "--shown", made / "clicks.parquet")
+    assert wrong.exit_code == 2
+    assert "--shown goes with --letor" in wrong.output.replace("\n", " ")

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from untilt import ClickLog, KnownBias, estimate, shown
+from untilt import ClickLog, JudgedLists, KnownBias, estimate, evaluate, shown
 from untilt._core.statistics import Interval
+from untilt.errors import OptionError
 from untilt.evaluation.unshown import Bound, Unshown
 from untilt.facts import codes
 
@@ -263,3 +264,55 @@ def test_versions_say_nothing():
     )  # fmt: skip
     found = estimate(doubled, np.arange(2.0 * log.n_documents), KnownBias(THETA))
     assert found.best.unshown is None
+
+
+# ---- judged lists, with a log that says what was shown
+
+
+def judged_beside(log):
+    """Every candidate of a log of `random_log`, with labels 0, 1, 2, ... of 7 by turns."""
+    labels = np.tile([3.0, 0.0, 1.0, 2.0, 0.0, 4.0, 1.0], log.n_queries)
+    features = np.zeros((log.n_documents, 1))
+    indptr = np.arange(0, log.n_documents + 1, 7)
+    return JudgedLists(features, labels, indptr, log.query_id, log.doc_id)
+
+
+def test_judged_lists_say_what_clicks_could_not_have_told():
+    log = by_hand_log()
+    judged = JudgedLists(np.zeros((6, 1)), [2, 1, 3, 1, 0, 2], [0, 3, 6], [0, 1], np.arange(6))
+    scores = np.array([1.0, 2.0, 3.0, 3.0, 2.0, 1.0])
+    found = evaluate(judged, scores, "dcg@2", shown=log)["dcg@2"].unshown
+    assert (found.top, found.share, found.queries) == (2, 1 / 4, 1 / 2)
+    second = 1 / np.log2(3)
+    assert found.nothing.value == pytest.approx(((2**1 - 1) * second + (2**1 - 1)) / 2)
+    mean = 2 ** ((2 + 1) / 2) - 1  # the gain of the mean label of documents 0 and 1
+    assert found.as_shown.value == pytest.approx((mean + (2**1 - 1) * second + (2**1 - 1)) / 2)
+    whole = evaluate(judged, scores, "dcg@2")["dcg@2"]
+    assert whole.unshown is None
+    assert whole.value == evaluate(judged, scores, "dcg@2", shown=log)["dcg@2"].value
+
+
+def test_ties_and_queries_without_sessions():
+    log = random_log(23)
+    judged = judged_beside(log)
+    part = log.take(log.query < 6)
+    tied = evaluate(judged, np.zeros(len(judged)), "ndcg@3", shown=part)
+    found = tied["ndcg@3"].unshown
+    never = np.setdiff1d(np.arange(log.n_documents), part.document)
+    never = never[never < 6 * 7]
+    assert found.share == pytest.approx(np.mean(np.bincount(never // 7, minlength=6) / 7))
+    assert found.queries == 1
+    assert codes(tied.warnings) == ["estimate.unshown-judged"]
+    assert tied.to_dict()["ndcg@3"]["unshown_share"] == found.share
+    named = replace(part, query_id=log.query_id.astype(str), doc_id=log.doc_id.astype(str))
+    again = evaluate(judged, np.zeros(len(judged)), "ndcg@3", shown=named)["ndcg@3"].unshown
+    assert again == found
+
+
+def test_a_log_of_other_queries_is_an_error():
+    log = random_log(25)
+    other = replace(log, query_id=log.query_id + 1000)
+    with pytest.raises(OptionError, match="same query ids"):
+        evaluate(judged_beside(log), np.zeros(log.n_documents), "map", shown=other)
+    with pytest.raises(OptionError, match="must be a ClickLog"):
+        evaluate(judged_beside(log), np.zeros(log.n_documents), "map", shown=[1])  # type: ignore[arg-type]

@@ -164,6 +164,11 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "documents that nobody was shown: its value would then be 1.1000 if these are worth "
         "nothing, and 1.2500 if as much as the shown ones",
     ),
+    "estimate.unshown-judged": (
+        {"share": 0.0456, "queries": 0.2, "top": 10},
+        "4.6% of its top 10 places, in 20% of the queries, go to documents that the log never "
+        "showed: clicks of that log could not have told their part of the value",
+    ),
     "estimate.unshown-decide": (
         {
             "system": "new",

@@ -13,6 +13,7 @@ from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
+    from untilt.data.clicklog import ClickLog
     from untilt.evaluation.results import Estimates
 
 
@@ -112,6 +113,14 @@ def evaluate(
         bool, typer.Option("--letor", help="LOG is a LETOR file: judge by its labels.")
     ] = False,
     held_out: HeldOutOption = False,
+    shown_log: Annotated[
+        Path | None,
+        typer.Option(
+            "--shown",
+            metavar="LOG",
+            help="With --letor: a click log with the same ids, which says what was never shown.",
+        ),
+    ] = None,
     seed: arguments.Seed = 0,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
@@ -130,8 +139,14 @@ def evaluate(
         arguments.check_share("--level", level)
         systems = load_rankers(ranker)
         if letor:
-            _by_labels(output, data, systems, metric, level, held_out=held_out)
+            logged = None if shown_log is None else reading.read(output, shown_log, to_rank=False)
+            _by_labels(output, data, systems, metric, level, held_out=held_out, shown=logged)
             return
+        if shown_log is not None:
+            raise OptionError(
+                "--shown goes with --letor: it says which judged documents were shown. A click log "
+                "says so itself; give all candidates with --documents."
+            )
         from untilt.evaluation.estimate import estimate
         from untilt.evaluation.rank_metric import as_rank_metric
         from untilt.evaluation.systems import shown
@@ -227,14 +242,25 @@ def _report(out: Output, estimates: "Estimates", baseline: str) -> None:
         f"{estimates.weights.n_clicks:,.0f} clicks"
     )
     out.say(str(estimates.baseline))
-    if notes := estimates.notes():
+    say_unshown(out, estimates)
+    comparison = estimates.compare(baseline) if len(estimates) > 1 else None
+    decide = () if comparison is None else comparison.warnings
+    told = [str(each) for each in decide if each not in estimates.warnings]
+    if notes := [*told, *estimates.notes()]:
         out.heading("Beware")
         out.points(notes)
-    if len(estimates) > 1:
-        comparison = estimates.compare(baseline)
+    if comparison is not None:
         out.record(baseline=baseline, differences={e.system: asdict(e) for e in comparison})
         out.heading(f"Difference to {baseline!r}, paired by query")
         out.table(*comparison.table())
+
+
+def say_unshown(out: Output, estimates: "Estimates") -> None:
+    """A table of all candidates ranked, where some of them were never shown."""
+    table = estimates.unshown_table()
+    if table is not None:
+        out.heading("All candidates ranked: what was never shown, and its worth")
+        out.table(*table)
 
 
 def _report_sensitivity(
@@ -256,16 +282,27 @@ def _report_sensitivity(
 
 
 def _by_labels(
-    out: Output, path: Path, systems: dict[str, Any], metric: str, level: float, *, held_out: bool
+    out: Output,
+    path: Path,
+    systems: dict[str, Any],
+    metric: str,
+    level: float,
+    *,
+    held_out: bool,
+    shown: "ClickLog | None",
 ) -> None:
     from untilt.data.letor.read_letor import read_letor
     from untilt.evaluation.judged import evaluate as by_labels
+    from untilt.evaluation.unshown import unshown_table
 
     if not systems:
         raise OptionError("nothing to evaluate on labels: give --ranker FILE.")
     judged = read_letor(path)
     judged = _held_out_part(out, judged, systems) if held_out else judged
-    results = {name: by_labels(judged, each, metric, level=level) for name, each in systems.items()}
+    results = {
+        name: by_labels(judged, each, metric, level=level, shown=shown)
+        for name, each in systems.items()
+    }
     out.record(judged=path, systems={name: each.to_dict() for name, each in results.items()})
     out.heading(f"{metric} by labels, {judged.n_queries:,} queries")
     rows = []
@@ -273,6 +310,11 @@ def _by_labels(
         mean = each[metric]
         rows.append((name, f"{mean.value:.4f}", f"{mean.std_error:.4f}", f"{mean.interval:.4f}"))
     out.table(("system", "mean", "std error", f"{level:.0%} interval"), rows)
+    unshown = {name: each[metric].unshown for name, each in results.items()}
+    known = {name: each for name, each in unshown.items() if each is not None}
+    if known:
+        out.heading("What the log never showed")
+        out.table(*unshown_table(known))
     warnings = {name: each.warnings for name, each in results.items() if each.warnings}
     out.record(warnings=warnings)
     if warnings:

@@ -9,7 +9,7 @@ import typer
 
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
-from untilt.cli.evaluate import draw_estimates, record_estimates
+from untilt.cli.evaluate import draw_estimates, record_estimates, say_unshown
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
@@ -179,6 +179,7 @@ def _report(out: Output, selection: "Selection", path: Path) -> None:
     by = estimates.metric if selection.likelihood is None else "likelihood"
     out.heading(f"Candidates by {by} on held-out clicks, best first")
     out.table(*selection.table())
+    say_unshown(out, estimates)
     out.say(str(estimates.baseline))
     if any(each.resumed for each in selection.fitted.values()):
         out.say("* fitted by an earlier run")

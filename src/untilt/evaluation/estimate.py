@@ -17,6 +17,7 @@ from untilt.data.footprint import check_room
 from untilt.data.seen import held_out_part
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation import uncertainty
+from untilt.evaluation.all_candidates import candidate_scores, unshown_documents, with_candidates
 from untilt.evaluation.clip_curve import best_clip, clip_curve_evaluator
 from untilt.evaluation.judged import memory_facts
 from untilt.evaluation.pool import (
@@ -42,14 +43,7 @@ from untilt.evaluation.systems import (
     ordered_systems,
     sums_of_discounts,
 )
-from untilt.evaluation.unshown import (
-    Bound,
-    Unshown,
-    Worth,
-    candidate_scores,
-    unshown_documents,
-    with_candidates,
-)
+from untilt.evaluation.unshown import Bound, Unshown, Worth
 from untilt.facts import Fact
 
 BYTES_PER_ROW = 80  # of working memory, measured on lists that are all different
@@ -127,8 +121,8 @@ def estimate(
     held_out : take only the sessions of queries that no ranker among the systems was trained on, or
         chosen by. Without, an `Estimate` warns where there are others
     unshown : where the log has candidates that nobody was shown, also value each system as if it
-        ranked all candidates, under two beliefs about those (`untilt.evaluation.unshown`). False
-        saves the time
+        ranked all candidates, under two beliefs about those: `Estimate.unshown`; the formulas are
+        in `untilt.evaluation.all_candidates`. False saves the time
     """
     if not isinstance(log, ClickLog):
         raise OptionError(

@@ -1,14 +1,14 @@
 """How good a ranking is by human labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from untilt._core.arrays import AnyArray, FloatArray, frozen, handed_over
+from untilt._core.arrays import AnyArray, BoolArray, FloatArray, frozen, handed_over
 from untilt._core.feature_table import predicted
 from untilt._core.portable import Portable
 from untilt._core.printed import as_table
@@ -17,6 +17,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.data.seen import Overlap, has_memory, held_out_part, overlap_of
 from untilt.errors import OptionError, ShapeError, did_you_mean
+from untilt.evaluation.unshown import TOP, Bound, Unshown, labels_under, never_shown, top_places
 from untilt.facts import Fact
 from untilt.metrics import Metric, parse_metric, parse_metrics
 from untilt.metrics.metric import Empty, Ties, checked_weights, mean_of_lists, values_per_list
@@ -41,6 +42,7 @@ def evaluate(
     level: float = 0.95,
     weights: npt.ArrayLike | None = None,
     held_out: bool = False,
+    shown: ClickLog | None = None,
 ) -> "Evaluation":
     """Mean of each metric over the queries, with intervals and the value of each query.
 
@@ -58,6 +60,9 @@ def evaluate(
     weights : (queries,) how much each query counts; 1 each where not given
     held_out : take only the queries that the ranker was not trained on. Without, the result warns
         where there are others
+    shown : a click log with the same ids of queries and documents. Then each metric also says how
+        much of the top nobody was shown, and its value if such documents had label 0, or the mean
+        label of those shown for their query (`MetricEstimate.unshown`): what clicks cannot tell
     """
     check_level(level)
     chosen = parse_metrics(metrics)
@@ -66,20 +71,70 @@ def evaluate(
     s: Any = scores
     if isinstance(scores, Predicts):
         s = predicted(scores, judged.features, judged.feature_names, judged.missing)
-    values = values_per_list(chosen, s, judged.labels, judged.indptr, ties=ties, empty=empty)
+
+    def means(labels: FloatArray) -> list[MetricEstimate]:
+        values = values_per_list(chosen, s, labels, judged.indptr, ties=ties, empty=empty)
+        columns = (np.ascontiguousarray(column) for column in values.T)
+        return [
+            _mean(MetricEstimate, metric, column, w, level)
+            for metric, column in zip(chosen, columns, strict=True)
+        ]
+
     w = checked_weights(weights, judged.n_queries)
+    entries = means(judged.labels)
+    if shown is not None:
+        never, answered = never_shown(judged, shown)
+        nothing, as_shown = (
+            means(labels_under(judged, never, worth)) for worth in ("nothing", "as shown")
+        )
+        counted = np.where(answered, w, 0.0)
+        entries = [
+            replace(entry, unshown=_unshown(entry.metric, s, judged, never, counted, ends))
+            for entry, *ends in zip(entries, nothing, as_shown, strict=True)
+        ]
     return Evaluation(
-        entries=tuple(
-            _mean(MetricEstimate, metric, np.ascontiguousarray(values[:, m]), w, level)
-            for m, metric in enumerate(chosen)
-        ),
+        entries=tuple(entries),
         query_id=judged.query_id,
         weights=frozen(w),
         ties=ties,
         empty=empty,
         level=level,
-        warnings=memory_facts(judged, scores),
+        warnings=(*memory_facts(judged, scores), *_unshown_facts(entries)),
     )
+
+
+def _unshown(
+    metric: Metric,
+    scores: npt.ArrayLike,
+    judged: JudgedLists,
+    never: BoolArray,
+    weights: FloatArray,
+    ends: "Sequence[MetricEstimate]",
+) -> Unshown | None:
+    """What one metric owes to documents that nobody was shown; None where all of them were."""
+    if not never.any():
+        return None
+    top = TOP if metric.cut is None else metric.cut
+    places = top_places(np.asarray(scores, dtype=float), judged.indptr, never, top)
+    total = max(float(weights.sum()), 1e-300)
+    nothing, as_shown = (Bound(each.value, each.std_error, each.interval) for each in ends)
+    return Unshown(
+        share=float(weights @ places) / total,
+        queries=float(weights @ (places > 0)) / total,
+        top=top,
+        nothing=nothing,
+        as_shown=as_shown,
+    )
+
+
+def _unshown_facts(entries: "Sequence[MetricEstimate]") -> list[Fact]:
+    """One fact, of the metric with the most places that nobody was shown."""
+    found = [each.unshown for each in entries if each.unshown is not None and each.unshown.share]
+    if not found:
+        return []
+    most = max(found, key=lambda each: each.share)
+    fields = {"share": most.share, "queries": most.queries, "top": most.top}
+    return [Fact("estimate.unshown-judged", **fields)]
 
 
 def _held_out(
@@ -133,7 +188,8 @@ def overlap_facts(known: Overlap) -> tuple[Fact, ...]:
 class MetricEstimate(Portable):
     """The mean of one metric over queries, with its error. `per_query` is NaN where skipped.
 
-    `effective_queries`: as many of equal weight would tell as much.
+    `effective_queries`: as many of equal weight would tell as much. `unshown`: the part of the top
+    that nobody was shown, where a log says so; `queries` are weighted there as in the mean.
     """
 
     metric: Metric
@@ -143,6 +199,7 @@ class MetricEstimate(Portable):
     n_queries: int
     per_query: FloatArray
     effective_queries: float | None = None
+    unshown: Unshown | None = None
 
     def __repr__(self) -> str:
         return (
@@ -259,6 +316,7 @@ class Evaluation(ByMetric[MetricEstimate], Portable):
                 "high": entry.interval.high,
                 "n_queries": entry.n_queries,
                 "effective_queries": _effective_queries(entry),
+                **({} if entry.unshown is None else _unshown_plain(entry.unshown)),
             }
             for entry in self
         }
@@ -335,6 +393,16 @@ def _mean(
         per_query=handed_over(values),
         effective_queries=mean.effective,
     )
+
+
+def _unshown_plain(unshown: Unshown) -> dict[str, float]:
+    """Its figures by plain names."""
+    return {
+        "unshown_share": unshown.share,
+        "unshown_queries": unshown.queries,
+        "if_unshown_nothing": unshown.nothing.value,
+        "if_unshown_as_shown": unshown.as_shown.value,
+    }
 
 
 def _effective_queries(entry: MetricEstimate) -> float:

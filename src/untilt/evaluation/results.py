@@ -26,7 +26,7 @@ from untilt.evaluation.uncertainty import (
     bootstrap_intervals,
     holding,
 )
-from untilt.evaluation.unshown import Bound, Unshown
+from untilt.evaluation.unshown import Bound, Unshown, unshown_table
 from untilt.facts import Fact
 
 MANY = 100  # effective queries, which are then written without a decimal
@@ -88,7 +88,7 @@ class Estimates:
 
     `if_nothing` and `if_as_shown` are the same systems ranking *all* candidates of each query, if
     those that nobody was shown are worth nothing, and as much as the shown ones (see
-    `untilt.evaluation.unshown`); None where the log has no such candidates.
+    `untilt.evaluation.all_candidates`); None where the log has no such candidates.
     """
 
     entries: tuple[Estimate, ...]
@@ -390,24 +390,8 @@ class Estimates:
 
     def unshown_table(self) -> Cells | None:
         """Header and rows of all candidates ranked: the share of top places, and both values."""
-        if self.if_nothing is None or self.if_as_shown is None:
-            return None
-        rows = []
-        for entry in self.entries:
-            assert entry.unshown is not None
-            ends = entry.unshown.nothing, entry.unshown.as_shown
-            values = (f"{each.value:.4f} {each.interval:.4f}" for each in ends)
-            shares = f"{entry.unshown.share:.1%}", f"{entry.unshown.queries:.1%}"
-            rows.append((entry.system, *shares, *values))
-        top = self.entries[0].unshown and self.entries[0].unshown.top
-        header = (
-            "system",
-            f"of its top {top}",
-            "in queries",
-            "value if worth nothing",
-            "value if worth as much as shown",
-        )
-        return header, rows
+        found = {each.system: each.unshown for each in self if each.unshown is not None}
+        return unshown_table(found) if found else None
 
     def __repr__(self) -> str:
         first, weights = self.entries[0], self.weights

@@ -21,8 +21,7 @@ from untilt._core.threads import parallel_kernel
 from untilt.data.slates import ranks, slot_discounts
 from untilt.evaluation.pool import Pool
 from untilt.evaluation.rank_metric import RankMetric
-
-TOP = 10  # positions looked at for documents that nobody was shown, where the metric has no cut
+from untilt.evaluation.unshown import TOP
 
 
 class Discounts(NamedTuple):

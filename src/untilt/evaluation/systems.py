@@ -13,13 +13,14 @@ from untilt._core.progress import progress
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
 from untilt.errors import OptionError
+from untilt.evaluation.all_candidates import under_belief
 from untilt.evaluation.judged import Predicts
 from untilt.evaluation.people import covariance_of_people
 from untilt.evaluation.pool import Credit, Evaluator, Pool, cells_for, pool_of, scores_of
 from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.slots import Discounts, Slots, slots_of
 from untilt.evaluation.uncertainty import Sums, covariance_of, curve_degrees
-from untilt.evaluation.unshown import Worth, under_belief
+from untilt.evaluation.unshown import Worth
 
 
 class Shown:

@@ -1,37 +1,24 @@
-r"""Candidates that nobody was shown: how many top places a system gives them, and their worth.
+"""How much of a ranking nobody was shown, and what that may be worth; judged lists beside a log.
 
-A ranker that is deployed orders *all* candidates of a query, not only those that the log shows. Of
-candidates that no session showed, clicks say nothing. So the value of such a ranking is computed
-under two beliefs about them, with the same clicks, evaluator and errors. With lambda_d the mean
-discount of document d where the system's first documents fill the slots of each list, gamma_d the
-estimate of its relevance, n_d its impressions, S the shown and U the unshown candidates of a query,
-
-    worth nothing           sum_{d in S} lambda_d gamma_d
-    worth as much as those  sum_{d in S} lambda_d gamma_d + (sum_{d in U} lambda_d) g,
-    that were shown         g = sum_{d in S} n_d gamma_d / sum_{d in S} n_d
-
-each averaged over the sessions of the baseline: g is the mean relevance of an impression of the
-query. Both are sums of credits of shown documents, with other discounts: errors of queries, curve
-and people, intervals and paired differences are those of every estimate.
-
-They are two beliefs, not the least and the greatest value that there can be: unshown candidates may
-be better than the shown ones. Documents that an older ranker left out are rarely so on average.
+The figures of click logs are made in `untilt.evaluation.all_candidates`, which has the formulas.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray
-from untilt._core.feature_table import predicted
+from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from untilt._core.printed import Cells
 from untilt._core.statistics import Interval
-from untilt.evaluation.judged import Predicts
-from untilt.evaluation.pool import Pool
-from untilt.evaluation.slots import Discounts, Slots
+from untilt.data.clicklog import ClickLog
+from untilt.data.judged import JudgedLists
+from untilt.errors import OptionError
 
 Worth = Literal["nothing", "as shown"]
+TOP = 10  # places looked at where a metric has no cut
 MOST = 0.5  # of the top places: beyond, an answer that rests on a belief about them is no answer
 
 
@@ -80,87 +67,77 @@ class Unshown:
         return self.share > MOST and len(signs) > 1
 
 
-def unshown_documents(pool: Pool) -> BoolArray:
-    """(documents,) whether no session of the log shows it, experiments too."""
-    shown = np.zeros(pool.log.n_documents, dtype=bool)
-    shown[pool.log.document] = True
-    return ~shown[pool.document]
+def unshown_table(found: Mapping[str, Unshown]) -> Cells:
+    """Header and rows: system, share of its top places and of the queries, value if ..."""
+    rows = [
+        (
+            name,
+            f"{each.share:.1%}",
+            f"{each.queries:.1%}",
+            *(f"{end.value:.4f} {end.interval:.4f}" for end in (each.nothing, each.as_shown)),
+        )
+        for name, each in found.items()
+    ]
+    top = max(each.top for each in found.values())
+    places = ("system", f"never shown in top {top}", "in queries")
+    return (*places, "value if worth nothing", "if worth as much as shown"), rows
 
 
-def with_candidates(pool: Pool) -> Pool | None:
-    """The pool with all candidates of its queries; None where no session left one out.
+# Judged lists: labels are known, and a log says which of their documents anybody was shown.
 
-    None too where documents have several versions: it is not known which one would be ranked.
-    Propensities stay what they are: a document's mean over the sessions that they were taken over.
+
+def never_shown(judged: JudgedLists, log: ClickLog) -> tuple[BoolArray, BoolArray]:
+    """(rows,) documents that the log has no impression of, and (queries,) those it has sessions of.
+
+    Documents are told by the ids of query and document. Of queries without a session nothing is
+    said: none of their documents counts as unshown.
     """
-    log = pool.log
-    if log.item is not None:
-        return None
-    if pool.among == "candidates":
-        return pool if unshown_documents(pool).any() else None
-    answered = np.unique(log.query)  # the log of a pool has the sessions of its queries alone
-    sessions = np.zeros(log.n_queries)
-    sessions[answered] = pool.sessions
-    document = np.flatnonzero(sessions[log.doc_query] > 0)
-    if len(document) == len(pool.document):
-        return None
-    document = document[np.argsort(log.doc_query[document], kind="stable")]
-    query = log.doc_query[document]
-    number = np.empty(log.n_documents, dtype=np.int64)
-    number[document] = np.arange(len(document))
-    known = number[pool.document]
-    n_cells, observed = np.zeros(len(document), dtype=np.int64), np.zeros(len(document))
-    n_cells[known], observed[known] = ragged.lengths(pool.indptr), pool.observed
-    slates = replace(pool.slates, document=known[pool.slates.document], n_documents=len(document))
-    return replace(
-        pool,
-        indptr=ragged.indptr_of(n_cells),
-        query=query,
-        document=document,
-        query_indptr=ragged.indptr_of(np.bincount(query, minlength=log.n_queries)[answered]),
-        slates=slates,
-        observed=observed,
-        ordered=sessions[query],
-        among="candidates",
-    )
+    if not isinstance(log, ClickLog):
+        raise OptionError(
+            f"shown must be a ClickLog: it says what was shown. Got {type(log).__name__} instead."
+        )
+    query, own_query = _codes(log.query_id, judged.query_id)
+    document, own = _codes(log.doc_id, judged.doc_id)
+    answered = np.isin(own_query, query[log.query])
+    if not answered.any():
+        raise OptionError(
+            f"the log has no session of any of the {judged.n_queries:,} judged queries, so it does "
+            "not say which of their documents were shown. Check that both have the same query ids."
+        )
+    owner, width = ragged.list_of_row(judged.indptr), np.int64(max(document.max(), own.max()) + 1)
+    shown = query[log.doc_query[log.document]] * width + document[log.document]
+    seen = np.isin(own_query[owner] * width + own, np.unique(shown))
+    return ~seen & answered[owner], answered
 
 
-def candidate_scores(
-    system: Any, scores: FloatArray | None, pool: Pool, candidates: Pool
-) -> FloatArray | None:
-    """(candidates,) scores of a system that has `scores` on a smaller pool; None: logged order.
-
-    A candidate without a score (NaN) comes last.
-    """
-    if scores is None or candidates.document is pool.document:
-        return scores
-    log = pool.log
-    of_log = np.full(log.n_documents, np.nan)
-    of_log[pool.document] = scores
-    rest = np.setdiff1d(candidates.document, pool.document, assume_unique=True)
-    if not isinstance(system, Predicts):
-        of_log[rest] = np.asarray(system, dtype=float)[rest]
-    elif log.features is not None:
-        of_log[rest] = predicted(system, log.features[rest], log.feature_names, log.missing)
-    found = of_log[candidates.document]
-    return np.where(np.isnan(found), -np.inf, found)
+def _codes(first: AnyArray, second: AnyArray) -> tuple[IntArray, IntArray]:
+    """Numbers for the ids of two tables, the same for the same id."""
+    both: list[Any] = [first, second]
+    if first.dtype.kind != second.dtype.kind:
+        both = [np.asarray(each).astype(str) for each in both]
+    codes = np.unique(np.concatenate(both), return_inverse=True)[1].astype(np.int64)
+    return codes[: len(first)], codes[len(first) :]
 
 
-def under_belief(slots: Slots, scores: FloatArray | None, at: Discounts, worth: Worth) -> Discounts:
-    """Discounts with which the credits of shown documents sum up to the value under a belief."""
-    pool = slots.pool
-    unshown = unshown_documents(pool)
-    cell, document = at.cell, at.document
-    if len(document):
-        document = np.where(unshown, 0.0, document)
-    if worth == "as shown":
-        impressions = pool.by_document(pool.impressions)
-        on = slots.discount_of(unshown, scores) / np.maximum(pool.by_query(impressions), 1.0)
-        owner = pool.query_index
-        if pool.cell_row is not None:  # a cell has the credit of its own sessions alone
-            cell = cell + (on * pool.sessions)[owner[pool.document_index]]
-        else:
-            document = document + on[owner] * impressions
-    if pool.cell_row is None:
-        cell = document[pool.document_index]
-    return Discounts(cell, document)
+def top_places(scores: FloatArray, indptr: IntArray, documents: BoolArray, top: int) -> FloatArray:
+    """(queries,) share of the first places that go to some documents; equal scores share theirs."""
+    owner = ragged.list_of_row(indptr)
+    order = np.lexsort((-scores, owner))
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (np.diff(owner[order]) != 0) | (scores[order][1:] != scores[order][:-1])
+    group, first = np.cumsum(new) - 1, np.flatnonzero(new)
+    same = np.diff(np.append(first, len(order)))[group]
+    ahead = first[group] - indptr[owner[order]]
+    last = np.minimum(top, ragged.lengths(indptr))[owner[order]]
+    share = (np.minimum(ahead + same, last) - np.minimum(ahead, last)) / same / np.maximum(last, 1)
+    return ragged.sums_by_list(indptr, np.where(documents[order], share, 0.0))
+
+
+def labels_under(judged: JudgedLists, never: BoolArray, worth: Worth) -> FloatArray:
+    """The labels, those of documents that nobody was shown replaced by 0 or their query's mean."""
+    if worth == "nothing":
+        return np.where(never, 0.0, judged.labels)
+    known = ragged.sums_by_list(judged.indptr, np.where(never, 0.0, judged.labels))
+    shown = ragged.sums_by_list(judged.indptr, (~never).astype(float))
+    mean = known / np.maximum(shown, 1)
+    return np.where(never, mean[ragged.list_of_row(judged.indptr)], judged.labels)

@@ -187,6 +187,11 @@ MESSAGES = {
         "the queries, go to documents that nobody was shown: its value would then be "
         "{nothing:.4f} if these are worth nothing, and {as_shown:.4f} if as much as the shown ones",
     ),
+    "estimate.unshown-judged": Message(
+        "warning",
+        "{share:.1%} of its top {top} places, in {queries:.0%} of the queries, go to documents "
+        "that the log never showed: clicks of that log could not have told their part of the value",
+    ),
     "estimate.unshown-decide": Message(
         "serious",
         "{system} and {baseline}: {share:.0%} of the top {top} places would go to documents that "
