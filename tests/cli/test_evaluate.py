@@ -204,8 +204,10 @@ def test_what_was_never_shown_is_counted_and_valued(made) -> None:
 
 
 def test_judged_lists_beside_the_log_that_showed_some(made) -> None:
-    words = ("evaluate", made / "judged.txt", "--letor", "--metric", "ndcg@10")
-    words += ("--ranker", made / "new.untilt", "--shown", made / "clicks.parquet")
+    words = (
+        "evaluate", made / "judged.txt", "--letor", "--metric", "ndcg@10", "--ranker",
+        made / "new.untilt", "--shown", made / "clicks.parquet",
+    )  # fmt: skip
     result = run(*words, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)["systems"]["new"]["ndcg@10"]
