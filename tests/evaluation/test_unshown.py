@@ -227,6 +227,7 @@ def test_an_answer_that_rests_on_unshown_documents_is_serious():
     found = estimate(log, {"shown": shown, "new": scores}, KnownBias(THETA))
     comparison = found.compare("shown")
     gap = comparison["new"].unshown
+    assert gap.top == 3  # of dcg@10, on pages of three
     assert gap.share == pytest.approx(2 / 3, abs=0.01)  # or all three, where chance left one out
     assert gap.nothing.sign == -1
     assert gap.as_shown.sign != -1

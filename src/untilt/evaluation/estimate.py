@@ -280,7 +280,7 @@ def _with_unshown(
         unshown = Unshown(
             float(pool.sessions @ places) / pool.n_sessions,
             float(np.mean(places > 0)),
-            slots.top,
+            min(slots.top, int(slots.on_page.max())),
             *(Bound(each.value, each.std_error, each.interval) for each in ends),
         )
         facts = _warning_of_unshown(unshown, estimates.among)

@@ -47,7 +47,8 @@ class Unshown:
     ----------
     share : of the first `top` places, how many such documents take, over the baseline's sessions
     queries : share of the queries in which they take one at all
-    top : places looked at: those that the metric counts, 10 where it counts all
+    top : places looked at: those that the metric counts, 10 where it counts all, and no more than
+        the longest list has
     nothing : the value if such documents are worth nothing
     as_shown : the value if each is worth the mean of what the query's sessions showed
     """
