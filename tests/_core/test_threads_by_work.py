@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numba as nb
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import untilt as ut
 from untilt._core import threads
@@ -165,3 +166,28 @@ def test_trees_do_not_depend_on_the_number_of_threads(monkeypatch):
     monkeypatch.setattr(threads, "TREE_VALUES", 1)
     monkeypatch.setattr(threads, "KERNEL_NUMBERS", 1)  # kernels with all of their threads
     assert trees(None) == alone
+
+
+def _blas_threads():
+    return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+
+def test_blas_has_one_thread_until_the_last_one_has_left():
+    with threadpool_limits(2, user_api="blas"):
+        with threads.one_blas_thread:
+            assert _blas_threads() == {1}
+            with threads.one_blas_thread:
+                assert _blas_threads() == {1}
+            assert _blas_threads() == {1}
+        assert _blas_threads() == {2}
+
+
+def test_weights_of_linear_rankers_do_not_depend_on_the_threads_of_blas():
+    # From about 50,000 rows on, OpenBLAS shares such a product among its threads.
+    log = ut.simulate(ut.make_judged(3000, 50, seed=0), "dla", n_sessions=20_000, seed=0).log
+
+    def weights(n):
+        with threadpool_limits(n, user_api="blas"):
+            return ut.RankSVM(C=1e-4).fit(log).predict(log.features[:100]).tobytes()
+
+    assert weights(1) == weights(2)
