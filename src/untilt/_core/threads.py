@@ -129,7 +129,8 @@ class _OneBlasThread(ContextDecorator):
     """
 
     def __init__(self) -> None:
-        self._lock, self._inside, self._limits = threading.Lock(), 0, None
+        self._lock, self._inside = threading.Lock(), 0
+        self._limits: Any = None
 
     def __enter__(self) -> None:
         from threadpoolctl import threadpool_limits
@@ -142,7 +143,7 @@ class _OneBlasThread(ContextDecorator):
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
-            if self._inside == 0 and self._limits is not None:
+            if self._inside == 0:
                 self._limits.restore_original_limits()
 
 
