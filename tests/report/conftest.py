@@ -339,6 +339,13 @@ def decision() -> d.Decision:
         shipped=r.Shipped(
             "prs", True, 500, 10_000,
             Fact("run.refit", file="ranker.untilt", system="new", queries=500),
+            r.Learned(
+                Fact("general.text", text="what it learned from"),
+                {"clicks": 0.7, "old ranker": 0.3},
+                {"clicks": r.TreeValues((1, 2, 4, 8), (-3.0, -2.0, -1.5, -1.8), 4)},
+                {"kappa": -0.9},
+                {"shown": 4000.0, "unshown": 900.0, "rho of unshown": 0.2},
+            ),
         ),
         click_models=r.ClickModels(
             (

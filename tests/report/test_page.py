@@ -22,6 +22,7 @@ from untilt.report.page.words import Section, first_sentence
 
 ORDER = [
     "how-sure", "sensitivity", "unshown", "log", "positions", "comparable", "rankers", "choice",
+    "learner",
     "clip", "moved", "pair-bias", "importance", "changed", "warnings", "computed",
 ]  # fmt: skip
 
@@ -67,7 +68,7 @@ HELD_OUT = [
 ]  # fmt: skip
 PART = {
     "held_out": HELD_OUT, "audit": ["log", "comparable"], "provenance": ["computed"],
-    "bias": [], "source": [], "split": [], "training": ["choice"],
+    "bias": [], "source": [], "split": [], "training": ["choice"], "shipped": ["learner"],
 }  # fmt: skip
 OF_HELD_OUT = {
     "clip_curve": "clip", "new_positions": "moved", "pair_bias": "pair-bias",
@@ -202,7 +203,7 @@ def test_each_chart_has_words_and_a_table(decision):
 
 def test_vega_lite_accepts_every_chart(decision):
     specs = chart_specs(decision)
-    assert len(specs) == 11
+    assert len(specs) == 13
     for spec in specs.values():
         altair.Chart.from_dict(spec, validate=True)
 

@@ -11,6 +11,7 @@ from untilt.bias.given import parse_curve
 from untilt.errors import FileFormatError, OptionError, UntiltError
 from untilt.facts import codes
 from untilt.report.step_results import TrainingPlan
+from untilt.workflow.candidates import candidate
 from untilt.workflow.options import (
     OBJECT,
     RunOptions,
@@ -140,7 +141,9 @@ def test_lengths_of_time():
             seconds_of(wrong)
 
 
-# ---- time limits: a second before the first tree, 0.1 s per tree, eleven trainings for "auto"
+# ---- time limits: a second before the first tree, 0.1 s per tree, DEAR trainings for "auto"
+
+DEAR = candidate("auto").cost
 
 
 def plan(seconds, trees=300, method=("clicks", "balanced", "prs", "auto")):
@@ -148,30 +151,43 @@ def plan(seconds, trees=300, method=("clicks", "balanced", "prs", "auto")):
 
 
 def test_enough_time_cuts_nothing():
-    # Fourteen trainings of 1 + 30 seconds.
-    assert plan(14 * 31) == TrainingPlan(("clicks", "balanced", "prs", "auto"), 300)
+    # So many trainings of 1 + 30 seconds.
+    assert plan((3 + DEAR) * 31) == TrainingPlan(("clicks", "balanced", "prs", "auto"), 300)
 
 
 def test_less_time_means_fewer_trees():
-    found = plan(14 * 21)
+    found = plan((3 + DEAR) * 21)
     assert (found.method, found.trees) == (("clicks", "balanced", "prs", "auto"), 200)
     assert codes(found.warnings) == ["run.fewer-trees"]
     assert dict(found.warnings[0].fields) == {"limit": "10 min 0 s", "trees": 200, "wanted": 300}
 
 
 def test_still_less_time_drops_candidates_and_the_default_last():
-    # 14 trainings of 100 trees take 154 seconds, 13 without "prs" 143, 12 without both 132.
-    assert plan(143).method == ("clicks", "balanced", "auto")
-    found = plan(132)
+    # 100 trees take 11 seconds.
+    assert plan((2 + DEAR) * 11).method == ("clicks", "balanced", "auto")
+    found = plan((1 + DEAR) * 11)
     assert (found.method, found.trees) == (("clicks", "auto"), 100)
     assert codes(found.warnings) == ["run.fewer-trees", "run.candidates-dropped"]
     assert found.warnings[1].fields["candidates"] == ("balanced", "prs")
 
 
 def test_where_the_default_is_too_dear_the_next_one_is_trained():
-    found = plan(52)  # two of 250 trees
+    found = plan(52)  # two of 250 trees; 44 of these seconds give the default no 100 trees
     assert (found.method, found.trees) == (("clicks", "balanced"), 250)
     assert found.warnings[1].fields["candidates"] == ("prs", "auto")
+
+
+def test_a_number_of_trees_takes_the_place_of_a_choice_that_takes_too_long():
+    choosing = 3 * (3 + DEAR) * 31
+    assert plan(choosing, trees="auto").trees == "auto"
+    found = plan(0.6 * choosing, trees="auto")
+    assert found.trees == 300
+    assert dict(found.warnings[0].fields) == {
+        "limit": "10 min 0 s",
+        "trees": 300,
+        "wanted": "auto",
+    }
+    assert plan(60, trees="auto").method == plan(60).method
 
 
 def test_folds_and_the_last_training_need_their_time():

@@ -65,7 +65,12 @@ def run(
             "tried; all usual ones where none is named."
         ),
     ] = None,
-    trees: Annotated[int | None, typer.Option(help="Of each boosted ranker (300).")] = None,
+    trees: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto", help="Of each boosted ranker; auto: held-out queries choose (auto)."
+        ),
+    ] = None,
     time_limit: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="90s, 10m, 1h30m: trees and rankers are cut to fit."),
@@ -145,7 +150,8 @@ def run(
     """
     given: dict[str, Any] = {
         "documents": documents, "bias": bias, "fallback": fallback, "method": method,
-        "trees": trees, "time_limit": time_limit, "metric": metric, "evaluator": evaluator,
+        "trees": arguments.parse_count(trees, "--trees"), "time_limit": time_limit,
+        "metric": metric, "evaluator": evaluator,
         "clip": arguments.parse_clip(clip), "among": among, "baseline": baseline,
         "level": level, "folds": arguments.parse_count(folds, "--folds"), "split": split,
         "columns": arguments.parse_columns(column) or None,

@@ -95,7 +95,11 @@ MESSAGES = {
         ),
     ),
     "run.fewer-trees": Message(
-        "warning", "For the time limit of {limit} rankers have {trees} trees in place of {wanted}."
+        "warning",
+        lambda limit, trees, wanted: (
+            f"For the time limit of {limit} rankers have {trees} trees in place of "
+            f"{'as many as held-out queries would choose' if wanted == 'auto' else wanted}."
+        ),
     ),
     "run.candidates-dropped": Message(
         "warning",

@@ -73,10 +73,13 @@ class UsedBias:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What is trained; `warnings` say what was left out for lack of time."""
+    """What is trained; `warnings` say what was left out for lack of time.
+
+    `trees` "auto" means as many as queries held out of each training choose.
+    """
 
     method: tuple[str, ...]
-    trees: int
+    trees: int | Literal["auto"]
     warnings: tuple[Fact, ...] = ()
 
 
@@ -145,10 +148,49 @@ class Training:
 
 
 @dataclass(frozen=True)
+class TreeValues:
+    """A value on held-out queries by the number of trees; `best` of them were taken."""
+
+    trees: tuple[int, ...]
+    values: tuple[float, ...]
+    best: int
+
+    def __post_init__(self) -> None:
+        if len(self.trees) != len(self.values):
+            raise OptionError(
+                f"there must be a value for each number of trees. Got {len(self.values)} values "
+                f"for {len(self.trees)} numbers."
+            )
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What the learner of many parts saw in the log: see `untilt.rankers.trees.auto.AutoChoice`.
+
+    Parameters
+    ----------
+    reason : what it learned from, in a sentence
+    weights : share of each part in the score
+    trees : of each part, with the held-out value by the number of trees
+    stacking : what held-out clicks say of the parts
+    support : candidates that were shown and that never were, with their mean chance to be shown
+    curve : whether the curve is as steep as clicks on documents that moved say
+    """
+
+    reason: Fact
+    weights: Mapping[str, float]
+    trees: Mapping[str, TreeValues] = field(default_factory=dict)
+    stacking: Mapping[str, float] = field(default_factory=dict)
+    support: Mapping[str, float] = field(default_factory=dict)
+    curve: Fact | None = None
+
+
+@dataclass(frozen=True)
 class Shipped:
     """The ranker of a run, `ranker.untilt`: what it was trained on, and what the figures are of.
 
     `refit` means that it was trained again on all queries; else it is the one that was judged.
+    `learned` is what a learner of many parts saw.
     """
 
     method: str
@@ -156,6 +198,7 @@ class Shipped:
     queries: int
     sessions: int
     note: Fact | None = None
+    learned: Learned | None = None
 
 
 @dataclass(frozen=True)

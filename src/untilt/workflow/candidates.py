@@ -74,7 +74,7 @@ def system_name(method: str) -> str:
 
 
 def make_candidate(
-    method: str, bias: Examination, *, trees: int, threads: int | None, seed: int
+    method: str, bias: Examination, *, trees: int | str, threads: int | None, seed: int
 ) -> Ranker:
     """The unfitted ranker of a run's candidate."""
     record = candidate(method)

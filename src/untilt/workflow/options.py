@@ -22,6 +22,7 @@ from untilt.errors import FileFormatError, OptionError, check_choice, did_you_me
 from untilt.workflow.candidates import candidate, candidates
 
 SplitBy = Literal["query", "session"]
+Trees = int | Literal["auto"]
 PLACES = ("log", "out")  # what a file of options may name beside them
 _PATHS = ("log", "out", "documents")
 OBJECT = "<an object of Python>"
@@ -57,7 +58,8 @@ class RunOptions:
         with among="shown" they take a document that a session did not show for irrelevant in it
     clip : least propensity that a click is divided by, 0 for none; "auto" takes the clip with the
         least estimated mean squared error on the part that rankers are chosen by
-    trees : of each boosted ranker
+    trees : of each boosted ranker; "auto": as many as queries that are held out of the training
+        choose
     folds : 1 holds out `valid_share` of the queries to choose by and `test_share` to judge by; with
         more, each fold of queries is judged by rankers that were trained on the others, so that all
         queries count; "auto" takes 5 where a log is small (`untilt.workflow.stage_read`)
@@ -85,7 +87,7 @@ class RunOptions:
     among: Literal["list", "shown", "candidates"] = "list"
     baseline: Any = None
     level: float = 0.95
-    trees: int = 300
+    trees: Trees = "auto"
     folds: int | Literal["auto"] = "auto"
     split: SplitBy = "query"
     valid_share: float = SHARE
@@ -175,6 +177,8 @@ def check_options(options: RunOptions) -> None:
     for name, least, most in (("trees", 1, 2**31), ("seed", 0, 2**63), ("threads", 1, 2**31)):
         value = getattr(options, name)
         whole = isinstance(value, int) and not isinstance(value, bool)
+        if name == "trees" and value == "auto":
+            continue
         if value is not None and not (whole and least <= value < most):
             wanted = f"below {most:,}" if whole and value >= most else f"of at least {least}"
             raise OptionError(f"{name} must be a whole number {wanted}. Got {_short(value)}.")

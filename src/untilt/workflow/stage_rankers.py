@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +22,17 @@ from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError
 from untilt.evaluation.results import Estimates, SystemComparison
-from untilt.facts import Fact
+from untilt.facts import Fact, as_fact
 from untilt.rankers.base import Ranker
-from untilt.report.step_results import Candidate, Shipped, Training, TrainingPlan
+from untilt.rankers.persist import load
+from untilt.report.step_results import (
+    Candidate,
+    Learned,
+    Shipped,
+    Training,
+    TrainingPlan,
+    TreeValues,
+)
 from untilt.selection.fitting import Fitted, Store, fit_all, fit_alone
 from untilt.weighting.tables import Balanced
 from untilt.workflow import candidates
@@ -36,6 +45,8 @@ FOR_RANKERS = 0.75  # of the time that is left; the rest is for evaluation and r
 FEWER = 3  # trees are cut to a third before a candidate is dropped
 FEWEST_TREES = 10
 PROBE = (2, 10)  # trees
+USUAL_TREES = 300
+TUNING = 3.0  # trainings that the choice of the number of trees takes: folds of the queries
 TWO_ERRORS = math.erf(2 / math.sqrt(2))  # the level of an interval of two standard errors
 
 
@@ -78,8 +89,18 @@ def plan_within(
 ) -> TrainingPlan:
     """The largest plan that takes so long: fewer trees, then fewer candidates, then fewer trees.
 
-    Two candidates, raw clicks among them, are always left, with ten trees at least.
+    Two candidates, raw clicks among them, are always left, with ten trees at least. Where there is
+    no time to choose the number of trees by held-out queries, it is a number.
     """
+    if wanted.trees == "auto":
+        if speed.trees_in(seconds / TUNING, wanted.method) >= USUAL_TREES:
+            return wanted
+        found = plan_within(replace(wanted, trees=USUAL_TREES), speed, seconds, limit=limit)
+        fewer = Fact(
+            "run.fewer-trees", limit=duration_text(limit), trees=found.trees, wanted="auto"
+        )
+        others = (each for each in found.warnings if each.code != fewer.code)
+        return replace(found, warnings=(fewer, *others))
     enough = min(wanted.trees, max(FEWEST_TREES, wanted.trees // FEWER))
     smaller = list(_smaller(wanted.method))
     method = next((m for m in smaller if speed.trees_in(seconds, m) >= enough), None)
@@ -311,4 +332,22 @@ def refit(
             note = Fact("run.refit-failed", error=str(error), queries=shipped.queries, **told)
     with replacing(file) as temporary:
         shutil.copyfile(source, temporary)
-    return replace(shipped, note=note)
+    return replace(shipped, note=note, learned=learned_of(load(file)))
+
+
+def learned_of(ranker: Any) -> Learned | None:
+    """What a learner of many parts saw; None for other rankers, which have no such parts."""
+    choice: Any = getattr(ranker, "choice_", None)
+    if not getattr(choice, "weights", None):
+        return None
+    return Learned(
+        reason=as_fact(choice.reason),
+        weights=choice.weights,
+        trees={
+            name: TreeValues(tuple(each.trees), tuple(each.values), each.best)
+            for name, each in choice.trees.items()
+        },
+        stacking=choice.stacking,
+        support=choice.support,
+        curve=choice.curve,
+    )

@@ -19,7 +19,7 @@ from untilt.charts.convert import Call, ChartsNotDrawnError, converted, vega_lib
 from untilt.charts.theme import PAGE, SHAPES, css_variables
 from untilt.evaluation.results import MANY, SystemDifference
 from untilt.report.decision import Answer, Decision
-from untilt.report.page import evidence, rankers, reading
+from untilt.report.page import evidence, learner, rankers, reading
 from untilt.report.page.words import (
     Figure,
     Section,
@@ -60,6 +60,9 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         reading.reading_section(data.audit) if data.audit else None,
         rankers.rankers_section(part, notes) if part else None,
         rankers.choice_section(data.training) if data.training else None,
+        learner.learner_section(data.shipped.learned)
+        if data.shipped and data.shipped.learned
+        else None,
         evidence.null_section(part) if part and part.null_tests else None,
         evidence.clip_section(part) if part else None,
         rankers.moved_section(part.new_positions, data.audit)
