@@ -128,7 +128,7 @@ def test_it_says_what_it_saw(ranker, log):
     assert choice.support["shown"] == len(np.unique(log.document))
     assert choice.support["unshown"] == log.n_documents - choice.support["shown"]
     assert choice.support["rho of shown"] > choice.support["rho of unshown"]
-    tried = choice.trees["likelihood, small trees"]
+    tried = choice.trees["likelihood, fine trees"]
     assert len(tried.trees) == len(tried.values)
     assert tried.values[tried.trees.index(tried.best)] == max(tried.values)
     assert max(tried.trees) <= 20

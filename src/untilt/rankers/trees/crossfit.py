@@ -8,6 +8,7 @@ The folds grow in a pool of threads, with one LightGBM thread each where the dat
 that share a small tree wait for each other longer than they work. Results do not depend on it.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -188,7 +189,12 @@ def _be_quiet() -> None:
     """LightGBM's verbosity belongs to a thread, and is set by the parameters it reads there."""
     import lightgbm
 
-    lightgbm.Dataset(np.zeros((2, 1)), params=FIXED).construct()
+    if not hasattr(_thread, "quiet"):
+        lightgbm.Dataset(np.zeros((2, 1)), params=FIXED).construct()
+        _thread.quiet = True
+
+
+_thread = threading.local()
 
 
 def _grow(n_trees: int, fold: "_Fold") -> FloatArray:

@@ -32,13 +32,17 @@ from untilt.rankers.trees.objectives import LikeAFunction
 
 # Unshown candidates sampled for each query; those stand for all of them.
 MOST_UNSHOWN = 40
-# The shape of each part's trees, over the parameters of the ranker. Two sizes learn from clicks:
-# few splits say more where clicks are few. The old ranker and the support are smooth: larger steps
+# The shape of each part's trees, over the parameters of the ranker. Three shapes learn from clicks:
+# the ranker's own, the same with random thresholds, and fewer splits with more documents behind
+# them, which say more where clicks are few. The old ranker and the support are smooth: larger steps
 # find them in fewer trees. What is exact is a target without noise.
+OF_CLICKS: dict[str, dict[str, Any]] = {
+    "fine": {},
+    "random": {"extra_trees": True},
+    "small": {"num_leaves": 8, "min_data_in_leaf": 40},
+}
 SHAPES: dict[str, dict[str, Any]] = {
-    "small": {"num_leaves": 4, "min_data_in_leaf": 10},
-    "large": {},
-    "smooth": {"learning_rate": 0.1, "num_leaves": 8, "min_data_in_leaf": 10},
+    "smooth": {"learning_rate": 0.1, "num_leaves": 8, "min_data_in_leaf": 40},
     "exact": {
         "learning_rate": 0.15, "num_leaves": 63, "min_data_in_leaf": 5, "bagging_fraction": 1.0,
         "bagging_freq": 0, "feature_fraction": 1.0,

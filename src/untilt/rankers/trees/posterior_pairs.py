@@ -33,7 +33,7 @@ def lambda_part(
     n_trees: int,
     params: dict[str, Any],
 ) -> CrossFitted:
-    """B of one size of trees, bagged over the folds.
+    """B of one shape of trees, bagged over the folds.
 
     The number of trees is that of the likelihood. Held-out clicks cannot choose it: labels of other
     folds rest on a model that has seen these clicks, and what B remembers of them comes back.

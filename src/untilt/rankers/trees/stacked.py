@@ -11,7 +11,7 @@ product of trees (m depends on rho); the part of it that is no sum is learned by
 to which it is a target without noise.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from untilt.rankers.trees.crossfit import N_FOLDS, CrossFitted, FoldTraining, Tr
 from untilt.rankers.trees.merging import merged
 from untilt.rankers.trees.objectives import TreeTraining
 from untilt.rankers.trees.parts import (
+    OF_CLICKS,
     SHAPES,
     Likelihood,
     Rows,
@@ -43,16 +44,18 @@ from untilt.rankers.trees.stacking import Stack, slopes, stack
 if TYPE_CHECKING:
     import lightgbm
 
+# Bins of a feature: with a few thousand documents 255 take longer, and say no more.
+MOST_BINS = 63
 _EXACT_TREES = 150
 
 
 @dataclass(frozen=True, eq=False)
-class Sizes:
-    """One part in one or two sizes of trees, added with weights.
+class Shapes:
+    """One part in several shapes of trees, added with weights.
 
     Parameters
     ----------
-    trees, weights : by the name of the size
+    trees, weights : by the name of the shape
     scores : (rows,) the weighted sum, cross-fitted, with mean 0 over the shown rows
     shift : what was taken off for that
     """
@@ -63,7 +66,7 @@ class Sizes:
     shift: float
 
     @classmethod
-    def of(cls, trees: dict[str, CrossFitted], weights: dict[str, float], n: int) -> "Sizes":
+    def of(cls, trees: dict[str, CrossFitted], weights: dict[str, float], n: int) -> "Shapes":
         """The weighted sum; the first `n` rows were shown."""
         scores = np.sum([weights[name] * each.scores for name, each in trees.items()], axis=0)
         shift = float(np.mean(scores[:n]))
@@ -89,18 +92,18 @@ class Fitted:
     Parameters
     ----------
     clicks, old, support, lambdas : the parts; no support where nothing is unshown
-    tried : trees of the likelihood, also of a size that is not used
+    tried : trees of the likelihood, also of a shape that is not used
     stack : the weights of the parts in A
     model : v and s2 of the effects that A leaves
     contributions : (rows,) what each part adds to the served score, cross-fitted
     """
 
     rows: Rows
-    clicks: Sizes
+    clicks: Shapes
     tried: dict[str, TreesTried]
     old: CrossFitted
     support: CrossFitted | None
-    lambdas: Sizes
+    lambdas: Shapes
     stack: Stack
     model: Hierarchy
     contributions: dict[str, FloatArray]
@@ -118,11 +121,11 @@ class Fitted:
     @property
     def trees(self) -> dict[str, TreesTried]:
         """Of each part."""
-        sizes = {f"likelihood, {name} trees": each for name, each in self.tried.items()}
+        shapes = {f"likelihood, {name} trees": each for name, each in self.tried.items()}
         support = {} if self.support is None else {"support": self.support.tried}
         lambdas = {f"lambdas, {name} trees": each.tried
                    for name, each in self.lambdas.trees.items()}  # fmt: skip
-        return {**sizes, "old ranker": self.old.tried, **support, **lambdas}
+        return {**shapes, "old ranker": self.old.tried, **support, **lambdas}
 
 
 def fit_stacked(
@@ -135,13 +138,14 @@ def fit_stacked(
     rows = rows_of(log, lists, training.seed)
     cells = cells_of(log, bias, rows.document[: rows.n_shown])
     fold = folds_of(rows.query, N_FOLDS, training.seed)
-    folds = FoldTraining(rows.features, fold, training.boosting)
-    options = sizes_of(folds.params)
+    coarse = replace(training.boosting, params={"max_bin": MOST_BINS, **training.boosting.params})
+    folds = FoldTraining(rows.features, fold, coarse)
+    options = shapes_of(folds.params)
     likelihoods = {
         name: click_part(cells, rows, folds, float(log.n_sessions), params)
         for name, params in options.items()
     }
-    clicks, model = chosen_sizes(cells, likelihoods, rows.n_shown)
+    clicks, model = chosen_shapes(cells, likelihoods, rows.n_shown)
     L = mean_log_rank(log, rows)
     old = old_ranker_part(L, rows, folds)
     support = support_part(rows, folds) if rows.n_unshown else None
@@ -185,22 +189,19 @@ def _per_spread(scores: FloatArray) -> float:
     return 1 / spread if spread > 1e-9 else 0.0
 
 
-def sizes_of(params: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The sizes of trees to try: the user's own, and a smaller one."""
-    large = {"large": SHAPES["large"]}
-    if params["num_leaves"] <= SHAPES["small"]["num_leaves"]:
-        return large
-    least = min(SHAPES["small"]["min_data_in_leaf"], params["min_data_in_leaf"])
-    return {"small": {**SHAPES["small"], "min_data_in_leaf": least}, **large}
+def shapes_of(params: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The shapes of trees to try; no small ones where the ranker's own are as small."""
+    small = params["num_leaves"] > OF_CLICKS["small"]["num_leaves"]
+    return {name: each for name, each in OF_CLICKS.items() if name != "small" or small}
 
 
-def chosen_sizes(
+def chosen_shapes(
     cells: ClickCells, likelihoods: dict[str, Likelihood], n: int
-) -> tuple[Sizes, Hierarchy]:
-    """The size that makes held-out clicks more likely, or the mean of both.
+) -> tuple[Shapes, Hierarchy]:
+    """The mean of the shapes that make held-out clicks as likely as the best one does.
 
-    One size alone only where it is ahead by two standard errors over queries: with 85 queries the
-    difference was noise, and the mean better than the choice.
+    A shape is left out only where it is behind by two standard errors over queries: with 85 queries
+    differences were noise, and the mean better than the choice.
     """
     trees = {name: each.trees for name, each in likelihoods.items()}
     fits = {name: slopes(cells, [each.scores[:n]]) for name, each in trees.items()}
@@ -213,7 +214,7 @@ def chosen_sizes(
             kept.append(name)
     parts = {name: trees[name] for name in trees if name in kept}
     weights = dict.fromkeys(parts, 1 / len(parts))
-    return Sizes.of(parts, weights, n), fits[best].model
+    return Shapes.of(parts, weights, n), fits[best].model
 
 
 def _lambdas(
@@ -222,12 +223,12 @@ def _lambdas(
     L: FloatArray,
     mu: FloatArray,
     weights: Stack,
-    clicks: Sizes,
+    clicks: Shapes,
     folds: FoldTraining,
     training: TreeTraining,
     options: dict[str, dict[str, Any]],
-) -> Sizes:
-    """B in the sizes that the likelihood has, each divided by its spread."""
+) -> Shapes:
+    """B in the shapes that the likelihood has, each divided by its spread."""
     weight = np.where(rows.is_shown > 0, 1.0, abs(weights.kappa) * rows.weight)
     among = np.flatnonzero(weight)
     traffic = traffic_of(log, rows, training.lambdas)
@@ -237,7 +238,7 @@ def _lambdas(
         for name, each in clicks.trees.items()
     }
     per = {name: _per_spread(each.scores) / len(parts) for name, each in parts.items()}
-    return Sizes.of(parts, per, rows.n_shown)
+    return Shapes.of(parts, per, rows.n_shown)
 
 
 def posterior(cells: ClickCells, rows: Rows, A: FloatArray) -> tuple[FloatArray, Hierarchy]:
@@ -255,7 +256,7 @@ def posterior(cells: ClickCells, rows: Rows, A: FloatArray) -> tuple[FloatArray,
 def gate_trees(
     rows: Rows,
     weights: Stack,
-    clicks: Sizes,
+    clicks: Shapes,
     old: CrossFitted,
     support: CrossFitted,
     params: dict[str, Any],
