@@ -192,6 +192,29 @@ def test_nobody_asks_and_nothing_else_changes():
     assert found.compare("shown")["new"].interval == plain.compare("shown")["new"].interval
 
 
+def test_counts_are_repeated_sessions_and_people_widen_both_ends():
+    log = random_log(27, counts=True)
+    apart = log.take(np.repeat(np.arange(log.n_lists), log.count), count=np.ones(log.n_sessions))
+    scores = np.random.default_rng(28).standard_normal(log.n_documents)
+    found, repeated = (
+        estimate(each, scores, KnownBias(THETA)).best.unshown
+        for each in (log.collapse(), apart)
+    )  # fmt: skip
+    assert found.share == pytest.approx(repeated.share)
+    for end in ("nothing", "as_shown"):
+        pair = getattr(found, end), getattr(repeated, end)
+        assert pair[0].value == pytest.approx(pair[1].value)
+        assert pair[0].std_error == pytest.approx(pair[1].std_error)
+    person = np.arange(apart.n_lists) % 3  # three people, each on every query
+    known = replace(apart, label=(person[:, None] == 0).repeat(3, axis=1).ravel().astype(float))
+    known = replace(known, context={"person": person})
+    errors = [
+        estimate(known, scores, KnownBias(THETA), people=column).best.unshown.as_shown.std_error
+        for column in (None, "person")
+    ]
+    assert errors[1] > 1.5 * errors[0]
+
+
 def test_differences_are_paired():
     log = random_log(17, n_queries=60)
     rng = np.random.default_rng(18)

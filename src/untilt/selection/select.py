@@ -156,11 +156,13 @@ class Selection:
     def __repr__(self) -> str:
         near = ", ".join(self.within_noise) or "none"
         serious = [each for each in self.estimates.warnings if each.severity == "serious"]
+        unshown = self.estimates.unshown_table()
+        tables = [self.table(), *([] if unshown is None else [unshown])]
         judge = self.estimates.evaluator if self.likelihood is None else "likelihood"
         return (
             f"Selection by {judge} on {self.estimates.entries[0].n_sessions:,} "
             f"held-out sessions: {self.best}\nwithin noise of it: {near}\n"
-            + "\n".join([as_table(*self.table()), *(f"! {each}" for each in serious)])
+            + "\n".join([*(as_table(*each) for each in tables), *(f"! {each}" for each in serious)])
         )
 
 
