@@ -77,7 +77,7 @@ class RegressionEM(em_estimator.EMEstimator):
     early_stopping : rounds without a gain on held-out queries before the trees stop
     n_bootstrap : resamples of queries for the errors, each a fit of its own. 0: by formula, the
         larger of clustered by query and session noise
-    n_threads : of LightGBM
+    n_threads : of LightGBM; by the size of the data where not given
     network : options of relevance="network", such as {"widths": (64, 32), "epochs": 100}; see
         `untilt.bias.em.network.NetworkOptions`. folds and early_stopping (epochs) hold there too
     seed : draws folds, columns of trees and resamples
