@@ -58,7 +58,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "run.only-candidate": (
         {"chosen": "raw clicks"},
-        "raw clicks is the only candidate that was trained.",
+        "Only one candidate was trained: raw clicks.",
     ),
     "run.default-kept": (
         {
@@ -68,7 +68,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
             "std_error": 0.003,
             "metric": "dcg@10",
         },
-        "auto, the default, was kept: no other candidate is better by two standard errors. The "
+        "The default, auto, was kept: no other candidate is better by two standard errors. The "
         "nearest is linear: +0.0040 dcg@10, standard error 0.0030.",
     ),
     "run.default-beaten": (
@@ -81,8 +81,8 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
             "p_value": 0.0003,
             "tried": 3,
         },
-        "linear was taken in place of auto, the default: +0.0120 dcg@10, standard error 0.0030, "
-        "p 0.0003 after correction for 3 comparisons.",
+        "The default, auto, gave way to linear, which is better by +0.0120 dcg@10, standard error "
+        "0.0030, p 0.0003 after correction for 3 comparisons.",
     ),
     "run.choice-by-fold": (
         {"chosen": ("auto in 3", "linear in 2"), "shipped": "auto"},

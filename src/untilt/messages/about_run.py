@@ -109,16 +109,16 @@ MESSAGES = {
         ),
     ),
     # What was chosen, and what is shipped.
-    "run.only-candidate": Message("note", "{chosen} is the only candidate that was trained."),
+    "run.only-candidate": Message("note", "Only one candidate was trained: {chosen}."),
     "run.default-kept": Message(
         "note",
-        "{default}, the default, was kept: no other candidate is better by two standard "
-        "errors. The nearest is {other}: {difference:+.4f} {metric}, standard error "
+        "The default, {default}, was kept: no other candidate is better by two standard errors. "
+        "The nearest is {other}: {difference:+.4f} {metric}, standard error "
         "{std_error:.4f}.",
     ),
     "run.default-beaten": Message(
         "note",
-        "{chosen} was taken in place of {default}, the default: {difference:+.4f} "
+        "The default, {default}, gave way to {chosen}, which is better by {difference:+.4f} "
         "{metric}, standard error {std_error:.4f}, p {p_value:.1g} after correction for {tried} "
         "comparisons.",
     ),

@@ -21,9 +21,9 @@ from untilt.evaluation.null_tests import null_tests
 from untilt.evaluation.pool import parse_evaluator
 from untilt.evaluation.results import Estimates
 from untilt.evaluation.systems import shown
-from untilt.rankers.base import Ranker
 from untilt.rankers.persist import load
 from untilt.report import step_results
+from untilt.selection.fitting import Store
 from untilt.weighting import PairwiseDebiasing
 from untilt.workflow.candidates import BY_FOLD, RAW, SHOWN
 from untilt.workflow.options import RunOptions
@@ -129,21 +129,10 @@ def evaluate_rankers(
 
     Importances are those of the `shipped` ranker.
     """
-    rankers: dict[str, list[Ranker]] = {
-        each.name: [load(folder / file) for file in each.files]
-        for each in track(training.candidates, "loading rankers")
-    }
-    features = judged.log.features
     assert training.chosen is not None
-    assert features is not None
     scores = {
-        name: judged.pooled(
-            [
-                np.asarray(each.predict(features[rows]))
-                for each, rows in zip(folds, judged.rows, strict=True)
-            ]
-        )
-        for name, folds in rankers.items()
+        each.name: _scores_of(each, judged, folder)
+        for each in track(training.candidates, "loading rankers")
     }
     name = training.chosen
     if set(training.by_fold) - {name}:
@@ -168,8 +157,24 @@ def evaluate_rankers(
             if share > 0
         },
         importance_of=gain if hasattr(chosen, "booster_") else "size of standardised weights",
-        pair_bias=_pair_bias(*rankers.get(record_of(PairwiseDebiasing).name, ())[:1]),
+        pair_bias=_pair_bias(training, folder),
     )
+
+
+def _scores_of(candidate: step_results.Candidate, judged: Judged, folder: Path) -> FloatArray:
+    """The scores of a candidate's rankers, each of its own documents.
+
+    With folds they are those that it was chosen by, which lie beside the rankers.
+    """
+    features = judged.log.features
+    assert features is not None
+    store, in_folds = Store(folder), len(judged.rows) > 1
+    scores = []
+    for file, rows in zip(candidate.files, judged.rows, strict=True):
+        kept = store.read(Path(file).stem, candidate.name, len(rows)) if in_folds else None
+        found = load(folder / file).predict(features[rows]) if kept is None else kept.scores
+        scores.append(np.asarray(found))
+    return judged.pooled(scores)
 
 
 def evaluate_scores(
@@ -263,9 +268,11 @@ def _clip_curve(
     )  # fmt: skip
 
 
-def _pair_bias(ranker: Any = None) -> step_results.PairBias | None:
-    """t+ and t- of pairwise debiasing, where it was trained."""
-    history = getattr(ranker, "bias_history_", None)
+def _pair_bias(training: step_results.Training, folder: Path) -> step_results.PairBias | None:
+    """t+ and t- of pairwise debiasing, where it was trained; with folds those of the first."""
+    own = record_of(PairwiseDebiasing).name
+    file = next((each.file for each in training.candidates if each.method == own), None)
+    history = None if file is None else getattr(load(folder / file), "bias_history_", None)
     if not history:
         return None
     return step_results.PairBias(history[-1].plus, history[-1].minus, len(history))

@@ -8,6 +8,19 @@ from untilt.report.page.evidence import curve_figure
 from untilt.report.page.words import Figure, Section, Table, specification
 from untilt.report.step_results import Learned, TreeValues
 
+# What the learner's symbols mean (docs/methods/auto.md has the formulas).
+MEANINGS = {
+    "b": "weight of the old ranker (b)",
+    "k": "weight of what clicks say (k)",
+    "b0": "weight of the old ranker alone (b0)",
+    "kappa": "change of k where nobody was shown (kappa)",
+    "v": "spread of documents that features leave (v)",
+    "s2": "spread of queries (s2)",
+    "unshown": "never shown",
+    "rho of shown": "chance to be shown, of those shown",
+    "rho of unshown": "chance to be shown, of the others",
+}
+
 
 def learner_section(found: Learned) -> Section:
     """Weights of the parts, trees by held-out queries, and documents that nobody was shown."""
@@ -49,7 +62,7 @@ def _weights(found: Learned) -> Figure:
 def _trees(tried: dict[str, TreeValues]) -> Figure:
     """What each part has gained on held-out queries, as a share of the most that it gains."""
     curves = {name: Curve(list(each.trees), _gained(each)) for name, each in tried.items()}
-    taken = ", ".join(f"{name} {each.best:,}" for name, each in tried.items())
+    taken = "; ".join(f"{name}: {each.best:,}" for name, each in tried.items())
     return curve_figure(
         "learner-trees",
         "Gain on held-out queries by the number of trees",
@@ -68,13 +81,15 @@ def _gained(tried: TreeValues) -> list[float]:
 
 
 def _stacking(found: Learned) -> Table:
-    rows = tuple((name, words.number(each, 3)) for name, each in found.stacking.items())
-    return Table(("number", "value"), rows, "What held-out clicks say of the parts")
+    rows = tuple(
+        (MEANINGS.get(name, name), words.number(each, 3)) for name, each in found.stacking.items()
+    )
+    return Table(("what", "value"), rows, "What held-out clicks say of the parts")
 
 
 def _support(found: Learned) -> Table:
     rows = tuple(
-        (name, words.whole(each) if each > 1 else words.number(each, 2))
+        (MEANINGS.get(name, name), words.whole(each) if each > 1 else words.number(each, 2))
         for name, each in found.support.items()
     )
     return Table(("documents", "number"), rows, "Shown and never shown")
