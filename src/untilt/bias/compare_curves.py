@@ -138,9 +138,9 @@ def compare_curves(log: ClickLog, curves: Mapping[str, BiasLike]) -> CurveCompar
 
     It is wrong where documents move because their relevance changed.
 
-    >>> from untilt import PowerLaw, make_judged, simulate
+    >>> from untilt import EyeTracking, PowerLaw, make_judged, simulate
     >>> log = simulate(make_judged(60, 4, seed=0), "harvest", n_sessions=6000, seed=0).log
-    >>> found = compare_curves(log, {"flat": PowerLaw(0.2), "right": PowerLaw(1.0)})
+    >>> found = compare_curves(log, {"flat": PowerLaw(0.2), "right": EyeTracking()})
     >>> found.best, found["flat"].is_worse
     ('right', True)
     """

@@ -14,7 +14,8 @@ from untilt._core.random import Seed, child_generator
 from untilt.networks import jax_layers
 from untilt.networks.training import Loss, Stopping, Trained, train
 from untilt.rankers.trust import pair_em
-from untilt.rankers.trust.mini_batch import Batch, slate_batches
+from untilt.rankers.trust.em_step import Batch
+from untilt.rankers.trust.mini_batch import slate_batches
 from untilt.rankers.trust.slates import TrustSlates
 from untilt.rankers.trust.trust_model import logistic_loss, pair_weights, rank_change
 

@@ -27,9 +27,9 @@ from untilt.rankers.networks.network_ranker import (
     trained_on,
 )
 from untilt.rankers.trust import full_batch
+from untilt.rankers.trust.em_step import StepSettings
 from untilt.rankers.trust.mini_batch import (
     Schedule,
-    StepSettings,
     fit_mini_batches,
     ranker_layers,
     theta_now,
