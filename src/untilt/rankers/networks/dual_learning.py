@@ -67,7 +67,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
     ----------
     widths, activation, transform, epochs, batch_size, optimiser, learning_rate, schedule, l2,
         early_stopping, checkpoint : of the ranker's network, see `NetworkRanker`; a batch is of
-        slates. Held-out clicks are judged under the propensities learned so far
+        slates; l2=None takes 0.01. Held-out clicks are judged under the propensities learned so far
     dropout, clip_norm : see `DropoutNetworkRanker`
     propensity_learning_rate : of z; it has one number per position and may go faster
     largest_weight : neither ratio may exceed it; infinity leaves them as they are
@@ -139,7 +139,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
             epochs=self.epochs,
             constants={
                 "features": inputs.features,
-                "l2": np.asarray(self.l2, np.float32),
+                "l2": np.asarray(self._penalty, np.float32),
                 "scale": np.asarray(scale, np.float32),
             },
             stopping=stopping,
@@ -204,7 +204,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
 
     def _fit_labels(self, judged: JudgedLists, valid: ClickLog | JudgedLists | None) -> Self:
         shared = [each.name for each in fields(network_ranker.DropoutNetworkRanker) if each.init]
-        options = {name: getattr(self, name) for name in shared}
+        options = {name: getattr(self, name) for name in shared} | {"l2": self._penalty}
         ranker = NeuralRanker(loss="listwise", **options).fit(judged, valid=valid)
         for name, value in ranker._state().items():
             setattr(self, name, value)

@@ -36,7 +36,7 @@ class NetworkRanker(Ranker):
     transform : "none", or "log1p" for features with heavy tails, before they are standardised
     epochs, batch_size : passes over the data, and slates (or rows) per step
     optimiser, learning_rate, schedule : see `untilt.networks.jax_layers.Optimiser`
-    l2 : l2/2 |weights|^2 is added to the loss
+    l2 : l2/2 |weights|^2 is added to the loss; None takes what suits the loss
     early_stopping : epochs without improvement on held-out data before training stops; the best
         epoch is kept. Held out are `fit(..., valid=...)`, or 20% of the training queries where it
         is not given and there are at least 50; `summary_["held_out"]` says which. None trains for
@@ -58,7 +58,7 @@ class NetworkRanker(Ranker):
     optimiser: str = "adam"
     learning_rate: float = 1e-3
     schedule: str = "constant"
-    l2: float = 0.01
+    l2: float | None = None
     # Ten held-out queries and more are noisy: on 200 queries the likelihood rose again after pauses
     # of up to 25 epochs, and a patience of 10 lost .03 to .07 NDCG@10.
     early_stopping: int | None = 30
@@ -97,7 +97,7 @@ class NetworkRanker(Ranker):
     def _check_network(self) -> None:
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("transform", self.transform, TRANSFORMS)
-        check_positive("l2", self.l2, or_zero=True)
+        check_positive("l2", self._penalty, or_zero=True)
         if self.early_stopping is not None:
             check_rounds("early_stopping", self.early_stopping)
         for name in ("epochs", "batch_size"):
@@ -105,6 +105,15 @@ class NetworkRanker(Ranker):
         for width in self.widths:
             check_rounds("every width", width)
         self._optimiser().check()
+
+    @property
+    def _penalty(self) -> float:
+        """l2, or what is usual where it is not given."""
+        return self._usual_penalty if self.l2 is None else self.l2
+
+    @property
+    def _usual_penalty(self) -> float:
+        return 0.01
 
     def _optimiser(self) -> Optimiser:
         return Optimiser(self.optimiser, self.learning_rate, self.schedule)

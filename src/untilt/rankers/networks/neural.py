@@ -27,7 +27,11 @@ from untilt.rankers.networks import early_stopping, network_ranker
 from untilt.rankers.networks.neural_batches import PairBatches, cell_batches, list_batches
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 
-LOSSES = ("pairwise", "listwise", "pointwise")
+# The penalty of each loss where none is given, for the default widths; small networks bear less. A
+# click at one position says less than a pair: the likelihood bends less, and 0.003 would already
+# flatten it (docs/neural.md has the figures).
+PENALTY = {"pairwise": 1e-2, "listwise": 1e-2, "pointwise": 2e-4}
+LOSSES = tuple(PENALTY)
 
 
 @method(
@@ -60,8 +64,9 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
     gain : how labels weigh: "plain", "linear", "exponential", or "auto"
     query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
     sigma : steepness of the pair loss
+    l2 : the penalty, see `NetworkRanker`; None takes 0.01, or 0.0002 for loss="pointwise"
     batch_size : slates per step ("pointwise": as many documents as they show on average)
-    widths, activation, transform, epochs, optimiser, learning_rate, schedule, l2, early_stopping,
+    widths, activation, transform, epochs, optimiser, learning_rate, schedule, early_stopping,
         checkpoint, seed : see `NetworkRanker`
     dropout, clip_norm : see `DropoutNetworkRanker`
 
@@ -105,7 +110,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
             epochs=self.epochs,
             constants={
                 "features": inputs.features,
-                "l2": np.asarray(self.l2, np.float32),
+                "l2": np.asarray(self._penalty, np.float32),
                 **task.constants,
             },
             stopping=early_stopping.stopping_for(
@@ -139,6 +144,10 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
             # The parameters of the best epoch go with the ratios estimated up to it.
             self.bias_history_ = joint.learned.history[:epochs]
             self.bias_ = joint.learned.bias(epochs, status=Fact("bias.epochs", epochs=epochs))
+
+    @property
+    def _usual_penalty(self) -> float:
+        return PENALTY[self.loss]
 
     def _validation_bias(self) -> Any:
         if self.bias is not None:

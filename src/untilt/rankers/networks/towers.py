@@ -72,7 +72,7 @@ class TowerRanker(network_ranker.NetworkRanker):
     combine: str = "sum"
     _: KW_ONLY
     target: str = "auto"
-    l2: float = 2e-4
+    l2: float | None = 2e-4
     tower_: FloatArray = field(init=False)
     target_: str = field(init=False)
 
@@ -140,7 +140,7 @@ def fit_tower(
         seed=int(child_generator(ranker.seed, 1).integers(2**31)),
     )
     trained = train(
-        tower_loss(combine, target, ranker.activation, ranker.l2),
+        tower_loss(combine, target, ranker.activation, ranker._penalty),
         params,
         batches,
         optimiser=ranker._optimiser(),
@@ -330,7 +330,7 @@ class FeedbackTowers(network_ranker.NetworkRanker):
     towers: Mapping[str, str] | None = None
     _: KW_ONLY
     weights: Mapping[str, float] | None = None
-    l2: float = 2e-4
+    l2: float | None = 2e-4
     networks_: dict[str, Network] = field(init=False)
     tower_: dict[str, FloatArray] = field(init=False)
     targets_: dict[str, str] = field(init=False)

@@ -103,7 +103,7 @@ class PairwiseTrustRanker(NetworkRanker):
     first_examination: float | None = None
     posteriors: str = "expected"
     batch_size: int = 32
-    l2: float = 2e-3
+    l2: float | None = 2e-3
     em_rate: float = 0.5
     em_decay: float = 0.1
     clip: float = 0.01
@@ -152,7 +152,7 @@ class PairwiseTrustRanker(NetworkRanker):
                 known_theta=self.bias is not None,
                 first=self.first_examination,
                 clip=self.clip,
-                l2=self.l2,
+                l2=self._penalty,
             ),
             self._optimiser(),
             Schedule(self.epochs, self.batch_size, self.em_rate, self.em_decay),
@@ -215,7 +215,7 @@ class PairwiseTrustRanker(NetworkRanker):
             tuple(self.widths),
             activation=self.activation,
             rank_changes=self.loss == "opt",
-            l2=self.l2,
+            l2=self._penalty,
             optimiser=self._optimiser(),
             epochs=self.epochs,
             batch_size=self.batch_size,
