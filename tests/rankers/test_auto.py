@@ -48,8 +48,10 @@ def ranker(log):
 # ---- what is served
 
 
-def test_one_booster_holds_the_sum_of_all_parts(log):
-    """Nothing unshown: no part is a product, and the sum is exact."""
+@pytest.mark.parametrize("many", [10, 1000])
+def test_one_booster_holds_the_sum_of_all_parts(log, many, monkeypatch):
+    """Nothing unshown: no part is a product, and the sum is exact; with many queries and few."""
+    monkeypatch.setattr("untilt.rankers.trees.stacked.MANY_QUERIES", many)
     shown = np.unique(log.document)
     number = np.zeros(log.n_documents, dtype=int)
     number[shown] = np.arange(len(shown))
@@ -62,6 +64,9 @@ def test_one_booster_holds_the_sum_of_all_parts(log):
     fitted = fit_stacked(whole, training_lists(whole), ranker._training(), BIAS)
     assert fitted.support is None
     assert fitted.stack.kappa == 0
+    assert ("fine" in fitted.tried) == (many == 10)
+    boosters = [len(each.boosters) for each in fitted.lambdas.trees.values()]
+    assert set(boosters) == {1 if many == 10 else 4}
     X, stack = whole.features, fitted.stack
     f, B = fitted.clicks.predict(X), fitted.lambdas.predict(X)
     pi = fitted.old.booster().predict(X) / np.std(fitted.old.scores)
@@ -128,7 +133,7 @@ def test_it_says_what_it_saw(ranker, log):
     assert choice.support["shown"] == len(np.unique(log.document))
     assert choice.support["unshown"] == log.n_documents - choice.support["shown"]
     assert choice.support["rho of shown"] > choice.support["rho of unshown"]
-    tried = choice.trees["likelihood, fine trees"]
+    tried = choice.trees["likelihood, random trees"]
     assert len(tried.trees) == len(tried.values)
     assert tried.values[tried.trees.index(tried.best)] == max(tried.values)
     assert max(tried.trees) <= 20
@@ -156,6 +161,12 @@ def test_labels_give_credit_by_grade(judged):
 
 
 # ---- what must not matter
+
+
+def test_threads_do_not_matter_with_many_queries(log, judged, monkeypatch):
+    monkeypatch.setattr("untilt.rankers.trees.stacked.MANY_QUERIES", 10)
+    one, two = (mart(n_threads=n).fit(log).predict(judged.features) for n in (1, 2))
+    np.testing.assert_array_equal(one, two)
 
 
 def test_threads_sessions_and_order_do_not_matter(ranker, log, judged):

@@ -153,6 +153,40 @@ class FoldTraining:
         except LightGBMError as error:
             raise refused(error, options) from error
 
+    def grow_once(
+        self, objective: TreeObjective, among: IntArray, n_trees: int, params: dict[str, Any]
+    ) -> CrossFitted:
+        """One booster on all folds together; its scores are those of rows that it has seen."""
+        import lightgbm
+
+        _be_quiet()
+        train = self._data.subset(among.tolist(), self._quiet).construct()
+        options = {**self.params, **params, "metric": "none", "objective": "none"}
+        booster = lightgbm.Booster(options, train)
+        every = self._data.subset(list(range(len(self.fold))), self._quiet).construct()
+        booster.add_valid(every, "all")
+        for _ in range(n_trees):
+            booster.update(fobj=objective)
+        return CrossFitted((booster,), TreesTried((), (), n_trees), _scores_of(booster))
+
+    def regress(
+        self, target: FloatArray, n_trees: int, params: dict[str, Any]
+    ) -> "lightgbm.Booster":
+        """Trees on the target by least squares, over all rows."""
+        import lightgbm
+
+        every = self._data.subset(list(range(len(self.fold))), self._quiet).construct()
+        every.set_label(target)
+        booster = lightgbm.Booster({**self.params, **params, "objective": "regression"}, every)
+        for _ in range(n_trees):
+            booster.update()
+        return booster
+
+    @property
+    def _quiet(self) -> dict[str, Any]:
+        """Parameters of a subset; without them LightGBM talks again."""
+        return {**FIXED, **dataset_params(self.params)}
+
     def _grown(
         self,
         folds: "list[_Fold]",
@@ -218,8 +252,7 @@ class _Fold:
         import lightgbm
 
         rows = training.training_rows(held_out, among)
-        quiet = {**FIXED, **dataset_params(params)}  # or LightGBM talks again
-        train = training._data.subset(rows.tolist(), quiet).construct()
+        train = training._data.subset(rows.tolist(), training._quiet).construct()
         if label is not None:
             train.set_label(label[rows])
         if weight is not None:
@@ -227,18 +260,23 @@ class _Fold:
         self._objective = None if isinstance(objectives, str) else objectives[held_out]
         self.booster = lightgbm.Booster(params, train)
         self.held_out = np.flatnonzero(training.fold == held_out)
-        asked = training._data.subset(self.held_out.tolist(), quiet).construct()
+        asked = training._data.subset(self.held_out.tolist(), training._quiet).construct()
         self.booster.add_valid(asked, "held out")
 
     def grow(self, n_trees: int) -> FloatArray:
         """More trees, and the scores of the held-out rows after them."""
         for _ in range(n_trees):
             self.booster.update(fobj=self._objective)
-        seen: list[FloatArray] = []
+        return _scores_of(self.booster)
 
-        def look(scores: FloatArray, _: object) -> tuple[str, float, bool]:
-            seen.append(np.array(scores, dtype=float))
-            return "look", 0.0, True
 
-        self.booster.eval_valid(look)
-        return seen[0]
+def _scores_of(booster: "lightgbm.Booster") -> FloatArray:
+    """Of the rows that were added to a booster, as far as it is grown."""
+    seen: list[FloatArray] = []
+
+    def look(scores: FloatArray, _: object) -> tuple[str, float, bool]:
+        seen.append(np.array(scores, dtype=float))
+        return "look", 0.0, True
+
+    booster.eval_valid(look)
+    return seen[0]

@@ -32,12 +32,17 @@ def lambda_part(
     options: LambdaOptions,
     n_trees: int,
     params: dict[str, Any],
+    *,
+    once: bool,
 ) -> CrossFitted:
-    """B of one shape of trees, bagged over the folds.
+    """B of one shape of trees, bagged over the folds or trained once on all rows.
 
     The number of trees is that of the likelihood. Held-out clicks cannot choose it: labels of other
     folds rest on a model that has seen these clicks, and what B remembers of them comes back.
     """
+    if once:
+        objective = PairTreeObjective(options.objective(_of_rows(slates, among)), Naive())
+        return folds.grow_once(objective, among, n_trees, params)
     objectives = [
         PairTreeObjective(
             options.objective(_of_rows(slates, folds.training_rows(k, among))), Naive()
