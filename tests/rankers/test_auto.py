@@ -51,7 +51,8 @@ def ranker(log):
 @pytest.mark.parametrize("many", [10, 1000])
 def test_one_booster_holds_the_sum_of_all_parts(log, many, monkeypatch):
     """Nothing unshown: no part is a product, and the sum is exact; with many queries and few."""
-    monkeypatch.setattr("untilt.rankers.trees.stacked.MANY_QUERIES", many)
+    for name in ("MANY_QUERIES", "RICH_QUERIES"):
+        monkeypatch.setattr(f"untilt.rankers.trees.stacked.{name}", many)
     shown = np.unique(log.document)
     number = np.zeros(log.n_documents, dtype=int)
     number[shown] = np.arange(len(shown))
