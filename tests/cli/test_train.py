@@ -174,3 +174,13 @@ def test_the_bias_by_features_is_not_estimated_from_what_knows_the_click(made, t
     assert json.loads(result.output)["kept_out"] == ["booked"]
     curves = [PositionBias.load(path) for path in (plain, tmp_path / "booked.json")]
     assert np.array_equal(curves[0].examination, curves[1].examination)
+
+
+def test_held_out_queries_may_choose_the_number_of_trees(made, tmp_path) -> None:
+    out = tmp_path / "ranker.untilt"
+    words = ("train", made / "judged.txt", "--letor", "--threads", 1, "--out", out)
+    assert run(*words, "--trees", "auto").exit_code == 0
+    assert load(out).summary_["trees_chosen_by"] == "ndcg@10 of held-out queries"
+    refused = run(*words, "--trees", "many")
+    assert refused.exit_code == 2
+    assert "--trees takes auto or a whole number" in " ".join(refused.output.split())

@@ -37,7 +37,12 @@ def train(
         str | None,
         arguments.method_option("What is trained ({default ranker} where not given): {ranker}."),
     ] = None,
-    trees: Annotated[int, typer.Option(min=1, help="Trees of a LambdaMART.")] = 300,
+    trees: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto", help="Trees of a LambdaMART; auto: held-out queries choose."
+        ),
+    ] = "300",
     clip: Annotated[
         float | None,
         typer.Option(min=0, help="Clip of a table: floor of theta, or ceiling of a ratio."),
@@ -70,7 +75,7 @@ def train(
             method,
             arguments.parse_bias(bias),
             clip=clip,
-            trees=trees,
+            trees=arguments.parse_count(trees, "--trees") or 300,
             threads=threads,
             seed=seed,
         )

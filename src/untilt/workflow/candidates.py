@@ -91,7 +91,7 @@ def make_ranker(
     bias: Examination | None,
     *,
     clip: float | None = None,
-    trees: int = 300,
+    trees: int | str = 300,
     threads: int | None = None,
     seed: int = 0,
 ) -> Ranker:

@@ -25,6 +25,7 @@ from untilt.rankers.trees.auto import AutoChoice, fit_auto
 from untilt.rankers.trees.boosting import Boosted, boost, merged_params
 from untilt.rankers.trees.crossfit import MOST_TREES, PATIENCE
 from untilt.rankers.trees.missing import with_ways_for_missing
+from untilt.rankers.trees.parts import PART_TREES
 from untilt.rankers.trees.tuned import boost_tuned, judged_by
 from untilt.rankers.validation import validation_for
 from untilt.weighting.base import Weighting
@@ -62,7 +63,7 @@ class LambdaMART(Ranker):
     pair_norm : divide a pair's gradient by 0.01 + |s_i - s_j|
     query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
     n_trees : a number, or "auto": held-out queries choose it, see `untilt.rankers.trees.tuned`.
-        For weighting="auto" a number is the most trees of each part
+        For weighting="auto" a number is the most trees of each part, and "auto" is 300
     min_data_in_leaf : distinct documents, not impressions; min_sum_hessian_in_leaf is on a scale
         where an average query weighs 1 in all
     lightgbm_params : any further parameter of LightGBM; wins over the ones above
@@ -247,7 +248,9 @@ class LambdaMART(Ranker):
 
     @property
     def _most_trees(self) -> int:
-        return MOST_TREES if isinstance(self.n_trees, str) else self.n_trees
+        if isinstance(self.n_trees, str):
+            return PART_TREES if self._is_auto else MOST_TREES
+        return self.n_trees
 
     @property
     def _is_auto(self) -> bool:
