@@ -21,7 +21,7 @@ from untilt._core.threads import side_by_side
 from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
-from untilt.objectives.hierarchical import ClickCells, Hierarchy
+from untilt.objectives.hierarchical import ClickCells, Hierarchy, HierarchyFit
 from untilt.objectives.pbm import sigmoid
 from untilt.rankers.click_likelihood import cells_of
 from untilt.rankers.learning_data import TrainingLists
@@ -210,23 +210,26 @@ def shapes_of(params: dict[str, Any], n_queries: int) -> dict[str, dict[str, Any
 def chosen_shapes(
     cells: ClickCells, likelihoods: dict[str, Likelihood], n: int
 ) -> tuple[Shapes, Hierarchy]:
-    """The mean of the shapes that make held-out clicks as likely as the best one does.
+    """The best shape, and each further one that makes the mean of them no worse.
 
-    A shape is left out only where it is behind by two standard errors over queries: with 85 queries
-    differences were noise, and the mean better than the choice.
+    Best first, a shape is added unless held-out clicks are clearly less likely by the mean with it
+    (two standard errors over queries). A shape that is itself clearly behind still helps the mean:
+    NDCG@10 .7730 against .7645 (simulated, 500 queries, 10 sessions each).
     """
     trees = {name: each.trees for name, each in likelihoods.items()}
-    fits = {name: slopes(cells, [each.scores[:n]]) for name, each in trees.items()}
-    best = max(fits, key=lambda name: fits[name].log_likelihood)
-    kept = [best]
-    for name, fit in fits.items():
-        lead = fits[best].per_query - fit.per_query
-        error = float(np.std(lead)) * np.sqrt(len(lead))
-        if name != best and lead.sum() < 2 * error:
-            kept.append(name)
+
+    def fit(names: list[str]) -> HierarchyFit:
+        return slopes(cells, [np.mean([trees[name].scores[:n] for name in names], axis=0)])
+
+    order = sorted(trees, key=lambda name: -fit([name]).log_likelihood)
+    kept, best = order[:1], fit(order[:1])
+    for name in order[1:]:
+        new = fit([*kept, name])
+        loss = best.per_query - new.per_query
+        if loss.sum() <= 2 * float(np.std(loss)) * np.sqrt(len(loss)):
+            kept, best = [*kept, name], new
     parts = {name: trees[name] for name in trees if name in kept}
-    weights = dict.fromkeys(parts, 1 / len(parts))
-    return Shapes.of(parts, weights, n), fits[best].model
+    return Shapes.of(parts, dict.fromkeys(parts, 1 / len(parts)), n), best.model
 
 
 def _lambdas(
