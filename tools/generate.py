@@ -1,7 +1,7 @@
 """Write what is derived from the records and from the code: `python tools/generate.py [PART ...]`.
 
     stub     src/untilt/__init__.pyi: the public names for type checkers and editors
-    tables   the tables of methods, coverage and memory in the documentation, between markers
+    tables   the tables in the documentation, between markers: methods, coverage, quality, memory
     api      tests/public_api.txt: every public name with its signature, to be reviewed in the diff
 
 Tests say when one of them is out of date.
@@ -31,10 +31,10 @@ def stub() -> dict[Path, str]:
     return {ROOT / "src/untilt/__init__.pyi": text}
 
 
-# Between `<!-- methods: KIND -->`, `<!-- coverage: GROUP -->` or `<!-- memory: LOG -->`, and
-# `<!-- end -->`.
+# Between `<!-- methods: KIND -->`, `<!-- coverage: GROUP -->`, `<!-- quality: GROUP -->` or
+# `<!-- memory: LOG -->`, and `<!-- end -->`.
 MARKED = re.compile(
-    r"(<!-- (methods|coverage|memory): ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- (methods|coverage|quality|memory): ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL
 )
 
 
@@ -48,8 +48,8 @@ def tables() -> dict[Path, str]:
 def _written(mark: re.Match[str]) -> str:
     if mark[2] == "methods":
         return mark[1] + table(cast("catalog.Kind", mark[3])) + mark[4]
-    measured = coverage_table if mark[2] == "coverage" else memory_table
-    return mark[1] + measured(mark[3]) + mark[4]
+    measured = {"coverage": coverage_table, "quality": quality_table, "memory": memory_table}
+    return mark[1] + measured[mark[2]](mark[3]) + mark[4]
 
 
 def table(kind: catalog.Kind) -> str:
@@ -103,6 +103,82 @@ def _covered(cell: dict[str, Any] | None) -> str:
         text += " ?"
     none = cell["refused"] + cell["without_interval"]
     return f"{text}, none in {none:.0%}" if none >= 0.05 else text
+
+
+QUALITY = ROOT / "benchmarks/results/quality.json"
+QUALITY_ROWS = ("raw clicks", "LightGBM position", "XGBoost unbiased", "auto", "run", "labels")
+
+
+def quality_table(group: str) -> str:
+    """Cells of benchmarks/results/quality.json; "shares" and "losses" are tables of all of them."""
+    results = json.loads(QUALITY.read_text(encoding="utf8"))["results"]
+    if group == "shares":
+        return _share_table(results["cells"])
+    if group == "losses":
+        return _loss_table(results["counts"])
+    cells = [each for each in results["cells"] if each["group"] == group]
+    header = ["cell", *QUALITY_ROWS, "auto - raw", "run - raw", "best of ours, auto's regret"]
+    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
+    for cell in cells:
+        lines.append(
+            [
+                cell["title"],
+                *(_value(cell["rows"].get(row)) for row in QUALITY_ROWS),
+                *(_versus_raw(cell, row) for row in ("auto", "run")),
+                _regret(cell, "auto"),
+            ]
+        )
+    return _markdown(lines)
+
+
+def _value(row: dict[str, Any] | None) -> str:
+    return "-" if row is None else f"{row['ndcg']:.3f}".lstrip("0")
+
+
+def _versus_raw(cell: dict[str, Any], row: str) -> str:
+    """The difference with its error; bold where it is below by more than two of them."""
+    difference = cell["versus"].get(row, {}).get("raw clicks")
+    if difference is None:
+        return "-"
+    value, error = difference["value"], difference["error"]
+    text = f"{value:+.3f} ± {error:.3f}".replace("0.", ".")
+    return f"**{text}**" if value < -2 * error else text
+
+
+def _regret(cell: dict[str, Any], row: str) -> str:
+    if row not in cell["regret"]:
+        return "-"
+    value = f"{cell['regret'][row]['value']:.3f}".replace("0.", ".", 1)
+    return f"{cell['best_of_own']}, {value}"
+
+
+def _share_table(cells: list[dict[str, Any]]) -> str:
+    """Share of the gap between raw clicks and labels: a line for each method, synthetic logs."""
+    shown = [
+        each for each in cells if each["group"] == "synthetic" and not each["setting"]["uneven"]
+    ]
+    names = dict.fromkeys(row for each in shown for row in each["rows"])
+    totals = {
+        row: sum(each["rows"].get(row, {}).get("share") or 0.0 for each in shown) for row in names
+    }
+    lines = [["", *(each["title"] for each in shown)], ["---", *["---:"] * len(shown)]]
+    for row in sorted(names, key=lambda row: -totals[row]):
+        shares = [each["rows"].get(row, {}).get("share") for each in shown]
+        lines.append([row, *("-" if each is None else f"{each:.2f}" for each in shares)])
+    return _markdown(lines)
+
+
+def _loss_table(counts: dict[str, Any]) -> str:
+    """How many cells a count names, and which."""
+    lines = [["", "cells", "which"], ["---", "---:", "---"]]
+    for name, found in counts.items():
+        if isinstance(found, list):
+            lines.append([name, f"{len(found)} of {counts['cells']}", "; ".join(found) or "none"])
+    return _markdown(lines)
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 MEMORY = ROOT / "benchmarks/results/memory.json"
