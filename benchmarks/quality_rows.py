@@ -90,7 +90,7 @@ class Fits:
         return self.world.log.top(self.bias.depth)
 
     def single(self, method: str) -> Scored:
-        """A weighting or objective of the catalogue."""
+        """A weighting, objective or ranker of the catalogue."""
         return self._best_prefix(
             make_candidate(method, self.bias, trees=TREES[-1], threads=1, seed=self.world.seed),
             self.log,
@@ -131,8 +131,9 @@ class Fits:
         """Better of 100 and 300 trees; what has other trees than those it was asked for counts."""
         ranker.fit(data)
         features = self.world.test.features
-        if not ranker.n_trees_ == ranker.booster_.num_trees() == TREES[-1]:
-            return self._scored(ranker.predict(features), trees=int(ranker.n_trees_))
+        trees = getattr(ranker, "n_trees_", None)
+        if trees is None or not trees == ranker.booster_.num_trees() == TREES[-1]:
+            return self._scored(ranker.predict(features), trees=trees)
         return self._best({n: ranker.booster_.predict(features, num_iteration=n) for n in TREES})
 
     def _best(self, scores: dict[int, Array]) -> Scored:
@@ -158,7 +159,7 @@ def rows(*, every: bool) -> dict[str, Callable[[Fits], Scored]]:
 
 
 def single_methods(*, every: bool) -> Iterator[str]:
-    """Every objective, and the weightings that are tried without being asked (or all)."""
+    """Every objective; rankers and weightings that are tried unasked (`every`: all weightings)."""
     for record in catalog.methods("objective", choose="train"):
         if record.name != AUTO:
             yield record.name
@@ -166,6 +167,8 @@ def single_methods(*, every: bool) -> Iterator[str]:
         usual = {"usual", "usual in select"} & set(record.choose)
         if not record.default and "trust" not in record.needs and (every or usual):
             yield record.name
+    for record in catalog.methods("ranker", choose="usual"):
+        yield record.name
 
 
 def timed(row: Callable[[Fits], Scored], fits: Fits) -> tuple[Scored, float]:
