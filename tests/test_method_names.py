@@ -20,7 +20,8 @@ LAMBDA_METRIC = "the metric whose change weighs a pair; lambdas have kernels of 
 OTHER_MEANINGS = {
     "auto": (
         "the data decide: a value of many options",
-        "bias/ cli/ clickmodels/ evaluation/ rankers/ selection/ workflow/",
+        "bias/ cli/ clickmodels/ evaluation/ messages/about_run.py rankers/ report/step_results.py "
+        "selection/ workflow/",
     ),
     "clicks": (
         "the clicks themselves: columns, counts, what is learned from",
