@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from untilt._core.arrays import FeatureArray, FloatArray
+from untilt._core.arrays import FloatArray
 from untilt._core.threads import side_by_side
 from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.given import BiasLike
@@ -26,6 +26,7 @@ from untilt.objectives.pbm import sigmoid
 from untilt.rankers.click_likelihood import cells_of
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.trees.crossfit import N_FOLDS, CrossFitted, FoldTraining, TreesTried, folds_of
+from untilt.rankers.trees.lines import Lines, line_part
 from untilt.rankers.trees.merging import merged
 from untilt.rankers.trees.objectives import TreeTraining
 from untilt.rankers.trees.parts import (
@@ -54,8 +55,11 @@ MOST_BINS = 127
 # against .445 with 50 to 70.
 MANY_QUERIES = 300
 # From so many on trees of the ranker's own shape are tried, too. With 500 to 800 queries held-out
-# clicks refused them in 15 of 16 fits, and they took a quarter of the time.
+# clicks refused them in 15 of 16 fits, and they took a quarter of the time. Lines are for fewer.
 RICH_QUERIES = 2000
+ORDER = "lambdas"
+# Lambdas have graded labels without the noise of clicks: they need trees where clicks allow few.
+FEWEST_OF_ORDER = 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,20 +70,17 @@ class Shapes:
     ----------
     trees, weights : by the name of the shape
     scores : (rows,) the weighted sum, cross-fitted, with mean 0 over the shown rows
-    shift : what was taken off for that
     """
 
     trees: dict[str, CrossFitted]
     weights: dict[str, float]
     scores: FloatArray
-    shift: float
 
     @classmethod
     def of(cls, trees: dict[str, CrossFitted], weights: dict[str, float], n: int) -> "Shapes":
         """The weighted sum; the first `n` rows were shown."""
         scores = np.sum([weights[name] * each.scores for name, each in trees.items()], axis=0)
-        shift = float(np.mean(scores[:n]))
-        return cls(trees, weights, scores - shift, shift)
+        return cls(trees, weights, scores - np.mean(scores[:n]))
 
     def parts(self, weight: float) -> "list[tuple[lightgbm.Booster, int, float]]":
         """What `merged` takes."""
@@ -89,10 +90,6 @@ class Shapes:
             for part in each.parts(weight * self.weights[name])
         ]
 
-    def predict(self, features: FeatureArray) -> FloatArray:
-        """The sum for other rows, by the average over the folds."""
-        return np.asarray(merged(self.parts(1.0)).predict(features, num_threads=1)) - self.shift
-
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
@@ -100,7 +97,8 @@ class Fitted:
 
     Parameters
     ----------
-    clicks, old, support, lambdas : the parts; no support where nothing is unshown
+    clicks, lines, old, support, lambdas : the parts; no lines with many queries, no support where
+        nothing is unshown
     tried : trees of the likelihood, also of a shape that is not used
     stack : the weights of the parts in A
     model : v and s2 of the effects that A leaves
@@ -109,6 +107,7 @@ class Fitted:
 
     rows: Rows
     clicks: Shapes
+    lines: Lines | None
     tried: dict[str, TreesTried]
     old: CrossFitted
     support: CrossFitted | None
@@ -124,8 +123,11 @@ class Fitted:
 
         B is none of them: its labels rest on models that have.
         """
-        A = self.contributions["likelihood"] + self.contributions["old ranker"]
-        return {"likelihood": self.clicks.scores, "old ranker": self.old.scores, "stacked": A}
+        A = np.sum([own for name, own in self.contributions.items() if name != ORDER], axis=0)
+        lines = {} if self.lines is None else {"linear": self.lines.scores}
+        return {
+            "likelihood": self.clicks.scores, **lines, "old ranker": self.old.scores, "stacked": A
+        }  # fmt: skip
 
     @property
     def trees(self) -> dict[str, TreesTried]:
@@ -155,10 +157,14 @@ def fit_stacked(
         for name, params in options.items()
     }
     clicks, model = chosen_shapes(cells, likelihoods, rows.n_shown)
+    lines = line_part(cells, rows, folds, model) if rows.n_queries < RICH_QUERIES else None
+    by_trees, by_lines = said_by_clicks(cells, clicks, lines)
     L = mean_log_rank(log, rows)
     old = old_ranker_part(L, rows, folds)
     support = support_part(rows, folds) if rows.n_unshown else None
-    pi, f, n = old.scores * _per_spread(old.scores), clicks.scores, rows.n_shown
+    pi, n = old.scores * _per_spread(old.scores), rows.n_shown
+    f = by_trees * clicks.scores + (0.0 if lines is None else by_lines * lines.scores)
+    f = f - np.mean(f[:n])
     rho = np.ones(len(f)) if support is None else support.scores
     weights = stack(cells, model, pi[:n], f[:n], None if support is None else rho[:n])
     A = weights.score(pi, f, rho)
@@ -166,17 +172,22 @@ def fit_stacked(
     lambdas = _lambdas(log, rows, L, mu, weights, clicks, folds, training, options)
     to_A, to_B = _per_spread(A), _per_spread(lambdas.scores)
     sums = [
-        *clicks.parts(to_A * weights.k),
+        *clicks.parts(to_A * weights.k * by_trees),
         *old.parts(to_A * weights.b * _per_spread(old.scores)),
         *lambdas.parts(to_B),
     ]
+    if lines is not None and by_lines > 0:
+        sums += lines.parts(to_A * weights.k * by_lines, folds)
     if support is not None:
         no_sum = A - weights.b * pi - weights.k * f
-        sums.append((folds.regress(no_sum, EXACT_TREES, EXACT), EXACT_TREES, to_A))
-    likelihood = to_A * weights.k * weights.believed(rho) * f
+        sums.append((folds.regress([(no_sum, EXACT)], EXACT_TREES)[0], EXACT_TREES, to_A))
+    said = to_A * weights.k * weights.believed(rho) * f
+    linear = np.zeros(len(f)) if lines is None else by_lines * lines.scores
+    linear = to_A * weights.k * weights.believed(rho) * (linear - np.mean(linear[:n]))
     return Fitted(
         rows=rows,
         clicks=clicks,
+        lines=lines,
         tried={name: each.trees.tried for name, each in likelihoods.items()},
         old=old,
         support=support,
@@ -184,12 +195,30 @@ def fit_stacked(
         stack=weights,
         model=model,
         contributions={
-            "likelihood": likelihood,
-            "old ranker": to_A * A - likelihood,
-            "lambdas": to_B * lambdas.scores,
+            "likelihood": said - linear,
+            **({} if lines is None else {"linear": linear}),
+            "old ranker": to_A * A - said,
+            ORDER: to_B * lambdas.scores,
         },
         booster=merged(sums),
     )
+
+
+def said_by_clicks(cells: ClickCells, clicks: Shapes, lines: Lines | None) -> tuple[float, float]:
+    """The weights of trees and of lines in f: between equal shares and what held-out clicks say.
+
+    Both say nearly the same, so that few clicks can hardly tell them apart.
+    """
+    if lines is None:
+        return 1.0, 0.0
+    n = cells.n_documents
+    both = np.column_stack([clicks.scores[:n], lines.scores[:n]])
+    spread = np.std(both, axis=0)
+    said = slopes(cells, list(both.T)).weights[1:] * spread
+    if not said.any():
+        return 1.0, 0.0
+    trees, line = np.divide((said + said.mean()) / 2, spread, out=np.zeros(2), where=spread > 0)
+    return float(trees), float(line)
 
 
 def _per_spread(scores: FloatArray) -> float:
@@ -251,7 +280,7 @@ def _lambdas(
     once = rows.n_queries >= MANY_QUERIES
 
     def part(name: str) -> CrossFitted:
-        n_trees = clicks.trees[name].tried.best
+        n_trees = max(FEWEST_OF_ORDER, clicks.trees[name].tried.best)
         return lambda_part(
             slates, folds, among, training.lambdas, n_trees, options[name], once=once
         )
