@@ -19,6 +19,7 @@ from untilt import (
 from untilt.errors import OptionError
 from untilt.facts import as_fact
 from untilt.rankers.learning_data import training_lists
+from untilt.rankers.trees.merging import merged
 from untilt.rankers.trees.stacked import fit_stacked
 from untilt.rankers.validation import held_out_labels
 
@@ -48,9 +49,21 @@ def ranker(log):
 # ---- what is served
 
 
+def of_shapes(shapes, X):
+    """The weighted sum of the shapes for any rows."""
+    return merged(shapes.parts(1.0)).predict(X) - shapes.shift
+
+
+def said(fitted, X):
+    """f for any rows, as its definition says it."""
+    f = fitted.said.trees * of_shapes(fitted.clicks, X) - fitted.said.shift
+    lines = fitted.lines
+    return f if lines is None else f + fitted.said.lines * (lines.scale(X) @ lines.weights)
+
+
 @pytest.mark.parametrize("many", [10, 1000])
 def test_one_booster_holds_the_sum_of_all_parts(log, many, monkeypatch):
-    """Nothing unshown: no part is a product, and the sum is exact; with many queries and few."""
+    """Nothing unshown: no part is a product, so that trees say the sum; many queries and few."""
     for name in ("MANY_QUERIES", "RICH_QUERIES"):
         monkeypatch.setattr(f"untilt.rankers.trees.stacked.{name}", many)
     shown = np.unique(log.document)
@@ -68,15 +81,19 @@ def test_one_booster_holds_the_sum_of_all_parts(log, many, monkeypatch):
     assert ("fine" in fitted.tried) == (many == 10)
     boosters = [len(each.boosters) for each in fitted.lambdas.trees.values()]
     assert set(boosters) == {1 if many == 10 else 4}
+    assert (fitted.lines is None) == (many == 10)
     X, stack = whole.features, fitted.stack
-    f, B = fitted.clicks.predict(X), fitted.lambdas.predict(X)
+    f, B = said(fitted, X), of_shapes(fitted.lambdas, X)
     pi = fitted.old.booster().predict(X) / np.std(fitted.old.scores)
     A = stack.b * pi + stack.k * f
     held_out_A = stack.b * fitted.old.scores / np.std(fitted.old.scores)
-    held_out_A = held_out_A + stack.k * fitted.clicks.scores
+    held_out_A = held_out_A + stack.k * fitted.said.scores
     expected = A / np.std(held_out_A) + B / np.std(fitted.lambdas.scores)
     served = fitted.booster.predict(X)
-    np.testing.assert_allclose(served - served.mean(), expected - expected.mean(), atol=1e-6)
+    # Lines are said in steps, as fine as the bins of a feature.
+    exact = 1e-6 if fitted.lines is None else 0.1
+    np.testing.assert_allclose(served - served.mean(), expected - expected.mean(), atol=exact)
+    assert np.corrcoef(served, expected)[0, 1] > 0.9999
 
 
 def test_trees_learn_the_part_that_is_a_product(log):
@@ -85,14 +102,14 @@ def test_trees_learn_the_part_that_is_a_product(log):
     assert fitted.support is not None
     assert -1 <= fitted.stack.kappa <= 0
     X = make_judged(60, 8, seed=4).features
-    f, B = fitted.clicks.predict(X), fitted.lambdas.predict(X)
+    f, B = said(fitted, X), of_shapes(fitted.lambdas, X)
     pi = fitted.old.booster().predict(X) / np.std(fitted.old.scores)
     rho = np.mean([b.predict(X, num_iteration=fitted.support.tried.best)
                    for b in fitted.support.boosters], axis=0)  # fmt: skip
     A = fitted.stack.score(pi, f, rho)
-    spread = np.std(fitted.contributions["likelihood"] + fitted.contributions["old ranker"])
+    spread = np.std(fitted.held_out["stacked"])
     held_out = fitted.stack.score(
-        fitted.old.scores / np.std(fitted.old.scores), fitted.clicks.scores, fitted.support.scores
+        fitted.old.scores / np.std(fitted.old.scores), fitted.said.scores, fitted.support.scores
     )
     expected = A / np.std(held_out) * spread + B / np.std(fitted.lambdas.scores)
     assert np.corrcoef(fitted.booster.predict(X), expected)[0, 1] > 0.99
@@ -129,7 +146,7 @@ def test_it_says_what_it_saw(ranker, log):
     assert choice.picked == "stacked"
     assert as_fact(choice.reason).code == "training.stacked"
     assert sum(choice.weights.values()) == pytest.approx(1.0)
-    assert set(choice.weights) == {"likelihood", "old ranker", "lambdas"}
+    assert set(choice.weights) == {"likelihood", "linear", "old ranker", "lambdas"}
     assert set(choice.stacking) == {"b", "k", "b0", "kappa", "v", "s2"}
     assert choice.support["shown"] == len(np.unique(log.document))
     assert choice.support["unshown"] == log.n_documents - choice.support["shown"]

@@ -15,6 +15,7 @@ import pytest
 from tests.wall.world import Array, Log
 
 import untilt as ut
+from untilt.data.seen import without_queries
 from untilt.errors import UntiltError
 from untilt.report.decision import verdict_of
 
@@ -133,16 +134,31 @@ def opinion_of_run(log: Log, source: Any, folder: Path, **options: Any) -> tuple
 
 
 def _truth_of_ranker(log: Log, found: Any) -> float:
-    """On all pages; features that no document has before it is shown are 0.
+    """Of the rankers that were judged, on all pages; a query by one that has not seen it.
 
-    Without features the chosen order is not a ranker's: then documents by their true relevance
-    stand in for it, as no order by clicks can be better.
+    Features that no document has before it is shown are 0. Without features the chosen order is not
+    a ranker's: then documents by their true relevance stand in for it, as no order by clicks can be
+    better.
     """
     world = log.pages.world
     if found.ranker is None:
         return truth_of(log, world.relevance)
+    rankers = found.fold_candidates
+    twins = rankers.get(found.decision.answer.new.system) or rankers[found.decision.training.chosen]
     known = {f"f{i}": world.features[..., i] for i in range(world.features.shape[2])}
     none = np.zeros(world.worth.shape)
     columns = [known.get(name, none).ravel() for name in found.ranker.feature_names_]
     features = np.nan_to_num(np.stack(columns, axis=1).astype(np.float32), nan=0.0)
-    return truth_of(log, np.asarray(found.ranker.predict(features)).reshape(none.shape))
+    scores = [np.asarray(each.predict(features)).reshape(none.shape) for each in twins]
+    clicks, score = read(log), scores[0].copy()
+    for twin, own in zip(twins, scores, strict=True):
+        try:
+            other = without_queries(clicks, twin.trained_on_)
+        except ut.OptionError:  # sessions were held out, not queries
+            continue
+        query = np.asarray(other.query_id)[other.doc_query]
+        unseen = np.isin(other.doc_query, other.query)
+        pairs = zip(query[unseen], np.asarray(other.doc_id)[unseen], strict=True)
+        rows = sorted({log.key(q, d)[0] for q, d in pairs})
+        score[rows] = own[rows]
+    return truth_of(log, score)

@@ -70,12 +70,13 @@ class Lines:
 
     Parameters
     ----------
-    weights : (d,) the mean over the folds
+    weights, scale : (d,) the mean over the folds; z
     terms : (rows, d) w_j z_j, whose sum over features is the score
     scores : (rows,) by the weights that have not seen the row's query
     """
 
     weights: FloatArray
+    scale: Scale
     terms: FloatArray
     scores: FloatArray
     penalty: float
@@ -93,7 +94,8 @@ class Lines:
 def line_part(cells: ClickCells, rows: Rows, folds: FoldTraining, model: Hierarchy) -> Lines:
     """w, cross-fitted; `model` gives the variances of the effects."""
     n = rows.n_shown
-    z = Scale.of(rows.features[:n])(rows.features)
+    scale = Scale.of(rows.features[:n])
+    z = scale(rows.features)
     query_fold = np.zeros(rows.n_queries, dtype=np.int64)
     query_fold[rows.query] = folds.fold
 
@@ -113,7 +115,7 @@ def line_part(cells: ClickCells, rows: Rows, folds: FoldTraining, model: Hierarc
     best = max(PENALTIES, key=lambda penalty: fits[penalty].log_likelihood)
     at = PENALTIES.index(best)
     weights = np.mean([each[at] for each in paths], axis=0)
-    return Lines(weights, z * weights, scores[best], best)
+    return Lines(weights, scale, z * weights, scores[best], best)
 
 
 def _path(cells: ClickCells, z: FloatArray, variances: tuple[float, float]) -> list[FloatArray]:

@@ -70,17 +70,20 @@ class Shapes:
     ----------
     trees, weights : by the name of the shape
     scores : (rows,) the weighted sum, cross-fitted, with mean 0 over the shown rows
+    shift : what was taken off for that
     """
 
     trees: dict[str, CrossFitted]
     weights: dict[str, float]
     scores: FloatArray
+    shift: float
 
     @classmethod
     def of(cls, trees: dict[str, CrossFitted], weights: dict[str, float], n: int) -> "Shapes":
         """The weighted sum; the first `n` rows were shown."""
         scores = np.sum([weights[name] * each.scores for name, each in trees.items()], axis=0)
-        return cls(trees, weights, scores - np.mean(scores[:n]))
+        shift = float(np.mean(scores[:n]))
+        return cls(trees, weights, scores - shift, shift)
 
     def parts(self, weight: float) -> "list[tuple[lightgbm.Booster, int, float]]":
         """What `merged` takes."""
@@ -92,6 +95,19 @@ class Shapes:
 
 
 @dataclass(frozen=True, eq=False)
+class Said:
+    """f = trees * (scores of the shapes) + lines * (scores of the lines) - shift.
+
+    `scores` (rows,) are cross-fitted, with mean 0 over the shown rows.
+    """
+
+    trees: float
+    lines: float
+    shift: float
+    scores: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
 class Fitted:
     """All that the stacked learner has learned, and the booster to serve.
 
@@ -99,6 +115,7 @@ class Fitted:
     ----------
     clicks, lines, old, support, lambdas : the parts; no lines with many queries, no support where
         nothing is unshown
+    said : f, of trees and lines
     tried : trees of the likelihood, also of a shape that is not used
     stack : the weights of the parts in A
     model : v and s2 of the effects that A leaves
@@ -108,6 +125,7 @@ class Fitted:
     rows: Rows
     clicks: Shapes
     lines: Lines | None
+    said: Said
     tried: dict[str, TreesTried]
     old: CrossFitted
     support: CrossFitted | None
@@ -158,13 +176,11 @@ def fit_stacked(
     }
     clicks, model = chosen_shapes(cells, likelihoods, rows.n_shown)
     lines = line_part(cells, rows, folds, model) if rows.n_queries < RICH_QUERIES else None
-    by_trees, by_lines = said_by_clicks(cells, clicks, lines)
+    said = said_by_clicks(cells, clicks, lines)
     L = mean_log_rank(log, rows)
     old = old_ranker_part(L, rows, folds)
     support = support_part(rows, folds) if rows.n_unshown else None
-    pi, n = old.scores * _per_spread(old.scores), rows.n_shown
-    f = by_trees * clicks.scores + (0.0 if lines is None else by_lines * lines.scores)
-    f = f - np.mean(f[:n])
+    pi, f, n = old.scores * _per_spread(old.scores), said.scores, rows.n_shown
     rho = np.ones(len(f)) if support is None else support.scores
     weights = stack(cells, model, pi[:n], f[:n], None if support is None else rho[:n])
     A = weights.score(pi, f, rho)
@@ -172,22 +188,23 @@ def fit_stacked(
     lambdas = _lambdas(log, rows, L, mu, weights, clicks, folds, training, options)
     to_A, to_B = _per_spread(A), _per_spread(lambdas.scores)
     sums = [
-        *clicks.parts(to_A * weights.k * by_trees),
+        *clicks.parts(to_A * weights.k * said.trees),
         *old.parts(to_A * weights.b * _per_spread(old.scores)),
         *lambdas.parts(to_B),
     ]
-    if lines is not None and by_lines > 0:
-        sums += lines.parts(to_A * weights.k * by_lines, folds)
+    if lines is not None and said.lines > 0:
+        sums += lines.parts(to_A * weights.k * said.lines, folds)
     if support is not None:
         no_sum = A - weights.b * pi - weights.k * f
         sums.append((folds.regress([(no_sum, EXACT)], EXACT_TREES)[0], EXACT_TREES, to_A))
-    said = to_A * weights.k * weights.believed(rho) * f
-    linear = np.zeros(len(f)) if lines is None else by_lines * lines.scores
-    linear = to_A * weights.k * weights.believed(rho) * (linear - np.mean(linear[:n]))
+    believed = to_A * weights.k * weights.believed(rho)
+    linear = np.zeros(len(f)) if lines is None else said.lines * lines.scores
+    linear = believed * (linear - np.mean(linear[:n]))
     return Fitted(
         rows=rows,
         clicks=clicks,
         lines=lines,
+        said=said,
         tried={name: each.trees.tried for name, each in likelihoods.items()},
         old=old,
         support=support,
@@ -195,30 +212,32 @@ def fit_stacked(
         stack=weights,
         model=model,
         contributions={
-            "likelihood": said - linear,
+            "likelihood": believed * f - linear,
             **({} if lines is None else {"linear": linear}),
-            "old ranker": to_A * A - said,
+            "old ranker": to_A * A - believed * f,
             ORDER: to_B * lambdas.scores,
         },
         booster=merged(sums),
     )
 
 
-def said_by_clicks(cells: ClickCells, clicks: Shapes, lines: Lines | None) -> tuple[float, float]:
-    """The weights of trees and of lines in f: between equal shares and what held-out clicks say.
+def said_by_clicks(cells: ClickCells, clicks: Shapes, lines: Lines | None) -> Said:
+    """f: trees and lines with weights between equal shares and what held-out clicks say.
 
     Both say nearly the same, so that few clicks can hardly tell them apart.
     """
-    if lines is None:
-        return 1.0, 0.0
     n = cells.n_documents
-    both = np.column_stack([clicks.scores[:n], lines.scores[:n]])
-    spread = np.std(both, axis=0)
-    said = slopes(cells, list(both.T)).weights[1:] * spread
-    if not said.any():
-        return 1.0, 0.0
-    trees, line = np.divide((said + said.mean()) / 2, spread, out=np.zeros(2), where=spread > 0)
-    return float(trees), float(line)
+    if lines is None:
+        return Said(1.0, 0.0, 0.0, clicks.scores)
+    both = np.column_stack([clicks.scores, lines.scores])
+    spread = np.std(both[:n], axis=0)
+    slope = slopes(cells, list(both[:n].T)).weights[1:] * spread
+    weights = np.array([1.0, 0.0])
+    if slope.any():
+        weights = np.divide((slope + slope.mean()) / 2, spread, out=np.zeros(2), where=spread > 0)
+    scores = both @ weights
+    shift = float(np.mean(scores[:n]))
+    return Said(float(weights[0]), float(weights[1]), shift, scores - shift)
 
 
 def _per_spread(scores: FloatArray) -> float:

@@ -1,0 +1,80 @@
+"""The linear part of the stacked learner: it finds weights, and steps say the same as lines."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from untilt import LambdaMART, PowerLaw, make_judged, simulate
+from untilt.rankers.click_likelihood import cells_of
+from untilt.rankers.learning_data import training_lists
+from untilt.rankers.trees.crossfit import FoldTraining, folds_of
+from untilt.rankers.trees.lines import Scale, line_part
+from untilt.rankers.trees.merging import merged
+from untilt.rankers.trees.parts import rows_of
+from untilt.rankers.trees.stacking import slopes
+
+BIAS = PowerLaw(1.0)
+
+
+def test_scale_cuts_standardises_and_knows_missing(rng):
+    x = rng.normal(5, 3, (1000, 4)).astype(np.float32)
+    x[0, 0], x[:, 1], x[::7, 2], x[:, 3] = 1e9, 2.0, np.nan, np.nan
+    z = Scale.of(x)(x)
+    assert np.isfinite(z).all()
+    assert z[0, 0] == pytest.approx(np.max(z[:, 0]))
+    assert z[0, 0] < 4.0  # the one far value is cut to the 99% point, and spreads nothing
+    assert np.std(z[:, 0]) == pytest.approx(1.0, abs=1e-5)
+    assert not z[:, 1].any()
+    assert not z[::7, 2].any()
+    assert not z[:, 3].any()
+
+
+@pytest.fixture(scope="module")
+def made():
+    """(log, rows, cells, folds, weights): relevance is the sigmoid of a line of three features."""
+    judged = make_judged(60, 8, seed=3)
+    log = simulate(judged, protocol="prs", sessions_per_query=200, seed=1).log
+    rng, w = np.random.default_rng(0), np.array([1.0, -0.7, 0.0])
+    x = rng.normal(size=(log.n_documents, 3)).astype(np.float32)
+    relevance = 1 / (1 + np.exp(-(x @ w - 1)))
+    examined = 1 / log.position
+    clicks = rng.random(len(log.document)) < examined * relevance[log.document]
+    plain = log.take(np.arange(log.n_lists), count=np.ones(log.n_lists, dtype=int))
+    log = replace(plain, features=x, feature_names=("a", "b", "c"), label=clicks.astype(float))
+    lists = training_lists(log)
+    rows = rows_of(log, lists, 0)
+    cells = cells_of(log, BIAS, rows.document[: rows.n_shown])
+    training = LambdaMART("auto", bias=BIAS)._training()
+    folds = FoldTraining(rows.features, folds_of(rows.query, 4, 0), training.boosting)
+    return rows, cells, folds, w
+
+
+def test_it_finds_the_line_and_steps_say_the_same(made):
+    rows, cells, folds, w = made
+    model = slopes(cells, [rows.features[:, 0].astype(float)]).model
+    lines = line_part(cells, rows, folds, model)
+    raw = lines.weights * lines.scale.per_spread
+    assert raw[0] == pytest.approx(w[0], abs=0.3)
+    assert raw[1] == pytest.approx(w[1], abs=0.3)
+    assert abs(raw[2]) < 0.2
+    assert np.corrcoef(lines.scores, rows.features @ w)[0, 1] > 0.97
+    booster = merged(lines.parts(1.0, folds))
+    line = lines.scale(rows.features) @ lines.weights
+    assert np.corrcoef(booster.predict(rows.features), line)[0, 1] > 0.999
+
+
+def test_each_fold_is_scored_by_weights_that_have_not_seen_it(made, monkeypatch):
+    """Clicks of a fold change nothing about the scores of its own documents."""
+    monkeypatch.setattr("untilt.rankers.trees.lines.PENALTIES", (10.0,))
+    rows, cells, folds, _ = made
+    model = slopes(cells, [rows.features[:, 0].astype(float)]).model
+    query_fold = np.zeros(rows.n_queries, dtype=int)
+    query_fold[rows.query] = folds.fold
+    own = query_fold[np.repeat(np.arange(cells.n_queries), np.diff(cells.query_ptr))] == 0
+    clicked = np.repeat(own, np.diff(cells.indptr))
+    other = replace(cells, clicks=np.where(clicked, cells.impressions, cells.clicks))
+    first, second = (line_part(each, rows, folds, model) for each in (cells, other))
+    held_out = folds.fold == 0
+    assert not np.allclose(first.scores[~held_out], second.scores[~held_out])
+    np.testing.assert_array_equal(first.scores[held_out], second.scores[held_out])
