@@ -155,7 +155,7 @@ def test_it_says_what_it_saw(ranker, log):
     assert len(tried.trees) == len(tried.values)
     assert tried.values[tried.trees.index(tried.best)] == max(tried.values)
     assert max(tried.trees) <= 20
-    assert set(choice.estimates) == {"likelihood", "old ranker", "stacked"}
+    assert set(choice.estimates) == {"likelihood", "linear", "old ranker", "stacked"}
     assert choice.curve.code.startswith("bias.curve-")
     assert "picked stacked" in str(choice)
 

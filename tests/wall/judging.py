@@ -16,7 +16,7 @@ from tests.wall.world import Array, Log
 
 import untilt as ut
 from untilt.data.seen import without_queries
-from untilt.errors import UntiltError
+from untilt.errors import OptionError, UntiltError
 from untilt.report.decision import verdict_of
 
 SMALL: dict[str, Any] = {"trees": 10, "threads": 1, "method": ["balanced"]}
@@ -154,7 +154,7 @@ def _truth_of_ranker(log: Log, found: Any) -> float:
     for twin, own in zip(twins, scores, strict=True):
         try:
             other = without_queries(clicks, twin.trained_on_)
-        except ut.OptionError:  # sessions were held out, not queries
+        except OptionError:  # sessions were held out, not queries
             continue
         query = np.asarray(other.query_id)[other.doc_query]
         unseen = np.isin(other.doc_query, other.query)
