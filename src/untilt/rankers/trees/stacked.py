@@ -57,6 +57,8 @@ MANY_QUERIES = 300
 # From so many on trees of the ranker's own shape are tried, too. With 500 to 800 queries held-out
 # clicks refused them in 15 of 16 fits, and they took a quarter of the time. Lines are for fewer.
 RICH_QUERIES = 2000
+# Trees and lines of equal weight count as much as what this many queries say of their weights.
+EQUAL_SHARES = 70
 ORDER = "lambdas"
 # Lambdas have graded labels without the noise of clicks: they need trees where clicks allow few.
 FEWEST_OF_ORDER = 25
@@ -234,7 +236,9 @@ def said_by_clicks(cells: ClickCells, clicks: Shapes, lines: Lines | None) -> Sa
     slope = slopes(cells, list(both[:n].T)).weights[1:] * spread
     weights = np.array([1.0, 0.0])
     if slope.any():
-        weights = np.divide((slope + slope.mean()) / 2, spread, out=np.zeros(2), where=spread > 0)
+        told = cells.n_queries / (cells.n_queries + EQUAL_SHARES)
+        shares = told * slope + (1 - told) * slope.mean()
+        weights = np.divide(shares, spread, out=np.zeros(2), where=spread > 0)
     scores = both @ weights
     shift = float(np.mean(scores[:n]))
     return Said(float(weights[0]), float(weights[1]), shift, scores - shift)
