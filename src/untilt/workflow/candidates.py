@@ -16,6 +16,7 @@ from untilt.weighting.base import Weighting
 from untilt.weighting.tables import Balanced
 
 RAW = "raw clicks"
+TREES_OF_RAW = 300
 SHOWN = "logged order"
 BY_FOLD = "chosen by fold"  # for each fold of queries what the others choose
 
@@ -76,8 +77,15 @@ def system_name(method: str) -> str:
 def make_candidate(
     method: str, bias: Examination, *, trees: int | str, threads: int | None, seed: int
 ) -> Ranker:
-    """The unfitted ranker of a run's candidate."""
+    """The unfitted ranker of a run's candidate.
+
+    Held-out clicks as they are say nothing against copying the old order with ever more trees, so
+    that raw clicks, which are there to be compared with, have a fixed number where data would
+    choose.
+    """
     record = candidate(method)
+    if record == catalog.default("weighting") and trees == "auto":
+        trees = TREES_OF_RAW
     trained = record if record.kind == "ranker" else catalog.default("ranker")
     if record.kind == "ranker":
         takes_table = "weighting" in record.takes
