@@ -179,6 +179,24 @@ def test_select_writes_the_best_and_goes_on_from_its_folder(made, tmp_path) -> N
     assert kept == {path: path.stat().st_mtime_ns for path in (tmp_path / "search").iterdir()}
 
 
+def test_select_tries_numbers_of_trees_and_lets_held_out_queries_choose(made, tmp_path) -> None:
+    out = tmp_path / "best.untilt"
+    words = (
+        "select", *log_of(made), "--bias", "eye-tracking", "--method", "ips", "--threads", 1,
+        "--json", "--out", out,
+    )  # fmt: skip
+    result = run(*words, "--trees", 5, "--trees", "auto")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert set(facts["systems"]) == {"lambdamart ips 5 trees", "lambdamart ips auto trees"}
+    assert run(*words, "--trees", "auto").exit_code == 0
+    assert "held-out queries" in load(out).summary_["trees_chosen_by"]
+    for wrong in ("many", 0):
+        refused = run(*words, "--trees", wrong)
+        assert refused.exit_code == 2
+        assert "--trees takes auto or a whole number" in " ".join(refused.output.split())
+
+
 def test_select_without_a_bias_is_refused(made, tmp_path) -> None:
     result = run("select", *log_of(made), "--out", tmp_path / "best.untilt")
     assert result.exit_code == 2

@@ -340,9 +340,39 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_is_ctrl_c_and_leaves_nothing(tmp_path):
+# Pressed once, after the statement was handed over and before anybody waits for it.
+PRESSED_BETWEEN = """
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+import pyarrow as pa
+from untilt.data.read import assemble as assembly
+from untilt.data.read.read_log import read_log
+
+submit = ThreadPoolExecutor.submit
+
+def interrupted(pool, work):
+    ThreadPoolExecutor.submit = submit
+    pool.submit(work)
+    time.sleep(0.5)
+    raise KeyboardInterrupt
+
+def pack_for_ages(bench, *arguments, **options):
+    ThreadPoolExecutor.submit = interrupted
+    bench.rows("SELECT max(hash(range)) FROM range(1000000000000000)")
+
+assembly.pack = pack_for_ages
+names = ["query_id", "session_id", "doc_id", "position", "click"]
+try:
+    read_log(pa.table({name: [1] for name in names}), temp_directory=sys.argv[1])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("program", [PRESSED, PRESSED_BETWEEN], ids=["often", "between"])
+def test_ctrl_c_is_ctrl_c_and_leaves_nothing(tmp_path, program):
     """Also in the midst of a statement that would take a year."""
-    command = [sys.executable, "-c", PRESSED, str(tmp_path)]
+    command = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "interrupted\n"
     assert list(tmp_path.iterdir()) == []

@@ -39,7 +39,7 @@ def mean_loss_of(ranker, data, weighting):
     lists = training_lists(data)
     inputs = inputs_of(lists, ranker.transform)
     task = task_of(ranker, lists, weighting, inputs)
-    constants = {"features": inputs.features, "l2": np.float32(ranker.l2), **task.constants}
+    constants = {"features": inputs.features, "l2": np.float32(ranker._penalty), **task.constants}
     value = compiled_value(task.loss)
     losses = [float(value(task.start, batch, constants)) for batch in task.batches.epoch(0)]
     scores = network_scores(task.start, inputs.features, ranker.activation)

@@ -11,6 +11,7 @@ from untilt.report import step_results as r
 from untilt.report.decision import write_report
 
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+FIGURES = "document.querySelectorAll('figure').length"
 DRAWN = "document.querySelectorAll('figure.is-live .live svg').length"
 VISIBLE = "getComputedStyle(document.querySelector('{}')).display != 'none'"
 
@@ -25,7 +26,7 @@ def report(decision, tmp_path) -> Path:
 def test_it_draws_without_a_complaint_or_a_request(report, open_page, width, dark):
     tab = open_page(report, width=width, dark=dark)
     assert tab.value("document.documentElement.dataset.charts") == "ready"
-    assert tab.value(DRAWN) == 11
+    assert tab.value(DRAWN) == tab.value(FIGURES) > 0
     assert tab.complaints == []
     assert tab.requests == [report.as_uri()]
     assert tab.value(OVERFLOW) <= 0
@@ -51,7 +52,8 @@ def test_charts_follow_the_colour_scheme(report, open_page):
 def test_without_scripts_the_drawings_stay(report, open_page):
     tab = open_page(report, scripts=False)
     assert tab.value(DRAWN) == 0
-    assert tab.value("document.querySelectorAll('.drawing svg').length") == 11
+    drawings = tab.value("document.querySelectorAll('figure .drawing svg').length")
+    assert drawings == tab.value(FIGURES) > 0
     assert tab.value(VISIBLE.format("#figure-click-rate .drawing"))
     assert tab.value(OVERFLOW) <= 0
 

@@ -51,7 +51,11 @@ def select(
         arguments.method_option("A ranker to try; may be repeated: {ranker}."),
     ] = None,
     trees: Annotated[
-        list[int] | None, typer.Option(min=1, help="Trees of a LambdaMART. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="N|auto",
+            help="Trees of a LambdaMART (300); auto: held-out queries choose. May be repeated.",
+        ),
     ] = None,
     clip: Annotated[
         list[float] | None,
@@ -102,7 +106,7 @@ def select(
     """Train several rankers and keep the one that held-out clicks, corrected, say is best.
 
     Example: [bold]untilt select clicks.parquet --documents documents.parquet --bias bias.json
-    --method prs --method balanced --trees 100 --trees 300 --folder search[/bold]
+    --method prs --method balanced --trees 100 --trees auto --folder search[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
         from untilt.data.transform import without_features
@@ -134,7 +138,7 @@ def select(
 
 
 def _candidates(
-    bias: Any, methods: list[str] | None, rankers: list[str] | None, trees: list[int] | None,
+    bias: Any, methods: list[str] | None, rankers: list[str] | None, trees: list[str] | None,
     clips: list[float] | None, threads: int | None, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
     from untilt import catalog
@@ -145,12 +149,13 @@ def _candidates(
             "select corrects held-out clicks by the position bias: --bias bias.json of `untilt "
             "bias LOG --out bias.json`, or a curve such as --bias power-law:1."
         )
+    counts = [arguments.parse_count(each, "--trees") or 300 for each in trees or ["300"]]
     usual = catalog.names("weighting", choose="usual in select")
     corrections = [correction(name) for name in methods or usual]
     made: dict[str, Any] = {}
     for name in rankers or [catalog.default("ranker").name]:
         ranker = catalog.find("ranker", name, what="--ranker")
-        sizes = (trees or [300]) if "trees" in ranker.takes else [None]
+        sizes = counts if "trees" in ranker.takes else [None]
         # A ranker without tables learns its correction itself.
         for method in corrections if "weighting" in ranker.takes else [None]:
             clips_here = (

@@ -109,15 +109,19 @@ class Database:
                 _link(file + ending, f"{link}{ending}")
         return str(link)
 
-    def _wait_for(self, work: Callable[[], T]) -> T:
+    def end(self) -> None:
+        """End what still runs: Ctrl-C as a statement was handed over has left it to itself."""
+        self._wait_for(lambda: None, interrupting=True)
+
+    def _wait_for(self, work: Callable[[], T], *, interrupting: bool = False) -> T:
         """The result. Ctrl-C ends the statement first, however often it is pressed."""
         future = self.worker.submit(work)
         pressed = False
         while True:
             try:
-                if pressed:
+                if pressed or interrupting:
                     self.connection.interrupt()
-                wait([future], timeout=0.1 if pressed else None)
+                wait([future], timeout=0.1 if pressed or interrupting else None)
                 if future.done():
                     break
             except KeyboardInterrupt:
@@ -151,7 +155,9 @@ def open_database(
         worker = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="duckdb"))
         connection = stack.enter_context(closing(_connect(memory_limit, threads, folder)))
         _close_off(connection, files, str(folder))
-        yield Database(connection, folder, worker)
+        database = Database(connection, folder, worker)
+        stack.callback(database.end)
+        yield database
 
 
 def _connect(
