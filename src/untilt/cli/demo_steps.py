@@ -11,7 +11,6 @@ from untilt._core.arrays import FloatArray
 from untilt._core.codec import to_plain
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
-from untilt.catalog import record_of
 from untilt.cli.console import Output, rates_record, rates_table
 from untilt.cli.run import answer_text
 from untilt.data.judged import JudgedLists
@@ -20,14 +19,12 @@ from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.simulation.protocols import Harvest
 from untilt.simulation.simulate import Simulation, simulate
 from untilt.simulation.synthetic import make_judged
-from untilt.weighting import PRS, Balanced, PairwiseDebiasing
 from untilt.workflow.candidates import RAW
 from untilt.workflow.folder import RunFolder
 from untilt.workflow.run import RunResult
 from untilt.workflow.run import run as run_job
 
 METRIC = "ndcg@10"
-METHODS = tuple(record_of(table).name for table in (Balanced, PRS, PairwiseDebiasing))
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,6 @@ def decide(
         simulation.log,
         folder,
         trees=size.trees,
-        method=METHODS,
         seed=seed,
         title="untilt demo",
         command="untilt demo",
