@@ -247,6 +247,24 @@ def test_partly_joined_without_features_is_all_pairs_on_top(judged):
     assert advice.why.part("audit.below").fields == {"depth": 4}
 
 
+def test_positions_that_deeper_ones_join_are_not_asked_of_an_estimator(make_log):
+    """3 shares a document with 5 alone, and 5 with 1; nothing joins 4: cut there, 3 is lost."""
+    log = make_log(
+        [
+            (0, [1, 2, None, None, None], [1, 2], 3, "a"),
+            (0, [2, 1, None, None, None], [1, 2], 2, "b"),
+            (1, [1, None, 2, None, 3], [1, 2, 3], 2, "a"),
+            (1, [3, None, 4, 5, 1], [3, 1, 4], 1, "b"),
+            (1, [3, None, 4, 5, 2], [3, 2, 4], 1, "b"),
+        ]
+    )
+    found = audit(log._with(features=None, feature_names=()))
+    assert found.comparable == (1, 2, 3, 5)
+    assert found.evidence is not None
+    assert found.evidence.depth == 2
+    assert (found.advice.estimator, dict(found.advice.options)) == ("AllPairs", {"depth": 2})
+
+
 def one_off_queries(log: ClickLog) -> ClickLog:
     """Every session asks a query of its own."""
     log = repeated(log)

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from untilt import position_graph
-from untilt.bias.position_graph import most_lost
+from untilt import AllPairs, position_graph
+from untilt.bias.position_graph import joined_depth, most_lost
 from untilt.data.counts import position_counts
 from untilt.errors import IdentifiabilityError
 from untilt.messages.about_general import positions_text
@@ -115,6 +115,47 @@ def test_clicks_may_go_round_in_a_circle(make_log):
     graph = position_graph(log)
     assert graph.clicked_components == ((1, 2, 3),)
     graph.require(3, "AllPairs")
+
+
+@pytest.fixture
+def joined_from_below(make_log):
+    """1 and 2 share documents; 3 shares one with 5 alone, and 5 with 1; nothing joins 4."""
+    return make_log(
+        [
+            (0, [1, 2, None, None, None], [1, 2], 3, "a"),
+            (0, [2, 1, None, None, None], [1, 2], 2, "b"),
+            (1, [1, None, 2, None, 3], [1, 2, 3], 2, "a"),
+            (1, [3, None, 4, 5, 1], [3, 1, 4], 1, "b"),
+            (1, [3, None, 4, 5, 2], [3, 2, 4], 1, "b"),
+        ]
+    )
+
+
+def test_what_joins_positions_below_the_cut_is_lost_with_it(joined_from_below):
+    graph = position_graph(joined_from_below)
+    assert graph.clicked_components == ((1, 2, 3, 5), (4,))
+    assert joined_depth(graph.clicks.T > 0) == 2
+    assert position_graph(joined_from_below.top(3)).clicked_components == ((1, 2), (3,))
+    with pytest.raises(IdentifiabilityError, match=r"position 4 with.*log\.top\(2\)"):
+        graph.require(5, "AllPairs")
+    assert AllPairs().fit(joined_from_below.top(2)).bias_.depth == 2
+
+
+def test_the_joined_depth_is_the_deepest_cut_that_is_joined(rng):
+    """Against every cut, in random graphs; some positions need not be joined."""
+    for _ in range(200):
+        arcs = rng.random((7, 7)) < 0.25
+        needed = rng.random(7) < 0.7
+        assert joined_depth(arcs) == deepest_joined(arcs, np.ones(7, dtype=bool))
+        assert joined_depth(arcs, needed=needed) == deepest_joined(arcs, needed)
+
+
+def deepest_joined(arcs, needed):
+    def is_joined(n):
+        reached = np.linalg.matrix_power(arcs[:n, :n] + np.eye(n), n) > 0
+        return np.all((reached[0] & reached[:, 0])[needed[:n]])
+
+    return max(n for n in range(1, len(arcs) + 1) if is_joined(n))
 
 
 def test_a_swap_never_loses_more_than_the_bound(rng):

@@ -1,5 +1,6 @@
 """SIGKILL at any moment, then the same command again: the result of an undisturbed run."""
 
+import itertools
 import random
 import signal
 import subprocess
@@ -18,18 +19,22 @@ PROGRAM = [sys.executable, "-c", "from untilt.cli.main import main; main()"]
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 
 
-def command(made, folder):
+def command(made, folder, options):
+    """The run that `untilt.run` does with these options."""
+    given = [
+        (f"--{name}", str(each))
+        for name, value in options.items()
+        for each in (value if isinstance(value, list) else [value])
+    ]
     return [
         *(*PROGRAM, "run", str(made.log), "--documents", str(made.documents), "-o", str(folder)),
-        *("--trees", "8", "--threads", "1", "--method", "balanced", "--method", "linear"),
+        *itertools.chain.from_iterable(given),
     ]
 
 
-def killed_when(made, folder, moment) -> bool:
-    """Start the run and kill it once `moment()`; False where it ended before that."""
-    running = subprocess.Popen(
-        command(made, folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+def killed_when(whole, moment) -> bool:
+    """Start the command and kill it once `moment()`; False where it ended before that."""
+    running = subprocess.Popen(whole, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert running.stderr is not None
     while running.poll() is None and not moment():
         time.sleep(0.002)
@@ -49,11 +54,12 @@ def after(seconds: float):
     return lambda: time.monotonic() > end
 
 
-def check_same(made, folder, finished):
+def check_same(made, folder, whole, finished):
     """End the run and compare everything but times with the undisturbed one."""
-    done = subprocess.run(command(made, folder), capture_output=True, text=True, check=False)
+    done = subprocess.run(whole, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = Decision.load(folder / "figures.json")
+    assert found.split.folds == finished.decision.split.folds
     plain = [replace(each, provenance=None) for each in (found, finished.decision)]
     assert plain[0] == plain[1]
     assert (folder / "bias.json").read_bytes() == (finished.folder / "bias.json").read_bytes()
@@ -69,25 +75,41 @@ def check_same(made, folder, finished):
     assert not list(folder.rglob(".untilt-*"))
 
 
-def test_killed_while_reading_training_and_writing(made, finished, tmp_path):
+def test_killed_while_reading_training_and_writing(made, finished, small_options, tmp_path):
     folder = tmp_path / "run"
+    whole = command(made, folder, small_options)
     kills = [
-        killed_when(made, folder, appears(folder, "work/.untilt-*")),
-        killed_when(made, folder, appears(folder, "work/candidates/*.untilt")),
-        killed_when(made, folder, appears(folder, "work/steps/evaluate.json")),
+        killed_when(whole, appears(folder, "work/.untilt-*")),
+        killed_when(whole, appears(folder, "work/candidates/*.untilt")),
+        killed_when(whole, appears(folder, "work/steps/evaluate.json")),
     ]
     assert any(kills)
-    check_same(made, folder, finished)
+    check_same(made, folder, whole, finished)
+
+
+def test_killed_between_folds_and_between_the_choice_and_the_refit(
+    made, crossed, small_options, tmp_path
+):
+    folder = tmp_path / "run"
+    whole = command(made, folder, {**small_options, "folds": 3})
+    kills = [
+        killed_when(whole, appears(folder, "work/candidates/*.untilt")),
+        killed_when(whole, appears(folder, "work/steps/rankers.json")),
+    ]
+    assert any(kills)
+    check_same(made, folder, whole, crossed)
 
 
 @pytest.mark.slow
-def test_killed_at_ten_random_moments(made, finished, tmp_path):
+def test_killed_at_ten_random_moments(made, finished, small_options, tmp_path):
     """Moments are shares of what an undisturbed run takes here: machines differ."""
     start = time.monotonic()
-    subprocess.run(command(made, tmp_path / "whole"), capture_output=True, check=True)
-    whole = time.monotonic() - start
+    undisturbed = command(made, tmp_path / "whole", small_options)
+    subprocess.run(undisturbed, capture_output=True, check=True)
+    seconds = time.monotonic() - start
     folder, rng = tmp_path / "run", random.Random(0)
-    moments = [whole * rng.uniform(0.1, 0.6) for _ in range(10)]
-    kills = sum(killed_when(made, folder, after(moment)) for moment in moments)
+    whole = command(made, folder, small_options)
+    moments = [seconds * rng.uniform(0.1, 0.6) for _ in range(10)]
+    kills = sum(killed_when(whole, after(moment)) for moment in moments)
     assert kills >= 3
-    check_same(made, folder, finished)
+    check_same(made, folder, whole, finished)

@@ -23,7 +23,7 @@ from untilt.bias.experiments.shuffled import ShuffledTop
 from untilt.bias.experiments.swap_tests import swap_facts
 from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap, SwapEstimator
 from untilt.bias.harvesting.harvesting import AllPairs
-from untilt.bias.position_graph import PositionGraph
+from untilt.bias.position_graph import PositionGraph, joined_depth
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError
 from untilt.facts import Fact, joined, worded
@@ -159,8 +159,11 @@ def _shuffle(log: ClickLog, is_shuffle: BoolArray) -> tuple[int, tuple[Fact, ...
 
 
 def comparable_depth(graph: PositionGraph) -> int:
-    """Positions 1..depth can all be compared by clicks on documents that they share."""
-    return _reach(next((part for part in graph.clicked_components if 1 in part), ()))
+    """Positions 1..depth can all be compared by clicks on documents that they share.
+
+    An estimator sees nothing of the positions below, so what joins them there does not count.
+    """
+    return joined_depth(graph.clicks.T > 0)
 
 
 def advise(

@@ -156,12 +156,13 @@ class PositionGraph(Portable):
         shown = np.zeros(max(depth, self.depth), dtype=bool)
         shown[: self.depth] = np.diag(self.documents) > 0
         require_shown(shown[:depth])
-        self._require_joined(self.components, depth, method)
+        reach = joined_depth((self.clicks.T if clicks else self.documents) > 0)
+        self._require_joined(self.components, depth, method, reach)
         if clicks:
-            self._require_joined(self.clicked_components, depth, method)
+            self._require_joined(self.clicked_components, depth, method, reach)
 
     def _require_joined(
-        self, components: tuple[tuple[int, ...], ...], depth: int, method: str
+        self, components: tuple[tuple[int, ...], ...], depth: int, method: str, reach: int
     ) -> None:
         first = next(part for part in components if 1 in part)
         lost = [k for k in range(1, depth + 1) if k not in first]
@@ -174,7 +175,7 @@ class PositionGraph(Portable):
             if components is self.components
             else "the documents shown on both sides have too few clicks there"
         )
-        fewer = f"or ask for fewer positions: log.top({lost[0] - 1}); " if lost[0] > 2 else ""
+        fewer = f"or ask for fewer positions: log.top({reach}); " if reach > 1 else ""
         raise IdentifiabilityError(
             f"{method} cannot compare position {lost[0]} with position 1: {why} "
             f"({positions_text(first)} against {positions_text(second)}). "
@@ -210,6 +211,24 @@ def position_graph(data: ClickLog | PositionCounts) -> PositionGraph:
     )
     object.__setattr__(graph, "swaps", _joining_swaps(graph))
     return graph
+
+
+def joined_depth(arcs: BoolArray, *, needed: BoolArray | None = None) -> int:
+    """The largest n such that positions 1..n are joined to 1 with no help from deeper ones.
+
+    A log that is cut at n has lost what joined its positions through those below, so a component of
+    the whole graph may begin with more positions than that. Those that are not `needed`, (K,), may
+    lie apart.
+    """
+    depth = len(arcs)
+    while depth:
+        part = connected_components(arcs[:depth, :depth], directed=True, connection="strong")[1]
+        apart = part != part[0]
+        lost = np.flatnonzero(apart if needed is None else apart & needed[:depth])
+        if not len(lost):
+            break
+        depth = int(lost[0])
+    return depth
 
 
 def require_shown(shown: BoolArray) -> None:

@@ -14,7 +14,7 @@ from untilt.bias.em.documents import several_positions
 from untilt.bias.em.strata import StratifiedFit, stratified
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.log_ratios import Uncertainty
-from untilt.bias.position_graph import PositionGraph, position_graph, require_shown
+from untilt.bias.position_graph import PositionGraph, joined_depth, position_graph, require_shown
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
@@ -147,9 +147,10 @@ def _require_clicks_joined(graph: PositionGraph, method: str) -> None:
     lost = [k for k in range(1, graph.depth + 1) if k not in first and clicks[k - 1] > 0]
     if lost:
         swap = graph.joining_swap(first, [lost[0]])
+        reach = joined_depth(graph.clicks.T > 0, needed=clicks > 0)
+        fewer = f"or ask for fewer positions: log.top({reach}); " if reach > 1 else ""
         raise IdentifiabilityError(
             f"{method} cannot compare position {lost[0]} with position 1: the documents shown on "
             f"both sides have too few clicks there. To join them, {swap} in a share of the "
-            f"sessions; or ask for fewer positions: log.top({lost[0] - 1}); or learn relevance "
-            f"from features: {method}(relevance='features')."
+            f"sessions; {fewer}or learn relevance from features: {method}(relevance='features')."
         )
