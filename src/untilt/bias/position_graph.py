@@ -156,13 +156,13 @@ class PositionGraph(Portable):
         shown = np.zeros(max(depth, self.depth), dtype=bool)
         shown[: self.depth] = np.diag(self.documents) > 0
         require_shown(shown[:depth])
-        reach = joined_depth((self.clicks.T if clicks else self.documents) > 0)
-        self._require_joined(self.components, depth, method, reach)
+        arcs = (self.clicks.T if clicks else self.documents) > 0
+        self._require_joined(self.components, arcs, depth, method)
         if clicks:
-            self._require_joined(self.clicked_components, depth, method, reach)
+            self._require_joined(self.clicked_components, arcs, depth, method)
 
     def _require_joined(
-        self, components: tuple[tuple[int, ...], ...], depth: int, method: str, reach: int
+        self, components: tuple[tuple[int, ...], ...], arcs: BoolArray, depth: int, method: str
     ) -> None:
         first = next(part for part in components if 1 in part)
         lost = [k for k in range(1, depth + 1) if k not in first]
@@ -175,6 +175,7 @@ class PositionGraph(Portable):
             if components is self.components
             else "the documents shown on both sides have too few clicks there"
         )
+        reach = joined_depth(arcs)
         fewer = f"or ask for fewer positions: log.top({reach}); " if reach > 1 else ""
         raise IdentifiabilityError(
             f"{method} cannot compare position {lost[0]} with position 1: {why} "
