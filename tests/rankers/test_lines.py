@@ -2,15 +2,17 @@
 
 from dataclasses import replace
 
+import lightgbm
 import numpy as np
 import pytest
 
 from untilt import LambdaMART, PowerLaw, make_judged, simulate
+from untilt._core.tree_text import check_tree_model
 from untilt.rankers.click_likelihood import cells_of
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.trees.crossfit import FoldTraining, folds_of
 from untilt.rankers.trees.lines import Scale, line_part
-from untilt.rankers.trees.merging import merged
+from untilt.rankers.trees.merging import merged, step_tree
 from untilt.rankers.trees.parts import rows_of
 from untilt.rankers.trees.stacking import slopes
 
@@ -59,9 +61,33 @@ def test_it_finds_the_line_and_steps_say_the_same(made):
     assert raw[1] == pytest.approx(w[1], abs=0.3)
     assert abs(raw[2]) < 0.2
     assert np.corrcoef(lines.scores, rows.features @ w)[0, 1] > 0.97
-    booster = merged(lines.parts(1.0, folds))
+    nothing = folds.regress(np.zeros(len(rows.query)), 1, {})
+    booster = merged([(nothing, 1, 0.0)], lines.trees(2.0, rows.features))
     line = lines.scale(rows.features) @ lines.weights
     assert np.corrcoef(booster.predict(rows.features), line)[0, 1] > 0.999
+    np.testing.assert_allclose(booster.predict(rows.features), 2 * line, atol=0.3)
+
+
+def test_a_tree_of_steps_is_one_that_lightgbm_could_have_written(rng):
+    """Every known value gets the mean of its step, every missing one 0, and files take it."""
+    x = np.stack([rng.normal(size=400), rng.integers(0, 3, 400)], axis=1).astype(np.float32)
+    x[::9] = np.nan
+    data = lightgbm.Dataset(x, np.zeros(400), params={"verbosity": -1})
+    nothing = lightgbm.train({"verbosity": -1}, data, 1)
+    target = np.nan_to_num(x[:, 1]).astype(float) ** 2
+    for j, step, far in ((1, 127, 1e-12), (0, 8, np.inf)):
+        own = target if j else x[:, 0].astype(float)
+        booster = merged([(nothing, 1, 0.0)], [step_tree(j, x[:, j], own, step)])
+        check_tree_model(booster.model_to_string())
+        scores = booster.predict(x)
+        known = np.isfinite(x[:, j])
+        assert not scores[~known].any()
+        assert np.max(np.abs(scores - own)[known]) <= far
+        for level in np.unique(scores[known]):
+            assert level == pytest.approx(own[known][scores[known] == level].mean())
+        assert len(np.unique(scores[known])) == min(step, len(np.unique(x[known, j])))
+        shares = booster.predict(x, pred_contrib=True)
+        np.testing.assert_allclose(shares.sum(axis=1), scores, atol=1e-9)
 
 
 def test_each_fold_is_scored_by_weights_that_have_not_seen_it(made, monkeypatch):

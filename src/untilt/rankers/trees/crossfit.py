@@ -9,7 +9,7 @@ that share a small tree wait for each other longer than they work. Results do no
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -170,20 +170,17 @@ class FoldTraining:
         return CrossFitted((booster,), TreesTried((), (), n_trees), _scores_of(booster))
 
     def regress(
-        self, targets: Iterable[tuple[FloatArray, dict[str, Any]]], n_trees: int
-    ) -> "list[lightgbm.Booster]":
-        """Trees on each target by least squares over all rows, with parameters over the others."""
+        self, target: FloatArray, n_trees: int, params: dict[str, Any]
+    ) -> "lightgbm.Booster":
+        """Trees on a target by least squares over all rows, with parameters over the others."""
         import lightgbm
 
         every = self._data.subset(list(range(len(self.fold))), self._quiet).construct()
-        boosters = []
-        for target, params in targets:
-            every.set_label(target)
-            booster = lightgbm.Booster({**self.params, **params, "objective": "regression"}, every)
-            for _ in range(n_trees):
-                booster.update()
-            boosters.append(booster)
-        return boosters
+        every.set_label(target)
+        booster = lightgbm.Booster({**self.params, **params, "objective": "regression"}, every)
+        for _ in range(n_trees):
+            booster.update()
+        return booster
 
     @property
     def _quiet(self) -> dict[str, Any]:

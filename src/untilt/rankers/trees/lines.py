@@ -13,7 +13,6 @@ stays one booster.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,22 +20,15 @@ from untilt._core.arrays import FeatureArray, FloatArray
 from untilt._core.threads import one_blas_thread, side_by_side
 from untilt.objectives.hierarchical import ClickCells, Hierarchy, HierarchyFit, fit_hierarchy
 from untilt.rankers.trees.crossfit import FoldTraining
+from untilt.rankers.trees.merging import step_tree
 from untilt.rankers.trees.parts import Rows
 from untilt.rankers.trees.stacking import slopes
-
-if TYPE_CHECKING:
-    import lightgbm
 
 PENALTIES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 _EDGES = (1.0, 99.0)  # percent
 _FARTHEST = 4.0  # standard deviations
 _ROUNDS = 12
-# A tree that says a function of one feature in as many steps as the feature has bins.
-_STEPS = {
-    "learning_rate": 1.0, "num_leaves": 255, "min_data_in_leaf": 1, "min_sum_hessian_in_leaf": 0.0,
-    "feature_fraction": 1.0, "bagging_fraction": 1.0, "bagging_freq": 0,
-    "boost_from_average": False,
-}  # fmt: skip
+_STEPS = 127  # of the tree that says what a feature adds
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +73,10 @@ class Lines:
     scores: FloatArray
     penalty: float
 
-    def parts(
-        self, weight: float, folds: FoldTraining
-    ) -> "list[tuple[lightgbm.Booster, int, float]]":
+    def trees(self, weight: float, features: FeatureArray) -> list[str]:
         """What `merged` takes: a tree for each feature that counts, times the weight."""
         counts = np.flatnonzero(np.ptp(self.terms, axis=0) > 0).tolist()
-        alone = ((self.terms[:, j], {**_STEPS, "interaction_constraints": [[j]]}) for j in counts)
-        return [(tree, 1, weight) for tree in folds.regress(alone, 1)]
+        return [step_tree(j, features[:, j], weight * self.terms[:, j], _STEPS) for j in counts]
 
 
 @one_blas_thread

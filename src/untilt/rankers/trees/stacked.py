@@ -194,11 +194,12 @@ def fit_stacked(
         *old.parts(to_A * weights.b * _per_spread(old.scores)),
         *lambdas.parts(to_B),
     ]
+    steps = []
     if lines is not None and said.lines > 0:
-        sums += lines.parts(to_A * weights.k * said.lines, folds)
+        steps = lines.trees(to_A * weights.k * said.lines, rows.features)
     if support is not None:
         no_sum = A - weights.b * pi - weights.k * f
-        sums.append((folds.regress([(no_sum, EXACT)], EXACT_TREES)[0], EXACT_TREES, to_A))
+        sums.append((folds.regress(no_sum, EXACT_TREES, EXACT), EXACT_TREES, to_A))
     believed = to_A * weights.k * weights.believed(rho)
     linear = np.zeros(len(f)) if lines is None else said.lines * lines.scores
     linear = believed * (linear - np.mean(linear[:n]))
@@ -219,7 +220,7 @@ def fit_stacked(
             "old ranker": to_A * A - believed * f,
             ORDER: to_B * lambdas.scores,
         },
-        booster=merged(sums),
+        booster=merged(sums, steps),
     )
 
 
