@@ -246,11 +246,29 @@ def test_every_reference_stands_once():
     assert len(keys) == len(set(keys))
 
 
-def test_every_citation_has_its_reference():
-    cited = {
-        (key, path.name)
-        for path in [*SOURCES, *PAGES]
-        for key in re.findall(r"\[(\w+)\]_", path.read_text(encoding="utf8"))
+CITATION = re.compile(
+    r"""\[(\w+)\]_(?!\w)          # a docstring's: [key]_
+    | \[([a-z]+\d{4}[a-z]*)\]     # a page's: [key]
+    | \breference\ ?=\ ?"(\w+)"   # of a method's record or an experiment's file
+    """,
+    re.VERBOSE,
+)
+
+
+def citations() -> set[tuple[str, str]]:
+    """(key, name of the file that cites it)."""
+    experiments = sorted((ROOT / "src").rglob("*.toml"))
+    return {
+        (next(filter(None, groups)), path.name)
+        for path in [*SOURCES, *PAGES, *experiments]
+        for groups in CITATION.findall(path.read_text(encoding="utf8"))
     }
-    known = {*bibliography(), "key"}
-    assert {pair for pair in cited if pair[0] not in known} == set()
+
+
+def test_every_citation_has_its_reference():
+    known = {*bibliography(), "key"}  # [key]_ stands for any of them
+    assert {pair for pair in citations() if pair[0] not in known} == set()
+
+
+def test_every_reference_is_cited():
+    assert set(bibliography()) - {key for key, _ in citations()} == set()

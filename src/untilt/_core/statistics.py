@@ -69,7 +69,10 @@ def check_level(level: float) -> None:
 def wilson_interval(
     successes: FloatArray | IntArray, trials: FloatArray | IntArray, level: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
-    """Wilson's interval for a proportion, right near 0 and 1; (0, 1) where nothing was tried."""
+    """Wilson's interval for a proportion ([wilson1927]_), right near 0 and 1.
+
+    (0, 1) where nothing was tried.
+    """
     z = normal_quantile(level)
     n = np.asarray(trials, dtype=float)
     with np.errstate(invalid="ignore", divide="ignore"):

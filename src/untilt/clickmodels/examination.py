@@ -114,6 +114,9 @@ class ExaminationModel(ClickModel):
 class PBM(ExaminationModel, IndependentModel):
     r"""The position-based model: P(c = 1) = theta_k gamma_d ([craswell2008]_, [chuklin2015click]_).
 
+    The hypothesis of [richardson2007predicting]_: a click needs examination, which the position
+    alone decides, and relevance.
+
     Fitted by EM on clicks and impressions per (query, document, position), which are sufficient:
     ten million sessions cost what their cells cost. Scale: the most examined position has
     theta = 1, because clicks tell only products.

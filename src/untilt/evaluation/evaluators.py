@@ -61,6 +61,7 @@ class NaiveEvaluator(Evaluator):
 class IPSEvaluator(Evaluator):
     """c / theta_k. Unbiased under the position-based model ([joachims2017unbiased]_).
 
+    The estimator of a total from a sample with unequal chances ([horvitz1952]_).
     High variance where theta is small. Where whole queries are ranked, not each list, a document
     that a session did not show counts as irrelevant in it.
     """

@@ -112,10 +112,11 @@ class DCG(_GainMetric):
 class ARP(metric.Metric):
     r"""ARP = sum_i rank_i y_i / sum_i y_i: the mean rank of a relevant document. Lower is better.
 
-    The literature sums rank_i y_i without the denominator [oosterhuis2020tutorial]_ or divides by
-    the length of the list [wang2020prs]_. Divided by the labels it is a rank, 1 at best, and
-    lists of different size compare. The average rank of *all* relevant documents of a data set
-    [joachims2017unbiased]_ is the mean with each list's summed label as its weight.
+    As in [wang2018lambdaloss]_. Others sum rank_i y_i without the denominator
+    [oosterhuis2020tutorial]_ or divide by the length of the list [wang2020prs]_. Divided by the
+    labels it is a rank, 1 at best, and lists of different size compare. The average rank of *all*
+    relevant documents of a data set [joachims2017unbiased]_ is the mean with each list's summed
+    label as its weight.
     A list without a relevant document has no ARP and is left out, whatever `empty` says: 0 or 1
     would praise it.
 

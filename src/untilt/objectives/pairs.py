@@ -8,7 +8,7 @@ For each pair of a slate, with x = s_i - s_j and weights w_ij = W[k_i, k_j] abov
     delta    = 1, or |D(rank_i) - D(rank_j)|         for lambdas: what a swap changes
                                                      (|dAP| in `MapObjective`)
 
-delta is held fixed in the gradient, as lambdas are ([burges2010lambdamart]_).
+delta is held fixed in the gradient, as lambdas are ([burges2006lambdarank]_).
 """
 
 from dataclasses import dataclass, replace

@@ -39,6 +39,8 @@ ENOUGH_REPEATS = 30
 class ShuffledTop(BiasEstimator):
     r"""Click rate by position in shuffled lists (RandTop-n, [oosterhuis2020tutorial]_).
 
+    The estimate by randomisation of [wang2016selection]_:
+
         theta_k / theta_1 = clicks at k / clicks at 1,  over the lists that show both
 
     In random order every document is as likely at k as at 1, so relevance averages out. Lists too

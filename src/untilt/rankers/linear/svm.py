@@ -49,6 +49,8 @@ class Trial:
 class RankSVM(model.LinearModel):
     r"""A linear score by the propensity-weighted ranking SVM ([joachims2017unbiased]_).
 
+    The ranking SVM of [joachims2002optimizing]_ with a weight for each pair:
+
     .. math:: \min_v \tfrac12 |v|^2 + \frac{C}{n} \sum_{\text{clicks } i} \sum_j W[k_i, k_j] \,
         \max(0, 1 - (s_i - s_j))
 

@@ -47,7 +47,8 @@ class LambdaMART(Ranker):
 
     .. math:: \lambda_{ij} = -\sigma / (1 + e^{\sigma (s_i - s_j)}) |\Delta Z_{ij}| W[k_i, k_j]
 
-    ([burges2010lambdamart]_; sigma, trees, rate, leaves and sampling as in [hu2019unbiased]_).
+    ([burges2010lambdamart]_, [wu2010adapting]_; sigma, trees, rate, leaves and sampling as in
+    [hu2019unbiased]_). Gradient boosting ([friedman2001greedy]_) by LightGBM ([ke2017lightgbm]_).
     Sessions of the same list are collapsed first, so cost grows with distinct lists. Trained on
     `JudgedLists` it is the plain algorithm on labels.
 

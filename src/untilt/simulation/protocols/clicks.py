@@ -178,8 +178,9 @@ class Trust(Protocol):
         P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma))
         eps+_k = 1 - (min(k, 20) + 1) / 100,  eps-_k = 0.65 / min(k, 10)
 
-    theta_k = rho_k^theta is the eye-tracking curve of `DLA`; gamma is its graded relevance, with
-    epsilon 0 because eps-_k is the noise already.
+    That people click the top more often than what they see there deserves was found by
+    [joachims2007evaluating]_. theta_k = rho_k^theta is the eye-tracking curve of `DLA`; gamma is
+    its graded relevance, with epsilon 0 because eps-_k is the noise already.
 
     Parameters
     ----------
