@@ -32,17 +32,6 @@ def a_log(rng, *, n_queries=150, n_documents=6, sessions=60, theta=THETA):
     return log, np.log(relevance / (1 - relevance)).ravel()
 
 
-@pytest.fixture
-def tiny():
-    """Three sessions of query 0 with documents 0 and 1, one of query 1 with 3 above 2."""
-    return ClickLog(
-        query_id=[0, 1], doc_id=[0, 1, 2, 3, 4], doc_query=[0, 0, 1, 1, 1],
-        indptr=[0, 2, 4, 6], query=[0, 0, 1], document=[0, 1, 0, 1, 2, 3],
-        position=[1, 2, 1, 2, 2, 1], label=[1, 0, 0, 1, 1, 0], count=[2, 1, 1],
-        features=np.arange(10.0).reshape(5, 2),
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def clicks():
     return a_log(np.random.default_rng(5))

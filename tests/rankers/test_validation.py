@@ -33,17 +33,6 @@ def parts():
     return make_judged(60, 6, seed=1, mean_docs=8, noise=1.0).split(2 / 3)
 
 
-@pytest.fixture
-def tiny():
-    """Three sessions of query 0 with documents 0 and 1, one of query 1 with 3 above 2."""
-    return ClickLog(
-        query_id=[0, 1], doc_id=[0, 1, 2, 3, 4], doc_query=[0, 0, 1, 1, 1],
-        indptr=[0, 2, 4, 6], query=[0, 0, 1], document=[0, 1, 0, 1, 2, 3],
-        position=[1, 2, 1, 2, 2, 1], label=[1, 0, 0, 1, 1, 0], count=[2, 1, 1],
-        features=np.arange(10.0).reshape(5, 2),
-    )  # fmt: skip
-
-
 # ---- early stopping
 
 
