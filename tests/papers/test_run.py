@@ -9,11 +9,13 @@ import sys
 import time
 import tomllib
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from untilt import PairwiseDebiasing
 from untilt._core import codec
 from untilt.errors import FileFormatError, OptionError, WriteError
 from untilt.papers.cells import Cell, Result, ResultsFile, plan, points_of, run
@@ -367,6 +369,14 @@ def test_unknown_names_get_the_nearest():
         OptionError, match=r"no weighting 'isp' for experiments. Did you mean 'ips'"
     ):
         known({"ips": 1, "prs": 2}, "isp", "weighting")
+
+
+def test_a_weighting_is_that_of_its_document_unless_the_row_says_otherwise():
+    made, row = setting(), partial(type(TINY.rows[0]), name="r", title="r")
+    joint = row(weighting="pairwise-debiasing", weighting_options={"p": 1.0})
+    assert weighting_of(made, joint) == PairwiseDebiasing(p=1.0, losses="sum")
+    ours = row(weighting="pairwise-debiasing", weighting_options={"losses": "mean"})
+    assert weighting_of(made, ours) == PairwiseDebiasing()
 
 
 def test_nothing_is_written_beside_the_results(tmp_path):

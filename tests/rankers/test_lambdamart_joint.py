@@ -1,13 +1,15 @@
 """Pairwise debiasing inside LambdaMART, against Algorithm 1 of its paper done by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from untilt import PRS, LambdaMART, PairwiseDebiasing, PositionBias, objective
+from untilt import PRS, LambdaMART, LinearRanker, PairwiseDebiasing, PositionBias, objective
 from untilt.errors import OptionError
 from untilt.facts import codes
+from untilt.rankers.learning_data import training_lists
 
 SIGMA = 2.0
 SMALL: dict[str, Any] = {
@@ -141,3 +143,80 @@ def test_no_pair_at_position_one_is_named(made):
     ranker = LambdaMART(PairwiseDebiasing(), **SMALL)
     with pytest.raises(OptionError, match=r"position 1 has no clicked-unclicked pair"):
         ranker.fit(log)
+
+
+def cut_lists(log, rng, *, shortest=2, gap=False):
+    """The same sessions, each list cut after a random number of documents (or a row taken out)."""
+    length = rng.integers(shortest, log.depth + 1, log.n_lists)
+    keep = log.position <= np.repeat(length, np.diff(log.indptr))
+    if gap:
+        keep &= (log.position != 2) | np.repeat(rng.random(log.n_lists) < 0.5, np.diff(log.indptr))
+    kept = np.add.reduceat(keep, log.indptr[:-1])
+    return replace(
+        log,
+        indptr=np.concatenate([[0], np.cumsum(kept)]),
+        document=log.document[keep],
+        position=log.position[keep],
+        label=log.label[keep],
+    )
+
+
+@pytest.mark.parametrize("gap", [False, True])
+@pytest.mark.parametrize("query_weight", ["sessions", "equal"])
+def test_sessions_that_showed_two_positions_by_hand(made, rng, gap, query_weight):
+    log = cut_lists(made.log, rng, gap=gap)
+    lists = training_lists(log)
+    expected = np.zeros((log.depth, log.depth))
+    for i, weight in enumerate(lists.list_weights(query_weight)):
+        places = lists.position_index[lists.indptr[i] : lists.indptr[i + 1]]
+        expected[np.ix_(places, places)] += weight
+    assert lists.shown_together(query_weight) == pytest.approx(expected)
+
+
+def test_the_ratios_of_short_lists_by_hand(made, rng):
+    """S over the sessions that showed both positions, then equations 30 and 31."""
+    log = cut_lists(made.log, rng)
+    boosted = objective(log, PairwiseDebiasing())
+    scores = rng.normal(size=training_lists(log).n_documents)
+    boosted(scores)
+    together = np.zeros((log.depth, log.depth))
+    for i in range(log.n_lists):
+        places = log.position[log.indptr[i] : log.indptr[i + 1]] - 1
+        together[np.ix_(places, places)] += 1
+    plus, minus = ratios_by_hand(
+        losses_by_hand(log, scores) / together, np.ones(log.depth), np.ones(log.depth), 0
+    )
+    assert boosted.history[-1].plus == pytest.approx(plus)
+    assert boosted.history[-1].minus == pytest.approx(minus)
+
+
+def test_lists_of_unequal_length_do_not_look_like_position_bias(pbm_log, rng):
+    """Lists in random order, cut at random: few reach position 8, and that is no bias."""
+    made = pbm_log(n_queries=60, n_documents=8, shown=8, orderings=30, sessions=400, seed=3)
+    log = cut_lists(made.log, rng)
+    reaching = np.mean(np.diff(log.indptr) == 8)
+    assert reaching < 0.2
+
+    def learned(data, losses):
+        found = LambdaMART(PairwiseDebiasing(losses=losses), **SMALL).fit(data)
+        return found.bias_.examination[7], found.bias_history_[-1].minus[7]
+
+    whole, mean, summed = (
+        learned(*case) for case in ((made.log, "sum"), (log, "mean"), (log, "sum"))
+    )
+    assert mean == pytest.approx(whole, rel=0.25)
+    assert summed[0] < 0.25 * whole[0]
+    assert whole[1] > 1.5  # no-clicks grow down the page; sums over cut lists say the opposite
+    assert summed[1] < 0.5
+
+
+def test_a_linear_ranker_finds_the_examination_from_lists_of_unequal_length(pbm_log, rng):
+    """Its loss has no |dZ|, which differs between short and long lists."""
+    made = pbm_log(n_queries=60, n_documents=8, shown=8, orderings=30, sessions=400, seed=3)
+    log = cut_lists(made.log, rng)
+    mean, summed = (
+        LinearRanker(PairwiseDebiasing(losses=losses)).fit(log).bias_.examination
+        for losses in ("mean", "sum")
+    )
+    assert mean[[1, 3, 5, 7]] == pytest.approx(made.theta[[1, 3, 5, 7]], rel=0.15)
+    assert summed[7] < 0.3 * made.theta[7]

@@ -6,6 +6,7 @@ import pytest
 from untilt import PairwiseDebiasing
 from untilt.errors import OptionError
 from untilt.facts import codes
+from untilt.weighting.base import LearnedTable
 from untilt.weighting.tables import Ratios
 
 
@@ -111,3 +112,44 @@ def test_p_is_not_negative(p):
 def test_the_floor_lies_between_zero_and_one(floor):
     with pytest.raises(OptionError, match=r"floor must lie above 0 and up to 1\. Got"):
         PairwiseDebiasing(floor=floor)
+
+
+def test_losses_per_session_find_the_factor_whatever_the_lengths_of_the_lists():
+    """60 sessions show two positions and 40 show three; each pair costs t+_k t-_l per session."""
+    plus, minus = np.array([1.0, 0.6, 0.3]), np.array([1.0, 1.2, 1.5])
+    together = np.array([[100.0, 100, 40], [100, 100, 40], [40, 40, 40]])
+    S = np.outer(plus, minus) * together
+
+    mean, summed = (
+        LearnedTable(PairwiseDebiasing(losses=losses), 3, together) for losses in ("mean", "sum")
+    )
+    for _ in range(20):
+        mean.update(S)
+        summed.update(S)
+    assert mean.history[-1].plus == pytest.approx(plus)
+    assert mean.history[-1].minus == pytest.approx(minus)
+    # As published, 40 sessions at position 3 stand beside 100 at position 1.
+    row_1, row_3 = 100 * 1 + 100 * 1.2 + 40 * 1.5, 0.3 * 40 * (1 + 1.2 + 1.5)
+    assert summed.history[0].plus[2] == pytest.approx(row_3 / row_1)
+    assert summed.history[-1].plus[2] < 0.6 * plus[2]
+
+
+def test_positions_never_shown_together_add_nothing():
+    together = np.array([[5.0, 5, 0], [5, 5, 5], [0, 5, 5]])
+    S = np.array([[0.0, 5.0, 0.0], [10.0, 0.0, 5.0], [0.0, 5.0, 0.0]])
+    learned = LearnedTable(PairwiseDebiasing(), 3, together)
+    learned.update(S)
+    assert learned.history[0].plus == pytest.approx([1, (10 / 5 + 5 / 5) / (5 / 5), 1])
+
+
+def test_equal_lists_give_the_published_ratios_to_the_bit(rng):
+    S, together = rng.uniform(1, 2, (4, 4)), np.full((4, 4), 7.0)
+    mean, summed = (
+        LearnedTable(PairwiseDebiasing(losses=losses), 4, together) for losses in ("mean", "sum")
+    )
+    assert np.array_equal(mean.update(S), summed.update(S))
+
+
+def test_losses_are_means_or_sums():
+    with pytest.raises(OptionError, match="losses"):
+        PairwiseDebiasing(losses="median")  # type: ignore[arg-type]

@@ -24,11 +24,16 @@ from untilt.errors import OptionError, did_you_mean
 from untilt.papers.schema import Row
 from untilt.papers.setting import Setting
 from untilt.weighting.base import Weighting
+from untilt.weighting.tables import PairwiseDebiasing
 
 T = TypeVar("T")
 Curve = Callable[..., Examination]
 CURVES: dict[str, Curve] = {}
 FEWEST_CLICKS = 5  # at a position of the shuffled lists, for a rate of its own
+# Options with which a weighting is that of its document, where our default is another.
+AS_PUBLISHED: dict[str, dict[str, Any]] = {
+    catalog.record_of(PairwiseDebiasing).name: {"losses": "sum"}
+}
 
 
 def register_curve(name: str) -> Callable[[Curve], Curve]:
@@ -182,7 +187,8 @@ def weighting_of(setting: Setting, row: Row) -> Weighting:
             "experiment's biases, such as bias = 'true'."
         )
     given = (bias,) if "bias" in record.needs else ()
-    made: Weighting = record.make(*given, **row.weighting_options)
+    options = AS_PUBLISHED.get(record.name, {}) | row.weighting_options
+    made: Weighting = record.make(*given, **options)
     return made
 
 

@@ -24,7 +24,7 @@ from untilt.objectives.pair_slates import (
     sum_pairs,
     sum_rows,
 )
-from untilt.weighting.base import Weighting
+from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 from untilt.weighting.tables import Naive
 
 # A query's sessions are divided by its traffic to this power.
@@ -72,6 +72,25 @@ class TrainingLists(Slates):
         share = self.count / traffic[self.query] ** QUERY_WEIGHTS[query_weight]
         total = sum_by(self.query, share, len(traffic))
         return share / total[traffic > 0].mean()
+
+    def shown_together(self, query_weight: str) -> FloatArray:
+        """N[k, l]: the weight of the lists that showed positions k and l; (depth, depth)."""
+        weight, lengths = self.list_weights(query_weight), ragged.lengths(self.indptr)
+        depth = max(1, self.depth)
+        deepest = np.full(len(lengths), -1)
+        filled = lengths > 0
+        deepest[filled] = self.position_index[self.indptr[1:][filled] - 1]
+        whole = deepest == lengths - 1  # positions 1..n without a gap: the deeper of two decides
+        reach = np.cumsum(np.bincount(lengths[whole], weight[whole], depth + 1)[::-1])[::-1][1:]
+        place = np.arange(depth)
+        together = reach[np.maximum(place[:, None], place[None, :])].astype(float)
+        if whole.all():
+            return together
+        from scipy.sparse import csr_array
+
+        shown = csr_array((np.ones(len(self.document)), self.position_index, self.indptr),
+                          (len(lengths), depth))[~whole]  # fmt: skip
+        return together + (shown.T @ (shown * weight[~whole, None])).toarray()
 
     def of_documents(self, keep: BoolArray) -> "TrainingLists":
         """The lists of the queries whose documents are kept: a query's stay or go together."""
@@ -273,6 +292,14 @@ def pair_slates(
         dense=weighting.offset(max(1, lists.depth)) is not None,
         collapse=metric != "map",
     )
+
+
+def learned_table(
+    weighting: JointWeighting, lists: TrainingLists, query_weight: str
+) -> LearnedTable:
+    """The table of a joint weighting at its start, for losses summed over these lists."""
+    together = lists.shown_together(query_weight) if weighting.takes_means else None
+    return LearnedTable(weighting, max(1, lists.depth), together)
 
 
 def row_slates(

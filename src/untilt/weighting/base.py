@@ -52,6 +52,11 @@ class JointWeighting(Weighting):
 
     joint: ClassVar[bool] = True
 
+    @property
+    def takes_means(self) -> bool:
+        """Whether S[k, l] is to be divided by the sessions that showed positions k and l."""
+        return False
+
     @abstractmethod
     def update(self, S: FloatArray, state: Any) -> Any:
         """The next state from the losses S[k, l] and the state before (None at the start)."""
@@ -75,15 +80,22 @@ class LearnedTable:
     S is the summed unweighted loss per pair of positions at the ranker so far. Boosting gives it
     after every tree, a network after every epoch, a linear ranker after every whole fit.
 
-    `table` is W[k, l] now, `history` the state of the weighting after each update.
+    `together` is N[k, l], the sessions that showed positions k and l, for a weighting that takes
+    means; None where there is no need of it. `table` is W[k, l] now, `history` the state of the
+    weighting after each update.
     """
 
     table: FloatArray
     history: list[Any]
 
-    def __init__(self, weighting: JointWeighting, depth: int) -> None:
+    def __init__(
+        self, weighting: JointWeighting, depth: int, together: FloatArray | None = None
+    ) -> None:
         self.weighting = weighting
         self._first = weighting.table(depth)
+        # Where all lists are alike, dividing by one number would change nothing but rounding.
+        alike = together is None or bool(np.all(together == together[0, 0]))
+        self._together = None if alike or not weighting.takes_means else together
         self.restart()
 
     def restart(self) -> None:
@@ -93,6 +105,9 @@ class LearnedTable:
 
     def update(self, S: FloatArray) -> FloatArray:
         """The next table."""
+        if self._together is not None:
+            N = self._together
+            S = np.divide(S, N, out=np.zeros_like(S), where=N > 0)
         self.history.append(self.weighting.update(S, self.history[-1] if self.history else None))
         self._before, self.table = self.table, self.weighting.table_of(self.history[-1])
         return self.table

@@ -1,7 +1,7 @@
 """The debiasing methods of the literature, and one of our own, as tables of pair weights."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from untilt._core.arrays import BoolArray, FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike, as_examination
 from untilt.catalog import method, storable
-from untilt.errors import OptionError
+from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact
 from untilt.weighting.base import Against, JointWeighting, Weighting, theta_up_to
 
@@ -262,6 +262,9 @@ def _check_trust(trust: tuple[FloatArray, FloatArray], informative: BoolArray, r
 # Pairwise debiasing: click and no-click bias learned along with the ranker.
 
 
+Losses = Literal["mean", "sum"]
+
+
 @storable
 class Ratios(NamedTuple):
     """t+ (bias at click positions) and t- (bias at no-click positions), both 1 at position 1."""
@@ -288,18 +291,30 @@ class PairwiseDebiasing(JointWeighting):
     Needs no curve, but assumes that clicks are proportional to relevance and no-clicks to
     irrelevance at each position, which the position-based model does not satisfy exactly. Larger
     `p` holds the ratios closer to 1.
+
+    Sums over sessions count a position that few lists reach as one that few click. With
+    ``losses="mean"`` S[k, l] is divided by N[k, l], the sessions that showed both positions, so
+    that the ratios do not depend on the lengths of the lists; ``losses="sum"`` is the published
+    form. Both are the same where all lists show the same positions.
     """
 
     p: float = 0.0
     # Ratios outside [floor, 1/floor] come from positions with next to no clicks; unchecked, one
     # such position takes over the whole gradient.
     floor: float = 1e-3
+    losses: Losses = "mean"
 
     def __post_init__(self) -> None:
+        check_choice("losses", self.losses, get_args(Losses))
         if not self.p >= 0:
             raise OptionError(f"p must be at least 0. Got {self.p} instead.")
         if not 0 < self.floor <= 1:
             raise OptionError(f"floor must lie above 0 and up to 1. Got {self.floor} instead.")
+
+    @property
+    def takes_means(self) -> bool:
+        """As `losses` says."""
+        return self.losses == "mean"
 
     def table(self, depth: int) -> FloatArray:
         """The start: all ones."""

@@ -19,7 +19,7 @@ from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.linear import model
-from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
+from untilt.weighting.base import JointWeighting, Weighting
 
 LOSSES = ("logistic", "dcg-bound")
 Loss = Callable[[FloatArray], tuple[float, FloatArray]]
@@ -138,7 +138,7 @@ class LinearRanker(model.LinearModel):
         def losses(fitted: _Fitted) -> FloatArray:
             return objective.losses_by_position(X.scores(fitted.v))
 
-        learned = LearnedTable(weighting, max(1, lists.depth))
+        learned = learning_data.learned_table(weighting, lists, self.query_weight)
         fitted = model.fit_in_turn(learned, learn=learn, losses=losses, max_rounds=self.max_rounds)
         status = model.joint_status(learned)
         self.bias_, self.bias_history_ = learned.bias(status=status), learned.history

@@ -17,7 +17,7 @@ from untilt.rankers import learning_data
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.linear.cutting_plane import Planes, Solution, minimise
 from untilt.rankers.linear.model import ScaledFeatures, fit_in_turn, joint_status
-from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
+from untilt.weighting.base import JointWeighting, Weighting
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,7 @@ class SvmProblem:
         def losses(solution: Solution) -> FloatArray:
             return plain.losses_by_position(self.X.scores(solution.weights))
 
-        learned = LearnedTable(joint, max(1, self.lists.depth))
+        learned = learning_data.learned_table(joint, self.lists, self.query_weight)
         solution = fit_in_turn(learned, learn=learn, losses=losses, max_rounds=self.max_rounds)
         status = joint_status(learned)
         summary = {"joint": status, "joint_settled": learned.settled}

@@ -261,9 +261,8 @@ def _pairwise(
     batches = PairBatches(objective, table, batch_size=ranker.batch_size, seed=ranker.seed)
     joint = None
     if isinstance(weighting, JointWeighting):
-        joint = JointTable(
-            LearnedTable(weighting, depth), batches, inputs.features, ranker.activation
-        )
+        learned = learning_data.learned_table(weighting, lists, ranker.query_weight)
+        joint = JointTable(learned, batches, inputs.features, ranker.activation)
     loss = pairwise_loss(
         ranker.activation,
         sigma=ranker.sigma,

@@ -53,16 +53,19 @@ class LikeAFunction:
 
 
 class PairTreeObjective(LikeAFunction):
-    """Lambdas with a table of pair weights; a joint weighting refreshes its table each round."""
+    """Lambdas with a table of pair weights; `learned`, of a joint one, is refreshed each round."""
 
-    def __init__(self, objective: PairObjective | MapObjective, weighting: Weighting) -> None:
+    def __init__(
+        self,
+        objective: PairObjective | MapObjective,
+        weighting: Weighting,
+        learned: LearnedTable | None = None,
+    ) -> None:
         self.weighting = weighting
-        depth = max(1, objective.slates.depth)
-        self._learned: LearnedTable | None = None
+        self._learned = learned
         self._objective = objective
-        if isinstance(weighting, JointWeighting):
-            self._learned = LearnedTable(weighting, depth)
-        else:
+        if learned is None:
+            depth = max(1, objective.slates.depth)
             table, offset = weighting.table(depth), weighting.offset(depth)
             self._objective = objective.with_table(table, offset)
 
@@ -177,7 +180,10 @@ def lambda_objective(
         query_weight=options.query_weight,
         truncation=options.truncation,
     )
-    return _with_pairs(PairTreeObjective(options.objective(slates), weighting), lists)
+    learned = None
+    if isinstance(weighting, JointWeighting):
+        learned = learning_data.learned_table(weighting, lists, options.query_weight)
+    return _with_pairs(PairTreeObjective(options.objective(slates), weighting, learned), lists)
 
 
 def label_objective(
