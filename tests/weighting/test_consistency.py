@@ -32,7 +32,10 @@ PAIRS = [(k, l) for k in range(DEPTH) for l in range(DEPTH) if k != l]
 # Every weighting as something that takes a bias; one with eps+ and eps- suits them all.
 WEIGHTINGS = {
     record.name: partial(weighting_of, record) for record in catalog.methods("weighting")
-} | {"prs without a clip": partial(PRS, clip=np.inf)}
+} | {
+    "prs without a clip": partial(PRS, clip=np.inf),
+    "prs clipped at clicks": partial(PRS, clip=0.3, clipped="clicked"),
+}
 
 
 def noise_free():
@@ -157,6 +160,7 @@ def test_the_verdicts_of_the_known_tables():
         "pns": "nearly-consistent",
         "prs": "nearly-consistent",
         "prs without a clip": "not-consistent",
+        "prs clipped at clicks": "not-consistent",
         "bayes-ips": "nearly-consistent",
         "balanced": "consistent",
         "affine-ips": "consistent",

@@ -140,3 +140,13 @@ def test_a_clip_lowers_the_weight_and_nothing_else(clip):
     other = np.where(r == 1, 1 - theta, 1.0)
     expected = pair_sum(scores, ratio * np.outer(r * theta, other))
     assert expectation(PRS(theta, clip=clip), theta, r, scores) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(("theta", "r", "scores"), CASES)
+def test_a_clip_of_the_clicked_side_damps_deep_clicks_alone(theta, r, scores, clip):
+    """A click at k counts theta_k/max(clip, theta_k) of itself; the other side is that of PRS."""
+    other = theta * np.where(r == 1, 1 - theta, 1.0)
+    expected = pair_sum(scores, np.outer(r * theta / np.maximum(clip, theta), other))
+    value = expectation(PRS(theta, clip=clip, clipped="clicked"), theta, r, scores)
+    assert value == pytest.approx(expected, abs=1e-12)

@@ -15,7 +15,10 @@ DEPTH = 4
 # Every weighting as something that takes a bias; one with eps+ and eps- suits them all.
 WEIGHTINGS = {
     record.name: partial(weighting_of, record) for record in catalog.methods("weighting")
-} | {"prs without a clip": partial(PRS, clip=np.inf)}
+} | {
+    "prs without a clip": partial(PRS, clip=np.inf),
+    "prs clipped at clicks": partial(PRS, clip=0.3, clipped="clicked"),
+}
 
 
 def a_bias(theta=(1.0, 0.6, 0.3, 0.2), eps_plus=0.9, eps_minus=0.1):

@@ -95,6 +95,9 @@ class PNS(_FromBias):
         return np.repeat(theta[None, :], depth, axis=0)
 
 
+Clipped = Literal["ratio", "clicked"]
+
+
 @method(
     "weighting", "prs", title="Propensity ratio scoring", order=30, needs=("bias",),
     takes=("clip",), choose=("train", "select", "run", "usual in select"), drop=90,
@@ -111,18 +114,29 @@ class PRS(_FromBias):
     document then still loses with weight theta_l (1 - theta_l), where IPS has 1 - theta_l.
     With clip 1 the table is min(theta_k, theta_l)/theta_k, symmetric up to 1/theta_k; without a
     clip (``clip=inf``) it reverses the shown order: see `is_consistent`.
+
+    ``clipped="clicked"`` clips the propensity of the clicked document alone, as IPS does:
+    W[k, l] = theta_l / max(clip, theta_k), clip from 0 to 1 (section 5.1 names it beside the clip
+    of the ratio). It bounds the weights by 1/clip and leaves the table asymmetric; with clip 1 it
+    is `PNS`.
     """
 
     clip: float = 1.0
+    clipped: Clipped = "ratio"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.clip > 0:
+        check_choice("clipped", self.clipped, get_args(Clipped))
+        if self.clipped == "clicked":
+            _check_clip(self.clip)
+        elif not self.clip > 0:
             raise OptionError(f"clip must be above 0. Got {self.clip} instead; 1.0 is best.")
 
     def table(self, depth: int) -> FloatArray:
-        """min(clip, theta_l / theta_k)."""
+        """min(clip, theta_l / theta_k), or theta_l / max(clip, theta_k)."""
         theta = theta_up_to(self.bias, depth)
+        if self.clipped == "clicked":
+            return theta[None, :] / np.maximum(self.clip, theta)[:, None]
         return np.minimum(self.clip, theta[None, :] / theta[:, None])
 
 
