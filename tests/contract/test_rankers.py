@@ -37,6 +37,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "linear": {"max_rounds": 4},
     "svm": {"max_rounds": 4},
+    "svm-dcg": {"max_rounds": 4, "C": 30.0},
     "neural": FEW_EPOCHS,
     "dual-learning": FEW_EPOCHS,
     "pairwise-trust": {**FEW_EPOCHS, "epochs": 12, "bias": THETA},
@@ -63,11 +64,14 @@ OBJECTIVES = {
     record.name: partial(RANKERS["lambdamart"], **record.options, bias=THETA)
     for record in catalog.methods("objective")
 }
+# Of the tables only those whose weights depend on the clicked position alone.
+ROWS_ALONE = {"svm-dcg": ("none", "IPS")}
 ALONE = {name: make for name, make in RANKERS.items() if name not in WITH_A_TABLE}
 MAKERS = {
     f"{name} with {table}": lambda make=make, weighting=weighting: make(weighting())
     for name, make in WITH_A_TABLE.items()
     for table, weighting in WEIGHTINGS.items()
+    if table in ROWS_ALONE.get(name, WEIGHTINGS)
 } | {**ALONE, **OBJECTIVES, **LOSSES}
 # One weighting is enough where weightings play no part.
 EACH_ONCE = {
@@ -234,6 +238,10 @@ def test_counts_equal_repeats(log, make, rng):
 @pytest.mark.parametrize("ranker", WITH_A_TABLE.values(), ids=WITH_A_TABLE)
 @pytest.mark.parametrize("weighting", [IPS, PNS, PRS])
 def test_examination_of_ones_is_naive(log, ranker, weighting):
+    if weighting is not IPS and ranker in [WITH_A_TABLE[name] for name in ROWS_ALONE]:
+        with pytest.raises(OptionError, match="depend on the other document too"):
+            ranker(weighting(THETA)).fit(log)
+        return
     naive = ranker(Naive()).fit(log).predict(log.features)
     ones = ranker(weighting(np.ones(4))).fit(log).predict(log.features)
     assert np.array_equal(ranker(None).fit(log).predict(log.features), naive)

@@ -1,4 +1,4 @@
-r"""Losses of linear rankers beside the logistic pair loss: the hinge, and a bound on DCG.
+r"""Losses of linear rankers beside the logistic pair loss: the hinge, and two bounds on DCG.
 
 *Weighted pairwise hinge*, with its most violated constraint:
 
@@ -12,10 +12,11 @@ all pairs with s_i - s_j < 1 are found by one sort and running sums, O(n log n) 
 ([joachims2006linear]_ does so for plain pairs). Tables of pair weights that depend on both
 positions have no such form: `PairHinge` visits every pair.
 
-*A smooth lower bound on DCG*. The rank of a document is at most
+*Lower bounds on DCG*. The rank of a document is at most
 
     R_i = 1 + sum_{j != i} b(s_i - s_j),   b(x) = log2(1 + exp(-sigma x)) >= 1[x <= 0]
 
+(`DcgBound`, smooth), or with the hinge b(x) = max(0, 1 - x) (`HingeDcgBound`),
 and 1/log2(1 + rank) falls with the rank, so that with weights r_i (clicks over propensity)
 
     sum_i r_i / log2(1 + R_i)  <=  sum_i r_i / log2(1 + rank_i) = DCG
@@ -23,9 +24,18 @@ and 1/log2(1 + rank) falls with the rank, so that with weights r_i (clicks over 
 ([agarwal2019framework]_; "additive metrics" in [oosterhuis2020tutorial]_). The bound is close for
 documents near the top, where a click counts most, and loose for a document far below others, since
 b grows with the distance. It is not concave: a start at 0 finds a local optimum.
+
+With the hinge, R_i is convex and piecewise linear in the scores, and phi(R) = 1 - 1/log2(1 + R)
+rises and is concave. So phi lies below each of its tangents, and at any scores t
+
+    sum_i r_i phi(R_i)  <=  sum_i r_i [phi(R_i(t)) + phi'(R_i(t)) (R_i - R_i(t))]
+
+with equality at t. The right side is a ranking SVM with the weights r_i phi'(R_i(t)): convex. To
+minimise it, take the new scores for t and begin again is the convex-concave procedure
+([yuille2003cccp]_); the left side falls or stays at every step.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numba as nb
 import numpy as np
@@ -161,6 +171,39 @@ class DcgBound:
         return float(np.maximum(self.slates.weight, 0).sum())
 
 
+@dataclass(frozen=True, eq=False)
+class HingeDcgBound:
+    """sum_i r_i phi(R_i) with the hinge bound on ranks; what a DCG of all at rank 1 is short of.
+
+    Parameters
+    ----------
+    slates : with a weight r_i >= 0 per row
+    """
+
+    slates: RowSlates
+
+    def ranks(self, scores: FloatArray) -> FloatArray:
+        """(rows,) R_i, which no rank exceeds, ties counted against the document."""
+        slates = self.slates
+        ranks = np.ones(len(slates.document))
+        s = np.ascontiguousarray(scores, dtype=np.float64)
+        _hinge_ranks(s, slates.row_blocks, slates.indptr, slates.document, ranks)
+        return ranks
+
+    def loss(self, scores: FloatArray) -> float:
+        """sum_i r_i (1 - 1/log2(1 + R_i))."""
+        return float(self.slates.weight @ (1 - 1 / np.log2(1 + self.ranks(scores))))
+
+    def tangent(self, scores: FloatArray) -> SortedHinge:
+        """The weighted hinge whose slope at these scores is that of the loss.
+
+        Plus a constant it touches the loss here, and lies at or above it everywhere.
+        """
+        after = 1 + self.ranks(scores)
+        slope = np.log(2.0) / (after * np.log(after) ** 2)
+        return hinge_against_all(replace(self.slates, weight=self.slates.weight * slope))
+
+
 @nb.njit(cache=True, inline="always")
 def _add(tree: FloatArray, level: int, first: float, second: float) -> None:
     """Add to a level of a Fenwick tree of two sums."""
@@ -278,3 +321,25 @@ def _bound_pass(
                 for j in range(length):
                     if j != i:
                         gradient[document[begin + j]] -= steep * fall[j]
+
+
+@parallel_kernel()
+def _hinge_ranks(
+    scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray, ranks: FloatArray
+) -> None:
+    for block in nb.prange(len(bounds) - 1):
+        for u in range(bounds[block], bounds[block + 1]):
+            begin, length = indptr[u], indptr[u + 1] - indptr[u]
+            s = np.empty(length)
+            for i in range(length):
+                s[i] = scores[document[begin + i]]
+            order = np.argsort(s)
+            # From the lowest score up: the documents within the margin are those from `low` on.
+            low, within = 0, s.sum()
+            for r in range(length):
+                i = order[r]
+                while s[i] - s[order[low]] >= 1.0:
+                    within -= s[order[low]]
+                    low += 1
+                # Its own term is the 1 of R_i = 1 + sum over the others.
+                ranks[begin + i] = max((length - low) * (1.0 - s[i]) + within, 1.0)

@@ -14,11 +14,12 @@ from untilt.catalog import method, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
-from untilt.metrics import ARP
+from untilt.metrics import ARP, DCG
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.linear import model
+from untilt.rankers.linear.cutting_plane import Solution
 from untilt.rankers.linear.svm_problem import SvmProblem, set_against
 from untilt.weighting.base import Weighting, theta_up_to
 
@@ -32,11 +33,20 @@ _MOST_DOUBLINGS = 30
 @storable
 @dataclass(frozen=True)
 class Trial:
-    """One C of the search: the average rank of validation positives, and the fit's duality gap."""
+    """One C of the search: the average rank of validation positives, and the fit's duality gap.
+
+    `dcg` is their average 1/log2(1 + rank), where that is what the ranker maximises.
+    """
 
     C: float
     average_rank: float
     gap: float
+    dcg: float | None = None
+
+    @property
+    def loss(self) -> float:
+        """What the search makes small."""
+        return self.average_rank if self.dcg is None else -self.dcg
 
 
 @method(
@@ -44,6 +54,12 @@ class Trial:
     takes=("weighting", "seed"),
     choose=("train", "select", "run"), reference="joachims2017unbiased",
     note="a linear score by the propensity-weighted ranking SVM",
+)  # fmt: skip
+@method(
+    "ranker", "svm-dcg", title="Ranking SVM for DCG", order=72, cost=3.0,
+    takes=("weighting", "seed"), options={"metric": "dcg"},
+    choose=("train", "select"), reference="agarwal2019framework",
+    note="a linear score by a bound on DCG, each step a propensity-weighted ranking SVM",
 )  # fmt: skip
 @dataclass(eq=False, repr=False)
 class RankSVM(model.LinearModel):
@@ -59,6 +75,19 @@ class RankSVM(model.LinearModel):
     against="all")` this is equation 5 of [mao_arxivlogs]_: the inner sum bounds the rank of a
     clicked document, minus 1.
 
+    With ``metric="dcg"`` it is the SVM PropDCG of [agarwal2019framework]_,
+
+    .. math:: \min_v \tfrac12 |v|^2 + \frac{C}{n} \sum_{\text{clicks } i} W[k_i] \,
+        \bigl(1 - 1/\log_2(1 + R_i)\bigr), \quad R_i = 1 + \sum_{j \ne i} \max(0, 1 - (s_i - s_j))
+
+    R_i bounds the rank of the click among all shown documents, so the sum bounds what the
+    propensity-weighted DCG is short of its best. Not convex: solved by convex-concave steps from
+    v = 0 (`untilt.objectives.linear_losses`), each a ranking SVM as above with the weights
+    W[k_i] / ((1 + R_i) log(1 + R_i)^2) of the step before. The objective falls at every step
+    (`summary_["steps"]`) until it falls by less than `tolerance` of itself; what it ends at is a
+    local optimum. "bound" and "gap" of `summary_` are those of the last step. It needs weights of
+    at least 0 that depend on the clicked position alone (`Naive`, `IPS`, `BayesIPS`).
+
     Solved by one-slack cutting planes to a duality gap of `tolerance`, as a share of the objective;
     `summary_` reports it. Where the weights depend on the clicked position alone (`Naive`, `IPS`,
     `BayesIPS`) the most violated constraint is found by sorting, O(n log n) per list; slates with
@@ -69,15 +98,18 @@ class RankSVM(model.LinearModel):
     ----------
     weighting : a table of pair weights such as `IPS(bias, against="all")`; None for raw clicks
     C : weight of the clicks against the penalty; "search" doubles it from a small value until the
-        propensity-weighted average rank of the positives on validation data stops improving
-    against : "unclicked" or "all" documents of the list; None leaves it to the weighting
+        propensity-weighted average rank (or DCG) of the positives on validation data stops
+        improving
+    metric : "arp", the average rank of clicked documents, or "dcg"
+    against : "unclicked" or "all" documents of the list; None leaves it to the weighting ("dcg"
+        ranks among all)
     tolerance, max_iter : relative duality gap at which to stop, and most rounds of cutting planes
     scale : standardise the features inside; False takes them as they are
     gain : how labels weigh: "plain", "linear", "exponential", or "auto" (plain on judged lists,
         linear on logs)
     query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
     validation_share, seed : the queries set aside by C="search" where `fit` is given no `valid`
-    max_rounds : fits of ranker and bias in turn (joint weightings alone)
+    max_rounds : fits of ranker and bias in turn (joint weightings), or convex-concave steps
 
     Fitted: see `LinearModel`; `C_`, `search_` (the values of C tried, with what they gave).
     """
@@ -85,6 +117,7 @@ class RankSVM(model.LinearModel):
     weighting: Weighting | None = None
     _: KW_ONLY
     C: float | str = 1.0
+    metric: str = "arp"
     against: str | None = None
     tolerance: float = 1e-3
     max_iter: int = 2000
@@ -105,7 +138,7 @@ class RankSVM(model.LinearModel):
         self.search_: tuple[Trial, ...] = ()
         if self.C == "search":
             self.search_ = self._search(data, valid)
-            self.C_ = min(self.search_, key=lambda trial: (trial.average_rank, trial.C)).C
+            self.C_ = min(self.search_, key=lambda trial: (trial.loss, trial.C)).C
         else:
             self.C_ = float(self.C)
         problem = self._problem(lists)
@@ -123,7 +156,7 @@ class RankSVM(model.LinearModel):
             "planes": fit.solution.planes,
             "converged": fit.solution.converged,
             "status": fit.solution.status,
-            **fit.joint,
+            **fit.summary,
         }
         return self
 
@@ -137,24 +170,39 @@ class RankSVM(model.LinearModel):
     def _problem(self, lists: TrainingLists) -> SvmProblem:
         features = lists.features
         scaling = model.Scaling.of(features) if self.scale else model.Scaling.none(features)
+        gain = learning_data.metric_gain if self._for_dcg else learning_data.pair_gain
         return SvmProblem(
             X=model.ScaledFeatures(features, scaling),
             lists=lists,
-            weighting=set_against(learning_data.weighting_for(self.weighting, lists), self.against),
-            gain=learning_data.pair_gain(self.gain, lists),
+            weighting=set_against(
+                learning_data.weighting_for(self.weighting, lists),
+                "all" if self._for_dcg else self.against,
+            ),
+            gain=gain(self.gain, lists),
             query_weight=self.query_weight,
             tolerance=self.tolerance,
             max_iter=self.max_iter,
             max_rounds=self.max_rounds,
+            metric=self.metric,
         )
 
+    @property
+    def _for_dcg(self) -> bool:
+        return self.metric == "dcg"
+
     def _check(self) -> None:
+        check_choice("metric", self.metric, ("arp", "dcg"))
         if self.C != "search":
             if isinstance(self.C, str):
                 raise OptionError(f"C must be a number above 0 or 'search'. Got {self.C!r}.")
             check_positive("C", self.C)
         if self.against is not None:
             check_choice("against", self.against, ("unclicked", "all"))
+            if self._for_dcg and self.against != "all":
+                raise OptionError(
+                    "metric='dcg' ranks among all shown documents, but against is "
+                    f"{self.against!r}. Leave against out, or use metric='arp'."
+                )
         check_positive("tolerance", self.tolerance)
         check_rounds("max_iter", self.max_iter)
         check_rounds("max_rounds", self.max_rounds)
@@ -184,17 +232,17 @@ def doubling_search(problem: SvmProblem, valid: TrainingLists) -> tuple[Trial, .
     with progress("searching for C") as advance:
         while len(trials) < _MOST_DOUBLINGS and not _is_over(trials):
             fit = problem.solve(C)
-            trials.append(Trial(C, judge.average_rank(fit.solution.weights), fit.solution.gap))
+            trials.append(judge.trial(C, fit.solution))
             C *= 2
             advance()
     return tuple(trials)
 
 
 def _is_over(trials: list[Trial]) -> bool:
-    ranks = np.array([trial.average_rank for trial in trials])
-    if np.all(ranks == ranks[:1]):
+    losses = np.array([trial.loss for trial in trials])
+    if np.all(losses == losses[:1]):
         return False
-    better = ranks[1:] < np.minimum.accumulate(ranks)[:-1] - _LEAST_GAIN
+    better = losses[1:] < np.minimum.accumulate(losses)[:-1] - _LEAST_GAIN
     return len(better) >= _PATIENCE and not better[-_PATIENCE:].any()
 
 
@@ -208,7 +256,7 @@ def smallest_useful(problem: SvmProblem) -> float:
 
 
 class _Judge:
-    """sum_i r_i rank_i / sum_i r_i over validation positives, r_i = clicks times W[k].
+    """sum_i r_i rank_i / sum_i r_i over validation positives, r_i = clicks times W[k]; DCG alike.
 
     The weights are the same for every C, or the averages would not compare.
     """
@@ -220,6 +268,7 @@ class _Judge:
                 f"training data. Got {valid.features.shape[1]} instead."
             )
         self._scaling, self._features = problem.X.scaling, valid.features
+        self._metric = problem.metric
         self._slates = learning_data.row_slates(
             valid,
             validation_weight(problem, valid),
@@ -232,14 +281,18 @@ class _Judge:
                 "data. Give fit(log, valid=...) more of it, or a number for C."
             )
 
-    def average_rank(self, weights: FloatArray) -> float:
+    def trial(self, C: float, solution: Solution) -> Trial:
+        """What a solution is worth on these clicks."""
         slates = self._slates
-        raw = self._scaling.to_raw(weights)
-        scores = model.centred_scores(self._features, raw, self._scaling.mean)
+        raw = self._scaling.to_raw(solution.weights)
+        scores = model.centred_scores(self._features, raw, self._scaling.mean)[slates.document]
         total = ragged.sums_by_list(slates.indptr, slates.weight)
-        return (
-            ARP().mean(scores[slates.document], slates.weight, slates.indptr, weights=total).value
-        )
+        rank = ARP().mean(scores, slates.weight, slates.indptr, weights=total).value
+        dcg = None
+        if self._metric == "dcg":
+            by_list = DCG(gain="linear").per_list(scores, slates.weight, slates.indptr)
+            dcg = float(by_list.sum() / total.sum())
+        return Trial(C, rank, solution.gap, dcg)
 
 
 def validation_weight(problem: SvmProblem, valid: TrainingLists) -> FloatArray:

@@ -9,7 +9,10 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray
+from untilt._core.progress import track
 from untilt.bias.curve import PositionBias
+from untilt.errors import OptionError
+from untilt.facts import Fact
 from untilt.objectives import linear_losses
 from untilt.objectives.pair_slates import PairSlates
 from untilt.objectives.pairs import PairObjective
@@ -18,6 +21,10 @@ from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.linear.cutting_plane import Planes, Solution, minimise
 from untilt.rankers.linear.model import ScaledFeatures, fit_in_turn, joint_status
 from untilt.weighting.base import JointWeighting, Weighting
+
+# Of the tolerance, for a step towards DCG: weights change 1/log2(1 + R) by little, so that at w = 0
+# a thousandth of the objective may be all that there is to win.
+_FINER = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +42,15 @@ class HingeRisk:
 
 @dataclass(frozen=True, eq=False)
 class SvmFit:
-    """The solution for one C; with a joint weighting also the bias it ended with."""
+    """The solution for one C; with a joint weighting also the bias it ended with.
+
+    `summary` is what else there is to tell, or to tell otherwise than of one convex problem.
+    """
 
     solution: Solution
     bias: PositionBias | None = None
     history: list[Any] = field(default_factory=list)
-    joint: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -55,6 +65,7 @@ class SvmProblem:
     tolerance: float
     max_iter: int
     max_rounds: int
+    metric: str = "arp"
     _before: FloatArray | None = None
 
     @cached_property
@@ -65,7 +76,9 @@ class SvmProblem:
         return float(weight @ clicks)
 
     def solve(self, C: float) -> SvmFit:
-        """The optimum for this C, to the tolerance."""
+        """The optimum for this C, to the tolerance; a local one where the metric is DCG."""
+        if self.metric == "dcg":
+            return self._solve_dcg(C)
         if isinstance(self.weighting, JointWeighting):
             return self._solve_joint(C, self.weighting)
         solution = self._minimise(self.risk, C, self._planes, self._before)
@@ -78,7 +91,9 @@ class SvmProblem:
 
     @cached_property
     def risk(self) -> HingeRisk:
-        """The risk with the weighting's own table; a joint weighting only starts from it."""
+        """The risk with the weighting's own table; what a joint one, and DCG, only start from."""
+        if self.metric == "dcg":
+            return self._risk(self._dcg_bound.tangent(np.zeros(self.lists.n_documents)))
         depth = max(1, self.lists.depth)
         table, offset = self.weighting.table(depth), self.weighting.offset(depth)
         row_weight = None if offset is not None else learning_data.row_table(table)
@@ -99,6 +114,22 @@ class SvmProblem:
             labelled = self._slates.take(np.flatnonzero(~packed))
             parts.append(linear_losses.hinge_by_labels(labelled, row_weight))
         return self._risk(*parts)
+
+    @cached_property
+    def _dcg_bound(self) -> linear_losses.HingeDcgBound:
+        depth = max(1, self.lists.depth)
+        table, offset = self.weighting.table(depth), self.weighting.offset(depth)
+        row_weight = learning_data.row_table(table)
+        if row_weight is None or offset is not None or self.weighting.joint:
+            raise OptionError(
+                "metric='dcg' weighs each click by its own position. The weights of "
+                f"{type(self.weighting).__name__} depend on the other document too, or can be "
+                "negative. Use ut.IPS(bias), or metric='arp'."
+            )
+        rows = learning_data.row_slates(
+            self.lists, row_weight, gain=self.gain, query_weight=self.query_weight
+        )
+        return linear_losses.HingeDcgBound(rows)
 
     @cached_property
     def _planes(self) -> Planes:
@@ -124,17 +155,48 @@ class SvmProblem:
         return risk
 
     def _minimise(
-        self, risk: HingeRisk, C: float, planes: Planes | None, start: FloatArray | None
+        self,
+        risk: HingeRisk,
+        C: float,
+        planes: Planes | None,
+        start: FloatArray | None,
+        *,
+        tolerance: float | None = None,
     ) -> Solution:
         return minimise(
             self.X,
             risk,
             C,
-            tolerance=self.tolerance,
+            tolerance=self.tolerance if tolerance is None else tolerance,
             max_iter=self.max_iter,
             planes=planes,
             start=start,
         )
+
+    def _solve_dcg(self, C: float) -> SvmFit:
+        """By convex-concave steps from w = 0; each begins where the one before ended."""
+        bound, w, risk = self._dcg_bound, np.zeros(self.X.n_features), self.risk
+
+        def objective(w: FloatArray) -> float:
+            return 0.5 * float(w @ w) + C / self.positives * bound.loss(self.X.scores(w))
+
+        steps, settled = [objective(w)], False
+        for _ in track(range(self.max_rounds), "convex-concave steps"):
+            solution = self._minimise(risk, C, None, w, tolerance=_FINER * self.tolerance)
+            w = solution.weights
+            steps.append(objective(w))
+            settled = steps[-2] - steps[-1] <= self.tolerance * (steps[0] - steps[-1])
+            if settled:
+                break
+            risk = self._risk(bound.tangent(self.X.scores(w)))
+        code = "training.settled" if settled else "training.not-settled"
+        summary = {
+            "objective": steps[-1],
+            "steps": steps,
+            "converged": settled and solution.converged,
+            "status": Fact(code, fits=len(steps) - 1),
+        }
+        return SvmFit(solution, summary=summary)
 
     def _solve_joint(self, C: float, joint: JointWeighting) -> SvmFit:
         plain = PairObjective(self._slates, metric="none", loss="hinge")
