@@ -6,6 +6,7 @@ import tomllib
 import numpy as np
 import pytest
 
+from untilt.errors import OptionError
 from untilt.papers.cells import Cell, Result, plan
 from untilt.papers.chart import Table, chart_of, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, verdicts
@@ -215,6 +216,34 @@ def test_better_than_all_is_decided_by_the_nearest():
 
 def test_a_noisy_difference_stays_open():
     assert decided("above", ["a", "b"], "at = [0]", noise=0.1).verdict == OPEN
+
+
+def test_every_x_has_a_test_of_its_own():
+    """A is above F at 0 and 1 and equal at 2: the mean over x hides that."""
+    found = decided("above", ["a", "f"], "every = true")
+    assert decided("above", ["a", "f"]).verdict == HOLDS
+    assert (found.verdict, found.sides) == (OPEN, (2, 0, 1))
+    assert (found.at, found.value) == (2, pytest.approx(0.0, abs=1e-9))
+
+
+@pytest.mark.parametrize(
+    ("rows", "sides", "verdict"),
+    [
+        (["a", "b"], (3, 0, 0), HOLDS),
+        (["b", "a"], (0, 3, 0), FAILS),
+        (["a", "b", "f"], (5, 0, 1), OPEN),
+        (["f", "b"], (2, 1, 0), FAILS),
+    ],
+)
+def test_a_claim_about_every_point_needs_every_point(rows, sides, verdict):
+    found = decided("above", rows, "every = true")
+    assert (found.sides, found.verdict) == (sides, verdict)
+    assert f"{sides[0]} of {sum(sides)} tests" in found.sentence
+
+
+def test_every_is_refused_where_one_x_says_nothing():
+    with pytest.raises(OptionError, match="'every' asks each x alone"):
+        decided("rises", ["a"], "every = true")
 
 
 def test_one_gap_is_larger_than_another():

@@ -202,6 +202,15 @@ def weighted_mean(
     return MeanEstimate(mean, error, len(w), effective_units(w))
 
 
+def holm(p_values: FloatArray) -> FloatArray:
+    """p-values that take their number into account by Holm's steps [holm1979]_; NaN stays NaN."""
+    m = len(p_values)
+    order = np.argsort(p_values, kind="stable")
+    corrected = np.empty(m)
+    corrected[order] = np.maximum.accumulate(p_values[order] * (m - np.arange(m)))
+    return np.minimum(1.0, corrected)
+
+
 def bootstrap_weights(n_units: int, n_draws: int, seed: Seed) -> IntArray:
     """How often each unit is drawn in each bootstrap sample, shape (n_draws, n_units)."""
     rng = generator(seed)

@@ -17,6 +17,7 @@ from untilt import catalog
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
+from untilt._core.statistics import holm
 from untilt.auditing.scores import (
     Cells,
     RelevanceScore,
@@ -231,13 +232,9 @@ def _why_not(log: ClickLog, asks: Asks) -> Fact | None:
 
 
 def _holm(tests: list[ReadingTest]) -> tuple[ReadingTest, ...]:
-    """Each with its p-value for all of them together: the smallest times n, the next n - 1, ..."""
-    order = sorted(range(len(tests)), key=lambda i: tests[i].p_value)
-    adjusted, largest = list(tests), 0.0
-    for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(tests) - rank) * tests[i].p_value))
-        adjusted[i] = replace(tests[i], adjusted=largest)
-    return tuple(adjusted)
+    """Each with its p-value for all of them together."""
+    adjusted = holm(np.array([test.p_value for test in tests])).tolist()
+    return tuple(replace(test, adjusted=p) for test, p in zip(tests, adjusted, strict=True))
 
 
 def _relevance(

@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 
 from untilt._core.arrays import FloatArray, IntArray, handed_over
 from untilt._core.portable import Portable
-from untilt._core.statistics import check_level
+from untilt._core.statistics import check_level, holm
 from untilt.bias.curve import PositionBias
 from untilt.bias.log_ratios import (
     degrees_of_freedom,
@@ -343,7 +343,7 @@ def compare(first: PositionBias, second: PositionBias, *, level: float = 0.95) -
         chi_square=chi_square,
         degrees_of_freedom=rank,
         p_value=wald_p_value(chi_square, rank, free),
-        differing=tuple(position[_holm(p_values, level)].tolist()),
+        differing=tuple(position[holm(p_values) < 1 - level].tolist()),
         level=level,
     )
 
@@ -380,11 +380,3 @@ def _two_sided(d: FloatArray, error: FloatArray, free: FloatArray) -> FloatArray
     known = np.isfinite(free)
     tail = np.where(known, special.stdtr(np.where(known, free, 1.0), -z), special.ndtr(-z))
     return np.where(d == 0, 1.0, 2 * tail)
-
-
-def _holm(p_values: FloatArray, level: float) -> IntArray:
-    """Indices of the hypotheses that Holm's step-down procedure rejects."""
-    order = np.argsort(p_values)
-    limit = (1 - level) / (len(p_values) - np.arange(len(p_values)))
-    passed = np.cumprod(p_values[order] < limit).astype(bool)
-    return np.sort(order[passed])

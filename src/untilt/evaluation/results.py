@@ -11,7 +11,7 @@ from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_attribute
 from untilt._core.printed import Cells, as_table
 from untilt._core.random import Seed
-from untilt._core.statistics import Interval, MeanEstimate, check_level
+from untilt._core.statistics import Interval, MeanEstimate, check_level, holm
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.curve_bounds import extreme_curves
 from untilt.evaluation.pool import Among
@@ -575,14 +575,12 @@ def corrected_p_values(p: FloatArray, correction: str) -> FloatArray:
         return p
     if correction == "bonferroni":
         return np.minimum(1.0, m * p)
+    if correction == "holm":
+        return holm(p)
     order = np.argsort(p, kind="stable")
     corrected = np.empty(m)
-    rank = np.arange(m)
-    if correction == "holm":
-        corrected[order] = np.maximum.accumulate(p[order] * (m - rank))
-    else:
-        steps = p[order] * m / (1 + rank)
-        corrected[order] = np.minimum.accumulate(steps[::-1])[::-1]
+    steps = p[order] * m / (1 + np.arange(m))
+    corrected[order] = np.minimum.accumulate(steps[::-1])[::-1]
     return np.minimum(1.0, corrected)
 
 

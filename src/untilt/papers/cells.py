@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Result:
-    """What a cell gave. A value is a number, or a list with one number per position."""
+    """What a cell gave. A value is a number, or a list with one number per position.
+
+    `trained` says how the ranker was trained, read off the ranker; lines of untilt 0.2 lack it.
+    """
 
     cell: Cell
     values: Values
     seconds: float
+    trained: dict[str, str] = field(default_factory=dict)
 
 
 def cells_of(
@@ -254,6 +258,7 @@ def _setting(what: Plan, cell: Cell, n_threads: int) -> Setting:
 def _result(what: Plan, setting: Setting, cell: Cell) -> Result:
     start = time.perf_counter()
     row = row_at(what.experiment.panel(cell.panel), what.experiment.row(cell.row), cell.x)
+    setting.trained = {}
     values = measure(setting, row)
     for name, value in values.items():
         if not np.all(np.isfinite(value)):
@@ -262,4 +267,4 @@ def _result(what: Plan, setting: Setting, cell: Cell) -> Result:
                 f"{cell.seed}, fold {cell.fold}, x {cell.x}). The log may be too small for this "
                 "method: give it more queries or sessions."
             )
-    return Result(cell, values, round(time.perf_counter() - start, 3))
+    return Result(cell, values, round(time.perf_counter() - start, 3), setting.trained)

@@ -1,14 +1,18 @@
 """The documents' claims put to the test: one number per run that is positive where they hold.
 
 "similar" is the exception: there the number is a difference that should be within a margin.
+
+A claim about several x is about their mean, unless it says "every": then each x, each panel and
+each other row has a test of its own, with p-values corrected by Holm for their number. It holds
+where all of them do, and does not where one is clearly on the other side.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from untilt._core.statistics import Interval, weighted_mean
+from untilt._core.statistics import Interval, MeanEstimate, holm, weighted_mean
 from untilt.papers.schema import Claim, ClaimKind, Panel, Value
 from untilt.papers.summary import LEVEL, Run, Summary
 
@@ -20,7 +24,8 @@ Series = dict[Value | None, float]  # by x, within one run
 class Verdict:
     """A claim, the mean over runs of the number that should be positive, and what that says.
 
-    `against` is the row that a claim about several was decided by.
+    `against` is the row, and `at` the x, that a claim about several was decided by. `sides` counts
+    the tests of a claim about every x: clearly on its side, clearly on the other, neither.
     """
 
     claim: Claim
@@ -29,6 +34,8 @@ class Verdict:
     interval: Interval | None
     n_runs: int
     against: str = ""
+    at: Value | None = None
+    sides: tuple[int, int, int] | None = None
 
     @property
     def sentence(self) -> str:
@@ -37,7 +44,15 @@ class Verdict:
             return f"{self.value:+.4f} in one run"
         low, high = self.interval.low, self.interval.high
         versus = f" against {self.against}" if self.against else ""
-        return f"{self.value:+.4f}{versus}, {LEVEL:.0%} interval [{low:+.4f}, {high:+.4f}]"
+        found = f"{self.value:+.4f}{versus}, {LEVEL:.0%} interval [{low:+.4f}, {high:+.4f}]"
+        if self.sides is None:
+            return found
+        with_it, against_it, _ = self.sides
+        where = "" if self.at is None else f" (at {self.at})"
+        return (
+            f"{with_it} of {sum(self.sides)} tests on its side and {against_it} against it, "
+            f"p-values by Holm; the lowest{where} is {found}"
+        )
 
 
 def verdicts(summary: Summary) -> list[Verdict]:
@@ -48,6 +63,8 @@ def verdicts(summary: Summary) -> list[Verdict]:
 
 def _verdict(summary: Summary, claim: Claim) -> Verdict | None:
     panels = [p for p in summary.experiment.panels if claim.panel in ("", p.name)]
+    if claim.every:
+        return _of_every(summary, claim, panels)
     candidates = []
     for other in ("",) if claim.kind == "larger-gap" else claim.rows[1:] or ("",):
         by_run = [_by_run(summary, claim, panel, other) for panel in panels]
@@ -79,6 +96,39 @@ def _decided(claim: Claim, interval: Interval | None) -> str:
         inside, outside = -margin <= low and high <= margin, low > margin or high < -margin
         return HOLDS if inside else FAILS if outside else OPEN
     return HOLDS if low > 0 else FAILS if high < 0 else OPEN
+
+
+def _of_every(summary: Summary, claim: Claim, panels: list[Panel]) -> Verdict | None:
+    """A test for each panel, each other row and each x."""
+    tested: list[tuple[Value | None, str, MeanEstimate]] = []
+    for panel in panels:
+        for other in claim.rows[1:]:
+            xs = dict.fromkeys(
+                x for own in _series(summary, claim, panel, claim.rows[0]).values() for x in own
+            )
+            for x in xs:
+                values = _by_run(
+                    summary, replace(claim, at=(x,) if x is not None else ()), panel, other
+                )
+                if values:
+                    tested.append((x, other, weighted_mean(np.array(values))))
+    if not tested:
+        return None
+    p = holm(np.array([mean.p_value for *_, mean in tested]))
+    value = np.array([mean.value for *_, mean in tested])
+    clear = p < 1 - LEVEL
+    sides = int(np.sum(clear & (value > 0))), int(np.sum(clear & (value < 0)))
+    at, against, lowest = tested[int(np.argmin(value))]
+    return Verdict(
+        claim=claim,
+        verdict=HOLDS if sides[0] == len(tested) else FAILS if sides[1] else OPEN,
+        value=lowest.value,
+        interval=lowest.interval(LEVEL) if lowest.n > 1 else None,
+        n_runs=lowest.n,
+        against=against if len(claim.rows) > 2 else "",
+        at=at,
+        sides=(*sides, len(tested) - sum(sides)),
+    )
 
 
 def _by_run(summary: Summary, claim: Claim, panel: Panel, other: str) -> list[float]:

@@ -15,7 +15,7 @@ from untilt.evaluation.evaluators import DirectEvaluator, IPSEvaluator, SNIPSEva
 from untilt.evaluation.judged import evaluate
 from untilt.evaluation.systems import Shown, shown
 from untilt.metrics import ARP
-from untilt.papers.methods import LabelOrder, curve_of, fitted, known, ranker_of
+from untilt.papers.methods import LabelOrder, curve_of, fitted, known, ranker_of, trained_as
 from untilt.papers.schema import Panel, Row, Value
 from untilt.papers.setting import Setting
 from untilt.rankers.linear.linear import LinearRanker
@@ -115,6 +115,7 @@ def _average_rank(setting: Setting, row: Row) -> Values:
     """
     train, valid, test = setting.split
     ranker = ranker_of(setting, row).fit(train, valid=valid)
+    setting.trained = trained_as(ranker)
     name = setting.panel.test_bias or row.bias
     options = {} if setting.panel.test_bias else row.bias_options
     curves = {"average rank": curve_of(setting, name, options),

@@ -218,10 +218,34 @@ def _quick_network(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def fitted(setting: Setting, row: Row) -> Any:
-    """The row's ranker, trained on what the row says."""
+    """The row's ranker, trained on what the row says; the setting keeps how it was trained."""
     data = known(TRAINING, row.train_on, "data to train on")
     ranker = ranker_of(setting, row)
-    return ranker if row.ranker in UNTRAINED else ranker.fit(data(setting))
+    if row.ranker not in UNTRAINED:
+        ranker.fit(data(setting))
+        setting.trained = trained_as(ranker)
+    return ranker
+
+
+# What a page says of a training, by the ranker's parameters and then by what the training reported.
+_ASKED = ("n_trees", "learning_rate", "n_leaves", "C", "penalty", "widths", "batch_size", "epochs",
+          "l2", "early_stopping")  # fmt: skip
+_REPORTED = ("trees", "C", "epochs", "steps", "held_out")
+
+
+def trained_as(ranker: Any) -> dict[str, str]:
+    """How a fitted ranker was trained, read off the ranker itself: parameter -> value."""
+    params = ranker.get_params(deep=False)
+    asked = {name: params[name] for name in _ASKED if name in params}
+    if asked.get("l2", 0) is None:
+        asked["l2"] = ranker._penalty
+    summary = getattr(ranker, "summary_", {})
+    done = {f"{name} in the end": summary[name] for name in _REPORTED if name in summary}
+    return {name: _short(value) for name, value in (asked | done).items()}
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 class LabelOrder:

@@ -56,14 +56,40 @@ def _section(section: Section) -> list[str]:
         lines += [f"![{summary.experiment.title}]({section.chart})", ""]
     for table in tables_of(summary):
         lines += [f"**{table.title}**", "", *markdown(table), ""]
-    decided = verdicts(summary)
-    if decided:
-        lines += ["### What the document claims", ""]
-    for verdict, heading in HEADINGS.items():
-        points = [_point(each, what.source.name) for each in decided if each.verdict == verdict]
-        if points:
-            lines += [f"**{heading}**", "", *points, ""]
-    return lines
+    for title, own in (("What the document claims", False), ("What we asked beside it", True)):
+        decided = [each for each in verdicts(summary) if each.claim.own == own]
+        lines += [f"### {title}", ""] if decided else []
+        for verdict, heading in HEADINGS.items():
+            points = [_point(each, what.source.name) for each in decided if each.verdict == verdict]
+            lines += [f"**{heading}**", "", *points, ""] if points else []
+    trained = _trained(what)
+    return [*lines, "### How each row was trained", "", *trained, ""] if trained else lines
+
+
+def _trained(what: Plan) -> list[str]:
+    """How each row was trained, as the rankers say; what differs between runs as a range."""
+    told: dict[str, dict[str, list[str]]] = {}
+    for cell, result in what.finished().items():
+        for name, value in result.trained.items():
+            told.setdefault(cell.row, {}).setdefault(name, []).append(value)
+    return [
+        f"- {row.title}: "
+        + ", ".join(f"{name} {_range(seen)}" for name, seen in told[row.name].items())
+        for row in what.experiment.rows
+        if row.name in told
+    ]
+
+
+def _range(values: list[str]) -> str:
+    """The one value, or the smallest and the largest."""
+    different = sorted(set(values))
+    if len(different) == 1:
+        return different[0]
+    try:
+        numbers = sorted(different, key=float)
+    except ValueError:
+        return " or ".join(different)
+    return f"{numbers[0]} to {numbers[-1]}"
 
 
 def _point(verdict: Verdict, data: str) -> str:
@@ -123,7 +149,8 @@ def _line(cells: tuple[str, ...]) -> str:
 INTRODUCTION = (
     "Claims of the documents, put to the test here; each page has the figures, the chart and the "
     "reasons. Holds: the 95% interval over runs lies on the claim's side; does not hold: on the "
-    "other; undecided: it has both signs."
+    "other; undecided: it has both signs. A claim about every point needs every point. Questions "
+    "of our own stand on the pages, and are not counted here."
 )
 
 
@@ -168,7 +195,8 @@ def _counted(experiment: Experiment, folder: Path) -> list[str]:
         what = plan(experiment, source, folder)
         finished = what.finished()
         if finished:
-            decided = [each.verdict for each in verdicts(Summary(experiment, finished))]
+            made = verdicts(Summary(experiment, finished))
+            decided = [each.verdict for each in made if not each.claim.own]
             counts = " | ".join(str(decided.count(verdict)) for verdict in HEADINGS)
             title = f"[{experiment.name}]({experiment.name}.md): {experiment.title}"
             part = "" if len(finished) == len(what.cells) else " (part)"

@@ -23,6 +23,7 @@ _MOST_BYTES = 1 << 20  # of a file of one's own
 ClaimKind = Literal[
     "above", "below", "similar", "rises", "falls", "gains-more", "closer", "larger-gap"
 ]
+POINTWISE: tuple[ClaimKind, ...] = ("above", "below", "closer")  # said of one x as of many
 Value = float | str
 
 
@@ -126,8 +127,9 @@ class Claim:
     """A sentence of the document and how it is put to the test.
 
     Items of `rows` are names of rows, or `row:metric` where two metrics are compared. "similar"
-    without a second row compares with `value`. `because` gives the reason where it does not hold,
-    by data set.
+    without a second row compares with `value`. `every` asks it of each x alone, not of their mean.
+    `own` is no sentence of the document: a question that we ask beside it. `because` gives the
+    reason where it does not hold, by data set.
     """
 
     text: str
@@ -140,6 +142,8 @@ class Claim:
     target: str = ""
     value: float = 0.0
     margin: float = 0.0
+    every: bool = False
+    own: bool = False
     because: dict[str, str] = field(default_factory=dict)
 
 
@@ -272,6 +276,11 @@ def _check(experiment: Experiment, where: str) -> None:
     for claim in experiment.claims:
         if claim.kind == "larger-gap" and len(claim.rows) != 4:
             raise OptionError(f"{where}: 'larger-gap' needs four rows, two gaps. Got {claim.rows}.")
+        if claim.every and claim.kind not in POINTWISE:
+            raise OptionError(
+                f"{where}: 'every' asks each x alone, which {claim.kind!r} cannot say. Use it with "
+                f"{', '.join(POINTWISE)}."
+            )
         items = [*claim.rows, *([claim.target] if claim.target else [])]
         named += [(name.partition(":")[0], "a claim") for name in items]
         _check_named([(claim.panel, "a claim")] if claim.panel else [], panels, "panel", where)

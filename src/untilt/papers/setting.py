@@ -47,6 +47,7 @@ class Setting:
         self.max_label = float(max(train.labels.max(initial=0), test.labels.max(initial=0)))
         self.train = train if size.share >= 1 else train.split(size.share, seed=seed)[0]
         self.all_test = test
+        self.trained: dict[str, str] = {}  # how the last ranker was trained
         self._kept: dict[str, Any] = {}
 
     def once(self, key: str, make: Callable[[], T]) -> T:
