@@ -1,14 +1,15 @@
 """`untilt reproduce`: list, run, go on, the page, the record, and errors."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
 
 from untilt.charts.theme import SUFFIXES
 from untilt.cli.main import app
-from untilt.cli.reproduce import Data, Picture
-from untilt.papers.layouts import LAYOUTS, MADE
+from untilt.cli.reproduce import Picture
+from untilt.papers.layouts import LAYOUTS
 from untilt.papers.schema import names
 
 TEXT = """
@@ -149,6 +150,28 @@ def test_a_public_set_adds_a_section(folder, tmp_path):
     assert "2 runs (folds x seeds)" in page
 
 
+def test_a_folder_of_ones_own_stays_on_the_page(folder, tmp_path):
+    for name, n_features in (("shop", 5), ("shelf", 6)):
+        (tmp_path / name).mkdir()
+        for part, first in (("train", 0), ("test", 100)):
+            rows = [
+                f"{d % 3} qid:{first + q} "
+                + " ".join(f"{j}:{(q * d + j) % 7}" for j in range(1, n_features + 1))
+                for q in range(20)
+                for d in range(8)
+            ]
+            (tmp_path / name / f"{part}.txt").write_text("\n".join(rows) + "\n")
+        result = run(folder / "mine.toml", "--out", folder / "out", "--data", tmp_path / name)
+        assert result.exit_code == 0, result.stderr
+        assert f"{name} holds data of your own: train.txt, test.txt" in " ".join(
+            result.stdout.split()
+        )
+    page = (folder / "out" / "mine.md").read_text()
+    assert "## On shelf\n" in page
+    assert "## On shop-" in page  # from its results; where it lay is not known any more
+    assert "untilt reproduce mine --data FOLDER" in page
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -156,6 +179,8 @@ def test_a_public_set_adds_a_section(folder, tmp_path):
         (("003-table-3",), "Did you mean '003-table-2'?"),
         (("003-table-2", "--path", "x"), "--path is for public data sets"),
         (("003-table-2", "--data", "yahoo", "--path", "nowhere"), "nowhere is no folder"),
+        (("003-table-2", "--data", "yaho"), "Did you mean 'yahoo'?"),
+        (("003-table-2", "--data", "./nowhere"), "nowhere is no folder"),
         (("003-table-2", "--out", "page.md"), "--out is a folder"),
         (("gone.toml",), "gone.toml: No such file or directory"),
     ],
@@ -167,5 +192,6 @@ def test_what_is_wrong_is_said(arguments, message):
 
 
 def test_the_choices_are_those_of_the_library():
-    assert tuple(Data) == (MADE, *LAYOUTS)
+    shown = " ".join(re.sub("[│╭╮╰╯─]", " ", run("--help").stdout).split())
+    assert ", ".join(LAYOUTS) in shown
     assert {f".{kind}" for kind in Picture} <= set(SUFFIXES)

@@ -1,11 +1,12 @@
 """Public data sets in the layout of their releases: made-up files of that form."""
 
 import gzip
+import tracemalloc
 
 import numpy as np
 import pytest
 
-from untilt.errors import FileFormatError, OptionError
+from untilt.errors import BadRowsError, FileFormatError, OptionError
 from untilt.papers.datasets import Source, source_of
 from untilt.papers.layouts import LAYOUTS
 from untilt.papers.schema import Size
@@ -120,7 +121,9 @@ def test_a_file_without_lists(tmp_path):
 
 def test_names_and_folders(monkeypatch, tmp_path):
     with pytest.raises(OptionError, match=r"Did you mean 'mq2008'\?"):
-        source_of("mq2007")
+        source_of("mq2009")
+    with pytest.raises(OptionError, match="--path is the folder of a public data set"):
+        source_of("mine", tmp_path)
     with pytest.raises(OptionError, match="--path is for public data sets"):
         source_of("made", tmp_path)
     monkeypatch.delenv("UNTILT_DATA", raising=False)
@@ -135,6 +138,160 @@ def test_names_and_folders(monkeypatch, tmp_path):
 def test_a_fold_that_is_not_there(tmp_path):
     with pytest.raises(OptionError, match=r"folds 1\.\.5"):
         LAYOUTS["mq2008"].files(tmp_path, 6)
+
+
+# ---- folders: which data set they hold
+
+
+def parts(folder, n_features):
+    for part in range(1, 6):
+        write(folder / f"S{part}.txt", lines(n_features, [part]))
+
+
+def plain(folder, n_features):
+    for number, part in enumerate(("train", "vali", "test")):
+        write(folder / f"{part}.txt", lines(n_features, [number]), zipped=part == "test")
+
+
+def yahoo(folder, number):
+    for place, part in enumerate(("train", "valid", "test")):
+        write(folder / f"set{number}.{part}.txt", lines(690, [place], sparse=True))
+
+
+def letor_3(folder, n_features):
+    for fold in range(1, 6):
+        for number, part in enumerate(("training", "validation", "test")):
+            text = lines(n_features, [10 * fold + number])
+            write(folder / f"Fold{fold}" / f"{part}set.txt", text)
+
+
+@pytest.mark.parametrize(
+    ("make", "size", "place", "name"),
+    [
+        (yahoo, 1, "anything", "yahoo"),
+        (yahoo, 2, "ltrc_yahoo", "yahoo-2"),
+        (folded, 136, "MSLR-WEB10K", "mslr-web10k"),
+        (folded, 136, "data/mslr_web30k/folds", "mslr-web30k"),
+        (folded, 46, "MQ2007", "mq2007"),
+        (parts, 46, "Letor4/MQ2008", "mq2008"),
+        (parts, 25, "ohsumed", "ohsumed"),
+        (letor_3, 45, "OHSUMED/QueryLevelNorm", "ohsumed"),
+        (plain, 220, "istella-letor/full", "istella"),
+        (plain, 220, "istella-s-letor/sample", "istella-s"),
+        (plain, 136, "mslr-sample", "mslr-sample"),
+    ],
+)
+def test_a_folder_is_recognised(tmp_path, make, size, place, name):
+    make(tmp_path / place, size)
+    source = source_of(str(tmp_path / place))
+    assert (source.name, source.own) == (name, None)
+    assert str(tmp_path / place) in source.found
+    train, test = source.parts(seed=0, fold=1, size=Size(), most_queries=None)
+    assert not set(train.query_id.tolist()) & set(test.query_id.tolist())
+
+
+def test_the_folder_may_be_one_or_two_above(tmp_path):
+    folded(tmp_path / "a" / "MSLR-WEB10K", 136)
+    assert source_of(str(tmp_path)).folder == tmp_path / "a" / "MSLR-WEB10K"
+
+
+@pytest.mark.parametrize(
+    ("make", "size", "place", "folds"),
+    [(plain, 12, "shop", 1), (folded, 136, "shop", 5), (parts, 46, "MSLR-WEB10K", 5)],
+)
+def test_a_folder_of_ones_own_has_its_own_name(tmp_path, make, size, place, folds):
+    """Files as a release has them, and yet another set: by its features or by its name."""
+    make(tmp_path / place, size)
+    source = source_of(str(tmp_path / place))
+    assert source.name not in LAYOUTS
+    assert source.name.startswith(place.lower())
+    assert (source.title, source.folds) == (place, folds)
+    assert "data of your own" in source.found
+    train, _ = source.parts(seed=0, fold=1, size=Size(), most_queries=None)
+    assert train.n_features == size
+
+
+def test_other_data_in_a_folder_of_the_same_name_has_another_name(tmp_path):
+    plain(tmp_path / "a" / "shop", 12)
+    plain(tmp_path / "b" / "shop", 13)
+    first, second = (source_of(str(tmp_path / which / "shop")) for which in "ab")
+    assert first.name != second.name
+    (tmp_path / "a").rename(tmp_path / "c")
+    assert source_of(str(tmp_path / "c" / "shop")).name == first.name
+
+
+def test_features_that_one_part_alone_names(tmp_path):
+    """Grades and numbers of features are those of the files: 0 to 2 and 3 columns here."""
+    write(tmp_path / "train.txt", "2 qid:1 1:1\n0 qid:1 2:1\n")
+    write(tmp_path / "test.txt", "1 qid:2 3:4\n")
+    source = source_of(str(tmp_path))
+    train, test = source.parts(seed=0, fold=1, size=Size(), most_queries=None)
+    assert train.features.tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert test.features.tolist() == [[0, 0, 4]]
+    assert train.labels.tolist() == [2, 0]
+
+
+def test_an_unknown_folder_names_what_it_holds_and_what_is_known(tmp_path):
+    write(tmp_path / "clicks.csv", "a,b")
+    with pytest.raises(FileFormatError) as error:
+        source_of(str(tmp_path))
+    assert "It holds: clicks.csv" in str(error.value)
+    assert "Fold1/train.txt, Fold1/test.txt ... Fold5/test.txt (MQ2007," in str(error.value)
+    assert "set1.train.txt, set1.test.txt (Yahoo set 1)" in str(error.value)
+
+
+def test_several_data_sets_in_a_folder(tmp_path):
+    plain(tmp_path / "a", 12)
+    plain(tmp_path / "b", 12)
+    with pytest.raises(FileFormatError, match=r"holds several data sets: .*a, .*b"):
+        source_of(str(tmp_path))
+
+
+def test_a_fold_that_is_missing(tmp_path):
+    folded(tmp_path / "MQ2007", 46)
+    (tmp_path / "MQ2007" / "Fold3" / "train.txt").unlink()
+    with pytest.raises(FileFormatError, match=r"lacks Fold3/train\.txt of MQ2007"):
+        source_of(str(tmp_path / "MQ2007"))
+
+
+# ---- some queries of a large set
+
+
+def test_drawing_while_reading_is_drawing_from_what_was_read(tmp_path):
+    for part in range(1, 6):
+        queries = range(10 * part, 10 * part + 8)
+        comment = "# a comment\n\n" if part == 2 else ""
+        write(tmp_path / f"S{part}.txt", comment + lines(46, queries))
+    source = source_of("mq2008", tmp_path)
+    whole, _ = source.parts(seed=3, fold=2, size=Size(), most_queries=None)
+    some, _ = source.parts(seed=3, fold=2, size=Size(), most_queries=7)
+    expected = whole.take(np.isin(whole.query_id, some.query_id))
+    assert some.n_queries == 7
+    assert np.array_equal(some.features, expected.features)
+    assert np.array_equal(some.labels, expected.labels)
+    assert np.array_equal(some.query_id, expected.query_id)
+
+
+def test_only_what_is_drawn_is_held_in_memory(tmp_path):
+    """2,000 queries of 5 sparse documents with 4,000 features: 160 MB as a table."""
+    text = "".join(f"1 qid:{q} 4000:{d}\n" for q in range(2000) for d in range(5))
+    for part in ("train", "test"):
+        write(tmp_path / f"{part}.txt", text)
+    source = source_of(str(tmp_path))
+    source.parts(seed=0, fold=1, size=Size(), most_queries=3)  # compiles
+    tracemalloc.start()
+    source.parts(seed=1, fold=1, size=Size(), most_queries=3)
+    drawn = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert drawn < 30e6  # a block of text has 16 MB
+
+
+def test_a_bad_line_keeps_its_number_where_queries_are_drawn(tmp_path):
+    text = lines(5, range(20)) + "1 5:3\n"
+    for part in ("train", "test"):
+        write(tmp_path / f"{part}.txt", text)
+    with pytest.raises(BadRowsError, match=r"train\.txt line 41"):
+        source_of(str(tmp_path)).parts(seed=1, fold=1, size=Size(), most_queries=3)
 
 
 def test_quick_takes_some_queries_of_a_public_set(tmp_path):
@@ -152,7 +309,8 @@ def test_quick_takes_some_queries_of_a_public_set(tmp_path):
 def test_the_real_sets_are_understood(data_dir, name):
     source = source_of(name, data_dir / name)
     train, test = source.parts(seed=0, fold=1, size=Size(), most_queries=None)
-    assert train.n_features == LAYOUTS[name].features
+    assert train.n_features in LAYOUTS[name].features
+    assert source_of(str(data_dir / name)) == source
     assert not set(train.query_id.tolist()) & set(test.query_id.tolist())
 
 

@@ -334,3 +334,17 @@ def _as_planned(summary, cells):
 def test_every_experiment_has_a_claim_or_figures_of_its_document(name):
     known = load(name)
     assert known.claims or known.reported
+
+
+@pytest.mark.parametrize(
+    ("data", "figure", "source"),
+    [("mslr-web30k", 0.4132, "MSLR-WEB30K"), ("mq2008", 0.7589, "Yahoo set 1")],
+)
+def test_the_document_s_figures_are_those_of_the_same_data_where_it_has_them(data, figure, source):
+    """001 Table 2 has two columns of data; on any other data the first stands beside."""
+    experiment = load("001-table-2")
+    panel, row = experiment.panels[0], experiment.row("loss-opt")
+    cell = Cell(data, panel.name, row.name, None, 0, 1, "")
+    summary = Summary(experiment, {cell: Result(cell, {"ndcg@10": 0.5}, 1.0)})
+    assert summary.reported(panel, row, "ndcg@10") == figure
+    assert f"ndcg@10 in 001 ({source})" in tables_of(summary)[0].columns

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from untilt.papers.summary import Summary
 
 
-# Judged lists that an experiment can start from.
-Data = StrEnum("Data", {name.upper(): name for name in (MADE, *LAYOUTS)})  # type: ignore[misc]
-DEFAULT = Data(MADE)
-
-
 class Picture(StrEnum):
     """Kinds of files a chart is written as."""
 
@@ -48,10 +43,19 @@ def reproduce(
             "--quick", help="Small: seconds to a minute. Shows the form, not the figures."
         ),
     ] = False,
-    data: Annotated[Data, typer.Option(help="Judged lists to start from.")] = DEFAULT,
+    data: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|FOLDER",
+            help=f"Judged lists to start from: {', '.join((MADE, *LAYOUTS))}, or any folder with "
+            "files that are called like those of one of them.",
+        ),
+    ] = MADE,
     path: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where they lie; $UNTILT_DATA/NAME where not given."),
+        typer.Option(
+            metavar="FOLDER", help="Where those of NAME lie; $UNTILT_DATA/NAME where not given."
+        ),
     ] = None,
     out: Annotated[
         Path,
@@ -78,7 +82,8 @@ def reproduce(
 
     Example: [bold]untilt reproduce 003-table-2 --quick[/bold]
 
-    On a public set: [bold]untilt reproduce 003-table-2 --data mq2008 --path MQ2008[/bold]
+    On a public set: [bold]untilt reproduce 003-table-2 --data mq2008 --path MQ2008[/bold], or on
+    whatever a folder holds: [bold]untilt reproduce 001-table-2 --data FOLDER[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
         if show_list:
@@ -108,7 +113,7 @@ def _list(output: Output) -> None:
 
 def _plan(
     name: str | None,
-    data: Data,
+    data: str,
     path: Path | None,
     out: Path,
     *,
@@ -125,7 +130,7 @@ def _plan(
         raise OptionError("which one? Give a NAME; `untilt reproduce --list` has them.")
     if out.suffix or out.is_file():
         raise OptionError(f"--out is a folder for results, charts and the page. Got {str(out)!r}.")
-    experiment, source = load(name), source_of(data.value, path)
+    experiment, source = load(name), source_of(data, path)
     sizes = {"seeds" if source.folds == 1 else "fold_seeds": seeds, "folds": folds}
     sizes["queries"] = queries
     changes = {key: value for key, value in sizes.items() if value is not None}
@@ -140,6 +145,8 @@ def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[s
 
     done, total = len(what.finished()), len(what.cells)
     output.say(f"{what.experiment.name}: {what.experiment.title}")
+    if what.source.found:
+        output.say(what.source.found)
     went_on = f", {done:,} of them finished before" if done else ""
     output.say(f"{total:,} cells on {what.source.title}{went_on}")
     if damaged := what.results.damaged():

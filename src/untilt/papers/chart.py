@@ -42,7 +42,9 @@ def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> Table:
     main = metrics[0]
     has_share = any(summary.share(panel, row, main) is not None for row in rows)
     has_report = any(summary.reported(panel, row, main) is not None for row in rows)
+    several = len({each.source for each in summary.experiment.reported}) > 1
     document = summary.experiment.document
+    document += f" ({summary.reported_on})" if several else ""
     columns = ["method", *metrics]
     columns += [f"{main} in {document}"] if has_report else []
     columns += ["share of the gap"] if has_share else []

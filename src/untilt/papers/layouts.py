@@ -1,7 +1,13 @@
-"""Public learning-to-rank sets in the layout of their releases, checked before they are read."""
+"""Public learning-to-rank sets in the layout of their releases, checked before they are read.
+
+LETOR ([qin2013letor]_, with OHSUMED, [hersh1994ohsumed]_), MSLR, Yahoo ([chapelle2011yahoo]_) and
+Istella. A folder of somebody's own is read, too, if its files have the names of one of them.
+"""
 
 import gzip
+import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,36 +18,76 @@ PARTS = 5  # LETOR's own cut: S1..S5, fold k trains on three of them and tests o
 
 
 @dataclass(frozen=True)
+class Form:
+    """Names of the files of a fold below the data's folder.
+
+    `{fold}` stands for its number, `{0}`..`{4}` for LETOR's parts in the usual rotation. Where
+    several are named, they are read as one. `folds` is 1 where the release has none.
+    """
+
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    folds: int = 1
+
+    def names(self, fold: int) -> tuple[list[str], list[str]]:
+        """(training, test) files of one fold."""
+        rotation = [(fold - 1 + offset) % PARTS + 1 for offset in range(PARTS)]
+        train, test = (
+            [name.format(*rotation, fold=fold) for name in names]
+            for names in (self.train, self.test)
+        )
+        return train, test
+
+    def __str__(self) -> str:
+        train, test = self.names(1)
+        last = f" ... {self.names(self.folds)[1][-1]}" if self.folds > 1 else ""
+        return ", ".join((*train, *test)) + last
+
+    def missing(self, root: Path, fold: int) -> list[str]:
+        """Files of the fold that are not below this folder, neither plain nor gzip."""
+        train, test = self.names(fold)
+        return [name for name in (*train, *test) if _plain_or_gzip(root / name) is None]
+
+    def files(self, root: Path, fold: int) -> tuple[list[Path], list[Path]]:
+        """(training, test) files that are there."""
+        train, test = ([_plain_or_gzip(root / name) for name in part] for part in self.names(fold))
+        return [path for path in train if path], [path for path in test if path]
+
+
+@dataclass(frozen=True)
 class Layout:
     """Files of a released data set.
 
     Parameters
     ----------
     name, title : the word for it on the command line, and what people call it
-    train, test : files of a fold below the data's folder; `{fold}` stands for its number. Where
-        several are named, they are read as one
-    folds : how many there are, 1 where the release has no folds
-    features : how many a document has
+    forms : how its files may be called; the first that is there counts
+    features : how many a document has, by version of the release; empty for any number
     dense : whether every line names every feature
     far_away : whether the largest double stands for "infinitely far away"
     inside : folder names that the release's archive may put around the files
+    called : what a folder with it is called, where its files have names that others have, too
     """
 
     name: str
     title: str
-    train: tuple[str, ...]
-    test: tuple[str, ...]
-    folds: int
-    features: int
+    forms: tuple[Form, ...]
+    features: tuple[int, ...] = ()
     dense: bool = True
     far_away: bool = False
     inside: tuple[str, ...] = ()
+    called: tuple[str, ...] = ()
+
+    @property
+    def folds(self) -> int:
+        """Number of folds, 1 where there are none."""
+        return self.forms[0].folds
 
     def files(self, folder: Path, fold: int) -> tuple[list[Path], list[Path]]:
         """(training, test) files of one fold, checked to have the right number of features."""
         if not 1 <= fold <= self.folds:
             raise OptionError(f"{self.title} has folds 1..{self.folds}. Got {fold} instead.")
-        train, test = (self._files(folder, names, fold) for names in (self.train, self.test))
+        train, test = self._files(folder, fold)
         for path in (*train, *test):
             self._check_width(path)
         return train, test
@@ -51,41 +97,51 @@ class Layout:
         for fold in range(1, self.folds + 1):
             self.files(folder, fold)
 
-    def _files(self, folder: Path, names: tuple[str, ...], fold: int) -> list[Path]:
-        # {0}..{4} are LETOR's parts in the usual rotation.
-        rotation = [(fold - 1 + offset) % PARTS + 1 for offset in range(PARTS)]
-        wanted = [name.format(*rotation, fold=fold) for name in names]
-        for root in (folder, *(folder / inside for inside in self.inside)):
-            paths = [_plain_or_gzip(root / name) for name in wanted]
-            there = [path for path in paths if path is not None]
-            if len(there) == len(wanted):
-                return there
-        raise FileFormatError(self._missing(folder, wanted))
+    def width(self, path: Path) -> int | None:
+        """Number of features of a document; None where only the whole file can tell."""
+        if not self.features:
+            return None
+        return max(_feature_ids(path)) if self.dense else max(self.features)
 
-    def _missing(self, folder: Path, wanted: list[str]) -> str:
+    def fits(self, path: Path) -> bool:
+        """Whether the first line of a file has as many features as this set."""
+        last = max(_feature_ids(path))
+        fits = last in self.features if self.dense else last <= max(self.features, default=last)
+        return not self.features or fits
+
+    def _files(self, folder: Path, fold: int) -> tuple[list[Path], list[Path]]:
+        roots = (folder, *(folder / inside for inside in self.inside))
+        lacking = {(form, root): form.missing(root, fold) for form in self.forms for root in roots}
+        (form, root), missing = min(lacking.items(), key=lambda each: len(each[1]))
+        if missing:
+            raise FileFormatError(self._missing(folder, missing))
+        return form.files(root, fold)
+
+    def _missing(self, folder: Path, absent: list[str]) -> str:
         if not folder.is_dir():
             return f"{folder} is no folder. Give --path the folder that holds {self.title}."
-        absent = [name for name in wanted if _plain_or_gzip(folder / name) is None]
-        there = sorted(entry.name for entry in folder.iterdir())[:8]
         return (
             f"{folder} lacks {', '.join(absent)} of {self.title} (.gz is fine, too). It holds: "
-            f"{', '.join(there) or 'nothing'}. Give --path the folder in which {absent[0]} lies."
+            f"{_entries(folder)}. Give the folder in which {absent[0]} lies."
         )
 
     def _check_width(self, path: Path) -> None:
-        ids = _feature_ids(path)
-        right = max(ids) == self.features if self.dense else max(ids) <= self.features
-        if not right:
+        if not self.fits(path):
             limit = "" if self.dense else "at most "
             raise FileFormatError(
-                f"{path} is not of {self.title}: its first line has features up to {max(ids)}, "
-                f"and {self.title} has {limit}{self.features}. Check --data and --path."
+                f"{path} is not of {self.title}: its first line has features up to "
+                f"{max(_feature_ids(path))}, and {self.title} has {limit}"
+                f"{' or '.join(map(str, self.features))}. Check --data and --path."
             )
 
 
 def _plain_or_gzip(path: Path) -> Path | None:
     zipped = path.with_name(f"{path.name}.gz")
     return path if path.is_file() else zipped if zipped.is_file() else None
+
+
+def _entries(folder: Path) -> str:
+    return ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
 
 
 def _feature_ids(path: Path) -> list[int]:
@@ -111,34 +167,110 @@ def folder_of(name: str, path: str | os.PathLike[str] | None) -> Path:
     )
 
 
+def recognised(folder: Path) -> tuple[Layout, Path]:
+    """Which data set a folder holds, by the names of its files, and the folder they lie in.
+
+    Files such as train.txt and test.txt are those of several releases. Which one is decided by the
+    number of features and by what the folders are called; where that does not tell, the data set
+    is one of the user's own, named after the folder, with as many features as its files have.
+    """
+    form, root = _form_in(folder)
+    first = form.files(root, 1)[0][0]
+    words = [re.sub(r"\W|_", "", part.lower()) for part in root.resolve().parts[-3:]]
+    fitting = [each for each in LAYOUTS.values() if form in each.forms and each.fits(first)]
+    # The longest name that is there: "istellas" holds "istella", too.
+    marks = {
+        mark: each
+        for each in fitting
+        for mark in each.called or ("",)
+        if any(mark in word for word in words)
+    }
+    own = Layout(_own_name(form, root), root.resolve().name, (form,), far_away=True)
+    layout = marks[max(marks, key=len)] if marks else own
+    layout.check(root)
+    return layout, root
+
+
+def _form_in(folder: Path) -> tuple[Form, Path]:
+    """The form whose first fold is there, in the folder itself or in one up to two levels below."""
+    if not folder.is_dir():
+        raise FileFormatError(f"{folder} is no folder. Give --data a folder, or one of: {_names()}")
+    levels = ([folder], sorted(folder.glob("*/")), sorted(folder.glob("*/*/")))
+    for roots in levels:
+        there = [(form, root) for root in roots for form in FORMS if not form.missing(root, 1)]
+        others = {root for _, root in there[1:]} - {root for _, root in there[:1]}
+        if others:
+            both = ", ".join(sorted(str(root) for root in (*others, there[0][1])))
+            raise FileFormatError(f"{folder} holds several data sets: {both}. Give one of them.")
+        if there:
+            return there[0]
+    known = "; ".join(f"{form} ({', '.join(_with(form))})" for form in FORMS)
+    raise FileFormatError(
+        f"{folder} has no files of a known layout. It holds: {_entries(folder)}. Known are, plain "
+        f"or with .gz: {known}."
+    )
+
+
+def _with(form: Form) -> list[str]:
+    return [layout.title for layout in LAYOUTS.values() if form in layout.forms]
+
+
+def _names() -> str:
+    return ", ".join((MADE, *LAYOUTS))
+
+
+def _own_name(form: Form, root: Path) -> str:
+    """The folder's name with eight letters of its files' names and sizes.
+
+    Results are kept under it: those of another folder with the same name are not mixed up with it.
+    """
+    folds = range(1, form.folds + 1)
+    paths = sorted({path for fold in folds for part in form.files(root, fold) for path in part})
+    sizes = "\n".join(f"{path.relative_to(root)} {path.stat().st_size}" for path in paths)
+    word = re.sub(r"[^a-z0-9]+", "-", root.resolve().name.lower()).strip("-") or "data"
+    return f"{word}-{hashlib.sha256(sizes.encode()).hexdigest()[:8]}"
+
+
 # Three parts to learn from; {3} is for validation and {4} for the test, as LETOR has it.
-_ROTATED = (("S{0}.txt", "S{1}.txt", "S{2}.txt"), ("S{4}.txt",))
-_FOLDED = (("Fold{fold}/train.txt",), ("Fold{fold}/test.txt",))
-_PLAIN = (("train.txt",), ("test.txt",))
+_ROTATED = Form(("S{0}.txt", "S{1}.txt", "S{2}.txt"), ("S{4}.txt",), folds=5)
+_FOLDED = Form(("Fold{fold}/train.txt",), ("Fold{fold}/test.txt",), folds=5)
+_FOLDED_3 = Form(("Fold{fold}/trainingset.txt",), ("Fold{fold}/testset.txt",), folds=5)
+_PLAIN = Form(("train.txt",), ("test.txt",))
+_YAHOO = Form(("set1.train.txt",), ("set1.test.txt",))
+_YAHOO_2 = Form(("set2.train.txt",), ("set2.test.txt",))
+FORMS = (_YAHOO, _YAHOO_2, _FOLDED, _FOLDED_3, _ROTATED, _PLAIN)
+_LETOR = (_ROTATED, _FOLDED, _FOLDED_3)
 
 LAYOUTS = {
     layout.name: layout
     for layout in (
-        Layout("mq2008", "MQ2008", *_ROTATED, folds=5, features=46),
-        Layout("ohsumed", "OHSUMED", *_ROTATED, folds=5, features=25),
-        Layout("mslr-sample", "the MSLR sample", *_PLAIN, folds=1, features=136),
+        Layout("mq2007", "MQ2007", _LETOR, (46,), inside=("MQ2007",), called=("mq2007",)),
+        Layout("mq2008", "MQ2008", _LETOR, (46,), inside=("MQ2008",), called=("mq2008",)),
+        # 25 features in LETOR 2.0 and 45 in LETOR 3.0.
+        Layout("ohsumed", "OHSUMED", _LETOR, (25, 45), inside=("OHSUMED",), called=("ohsumed",)),
+        Layout("mslr-sample", "the MSLR sample", (_PLAIN,), (136,), called=("mslrsample",)),
         Layout(
-            "yahoo", "Yahoo set 1", ("set1.train.txt",), ("set1.test.txt",), folds=1, features=700,
-            dense=False, inside=("ltrc_yahoo", "set1"),
+            "yahoo", "Yahoo set 1", (_YAHOO,), (700,), dense=False, inside=("ltrc_yahoo", "set1")
         ),
         Layout(
-            "mslr-web10k", "MSLR-WEB10K", *_FOLDED, folds=5, features=136, inside=("MSLR-WEB10K",)
+            "yahoo-2", "Yahoo set 2", (_YAHOO_2,), (700,), dense=False,
+            inside=("ltrc_yahoo", "set2"),
         ),
         Layout(
-            "mslr-web30k", "MSLR-WEB30K", *_FOLDED, folds=5, features=136, inside=("MSLR-WEB30K",)
+            "mslr-web10k", "MSLR-WEB10K", (_FOLDED,), (136,), inside=("MSLR-WEB10K",),
+            called=("web10k",),
         ),
         Layout(
-            "istella", "Istella LETOR", *_PLAIN, folds=1, features=220, far_away=True,
-            inside=("full", "istella-letor/full"),
+            "mslr-web30k", "MSLR-WEB30K", (_FOLDED,), (136,), inside=("MSLR-WEB30K",),
+            called=("web30k",),
         ),
         Layout(
-            "istella-s", "Istella-S LETOR", *_PLAIN, folds=1, features=220, far_away=True,
-            inside=("sample", "istella-s-letor/sample"),
+            "istella", "Istella LETOR", (_PLAIN,), (220,), far_away=True,
+            inside=("full", "istella-letor/full"), called=("istella",),
+        ),
+        Layout(
+            "istella-s", "Istella-S LETOR", (_PLAIN,), (220,), far_away=True,
+            inside=("sample", "istella-s-letor/sample"), called=("istellas",),
         ),
     )
 }  # fmt: skip

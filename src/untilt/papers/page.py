@@ -6,11 +6,11 @@ from pathlib import Path
 from untilt._core.files import replacing
 from untilt.catalog import default
 from untilt.charts.theme import save_chart
-from untilt.papers.cells import Plan, plan
+from untilt.papers.cells import Plan, ResultsFile, plan
 from untilt.papers.chart import Table, chart_of, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Verdict, verdicts
 from untilt.papers.datasets import Source
-from untilt.papers.layouts import LAYOUTS
+from untilt.papers.layouts import LAYOUTS, Form, Layout
 from untilt.papers.schema import Experiment, Size, load, names
 from untilt.papers.summary import Summary
 
@@ -101,7 +101,9 @@ def _point(verdict: Verdict, data: str) -> str:
 
 def command(what: Plan) -> str:
     """The command that makes this section."""
-    data = "" if what.source.folder is None else f" --data {what.source.name} --path FOLDER"
+    own = " --data FOLDER"
+    public = own if what.source.own else f" --data {what.source.name} --path FOLDER"
+    data = "" if what.source.folder is None else public
     return f"untilt reproduce {what.experiment.name}{data}{' --quick' if what.quick else ''}"
 
 
@@ -210,10 +212,26 @@ def _plans(what: Plan, folder: Path) -> list[Plan]:
         what
         if source.name == what.source.name
         else plan(what.experiment, source, folder, quick=what.quick)
-        for source in _sources()
+        for source in [*_sources(), *_own_sources(what, folder)]
     ]
 
 
 def _sources() -> list[Source]:
     """All data sets; for reading results it does not matter where their files lie."""
     return [Source(), *(Source(name, Path(name)) for name in LAYOUTS)]
+
+
+def _own_sources(what: Plan, folder: Path) -> list[Source]:
+    """This plan's folder of the user's own, and those with results from earlier.
+
+    Of an earlier one its results tell the name and the folds, which is all that a page needs.
+    """
+    own = {what.source.name: what.source} if what.source.own is not None else {}
+    known = {source.name for source in _sources()}
+    for path in sorted((folder / "results").glob(f"{what.experiment.name}-*.jsonl")):
+        cells = list(ResultsFile(path).read())
+        for name in {cell.data for cell in cells} - known - set(own):
+            folds = max(cell.fold for cell in cells)
+            form = Form(("train",), ("test",), folds=folds)
+            own[name] = Source(name, Path(name), Layout(name, name, (form,)))
+    return list(own.values())

@@ -9,6 +9,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt._core.statistics import Interval, MeanEstimate, student_quantile, weighted_mean
 from untilt.papers.cells import Cell, Result
+from untilt.papers.layouts import LAYOUTS
 from untilt.papers.schema import Experiment, Panel, Row, Value
 
 Run = tuple[int, int]
@@ -62,6 +63,8 @@ class Summary:
                 gathered.setdefault(key, {})[cell.run] = value
         for key, runs in gathered.items():
             self.points[key] = Point(*key, runs)
+        names = {cell.data for cell in results}
+        self.data = next((each.title for each in LAYOUTS.values() if {each.name} == names), "")
         self.seconds = sum(result.seconds for result in results.values())
         self.n_runs = len({cell.run for cell in results})
 
@@ -111,11 +114,19 @@ class Summary:
         return _ratio(np.array(values, dtype=float))
 
     def reported(self, panel: Panel, row: Row, metric: str) -> float | None:
-        """The document's own figure."""
-        for each in self.experiment.reported:
-            if each.row == row.name and each.panel in ("", panel.name) and metric in each.values:
-                return each.values[metric]
-        return None
+        """The document's own figure: on the same data set where it has one, else on its first."""
+        values = {
+            each.source: each.values[metric]
+            for each in reversed(self.experiment.reported)
+            if each.row == row.name and each.panel in ("", panel.name) and metric in each.values
+        }
+        return values.get(self.reported_on)
+
+    @property
+    def reported_on(self) -> str:
+        """The data set whose figures of the document stand beside: the same, else its first."""
+        sources = [each.source for each in self.experiment.reported]
+        return self.data if self.data in sources else next(iter(sources), "")
 
     def _end(self, panel: Panel, row: Row, role: str) -> Row | None:
         """The row of this role in the row's group."""
