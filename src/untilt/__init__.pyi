@@ -45,6 +45,7 @@ from untilt.data.read.read_log import read_log_report as read_log_report
 from untilt.data.transform import synthesise as synthesise
 from untilt.data.write_log import write_log as write_log
 from untilt.errors import UntiltError as UntiltError
+from untilt.evaluation.ab_test import first_clicks as first_clicks
 from untilt.evaluation.clip_curve import clip_curve as clip_curve
 from untilt.evaluation.estimate import estimate as estimate
 from untilt.evaluation.evaluators import AffineEvaluator as AffineEvaluator
@@ -56,6 +57,7 @@ from untilt.evaluation.evaluators import IPSEvaluator as IPSEvaluator
 from untilt.evaluation.evaluators import NaiveEvaluator as NaiveEvaluator
 from untilt.evaluation.evaluators import PolicyAwareEvaluator as PolicyAwareEvaluator
 from untilt.evaluation.evaluators import SNIPSEvaluator as SNIPSEvaluator
+from untilt.evaluation.judged import WinSameLoss as WinSameLoss
 from untilt.evaluation.judged import evaluate as evaluate
 from untilt.evaluation.null_tests import null_tests as null_tests
 from untilt.evaluation.rank_metric import RankMetric as RankMetric

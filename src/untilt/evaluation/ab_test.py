@@ -1,0 +1,198 @@
+"""Two rankers that were both live: how often the first click is near the top.
+
+For counts of side-by-side judgements see `untilt.WinSameLoss`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import BoolArray, FloatArray, sum_by, whole_numbers
+from untilt._core.printed import as_table
+from untilt._core.statistics import Interval, MeanEstimate, check_level, effective_units
+from untilt.data.clicklog import ClickLog
+from untilt.errors import OptionError, check_choice, did_you_mean
+
+
+@dataclass(frozen=True)
+class FirstClickRatio:
+    """The share of sessions whose first click is at positions 1..top, of both rankers.
+
+    `increase` is new/old - 1, with its interval; `p_value` that the two are the same, two-sided.
+    """
+
+    top: int
+    new: float
+    old: float
+    increase: float
+    interval: Interval
+    p_value: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FirstClicks:
+    """First-click ratios of two rankers of a log, by top: `result[3].increase`."""
+
+    new: str
+    old: str
+    entries: tuple[FirstClickRatio, ...]
+    n_sessions: tuple[int, int]
+    n_queries: int
+    effective_queries: float
+    level: float
+
+    def __getitem__(self, top: int) -> FirstClickRatio:
+        for entry in self.entries:
+            if entry.top == top:
+                return entry
+        known = ", ".join(str(entry.top) for entry in self.entries)
+        raise OptionError(f"the top {top} was not asked for. There are: {known}.")
+
+    def __iter__(self) -> Iterator[FirstClickRatio]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __repr__(self) -> str:
+        header = (
+            "first click in",
+            self.new,
+            self.old,
+            "increase",
+            f"{self.level:.0%} interval",
+            "p",
+        )
+        rows = [
+            (
+                f"the top {each.top}",
+                f"{each.new:.4f}",
+                f"{each.old:.4f}",
+                f"{each.increase:+.2%}",
+                f"[{each.interval.low:+.2%}, {each.interval.high:+.2%}]",
+                f"{each.p_value:.2g}",
+            )
+            for each in self.entries
+        ]
+        new, old = self.n_sessions
+        title = (
+            f"First-click ratios of {new:,} sessions of {self.new} and {old:,} of {self.old}, "
+            f"{self.n_queries:,} queries"
+        )
+        return f"{title}\n{as_table(header, rows)}"
+
+
+def first_clicks(
+    log: ClickLog,
+    new: str,
+    old: str,
+    *,
+    top: int | Sequence[int] = (1, 3, 5),
+    queries: Literal["all", "shared"] = "all",
+    level: float = 0.95,
+) -> FirstClicks:
+    r"""Whether people click nearer to the top with one ranker than with another.
+
+    The first-click ratio of a ranker is (table 3 of [hu2019unbiased]_)
+
+        Click@k = sessions whose first click is at positions 1..k / all its sessions,
+
+    sessions without a click included. Lists do not tell in which order people clicked: the first
+    click is the one nearest to the top. The increase is Click@k(new) / Click@k(old) - 1.
+
+    Queries are the independent units: the error of log(new/old) is the jackknife's, leaving each
+    query out of both rankers at once, so that what makes a query easy for both cancels; intervals
+    are Student's t with the queries in effect. Right where chance decided which ranker answered a
+    session. It judges rankers by clicks that both *got*, so it needs no position bias.
+
+    Parameters
+    ----------
+    log : with the name of the ranker that made each list; a label above 0 is a click
+    new, old : two of `log.ranker_names`
+    top : k, one or several
+    queries : "all", or those that both rankers answered ("shared"), where the mix of queries may
+        differ between the two
+    level : of the intervals
+    """
+    check_level(level)
+    check_choice("queries", queries, ("all", "shared"))
+    tops = [int(k) for k in np.atleast_1d(whole_numbers(top, np.int64, what="top"))]
+    if not tops or min(tops) < 1:
+        raise OptionError(f"top must be positions of at least 1. Got {top!r} instead.")
+    arms = [_lists_of(log, name) for name in (new, old)]
+    if new == old:
+        raise OptionError(f"new and old must be two rankers. Got {new!r} twice.")
+    sessions = np.array([sum_by(log.query, arm * log.sessions, log.n_queries) for arm in arms])
+    counted = (sessions > 0).all(axis=0) if queries == "shared" else (sessions > 0).any(axis=0)
+    sessions = sessions[:, counted]
+    if not sessions.any(axis=1).all():
+        raise OptionError(
+            f"{new!r} and {old!r} have no query in common, so there is nothing to compare with "
+            "queries='shared'. Use more of the log, or queries='all' if chance chose the ranker."
+        )
+    effective = effective_units(sessions.sum(axis=0))
+    entries = []
+    for k in tops:
+        early = _clicked_within(log, k) * log.sessions
+        hits = np.array([sum_by(log.query, arm * early, log.n_queries) for arm in arms])
+        entries.append(_ratio(k, hits[:, counted], sessions, effective, level))
+    return FirstClicks(
+        new=new,
+        old=old,
+        entries=tuple(entries),
+        n_sessions=(int(sessions[0].sum()), int(sessions[1].sum())),
+        n_queries=sessions.shape[1],
+        effective_queries=effective,
+        level=level,
+    )
+
+
+def _ratio(
+    top: int, hits: FloatArray, sessions: FloatArray, effective: float, level: float
+) -> FirstClickRatio:
+    """hits, sessions : (2, queries) of the new and the old ranker."""
+    C, N = hits.sum(axis=1), sessions.sum(axis=1)
+    share = C / N
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_ratio = float(np.log(share[0] / share[1]))
+        without = np.log((C[:, None] - hits) / (N[:, None] - sessions))  # each query left out
+        moved = without[0] - without[1] - log_ratio
+        n = len(moved)
+        error = float(np.sqrt((n - 1) / n * np.sum(moved**2))) if n > 1 else float("nan")
+        mean = MeanEstimate(log_ratio, error, n, effective)
+        interval = mean.interval(level)
+        return FirstClickRatio(
+            top=top,
+            new=float(share[0]),
+            old=float(share[1]),
+            increase=float(share[0] / share[1]) - 1,
+            interval=Interval(float(np.expm1(interval.low)), float(np.expm1(interval.high)), level),
+            p_value=mean.p_value,
+        )
+
+
+def _lists_of(log: ClickLog, name: str) -> BoolArray:
+    """(lists,) whether the ranker of this name made each list."""
+    if log.ranker is None:
+        raise OptionError(
+            "this log does not say which ranker made a list, so two rankers cannot be compared on "
+            "it. Read it with the column that does (ranker); ut.estimate values a ranker that was "
+            "never live."
+        )
+    if name not in log.ranker_names:
+        raise OptionError(
+            f"this log has no lists of the ranker {name!r}.{did_you_mean(name, log.ranker_names)} "
+            f"There are: {', '.join(log.ranker_names)}."
+        )
+    made: BoolArray = log.ranker == log.ranker_names.index(name)
+    return made
+
+
+def _clicked_within(log: ClickLog, top: int) -> BoolArray:
+    """(lists,) whether some click is at positions 1..top."""
+    early = (log.label > 0) & (log.position <= top)
+    clicked: BoolArray = ragged.sums_by_list(log.indptr, early.astype(float)) > 0
+    return clicked
