@@ -51,7 +51,16 @@ def test_every_method_runs(name, tmp_path):
         assert set(what.experiment.panel(cell.panel).metrics) <= set(result.values)
 
 
-@pytest.mark.parametrize("name", names())
+# Figures 2 and 3 are new, and 4 and 5 choose C by other propensities than the published results.
+# Strict: once they have been run this must go.
+TO_RUN = pytest.mark.xfail(reason="to be run again", strict=True)
+ALL_NAMES = [
+    pytest.param(name, marks=TO_RUN) if name in [f"002-figure-{n}" for n in (2, 3, 4, 5)] else name
+    for name in names()
+]
+
+
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_published_results_belong_to_the_experiment_as_it_is(name):
     """Another default, word or size would make other cells, and the results would be lost."""
     for source in (Source(), Source("mq2008", Path("mq2008"))):

@@ -195,10 +195,15 @@ def test_below_the_first_c_of_the_search_the_order_does_not_change(pbm_log):
     np.testing.assert_allclose(scores[0], scores[2], rtol=1e-6, atol=1e-9)
 
 
-def test_average_rank_of_the_search_is_propensity_weighted(pbm_log):
+@pytest.mark.parametrize(
+    ("weighting", "valid_bias"),
+    [(IPS(PowerLaw(1.0)), None), (IPS(PowerLaw(0.5)), PowerLaw(1.0)), (None, PowerLaw(1.0))],
+)
+def test_average_rank_of_the_search_is_propensity_weighted(pbm_log, weighting, valid_bias):
+    """By the weighting's own curve, or by the one given for the validation data."""
     train, valid = pbm_log(seed=1).log, pbm_log(seed=2).log
-    weighting = IPS(PowerLaw(1.0))
-    searched = RankSVM(weighting, C="search", tolerance=1e-6).fit(train, valid=valid)
+    searched = RankSVM(weighting, C="search", tolerance=1e-6, valid_bias=valid_bias)
+    searched.fit(train, valid=valid)
     trial = next(t for t in searched.search_ if t.C == searched.C_)
     alone = RankSVM(weighting, C=trial.C, tolerance=1e-6).fit(train)
     np.testing.assert_allclose(searched.weights_, alone.weights_, atol=1e-3)

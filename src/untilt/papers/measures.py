@@ -8,6 +8,8 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray
+from untilt.bias.given import Examination
+from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, did_you_mean
 from untilt.evaluation.estimate import estimate
@@ -15,7 +17,15 @@ from untilt.evaluation.evaluators import DirectEvaluator, IPSEvaluator, SNIPSEva
 from untilt.evaluation.judged import evaluate
 from untilt.evaluation.systems import Shown, shown
 from untilt.metrics import ARP
-from untilt.papers.methods import LabelOrder, curve_of, fitted, known, ranker_of, trained_as
+from untilt.papers.methods import (
+    LabelOrder,
+    clicks_by_position,
+    curve_of,
+    fitted,
+    known,
+    ranker_of,
+    trained_as,
+)
 from untilt.papers.schema import Panel, Row, Value
 from untilt.papers.setting import Setting
 from untilt.rankers.linear.linear import LinearRanker
@@ -107,32 +117,64 @@ def _curve(setting: Setting, row: Row) -> Values:
     return {"propensity": (theta / theta[0]).tolist()}
 
 
-@register_measure("average-rank")
-def _average_rank(setting: Setting, row: Row) -> Values:
-    """Propensity-weighted average rank of clicked documents on held-out queries (002 section 5).
+@register_measure("click-count")
+def _click_count(setting: Setting, _: Row) -> Values:
+    """Clicks at positions 1..21 of the log (002 Figure 2)."""
+    return {"clicks": clicks_by_position(setting.log)[:21].tolist()}
 
-    Weighted by the row's own bias, or by the panel's `test_bias`; the true curve beside it.
+
+@register_measure("test-average-rank")
+def _test_average_rank(setting: Setting, row: Row) -> Values:
+    """Propensity-weighted average rank of clicked documents on test queries (002 section 5).
+
+    Weighted by the row's own bias, or by the panel's `test_bias`; the true curve beside it. What
+    the ranker chooses by validation, such as C, is weighted as the test is (section 5.4).
     """
-    train, valid, test = setting.split
-    ranker = ranker_of(setting, row).fit(train, valid=valid)
+    train, _, test = setting.split
+    ranker = _validated(setting, row, train)
+    judged = evaluate(setting.test, ranker.predict(setting.test.features), ["ndcg@10"])
+    ranks = _average_ranks(setting, row, ranker, test)
+    return {**ranks, "ndcg@10": float(judged["ndcg@10"].value)}
+
+
+@register_measure("validation-average-rank")
+def _validation_average_rank(setting: Setting, row: Row) -> Values:
+    """The same on the validation queries (002 Figure 3).
+
+    `train_share` among the row's options is the share of the training queries that is learned from.
+    """
+    options = {**row.options}
+    share = float(options.pop("train_share", 1.0))
+    train, valid, _ = setting.split
+    part = train if share >= 1 else train.split(share, by="query", seed=setting.seed)[0]
+    ranker = _validated(setting, replace(row, options=options), part)
+    return _average_ranks(setting, row, ranker, valid)
+
+
+def _validated(setting: Setting, row: Row, train: ClickLog) -> Any:
+    """The row's ranker, fitted; validation clicks weigh as test clicks do."""
+    ranker = ranker_of(setting, row)
+    ranker.set_params(valid_bias=_test_curve(setting, row))
+    ranker.fit(train, valid=setting.split[1])
     setting.trained = trained_as(ranker)
+    return ranker
+
+
+def _test_curve(setting: Setting, row: Row) -> Examination:
     name = setting.panel.test_bias or row.bias
-    options = {} if setting.panel.test_bias else row.bias_options
-    curves = {"average rank": curve_of(setting, name, options),
+    return curve_of(setting, name, {} if setting.panel.test_bias else row.bias_options)
+
+
+def _average_ranks(setting: Setting, row: Row, ranker: Any, log: ClickLog) -> Values:
+    curves = {"average rank": _test_curve(setting, row),
               "true average rank": curve_of(setting, "true", {})}  # fmt: skip
-    values: Values = {
+    arp, evaluator = str(ARP()), SNIPSEvaluator()
+    return {
         metric: estimate(
-            test,
-            {"it": ranker},
-            curve,
-            metric=str(ARP()),
-            evaluator=SNIPSEvaluator(),
-            among="shown",
+            log, {"it": ranker}, curve, metric=arp, evaluator=evaluator, among="shown"
         )["it"].value
         for metric, curve in curves.items()
     }
-    judged = evaluate(setting.test, ranker.predict(setting.test.features), ["ndcg@10"])
-    return {**values, "ndcg@10": float(judged["ndcg@10"].value)}
 
 
 @register_measure("estimate-error")

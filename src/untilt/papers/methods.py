@@ -78,7 +78,7 @@ def _randomization(setting: Setting, top: int = 10) -> PositionBias:
     The first position with fewer clicks than FEWEST_CLICKS ends what is measured, too.
     """
     log, depth = setting.shuffled.log, setting.log.depth
-    few = _clicks_by_position(log) < FEWEST_CLICKS
+    few = clicks_by_position(log) < FEWEST_CLICKS
     top = max(2, min(top, int(np.argmax(few)) if few.any() else depth))
     measured = ShuffledTop(top=top).fit(log).bias_
     if depth <= top:
@@ -123,7 +123,7 @@ def _rank(_: Setting) -> PowerLaw:
 @register_curve("clicks")
 def _clicks(setting: Setting) -> ClickCountGuess:
     """1/(clicks + 1): the second rough guess of 002."""
-    return ClickCountGuess(tuple(_clicks_by_position(setting.log).tolist()))
+    return ClickCountGuess(tuple(clicks_by_position(setting.log).tolist()))
 
 
 @register_curve("slight")
@@ -141,7 +141,8 @@ def _counterfactual(_: Setting) -> PageSteps:
     return PageSteps.counterfactual()
 
 
-def _clicks_by_position(log: ClickLog) -> FloatArray:
+def clicks_by_position(log: ClickLog) -> FloatArray:
+    """Clicks at positions 1, 2, ..., over all sessions."""
     weights = log.label * log.row_count
     return sum_by(log.position - 1, weights, log.depth)
 

@@ -1,7 +1,7 @@
 """The propensity-weighted ranking SVM."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -109,6 +109,8 @@ class RankSVM(model.LinearModel):
         linear on logs)
     query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
     validation_share, seed : the queries set aside by C="search" where `fit` is given no `valid`
+    valid_bias : the curve that weighs the clicks of the validation data; None takes the weighting's
+        own. [mao_arxivlogs]_ weighs them as the test will be weighed, whatever the training has
     max_rounds : fits of ranker and bias in turn (joint weightings), or convex-concave steps
 
     Fitted: see `LinearModel`; `C_`, `search_` (the values of C tried, with what they gave).
@@ -127,6 +129,7 @@ class RankSVM(model.LinearModel):
     validation_share: float = 0.2
     seed: Seed = 0
     max_rounds: int = 50
+    valid_bias: Any = None
 
     @one_blas_thread
     def _fit(
@@ -165,7 +168,8 @@ class RankSVM(model.LinearModel):
     ) -> tuple[Trial, ...]:
         if valid is None:  # queries set aside
             data, valid = data.split(1 - self.validation_share, seed=self.seed)
-        return doubling_search(self._problem(_finite_lists(data)), _finite_lists(valid))
+        problem, lists = self._problem(_finite_lists(data)), _finite_lists(valid)
+        return doubling_search(problem, lists, validation_weight(problem, lists, self.valid_bias))
 
     def _problem(self, lists: TrainingLists) -> SvmProblem:
         features = lists.features
@@ -219,14 +223,16 @@ def _finite_lists(data: ClickLog | JudgedLists) -> TrainingLists:
     return lists
 
 
-def doubling_search(problem: SvmProblem, valid: TrainingLists) -> tuple[Trial, ...]:
+def doubling_search(
+    problem: SvmProblem, valid: TrainingLists, weight: FloatArray
+) -> tuple[Trial, ...]:
     """Double C until the average rank of positives has not improved twice in a row.
 
     The search of [mao_arxivlogs]_, section 5.2. Below the first C every pair lies within the
     margin, so all smaller values give the same order; values that still give that order do not
-    count as no better.
+    count as no better. `weight` is W[k] of validation clicks.
     """
-    judge = _Judge(problem, valid)
+    judge = _Judge(problem, valid, weight)
     C = smallest_useful(problem)
     trials: list[Trial] = []
     with progress("searching for C") as advance:
@@ -261,7 +267,7 @@ class _Judge:
     The weights are the same for every C, or the averages would not compare.
     """
 
-    def __init__(self, problem: SvmProblem, valid: TrainingLists) -> None:
+    def __init__(self, problem: SvmProblem, valid: TrainingLists, weight: FloatArray) -> None:
         if valid.features.shape[1] != problem.X.n_features:
             raise ShapeError(
                 f"the validation data must have the {problem.X.n_features} features of the "
@@ -271,7 +277,7 @@ class _Judge:
         self._metric = problem.metric
         self._slates = learning_data.row_slates(
             valid,
-            validation_weight(problem, valid),
+            weight,
             gain="plain" if valid.judged else "linear",
             query_weight="sessions",
         )
@@ -295,14 +301,17 @@ class _Judge:
         return Trial(C, rank, solution.gap, dcg)
 
 
-def validation_weight(problem: SvmProblem, valid: TrainingLists) -> FloatArray:
-    """W[k] for counting validation clicks: the weighting's own, else 1/theta_k, else 1.
+def validation_weight(problem: SvmProblem, valid: TrainingLists, given: Any = None) -> FloatArray:
+    """W[k] of validation clicks: 1/theta_k of the `given` curve, else the weighting's own.
 
-    A joint weighting has no curve before a fit; the one it finds at C = 1 is taken.
+    Where the weighting has none for rows it is 1/theta_k of its curve, else 1. A joint weighting
+    has no curve before a fit; the one it finds at C = 1 is taken.
     """
     depth = max(1, valid.depth)
     if valid.judged:
         return np.ones(depth)
+    if given is not None:
+        return 1 / theta_up_to(given, depth)
     weighting = problem.weighting
     own = None if weighting.joint else learning_data.row_table(weighting.table(depth))
     if own is not None:
