@@ -8,7 +8,7 @@ import pytest
 
 from untilt import Balanced, EyeTracking, LambdaMART, PairwiseDebiasing, make_judged, simulate
 from untilt.errors import OptionError
-from untilt.rankers.trees.crossfit import FoldTraining, folds_of
+from untilt.rankers.trees.crossfit import FoldTraining, folds_of, is_dense
 from untilt.rankers.trees.merging import merged
 from untilt.rankers.trees.objectives import BoostingOptions
 
@@ -97,6 +97,36 @@ def test_the_best_prefix_is_kept_and_scores_are_of_trees_that_did_not_see_the_ro
         np.testing.assert_allclose(grown.scores[fold == k], own, atol=1e-6)
     mean = np.mean([b.predict(X, num_iteration=tried.best) for b in grown.boosters], axis=0)
     np.testing.assert_allclose(grown.booster().predict(X), mean, atol=1e-9)
+
+
+def test_rows_that_are_denser_than_the_others_are_trained_on(rng):
+    """LightGBM's table by rows overran its memory where it expected a quarter of the values."""
+    X = rng.normal(size=(6000, 100)).astype(np.float32)
+    dense = np.arange(6000) < 1200
+    X *= rng.random(X.shape) < np.where(dense, 0.8, 0.2)[:, None]
+    y = X[:, 0] + X[:, 1] ** 2
+    params = {"num_leaves": 31, "bagging_fraction": 0.9, "bagging_freq": 1, "feature_fraction": 0.9}
+    training = FoldTraining(X, np.arange(6000) % 4, BoostingOptions(params, 60))
+    for seed in range(3):
+        grown = training.grow(
+            "regression", None, what="test", among=np.flatnonzero(dense), label=y,
+            params={"seed": seed},
+        )  # fmt: skip
+        assert np.corrcoef(grown.scores[dense], y[dense])[0, 1] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("make", "max_bin", "dense"),
+    [
+        (lambda rng: rng.normal(size=(5000, 3)), 255, True),
+        (lambda rng: rng.normal(size=(5000, 3)), 8, False),  # few bins, each of them full
+        (lambda rng: rng.integers(0, 3, (5000, 3)), 255, False),
+        (lambda rng: np.full((5000, 3), np.nan), 255, False),
+        (lambda rng: np.column_stack([rng.normal(size=(90, 9)), np.zeros(90)]), 255, True),
+    ],
+)
+def test_dense_features_are_known(rng, make, max_bin, dense):
+    assert is_dense(make(rng).astype(np.float32), max_bin) == dense
 
 
 # ---- the number of trees
