@@ -18,6 +18,7 @@ from untilt.errors import ColumnError, NotFittedError, OptionError, ShapeError, 
 from untilt.evaluation.estimate import estimate
 from untilt.rankers.base import Ranker
 from untilt.rankers.persist import load
+from untilt.rankers.pooled import DoublyRobust, PolicyAware
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import IPS, PNS, PRS, Balanced, Naive, PairwiseDebiasing
 
@@ -27,6 +28,8 @@ WEIGHTINGS = {
     "IPS": lambda: IPS(THETA, clip=0.2),
     "PRS": lambda: PRS(THETA),
     "Balanced": lambda: Balanced(THETA),
+    "PolicyAware": lambda: PolicyAware(THETA),
+    "DoublyRobust": lambda: DoublyRobust(THETA, trees=4, folds=2),
     "joint": PairwiseDebiasing,
 }
 # A small one of each: few trees, few rounds, few epochs. What is not named here is taken as it is.
@@ -65,7 +68,7 @@ OBJECTIVES = {
     for record in catalog.methods("objective")
 }
 # Of the tables only those whose weights depend on the clicked position alone.
-ROWS_ALONE = {"svm-dcg": ("none", "IPS")}
+ROWS_ALONE = {"svm-dcg": ("none", "IPS", "PolicyAware", "DoublyRobust")}
 ALONE = {name: make for name, make in RANKERS.items() if name not in WITH_A_TABLE}
 MAKERS = {
     f"{name} with {table}": lambda make=make, weighting=weighting: make(weighting())

@@ -65,7 +65,7 @@ class IPS(_FromBias):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_clip(self.clip)
+        check_clip(self.clip)
         if self.against not in ("unclicked", "all"):
             raise OptionError(
                 f"against must be 'unclicked' or 'all'. Got {self.against!r} instead."
@@ -128,7 +128,7 @@ class PRS(_FromBias):
         super().__post_init__()
         check_choice("clipped", self.clipped, get_args(Clipped))
         if self.clipped == "clicked":
-            _check_clip(self.clip)
+            check_clip(self.clip)
         elif not self.clip > 0:
             raise OptionError(f"clip must be above 0. Got {self.clip} instead; 1.0 is best.")
 
@@ -157,7 +157,7 @@ class BayesIPS(_FromBias):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_clip(self.clip)
+        check_clip(self.clip)
         trust = _trust(self.bias)
         if trust is None:
             raise OptionError(
@@ -176,7 +176,7 @@ class BayesIPS(_FromBias):
 
 
 @dataclass(frozen=True)
-class _Affine(_FromBias):
+class AffineTable(_FromBias):
     """Base of the tables whose label is (c - beta_k)/alpha_k where there is trust bias."""
 
     against = "all"
@@ -208,7 +208,7 @@ class _Affine(_FromBias):
     note="clicks, pairs weighted by min(theta_k, theta_l) / theta_k",
 )  # fmt: skip
 @dataclass(frozen=True)
-class Balanced(_Affine):
+class Balanced(AffineTable):
     r"""Our own: W[k, l] = min(theta_k, theta_l) / theta_k over clicked x *all* pairs.
 
     Bounded by 1, so low variance; and exactly order-consistent: the expected weights of "i above
@@ -229,7 +229,7 @@ class Balanced(_Affine):
     note="clicks with inverse propensities and the affine correction of trust bias",
 )  # fmt: skip
 @dataclass(frozen=True)
-class AffineIPS(_Affine):
+class AffineIPS(AffineTable):
     r"""IPS against all others with the affine correction: the label is (c - beta_k)/alpha_k.
 
     Unbiased for relevance under trust bias ([vardasbi2020affine]_), at IPS's variance. `clip`
@@ -240,7 +240,7 @@ class AffineIPS(_Affine):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_clip(self.clip)
+        check_clip(self.clip)
 
     def table(self, depth: int) -> FloatArray:
         """1 / max(clip, alpha_k) in each row."""
@@ -248,7 +248,8 @@ class AffineIPS(_Affine):
         return np.repeat(1 / np.maximum(self.clip, alpha)[:, None], depth, axis=1)
 
 
-def _check_clip(clip: float) -> None:
+def check_clip(clip: float) -> None:
+    """Raise unless a clip is a share."""
     if not 0 <= clip <= 1:
         raise OptionError(f"clip must lie between 0 and 1. Got {clip} instead; 0 is no clipping.")
 

@@ -92,7 +92,8 @@ class LinearRanker(model.LinearModel):
         if isinstance(weighting, JointWeighting):
             fitted, extra = self._fit_joint(X, lists, weighting)
         else:
-            fitted, extra = self._descend(X, self._loss(lists, weighting)), {}
+            loss = self._loss(*learning_data.pooled(lists, weighting, self.gain))
+            fitted, extra = self._descend(X, loss), {}
         self._keep_weights(fitted.v, X.scaling, lists)
         self.summary_ = {
             **lists.summary(weighting),

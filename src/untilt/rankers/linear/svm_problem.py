@@ -94,14 +94,15 @@ class SvmProblem:
         """The risk with the weighting's own table; what a joint one, and DCG, only start from."""
         if self.metric == "dcg":
             return self._risk(self._dcg_bound.tangent(np.zeros(self.lists.n_documents)))
-        depth = max(1, self.lists.depth)
-        table, offset = self.weighting.table(depth), self.weighting.offset(depth)
+        lists, weighting = self._pooled
+        depth = max(1, lists.depth)
+        table, offset = weighting.table(depth), weighting.offset(depth)
         row_weight = None if offset is not None else learning_data.row_table(table)
         if row_weight is None:
             return self._risk(linear_losses.PairHinge.of(self._slates, table, offset))
-        if self.weighting.against == "all":
+        if weighting.against == "all":
             rows = learning_data.row_slates(
-                self.lists, row_weight, gain=self.gain, query_weight=self.query_weight
+                lists, row_weight, gain=self.gain, query_weight=self.query_weight
             )
             return self._risk(linear_losses.hinge_against_all(rows))
         packed = self._slates.start >= 0
@@ -116,9 +117,14 @@ class SvmProblem:
         return self._risk(*parts)
 
     @cached_property
+    def _pooled(self) -> tuple[TrainingLists, Weighting]:
+        return learning_data.pooled(self.lists, self.weighting, self.gain)
+
+    @cached_property
     def _dcg_bound(self) -> linear_losses.HingeDcgBound:
-        depth = max(1, self.lists.depth)
-        table, offset = self.weighting.table(depth), self.weighting.offset(depth)
+        lists, weighting = self._pooled
+        depth = max(1, lists.depth)
+        table, offset = weighting.table(depth), weighting.offset(depth)
         row_weight = learning_data.row_table(table)
         if row_weight is None or offset is not None or self.weighting.joint:
             raise OptionError(
@@ -127,7 +133,7 @@ class SvmProblem:
                 "negative. Use ut.IPS(bias), or metric='arp'."
             )
         rows = learning_data.row_slates(
-            self.lists, row_weight, gain=self.gain, query_weight=self.query_weight
+            lists, row_weight, gain=self.gain, query_weight=self.query_weight
         )
         return linear_losses.HingeDcgBound(rows)
 
@@ -138,8 +144,7 @@ class SvmProblem:
     @cached_property
     def _slates(self) -> PairSlates:
         return learning_data.pair_slates(
-            self.lists,
-            self.weighting,
+            *self._pooled,
             metric="none",
             gain=self.gain,
             query_weight=self.query_weight,

@@ -93,7 +93,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         weighting = learning_data.weighting_for(self.weighting, lists)
         self._check_bias(lists)
         inputs = network_ranker.inputs_of(lists, self.transform)
-        task = task_of(self, lists, weighting, inputs)
+        task = task_of(self, *learning_data.pooled(lists, weighting, self.gain), inputs)
         self._train(task, inputs, parts.held_out)
         trained_on = lists.summary(self.weighting)
         self.summary_ = {**trained_on, "loss": self.loss, **self.summary_, **parts.summary}

@@ -141,7 +141,7 @@ def cross_fitted_relevance(
     queries = np.unique(lists.doc_query)
     if training.folds < 2 or len(queries) < 2:
         raise OptionError(
-            f"posterior labels are cross-fitted: they need at least 2 folds and 2 queries. Got "
+            f"relevance is cross-fitted here: it needs at least 2 folds and 2 queries. Got "
             f"folds={training.folds} and {len(queries)} queries. With one query use "
             f"objective={record_of(ips_objective).name!r}."
         )

@@ -13,8 +13,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray, sum_by
-from untilt._core.random import child_generator
+from untilt._core.arrays import FloatArray, sum_by
 from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike
@@ -170,8 +169,11 @@ class TreeTraining:
 def lambda_objective(
     lists: TrainingLists, weighting: Weighting, options: LambdaOptions
 ) -> PairTreeObjective:
-    """Pairs of the sessions, weighted by a table."""
+    """Pairs of the sessions, weighted by a table, or of what a weighting pools them to."""
     options.check()
+    lists, weighting = learning_data.pooled(lists, weighting, options.gain)
+    if isinstance(weighting, learning_data.PooledTable):
+        _check_graded(options)
     slates = learning_data.pair_slates(
         lists,
         weighting,
@@ -197,12 +199,8 @@ def label_objective(
     measured on simulated clicks it is worth 0.003 to 0.009 NDCG@10.
     """
     options.check()
-    if options.metric == "map":
-        raise OptionError(
-            "metric='map' knows relevant and irrelevant alone and cannot use graded labels, which "
-            "this objective makes. Use metric='ndcg', or objective='lambda'."
-        )
-    order = _order_of_ties(lists)
+    _check_graded(options)
+    order = learning_data.tie_order(lists)
     queries, per_query = np.unique(lists.doc_query, return_counts=True)
     indptr = ragged.indptr_of(per_query)
     gain = labels[order]
@@ -228,19 +226,13 @@ def label_objective(
     return _with_pairs(PairTreeObjective(options.objective(slates), Naive()), lists)
 
 
-def _order_of_ties(lists: TrainingLists) -> IntArray:
-    """Documents by query, and inside one as equal scores rank: by mean position, then by features.
-
-    Trees leave many scores equal for many rounds. The order of the documents table must not decide
-    between them, or the same log read in another order gives another ranker (by 0.2 of a spread
-    of 1).
-    """
-    direction = child_generator(0, 1).standard_normal(lists.features.shape[1])
-    projection = np.empty(lists.n_documents)
-    for begin in range(0, lists.n_documents, 65_536):  # blocks: no second copy of all features
-        block = slice(begin, begin + 65_536)
-        projection[block] = np.nan_to_num(lists.features[block]) @ direction
-    return np.lexsort((projection, lists.mean_position_index, lists.doc_query))
+def _check_graded(options: LambdaOptions) -> None:
+    """Raise where the metric has no use for graded labels."""
+    if options.metric == "map":
+        raise OptionError(
+            "metric='map' knows relevant and irrelevant alone and cannot use graded labels, which "
+            "are made here. Use metric='ndcg', or a table such as ut.PRS(bias)."
+        )
 
 
 def _with_pairs(objective: PairTreeObjective, lists: TrainingLists) -> PairTreeObjective:
