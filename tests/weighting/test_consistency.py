@@ -164,6 +164,8 @@ def test_the_verdicts_of_the_known_tables():
         "bayes-ips": "nearly-consistent",
         "balanced": "consistent",
         "affine-ips": "consistent",
+        "policy-aware": "consistent",
+        "doubly-robust": "consistent",
         "pairwise-debiasing": "not-consistent",
     }
     assert is_consistent(PRS(THETA, clip=np.inf), THETA).verdict.fields["pull"] < 0
