@@ -48,6 +48,7 @@ _NAMES = {
     "untilt.simulation.simulate": "simulate",
     "untilt.simulation.synthetic": "make_judged",
     "untilt.weighting.base": "is_consistent",
+    "untilt.weighting.tail_bound": "tail_bound",
     "untilt.workflow.run": "RunResult run",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -104,5 +104,6 @@ from untilt.weighting.tables import Balanced as Balanced
 from untilt.weighting.tables import BayesIPS as BayesIPS
 from untilt.weighting.tables import Naive as Naive
 from untilt.weighting.tables import PairwiseDebiasing as PairwiseDebiasing
+from untilt.weighting.tail_bound import tail_bound as tail_bound
 from untilt.workflow.run import RunResult as RunResult
 from untilt.workflow.run import run as run

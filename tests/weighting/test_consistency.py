@@ -34,7 +34,7 @@ WEIGHTINGS = {
     record.name: partial(weighting_of, record) for record in catalog.methods("weighting")
 } | {
     "prs without a clip": partial(PRS, clip=np.inf),
-    "prs clipped at clicks": partial(PRS, clip=0.3, clipped="clicked"),
+    "prs clipped at clicks": partial(PRS, clip=0.3, clip_of="clicked"),
 }
 
 

@@ -55,19 +55,19 @@ def test_prs_clips_at_one_by_default():
 
 def test_prs_clipped_on_the_clicked_side_is_ips_times_pns():
     expected = [[1, 0.5, 0.2], [1 / 0.5, 1, 0.2 / 0.5], [1 / 0.25, 0.5 / 0.25, 0.2 / 0.25]]
-    clicked = PRS(THETA, clip=0.25, clipped="clicked").table(3)
+    clicked = PRS(THETA, clip=0.25, clip_of="clicked").table(3)
     assert clicked == pytest.approx(np.array(expected))
     assert clicked == pytest.approx(IPS(THETA, clip=0.25).table(3) * PNS(THETA).table(3))
-    assert np.array_equal(PRS(THETA, clip=1.0, clipped="clicked").table(3), PNS(THETA).table(3))
-    unclipped = PRS(THETA, clip=0.0, clipped="clicked").table(3)
+    assert np.array_equal(PRS(THETA, clip=1.0, clip_of="clicked").table(3), PNS(THETA).table(3))
+    unclipped = PRS(THETA, clip=0.0, clip_of="clicked").table(3)
     assert unclipped == pytest.approx(PRS(THETA, clip=np.inf).table(3))
 
 
 def test_what_prs_can_clip():
     with pytest.raises(OptionError, match=r"clip must lie between 0 and 1\. Got 2\.0 instead"):
-        PRS(THETA, clip=2.0, clipped="clicked")
-    with pytest.raises(OptionError, match="clipped"):
-        PRS(THETA, clipped="unclicked")  # type: ignore[arg-type]
+        PRS(THETA, clip=2.0, clip_of="clicked")
+    with pytest.raises(OptionError, match="clip_of"):
+        PRS(THETA, clip_of="unclicked")  # type: ignore[arg-type]
 
 
 def test_bayes_ips_scales_by_the_odds_that_a_click_is_relevant(trust):

@@ -148,5 +148,5 @@ def test_a_clip_of_the_clicked_side_damps_deep_clicks_alone(theta, r, scores, cl
     """A click at k counts theta_k/max(clip, theta_k) of itself; the other side is that of PRS."""
     other = theta * np.where(r == 1, 1 - theta, 1.0)
     expected = pair_sum(scores, np.outer(r * theta / np.maximum(clip, theta), other))
-    value = expectation(PRS(theta, clip=clip, clipped="clicked"), theta, r, scores)
+    value = expectation(PRS(theta, clip=clip, clip_of="clicked"), theta, r, scores)
     assert value == pytest.approx(expected, abs=1e-12)

@@ -17,7 +17,7 @@ WEIGHTINGS = {
     record.name: partial(weighting_of, record) for record in catalog.methods("weighting")
 } | {
     "prs without a clip": partial(PRS, clip=np.inf),
-    "prs clipped at clicks": partial(PRS, clip=0.1, clipped="clicked"),  # below every theta here
+    "prs clipped at clicks": partial(PRS, clip=0.1, clip_of="clicked"),  # below every theta here
 }
 
 

@@ -95,7 +95,7 @@ class PNS(_FromBias):
         return np.repeat(theta[None, :], depth, axis=0)
 
 
-Clipped = Literal["ratio", "clicked"]
+ClipOf = Literal["ratio", "clicked"]
 
 
 @method(
@@ -115,19 +115,19 @@ class PRS(_FromBias):
     With clip 1 the table is min(theta_k, theta_l)/theta_k, symmetric up to 1/theta_k; without a
     clip (``clip=inf``) it reverses the shown order: see `is_consistent`.
 
-    ``clipped="clicked"`` clips the propensity of the clicked document alone, as IPS does:
+    ``clip_of="clicked"`` clips the propensity of the clicked document alone, as IPS does:
     W[k, l] = theta_l / max(clip, theta_k), clip from 0 to 1 (section 5.1 names it beside the clip
     of the ratio). It bounds the weights by 1/clip and leaves the table asymmetric; with clip 1 it
     is `PNS`.
     """
 
     clip: float = 1.0
-    clipped: Clipped = "ratio"
+    clip_of: ClipOf = "ratio"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("clipped", self.clipped, get_args(Clipped))
-        if self.clipped == "clicked":
+        check_choice("clip_of", self.clip_of, get_args(ClipOf))
+        if self.clip_of == "clicked":
             check_clip(self.clip)
         elif not self.clip > 0:
             raise OptionError(f"clip must be above 0. Got {self.clip} instead; 1.0 is best.")
@@ -135,7 +135,7 @@ class PRS(_FromBias):
     def table(self, depth: int) -> FloatArray:
         """min(clip, theta_l / theta_k), or theta_l / max(clip, theta_k)."""
         theta = theta_up_to(self.bias, depth)
-        if self.clipped == "clicked":
+        if self.clip_of == "clicked":
             return theta[None, :] / np.maximum(self.clip, theta)[:, None]
         return np.minimum(self.clip, theta[None, :] / theta[:, None])
 
