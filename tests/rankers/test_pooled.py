@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -204,7 +205,7 @@ def test_where_all_sessions_show_one_list_it_is_ips_against_all(one_list, bias):
     trust = KnownBias(1 / k, eps_plus=np.full(5, 0.9), eps_minus=np.full(5, 0.05))
     other = AffineIPS(trust) if bias is None else IPS(bias, against="all")
     pools = PolicyAware(trust if bias is None else bias)
-    whole = {"bagging_fraction": 1.0, "feature_fraction": 1.0, "n_threads": 1}
+    whole: dict[str, Any] = {"bagging_fraction": 1.0, "feature_fraction": 1.0, "n_threads": 1}
     for make in (
         lambda w: LinearRanker(w, tolerance=1e-9),
         lambda w: RankSVM(w, tolerance=1e-8),
