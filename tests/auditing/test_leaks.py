@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from untilt import LinearRanker, audit, estimate, read_log, run
+from untilt.auditing import leaks
 from untilt.auditing.leaks import leaking_features
 from untilt.data.clicklog import ClickLog
 from untilt.data.transform import without_features
@@ -249,3 +250,15 @@ def test_bookings_are_no_features_of_a_hotel(searches, tmp_path):
     assert "run.floor-leaks" in codes(answer.reasons)
     inflated = leaky.decision.answer.difference.value
     assert decision.answer.difference.value < 0.5 * inflated
+
+
+def test_pieces_of_the_log_give_the_sums_of_all(monkeypatch):
+    log = honest_log(3, next(iter(SHAPES)), "pbm", 1.0, 0.1)
+    whole = leaks._of_documents(log)
+    monkeypatch.setattr(leaks, "ROWS_AT_A_TIME", 37)
+    assert len(list(leaks._pieces(log))) > 10
+    pieces = leaks._of_documents(log)
+    for name in ("shown", "clicked"):
+        np.testing.assert_array_equal(getattr(pieces, name), getattr(whole, name))
+    for own, other in zip(pieces.units, whole.units, strict=True):
+        np.testing.assert_array_equal(own, other)

@@ -80,8 +80,23 @@ def test_reading_what_cannot_fit_is_refused(no_room):
 def test_duckdb_gives_way_to_the_arrays(monkeypatch):
     from untilt.data.read.database import open_database
 
-    left = chain([100], repeat(1 << 40))
+    left = chain([100, 100], repeat(1 << 40))
     monkeypatch.setattr(memory, "room", lambda: next(left))
     with open_database(memory_limit="2GB", temp_directory=None, threads=1) as database:
         database.make_room(1 << 30, "this log")
         assert database.row("SELECT current_setting('memory_limit')") == ("256.0 MiB",)
+
+
+def test_duckdb_may_fill_no_room_that_arrays_are_counted_on(monkeypatch):
+    from untilt.data.read.database import open_database
+
+    monkeypatch.setattr(memory, "room", lambda: 3 << 30)
+
+    def limit():
+        (said,) = database.row("SELECT current_setting('memory_limit')")
+        return memory.parse_size(said, "it") / 2**30
+
+    with open_database(memory_limit="2GiB", temp_directory=None, threads=1) as database:
+        for size, left in ((100, 1.5), (2 << 30, 0.5), (1 << 30, 0.5)):  # never more again
+            database.make_room(size, "this log")
+            assert limit() == pytest.approx(left, abs=0.11)

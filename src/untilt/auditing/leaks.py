@@ -34,6 +34,7 @@ FEWEST = 20  # documents clicked below the top; fewer prove nothing
 SURE, HARDLY_BY_CHANCE = 3.0, 0.8  # the rate less so many standard errors lies above this
 HALF_PURE = 0.5  # of the impressions with the most extreme values; else a longer look is no use
 IN_LISTS = 10_000  # documents of the queries whose lists are looked at
+ROWS_AT_A_TIME = 2_000_000
 EQUAL = 0.99  # of the impressions, from which a feature is said to be the position
 
 
@@ -160,12 +161,27 @@ class _Evidence:
 
 
 def _of_documents(log: ClickLog) -> _Evidence:
-    rows, shown = _rows(log), log.row_count.astype(np.float64)
-    clicked = shown * (log.label > 0)
-    sums = [sum_by(log.document, each, log.n_documents) for each in (*rows.counts, shown, clicked)]
+    """In pieces: this is asked before a training that may be refused for want of memory."""
+    sums = np.zeros((6, log.n_documents))
+    for lists in _pieces(log):
+        rows = _rows(log, lists)
+        shown = np.repeat(log.sessions[lists], ragged.lengths(log.indptr)[lists]).astype(np.float64)
+        clicked = shown * (log.label[_rows_of(log, lists)] > 0)
+        for number, each in enumerate((*rows.counts, shown, clicked)):
+            sums[number] += sum_by(rows.document, each, log.n_documents)
     is_shown = np.flatnonzero(sums[-2])
     units = _Units(np.arange(log.n_documents), *sums[:4]).take(is_shown)
     return _Evidence(units, sums[4][is_shown], sums[5][is_shown], None)
+
+
+def _pieces(log: ClickLog) -> Iterator[slice]:
+    """Lists that follow each other, about `ROWS_AT_A_TIME` rows at a time."""
+    first = 0
+    while first < log.n_lists:
+        end = int(np.searchsorted(log.indptr, log.indptr[first] + ROWS_AT_A_TIME))
+        last = min(log.n_lists, max(first + 1, end))
+        yield slice(first, last)
+        first = last
 
 
 def _in_lists(log: ClickLog) -> _Evidence:
@@ -177,17 +193,25 @@ def _in_lists(log: ClickLog) -> _Evidence:
     filled = chosen[log.query] & (ragged.lengths(log.indptr) > 0)
     part = log.take(np.flatnonzero(filled)).collapse()
     shown = part.row_count.astype(np.float64)
-    return _Evidence(_rows(part), shown, shown * (part.label > 0), part.indptr)
+    return _Evidence(
+        _rows(part, slice(0, part.n_lists)), shown, shown * (part.label > 0), part.indptr
+    )
 
 
-def _rows(log: ClickLog) -> _Units:
-    clicked = (log.label > 0).astype(np.float64)
-    length = ragged.lengths(log.indptr)
-    compares = ragged.sums_by_list(log.indptr, clicked) < length
-    shown = np.repeat(log.sessions * compares, length).astype(np.float64)
+def _rows(log: ClickLog, lists: slice) -> _Units:
+    rows = _rows_of(log, lists)
+    indptr = log.indptr[lists.start : lists.stop + 1] - rows.start
+    clicked = (log.label[rows] > 0).astype(np.float64)
+    length = ragged.lengths(indptr)
+    compares = ragged.sums_by_list(indptr, clicked) < length
+    shown = np.repeat(log.sessions[lists] * compares, length).astype(np.float64)
     below = shown.copy()
-    below[log.indptr[:-1][length > 0]] = 0.0  # rows stand by position: the first is the top
-    return _Units(log.document, shown, shown * clicked, below, below * clicked)
+    below[indptr[:-1][length > 0]] = 0.0  # rows stand by position: the first is the top
+    return _Units(log.document[rows], shown, shown * clicked, below, below * clicked)
+
+
+def _rows_of(log: ClickLog, lists: slice) -> slice:
+    return slice(int(log.indptr[lists.start]), int(log.indptr[lists.stop]))
 
 
 def _usual(x: FloatArray) -> float:

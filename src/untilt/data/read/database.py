@@ -83,16 +83,29 @@ class Database:
     def make_room(self, size: int, what: str, *, work: int = 0) -> None:
         """Raise unless arrays of `size` bytes fit; if need be, DuckDB gives memory up and spills.
 
-        `work` is what the next steps will take: a share of the queries is advised that fits then.
+        From here on it may take a share of what the arrays leave: with more it would fill, while
+        they are written, the room that was counted for them. `work` is what the next steps will
+        take: a share of the queries is advised that fits then.
         """
+        room = memory.room()
+        if room is None or memory.fits(size):
+            if room is not None:
+                (held,) = self.row(
+                    "SELECT coalesce(sum(memory_usage_bytes), 0) FROM duckdb_memory()"
+                )
+                self._limit(int(held + _MEMORY_SHARE * (room - size)))
+            return
+        self._limit(_LITTLE_MEMORY)
+        memory.allow(size, what, remedy(size + work))
+
+    def _limit(self, size: int) -> None:
+        """Less memory for DuckDB. What is in use stays so; an older DuckDB keeps its limit."""
         import duckdb
 
-        if memory.fits(size):
-            return
-        # What is in use at the moment stays so; an older DuckDB keeps its limit.
-        with suppress(duckdb.OutOfMemoryException, duckdb.InvalidInputException):
-            self.run(f"SET memory_limit = '{_LITTLE_MEMORY}B'")
-        memory.allow(size, what, remedy(size + work))
+        (now,) = self.row("SELECT current_setting('memory_limit')")
+        if size < memory.parse_size(now, "DuckDB's memory_limit"):
+            with suppress(duckdb.OutOfMemoryException, duckdb.InvalidInputException):
+                self.run(f"SET memory_limit = '{max(size, _LITTLE_MEMORY)}B'")
 
     def columns(self, relation: str) -> dict[str, str]:
         """Column names and DuckDB types of a table, view or table function."""
