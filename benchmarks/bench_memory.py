@@ -142,6 +142,8 @@ class Files:
             ],
             "run": [*run, "--method", "balanced"],
         }
+        if command == "evaluate" and not Path(ranker).exists():  # training was refused
+            measured(["-c", CLI, *given["train"], "--sample-queries", "0.02"], 1 << 40)
         return ["-c", READ, log, documents] if command == "read" else ["-c", CLI, *given[command]]
 
 
