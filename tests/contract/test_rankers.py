@@ -62,6 +62,7 @@ LOSSES = {
     "dcg-bound": lambda: RANKERS["linear"](IPS(THETA), loss="dcg-bound"),
     "listwise": lambda: RANKERS["neural"](IPS(THETA), loss="listwise"),
     "pointwise": lambda: RANKERS["neural"](loss="pointwise", bias=THETA),
+    "trust on pairs": lambda: RANKERS["pairwise-trust"](preference="pairs"),
 }
 OBJECTIVES = {
     record.name: partial(RANKERS["lambdamart"], **record.options, bias=THETA)

@@ -43,6 +43,7 @@ MAKERS: dict[str, Any] = {
     "trust, full": lambda **more: PairwiseTrustRanker(
         em="full-batch", relevance="linear", max_steps=5, **{**SMALL, **more}
     ),
+    "trust, pairs": lambda **more: PairwiseTrustRanker(preference="pairs", **{**SMALL, **more}),
     "trust, naive": lambda **more: PairwiseTrustRanker("naive", **{**SMALL, **more}),
     "tower": lambda **more: TowerRanker("sum", **{**SMALL, **more}),
     "pal": lambda **more: TowerRanker("product", **{**SMALL, **more}),

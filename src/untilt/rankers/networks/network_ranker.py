@@ -89,10 +89,7 @@ class NetworkRanker(Ranker):
         n = len(self.feature_names_)
         check_array("importances_", self.importances_, (n,))
         for name, network in networks.items():
-            if network.widths[0] != n or network.widths[-1] != 1:
-                raise FileFormatError(f"its {name!r} is no network of {n} features and one score.")
-            for array in (*network.weights, *network.biases, network.mean, network.scale):
-                check_array(name, array, (None,) * array.ndim, finite=True)
+            check_network(name, network, n)
 
     def _check_network(self) -> None:
         check_choice("activation", self.activation, ACTIVATIONS)
@@ -161,6 +158,14 @@ class DropoutNetworkRanker(NetworkRanker):
 
     def _with_noise(self, batches: Sampler) -> Sampler:
         return Noisy(batches, self.seed) if self.dropout > 0 else batches
+
+
+def check_network(name: str, network: Network, n: int) -> None:
+    """Of a file: it takes n features and gives one score."""
+    if network.widths[0] != n or network.widths[-1] != 1:
+        raise FileFormatError(f"its {name!r} is no network of {n} features and one score.")
+    for array in (*network.weights, *network.biases, network.mean, network.scale):
+        check_array(name, array, (None,) * array.ndim, finite=True)
 
 
 @dataclass(frozen=True, eq=False)

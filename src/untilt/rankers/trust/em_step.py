@@ -1,9 +1,9 @@
 """One compiled step of mini-batch EM: posteriors, tables and networks ([ren2021pairwise]_, eq. 20).
 
-Three networks share a batch of slates: gamma_ij = sigmoid(g(x_i) - g(x_j) - tie), beta_i =
-sigmoid(b(x_i)), and the ranker s(x_i). The E step takes them and the tables as they are; g and b
-are fitted to the posteriors (their expectation, or a draw from them), the tables go towards the
-batch's own estimates, eps <- (1 - rate) eps + rate eps^, and the ranker goes down its loss.
+Three networks share a batch of slates: gamma_ij (`untilt.rankers.trust.preference`), beta_i =
+sigmoid(b(x_i)), and the ranker s(x_i). The E step takes them and the tables as they are; gamma and
+beta are fitted to the posteriors (their expectation, or a draw from them), the tables go towards
+the batch's own estimates, eps <- (1 - rate) eps + rate eps^, and the ranker goes down its loss.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from untilt.networks import jax_layers
 from untilt.rankers.trust import trust_model
 from untilt.rankers.trust import trust_model as model
+from untilt.rankers.trust.preference import logits_of_lists
 
 Batch = Mapping[str, jax_layers.Array]
 
@@ -41,6 +42,7 @@ class StepSettings:
     first: float | None
     clip: float
     l2: float
+    preference: str = "scores"
 
     @property
     def known_eps(self) -> bool:
@@ -100,11 +102,11 @@ def em_loss(
     """The three networks' losses per session, summed; the next tables; the sums of `_sums`."""
     jax, jnp, _ = jax_layers.jax_modules()
     x = batch["features"][batch["row"]]
-    g, b, s = (
+    b, s = (
         jax_layers.apply_layers(params[part], x, settings.activation)[..., 0]
-        for part in ("gamma", "beta", "ranker")
+        for part in ("beta", "ranker")
     )
-    d = g[:, :, None] - g[:, None, :] - params["tie"]
+    d = logits_of_lists(params["gamma"], params["tie"], x, settings.preference, settings.activation)
     seen = _observed(batch, tables)
     stop = jax.lax.stop_gradient
     gamma, beta = (stop(jnp.clip(jax.nn.sigmoid(z), _FLOOR, 1 - _FLOOR)) for z in (d, b))

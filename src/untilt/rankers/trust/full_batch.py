@@ -16,6 +16,7 @@ from untilt.networks.training import Loss, Stopping, Trained, train
 from untilt.rankers.trust import pair_em
 from untilt.rankers.trust.em_step import Batch
 from untilt.rankers.trust.mini_batch import slate_batches
+from untilt.rankers.trust.preference import learned, logits_of_cells, start_preference
 from untilt.rankers.trust.slates import TrustSlates
 from untilt.rankers.trust.trust_model import logistic_loss, pair_weights, rank_change
 
@@ -25,7 +26,7 @@ _RATE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class NetworkRegression:
-    """p = sigmoid(f(x_i)), or sigmoid(f(x_i) - f(x_j) - tie) for pairs, f a network.
+    """p = sigmoid(f(x_i)), f a network, or gamma for pairs (`untilt.rankers.trust.preference`).
 
     A refit is `steps` Adam steps on the whole data, taken only if Q in double precision is not
     lower than before: EM then never falls, though single precision cannot promise it.
@@ -34,6 +35,7 @@ class NetworkRegression:
     ----------
     features : (rows, d) normalised, single precision
     i, j : (cells,) rows of a cell; j is None for single documents
+    form : of gamma
     """
 
     features: FeatureArray
@@ -42,26 +44,30 @@ class NetworkRegression:
     widths: tuple[int, ...]
     activation: str
     seed: Seed
+    form: str = "scores"
     steps: int = 20
     _start: dict[str, jax_layers.Params] = field(default_factory=dict)
 
     def start(self) -> dict[str, jax_layers.Params]:
         """Random layers, the same at every call."""
         if not self._start:
-            widths = (self.features.shape[1], *self.widths, 1)
-            layers = jax_layers.start_layers(self.seed, widths, activation=self.activation)
-            self._start.update({"layers": layers, "tie": np.zeros((), np.float32)})
+            width, act = self.features.shape[1], self.activation
+            self._start.update(
+                start_preference(self.seed, width, self.widths, form=self.form, activation=act)
+            )
         return dict(self._start)
 
     def values(self, state: dict[str, jax_layers.Params]) -> FloatArray:
         """Probabilities by NumPy in double precision."""
-        width = self.features.shape[1]
-        network = jax_layers.to_network(
-            state["layers"], self.activation, mean=np.zeros(width), scale=np.ones(width)
-        )
-        f = network.forward(self.features)[:, 0]
-        z = f[self.i] if self.j is None else f[self.i] - f[self.j] - float(state["tie"])
-        return np.clip(1 / (1 + np.exp(-np.clip(z, -30, 30))), _FLOOR, 1 - _FLOOR)
+        d = self.features.shape[1]
+        model = learned(state, self.form, self.activation, mean=np.zeros(d), scale=np.ones(d))
+        if self.form == "pairs" and self.j is not None:
+            p = model.gamma(self.features[self.i], self.features[self.j])
+        else:  # one pass a document, not one a cell
+            f = model.network.forward(self.features)[:, 0]
+            z = f[self.i] if self.j is None else f[self.i] - f[self.j] - model.tie
+            p = 1 / (1 + np.exp(-np.clip(z, -30, 30)))
+        return np.clip(p, _FLOOR, 1 - _FLOOR)
 
     def refit(
         self, state: jax_layers.Params, successes: FloatArray, trials: FloatArray
@@ -69,7 +75,8 @@ class NetworkRegression:
         """A few steps uphill; where they led down, shorter ones."""
         jax = jax_layers.jax_modules().jax
         before = pair_em.expected_likelihood(self.values(state), successes, trials)
-        climb = _compiled_climb(self.activation, self.steps, self.j is not None)
+        form = None if self.j is None else self.form
+        climb = _compiled_climb(self.activation, self.steps, form)
         data = {
             "features": self.features,
             "i": self.i,
@@ -85,13 +92,16 @@ class NetworkRegression:
 
 
 @lru_cache(maxsize=16)
-def _compiled_climb(activation: str, steps: int, paired: bool) -> Callable[..., Any]:
+def _compiled_climb(activation: str, steps: int, form: str | None) -> Callable[..., Any]:
     jax, jnp, optax = jax_layers.jax_modules()
     direction = optax.scale_by_adam()
 
     def loss(state: jax_layers.Params, data: Batch) -> jax_layers.Array:
-        f = jax_layers.apply_layers(state["layers"], data["features"], activation)[:, 0]
-        z = f[data["i"]] - f[data["j"]] - state["tie"] if paired else f[data["i"]]
+        layers, x, i = state["layers"], data["features"], data["i"]
+        if form is None:
+            z = jax_layers.apply_layers(layers, x, activation)[i, 0]
+        else:
+            z = logits_of_cells(layers, state["tie"], x, i, data["j"], form, activation)
         fail = data["trials"] - data["successes"]
         return jnp.sum(data["successes"] * jax.nn.softplus(-z) + fail * jax.nn.softplus(z))
 
@@ -168,6 +178,7 @@ def regressions_for(
     widths: tuple[int, ...],
     activation: str,
     seed: Seed,
+    preference: str = "scores",
 ) -> tuple[pair_em.Regression, pair_em.Regression]:
     """Who gives beta and gamma; `features` are normalised, one row per document."""
     _, pairs, _ = cells_of_slates(slates)
@@ -181,10 +192,11 @@ def regressions_for(
             x[row_i] - x[row_j]
         )
 
-    def network(i: IntArray, j: IntArray | None, path: int) -> NetworkRegression:
-        return NetworkRegression(features, i, j, widths, activation, child_generator(seed, path))
+    def network(i: IntArray, j: IntArray | None, path: int, form: str) -> NetworkRegression:
+        draw = child_generator(seed, path)
+        return NetworkRegression(features, i, j, widths, activation, draw, form)
 
-    return network(slates.document, None, 4), network(row_i, row_j, 5)
+    return network(slates.document, None, 4, "scores"), network(row_i, row_j, 5, preference)
 
 
 def weights_of_pairs(slates: TrustSlates, fit: FullBatchFit, loss: str, clip: float) -> FloatArray:

@@ -15,6 +15,7 @@ from untilt.networks.training import Moment, Stopping, Trained, train_by
 from untilt.rankers.trust import trust_model
 from untilt.rankers.trust.em_step import Batch, StepSettings, TrustTables, compiled_em_step
 from untilt.rankers.trust.pair_em import TrustStart
+from untilt.rankers.trust.preference import start_preference
 from untilt.rankers.trust.slates import TrustSlates
 
 
@@ -30,9 +31,10 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class MiniBatchFit:
-    """Where mini-batch EM ended: the ranker's layers, the tables, and the way there."""
+    """Where mini-batch EM ended: the ranker's layers, those of gamma, the tables, the way there."""
 
     layers: jax_layers.Layers
+    gamma: dict[str, jax_layers.Params]
     trust: trust_model.PairTrust
     history: tuple[trust_model.TrustEpoch, ...]
     trained: Trained
@@ -90,7 +92,7 @@ def fit_mini_batches(
     compiled = compiled_em_step(settings, optimiser)
     constants = jax.device_put({"features": features, "scale": np.float32(slates.count.mean())})
     params = {
-        "networks": _start_params(seed, (features.shape[1], *widths, 1), settings),
+        "networks": _start_params(seed, features.shape[1], widths, settings),
         "tables": start_tables(slates.depth, start, theta, known_eps=settings.known_eps),
     }
     key = jax.random.key(int(child_generator(seed, 3).integers(2**31)))
@@ -120,12 +122,13 @@ def fit_mini_batches(
         fingerprint=fingerprint,
         what="pairwise trust by mini-batches",
     )
-    layers, tables = trained.params["networks"]["ranker"], trained.params["tables"]
+    networks, tables = trained.params["networks"], trained.params["tables"]
+    gamma = {"layers": networks["gamma"], "tie": networks["tie"]}
     ended = Fact("network.mini-batch-em", epochs=trained.epochs, steps=trained.steps)
     trust = trust_model.PairTrust(
         tables.theta, tables.theta_minus, tables.eps_plus, tables.eps_minus, status=ended
     )
-    return MiniBatchFit(layers, trust, history.as_epochs, trained)
+    return MiniBatchFit(networks["ranker"], gamma, trust, history.as_epochs, trained)
 
 
 def theta_now(params: jax_layers.Params) -> FloatArray:
@@ -178,12 +181,16 @@ def start_tables(
 
 
 def _start_params(
-    seed: Seed, widths: tuple[int, ...], settings: StepSettings
+    seed: Seed, n_features: int, widths: tuple[int, ...], settings: StepSettings
 ) -> dict[str, jax_layers.Params]:
-    parts: dict[str, jax_layers.Params] = {
-        name: jax_layers.start_layers(
-            child_generator(seed, 0, at), widths, activation=settings.activation
+    act = settings.activation
+    beta, ranker = (
+        jax_layers.start_layers(
+            child_generator(seed, 0, at), (n_features, *widths, 1), activation=act
         )
-        for at, name in enumerate(("gamma", "beta", "ranker"))
-    }
-    return {**parts, "tie": np.zeros((), np.float32)}
+        for at in (1, 2)
+    )
+    gamma = start_preference(
+        child_generator(seed, 0, 0), n_features, widths, form=settings.preference, activation=act
+    )
+    return {"gamma": gamma["layers"], "beta": beta, "ranker": ranker, "tie": gamma["tie"]}

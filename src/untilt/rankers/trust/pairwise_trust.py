@@ -13,7 +13,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact, joined
-from untilt.networks.jax_layers import Layers
+from untilt.networks.jax_layers import Layers, Params
 from untilt.networks.training import Trained
 from untilt.objectives.pair_slates import gains_of, list_norms
 from untilt.rankers.base import check_positive, check_rounds
@@ -22,6 +22,7 @@ from untilt.rankers.networks import early_stopping
 from untilt.rankers.networks.network_ranker import (
     Inputs,
     NetworkRanker,
+    check_network,
     fingerprint,
     inputs_of,
     trained_on,
@@ -35,6 +36,7 @@ from untilt.rankers.trust.mini_batch import (
     theta_now,
 )
 from untilt.rankers.trust.pair_em import TrustStart
+from untilt.rankers.trust.preference import PREFERENCES, PairPreference, learned
 from untilt.rankers.trust.slates import TrustSlates, trust_slates
 from untilt.rankers.trust.trust_model import LOSSES, PairTrust, TrustEpoch
 
@@ -75,6 +77,8 @@ class PairwiseTrustRanker(NetworkRanker):
         the whole log first, whose likelihoods never fall, then the ranker
     relevance : who gives gamma and beta: "network", and with em="full-batch" also "linear"
         (logistic in the features) or "table" (one value per document and per pair of documents)
+    preference : gamma by the difference of two "scores", or by a network on "pairs" of documents,
+        as the document has it (`untilt.rankers.trust.preference`); K^2 passes a list instead of K
     bias : a known examination curve in place of an estimated one
     first_examination : theta_1 is held at this value; labels alone tell theta_k beta, so where beta
         is free a constant factor is free between the two
@@ -89,9 +93,13 @@ class PairwiseTrustRanker(NetworkRanker):
     clip : smallest theta_i theta_j that is divided by
     tolerance, max_steps : of the full-batch EM
 
-    Fitted: `pair_trust_` (tables), `bias_` (examination relative to position 1), `network_`,
-    `history_` (one `TrustEpoch` per epoch; mini-batch), `item_likelihood_` and `pair_likelihood_`
-    (one value per step; full-batch), and what `NetworkRanker` has.
+    The order is that of the ranker's score s; gamma only weighs its pairs, and may go in circles.
+
+    Fitted: `pair_trust_` (tables), `preference_` (`PairPreference`: `.gamma(first, second)` of rows
+    of features; None with "naive", judged lists and relevance other than "network"), `bias_`
+    (examination relative to position 1), `network_`, `history_` (one `TrustEpoch` per epoch;
+    mini-batch), `item_likelihood_` and `pair_likelihood_` (one value per step; full-batch), and
+    what `NetworkRanker` has.
     """
 
     loss: str = "opt"
@@ -99,6 +107,7 @@ class PairwiseTrustRanker(NetworkRanker):
     labels: str = "categorical"
     em: str = "mini-batch"
     relevance: str = "network"
+    preference: str = "scores"
     bias: Any = None
     first_examination: float | None = None
     posteriors: str = "expected"
@@ -110,6 +119,7 @@ class PairwiseTrustRanker(NetworkRanker):
     tolerance: float = 1e-3
     max_steps: int = 500
     pair_trust_: PairTrust | None = field(init=False)
+    preference_: PairPreference | None = field(init=False)
     bias_: PositionBias | None = field(init=False)
     history_: tuple[TrustEpoch, ...] = field(init=False)
     item_likelihood_: FloatArray = field(init=False)
@@ -123,7 +133,7 @@ class PairwiseTrustRanker(NetworkRanker):
         parts = early_stopping.set_aside(self, data, valid)
         lists = training_lists(parts.train)
         task = _Task(self._slates(lists), inputs_of(lists, self.transform), parts.held_out)
-        self.pair_trust_, self.bias_, self.history_ = None, None, ()
+        self.pair_trust_, self.preference_, self.bias_, self.history_ = None, None, None, ()
         self.item_likelihood_, self.pair_likelihood_ = np.zeros(0), np.zeros(0)
         if lists.judged or self.loss == "naive":
             layers, trained, status = self._fit_as_they_are(task)
@@ -153,6 +163,7 @@ class PairwiseTrustRanker(NetworkRanker):
                 first=self.first_examination,
                 clip=self.clip,
                 l2=self._penalty,
+                preference=self.preference,
             ),
             self._optimiser(),
             Schedule(self.epochs, self.batch_size, self.em_rate, self.em_decay),
@@ -166,6 +177,7 @@ class PairwiseTrustRanker(NetworkRanker):
             fingerprint=self._fingerprint(task),
         )
         self._keep(fitted.trust)
+        self._keep_preference(fitted.gamma, task.inputs)
         self.history_ = fitted.history
         self.losses_ = np.array([epoch.ranking_loss for epoch in fitted.history])
         return fitted.layers, fitted.trained, fitted.trust.status
@@ -181,6 +193,7 @@ class PairwiseTrustRanker(NetworkRanker):
                 widths=tuple(self.widths),
                 activation=self.activation,
                 seed=self.seed,
+                preference=self.preference,
             ),
             theta=self._known_theta(slates.depth),
             first=self.first_examination,
@@ -192,6 +205,8 @@ class PairwiseTrustRanker(NetworkRanker):
         self.item_likelihood_ = fit.examination.history
         self.pair_likelihood_ = fit.trust.history
         self._keep(_tables(fit))
+        if self.relevance == "network":
+            self._keep_preference(fit.trust.state.gamma, task.inputs)
         weight = full_batch.weights_of_pairs(slates, fit, self.loss, self.clip)
         theta = fit.examination.state.theta
         trained = self._train(task, weight, lambda _: theta)
@@ -242,6 +257,24 @@ class PairwiseTrustRanker(NetworkRanker):
         if self.bias is not None and as_position_bias(self.bias, trust.depth).is_known:
             self.bias_ = replace(self.bias_, estimated=False, status=trust.status)
 
+    def _keep_preference(self, params: Params, inputs: Inputs) -> None:
+        self.preference_ = learned(
+            params,
+            self.preference,
+            self.activation,
+            mean=inputs.mean,
+            scale=inputs.scale,
+            transform=self.transform,
+        )
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        self.preference_ = getattr(self, "preference_", None)  # files of before have none
+        if self.preference_ is not None:
+            network, n = self.preference_.network, len(self.feature_names_)
+            inputs = 2 * n if self.preference_.form == "pairs" else n
+            check_network("preference_", network, inputs)
+
     def _slates(self, lists: TrainingLists) -> TrustSlates:
         if self.labels == "categorical":
             _check_grades(lists.label)
@@ -265,6 +298,12 @@ class PairwiseTrustRanker(NetworkRanker):
         check_choice("em", self.em, FORMS)
         check_choice("relevance", self.relevance, full_batch.RELEVANCE)
         check_choice("posteriors", self.posteriors, POSTERIORS)
+        check_choice("preference", self.preference, PREFERENCES)
+        if self.preference == "pairs" and self.relevance != "network":
+            raise OptionError(
+                "preference='pairs' is a network on two documents and needs relevance='network'. "
+                f"Got {self.relevance!r} instead; with a table every pair has a value of its own."
+            )
         if self.em == "mini-batch" and self.relevance != "network":
             raise OptionError(
                 f"mini-batches need relevance='network'. Got {self.relevance!r} instead; "
