@@ -117,7 +117,7 @@ def _curve(setting: Setting, row: Row) -> Values:
     return {"propensity": (theta / theta[0]).tolist()}
 
 
-@register_measure("click-count")
+@register_measure("clicks-by-position")
 def _click_count(setting: Setting, _: Row) -> Values:
     """Clicks at positions 1..21 of the log (002 Figure 2)."""
     return {"clicks": clicks_by_position(setting.log)[:21].tolist()}
