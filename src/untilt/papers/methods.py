@@ -126,6 +126,15 @@ def _clicks(setting: Setting) -> ClickCountGuess:
     return ClickCountGuess(tuple(clicks_by_position(setting.log).tolist()))
 
 
+@register_curve("click-rate")
+def _click_rate(setting: Setting) -> PositionBias:
+    """Clicks per session at each position of the log, relevance not taken out."""
+    log = setting.log
+    shown = sum_by(log.position - 1, log.row_count.astype(float), log.depth)
+    rate = np.maximum(clicks_by_position(log), 0.5) / shown
+    return PositionBias(rate / rate[0], method="click rates", estimated=True)
+
+
 @register_curve("slight")
 def _slight(_: Setting) -> PageSteps:
     return PageSteps.slight()
