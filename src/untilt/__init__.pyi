@@ -96,6 +96,7 @@ from untilt.simulation.production import production_rankers as production_ranker
 from untilt.simulation.simulate import simulate as simulate
 from untilt.simulation.synthetic import make_judged as make_judged
 from untilt.weighting.base import is_consistent as is_consistent
+from untilt.weighting.examination import ExaminationWeights as ExaminationWeights
 from untilt.weighting.tables import IPS as IPS
 from untilt.weighting.tables import PNS as PNS
 from untilt.weighting.tables import PRS as PRS

@@ -27,7 +27,7 @@ from untilt._core.sealed_file import FORMAT, has_seal, seal, seal_keys, unseal
 from untilt._core.tagged import TaggedDecoder, TaggedEncoder
 from untilt._core.tree_text import check_tree_model
 from untilt._version import __version__
-from untilt.catalog import storable_homes
+from untilt.catalog import record_of, storable_homes
 from untilt.errors import FileFormatError, MemoryLimitError, OptionError, did_you_mean
 
 
@@ -180,6 +180,10 @@ class Encoder(TaggedEncoder):
             named = {name: getattr(value, name) for name in _field_names(type(value))}
             encoded = {name: self.encode(v, f"{where}.{name}") for name, v in named.items()}
             return {"$type": type(value).__name__, "fields": encoded}
+        if isinstance(value, Saved) and is_known(value):
+            # A model inside another, such as the click model of a weighting: by its name alone,
+            # because what was learned with it is all that is used again.
+            return record_of(value).name
         if type(value).__name__ == "Booster" and hasattr(value, "model_to_string"):
             return {"$booster": self._part("model.txt", _tree_text(value, where).encode())}
         if isinstance(value, (np.random.Generator, np.random.SeedSequence)):

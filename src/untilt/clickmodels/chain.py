@@ -84,10 +84,16 @@ class ChainModel(ClickModel):
         check_number("attraction_mean_", self.attraction_mean_, low=0, high=1)
 
     def _conditional(self, lists: Lists) -> FloatArray:
-        return _conditional(lists.indptr, lists.click, *self._steps(lists))
+        return self._examination_given_clicks(lists) * self._attraction(lists)
 
     def _marginal(self, lists: Lists) -> FloatArray:
-        return _marginal(lists.indptr, *self._steps(lists))
+        return self._examination(lists) * self._attraction(lists)
+
+    def _examination(self, lists: Lists) -> FloatArray:
+        return _looked(lists.indptr, *self._steps(lists))
+
+    def _examination_given_clicks(self, lists: Lists) -> FloatArray:
+        return _looked_given_clicks(lists.indptr, lists.click, *self._steps(lists))
 
     def _draw(self, lists: Lists, uniform: FloatArray) -> AnyArray:
         return _draw(lists.indptr, *self._steps(lists), uniform)
@@ -161,15 +167,15 @@ class ChainEMModel(ChainModel):
 
 
 @nb.njit(cache=True)
-def _conditional(
+def _looked_given_clicks(
     indptr: IntArray, click: FloatArray, attraction: FloatArray, on_click: FloatArray, s: float
 ) -> FloatArray:
     probability = np.empty(len(click))
     for i in range(len(indptr) - 1):
         looked = 1.0
         for row in range(indptr[i], indptr[i + 1]):
+            probability[row] = looked
             p = looked * attraction[row]
-            probability[row] = p
             if click[row] > 0:
                 looked = on_click[row]
             elif p < 1.0:
@@ -180,14 +186,12 @@ def _conditional(
 
 
 @nb.njit(cache=True)
-def _marginal(
-    indptr: IntArray, attraction: FloatArray, on_click: FloatArray, s: float
-) -> FloatArray:
+def _looked(indptr: IntArray, attraction: FloatArray, on_click: FloatArray, s: float) -> FloatArray:
     probability = np.empty(len(attraction))
     for i in range(len(indptr) - 1):
         looked = 1.0
         for row in range(indptr[i], indptr[i + 1]):
-            probability[row] = looked * attraction[row]
+            probability[row] = looked
             looked *= attraction[row] * on_click[row] + (1.0 - attraction[row]) * s
     return probability
 

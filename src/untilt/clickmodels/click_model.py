@@ -132,6 +132,18 @@ class ClickModel(BaseEstimator, Saved):
         _check_labels(log)
         return self._conditional(self._lists(log))
 
+    def examination_probability(self, log: ClickLog) -> FloatArray:
+        """(rows,) P(row is looked at) in these lists; their clicks play no part."""
+        return self._examination(self._lists(log))
+
+    def conditional_examination(self, log: ClickLog) -> FloatArray:
+        """(rows,) P(row is looked at | the clicks above it in its list).
+
+        Of a clicked row too: its own click plays no part, and those below it none.
+        """
+        _check_labels(log)
+        return self._examination_given_clicks(self._lists(log))
+
     def log_likelihood(self, log: ClickLog) -> float:
         """Of all sessions, in nats. Minus infinity where the model rules out what happened."""
         p = self.conditional_probability(log)
@@ -167,6 +179,20 @@ class ClickModel(BaseEstimator, Saved):
     @abstractmethod
     def _draw(self, lists: Lists, uniform: FloatArray) -> AnyArray:
         """Clicks of each row from two uniform numbers for each."""
+
+    def _examination(self, lists: Lists) -> FloatArray:  # noqa: ARG002
+        """P(looked at) of each row."""
+        raise self._no_examination()
+
+    def _examination_given_clicks(self, lists: Lists) -> FloatArray:  # noqa: ARG002
+        """P(looked at | clicks above) of each row."""
+        raise self._no_examination()
+
+    def _no_examination(self) -> OptionError:
+        return OptionError(
+            f"{type(self).__name__} does not say whether a row was looked at, only whether it is "
+            "clicked. Use a model with examination, such as UBM or DBN."
+        )
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "documents_"):

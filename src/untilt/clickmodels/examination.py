@@ -162,7 +162,13 @@ class PBM(ExaminationModel, IndependentModel):
         check_array("examination_", self.examination_, (self.depth_,), low=0, high=1)
 
     def _marginal(self, lists: Lists) -> FloatArray:
-        return self.examination_[lists.position - 1] * self._gamma(lists)
+        return self._examination(lists) * self._gamma(lists)
+
+    def _examination(self, lists: Lists) -> FloatArray:
+        return np.asarray(self.examination_[lists.position - 1])
+
+    def _examination_given_clicks(self, lists: Lists) -> FloatArray:
+        return self._examination(lists)
 
 
 @method(
@@ -240,11 +246,17 @@ class UBM(ExaminationModel):
         check_array("examination_", self.examination_, shape, low=0, high=1)
 
     def _conditional(self, lists: Lists) -> FloatArray:
-        last = last_click(lists.indptr, lists.position, lists.click)
-        return self.examination_[lists.position - 1, last] * self._gamma(lists)
+        return self._examination_given_clicks(lists) * self._gamma(lists)
 
     def _marginal(self, lists: Lists) -> FloatArray:
-        return _marginal(lists.indptr, lists.position, self._gamma(lists), self.examination_)
+        return self._examination(lists) * self._gamma(lists)
+
+    def _examination(self, lists: Lists) -> FloatArray:
+        return _examined(lists.indptr, lists.position, self._gamma(lists), self.examination_)
+
+    def _examination_given_clicks(self, lists: Lists) -> FloatArray:
+        last = last_click(lists.indptr, lists.position, lists.click)
+        return np.asarray(self.examination_[lists.position - 1, last])
 
     def _draw(self, lists: Lists, uniform: FloatArray) -> AnyArray:
         gamma = self._gamma(lists)
@@ -302,7 +314,7 @@ def last_click(indptr: IntArray, position: IntArray, click: FloatArray) -> IntAr
 
 
 @nb.njit(cache=True)
-def _marginal(
+def _examined(
     indptr: IntArray, position: IntArray, gamma: FloatArray, theta: FloatArray
 ) -> FloatArray:
     probability = np.zeros(len(position))
@@ -312,13 +324,13 @@ def _marginal(
         reach[0] = 1.0
         for row in range(indptr[i], indptr[i + 1]):
             k = position[row]
-            clicked = 0.0
+            examined = 0.0
             for last in range(k):
-                here = reach[last] * theta[k - 1, last] * gamma[row]
-                clicked += here
-                reach[last] -= here
-            reach[k] = clicked
-            probability[row] = clicked
+                here = reach[last] * theta[k - 1, last]
+                examined += here
+                reach[last] -= here * gamma[row]
+            reach[k] = examined * gamma[row]
+            probability[row] = examined
     return probability
 
 

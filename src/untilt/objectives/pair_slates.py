@@ -136,6 +136,7 @@ def sum_pairs(
     against_all: bool = False,
     dense: bool = False,
     collapse: bool = True,
+    share: FloatArray | None = None,
 ) -> PairSlates:
     """Sum the pairs of the lists of each slate.
 
@@ -147,6 +148,8 @@ def sum_pairs(
     plain, against_all : as in `PairSlates`
     dense : store pairs even where a slate has one list only (an offset needs every pair)
     collapse : False keeps every distinct list with its labels
+    share : (rows,) the same in all lists of a slate: pairs weigh the smaller one of the two times
+        as much. It needs `dense`, and `collapse`
     """
     order = np.lexsort((slate_of_list, lists.query))
     slate = slate_of_list[order]
@@ -171,6 +174,9 @@ def sum_pairs(
     _accumulate(
         lists_ptr, order, lists.indptr, gain, weight, start, above, below, plain, against_all
     )
+    if share is not None:
+        rows = ragged.rows_of_lists(lists.indptr, lead_list)
+        _times_smaller(shown.indptr, start, share[rows], above, below)
     return PairSlates.of(
         shown,
         document=shown.document.astype(np.int64),
@@ -210,6 +216,19 @@ def _accumulate(
                         above[start[u] + i * (i - 1) // 2 + j] += amount
                     else:
                         below[start[u] + j * (j - 1) // 2 + i] += amount
+
+
+@parallel_kernel()
+def _times_smaller(
+    indptr: IntArray, start: IntArray, share: FloatArray, above: FloatArray, below: FloatArray
+) -> None:
+    for u in nb.prange(len(start)):
+        begin = indptr[u]
+        for i in range(indptr[u + 1] - begin):
+            for j in range(i):
+                both = min(share[begin + i], share[begin + j])
+                above[start[u] + i * (i - 1) // 2 + j] *= both
+                below[start[u] + i * (i - 1) // 2 + j] *= both
 
 
 def sum_rows(lists: Slates, slate_of_list: IntArray, value: FloatArray) -> RowSlates:

@@ -2,8 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from untilt.objectives.pair_slates import (
     sum_pairs,
     sum_rows,
 )
-from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
+from untilt.weighting.base import JointWeighting, LearnedTable, SessionWeighting, Weighting
 from untilt.weighting.tables import Naive
 
 # A query's sessions are divided by its traffic to this power.
@@ -119,6 +119,32 @@ class TrainingLists(Slates):
         }
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WeighedLists(TrainingLists):
+    """Training lists whose clicks weigh by their session (`SessionWeighting`).
+
+    Parameters
+    ----------
+    click_weight, share : (rows,) as in `ClickWeights`; `share` is 1 where there is none
+    by_pair : whether there is a share
+    """
+
+    ROW_COLUMNS: ClassVar[tuple[str, ...]] = (*TrainingLists.ROW_COLUMNS, "click_weight", "share")
+
+    click_weight: FloatArray
+    share: FloatArray
+    by_pair: bool
+
+    @classmethod
+    def weighed(cls, lists: TrainingLists, weighting: SessionWeighting, log: ClickLog) -> Self:
+        """The lists of a collapsed log with the weights of its clicks."""
+        weights = weighting.click_weights(log)
+        shared = {each.name: getattr(lists, each.name) for each in fields(lists)}
+        share = np.ones(len(weights.click)) if weights.share is None else weights.share
+        by_pair = weights.share is not None
+        return cls(**shared, click_weight=weights.click, share=share, by_pair=by_pair)
+
+
 def as_lists(data: Any, labels: Any = None, groups: Any = None) -> ClickLog | JudgedLists:
     """What `fit` and `score` were given: a log, judged lists, or features with their labels."""
     if isinstance(data, ClickLog | JudgedLists):
@@ -170,10 +196,13 @@ def with_features_of(data: ClickLog | JudgedLists, names: Sequence[str]) -> Clic
     return replace(data, features=features, feature_names=tuple(names))
 
 
-def training_lists(data: ClickLog | JudgedLists) -> TrainingLists:
-    """Lists to train on; a log is collapsed first, which changes nothing but the cost."""
+def training_lists(data: ClickLog | JudgedLists, weighting: object = None) -> TrainingLists:
+    """Lists to train on; a log is collapsed first, which changes nothing but the cost.
+
+    The lists of a log hold the weights of its clicks where the weighting is one of sessions.
+    """
     if isinstance(data, ClickLog):
-        return _from_log(data)
+        return _from_log(data, weighting)
     if isinstance(data, JudgedLists):
         return _from_judged(data)
     raise _no_lists(data)
@@ -186,7 +215,7 @@ def _no_lists(data: object) -> OptionError:
     )
 
 
-def _from_log(log: ClickLog) -> TrainingLists:
+def _from_log(log: ClickLog, weighting: object) -> TrainingLists:
     if log.features is None:
         raise OptionError(
             "this log has no features, so no ranker can be trained on it. Give read_log the "
@@ -201,7 +230,7 @@ def _from_log(log: ClickLog) -> TrainingLists:
     # Counting, not sorting: a log has far more rows than documents.
     is_shown = np.bincount(log.document, minlength=log.n_documents) > 0
     shown, new_index = np.flatnonzero(is_shown), np.cumsum(is_shown, dtype=np.int32) - 1
-    return TrainingLists(
+    lists = TrainingLists(
         indptr=log.indptr,
         query=log.query,
         count=log.sessions,
@@ -216,6 +245,9 @@ def _from_log(log: ClickLog) -> TrainingLists:
         judged=False,
         missing=_missing(log.missing, features),
     )
+    if isinstance(weighting, SessionWeighting):
+        return WeighedLists.weighed(lists, weighting, log)
+    return lists
 
 
 def _missing(given: Missing, features: FeatureArray) -> Missing:
@@ -367,7 +399,11 @@ def pair_slates(
     truncation: int | None = None,
 ) -> PairSlates:
     """The summed pairs of these lists for a weighting and a metric."""
-    gains = gains_of(lists.label, gain)
+    gains, plain, share = gains_of(lists.label, gain), gain == "plain", None
+    if isinstance(lists, WeighedLists):
+        _check_weighed(weighting, metric)
+        gains, plain = lists.click_weight * ((gains > 0) if plain else gains), False
+        share = lists.share if lists.by_pair else None
     norms = list_norms(lists.indptr, gains, metric, truncation)
     if not weighting.per_session_norm:
         norms = np.ones_like(norms)
@@ -376,10 +412,11 @@ def pair_slates(
         lists.slate_of_list,
         gain=gains,
         weight=lists.list_weights(query_weight) * norms,
-        plain=gain == "plain",
+        plain=plain,
         against_all=weighting.against == "all",
-        dense=weighting.offset(max(1, lists.depth)) is not None,
+        dense=share is not None or weighting.offset(max(1, lists.depth)) is not None,
         collapse=metric != "map",
+        share=share,
     )
 
 
@@ -389,6 +426,20 @@ def learned_table(
     """The table of a joint weighting at its start, for losses summed over these lists."""
     together = lists.shown_together(query_weight) if weighting.takes_means else None
     return LearnedTable(weighting, max(1, lists.depth), together)
+
+
+def _check_weighed(weighting: Weighting, metric: str) -> None:
+    name = type(weighting).__name__
+    if weighting.against != "all":
+        raise OptionError(
+            f"{name} compares a clicked document with all others of its list, because whether "
+            "another one is clicked depends on this click. Leave against out."
+        )
+    if metric == "map":
+        raise OptionError(
+            f"metric='map' gives every click the same weight, so {name} would change nothing. Use "
+            "metric='ndcg' or 'dcg'."
+        )
 
 
 def row_slates(
@@ -403,6 +454,8 @@ def row_slates(
     gains = gains_of(lists.label, gain)
     if gain == "plain":
         gains = (gains > 0).astype(float)
+    if isinstance(lists, WeighedLists):
+        gains = gains * lists.click_weight
     worth = gains * row_weight[lists.position_index]
     if row_offset is not None:
         worth = worth + row_offset[lists.position_index]
@@ -410,9 +463,29 @@ def row_slates(
     return sum_rows(lists, lists.slate_of_list, weight * worth)
 
 
-def row_table(table: FloatArray) -> FloatArray | None:
+def row_weights(weighting: Weighting, lists: TrainingLists) -> FloatArray | None:
     """W[k] of a table whose weights depend on the clicked position alone, else None."""
+    if isinstance(lists, WeighedLists) and lists.by_pair:
+        return None
+    table = weighting.table(max(1, lists.depth))
     return table[:, 0] if np.all(table == table[:, :1]) else None
+
+
+def validation_bias(bias: BiasLike | None, weighting: object, data: object) -> BiasLike | None:
+    """The curve that held-out data is judged by: the one given, or that of the weighting.
+
+    Labels need none. Clicks are judged as they are by a ranker that takes them as they are; one
+    that corrects by a click model must be given a curve.
+    """
+    if bias is None and isinstance(weighting, Weighting):
+        bias = weighting.position_bias
+    if bias is None and isinstance(weighting, SessionWeighting) and isinstance(data, ClickLog):
+        raise OptionError(
+            "held-out clicks are judged by a curve of positions, and this "
+            f"{type(weighting).__name__} has none. Give bias=..., for instance "
+            "ut.UBM().fit(log).bias_, or hold out judged lists."
+        )
+    return bias
 
 
 def click_counts(lists: TrainingLists, query_weight: str | None = None) -> PositionCounts:

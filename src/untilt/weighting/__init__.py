@@ -1,6 +1,14 @@
-"""Layer 3: a debiasing method is a K x K table of pair weights, and nothing else."""
+"""Layer 3: a debiasing method is a K x K table of pair weights, or weights of a click model."""
 
-from untilt.weighting.base import Consistency, JointWeighting, Weighting, is_consistent
+from untilt.weighting.base import (
+    ClickWeights,
+    Consistency,
+    JointWeighting,
+    SessionWeighting,
+    Weighting,
+    is_consistent,
+)
+from untilt.weighting.examination import ExaminationWeights
 from untilt.weighting.tables import (
     IPS,
     PNS,
@@ -19,10 +27,13 @@ __all__ = [
     "AffineIPS",
     "Balanced",
     "BayesIPS",
+    "ClickWeights",
     "Consistency",
+    "ExaminationWeights",
     "JointWeighting",
     "Naive",
     "PairwiseDebiasing",
+    "SessionWeighting",
     "Weighting",
     "is_consistent",
 ]

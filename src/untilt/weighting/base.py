@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike, as_examination, as_position_bias
+from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, ShapeError
 from untilt.facts import Fact, joined
 
@@ -45,6 +46,38 @@ class Weighting(ABC):
         """The curve behind the table, where there is one."""
         bias: BiasLike | None = getattr(self, "bias", None)
         return bias
+
+
+class ClickWeights(NamedTuple):
+    """What the clicks of a log weigh, row by row.
+
+    click : (rows,) v, the weight of a click in this row
+    share : (rows,) x, the same for all sessions of a list: a pair weighs min(x_i, x_j) times as
+        much; None where it does not depend on the other document
+    """
+
+    click: FloatArray
+    share: FloatArray | None = None
+
+
+class SessionWeighting(Weighting):
+    """Weights of sessions, not of positions: "i above j" weighs v_i min(x_i, x_j) if i is clicked.
+
+    j is every other document of the list. v_i may depend on the list and on all that happened in
+    the session above i; min(x_i, x_j) on the list alone. So the sessions of a list leave one sum
+    for each row, and training costs what it costs with a table.
+    """
+
+    against: Against = "all"
+    per_session_norm: ClassVar[bool] = False
+
+    def table(self, depth: int) -> FloatArray:
+        """All ones: positions by themselves make no difference."""
+        return np.ones((depth, depth))
+
+    @abstractmethod
+    def click_weights(self, log: ClickLog) -> ClickWeights:
+        """The weights in a log of clicks."""
 
 
 class JointWeighting(Weighting):
@@ -230,6 +263,11 @@ def _parts(
     table: FloatArray | Weighting, theta: BiasLike, against: Against, depth: int | None
 ) -> tuple[FloatArray, FloatArray, Against]:
     """(W, offset, against) of a weighting or of a user's table."""
+    if isinstance(table, SessionWeighting):
+        raise OptionError(
+            f"{type(table).__name__} weighs sessions, and has no table of positions that could be "
+            "judged by a curve."
+        )
     if isinstance(table, Weighting):
         reach = depth or min(_reach(theta), _reach(table.position_bias))
         W, offset = table.table(reach), table.offset(reach)

@@ -84,7 +84,7 @@ class LinearRanker(model.LinearModel):
     def _fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn from clicks, or from labels where `data` is judged (the skyline)."""
         self._check()
-        lists = learning_data.training_lists(data)
+        lists = learning_data.training_lists(data, self.weighting)
         model.check_finite(lists.features, lists.feature_names)
         weighting = learning_data.weighting_for(self.weighting, lists)
         X = model.ScaledFeatures(lists.features, model.Scaling.of(lists.features))
@@ -208,7 +208,7 @@ def _dcg_loss(
     lists: TrainingLists, weighting: Weighting, gain: str, query_weight: str, sigma: float
 ) -> Loss:
     depth = max(1, lists.depth)
-    W, offset = learning_data.row_table(weighting.table(depth)), weighting.offset(depth)
+    W, offset = learning_data.row_weights(weighting, lists), weighting.offset(depth)
     if W is None:
         raise _needs_rows(weighting)
     slates = learning_data.row_slates(
@@ -236,5 +236,5 @@ def _needs_rows(weighting: Weighting) -> OptionError:
     return OptionError(
         "loss='dcg-bound' weighs each click by its own position, but the pair weights of "
         f"{type(weighting).__name__} depend on the other document's position too. Use "
-        "ut.IPS(bias), or loss='logistic'."
+        "ut.IPS(bias), ut.ExaminationWeights(form='inverse') or loss='logistic'."
     )

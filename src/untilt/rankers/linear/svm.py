@@ -137,7 +137,7 @@ class RankSVM(model.LinearModel):
     ) -> Self:
         """Learn from clicks or labels; `valid` decides on C where C="search"."""
         self._check()
-        lists = _finite_lists(data)
+        lists = _finite_lists(data, self.weighting)
         self.search_: tuple[Trial, ...] = ()
         if self.C == "search":
             self.search_ = self._search(data, valid)
@@ -168,7 +168,9 @@ class RankSVM(model.LinearModel):
     ) -> tuple[Trial, ...]:
         if valid is None:  # queries set aside
             data, valid = data.split(1 - self.validation_share, seed=self.seed)
-        problem, lists = self._problem(_finite_lists(data)), _finite_lists(valid)
+        problem = self._problem(_finite_lists(data, self.weighting))
+        # Clicks of held-out sessions have weights of their own, or those of the given curve.
+        lists = _finite_lists(valid, self.weighting if self.valid_bias is None else None)
         return doubling_search(problem, lists, validation_weight(problem, lists, self.valid_bias))
 
     def _problem(self, lists: TrainingLists) -> SvmProblem:
@@ -217,8 +219,8 @@ class RankSVM(model.LinearModel):
             )
 
 
-def _finite_lists(data: ClickLog | JudgedLists) -> TrainingLists:
-    lists = learning_data.training_lists(data)
+def _finite_lists(data: ClickLog | JudgedLists, weighting: object) -> TrainingLists:
+    lists = learning_data.training_lists(data, weighting)
     model.check_finite(lists.features, lists.feature_names)
     return lists
 
@@ -313,7 +315,7 @@ def validation_weight(problem: SvmProblem, valid: TrainingLists, given: Any = No
     if given is not None:
         return 1 / theta_up_to(given, depth)
     weighting = problem.weighting
-    own = None if weighting.joint else learning_data.row_table(weighting.table(depth))
+    own = None if weighting.joint else learning_data.row_weights(weighting, valid)
     if own is not None:
         return own
     bias = problem.solve(1.0).bias if weighting.joint else weighting.position_bias

@@ -97,7 +97,9 @@ class SvmProblem:
         lists, weighting = self._pooled
         depth = max(1, lists.depth)
         table, offset = weighting.table(depth), weighting.offset(depth)
-        row_weight = None if offset is not None else learning_data.row_table(table)
+        row_weight = None
+        if offset is None:
+            row_weight = learning_data.row_weights(weighting, lists)
         if row_weight is None:
             return self._risk(linear_losses.PairHinge.of(self._slates, table, offset))
         if weighting.against == "all":
@@ -124,8 +126,7 @@ class SvmProblem:
     def _dcg_bound(self) -> linear_losses.HingeDcgBound:
         lists, weighting = self._pooled
         depth = max(1, lists.depth)
-        table, offset = weighting.table(depth), weighting.offset(depth)
-        row_weight = learning_data.row_table(table)
+        row_weight, offset = learning_data.row_weights(weighting, lists), weighting.offset(depth)
         if row_weight is None or offset is not None or self.weighting.joint:
             raise OptionError(
                 "metric='dcg' weighs each click by its own position. The weights of "

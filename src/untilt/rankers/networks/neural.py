@@ -89,7 +89,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         """Learn from clicks or labels; `valid` decides when to stop, or queries set aside."""
         self._check()
         parts = early_stopping.set_aside(self, data, valid)
-        lists = learning_data.training_lists(parts.train)
+        lists = learning_data.training_lists(parts.train, self.weighting)
         weighting = learning_data.weighting_for(self.weighting, lists)
         self._check_bias(lists)
         inputs = network_ranker.inputs_of(lists, self.transform)
@@ -117,7 +117,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
                 self,
                 held_out,
                 inputs,
-                bias=self._validation_bias(),
+                bias=learning_data.validation_bias(self.bias, self.weighting, held_out),
                 curve=None if task.joint is None or self.bias is not None else task.joint.curve,
             ),
             companion=task.joint,
@@ -148,11 +148,6 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
     @property
     def _usual_penalty(self) -> float:
         return PENALTY[self.loss]
-
-    def _validation_bias(self) -> Any:
-        if self.bias is not None:
-            return self.bias
-        return self.weighting.position_bias if isinstance(self.weighting, Weighting) else None
 
     def _check(self) -> None:
         check_choice("loss", self.loss, LOSSES)
@@ -283,13 +278,13 @@ def _listwise(
     W = (
         None
         if isinstance(weighting, JointWeighting)
-        else learning_data.row_table(weighting.table(depth))
+        else learning_data.row_weights(weighting, lists)
     )
     if W is None or weighting.offset(depth) is not None:
         raise OptionError(
             "loss='listwise' weighs each click by its own position. The weights of "
             f"{type(weighting).__name__} depend on the other document too, or can be negative. "
-            "Use ut.IPS(bias), or loss='pairwise'."
+            "Use ut.IPS(bias), ut.ExaminationWeights(form='inverse') or loss='pairwise'."
         )
     gain = learning_data.metric_gain(ranker.gain, lists)
     slates = learning_data.row_slates(lists, W, gain=gain, query_weight=ranker.query_weight)

@@ -19,7 +19,12 @@ from untilt.errors import FileFormatError, OptionError, check_choice
 from untilt.facts import Fact
 from untilt.rankers.base import Ranker
 from untilt.rankers.click_likelihood import of_positions
-from untilt.rankers.learning_data import TrainingLists, training_lists, weighting_for
+from untilt.rankers.learning_data import (
+    TrainingLists,
+    training_lists,
+    validation_bias,
+    weighting_for,
+)
 from untilt.rankers.trees import objectives
 from untilt.rankers.trees.auto import AutoChoice, fit_auto
 from untilt.rankers.trees.boosting import Boosted, boost, merged_params
@@ -109,7 +114,7 @@ class LambdaMART(Ranker):
         """Learn from clicks or labels; with `early_stopping`, `valid` decides when to stop."""
         self._check()
         self._check_bias(data)
-        lists, training = training_lists(data), self._training()
+        lists, training = training_lists(data, self.weighting), self._training()
         if self._is_auto and isinstance(data, ClickLog):
             self.choice_, boosted = fit_auto(data, lists, training, valid)
             return self._keep(boosted, lists, None)
@@ -119,7 +124,7 @@ class LambdaMART(Ranker):
             return self._fit_tuned(data, lists, training)
         objective = self._objective(lists, training)
         rounds = PATIENCE if self._tunes_trees else self.early_stopping
-        validation = validation_for(valid, self._validation_bias(), rounds)
+        validation = validation_for(valid, self._validation_bias(valid), rounds)
         boosted = boost(lists, objective, training.boosting, validation=validation)
         return self._keep(boosted, lists, objective)
 
@@ -133,7 +138,7 @@ class LambdaMART(Ranker):
             made.append(self._objective(part, training))
             return made[-1]
 
-        bias = self._validation_bias()
+        bias = self._validation_bias(data)
         options, seed = training.boosting, self.seed
         boosted = boost_tuned(data, lists, make, options, bias=bias, seed=seed)
         self._keep(boosted, lists, made[-1])
@@ -214,10 +219,9 @@ class LambdaMART(Ranker):
         }
         return self
 
-    def _validation_bias(self) -> BiasLike | None:
-        if self.bias is not None:
-            return of_positions(self.bias)
-        return self.weighting.position_bias if isinstance(self.weighting, Weighting) else None
+    def _validation_bias(self, held_out: object) -> BiasLike | None:
+        given = None if self.bias is None else of_positions(self.bias)
+        return validation_bias(given, self.weighting, held_out)
 
     def _check_restored(self) -> None:
         import lightgbm

@@ -41,7 +41,8 @@ def objective(
         truncation=truncation,
         query_weight=query_weight,
     )
-    return lambda_objective(training_lists(log), weighting or Naive(), options)
+    lists = training_lists(log, weighting)
+    return lambda_objective(lists, weighting or Naive(), options)
 
 
 def lightgbm_dataset(
