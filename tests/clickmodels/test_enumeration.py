@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import untilt as ut
+from untilt.errors import OptionError
 
 DOCUMENTS = [4, 1, 0, 3]
 
 
 def independent(theta_of, gamma):
-    """Examination and relevance of each row, all combinations: c = e r."""
+    """(clicks, examined) -> probability, over all of examination and relevance: c = e r."""
     table = {}
     for e in itertools.product([0, 1], repeat=4):
         for r in itertools.product([0, 1], repeat=4):
@@ -21,18 +22,19 @@ def independent(theta_of, gamma):
                 theta, g = theta_of(k, last), gamma[k - 1]
                 p *= (theta if e[k - 1] else 1 - theta) * (g if r[k - 1] else 1 - g)
                 last = k if clicks[k - 1] else last
-            table[clicks] = table.get(clicks, 0.0) + p
+            table[clicks, e] = table.get((clicks, e), 0.0) + p
     return table
 
 
 def reader(alpha, sigma, on):
-    """A reader from the top down: attracted, satisfied, going on; all combinations.
+    """(clicks, examined) -> probability of a reader from the top down: attracted, satisfied,
+    going on; all combinations.
 
     on(row, clicked, satisfied) is the probability of going on.
     """
     table = {}
     for hidden in itertools.product(itertools.product([0, 1], repeat=3), repeat=4):
-        p, reads, clicks = 1.0, True, []
+        p, reads, clicks, examined = 1.0, True, [], []
         for row, (attracted, satisfied, goes_on) in enumerate(hidden):
             clicked = reads and attracted
             go = on(row, clicked, clicked and satisfied)
@@ -40,13 +42,23 @@ def reader(alpha, sigma, on):
             p *= sigma[row] if satisfied else 1 - sigma[row]
             p *= go if goes_on else 1 - go
             clicks.append(int(clicked))
+            examined.append(int(reads))
             reads = bool(reads and goes_on)
-        table[tuple(clicks)] = table.get(tuple(clicks), 0.0) + p
+        key = tuple(clicks), tuple(examined)
+        table[key] = table.get(key, 0.0) + p
     return table
 
 
-def enumerated(model):  # noqa: PLR0911  one return for each model
-    """P(pattern of clicks) by enumeration, from the model's learned parameters alone."""
+def enumerated(model):
+    """P(pattern of clicks) by enumeration."""
+    table = {}
+    for (clicks, _), p in hidden(model).items():
+        table[clicks] = table.get(clicks, 0.0) + p
+    return table
+
+
+def hidden(model):  # noqa: PLR0911  one return for each model
+    """P(clicks, examined) by enumeration, from the model's learned parameters alone."""
     name, half = model.name, [0.5] * 4
     if name == "gctr":
         return independent(lambda k, last: model.rate_, np.ones(4))
@@ -111,6 +123,41 @@ def test_conditionals_are_ratios_of_sums(model_class, log, all_patterns):
         if sum(above.values()) > 0:
             share = sum(p for c, p in above.items() if c[row]) / sum(above.values())
             assert found[row] == pytest.approx(share)
+
+
+@pytest.fixture(params=[ut.PBM, ut.UBM, ut.CM, ut.DCM, ut.SDBN, ut.DBN, ut.CCM])
+def with_examination(request, log):
+    return request.param().fit(log)
+
+
+def test_examination_is_a_sum_over_everything_hidden(with_examination, all_patterns):
+    table = hidden(with_examination)
+    expected = sum(p * np.array(examined) for (_, examined), p in table.items())
+    found = with_examination.examination_probability(all_patterns.take([5]))
+    assert found == pytest.approx(expected)
+
+
+def test_examination_given_clicks_is_a_ratio_of_sums(with_examination, all_patterns):
+    table = hidden(with_examination)
+    for i in range(16):
+        one = all_patterns.take([i])
+        pattern, found = (
+            tuple(one.label.astype(int)),
+            with_examination.conditional_examination(one),
+        )
+        for row in range(4):
+            above = {key: p for key, p in table.items() if key[0][:row] == pattern[:row]}
+            if sum(above.values()) > 0:
+                seen = sum(p for (_, examined), p in above.items() if examined[row])
+                assert found[row] == pytest.approx(seen / sum(above.values()))
+
+
+@pytest.mark.parametrize("model", [ut.GCTR, ut.RCTR, ut.DCTR])
+def test_a_rate_has_no_examination(model, log):
+    fitted = model().fit(log)
+    for asked in (fitted.examination_probability, fitted.conditional_examination):
+        with pytest.raises(OptionError, match="Use a model with examination"):
+            asked(log)
 
 
 @pytest.mark.parametrize("model", [ut.DCM, ut.SDBN, ut.DBN, ut.CCM])

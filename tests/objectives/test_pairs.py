@@ -17,11 +17,14 @@ from untilt.errors import OptionError
 from untilt.objectives.pair_slates import sum_pairs
 from untilt.objectives.pairs import MapObjective, PairObjective
 from untilt.rankers.learning_data import pair_slates, training_lists
+from untilt.weighting import SessionWeighting
 from untilt.workflow.candidates import weighting_of
 
 # Every weighting as something that takes a bias; one with eps+ and eps- suits them all.
 WEIGHTINGS = {
-    record.name: partial(weighting_of, record) for record in catalog.methods("weighting")
+    record.name: partial(weighting_of, record)
+    for record in catalog.methods("weighting")
+    if not issubclass(record.load(), SessionWeighting)
 } | {"prs without a clip": partial(PRS, clip=np.inf)}
 METRICS = ("none", "dcg", "ndcg", "arp", "map")
 QUERIES, DOCUMENTS, DEPTH = 4, 40, 9

@@ -23,6 +23,7 @@ from untilt.data.slates import Slates
 from untilt.errors import OptionError, ShapeError
 from untilt.objectives.pair_slates import sum_pairs
 from untilt.objectives.pairs import PairObjective
+from untilt.weighting import SessionWeighting
 from untilt.workflow.candidates import weighting_of
 
 DEPTH = 4
@@ -31,7 +32,9 @@ GRADES = (0.0, 0.1, 0.25, 0.5, 0.8, 1.0)
 PAIRS = [(k, l) for k in range(DEPTH) for l in range(DEPTH) if k != l]
 # Every weighting as something that takes a bias; one with eps+ and eps- suits them all.
 WEIGHTINGS = {
-    record.name: partial(weighting_of, record) for record in catalog.methods("weighting")
+    record.name: partial(weighting_of, record)
+    for record in catalog.methods("weighting")
+    if not issubclass(record.load(), SessionWeighting)
 } | {
     "prs without a clip": partial(PRS, clip=np.inf),
     "prs clipped at clicks": partial(PRS, clip=0.3, clip_of="clicked"),

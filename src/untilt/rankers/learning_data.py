@@ -400,6 +400,7 @@ def pair_slates(
 ) -> PairSlates:
     """The summed pairs of these lists for a weighting and a metric."""
     gains, plain, share = gains_of(lists.label, gain), gain == "plain", None
+    assert isinstance(weighting, SessionWeighting) == isinstance(lists, WeighedLists)
     if isinstance(lists, WeighedLists):
         _check_weighed(weighting, metric)
         gains, plain = lists.click_weight * ((gains > 0) if plain else gains), False

@@ -16,10 +16,13 @@ from untilt.weighting.base import ClickWeights, SessionWeighting
 
 GIVEN = ("list", "session")
 FORMS = ("ratio", "inverse")
+# Models keep their rates 1e-9 away from 0 and 1; a look of less probability than this is ruled out.
+LEAST = 1e-6
+MOST_UNSEEN = 0.01  # of the rows: given their sessions, as many may be ruled out
 
 
 @method(
-    "weighting", "examination", title="Examination by a click model", order=56, takes=("clip",),
+    "weighting", "click-model", title="Examination by a click model", order=56, takes=("clip",),
     choose=("train", "select"), reference="vardasbi2020cascade",
     note="clicks over the examination that a click model sees in their own list",
 )  # fmt: skip
@@ -100,10 +103,10 @@ class ExaminationWeights(SessionWeighting):
         E = model.examination_probability(log)
         e = E if self.given == "list" else model.conditional_examination(log)
         self._check_possible(model, log, e)
-        floor = np.maximum(self.clip, e)
-        # A row of probability 0 that is left without a clip has no click, and any weight will do.
-        weight = np.divide(1.0, floor, out=np.zeros_like(floor), where=floor > 0)
-        return ClickWeights(weight, E if self.form == "ratio" else None)
+        # A row below LEAST has no click, or there is a clip.
+        return ClickWeights(
+            1 / np.maximum(max(self.clip, LEAST), e), E if self.form == "ratio" else None
+        )
 
     def _fitted(self, log: ClickLog) -> ClickModel:
         model = self.model
@@ -115,12 +118,12 @@ class ExaminationWeights(SessionWeighting):
         return model
 
     def _check_possible(self, model: ClickModel, log: ClickLog, e: FloatArray) -> None:
-        """Raise where a weight would stand for clicks that the model rules out."""
-        name, never = type(model).__name__, e <= 0
-        if self.given == "session" and never.any():
-            share = float(np.sum(log.row_count[never]) / np.sum(log.row_count))
+        """Raise where weights would have to stand for clicks that the model rules out."""
+        name, never = type(model).__name__, e < LEAST
+        unseen = float(np.sum(log.row_count[never]) / max(1, np.sum(log.row_count)))
+        if self.given == "session" and unseen > MOST_UNSEEN:
             raise OptionError(
-                f"under {name} nobody looks at {share:.0%} of the rows once the clicks above them "
+                f"under {name} nobody looks at {unseen:.0%} of the rows once the clicks above them "
                 "are known, so no weight of other clicks can make up for them. Use given='list'."
             )
         lost = float(np.sum((log.label * log.row_count)[never]))
