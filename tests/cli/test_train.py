@@ -57,6 +57,14 @@ def test_every_method_with_a_curve_saves_a_ranker_that_scores(made, tmp_path, me
     assert ("choice" in facts) == (method == "auto")
 
 
+@pytest.mark.parametrize("ranker", ["lambdamart", "linear"])
+def test_weights_of_a_click_model_need_no_curve(made, tmp_path, ranker) -> None:
+    out = tmp_path / "ranker.untilt"
+    result = train(made, out, "--method", "click-model", "--clip", 0.1, "--ranker", ranker)
+    assert result.exit_code == 0, result.output
+    assert load(out).weighting.clip == 0.1
+
+
 @pytest.mark.parametrize("kind", ["linear", "svm"])
 def test_linear_rankers(made, tmp_path, kind) -> None:
     out = tmp_path / "ranker.untilt"
