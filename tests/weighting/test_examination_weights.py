@@ -341,6 +341,14 @@ def test_a_position_based_model_and_the_inverse_form_are_ips_against_all():
     assert mine.predict(log.features) == pytest.approx(table.predict(log.features), rel=1e-5)
 
 
+def test_a_curve_given_for_validation_takes_the_place_of_the_model():
+    log = a_log()
+    pbm, curve = ut.PBM().fit(log), ut.PowerLaw(0.5)
+    tables = ut.Balanced(pbm.examination_), ut.ExaminationWeights(pbm)
+    table, mine = (ut.RankSVM(w, C="search", valid_bias=curve).fit(log).search_ for w in tables)
+    assert [each.average_rank for each in mine] == pytest.approx([x.average_rank for x in table])
+
+
 def test_a_model_that_is_not_fitted_learns_from_the_training_log():
     log = a_log()
     fitted = ut.UBM(prior_strength=2.0).fit(log)
@@ -359,6 +367,7 @@ def test_losses_with_one_weight_for_each_click():
     ones = ut.IPS(np.ones(4), against="all")
     for ranker in (
         lambda w: ut.LinearRanker(w, loss="dcg-bound"),
+        lambda w: ut.RankSVM(w, metric="dcg", C=0.01),
         lambda w: ut.RankSVM(w, C=0.01),
         lambda w: ut.LambdaMART(w, metric="dcg", n_trees=3, min_data_in_leaf=1, n_threads=1),
     ):
