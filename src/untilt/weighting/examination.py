@@ -120,7 +120,7 @@ class ExaminationWeights(SessionWeighting):
     def _check_possible(self, model: ClickModel, log: ClickLog, e: FloatArray) -> None:
         """Raise where weights would have to stand for clicks that the model rules out."""
         name, never = type(model).__name__, e < LEAST
-        unseen = float(np.sum(log.row_count[never]) / max(1, np.sum(log.row_count)))
+        unseen = float(log.row_count[never].sum()) / max(1.0, float(log.row_count.sum()))
         if self.given == "session" and unseen > MOST_UNSEEN:
             raise OptionError(
                 f"under {name} nobody looks at {unseen:.0%} of the rows once the clicks above them "
