@@ -53,8 +53,6 @@ OTHER_MEANINGS = {
         "weighting/ evaluation/departures.py messages/about_sensitivity.py",
     ),
     "p": ("the column of p-values", "evaluation/ selection/"),
-    "click-count": ("a measure: clicks by position", "papers/measures.py"),
-    "clipped": ("which side of a ratio the clip is on", "weighting/"),
     "r": ("a column of a query in SQL; a file to be read", "data/read/ selection/fitting.py"),
 }
 
