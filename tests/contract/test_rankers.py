@@ -58,11 +58,15 @@ WITH_A_TABLE = {
     if "weighting" in record.takes
 }
 # Losses that the option of a ranker chooses.
+one_sided = partial(PRS, THETA, clip=0.3, clip_of="clicked")
 LOSSES = {
     "dcg-bound": lambda: RANKERS["linear"](IPS(THETA), loss="dcg-bound"),
     "listwise": lambda: RANKERS["neural"](IPS(THETA), loss="listwise"),
     "pointwise": lambda: RANKERS["neural"](loss="pointwise", bias=THETA),
     "trust on pairs": lambda: RANKERS["pairwise-trust"](preference="pairs"),
+    "linear by document": lambda: RANKERS["linear"](one_sided(), loss="pointwise"),
+    "linear by list": lambda: RANKERS["linear"](one_sided(), loss="listwise"),
+    "network by list": lambda: RANKERS["neural"](one_sided(), loss="listwise"),
 }
 OBJECTIVES = {
     record.name: partial(RANKERS["lambdamart"], **record.options, bias=THETA)

@@ -14,7 +14,14 @@ from untilt.errors import FileFormatError, OptionError, ShapeError
 from untilt.networks.training import compiled_value
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmLikelihood
-from untilt.rankers.learning_data import click_counts, pair_slates, row_slates, training_lists
+from untilt.objectives.sided_losses import SidedPointwise
+from untilt.rankers.learning_data import (
+    click_counts,
+    pair_slates,
+    row_slates,
+    sided_listwise,
+    training_lists,
+)
 from untilt.rankers.networks.network_ranker import inputs_of, network_scores
 from untilt.rankers.networks.neural import NeuralRanker, task_of
 from untilt.rankers.networks.neural_batches import content_hash
@@ -132,6 +139,23 @@ def test_pointwise_is_the_position_based_likelihood(made, bias):
     likelihood = PbmLikelihood(click_counts(lists), alpha, beta)
     impressions = made.log.n_impressions
     assert loss == pytest.approx(likelihood.loss(scores) / impressions, rel=1e-5)
+
+
+def test_listwise_with_weights_of_no_clicks_is_the_compiled_one(made):
+    weighting = PRS(THETA, clip=0.3, clip_of="clicked")
+    ranker = whole_batch(NeuralRanker(weighting, loss="listwise", **SMALL))
+    (loss,), scores, lists = mean_loss_of(ranker, made.log, weighting)
+    sided = sided_listwise(lists, weighting, "sessions")
+    assert loss == pytest.approx(sided.evaluate(scores)[0] / sided.total, rel=1e-5)
+
+
+@pytest.mark.parametrize("weighting", [IPS(THETA), PRS(THETA, clip=0.3, clip_of="clicked")])
+def test_pointwise_with_weights_is_the_compiled_one(made, weighting):
+    ranker = whole_batch(NeuralRanker(weighting, loss="pointwise", **SMALL))
+    (loss,), scores, lists = mean_loss_of(ranker, made.log, weighting)
+    sums = SidedPointwise.of(click_counts(lists), *weighting.sides(5))
+    expected = sums.won @ np.log1p(np.exp(-scores)) + sums.lost @ np.log1p(np.exp(scores))
+    assert loss == pytest.approx(expected / sums.won.sum(), rel=1e-5)
 
 
 @pytest.mark.parametrize("loss", ["pairwise", "listwise", "pointwise"])
@@ -319,7 +343,7 @@ def test_a_saved_network_scores_without_jax(made, tmp_path):
     ("options", "message"),
     [
         ({"loss": "pairs"}, "loss must be one of"),
-        ({"loss": "pointwise", "weighting": PRS(THETA)}, "takes the bias itself"),
+        ({"loss": "pointwise", "weighting": PRS(THETA)}, "belongs to a pair of positions"),
         ({"loss": "listwise", "weighting": PRS(THETA)}, "weighs each click by its own position"),
         ({"loss": "listwise", "weighting": AffineIPS(TRUST)}, "can be negative"),
         ({"loss": "listwise", "weighting": PairwiseDebiasing()}, "by its own position"),

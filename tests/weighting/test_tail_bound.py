@@ -7,7 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from untilt import IPS, PNS, PRS, Balanced, ClickLog, Naive, PairwiseDebiasing, PowerLaw, tail_bound
+from untilt import (
+    IPS,
+    PNS,
+    PRS,
+    Balanced,
+    ClickLog,
+    ExaminationWeights,
+    Naive,
+    PairwiseDebiasing,
+    PowerLaw,
+    tail_bound,
+)
 from untilt.errors import OptionError, ShapeError
 from untilt.weighting.tail_bound import proposition_bound
 
@@ -107,7 +118,7 @@ def test_one_list_by_hand():
     assert "PRS: loss 1.5 per session" in repr(found)
 
 
-@pytest.mark.parametrize("weighting", KINDS, ids=repr)
+@pytest.mark.parametrize("weighting", KINDS, ids=lambda w: type(w).__name__)
 def test_no_click_moves_the_loss_by_more(weighting, rng):
     """b_i is the most that any one click changes, whatever else was clicked."""
     scores = rng.normal(size=4)
@@ -123,7 +134,7 @@ def test_no_click_moves_the_loss_by_more(weighting, rng):
     assert found.bound == pytest.approx(math.sqrt(HOEFFDING * np.sum(largest**2)))
 
 
-@pytest.mark.parametrize("weighting", KINDS, ids=repr)
+@pytest.mark.parametrize("weighting", KINDS, ids=lambda w: type(w).__name__)
 @pytest.mark.parametrize("relevance", [[0.9, 0.2, 0.5, 0.7], [0.0, 1.0, 0.0, 1.0]])
 def test_chance_stays_within_the_bound(weighting, relevance):
     """All 16 outcomes of one session: P(|L - E L| >= t) <= xi for several xi."""
@@ -182,6 +193,8 @@ def test_refusals():
     log = one_query([[0, 1, 0, 0]])
     with pytest.raises(OptionError, match="whose table is known before training"):
         tail_bound(log, PairwiseDebiasing())
+    with pytest.raises(OptionError, match="whose table is known before training"):
+        tail_bound(log, ExaminationWeights())
     with pytest.raises(OptionError, match="whose table is known before training"):
         tail_bound(log, "prs")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="label is not 0/1"):

@@ -68,6 +68,43 @@ def listwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
 
 
 @lru_cache(maxsize=64)
+def sided_listwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
+    r"""sum over clicked i of up_i log(1 + sum_j down_j exp(s_j - s_i)), j unclicked in its list.
+
+    batch: "row", "mask", "weight", "log_down" (lists, length): up_i times the sessions of the list
+    where row i was clicked, and log down_j where row j was not; else 0, and -1e30.
+    """
+
+    def loss(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
+        jax, jnp, _ = jax_layers.jax_modules()
+        s = list_scores(layers, batch, activation, dropout)
+        there = jnp.where(batch["mask"] > 0, batch["log_down"], _ABSENT)
+        others = jax.nn.logsumexp(s + there, axis=-1, keepdims=True)
+        fit = jnp.sum(batch["weight"] * jax.nn.softplus(others - s))
+        return batch["scale"] * fit + penalty(layers, batch)
+
+    return loss
+
+
+@lru_cache(maxsize=64)
+def sided_pointwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
+    r"""sum over cells of c up_k log(1 + exp(-s)) + (n - c) down_k log(1 + exp(s)).
+
+    batch: as for `pointwise_loss`, with "up" and "down" (K,).
+    """
+
+    def loss(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
+        jax, jnp, _ = jax_layers.jax_modules()
+        s = scores(layers, batch["features"][batch["row"]], activation, dropout, batch)
+        c, n, k = batch["clicks"], batch["impressions"], batch["position_index"]
+        won, lost = c * batch["up"][k], (n - c) * batch["down"][k]
+        fit = batch["mask"] * (won * jax.nn.softplus(-s) + lost * jax.nn.softplus(s))
+        return batch["scale"] * jnp.sum(fit) + penalty(layers, batch)
+
+    return loss
+
+
+@lru_cache(maxsize=64)
 def pointwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
     r"""- sum over cells of c log p + (n - c) log(1 - p), p = alpha_k sigmoid(s) + beta_k.
 

@@ -26,6 +26,7 @@ from untilt.objectives.pair_slates import (
     sum_pairs,
     sum_rows,
 )
+from untilt.objectives.sided_losses import SidedListwise, SidedPointwise
 from untilt.weighting.base import JointWeighting, LearnedTable, SessionWeighting, Weighting
 from untilt.weighting.tables import Naive
 
@@ -464,6 +465,47 @@ def row_slates(
     return sum_rows(lists, lists.slate_of_list, weight * worth)
 
 
+def sides_of(weighting: Weighting, lists: TrainingLists) -> tuple[FloatArray, FloatArray]:
+    """What a click and a no-click weigh by themselves, or an error."""
+    sides = weighting.sides(max(1, lists.depth))
+    if sides is None:
+        raise OptionError(
+            f"a loss by document or by list weighs clicks and no-clicks apart, but a weight of "
+            f"{weighting!r} belongs to a pair of positions. Use ut.IPS(bias), "
+            "ut.PRS(bias, clip=0.1, clip_of='clicked'), or a loss of pairs."
+        )
+    if not lists.judged and not np.all((lists.label == 0) | (lists.label == 1)):
+        raise OptionError(
+            "a loss by document or by list is about clicks, but the labels are not 0/1. Use a loss "
+            "of pairs, or log.with_label(...) with a click column."
+        )
+    if not lists.label.any():
+        raise nothing_to_learn()
+    return sides
+
+
+def sided_pointwise(
+    lists: TrainingLists, weighting: Weighting, query_weight: str
+) -> SidedPointwise:
+    """Weighted cross-entropy of these lists."""
+    sides = sides_of(weighting, lists)
+    counts = judged_counts(lists) if lists.judged else click_counts(lists, query_weight)
+    return SidedPointwise.of(counts, *sides)
+
+
+def sided_listwise(lists: TrainingLists, weighting: Weighting, query_weight: str) -> SidedListwise:
+    """Clicked against unclicked documents of each of these lists."""
+    sides = sides_of(weighting, lists)
+    weighted = replace(lists, count=lists.list_weights(query_weight))
+    relevant = ragged.sums_by_list(lists.indptr, (lists.label > 0).astype(float))
+    useful = (relevant > 0) & (relevant < ragged.lengths(lists.indptr))
+    if not useful.any():
+        raise nothing_to_learn()
+    by_query = np.argsort(lists.query, kind="stable")
+    kept = weighted.take(by_query[useful[by_query]])
+    return SidedListwise(kept, grade_shares(kept.label) if lists.judged else kept.label, *sides)
+
+
 def row_weights(weighting: Weighting, lists: TrainingLists) -> FloatArray | None:
     """W[k] of a table whose weights depend on the clicked position alone, else None."""
     if isinstance(lists, WeighedLists) and lists.by_pair:
@@ -504,6 +546,21 @@ def click_counts(lists: TrainingLists, query_weight: str | None = None) -> Posit
         lists.label,
         lists.n_documents,
         lists.depth,
+    )
+
+
+def grade_shares(label: FloatArray) -> FloatArray:
+    """A grade y as a share of clicks, (2^y - 1)/(2^max - 1)."""
+    grade = np.exp2(label) - 1
+    shares: FloatArray = grade / grade.max()
+    return shares
+
+
+def judged_counts(lists: TrainingLists) -> PositionCounts:
+    """One impression of each judged document, its grade as a share of a click."""
+    n = lists.n_documents
+    return counts_from_rows(
+        np.arange(n), np.ones(n, dtype=np.int64), np.ones(n), grade_shares(lists.label), n, 1
     )
 
 

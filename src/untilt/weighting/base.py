@@ -41,6 +41,13 @@ class Weighting(ABC):
         """
         return None
 
+    def sides(self, depth: int) -> tuple[FloatArray, FloatArray] | None:  # noqa: ARG002
+        """(up, down): what a click and a no-click at each position weigh by themselves.
+
+        For losses by document or by list. None where a weight belongs to a pair of positions.
+        """
+        return None
+
     @property
     def position_bias(self) -> BiasLike | None:
         """The curve behind the table, where there is one."""

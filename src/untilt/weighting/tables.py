@@ -27,6 +27,10 @@ class Naive(Weighting):
         """All ones."""
         return np.ones((depth, depth))
 
+    def sides(self, depth: int) -> tuple[FloatArray, FloatArray]:
+        """All ones."""
+        return np.ones(depth), np.ones(depth)
+
 
 @dataclass(frozen=True)
 class _FromBias(Weighting):
@@ -76,6 +80,10 @@ class IPS(_FromBias):
         theta = theta_up_to(self.bias, depth)
         return np.repeat(1 / np.maximum(self.clip, theta)[:, None], depth, axis=1)
 
+    def sides(self, depth: int) -> tuple[FloatArray, FloatArray]:
+        """1 / max(clip, theta) and 1."""
+        return 1 / np.maximum(self.clip, theta_up_to(self.bias, depth)), np.ones(depth)
+
 
 @method(
     "weighting", "pns", title="Propensity of the negative", order=52, needs=("bias",),
@@ -93,6 +101,10 @@ class PNS(_FromBias):
         """theta_l in each column."""
         theta = theta_up_to(self.bias, depth)
         return np.repeat(theta[None, :], depth, axis=0)
+
+    def sides(self, depth: int) -> tuple[FloatArray, FloatArray]:
+        """1 and theta."""
+        return np.ones(depth), theta_up_to(self.bias, depth)
 
 
 ClipOf = Literal["ratio", "clicked"]
@@ -138,6 +150,13 @@ class PRS(_FromBias):
         if self.clip_of == "clicked":
             return theta[None, :] / np.maximum(self.clip, theta)[:, None]
         return np.minimum(self.clip, theta[None, :] / theta[:, None])
+
+    def sides(self, depth: int) -> tuple[FloatArray, FloatArray] | None:
+        """1 / max(clip, theta) and theta; None where the ratio is clipped: it belongs to a pair."""
+        theta = theta_up_to(self.bias, depth)
+        if self.clip_of == "clicked":
+            return 1 / np.maximum(self.clip, theta), theta
+        return (1 / theta, theta) if self.clip == np.inf else None
 
 
 @method(

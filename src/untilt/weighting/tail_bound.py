@@ -16,7 +16,7 @@ from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, ShapeError
-from untilt.weighting.base import JointWeighting, Weighting
+from untilt.weighting.base import JointWeighting, SessionWeighting, Weighting
 
 
 def proposition_bound(
@@ -128,7 +128,8 @@ def tail_bound(
     level : 1 - xi
     """
     check_level(level)
-    if isinstance(weighting, JointWeighting) or not isinstance(weighting, Weighting):
+    unknown = isinstance(weighting, JointWeighting | SessionWeighting)
+    if unknown or not isinstance(weighting, Weighting):
         raise OptionError(
             "tail_bound needs a weighting whose table is known before training, such as "
             f"ut.PRS(bias). Got {weighting!r} instead."

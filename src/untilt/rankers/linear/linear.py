@@ -21,7 +21,7 @@ from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.linear import model
 from untilt.weighting.base import JointWeighting, Weighting
 
-LOSSES = ("logistic", "dcg-bound")
+LOSSES = ("logistic", "dcg-bound", "pointwise", "listwise")
 Loss = Callable[[FloatArray], tuple[float, FloatArray]]
 
 
@@ -49,15 +49,24 @@ class LinearRanker(model.LinearModel):
     depend on the clicked position alone (`Naive`, `IPS`, `BayesIPS`, `AffineIPS`), ranks among all
     shown documents whatever `against` says, and has local optima; it starts from 0.
 
-    v are weights of standardised features. Both losses are means, so neither traffic nor the scale
-    of the propensities changes what `l2` means. Sessions of the same list are collapsed first:
-    counts and repeated sessions give the same ranker. A joint weighting (`PairwiseDebiasing`) is
-    fitted in turn with the ranker until its ratios settle.
+    "pointwise" and "listwise" weigh a click at k by up_k and a no-click by down_k: 1/theta and
+    theta for propensity ratios, ``PRS(bias, clip=tau, clip_of="clicked")`` ([wang2020prs]_ section
+    6; such a clip leaves most of their pull against the shown order),
+
+    .. math:: \sum_{i: c} up_i \log(1 + e^{-s_i}) + \sum_{j: \bar c} down_j \log(1 + e^{s_j}), \quad
+        \sum_{i: c} up_i \log(1 + \sum_{j: \bar c} down_j e^{s_j - s_i})
+
+    the first with the best constant added to the scores, each over the weight of its clicks.
+
+    v are weights of standardised features. All losses are means, so neither traffic nor, but for
+    "pointwise" and "listwise", the scale of the propensities changes what `l2` means. Sessions of
+    the same list are collapsed first: counts and repeated sessions give the same ranker. A joint
+    weighting (`PairwiseDebiasing`) is fitted in turn with the ranker until its ratios settle.
 
     Parameters
     ----------
     weighting : a table of pair weights such as `IPS(bias)`; None takes clicks as they are
-    loss : "logistic" or "dcg-bound"
+    loss : "logistic", "dcg-bound", "pointwise" or "listwise"
     l2 : the penalty's lambda
     gain : how labels weigh: "plain", "linear", "exponential", or "auto": for pairs plain on
         judged lists and linear on logs, for DCG 2^y - 1 on judged lists and linear on logs
@@ -110,6 +119,12 @@ class LinearRanker(model.LinearModel):
         """The mean loss by score, and its gradient."""
         if self.loss == "dcg-bound":
             return _dcg_loss(lists, weighting, self.gain, self.query_weight, self.sigma)
+        if self.loss == "pointwise":
+            by_document = learning_data.sided_pointwise(lists, weighting, self.query_weight)
+            return _divided(by_document.evaluate, float(by_document.won.sum()))
+        if self.loss == "listwise":
+            by_list = learning_data.sided_listwise(lists, weighting, self.query_weight)
+            return _divided(by_list.evaluate, by_list.total)
         objective = self._pair_objective(lists, weighting)
         depth = max(1, lists.depth)
         table = weighting.table(depth)
@@ -130,6 +145,8 @@ class LinearRanker(model.LinearModel):
     ) -> tuple["_Fitted", dict[str, Any]]:
         if self.loss == "dcg-bound":
             raise _needs_rows(weighting)
+        if self.loss != "logistic":
+            learning_data.sides_of(weighting, lists)
         objective = self._pair_objective(lists, weighting)
 
         def learn(table: FloatArray, before: _Fitted | None) -> _Fitted:
@@ -173,7 +190,8 @@ class LinearRanker(model.LinearModel):
     def _check(self) -> None:
         if self.loss == "hinge":
             raise OptionError(
-                "loss must be 'logistic' or 'dcg-bound'. Got 'hinge' instead; RankSVM minimises it."
+                f"loss must be one of {', '.join(LOSSES)}. Got 'hinge' instead; "
+                "RankSVM minimises it."
             )
         check_choice("loss", self.loss, LOSSES)
         check_positive("l2", self.l2, or_zero=True)

@@ -10,21 +10,33 @@ from untilt._core.arrays import AnyArray, FeatureArray, FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts, counts_from_rows
+from untilt.data.counts import PositionCounts
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact
 from untilt.networks.batches import Sampler
 from untilt.networks.jax_layers import Layers, Params
-from untilt.networks.ranking_losses import listwise_loss, pairwise_loss, pointwise_loss
+from untilt.networks.ranking_losses import (
+    listwise_loss,
+    pairwise_loss,
+    pointwise_loss,
+    sided_listwise_loss,
+    sided_pointwise_loss,
+)
 from untilt.networks.training import Loss, train
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmLikelihood
+from untilt.objectives.sided_losses import SidedPointwise
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.networks import early_stopping, network_ranker
-from untilt.rankers.networks.neural_batches import PairBatches, cell_batches, list_batches
+from untilt.rankers.networks.neural_batches import (
+    PairBatches,
+    cell_batches,
+    list_batches,
+    sided_list_batches,
+)
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 
 # The penalty of each loss where none is given, for the default widths; small networks bear less. A
@@ -50,7 +62,9 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
     each over the sum of its weights, plus l2/2 |weights|^2. Pairs as in [burges2005ranknet]_ with
     the table of any weighting; softmax with inverse propensities as in [ai2018dla]_, for weightings
     that depend on the clicked position alone; "pointwise" is the position-based likelihood of the
-    clicks, or plain cross-entropy where no `bias` is given (alpha = 1, beta = 0).
+    clicks, or plain cross-entropy where no `bias` is given (alpha = 1, beta = 0). A weighting that
+    weighs no-clicks too, ``PRS(bias, clip=tau, clip_of="clicked")`` or `PNS`, makes "listwise" and
+    "pointwise" those of `LinearRanker`; any with `sides` does so for "pointwise".
 
     Sessions of one slate are collapsed first: counts and repeated sessions give the same ranker.
     The same seed gives the same ranker on the same device. Features are standardised inside; a
@@ -153,11 +167,6 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         check_choice("loss", self.loss, LOSSES)
         self._check_network()
         check_positive("sigma", self.sigma)
-        if self.loss == "pointwise" and self.weighting is not None:
-            raise OptionError(
-                "loss='pointwise' takes the bias itself (bias=...), not a table of pair weights. "
-                "Leave weighting out, or use loss='pairwise' or 'listwise'."
-            )
 
     def _check_bias(self, lists: TrainingLists) -> None:
         unused = self.loss != "pointwise" and self.weighting is None and self.bias is not None
@@ -232,6 +241,8 @@ def task_of(
         return _pairwise(ranker, lists, weighting, inputs)
     if ranker.loss == "listwise":
         return _listwise(ranker, lists, weighting, inputs)
+    if ranker.weighting is not None and not lists.judged:
+        return _sided_pointwise(ranker, lists, weighting, inputs)
     return _pointwise(ranker, lists, inputs)
 
 
@@ -280,6 +291,8 @@ def _listwise(
         if isinstance(weighting, JointWeighting)
         else learning_data.row_weights(weighting, lists)
     )
+    if W is None and weighting.sides(depth) is not None:
+        return _sided_listwise(ranker, lists, weighting, inputs)
     if W is None or weighting.offset(depth) is not None:
         raise OptionError(
             "loss='listwise' weighs each click by its own position. The weights of "
@@ -291,6 +304,43 @@ def _listwise(
     batches, scale = list_batches(slates, batch_size=ranker.batch_size, seed=ranker.seed)
     loss = listwise_loss(ranker.activation, dropout=ranker.dropout)
     return Task(loss, batches, inputs.start(ranker), {"scale": np.asarray(scale, np.float32)})
+
+
+def _sided_listwise(
+    ranker: "NeuralRanker",
+    lists: TrainingLists,
+    weighting: Weighting,
+    inputs: network_ranker.Inputs,
+) -> Task:
+    """Clicked against unclicked documents, for a weighting that weighs both."""
+    sided = learning_data.sided_listwise(lists, weighting, ranker.query_weight)
+    batches, scale = sided_list_batches(sided, batch_size=ranker.batch_size, seed=ranker.seed)
+    loss = sided_listwise_loss(ranker.activation, dropout=ranker.dropout)
+    return Task(loss, batches, inputs.start(ranker), {"scale": np.asarray(scale, np.float32)})
+
+
+def _sided_pointwise(
+    ranker: "NeuralRanker",
+    lists: TrainingLists,
+    weighting: Weighting,
+    inputs: network_ranker.Inputs,
+) -> Task:
+    """Cross-entropy with a weight for clicks and one for no-clicks."""
+    up, down = learning_data.sides_of(weighting, lists)
+    cells = learning_data.click_counts(lists, ranker.query_weight)
+    sums = SidedPointwise.of(cells, up, down)
+    per_step = ranker.batch_size * -(-len(lists.document) // len(lists.query))
+    batches, scale = cell_batches(cells, rows_per_step=per_step, seed=ranker.seed)
+    scale *= float(cells.impressions.sum() / sums.won.sum())  # a mean over weighted clicks
+    start = inputs.start(ranker)
+    start["biases"][-1][:] = np.log(sums.won.sum() / max(float(sums.lost.sum()), 1e-12))
+    constants = {"scale": scale, "up": up, "down": down}
+    return Task(
+        sided_pointwise_loss(ranker.activation, dropout=ranker.dropout),
+        batches,
+        start,
+        {name: np.asarray(value, np.float32) for name, value in constants.items()},
+    )
 
 
 def _pointwise(ranker: "NeuralRanker", lists: TrainingLists, inputs: network_ranker.Inputs) -> Task:
@@ -324,8 +374,4 @@ def _cells(ranker: "NeuralRanker", lists: TrainingLists) -> PositionCounts:
                 "or log.with_label(...) with a click column."
             )
         return learning_data.click_counts(lists, ranker.query_weight)
-    grade = np.exp2(lists.label) - 1
-    n = lists.n_documents
-    return counts_from_rows(
-        np.arange(n), np.ones(n, dtype=np.int64), np.ones(n), grade / grade.max(), n, 1
-    )
+    return learning_data.judged_counts(lists)

@@ -18,6 +18,7 @@ from untilt.networks.batches import Batch, PaddedLists, PaddedRows, bucket_lengt
 from untilt.objectives.pair_kernels import pair_weights
 from untilt.objectives.pair_slates import PairSlates, RowSlates
 from untilt.objectives.pairs import PairObjective
+from untilt.objectives.sided_losses import SidedListwise
 from untilt.rankers.learning_data import nothing_to_learn
 
 
@@ -108,6 +109,24 @@ def cell_batches(
     batches = PaddedRows(columns, min(rows_per_step, counts.n_cells), seed)
     per_batch = counts.n_cells / batches.batch_size
     return batches, per_batch / float(counts.impressions.sum())
+
+
+def sided_list_batches(
+    lists: SidedListwise, *, batch_size: int, seed: int
+) -> tuple[PaddedLists, float]:
+    """Lists with their clicks, and the scale that makes the loss a mean over weighted clicks."""
+    shown = lists.lists
+    k, clicked = shown.position_index, lists.clicked > 0
+    count = np.repeat(shown.count, ragged.lengths(shown.indptr))
+    columns = {
+        "row": shown.document,
+        "weight": (lists.clicked * lists.up[k] * count).astype(np.float32),
+        "log_down": np.where(clicked, -1e30, np.log(lists.down[k])).astype(np.float32),
+    }
+    keys = content_hash(shown.indptr, shown.document, k, lists.clicked)
+    order = np.lexsort((keys, shown.query))
+    batches = _padded(shown.indptr, order, columns, batch_size=batch_size, seed=seed)
+    return batches, _mean_factor(batches, lists.total)
 
 
 def total_weight(objective: PairObjective, table: FloatArray) -> float:

@@ -1,0 +1,156 @@
+r"""Losses that weigh a click and a no-click apart, by document or by list.
+
+up_k is the weight of a click at position k and down_k that of a shown document without one: 1/theta
+and theta for propensity ratios ([wang2020prs]_ section 6), 1/theta and 1 for IPS, 1 and 1 for raw
+clicks.
+
+*By document*, weighted cross-entropy:
+
+    sum over clicked of up_k log(1 + exp(-s)) + sum over unclicked of down_k log(1 + exp(s))
+
+with one constant added to all scores, the best one. Of examination alone (relevance r is 0 or 1, a
+document is clicked if it is relevant and examined) its expectation with propensity ratios is
+
+    sum over relevant of log(1 + exp(-s)) + sum over irrelevant of theta log(1 + exp(s))
+    + sum over relevant of theta (1 - theta) log(1 + exp(s))
+
+the last of which is what theta cannot see, as for pairs.
+
+*By list*, each clicked document against the unclicked ones of its session:
+
+    sum over clicked i of up_i log(1 + sum over unclicked j of down_j exp(s_j - s_i))
+
+a softmax whose other documents count as far as they were examined. With o_j in place of theta_j it
+is in expectation the loss of every relevant document against examined irrelevant ones, nothing
+else; log(1 + x) is concave, so that with theta_j it is no less than that.
+"""
+
+from dataclasses import dataclass
+
+import numba as nb
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.threads import parallel_kernel
+from untilt.data.counts import PositionCounts
+from untilt.data.slates import Slates
+from untilt.objectives.pbm import sigmoid
+
+
+@dataclass(frozen=True, eq=False)
+class SidedPointwise:
+    """Weighted cross-entropy; sessions collapse to two sums per document.
+
+    Parameters
+    ----------
+    won, lost : (documents,) summed weights of clicks, and of impressions without one
+    """
+
+    won: FloatArray
+    lost: FloatArray
+
+    @classmethod
+    def of(cls, counts: PositionCounts, up: FloatArray, down: FloatArray) -> "SidedPointwise":
+        """From clicks and impressions by document and position."""
+        k, n = counts.position_index, counts.n_documents
+        return cls(
+            won=sum_by(counts.document_index, counts.clicks * up[k], n),
+            lost=sum_by(counts.document_index, (counts.impressions - counts.clicks) * down[k], n),
+        )
+
+    def evaluate(self, scores: FloatArray) -> tuple[float, FloatArray]:
+        """The loss and its gradient, one entry per document, at the best constant."""
+        s = scores + self._constant(scores)
+        loss = self.won @ np.logaddexp(0.0, -s) + self.lost @ np.logaddexp(0.0, s)
+        # The best constant has slope 0, so the gradient is that at a fixed one.
+        return float(loss), self.lost * sigmoid(s) - self.won * sigmoid(-s)
+
+    def _constant(self, scores: FloatArray) -> float:
+        """Newton's method on a convex function of one number, steps kept short."""
+        total, constant = self.won + self.lost, 0.0
+        for _ in range(200):
+            g = sigmoid(scores + constant)
+            slope, curve = total @ g - self.won.sum(), total @ (g * (1 - g))
+            step = float(np.clip(slope / max(curve, 1e-300), -2.0, 2.0))
+            constant -= step
+            if abs(step) < 1e-12:
+                break
+        return constant
+
+
+@dataclass(frozen=True, eq=False)
+class SidedListwise:
+    """The softmax of clicked against unclicked documents, list by list.
+
+    Which documents compete depends on the clicks of a session, so distinct lists with their clicks
+    are kept, and only equal ones are counted together.
+
+    Parameters
+    ----------
+    lists : shown lists, `count` how much each weighs
+    clicked : (rows,) 1 or 0; of judged documents how much they count as clicked
+    up, down : (positions,)
+    """
+
+    lists: Slates
+    clicked: FloatArray
+    up: FloatArray
+    down: FloatArray
+
+    @property
+    def total(self) -> float:
+        """The weight of all clicks."""
+        rows = self.up[self.lists.position_index] * self.clicked
+        return float(self.lists.count @ ragged.sums_by_list(self.lists.indptr, rows))
+
+    def evaluate(self, scores: FloatArray) -> tuple[float, FloatArray]:
+        """The loss and its gradient, one entry per document."""
+        lists = self.lists
+        blocks = lists.blocks(np.diff(lists.indptr))
+        gradient, losses = np.zeros(lists.n_documents), np.zeros(len(blocks) - 1)
+        _list_pass(
+            np.ascontiguousarray(scores, dtype=np.float64), blocks, lists.indptr, lists.document,
+            lists.position_index, lists.count.astype(np.float64), self.clicked, self.up,
+            np.log(self.down), gradient, losses,
+        )  # fmt: skip
+        return float(losses.sum()), gradient
+
+
+@parallel_kernel()
+def _list_pass(
+    scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
+    position_index: IntArray, count: FloatArray, clicked: FloatArray, up: FloatArray,
+    log_down: FloatArray, gradient: FloatArray, losses: FloatArray,
+) -> None:  # fmt: skip
+    for block in nb.prange(len(bounds) - 1):
+        for u in range(bounds[block], bounds[block + 1]):
+            begin, end = indptr[u], indptr[u + 1]
+            largest = -np.inf
+            for j in range(begin, end):
+                if clicked[j] == 0.0:
+                    y = scores[document[j]] + log_down[position_index[j]]
+                    largest = max(largest, y)
+            if largest == -np.inf:
+                continue
+            total = 0.0
+            for j in range(begin, end):
+                if clicked[j] == 0.0:
+                    y = scores[document[j]] + log_down[position_index[j]]
+                    total += np.exp(y - largest)
+            others = largest + np.log(total)  # log of the weighted sum of the unclicked
+            pulled = 0.0
+            for i in range(begin, end):
+                if clicked[i] > 0.0:
+                    x = others - scores[document[i]]
+                    w = count[u] * clicked[i] * up[position_index[i]]
+                    e = np.exp(-abs(x))
+                    losses[block] += w * (max(x, 0.0) + np.log1p(e))
+                    slope = w * (1.0 if x > 0.0 else e) / (1.0 + e)
+                    gradient[document[i]] -= slope
+                    pulled += slope
+            if pulled > 0.0:
+                for j in range(begin, end):
+                    if clicked[j] == 0.0:
+                        y = scores[document[j]] + log_down[position_index[j]]
+                        gradient[document[j]] += pulled * np.exp(y - others)
