@@ -63,7 +63,7 @@ def _panel(cells, group):
         if "labels" in cell["rows"]
     )
     order = [cell["title"] for cell in here]
-    axis = alt.Axis(labelLimit=260, ticks=False, grid=True, bandPosition=0)
+    axis = alt.Axis(labelLimit=260, minExtent=170, ticks=False, grid=True, bandPosition=0)
     y = alt.Y("cell:N", sort=order, title=None, axis=axis, scale=alt.Scale(domain=order))
     offset = alt.YOffset("row:N", sort=list(COLOURS), scale=alt.Scale(domain=list(COLOURS)))
     x = alt.X("gain:Q", title=None, axis=alt.Axis(format="+.2f", tickCount=6, labelOverlap=True))

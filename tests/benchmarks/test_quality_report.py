@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -181,3 +182,16 @@ def test_a_small_cell_is_measured(bench, world, tmp_path):
     assert all(len(line.ndcg) == 600 - 1 or len(line.ndcg) == 600 for line in lines)
     value = {line.row: line.ndcg.mean() for line in lines}
     assert value["old rankers"] < value["labels"]
+
+
+def test_the_committed_table_keeps_the_promise(report):
+    """What docs/quality.md says: no log of it is better left to raw clicks, or to a peer."""
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / "quality.json"
+    cells = json.loads(path.read_text())["results"]["cells"]
+    assert len(cells) >= 30
+    assert {cell["group"] for cell in cells} == {"synthetic", "real", "readers", "large"}
+    told = report.counts(cells)
+    for row in ("auto", "run"):
+        for other in ("raw clicks", "LightGBM position", "XGBoost unbiased"):
+            assert told[f"{row} below {other} by more than 2 errors"] == []
+        assert told[f"{row} below raw clicks"] == []
