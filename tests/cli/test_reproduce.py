@@ -182,6 +182,7 @@ def test_a_folder_of_ones_own_stays_on_the_page(folder, tmp_path):
         (("003-table-2", "--data", "yaho"), "Did you mean 'yahoo'?"),
         (("003-table-2", "--data", "./nowhere"), "nowhere is no folder"),
         (("003-table-2", "--out", "page.md"), "--out is a folder"),
+        (("003-table-2", "--quick", "--full"), "--quick and --full are two sizes"),
         (("gone.toml",), "gone.toml: No such file or directory"),
     ],
 )

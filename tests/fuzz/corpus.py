@@ -125,7 +125,7 @@ def _results(folder: Path) -> None:
     from untilt.papers.datasets import Source
     from untilt.papers.schema import load
 
-    what = plan(load(str(folder / "tiny.toml")), Source(), folder / "reproduced", quick=True)
+    what = plan(load(str(folder / "tiny.toml")), Source(), folder / "reproduced", scale="quick")
     run(what)
     shutil.copyfile(what.results.path, folder / "results.jsonl")
 

@@ -91,7 +91,7 @@ def _results(corpus: Path, folder: Path, rng: random.Random) -> None:
     data = "\n".join(lines).encode("utf-8", "surrogatepass")
     data = m.damaged(data, rng) if kind == 3 else data
     experiment = load(str(corpus / "tiny.toml"))
-    what = plan(experiment, Source(), folder, quick=True)
+    what = plan(experiment, Source(), folder, scale="quick")
     what.results.path.parent.mkdir()
     what.results.path.write_bytes(data)
     finished = what.finished()

@@ -20,7 +20,7 @@ def one_cell_per_method(name, folder, *, networks):
     size = {**SMALLEST, "epochs": 1, "widths": (8,), "points": 1}
     if experiment.quick.clicks is not None:
         size["clicks"] = 400
-    what = plan(experiment, Source(), folder, quick=True, changes=size)
+    what = plan(experiment, Source(), folder, scale="quick", changes=size)
     wanted, seen = [], set()
     for cell in what.cells:
         is_network = experiment.row(cell.row).ranker in NETWORKS

@@ -93,6 +93,18 @@ def test_no_bias_makes_theta_one_and_zero_differ(undisturbed):
     assert by_cell["labels", None, 0] != by_cell["labels", None, 1]
 
 
+def test_the_full_size_shares_cells_with_the_default_one(tmp_path):
+    both = parse({**tomllib.loads(TEXT), "size": {**asdict(TINY.full), "seeds": 1}}, where="t")
+    default, full = plan(both, Source(), tmp_path), plan(both, Source(), tmp_path, scale="full")
+    assert (len(default.cells), len(full.cells)) == (4, 8)
+    run(default)
+    assert len(full.finished()) == 4
+    assert (default.page_name, full.page_name) == ("tiny", "tiny-full")
+    # Where a file has one size only, the full run is the default one.
+    alone = plan(TINY, Source(), tmp_path, scale="full")
+    assert (alone.page_name, alone.size) == ("tiny", TINY.size)
+
+
 def test_a_stopped_run_goes_on_where_it_was(undisturbed, tmp_path):
     what, seen = plan(TINY, Source(), tmp_path), []
 
@@ -249,7 +261,7 @@ def test_a_changed_method_is_another_cell(tmp_path):
 
 
 def test_quick_has_a_file_and_points_of_its_own(tmp_path):
-    what = plan(TINY, Source(), tmp_path, quick=True)
+    what = plan(TINY, Source(), tmp_path, scale="quick")
     assert what.results.path.name == "tiny-made-quick.jsonl"
     assert [(c.row, c.x) for c in what.cells] == [("labels", None), ("clicks", 0.0)]
 
@@ -380,7 +392,7 @@ def test_a_weighting_is_that_of_its_document_unless_the_row_says_otherwise():
 
 
 def test_nothing_is_written_beside_the_results(tmp_path):
-    run(plan(TINY, Source(), tmp_path, quick=True))
+    run(plan(TINY, Source(), tmp_path, scale="quick"))
     assert sorted(str(p.relative_to(tmp_path)) for p in Path(tmp_path).rglob("*.*")) == [
         "results/tiny-made-quick.jsonl"
     ]

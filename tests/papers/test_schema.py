@@ -11,7 +11,7 @@ from untilt.errors import FileFormatError, OptionError, UntiltError
 from untilt.metrics import parse_metric
 from untilt.papers.measures import MEASURES
 from untilt.papers.methods import CURVES, RANKERS, TRAINING
-from untilt.papers.schema import load, names, parse
+from untilt.papers.schema import documents, load, names, parse
 from untilt.simulation.protocols import as_protocol
 
 SMALL = """
@@ -62,7 +62,7 @@ def test_a_file_becomes_values(table):
     experiment = parse(table, where="small.toml")
     assert experiment.panels[0].sweep.values == (0.0, 1.0)
     assert experiment.panels[0].metrics == ("ndcg@10", "map")
-    assert experiment.full.queries == 100
+    assert experiment.full.queries == experiment.size.queries == 100
     assert experiment.rows_of(experiment.panels[0]) == experiment.rows
 
 
@@ -160,3 +160,23 @@ def test_a_file_that_is_no_toml_gets_a_sentence(tmp_path, data):
     (tmp_path / "own.toml").write_bytes(data)
     with pytest.raises(FileFormatError, match="is not TOML"):
         load(str(tmp_path / "own.toml"))
+
+
+def test_a_file_may_have_a_size_smaller_than_the_documents(table):
+    experiment = parse({**table, "size": {"queries": 50}}, where="small.toml")
+    assert (experiment.size.queries, experiment.full.queries) == (50, 100)
+    alone = {key: value for key, value in table.items() if key != "full"}
+    experiment = parse({**alone, "size": {"queries": 50}}, where="small.toml")
+    assert experiment.size == experiment.full
+
+
+def test_every_experiment_is_of_a_known_document():
+    known = {each.name: each for each in documents()}
+    for experiment in map(load, names()):
+        assert known[experiment.document].reference == experiment.reference
+
+
+def test_what_cannot_be_tested_says_why():
+    untested = [each for document in documents() for each in document.untested]
+    untested += [each for name in names() for each in load(name).untested]
+    assert all(each.text and each.source and each.reason.endswith(".") for each in untested)

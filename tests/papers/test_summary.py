@@ -2,10 +2,12 @@
 
 import json
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from untilt._core.statistics import student_quantile
 from untilt.errors import OptionError
 from untilt.papers.cells import Cell, Result, plan
 from untilt.papers.chart import Table, chart_of, tables_of
@@ -210,8 +212,8 @@ def test_claims_by_hand(kind, rows, more, value, verdict):
 
 def test_better_than_all_is_decided_by_the_nearest():
     found = decided("above", ["a", "b", "f"], "at = [0]")
-    assert found.against == "b"
-    assert "against b" in found.sentence
+    assert found.against == "B"
+    assert "against B" in found.sentence
 
 
 def test_a_noisy_difference_stays_open():
@@ -259,6 +261,45 @@ def test_one_run_decides_nothing():
     (verdict,) = verdicts(Summary(experiment(LINES, text), one))
     assert (verdict.verdict, verdict.interval) == (OPEN, None)
     assert "in one run" in verdict.sentence
+
+
+def test_a_verdict_gives_its_figures():
+    found = decided("below", ["b", "a"], "at = [2]")
+    low, high = found.interval.low, found.interval.high
+    assert (
+        found.sentence
+        == f"lower by +{found.value:.4f}, interval +{low:.4f} to +{high:.4f} over 4 runs"
+    )
+
+
+def test_what_is_undecided_says_how_many_runs_would_decide_it():
+    """A - B at 0 is 0.1 - 0.1 seed: mean -0.05, spread 0.1 sqrt(5/3), t(n - 1) s < 0.05 sqrt(n)."""
+    found = decided("above", ["a", "b"], "at = [0]", noise=0.1)
+    spread = 0.1 * np.sqrt(5 / 3)
+    enough = [n for n in range(2, 200) if student_quantile(0.95, n - 1) * spread < 0.05 * n**0.5]
+    assert found.runs_needed == enough[0] == 29
+    assert "about 29 runs with this spread would decide it" in found.sentence
+
+
+def test_no_number_of_runs_decides_what_does_not_differ():
+    found = decided("above", ["a", "f"], "at = [2]", noise=0.0)
+    assert found.verdict == OPEN
+    assert found.runs_needed is None
+    assert "more than 1,000 runs" in found.sentence
+
+
+def test_panels_of_one_run_are_one_number():
+    """Two panels with the same four runs: four numbers, not eight."""
+    text = LINES.replace("[[row]]", '[[panel]]\nname = "q"\n[[row]]', 1)
+    both = sweep_results()
+    for cell, result in sweep_results().items():
+        if cell.x is None or cell.x == 0.0:
+            other = replace(cell, panel="q", x=None)
+            both[other] = replace(result, cell=other)
+    claim = CLAIM.format(kind="above", rows='["a", "b"]')
+    (verdict,) = verdicts(Summary(experiment(text, claim), both))
+    assert verdict.n_runs == 4
+    assert verdict.value == pytest.approx(((0.1 + 0.2 + 0.3) / 3 + 0.1) / 2, abs=0.004)
 
 
 def test_two_metrics_of_one_row_are_compared():
@@ -319,6 +360,14 @@ def test_the_page_says_what_the_tables_say(by_hand, tmp_path):
     assert written.index("**Holds**") < written.index("**Does not hold**")
     again = page(hand, [])
     assert again.startswith("# hand: By hand")
+
+
+def test_the_page_has_what_cannot_be_tested():
+    untested = (
+        '[[untested]]\ntext = "People liked it."\nsource = "Table 4"\nreason = "No people."\n'
+    )
+    written = page(experiment(TABLE + untested), [])
+    assert "- People liked it. (Table 4): No people." in written
 
 
 def _as_planned(summary, cells):

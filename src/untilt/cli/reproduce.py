@@ -16,7 +16,7 @@ from untilt.papers.layouts import LAYOUTS, MADE
 
 if TYPE_CHECKING:
     from untilt._core.statistics import Interval
-    from untilt.papers.cells import Plan
+    from untilt.papers.cells import Plan, Scale
     from untilt.papers.claims import Verdict
     from untilt.papers.summary import Summary
 
@@ -43,6 +43,12 @@ def reproduce(
             "--quick", help="Small: seconds to a minute. Shows the form, not the figures."
         ),
     ] = False,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="The document's own size: hours, where the default takes minutes."
+        ),
+    ] = False,
     data: Annotated[
         str,
         typer.Option(
@@ -60,7 +66,7 @@ def reproduce(
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="FOLDER", help="Results, charts and the page."),
-        Writes(("results/", "index.md")),
+        Writes(("results/", "index.md", "claims.md")),
     ] = Path("reproduced"),
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds, of each fold where there are folds.")
@@ -77,6 +83,9 @@ def reproduce(
 ) -> None:
     """Run a table or figure of the papers and put the result beside theirs.
 
+    Without --quick or --full the size is that of the published pages: the document's clicks per
+    query, and as many queries and runs as minutes to an hour allow.
+
     Every finished part is kept in FOLDER/results: stopped at any moment, the same command goes on
     where it was. FOLDER/NAME.md has the tables, the chart, and which claims hold here.
 
@@ -89,7 +98,8 @@ def reproduce(
         if show_list:
             _list(output)
             return
-        what = _plan(name, data, path, out, quick=quick, seeds=seeds, folds=folds, queries=queries)
+        scale = _scale(quick=quick, full=full)
+        what = _plan(name, data, path, out, scale=scale, seeds=seeds, folds=folds, queries=queries)
         refuse_taken(out, _pages(out, what), force=force)
         _run(output, what, out, threads, tuple(each.value for each in chart or [Picture.SVG]))
 
@@ -98,7 +108,13 @@ def _pages(out: Path, what: "Plan") -> list[str]:
     """Names of pages that may be somebody's own: results in the folder say that they are ours."""
     if any((out / "results").glob("*.jsonl")):
         return []
-    return [f"{what.experiment.name}{'-quick' if what.quick else ''}.md", "index.md"]
+    return [f"{what.page_name}.md", "index.md", "claims.md"]
+
+
+def _scale(*, quick: bool, full: bool) -> "Scale":
+    if quick and full:
+        raise OptionError("--quick and --full are two sizes. Give one of them, or none.")
+    return "quick" if quick else "full" if full else ""
 
 
 def _list(output: Output) -> None:
@@ -117,7 +133,7 @@ def _plan(
     path: Path | None,
     out: Path,
     *,
-    quick: bool,
+    scale: "Scale",
     seeds: int | None,
     folds: int | None,
     queries: int | None,
@@ -134,7 +150,7 @@ def _plan(
     sizes = {"seeds" if source.folds == 1 else "fold_seeds": seeds, "folds": folds}
     sizes["queries"] = queries
     changes = {key: value for key, value in sizes.items() if value is not None}
-    return plan(experiment, source, out, quick=quick, changes=changes)
+    return plan(experiment, source, out, scale=scale, changes=changes)
 
 
 def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[str, ...]) -> None:
@@ -193,7 +209,8 @@ def _record(
     output.record(
         experiment=what.experiment.name,
         data=what.source.name,
-        quick=what.quick,
+        quick=what.scale == "quick",
+        full=what.scale == "full",
         cells=len(what.cells),
         seconds=summary.seconds,
         points=[

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from untilt.papers.datasets import Source
 from untilt.papers.measures import Values, measure, row_at
 from untilt.papers.schema import Experiment, Panel, Row, Size, Value
 from untilt.papers.setting import Setting, at_value
+
+Scale = Literal["", "quick", "full"]
 
 
 @dataclass(frozen=True)
@@ -157,15 +159,28 @@ def _was_cut(line: str) -> bool:
 class Plan:
     """An experiment on a data set at a size: what there is to do, and where results are kept.
 
-    `most_queries` is the most that is taken of a public data set; None takes all.
+    `scale` is "quick" or "full" where that was asked for, and means another size than that of a run
+    without a word about it. `most_queries` is the most that is taken of a public data set; None
+    takes all.
     """
 
     experiment: Experiment
     source: Source
     size: Size
-    quick: bool
+    scale: Scale
     most_queries: int | None
     results: ResultsFile
+
+    @property
+    def page_name(self) -> str:
+        """What its page is called, without a suffix."""
+        return f"{self.experiment.name}{'-' if self.scale else ''}{self.scale}"
+
+    @property
+    def picture_name(self) -> str:
+        """What the chart of this data set is called, without a suffix."""
+        name = f"{self.experiment.name}-{self.source.name}"
+        return f"{name}{'-' if self.scale else ''}{self.scale}"
 
     @property
     def cells(self) -> list[Cell]:
@@ -183,7 +198,7 @@ def plan(
     source: Source,
     folder: str | Path,
     *,
-    quick: bool = False,
+    scale: Scale = "",
     changes: Mapping[str, Any] | None = None,
 ) -> Plan:
     """What running this experiment on this data means; nothing is computed yet.
@@ -192,6 +207,7 @@ def plan(
 
     Parameters
     ----------
+    scale : "quick", or "full" for the document's own size; nothing for the file's [size]
     changes : sizes other than the file's, such as {"seeds": 5}
     """
     changes = changes or {}
@@ -199,17 +215,21 @@ def plan(
         if name not in Size.__dataclass_fields__:
             hint = did_you_mean(name, Size.__dataclass_fields__)
             raise OptionError(f"an experiment's size has no {name!r}.{hint}")
-    size = replace(experiment.quick if quick else experiment.full, **changes)
+    sizes = {"": experiment.size, "quick": experiment.quick, "full": experiment.full}
+    if scale == "full" and experiment.full == experiment.size:
+        scale = ""
+    size = replace(sizes[scale], **changes)
     for name in ("queries", "test_queries", "seeds", "fold_seeds", "folds", "trees"):
         if getattr(size, name) < 1:
             raise OptionError(f"{name} must be at least 1. Got {getattr(size, name)} instead.")
-    cut = quick or "queries" in changes
-    name = f"{experiment.name}-{source.name}{'-quick' if quick else ''}.jsonl"
+    cut = scale == "quick" or "queries" in changes
+    # Cells that the full size shares with the default one are not run twice.
+    name = f"{experiment.name}-{source.name}{'-quick' if scale == 'quick' else ''}.jsonl"
     return Plan(
         experiment=experiment,
         source=source,
         size=size,
-        quick=quick,
+        scale=scale,
         most_queries=size.queries if cut else None,
         results=ResultsFile(Path(folder) / "results" / name),
     )

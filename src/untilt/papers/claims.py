@@ -2,9 +2,9 @@
 
 "similar" is the exception: there the number is a difference that should be within a margin.
 
-A claim about several x is about their mean, unless it says "every": then each x, each panel and
-each other row has a test of its own, with p-values corrected by Holm for their number. It holds
-where all of them do, and does not where one is clearly on the other side.
+A claim about several x or panels is about their mean, unless it says "every": then each x, each
+panel and each other row has a test of its own, with p-values corrected by Holm for their number. It
+holds where all of them do, and does not where one is clearly on the other side.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,20 +12,41 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from untilt._core.statistics import Interval, MeanEstimate, holm, weighted_mean
+from untilt._core.arrays import FloatArray
+from untilt._core.statistics import (
+    Interval,
+    MeanEstimate,
+    holm,
+    student_quantile,
+    weighted_mean,
+)
 from untilt.papers.schema import Claim, ClaimKind, Panel, Value
 from untilt.papers.summary import LEVEL, Run, Summary
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
 Series = dict[Value | None, float]  # by x, within one run
+MOST_RUNS = 1000  # beyond that a difference is as good as none
+# What a claim's number says, positive where the claim holds.
+WORDS: dict[ClaimKind, str] = {
+    "above": "higher by",
+    "below": "lower by",
+    "similar": "different by",
+    "rises": "rises by",
+    "falls": "falls by",
+    "gains-more": "gains more by",
+    "closer": "nearer by",
+    "larger-gap": "gap larger by",
+}
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A claim, the mean over runs of the number that should be positive, and what that says.
 
-    `against` is the row, and `at` the x, that a claim about several was decided by. `sides` counts
-    the tests of a claim about every x: clearly on its side, clearly on the other, neither.
+    `against` is the title of the row, and `at` the x, that a claim about several was decided by.
+    `sides` counts the tests of a claim about every x: clearly on its side, clearly on the other,
+    neither. `runs_needed` is about how many runs with this mean and spread would decide what is
+    undecided; None where that is more than MOST_RUNS, or nothing is undecided.
     """
 
     claim: Claim
@@ -36,23 +57,34 @@ class Verdict:
     against: str = ""
     at: Value | None = None
     sides: tuple[int, int, int] | None = None
+    runs_needed: int | None = None
 
     @property
     def sentence(self) -> str:
-        """The value in figures."""
+        """The reason in figures, and for what is undecided how many runs would decide it."""
+        word, needed = WORDS[self.claim.kind], self._needed
         if self.interval is None:
-            return f"{self.value:+.4f} in one run"
+            return f"{word} {self.value:+.4f} in one run, which decides nothing"
         low, high = self.interval.low, self.interval.high
-        versus = f" against {self.against}" if self.against else ""
-        found = f"{self.value:+.4f}{versus}, {LEVEL:.0%} interval [{low:+.4f}, {high:+.4f}]"
+        place = "" if self.at is None else f" at {self.at}"
+        place += f" against {self.against}" if self.against else ""
+        ends = f"interval {low:+.4f} to {high:+.4f} over {self.n_runs} runs"
         if self.sides is None:
-            return found
+            margin = f", margin {self.claim.margin:g}" if self.claim.kind == "similar" else ""
+            return f"{word} {self.value:+.4f}{place}, {ends}{margin}{needed}"
         with_it, against_it, _ = self.sides
-        where = "" if self.at is None else f" (at {self.at})"
         return (
-            f"{with_it} of {sum(self.sides)} tests on its side and {against_it} against it, "
-            f"p-values by Holm; the lowest{where} is {found}"
+            f"{with_it} of {sum(self.sides)} tests clearly on its side, {against_it} clearly "
+            f"against it (Holm); least{place}: {word} {self.value:+.4f}, {ends}{needed}"
         )
+
+    @property
+    def _needed(self) -> str:
+        if self.verdict != OPEN:
+            return ""
+        if self.runs_needed is None:
+            return f"; more than {MOST_RUNS:,} runs with this spread would be needed"
+        return f"; about {self.runs_needed} runs with this spread would decide it"
 
 
 def verdicts(summary: Summary) -> list[Verdict]:
@@ -67,10 +99,9 @@ def _verdict(summary: Summary, claim: Claim) -> Verdict | None:
         return _of_every(summary, claim, panels)
     candidates = []
     for other in ("",) if claim.kind == "larger-gap" else claim.rows[1:] or ("",):
-        by_run = [_by_run(summary, claim, panel, other) for panel in panels]
-        values = [value for runs in by_run for value in runs]
-        if values:
-            candidates.append((float(np.mean(values)), other, np.array(values)))
+        values = _over_panels([_by_run(summary, claim, panel, other) for panel in panels])
+        if len(values):
+            candidates.append((float(np.mean(values)), other, values))
     if not candidates:
         return None
     # "Better than all others" is decided by the other that comes nearest; "like all others"
@@ -84,8 +115,20 @@ def _verdict(summary: Summary, claim: Claim) -> Verdict | None:
         value=mean.value,
         interval=interval,
         n_runs=mean.n,
-        against=against if against and len(claim.rows) > 2 else "",
+        against=_title(summary, against) if against and len(claim.rows) > 2 else "",
+        runs_needed=_runs_needed(mean, _distance(claim, mean.value), LEVEL),
     )
+
+
+def _over_panels(by_panel: list[dict[Run, float]]) -> FloatArray:
+    """One number per run: the mean over panels. Panels of one run are not independent."""
+    runs = dict.fromkeys(run for each in by_panel for run in each)
+    return np.array([np.mean([each[run] for each in by_panel if run in each]) for run in runs])
+
+
+def _title(summary: Summary, item: str) -> str:
+    name, _, metric = item.partition(":")
+    return f"{summary.experiment.row(name).title}{f', {metric}' if metric else ''}"
 
 
 def _decided(claim: Claim, interval: Interval | None) -> str:
@@ -96,6 +139,22 @@ def _decided(claim: Claim, interval: Interval | None) -> str:
         inside, outside = -margin <= low and high <= margin, low > margin or high < -margin
         return HOLDS if inside else FAILS if outside else OPEN
     return HOLDS if low > 0 else FAILS if high < 0 else OPEN
+
+
+def _distance(claim: Claim, value: float) -> float:
+    """How far the mean is from where the claim begins to hold."""
+    return abs(abs(value) - claim.margin) if claim.kind == "similar" else abs(value)
+
+
+def _runs_needed(mean: MeanEstimate, distance: float, level: float) -> int | None:
+    """The smallest n with t(n - 1) s / sqrt(n) < distance, s being the spread of the runs seen."""
+    if mean.n < 2:
+        return None
+    spread = mean.std_error * np.sqrt(mean.n)
+    for n in range(2, MOST_RUNS + 1):
+        if student_quantile(level, n - 1) * spread < distance * np.sqrt(n):
+            return n
+    return None
 
 
 def _of_every(summary: Summary, claim: Claim, panels: list[Panel]) -> Verdict | None:
@@ -111,7 +170,7 @@ def _of_every(summary: Summary, claim: Claim, panels: list[Panel]) -> Verdict | 
                     summary, replace(claim, at=(x,) if x is not None else ()), panel, other
                 )
                 if values:
-                    tested.append((x, other, weighted_mean(np.array(values))))
+                    tested.append((x, other, weighted_mean(np.array(list(values.values())))))
     if not tested:
         return None
     p = holm(np.array([mean.p_value for *_, mean in tested]))
@@ -119,31 +178,47 @@ def _of_every(summary: Summary, claim: Claim, panels: list[Panel]) -> Verdict | 
     clear = p < 1 - LEVEL
     sides = int(np.sum(clear & (value > 0))), int(np.sum(clear & (value < 0)))
     at, against, lowest = tested[int(np.argmin(value))]
+    unclear = [mean for (*_, mean), is_clear in zip(tested, clear, strict=True) if not is_clear]
     return Verdict(
         claim=claim,
         verdict=HOLDS if sides[0] == len(tested) else FAILS if sides[1] else OPEN,
         value=lowest.value,
         interval=lowest.interval(LEVEL) if lowest.n > 1 else None,
         n_runs=lowest.n,
-        against=against if len(claim.rows) > 2 else "",
+        against=_title(summary, against) if len(claim.rows) > 2 else "",
         at=at,
         sides=(*sides, len(tested) - sum(sides)),
+        runs_needed=_runs_needed_of_every(unclear, len(tested)),
     )
 
 
-def _by_run(summary: Summary, claim: Claim, panel: Panel, other: str) -> list[float]:
+def _runs_needed_of_every(unclear: list[MeanEstimate], n_tests: int) -> int | None:
+    """One that is clearly on the other side decides, else all must be clear.
+
+    By the level that Holm's first step asks for.
+    """
+    level = 1 - (1 - LEVEL) / n_tests
+    needed = {mean: _runs_needed(mean, abs(mean.value), level) for mean in unclear}
+    other_side = [n for mean, n in needed.items() if mean.value < 0]
+    if other_side:
+        return min((n for n in other_side if n is not None), default=None)
+    known = [n for n in needed.values() if n is not None]
+    return max(known, default=None) if len(known) == len(unclear) else None
+
+
+def _by_run(summary: Summary, claim: Claim, panel: Panel, other: str) -> dict[Run, float]:
     if claim.kind == "larger-gap":
         return _larger_gap(summary, claim, panel)
     first = _series(summary, claim, panel, claim.rows[0])
     second = _series(summary, claim, panel, other) if other else {}
     target = _series(summary, claim, panel, claim.target) if claim.target else {}
-    values = []
+    values = {}
     for run, own in first.items():
         if (other and run not in second) or (claim.target and run not in target):
             continue
         statistic = KINDS[claim.kind](claim, own, second.get(run, {}), target.get(run, {}))
         if statistic is not None:
-            values.append(statistic)
+            values[run] = statistic
     return values
 
 
@@ -203,12 +278,12 @@ def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _larger_gap(summary: Summary, claim: Claim, panel: Panel) -> list[float]:
+def _larger_gap(summary: Summary, claim: Claim, panel: Panel) -> dict[Run, float]:
     """(first - second) - (third - fourth), run by run: the mean over x of each."""
     series = [_series(summary, claim, panel, name) for name in claim.rows]
     shared = [run for run in series[0] if all(run in each for each in series)]
-    a, b, c, d = ([float(np.mean(list(each[run].values()))) for run in shared] for each in series)
-    return [(w - x) - (y - z) for w, x, y, z in zip(a, b, c, d, strict=True)]
+    gaps = {run: [float(np.mean(list(each[run].values()))) for each in series] for run in shared}
+    return {run: (a - b) - (c - d) for run, (a, b, c, d) in gaps.items()}
 
 
 Statistic = Callable[[Claim, Series, Series, Series], float | None]

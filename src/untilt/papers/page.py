@@ -10,8 +10,9 @@ from untilt.papers.cells import Plan, ResultsFile, plan
 from untilt.papers.chart import Table, chart_of, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Verdict, verdicts
 from untilt.papers.datasets import Source
-from untilt.papers.layouts import LAYOUTS, Form, Layout
-from untilt.papers.schema import Experiment, Size, load, names
+from untilt.papers.layouts import Form, Layout
+from untilt.papers.overview import known_sources, reason_of, write_overview
+from untilt.papers.schema import Experiment, Size
 from untilt.papers.summary import Summary
 
 HEADINGS = {
@@ -44,6 +45,10 @@ def page(experiment: Experiment, sections: list[Section]) -> str:
     lines += [f"- {note}" for note in experiment.notes] + ([""] if experiment.notes else [])
     for section in sections:
         lines += _section(section)
+    if experiment.untested:
+        lines += ["## What cannot be tested here", ""]
+        lines += [f"- {each.text} ({each.source}): {each.reason}" for each in experiment.untested]
+        lines += [""]
     lines += ["This page is written by the command above each table; do not edit it by hand.", ""]
     return "\n".join(lines)
 
@@ -60,7 +65,7 @@ def _section(section: Section) -> list[str]:
         decided = [each for each in verdicts(summary) if each.claim.own == own]
         lines += [f"### {title}", ""] if decided else []
         for verdict, heading in HEADINGS.items():
-            points = [_point(each, what.source.name) for each in decided if each.verdict == verdict]
+            points = [_point(each, what.source) for each in decided if each.verdict == verdict]
             lines += [f"**{heading}**", "", *points, ""] if points else []
     trained = _trained(what)
     return [*lines, "### How each row was trained", "", *trained, ""] if trained else lines
@@ -92,11 +97,9 @@ def _range(values: list[str]) -> str:
     return f"{numbers[0]} to {numbers[-1]}"
 
 
-def _point(verdict: Verdict, data: str) -> str:
+def _point(verdict: Verdict, source: Source) -> str:
     claim = verdict.claim
-    reason = "" if verdict.verdict == HOLDS else claim.because.get(data, "")
-    why = f" {reason}" if reason else ""
-    return f"- {claim.text} ({claim.source}) Found: {verdict.sentence}.{why}"
+    return f"- {claim.text} ({claim.source}): {verdict.sentence}.{reason_of(verdict, source)}"
 
 
 def command(what: Plan) -> str:
@@ -104,7 +107,9 @@ def command(what: Plan) -> str:
     own = " --data FOLDER"
     public = own if what.source.own else f" --data {what.source.name} --path FOLDER"
     data = "" if what.source.folder is None else public
-    return f"untilt reproduce {what.experiment.name}{data}{' --quick' if what.quick else ''}"
+    return (
+        f"untilt reproduce {what.experiment.name}{data}{f' --{what.scale}' if what.scale else ''}"
+    )
 
 
 def setting(what: Plan, summary: Summary) -> str:
@@ -148,17 +153,8 @@ def _line(cells: tuple[str, ...]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-INTRODUCTION = (
-    "Claims of the documents, put to the test here; each page has the figures, the chart and the "
-    "reasons. Holds: the 95% interval over runs lies on the claim's side; does not hold: on the "
-    "other; undecided: it has both signs. A claim about every point needs every point. Questions "
-    "of our own stand on the pages, and are not counted here."
-)
-
-
 def publish(what: Plan, folder: Path, *, formats: tuple[str, ...] = ("svg",)) -> list[Path]:
     """Write the charts of this plan, and the page with all data sets that have results here."""
-    name = f"{what.experiment.name}{'-quick' if what.quick else ''}"
     written = []
     sections = []
     for each in _plans(what, folder):
@@ -166,59 +162,29 @@ def publish(what: Plan, folder: Path, *, formats: tuple[str, ...] = ("svg",)) ->
         if not finished:
             continue
         summary = Summary(each.experiment, finished)
-        stem = f"{what.experiment.name}-{each.source.name}{'-quick' if what.quick else ''}"
+        stem = each.picture_name
         if each is what:
             chart = chart_of(summary, data=each.source.title)
             written += [save_chart(chart, folder / f"{stem}.{kind}") for kind in formats]
         pictures = [f"{stem}.{kind}" for kind in ("svg", "png")]
         there = [picture for picture in pictures if (folder / picture).is_file()]
         sections.append(Section(each, summary, there[0] if there else ""))
-    with replacing(folder / f"{name}.md") as temporary:
+    path = folder / f"{what.page_name}.md"
+    with replacing(path) as temporary:
         temporary.write_text(page(what.experiment, sections), encoding="utf8")
-    if not what.quick:
-        write_index(folder)
-    return [*written, folder / f"{name}.md"]
-
-
-def write_index(folder: Path) -> None:
-    """index.md: every experiment that comes with untilt and has a page here, claims counted."""
-    lines = ["# Reproduced tables and figures", "", INTRODUCTION, ""]
-    lines += ["| experiment | on | holds | does not hold | undecided |", "|---|---|---:|---:|---:|"]
-    for name in names():
-        if (folder / f"{name}.md").is_file():
-            lines += _counted(load(name), folder)
-    with replacing(folder / "index.md") as temporary:
-        temporary.write_text("\n".join([*lines, ""]), encoding="utf8")
-
-
-def _counted(experiment: Experiment, folder: Path) -> list[str]:
-    lines = []
-    for source in _sources():
-        what = plan(experiment, source, folder)
-        finished = what.finished()
-        if finished:
-            made = verdicts(Summary(experiment, finished))
-            decided = [each.verdict for each in made if not each.claim.own]
-            counts = " | ".join(str(decided.count(verdict)) for verdict in HEADINGS)
-            title = f"[{experiment.name}]({experiment.name}.md): {experiment.title}"
-            part = "" if len(finished) == len(what.cells) else " (part)"
-            lines.append(f"| {title} | {source.title}{part} | {counts} |")
-    return lines
+    if not what.scale:
+        write_overview(folder)
+    return [*written, path]
 
 
 def _plans(what: Plan, folder: Path) -> list[Plan]:
-    """This plan and those of the other data sets at the experiment's own size."""
+    """This plan and those of the other data sets at the same size."""
     return [
         what
         if source.name == what.source.name
-        else plan(what.experiment, source, folder, quick=what.quick)
-        for source in [*_sources(), *_own_sources(what, folder)]
+        else plan(what.experiment, source, folder, scale=what.scale)
+        for source in [*known_sources(), *_own_sources(what, folder)]
     ]
-
-
-def _sources() -> list[Source]:
-    """All data sets; for reading results it does not matter where their files lie."""
-    return [Source(), *(Source(name, Path(name)) for name in LAYOUTS)]
 
 
 def _own_sources(what: Plan, folder: Path) -> list[Source]:
@@ -227,7 +193,7 @@ def _own_sources(what: Plan, folder: Path) -> list[Source]:
     Of an earlier one its results tell the name and the folds, which is all that a page needs.
     """
     own = {what.source.name: what.source} if what.source.own is not None else {}
-    known = {source.name for source in _sources()}
+    known = {source.name for source in known_sources()}
     for path in sorted((folder / "results").glob(f"{what.experiment.name}-*.jsonl")):
         cells = list(ResultsFile(path).read())
         for name in {cell.data for cell in cells} - known - set(own):

@@ -2,7 +2,8 @@
 
 A file in `catalogue/` describes one table or figure: panels (how clicks are made, what is measured,
 what varies along the x axis), rows (which method), sizes, the document's own figures and its
-claims. Nothing in it is code.
+claims. A file in `documents/` names a document, and those of its claims that no experiment can
+test here. Nothing in them is code.
 """
 
 import tomllib
@@ -148,8 +149,31 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Untested:
+    """A sentence of the document that cannot be put to the test here, and why not."""
+
+    text: str
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document: what its experiments have in common, and claims that belong to none of them."""
+
+    name: str
+    title: str
+    reference: str
+    untested: tuple[Untested, ...] = ()
+
+
+@dataclass(frozen=True)
 class Experiment:
-    """One table or figure of a document."""
+    """One table or figure of a document.
+
+    `full` is the document's own size and `size` that of a run without a word about it: as near to
+    the document's as an hour allows. A file with one of them means both.
+    """
 
     name: str
     title: str
@@ -161,9 +185,11 @@ class Experiment:
     panels: tuple[Panel, ...]
     rows: tuple[Row, ...]
     full: Size
+    size: Size
     quick: Size
     reported: tuple[Reported, ...] = ()
     claims: tuple[Claim, ...] = ()
+    untested: tuple[Untested, ...] = ()
     notes: tuple[str, ...] = ()
 
     def row(self, name: str) -> Row:
@@ -192,23 +218,41 @@ def load(name: str) -> Experiment:
         path = Path(name)
         check_name(path)
         with path.open("rb") as file:
-            return _parsed(file.read(_MOST_BYTES), name, path.stem)
+            return parse(_table(file.read(_MOST_BYTES), name, path.stem), where=name)
     if name not in names():
         raise OptionError(
             f"there is no experiment {name!r}.{did_you_mean(name, names())} "
             f"There are: {', '.join(names())}; a file of your own ends in {SUFFIX}."
         )
-    data = (files("untilt.papers") / "catalogue" / f"{name}{SUFFIX}").read_bytes()
-    return _parsed(data, f"{name}{SUFFIX}", name)
+    where = f"{name}{SUFFIX}"
+    return parse(_table(_inside("catalogue", where), where, name), where=where)
 
 
-def _parsed(data: bytes, where: str, name: str) -> Experiment:
+def documents() -> tuple[Document, ...]:
+    """The documents whose experiments come with untilt, sorted by name."""
+    folder = files("untilt.papers") / "documents"
+    known = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(SUFFIX))
+    return tuple(_document(where) for where in known)
+
+
+def _document(where: str) -> Document:
+    table = _table(_inside("documents", where), where, where.removesuffix(SUFFIX))
+    table["untested"] = _tables(Untested, table, "untested", where)
+    _check_keys(Document, table, where)
+    return from_plain(Document, table, where=where)
+
+
+def _inside(folder: str, name: str) -> bytes:
+    return (files("untilt.papers") / folder / name).read_bytes()
+
+
+def _table(data: bytes, where: str, name: str) -> dict[str, Any]:
     try:
         table = tomllib.loads(data.decode())
     # Not only TOMLDecodeError: other bytes than text, a number of 5,000 digits, endless nesting.
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{where} is not TOML: {error}. Correct that line.") from error
-    return parse({"name": name, **table}, where=where)
+    return {"name": name, **table}
 
 
 # Array of tables in the file -> field of the experiment, and what each table holds.
@@ -217,27 +261,35 @@ _TABLES = {
     "row": ("rows", Row),
     "reported": ("reported", Reported),
     "claim": ("claims", Claim),
+    "untested": ("untested", Untested),
 }
 
 
 def parse(table: Mapping[str, Any], *, where: str) -> Experiment:
     """An experiment from the tables of its TOML file; raises where something is not known."""
-    plain: dict[str, Any] = {"full": {}, "quick": {}, **table}
-    for size in ("full", "quick"):
+    plain: dict[str, Any] = {"quick": {}, **table}
+    plain.setdefault("full", plain.get("size", {}))
+    plain.setdefault("size", plain["full"])
+    for size in ("full", "size", "quick"):
         _check_keys(Size, plain[size], f"{where}, {size}")
     for key, (name, cls) in _TABLES.items():
-        entries = plain.pop(key, [])
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise OptionError(f"{where}: {key} must be tables, each under [[{key}]].")
-        for number, entry in enumerate(entries, start=1):
-            _check_keys(cls, entry, f"{where}, {key} {number}")
-            if "sweep" in entry:
-                _check_keys(Sweep, entry["sweep"], f"{where}, {key} {number}, sweep")
-        plain[name] = entries
+        plain[name] = _tables(cls, plain, key, where)
     _check_keys(Experiment, plain, where)
     experiment = from_plain(Experiment, plain, where=where)
     _check(experiment, where)
     return experiment
+
+
+def _tables(cls: type, plain: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """The tables under [[key]], taken out; every key in them is known."""
+    entries = plain.pop(key, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise OptionError(f"{where}: {key} must be tables, each under [[{key}]].")
+    for number, entry in enumerate(entries, start=1):
+        _check_keys(cls, entry, f"{where}, {key} {number}")
+        if "sweep" in entry:
+            _check_keys(Sweep, entry["sweep"], f"{where}, {key} {number}, sweep")
+    return entries
 
 
 def _check_keys(cls: type, table: object, where: str) -> None:
