@@ -108,6 +108,14 @@ class Ranker(BaseEstimator, Saved):
             )
         return self._scores(known_values(rows, self.feature_names_, self.missing_))
 
+    def warm_up(self) -> Self:
+        """Do now what else the first calls of `predict` would do, such as to compile kernels.
+
+        For a service, before its first request. Scores are the same without it.
+        """
+        self._check_fitted()
+        return self
+
     def score(
         self,
         data: Any,
