@@ -1,4 +1,4 @@
-"""Scoring one request: `LambdaMART.predict`'s own kernels against LightGBM's predict, on one thread.
+"""Scoring one request: the kernels of `LambdaMART.predict` against LightGBM, on one thread.
 
 Boosters are trained here on made data of 136 features. The scorers take turns on the same rows, and
 the figure is the median CPU time of a call, so that other work on the machine falls on all alike.
@@ -78,7 +78,7 @@ def nodes_of(booster: lightgbm.Booster) -> dict[str, list[Any]]:
         return number[name] + (splits[tree] if "-L" in name else 0)
 
     for row in frame.itertuples():
-        is_leaf = row.left_child is None
+        is_leaf = "-L" in row.node_index
         at = place(row.tree_index, row.node_index)
         values = {
             "treeids": row.tree_index,
