@@ -1,6 +1,7 @@
 """The scores of boosted trees are LightGBM's to the last bit, whatever the trees and the rows."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -32,7 +33,7 @@ class Tree:
 
     def text(self) -> str:
         n, m = len(self.leaf), len(self.feature)
-        lines = {
+        lines: dict[str, Any] = {
             "num_leaves": [n], "num_cat": [0], "split_feature": self.feature, "split_gain": [0] * m,
             "threshold": self.threshold, "decision_type": self.decision, "left_child": self.left,
             "right_child": self.right, "leaf_value": self.leaf, "leaf_weight": [1] * n,
@@ -68,7 +69,8 @@ class Tree:
 def grown(rng, n_leaves, n_features, thresholds) -> Tree:
     """A random tree: a random leaf is split until there are enough; children follow parents."""
     n = n_leaves - 1
-    left, right, holder = [], [], [None]  # of each leaf: the split and the side that point to it
+    left, right = [], []
+    holder: list[Any] = [None]  # of each leaf: the split and the side that point to it
     for at in range(n):
         leaf = int(rng.integers(len(holder))) if rng.random() < 0.7 else len(holder) - 1
         if holder[leaf] is not None:

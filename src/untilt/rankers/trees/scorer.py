@@ -343,7 +343,7 @@ def _fill(
             x[c, i - start] = value
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _lowest_bit(_: Any, bits: Any) -> Any:
     """The number of zeros below the lowest bit that is set; there must be one."""
 
@@ -354,7 +354,7 @@ def _lowest_bit(_: Any, bits: Any) -> Any:
     return types.int64(bits), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _clear(
     _: Any, x: Any, column: Any, threshold: Any, mask: Any, start: Any, stop: Any, bits: Any
 ) -> Any:
