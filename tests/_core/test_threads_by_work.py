@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import numba as nb
@@ -69,18 +70,30 @@ def test_side_by_side_keeps_the_order_and_gives_each_worker_one_thread():
 
     found = threads.side_by_side(work, "abcd", n_threads=2)
     assert [each[:2] for each in found] == [(item, 1) for item in "abcd"]
-    assert threading.get_ident() not in {each[2] for each in found}
+    assert len({each[2] for each in found}) == 2
     assert threads.thread_count(8) == 8  # here again
 
 
-def test_workers_do_not_start_workers_of_their_own():
+def test_a_worker_has_the_threads_that_are_idle_and_no_more():
+    meet = threading.Barrier(2, timeout=30)
+
     def inner(_):
+        time.sleep(0.01)
         return threading.get_ident()
 
-    def outer(_):
-        return {threading.get_ident()} == set(threads.side_by_side(inner, "ab", n_threads=2))
+    def inside():
+        return len(set(threads.side_by_side(inner, "ab", n_threads=8)))
 
-    assert threads.side_by_side(outer, "ab", n_threads=2) == [True, True]
+    def outer(item):
+        meet.wait()
+        found = [inside()]  # both are at work: no thread is idle
+        meet.wait()
+        end = time.monotonic() + 30
+        while item == "long" and found[-1] < 2 and time.monotonic() < end:
+            found[1:] = [inside()]  # two, as soon as the other has left
+        return found
+
+    assert threads.side_by_side(outer, ["long", "short"], n_threads=2) == [[1, 2], [1]]
 
 
 def test_one_item_or_one_thread_stays_in_this_thread():

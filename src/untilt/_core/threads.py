@@ -38,10 +38,10 @@ import ctypes
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ContextDecorator, contextmanager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache, update_wrapper
 from types import FunctionType
@@ -150,32 +150,88 @@ class _OneBlasThread(ContextDecorator):
 one_blas_thread = _OneBlasThread()
 
 
+class _Room:
+    """How many more threads may work for a call of `side_by_side` and for those inside it."""
+
+    def __init__(self, more: int) -> None:
+        self._lock, self._more = threading.Lock(), more
+
+    def take(self, most: int) -> int:
+        with self._lock:
+            taken = max(0, min(most, self._more))
+            self._more -= taken
+        return taken
+
+    def change(self, more: int) -> None:
+        with self._lock:
+            self._more += more
+
+
+_room: ContextVar[_Room | None] = ContextVar("room", default=None)
+
+
 def side_by_side(
     function: Callable[[T], R], items: Iterable[T], *, n_threads: int | None = None
 ) -> list[R]:
     """What the function gives for each item, in their order; several at once, one thread for each.
 
     For small trainings: LightGBM and the kernels release the GIL, and one thread each needs no
-    waiting. The number of items that run at once is at most `n_threads` or the cores. The first
-    error is raised when all that have begun have ended.
+    waiting. The number of items that run at once is at most `n_threads` or the cores. A call inside
+    a call has the threads that are idle when it begins, so that what is left of a long item is
+    shared as soon as the short ones are done. The first error is raised when all that have begun
+    have ended.
     """
     todo = list(items)
     wanted = n_threads if n_threads is not None and n_threads > 0 else cores()
-    at_once = min(len(todo), wanted)
-    if at_once < 2 or _worker.alone or _state.one_thread:
+    room = _room.get() or _Room(wanted - 1)
+    more = 0 if _state.one_thread else room.take(len(todo) - 1)
+    if not more:
         return [function(item) for item in todo]
+    places = deque(range(len(todo)))
+    found: dict[int, R] = {}
+    failed: dict[int, BaseException] = {}
 
-    def work(item: T) -> R:
-        _worker.alone = True
-        return function(item)
-
-    with ThreadPoolExecutor(at_once, thread_name_prefix="untilt") as pool:
-        # A context of its own: whoever listens to progress hears the workers, too.
-        started = [pool.submit(copy_context().run, work, item) for item in todo]
+    def work() -> None:
+        before, _worker.alone = _worker.alone, True
         try:
-            return [each.result() for each in started]
+            while places and not failed:
+                try:
+                    place = places.popleft()
+                except IndexError:  # another thread was faster
+                    break
+                try:
+                    found[place] = function(todo[place])
+                except BaseException as error:
+                    failed[place] = error
         finally:
-            pool.shutdown(cancel_futures=True)
+            _worker.alone = before
+
+    def help_out() -> None:
+        try:
+            work()
+        finally:
+            room.change(1)
+
+    token = _room.set(room)
+    # A context of its own: whoever listens to progress hears the helpers, too.
+    helpers = [
+        threading.Thread(target=copy_context().run, args=(help_out,), name=f"untilt_{number}")
+        for number in range(more)
+    ]
+    try:
+        for each in helpers:
+            each.start()
+        work()
+    finally:
+        places.clear()
+        room.change(1)  # this thread is idle, too, until the others are done
+        for each in helpers:
+            each.join()
+        room.change(-1)
+        _room.reset(token)
+    for place in sorted(failed):
+        raise failed[place]
+    return [found[place] for place in range(len(todo))]
 
 
 class ParallelKernel:

@@ -171,7 +171,10 @@ def fit_all(
 
 
 def fit_alone(name: str, candidate: Candidate, train: Any, *, folder: Path) -> Fitted:
-    """One candidate on data that nothing is held out of; one that the folder has is taken."""
+    """One candidate on data that nothing is held out of; one that the folder has is taken.
+
+    `ranker` of the result is there where it was trained now.
+    """
     from sklearn.base import clone
 
     store, key = Store(folder), key_of(candidate, train)
@@ -181,7 +184,7 @@ def fit_alone(name: str, candidate: Candidate, train: Any, *, folder: Path) -> F
     start = time.perf_counter()
     ranker = clone(candidate).fit(train)
     record = _record_of(name, ranker, time.perf_counter() - start)
-    return store.write(key, record, np.empty(0), ranker)
+    return replace(store.write(key, record, np.empty(0), ranker), ranker=ranker)
 
 
 _Task = tuple[str, Candidate, Any, ClickLog, Store | None, str]

@@ -7,7 +7,7 @@ several noisy values is often that of a candidate with luck.
 import math
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from untilt import catalog
 from untilt._core.arrays import FloatArray
 from untilt._core.files import replacing
-from untilt._core.threads import cores, side_by_side
+from untilt._core.threads import cores, side_by_side, thread_count
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError
@@ -152,27 +152,26 @@ def train_and_choose(
 ) -> Training:
     """Finished candidates lie in `folder`, so that a run that is stopped trains only the rest."""
     judged = data.judged("valid", bias.depth)
-    fitted: dict[str, list[Fitted]] = {}
-    warnings: list[Fact] = []
-    late: list[str] = []
-    seconds = cost = 0.0  # so far
-    for method in candidates.default_first(plan.method):
-        own = candidates.candidate(method).cost
-        # What the next one takes by those before it; as much again for the last training of all.
-        needed = seconds / cost * 2 * own if cost else 0.0
-        if seconds_left is not None and len(fitted) >= AT_LEAST and seconds + needed > seconds_left:
-            late.append(method)
-            continue
+
+    def fit(method: str) -> list[Fitted] | Fact:
         try:
             candidate = candidates.make_candidate(
                 method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
             )
-            fitted[method] = _in_folds(method, candidate, data, judged, bias, options, folder)
+            return _in_folds(method, candidate, data, judged, bias, options, folder)
         except UntiltError as error:
-            warnings.append(Fact("run.candidate-failed", candidate=method, error=str(error)))
-            continue
-        taken = sum(each.seconds for each in fitted[method]) / _at_once(data, options)
-        seconds, cost = seconds + taken, cost + own
+            return Fact("run.candidate-failed", candidate=method, error=str(error))
+
+    late: list[str] = []
+    if seconds_left is None and _is_small(data, bias):
+        longest_first = sorted(plan.method, key=lambda each: -candidates.candidate(each).cost)
+        at_once = side_by_side(fit, longest_first, n_threads=options.threads)
+        outcome = dict(zip(longest_first, at_once, strict=True))
+    else:
+        outcome, late = _one_by_one(fit, data, options, plan, seconds_left)
+    fitted = {name: each for name, each in outcome.items() if isinstance(each, list)}
+    failed = {name: each for name, each in outcome.items() if isinstance(each, Fact)}
+    warnings = [failed[name] for name in plan.method if name in failed]
     if late and options.time_limit is not None:
         limit = duration_text(options.time_limit)
         warnings.append(Fact("run.candidates-late", limit=limit, candidates=tuple(late)))
@@ -180,6 +179,38 @@ def train_and_choose(
         return Training(warnings=tuple(warnings))
     in_order = {method: fitted[method] for method in plan.method if method in fitted}
     return _chosen(in_order, judged, bias, options, tuple(warnings))
+
+
+def _is_small(data: Data, bias: PositionBias) -> bool:
+    """Whether trees get one thread each, so that candidates can be trained at the same time."""
+    train = data.training(0, bias.depth)
+    return thread_count(None, values=train.n_documents * train.n_features) == 1
+
+
+def _one_by_one(
+    fit: Callable[[str], list[Fitted] | Fact],
+    data: Data,
+    options: RunOptions,
+    plan: TrainingPlan,
+    seconds_left: float | None,
+) -> tuple[dict[str, list[Fitted] | Fact], list[str]]:
+    """What came of each candidate, and those for which no time was left."""
+    outcome: dict[str, list[Fitted] | Fact] = {}
+    late: list[str] = []
+    seconds = cost = 0.0  # so far
+    trained = 0
+    for method in candidates.default_first(plan.method):
+        own = candidates.candidate(method).cost
+        # What the next one takes by those before it; as much again for the last training of all.
+        needed = seconds / cost * 2 * own if cost else 0.0
+        if seconds_left is not None and trained >= AT_LEAST and seconds + needed > seconds_left:
+            late.append(method)
+            continue
+        outcome[method] = folds = fit(method)
+        if isinstance(folds, list):
+            seconds += sum(each.seconds for each in folds) / _at_once(data, options)
+            cost, trained = cost + own, trained + 1
+    return outcome, late
 
 
 def _in_folds(
@@ -315,7 +346,7 @@ def refit(
     part = data.training(0, bias.depth)
     longer = log.n_sessions / max(1, part.n_sessions)
     expected = longer * Store(folder).seconds(Path(best.file).stem)
-    told, source = {"system": best.name, "file": file.name}, folder / best.file
+    told, source, ranker = {"system": best.name, "file": file.name}, folder / best.file, None
     shipped = Shipped(best.method, False, len(np.unique(part.query)), part.n_sessions)
     if seconds_left is not None and expected > seconds_left:
         limit = duration_text(options.time_limit or 0.0)
@@ -325,14 +356,15 @@ def refit(
             candidate = candidates.make_candidate(
                 best.method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
             )
-            source = fit_alone(best.name, candidate, log, folder=folder).path or source
+            again = fit_alone(best.name, candidate, log, folder=folder)
+            ranker, source = again.ranker, again.path or source
             shipped = Shipped(best.method, True, len(np.unique(log.query)), log.n_sessions)
             note = Fact("run.refit", queries=shipped.queries, **told)
         except UntiltError as error:
             note = Fact("run.refit-failed", error=str(error), queries=shipped.queries, **told)
     with replacing(file) as temporary:
         shutil.copyfile(source, temporary)
-    return replace(shipped, note=note, learned=learned_of(load(file)))
+    return replace(shipped, note=note, learned=learned_of(ranker or load(file)))
 
 
 def learned_of(ranker: Any) -> Learned | None:

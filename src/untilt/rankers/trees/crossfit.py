@@ -104,7 +104,7 @@ class FoldTraining:
         import lightgbm
 
         self.fold, self.options = fold, options
-        self.n_folds = int(fold.max()) + 1
+        self.n_folds, self.n_values = int(fold.max()) + 1, features.size
         # One thread for a small tree; where trees are large, what is left after one for each fold.
         most = thread_count(options.n_threads, values=features.size) or 1
         per_fold = max(1, most // self.n_folds)

@@ -11,13 +11,15 @@ product of trees (m depends on rho); the part of it that is no sum, A - b pi - k
 trees of its own, to which it is a target with hardly any noise.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt._core.threads import side_by_side
+from untilt._core.threads import side_by_side, thread_count
 from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
@@ -173,16 +175,18 @@ def fit_stacked(
     coarse = replace(training.boosting, params={"max_bin": MOST_BINS, **training.boosting.params})
     folds = FoldTraining(rows.features, fold, coarse)
     options = shapes_of(folds.params, rows.n_queries)
-    likelihoods = {
-        name: click_part(cells, rows, folds, float(log.n_sessions), params)
-        for name, params in options.items()
-    }
+    L = mean_log_rank(log, rows)
+    sessions = float(log.n_sessions)
+    todo: list[Callable[[], Any]] = [
+        *(partial(click_part, cells, rows, folds, sessions, params) for params in options.values()),
+        partial(old_ranker_part, L, rows, folds),
+        *([partial(support_part, rows, folds)] if rows.n_unshown else []),
+    ]
+    *each_shape, old, support = _side_by_side(todo, folds) + [None] * (not rows.n_unshown)
+    likelihoods = dict(zip(options, each_shape, strict=True))
     clicks, model = chosen_shapes(cells, likelihoods, rows.n_shown)
     lines = line_part(cells, rows, folds, model) if rows.n_queries < RICH_QUERIES else None
     said = said_by_clicks(cells, clicks, lines)
-    L = mean_log_rank(log, rows)
-    old = old_ranker_part(L, rows, folds)
-    support = support_part(rows, folds) if rows.n_unshown else None
     pi, f, n = old.scores * _per_spread(old.scores), said.scores, rows.n_shown
     rho = np.ones(len(f)) if support is None else support.scores
     weights = stack(cells, model, pi[:n], f[:n], None if support is None else rho[:n])
@@ -223,6 +227,13 @@ def fit_stacked(
         },
         booster=merged(sums, steps),
     )
+
+
+def _side_by_side(parts: list[Callable[[], Any]], folds: FoldTraining) -> list[Any]:
+    """Each part; at the same time where trees are small, one after the other where they are not."""
+    small = thread_count(None, values=folds.n_values) == 1
+    threads = folds.options.n_threads if small else 1
+    return side_by_side(lambda part: part(), parts, n_threads=threads)
 
 
 def said_by_clicks(cells: ClickCells, clicks: Shapes, lines: Lines | None) -> Said:
