@@ -41,7 +41,7 @@ OTHER_MEANINGS = {
     ),
     "naive": ("a loss without a model of bias", "rankers/trust/"),
     "dwell": ("a label column: seconds", "papers/ rankers/networks/ simulation/parquet.py"),
-    "pivot": ("a design of swaps, and an option of estimators", "auditing/ bias/ cli/"),
+    "pivot": ("a design of swaps, and an option of estimators", "auditing/ bias/ cli/ serving/"),
     "shuffle": (
         "the beginning of rankers' names in a log of shuffled lists",
         "auditing/ bias/experiments/ data/read/columns.py simulation/behaviour.py",

@@ -45,6 +45,8 @@ INPUTS = {
     "split": ["split", "{}", "--out", "parts"],
     "simulate": ["simulate", "--out", "made", "--data", "{}"],
     "reproduce": ["reproduce", "{}"],
+    "serve": ["serve", "{}", "--log", "shown"],
+    "collect": ["collect", "{}", "--out", "collected"],
 }
 LOGS = {
     "not parquet.parquet": b"these are no columns",

@@ -19,7 +19,8 @@ OUTPUTS = [
     if (mark := writes(parameter))
 ]
 # Paths that are read. A new option with a path stands here or is marked as one that is written to.
-READ = {"log", "data", "documents", "valid", "config", "path", "source", "ranker", "shown_log"}
+READ = {"log", "data", "documents", "valid", "config", "path", "source", "ranker", "shown_log",
+        "candidate", "calibrate", "token_file"}  # fmt: skip
 # What else a command needs before it looks at anything.
 NEEDED = {"evaluate": ["--bias", "power-law:1"], "select": ["--bias", "power-law:1"]}
 # Which option takes the input, where it is no argument.

@@ -13,6 +13,11 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "Log what happened as `ranker`: 'swap:1-5' for a swap of 1 and 5, 'base' otherwise. "
         "Then: untilt.PivotSwap(pivot=1).fit(log).",
     ),
+    "plan.serve": (
+        {"explore": "swaps:1-2=0.01", "lost": 0.00123, "is_bound": True},
+        "A server of ours draws and logs them by itself, at a cost of at most 0.0012 clicks a "
+        "session: `untilt serve RANKER --explore swaps:1-2=0.01`",
+    ),
     "plan.mean-width": (
         {"width": 0.4, "probability": 0.024},
         "The widths are means: all positions are within 40% with probability 2%. With --assurance "

@@ -60,7 +60,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
                 os.close(handle)
                 handle = -1
             os.replace(temporary, final)
-            _sync_folder(final.parent)
+            sync_folder(final.parent)
         finally:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
@@ -95,10 +95,10 @@ def replacing_all(folder: str | os.PathLike[str], names: Iterable[str]) -> Itera
             assert written == wanted, f"{written} were written, not {wanted}"
             for name in written:
                 _sync(staging / name)
-            _sync_folder(staging)
+            sync_folder(staging)
             moving = final / staging.name.replace("unfinished", "moving", 1)
             os.rename(staging, moving)
-            _sync_folder(final)
+            sync_folder(final)
             _move_all(moving, final)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
@@ -112,10 +112,10 @@ def _move_all(moving: Path, final: Path) -> None:
     names = os.listdir(moving)
     for name in names:
         (final / name).unlink(missing_ok=True)
-    _sync_folder(final)
+    sync_folder(final)
     for name in names:
         os.replace(moving / name, final / name)
-    _sync_folder(final)
+    sync_folder(final)
     moving.rmdir()
 
 
@@ -129,7 +129,7 @@ def append_line(path: str | os.PathLike[str], line: str) -> None:
         make_folder(final.parent)
         handle = os.open(final, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
-            _lock(handle, wait=True)
+            lock(handle, wait=True)
             size = os.lseek(handle, 0, os.SEEK_END)
             os.lseek(handle, max(0, size - 1), os.SEEK_SET)
             is_cut = size > 0 and os.read(handle, 1) != b"\n"
@@ -137,7 +137,7 @@ def append_line(path: str | os.PathLike[str], line: str) -> None:
             try:
                 while data:
                     data = data[os.write(handle, data) :]
-                _sync_handle(handle)
+                sync_handle(handle)
             except OSError:
                 os.ftruncate(handle, size)
                 raise
@@ -229,7 +229,7 @@ def _new_file(final: Path, mode: int) -> tuple[Path, int]:
     while True:
         path = final.parent / _new_name("unfinished", ending)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_INHERIT, mode)
-        _lock(handle, wait=True)
+        lock(handle, wait=True)
         if _is_there(path, handle):
             return path, handle
         os.close(handle)
@@ -272,13 +272,13 @@ def _hold(path: Path, *, wait: bool = False) -> int | None:
         return os.open(os.devnull, os.O_RDONLY) if quiet else None
     how = os.O_RDONLY | os.O_DIRECTORY if path.is_dir() else os.O_RDWR
     handle = os.open(path, how | os.O_NOFOLLOW | _NO_INHERIT)
-    if _lock(handle, wait=wait):
+    if lock(handle, wait=wait):
         return handle
     os.close(handle)
     return None
 
 
-def _lock(handle: int, *, wait: bool) -> bool:
+def lock(handle: int, *, wait: bool) -> bool:
     """Whether the lock could be had; not where another has it or the disk knows no locks."""
     try:
         import fcntl
@@ -297,7 +297,7 @@ def make_folder(folder: Path) -> None:
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
 
 
 def _mode_for(final: Path) -> int | None:
@@ -320,12 +320,12 @@ def _sync(path: Path) -> None:
     """Have the bytes of a file on the disk."""
     handle = os.open(path, os.O_RDWR | _NO_INHERIT)
     try:
-        _sync_handle(handle)
+        sync_handle(handle)
     finally:
         os.close(handle)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Have the names in a folder on the disk, where the system can."""
     if os.name == "nt":
         return
@@ -334,12 +334,13 @@ def _sync_folder(folder: Path) -> None:
     except PermissionError:  # a folder to drop files into, which may not be read
         return
     try:
-        _sync_handle(handle)
+        sync_handle(handle)
     finally:
         os.close(handle)
 
 
-def _sync_handle(handle: int) -> None:
+def sync_handle(handle: int) -> None:
+    """Have the bytes of an open file on the disk."""
     try:
         if sys.platform == "darwin":
             import fcntl  # fsync there leaves bytes in the memory of the drive

@@ -81,12 +81,19 @@ class Plan(Portable):
     is_bound: bool
     assurance: float | None = None
     probability_within: float = math.nan
-    json_properties: ClassVar[tuple[str, ...]] = ("swapped_sessions", "notes")
+    json_properties: ClassVar[tuple[str, ...]] = ("swapped_sessions", "explore", "notes")
 
     @property
     def swapped_sessions(self) -> int:
         """Sessions that are swapped, over all pairs."""
         return sum(swap.sessions for swap in self.swaps)
+
+    @property
+    def explore(self) -> str:
+        """The option of `untilt serve` that draws these swaps: --explore swaps:1-2=0.01,..."""
+        return "swaps:" + ",".join(
+            f"{swap.upper}-{swap.lower}={swap.probability:.6g}" for swap in self.swaps
+        )
 
     @property
     def notes(self) -> tuple[Fact, ...]:
@@ -96,6 +103,12 @@ class Plan(Portable):
         return (
             Fact(f"plan.{told}", width=self.width, probability=self.probability_within),
             Fact("plan.log-swaps", estimator=self.estimator),
+            Fact(
+                "plan.serve",
+                explore=self.explore,
+                lost=self.clicks_lost / self.sessions,
+                is_bound=self.is_bound,
+            ),
             Fact("plan.draw-by-session"),
             Fact("plan.watch-any-time"),
             *bound,

@@ -22,6 +22,7 @@ from untilt.cli.evaluate import evaluate
 from untilt.cli.reproduce import reproduce
 from untilt.cli.run import report, run
 from untilt.cli.select import select
+from untilt.cli.serve import collect, serve
 from untilt.cli.simulate import simulate
 from untilt.cli.split import split
 from untilt.cli.train import export, methods, train
@@ -148,6 +149,8 @@ for command in (
     select,
     reproduce,
     export,
+    serve,
+    collect,
     methods,
 ):
     app.command(cls=CommandWithMethods)(expanded(command))

@@ -9,6 +9,11 @@ MESSAGES = messages(
             "Log what happened as `ranker`: 'swap:1-5' for a swap of 1 and 5, 'base' otherwise. "
             "Then: untilt.{estimator}.fit(log)."
         ),
+        "plan.serve": lambda explore, lost, is_bound: (
+            "A server of ours draws and logs them by itself, at a cost of "
+            f"{'at most ' * is_bound}{lost:.2g} clicks a session: "
+            f"`untilt serve RANKER --explore {explore}`"
+        ),
         "plan.mean-width": (
             "The widths are means: all positions are within {width:.0%} with probability "
             "{probability:.0%}. With --assurance 0.9 the plan is for all of them."

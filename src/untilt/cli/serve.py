@@ -1,0 +1,254 @@
+"""`untilt serve` and `untilt collect`: a ranker behind HTTP, and the log of what it showed."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from untilt.cli import arguments, outputs
+from untilt.cli.console import Output, speaking
+from untilt.errors import OptionError
+
+if TYPE_CHECKING:
+    from untilt.serving.collect import Collected
+
+LOG_FOLDER = Path("serving-log")
+
+
+def serve(
+    ranker: Annotated[
+        Path, typer.Argument(metavar="RANKER", help="The file of a ranker: ranker.untilt.")
+    ],
+    log_folder: Annotated[
+        Path,
+        typer.Option("--log", metavar="FOLDER", help="Where shown lists and feedback are logged."),
+        outputs.Writes(names=("sessions.table",)),
+    ] = LOG_FOLDER,
+    host: Annotated[
+        str, typer.Option(help="The address to listen at; other machines reach 0.0.0.0.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen at.")] = 8080,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that answer.")] = 1,
+    documents: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TABLE",
+            help="Features of documents, for requests without: doc_id, perhaps query_id, numbers.",
+        ),
+    ] = None,
+    unknown: Annotated[
+        str,
+        typer.Option(metavar="refuse|last", help="Documents that the table does not have."),
+    ] = "refuse",
+    explore: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND:SHARE",
+            help="swap-adjacent:0.05, pivot:0.02, shuffle-top-3:0.01, swaps:1-2=0.01,... or off.",
+        ),
+    ] = "off",
+    most_lost: Annotated[
+        float | None,
+        typer.Option(
+            metavar="CLICKS",
+            help="Clicks a session that exploration may be expected to cost; a list where it would "
+            "cost more is left alone.",
+        ),
+    ] = None,
+    curve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|CURVE", help="Examination by position, for what exploration costs."
+        ),
+    ] = None,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LOG", help="A log to learn the relevance behind a score from, for the same."
+        ),
+    ] = None,
+    salt: Annotated[
+        str | None,
+        typer.Option(help="Of the hash that draws arms; each folder has one of its own without."),
+    ] = None,
+    candidate: Annotated[
+        Path | None, typer.Option(metavar="RANKER", help="A second ranker beside the first.")
+    ] = None,
+    share: Annotated[
+        float, typer.Option(min=0, max=1, help="Of the sessions that the candidate answers.")
+    ] = 0.0,
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="The candidate scores and is logged, not shown.")
+    ] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Ask for this bearer token (or set UNTILT_TOKEN)."),
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Pages of this origin may call. May be repeated."),
+    ] = None,
+    most_body: Annotated[int, typer.Option(min=1024, help="Bytes of a request.")] = 8 << 20,
+    most_documents: Annotated[int, typer.Option(min=1, help="Candidates of a request.")] = 1000,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 5.0,
+    at_once: Annotated[int, typer.Option(min=1, help="Requests under way, in each worker.")] = 64,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
+) -> None:
+    """Answer over HTTP with a ranker, log what was shown, and explore a little where asked to.
+
+    POST /rank orders candidates, POST /feedback takes clicks. GET /model, /metrics, /health and
+    /ready say how it is; POST /reload, or a new file in the ranker's place, brings a new ranker.
+
+    Example: [bold]untilt serve ranker.untilt --documents documents.parquet[/bold]
+
+    With exploration: [bold]untilt serve ranker.untilt --explore swap-adjacent:0.05[/bold]
+    """
+    start = _serving()
+    with speaking(as_json=as_json, verbose=verbose) as out:
+        if unknown not in ("refuse", "last"):
+            raise OptionError(f"--unknown must be refuse or last. Got {unknown!r} instead.")
+        if candidate is None and (share or shadow):
+            raise OptionError("--share and --shadow are about a second ranker: --candidate RANKER.")
+        settings = start.Settings(
+            ranker=str(ranker),
+            log=str(log_folder),
+            candidate=None if candidate is None else str(candidate),
+            share=share,
+            shadow=shadow,
+            explore=explore,
+            most_lost=most_lost,
+            salt=salt,
+            curve=curve,
+            calibrate=None if calibrate is None else str(calibrate),
+            documents=None if documents is None else str(documents),
+            unknown_last=unknown == "last",
+            token_file=None if token_file is None else str(token_file),
+            most_body=most_body,
+            most_documents=most_documents,
+            seconds=timeout,
+            at_once=at_once,
+            cors=tuple(cors or ()),
+        )
+        out.record(
+            ranker=ranker, log=log_folder, host=host, port=port, workers=workers, explore=explore
+        )
+        out.say(
+            f"{ranker} answers at http://{host}:{port}; what it shows is logged in {log_folder}."
+        )
+        if host not in start.LOOPBACK and not start.has_token(settings):
+            out.points([
+                "Everybody who reaches this address can ask and send feedback: there is no token. "
+                "Give --token-file FILE, or let a proxy ask for one."
+            ])  # fmt: skip
+        out.say("Ctrl-C ends it.")
+        start.run(settings, host=host, port=port, workers=workers)
+
+
+def collect(
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder that a server logs to (--log).")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Where the files of the days go."),
+        outputs.WRITES,
+    ] = Path("clicks"),
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=RULE",
+            help="How several events of a label become one number: any, sum, max or last. Without: "
+            "any for click, sum for others. May be repeated.",
+        ),
+    ] = None,
+    close_after: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DAYS", help="Days after its end at which a day's file becomes final."
+        ),
+    ] = None,
+    remove_closed: Annotated[
+        bool,
+        typer.Option("--remove-closed", help="Remove what holds nothing but final days."),
+    ] = False,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
+) -> None:
+    """Join what a server showed with its feedback: a click log, one Parquet file a day.
+
+    May be run at any time, also while the server runs, and again: files are written anew from all
+    that was logged. Afterwards: untilt audit clicks.
+
+    Example: [bold]untilt collect serving-log --out clicks[/bold]
+    """
+    _serving()
+    from untilt.serving.collect import collect as collect_folder
+
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        arguments.check_out_folder(out)
+        done = collect_folder(
+            source,
+            out,
+            labels=_parse_rules(label),
+            close_after=close_after,
+            remove_closed=remove_closed,
+        )
+        output.record(**done.to_dict())
+        _report(output, done)
+
+
+def _serving() -> Any:
+    """The part of the package that serves, or a sentence on how to get it."""
+    try:
+        from untilt.serving import start
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "msgspec", "uvicorn"):
+            raise
+        raise OptionError(
+            f"{error.name} is not installed. Serving needs it: pip install 'untilt[serve]'."
+        ) from error
+    return start
+
+
+def _parse_rules(pairs: list[str] | None) -> dict[str, str]:
+    rules = {}
+    for pair in pairs or ():
+        name, equals, rule = pair.partition("=")
+        if not (name and equals and rule):
+            raise OptionError(f"--label needs NAME=RULE, such as dwell=sum. Got {pair!r} instead.")
+        rules[name] = rule
+    return rules
+
+
+def _report(out: Output, done: "Collected") -> None:
+    out.say(
+        f"{done.lists:,} lists with {done.impressions:,} impressions and {done.events:,} events, "
+        f"from {done.segments:,} segments."
+    )
+    told = {
+        "showings of a list again, counted once": done.reloads,
+        "events that came again, counted once": done.duplicates,
+        "events whose list or document is not known (yet)": done.orphans,
+        "events that came after their day was closed": done.late,
+        "bytes of records that were never acknowledged, cut": done.cut,
+        "bytes that the disk lost": done.damaged,
+        "segments removed": done.removed,
+    }
+    out.points([f"{count:,} {what}" for what, count in told.items() if count])
+    if done.arms:
+        out.heading("arms of the exploration")
+        rows = [(arm, f"{n:,}", f"{done.expected[arm]:,.1f}") for arm, n in done.arms.items()]
+        out.table(("arm", "sessions", "expected"), rows)
+        if not math.isnan(done.arms_p_value):
+            out.say(f"Shares differ so much by chance with p = {done.arms_p_value:.3g}.")
+            if done.arms_p_value < 0.001:
+                out.points([
+                    "That is no chance: lists or events of some arms are lost on the way. Find out "
+                    "before you believe an estimate from them."
+                ])  # fmt: skip
+    out.heading("written")
+    for day, lists in done.days.items():
+        final = ", final" if day in done.closed else ""
+        out.path(f"{lists:,} lists{final}", done.out / f"clicks-{day}.parquet")

@@ -1,0 +1,479 @@
+"""The server: routes, limits, and the way of one request through ranker, exploration and journal.
+
+Safe by default: bodies, candidates, requests under way and time are bounded; what is too much is
+answered with 503 and Retry-After before it takes memory; bad input with 4xx and a sentence. No
+request names a file.
+"""
+
+import asyncio
+import hmac
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from untilt._core.arrays import FloatArray
+from untilt.errors import UntiltError, WriteError
+from untilt.serving.explore import NOT_DRAWN, Drawn, Exploration, SessionTable
+from untilt.serving.journal import Journal, JournalFullError
+from untilt.serving.metrics import Counters
+from untilt.serving.models import (
+    Candidates,
+    FeatureTable,
+    Model,
+    Models,
+    candidates_of,
+)
+from untilt.serving.wire import (
+    JSON,
+    MOST_EVENTS,
+    MOST_SHOWN,
+    FeedbackRequest,
+    Names,
+    RankRequest,
+    RankResponse,
+    RequestError,
+    Shown,
+    checked_event,
+    decode,
+    encode,
+    hashed,
+    kind_of,
+    new_list_id,
+    pack,
+    plain_id,
+)
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, and all together, may take.
+
+    body : bytes of a request
+    documents : candidates of a request
+    seconds : for a request to arrive, and for the disk to take it
+    at_once : requests under way; more are refused with 503
+    """
+
+    body: int = 8 << 20
+    documents: int = 1000
+    seconds: float = 5.0
+    at_once: int = 64
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Everything a server is started with.
+
+    curve : examination by position: `at(positions)`; for what exploration costs
+    unknown_last : documents without features go to the end instead of being refused
+    watch_seconds : how often the files of the rankers are looked at; 0 for never
+    """
+
+    folder: Path
+    exploration: Exploration
+    curve: Any = None
+    table: FeatureTable | None = None
+    unknown_last: bool = False
+    token: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    watch_seconds: float = 2.0
+    cors: tuple[str, ...] = ()
+
+
+class Server:
+    """One worker: its rankers, journal and counters."""
+
+    def __init__(self, models: Models, options: ServeOptions) -> None:
+        self.models, self.options = models, options
+        exploration = options.exploration
+        arms = [arm.name for arm in exploration.arms] + ["base"] * bool(exploration)
+        self.journal = Journal(options.folder)
+        self.sessions = SessionTable(options.folder / "sessions.table")
+        self.counters = Counters(options.folder / "counters", [NOT_DRAWN.ranker, *arms])
+        self.under_way = 0
+        self.stopping = False
+        self.started = time.time()
+        self._watching: asyncio.Task[None] | None = None
+        self._thetas: dict[int, FloatArray] = {}
+        self._journal_seen = (0, 0)
+        self._models_seen = (0, 0)
+
+    # The way of a list.
+
+    async def rank(self, request: Request) -> Response:
+        """POST /rank."""
+        kind = kind_of(request.headers.get("content-type"))
+        body = await self._body(request)
+        start = time.perf_counter()
+        wanted: RankRequest = decode(body, kind, RankRequest)
+        session, query = plain_id(wanted.session, "session"), plain_id(wanted.query, "query")
+        documents, size = self._checked(wanted)
+        model = self.models.answering(session)
+        candidates = candidates_of(
+            wanted, query, documents, model, self.options.table,
+            unknown_last=self.options.unknown_last,
+        )  # fmt: skip
+        order, scores = _ordered(model, candidates)
+        order, scores = order[:size], scores[:size]
+        drawn = self._explored(session, query, [documents[i] for i in order], scores, model)
+        if drawn.order is not None:
+            order = [order[place] for place in drawn.order]
+        shown = [documents[i] for i in order]
+        shadow = self._shadow(candidates, order)
+        logged = await self._log(session, query, shown, drawn, model, candidates, order, shadow)
+        self.counters.ranked(time.perf_counter() - start, drawn.ranker, len(documents))
+        answer = RankResponse(
+            logged, [wanted.documents[i] for i in order], drawn.ranker, model.digest
+        )
+        return Response(encode(answer, kind), media_type=kind)
+
+    def _checked(self, wanted: RankRequest) -> tuple[list[str], int]:
+        n, most = len(wanted.documents), self.options.limits.documents
+        if not 0 < n <= most:
+            raise RequestError(400, f"a request must have 1 to {most:,} documents. Got {n:,}.")
+        size = n if wanted.size is None else wanted.size
+        if size < 1:
+            raise RequestError(400, f"size must be at least 1. Got {size}.")
+        documents = [plain_id(each, "a document's id") for each in wanted.documents]
+        if len(set(documents)) < n:
+            raise RequestError(400, "each document must stand in a request once.")
+        return documents, min(size, n, MOST_SHOWN)
+
+    def _explored(
+        self, session: str, query: str, documents: list[str], scores: FloatArray, model: Model
+    ) -> Drawn:
+        """The arm of a list; "production" where it takes no part."""
+        exploration, n = self.options.exploration, len(documents)
+        if not exploration or n < 2:
+            return NOT_DRAWN
+        theta = self._theta(n)
+        gamma = None if model.relevance is None else model.relevance.of(scores)
+        if not exploration.is_affordable(n, theta, gamma):
+            self.counters.add("untilt_capped_total")
+            return NOT_DRAWN
+        if not self.sessions.takes_part(session, (query, model.digest, *documents)):
+            return NOT_DRAWN
+        self.counters.add("untilt_expected_loss_clicks_total", exploration.cost(n, theta, gamma))
+        return exploration.draw(session, n)
+
+    def _theta(self, n: int) -> FloatArray | None:
+        if self.options.curve is None:
+            return None
+        if n not in self._thetas:
+            known = len(getattr(self.options.curve, "examination", range(n)))
+            # Below the last known position: as there, so that nothing seems to be lost or gained.
+            positions = np.minimum(np.arange(1, n + 1), known)
+            self._thetas[n] = np.asarray(self.options.curve.at(positions), float)
+        return self._thetas[n]
+
+    def _shadow(self, candidates: Candidates, order: list[int]) -> list[int] | None:
+        """Positions that the candidate would have given to what is shown, in its order."""
+        candidate = self.models.candidate
+        if candidate is None or not self.models.shadow:
+            return None
+        theirs, _ = _ordered(candidate, candidates)
+        place = {document: position for position, document in enumerate(theirs, start=1)}
+        self.counters.add("untilt_shadow_lists_total")
+        self.counters.add("untilt_shadow_same_first_total", float(theirs[0] == order[0]))
+        return [place[document] for document in order]
+
+    async def _log(
+        self,
+        session: str,
+        query: str,
+        shown: list[str],
+        drawn: Drawn,
+        model: Model,
+        candidates: Candidates,
+        order: list[int],
+        shadow: list[int] | None,
+    ) -> str | None:
+        now = time.time_ns() // 1000
+        shown_id = new_list_id(now, session, query, model.digest, drawn.ranker, *shown)
+        names = ""
+        features = None
+        if candidates.inline:
+            names = hashed(*candidates.names)[:12]
+            self.journal.declare(names, pack(Names(names, list(candidates.names))))
+            features = candidates.values[order].astype("<f4").tobytes()
+        record = Shown(
+            list_id=shown_id, time=now, session=session, query=query, documents=shown,
+            ranker=drawn.ranker, model=model.digest, probability=drawn.probability,
+            experiment="" if drawn is NOT_DRAWN else self.options.exploration.text,
+            features=features, names=names, shadow=shadow,
+            shadow_model="" if shadow is None else _digest_of(self.models.candidate),
+        )  # fmt: skip
+        if model is not self.models.current:
+            self.counters.add("untilt_candidate_lists_total")
+        if candidates.known is not None:
+            unknown = candidates.known.count(False)
+            self.counters.add("untilt_unknown_documents_total", unknown)
+        try:
+            await asyncio.wait_for(self.journal.append(pack(record)), self.options.limits.seconds)
+        except (WriteError, TimeoutError):
+            # Readers get their list all the same: a search must not stop because a disk is full.
+            self.counters.add("untilt_unlogged_lists_total")
+            return None
+        return shown_id
+
+    async def feedback(self, request: Request) -> Response:
+        """POST /feedback: answered once every event is on the disk."""
+        kind = kind_of(request.headers.get("content-type"))
+        wanted: FeedbackRequest = decode(await self._body(request), kind, FeedbackRequest)
+        if not 0 < len(wanted.events) <= MOST_EVENTS:
+            raise RequestError(
+                400, f"a request must have 1 to {MOST_EVENTS:,} events. Got {len(wanted.events):,}."
+            )
+        now = time.time_ns() // 1000
+        kept = [pack(checked_event(event, now)) for event in wanted.events]
+        try:
+            await asyncio.wait_for(self.journal.append(*kept), self.options.limits.seconds)
+        except (WriteError, TimeoutError):
+            raise RequestError(
+                503, "the events could not be written to the disk. Send them again later."
+            ) from None
+        self.counters.add("untilt_events_total", len(kept))
+        return Response(encode({"accepted": len(kept)}, kind), media_type=kind)
+
+    # What a server says of itself.
+
+    async def health(self, _request: Request) -> Response:
+        """GET /health: the process answers."""
+        return Response(encode({"status": "ok"}, JSON), media_type=JSON)
+
+    async def ready(self, _request: Request) -> Response:
+        """GET /ready: it can rank; 503 while it stops."""
+        if self.stopping:
+            raise RequestError(503, "the server is stopping.")
+        return Response(encode({"status": "ready"}, JSON), media_type=JSON)
+
+    async def model(self, _request: Request) -> Response:
+        """GET /model: which rankers answer, and how."""
+        models, exploration = self.models, self.options.exploration
+        told = {
+            "current": models.current.described(),
+            "candidate": None if models.candidate is None else models.candidate.described(),
+            "share": models.share,
+            "shadow": models.shadow,
+            "explore": exploration.text,
+            "most_lost": exploration.most_lost,
+            "problem": models.problem,
+        }
+        return Response(encode(told, JSON), media_type=JSON)
+
+    async def metrics(self, _request: Request) -> Response:
+        """GET /metrics: the text format of Prometheus."""
+        self._catch_up()
+        models = self.models
+        gauges = {
+            "untilt_requests_under_way": ("Of the worker that answered.", float(self.under_way)),
+            "untilt_journal_pending_bytes": (
+                "Bytes that wait for the disk, of the worker that answered.",
+                float(self.journal.pending_bytes),
+            ),
+            "untilt_start_time_seconds": ("When the worker that answered began.", self.started),
+            f'untilt_model_info{{model="{models.current.digest}"}}': ("The current ranker.", 1.0),
+        }
+        return Response(self.counters.text(gauges), media_type="text/plain; version=0.0.4")
+
+    def _catch_up(self) -> None:
+        """Add what the journal and the rankers counted since the last time."""
+        journal, models = self.journal, self.models
+        now, before = (journal.written_bytes, journal.syncs), self._journal_seen
+        self.counters.add("untilt_journal_bytes_total", now[0] - before[0])
+        self.counters.add("untilt_journal_syncs_total", now[1] - before[1])
+        self._journal_seen = now
+        now, before = (models.reloads, models.failures), self._models_seen
+        self.counters.add("untilt_reloads_total", now[0] - before[0])
+        self.counters.add("untilt_reload_failures_total", now[1] - before[1])
+        self._models_seen = now
+
+    async def reload(self, _request: Request) -> Response:
+        """POST /reload: look at the rankers' files now. The request says nothing of paths."""
+        changed = await asyncio.to_thread(self.models.reload)
+        if self.models.problem is not None:
+            raise RequestError(
+                500, f"the ranker was not replaced, the old one answers: {self.models.problem}"
+            )
+        told = {"changed": changed, "model": self.models.current.digest}
+        return Response(encode(told, JSON), media_type=JSON)
+
+    # Limits.
+
+    async def _body(self, request: Request) -> bytes:
+        most, seconds = self.options.limits.body, self.options.limits.seconds
+        told = request.headers.get("content-length", "")
+        if told.isdigit() and int(told) > most:
+            raise RequestError(413, f"a body may have {most:,} bytes. Got {int(told):,}.")
+        try:
+            return await asyncio.wait_for(_read(request, most), seconds)
+        except TimeoutError:
+            raise RequestError(
+                408, f"the body did not arrive within {seconds:g} seconds."
+            ) from None
+
+    def _check_token(self, request: Request) -> None:
+        token = self.options.token
+        if token is None:
+            return
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(given.encode(), token.encode())
+        if scheme.lower() != "bearer" or not right:
+            raise RequestError(401, "this server asks for its token: Authorization: Bearer TOKEN.")
+
+    def guarded(self, answer: Answer, *, open_to_all: bool = False, counted: bool = True) -> Answer:
+        """The answer with everything around it: token, room, errors as sentences, counters."""
+
+        async def guarded(request: Request) -> Response:
+            response = await self._answered(request, answer, open_to_all, counted)
+            self.counters.request(request.url.path, response.status_code)
+            return response
+
+        return guarded
+
+    async def _answered(
+        self, request: Request, answer: Answer, open_to_all: bool, counted: bool
+    ) -> Response:
+        if counted and self.under_way >= self.options.limits.at_once:
+            self.counters.add("untilt_refused_total")
+            return _refusal(503, "too many requests are under way. Send it again later.")
+        self.under_way += counted
+        try:
+            if not open_to_all:
+                self._check_token(request)
+            return await answer(request)
+        except RequestError as error:
+            return _refusal(error.status, error.text)
+        except JournalFullError as error:
+            self.counters.add("untilt_refused_total")
+            return _refusal(503, str(error))
+        except UntiltError as error:
+            return _refusal(400, str(error))
+        finally:
+            self.under_way -= counted
+
+    # From start to stop.
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.watch_seconds)
+            await asyncio.to_thread(self.models.reload)
+
+    @asynccontextmanager
+    async def living(self, _app: Starlette) -> AsyncIterator[None]:
+        """What runs beside the requests, and what ends after the last of them."""
+        if self.options.watch_seconds > 0:
+            self._watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            self.stopping = True
+            if self._watching is not None:
+                self._watching.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self._watching
+            await self.journal.close()
+            self._catch_up()
+            self.sessions.close()
+            self.counters.close()
+
+
+async def _read(request: Request, most: int) -> bytes:
+    parts, size = [], 0
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise RequestError(413, f"a body may have {most:,} bytes. Got more.")
+            parts.append(part)
+    except ClientDisconnect:
+        raise RequestError(400, "the connection ended before the body did.") from None
+    return b"".join(parts)
+
+
+def _refusal(status: int, text: str) -> Response:
+    headers = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}.get(status)
+    return Response(
+        encode({"error": text}, JSON), status_code=status, media_type=JSON, headers=headers
+    )
+
+
+def _ordered(model: Model, candidates: Candidates) -> tuple[list[int], FloatArray]:
+    """Candidates from the best down, and their scores; ties stay as they came."""
+    values = candidates.of(model)
+    if candidates.known is not None:
+        known = np.flatnonzero(candidates.known)
+        scores = np.full(len(values), -np.inf)
+        if len(known):
+            scores[known] = model.ranker.predict(values[known])
+    else:
+        scores = model.ranker.predict(values)
+    order = np.argsort(-scores, kind="stable")
+    return order.tolist(), scores[order]
+
+
+def _digest_of(model: Model | None) -> str:
+    return "" if model is None else model.digest
+
+
+def make_app(server: Server) -> Starlette:
+    """The ASGI application of a server."""
+    from starlette.middleware import Middleware
+    from starlette.middleware.cors import CORSMiddleware
+
+    middleware = []
+    if server.options.cors:
+        middleware.append(
+            Middleware(
+                CORSMiddleware, allow_origins=list(server.options.cors), allow_methods=["POST"],
+                allow_headers=["authorization", "content-type"],
+            )
+        )  # fmt: skip
+    routes = [
+        Route("/rank", server.guarded(server.rank), methods=["POST"]),
+        Route("/feedback", server.guarded(server.feedback), methods=["POST"]),
+        Route("/reload", server.guarded(server.reload), methods=["POST"]),
+        Route("/model", server.guarded(server.model, counted=False), methods=["GET"]),
+        Route("/metrics", server.guarded(server.metrics, counted=False), methods=["GET"]),
+        Route(
+            "/health", server.guarded(server.health, open_to_all=True, counted=False),
+            methods=["GET"],
+        ),
+        Route(
+            "/ready", server.guarded(server.ready, open_to_all=True, counted=False),
+            methods=["GET"],
+        ),
+    ]  # fmt: skip
+
+    async def lost(_request: Request, error: Any) -> Response:
+        told = {
+            404: "there is no such path: /rank, /feedback, /health, /ready, /model, /metrics, "
+            "/reload.",
+            405: "this path takes another method.",
+        }
+        return _refusal(error.status_code, told.get(error.status_code, str(error.detail)))
+
+    from starlette.exceptions import HTTPException
+
+    return Starlette(
+        routes=routes, middleware=middleware, lifespan=server.living,
+        exception_handlers={HTTPException: lost},
+    )  # fmt: skip
+
+
+def at_most_one_thread() -> None:
+    """Compiled code of a worker runs in one thread: lists are short and workers are many."""
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")

@@ -1,0 +1,330 @@
+"""The rankers behind a server: the current one, perhaps a candidate beside it, and their features.
+
+A ranker is replaced whole: the new file is read, checked and warmed up beside the old one, then one
+assignment makes it the current one. A request in flight ends with the ranker it began with. A file
+that cannot be read leaves the old ranker where it was.
+"""
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from untilt._core.arrays import FeatureArray, FloatArray
+from untilt.errors import ColumnError, OptionError, UntiltError
+from untilt.serving.explore import Relevance, fit_relevance, uniform
+from untilt.serving.wire import RankRequest, RequestError
+
+CALIBRATION_ROWS = 50_000
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Impressions of a log, from which the relevance behind a score is learned."""
+
+    features: FeatureArray
+    names: tuple[str, ...]
+    clicks: FloatArray
+    theta: FloatArray
+    count: FloatArray
+
+    def of(self, ranker: Any) -> Relevance:
+        """The relevance behind the scores of this ranker."""
+        from untilt._core.feature_table import predicted
+
+        scores = np.asarray(predicted(ranker, self.features, self.names), float)
+        return fit_relevance(scores, self.clicks, self.theta, self.count)
+
+
+def calibration_from(log: Any, curve: Any, *, seed: int = 0) -> Calibration:
+    """A sample of the impressions of a log with features, with examination by `curve`."""
+    if log.features is None:
+        raise OptionError(
+            "the log to calibrate by has no features, so its documents cannot be scored. Give the "
+            "table of documents too."
+        )
+    rows = np.arange(len(log.document))
+    if len(rows) > CALIBRATION_ROWS:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, CALIBRATION_ROWS, replace=False))
+    return Calibration(
+        log.features[log.document[rows]],
+        tuple(log.feature_names),
+        np.asarray(log.label[rows], float),
+        np.asarray(curve.at(log.position[rows]), float),
+        np.asarray(log.row_count[rows], float),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A ranker that was read from a file, and that file's digest: the name of it in logs."""
+
+    ranker: Any
+    digest: str
+    path: Path
+    stamp: tuple[int, int, int]
+    loaded: datetime
+    relevance: Relevance | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features that it scores, in their order."""
+        names: tuple[str, ...] = self.ranker.feature_names_
+        return names
+
+    def described(self) -> dict[str, Any]:
+        """For /model."""
+        return {
+            "model": self.digest,
+            "kind": type(self.ranker).__name__,
+            "features": list(self.names),
+            "loaded": self.loaded.isoformat(timespec="seconds"),
+        }
+
+
+def load_model(path: Path, calibration: Calibration | None = None) -> Model:
+    """Read, check and warm up a ranker."""
+    from untilt.rankers.persist import load
+
+    stamp = _stamp(path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    ranker = load(path)
+    if getattr(ranker, "n_threads", 1) is None:
+        ranker.n_threads = 1  # lists are short: threads would cost more than they bring
+    ranker.predict(np.zeros((2, len(ranker.feature_names_)), np.float32))
+    relevance = None if calibration is None else calibration.of(ranker)
+    return Model(ranker, digest, path, stamp, datetime.now(UTC), relevance)
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTable:
+    """Features by (query, document), or by document where the table has no queries."""
+
+    names: tuple[str, ...]
+    values: FeatureArray
+    row_of: dict[Any, int] = field(repr=False)
+    by_query: bool
+
+    def rows(self, query: str, documents: Sequence[str]) -> list[int]:
+        """The row of each document, -1 where the table has none."""
+        find = self.row_of.get
+        if self.by_query:
+            return [find((query, document), -1) for document in documents]
+        return [find(document, -1) for document in documents]
+
+
+def read_features(path: Path, names: Sequence[str]) -> FeatureTable:
+    """The features of these names from a Parquet or CSV file with doc_id and perhaps query_id."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    try:
+        with path.open("rb") as file:
+            table = csv.read_csv(file) if path.suffix == ".csv" else parquet.read_table(file)
+    except pa.ArrowException as error:
+        raise ColumnError(
+            f"{path} could not be read as a table of features: {str(error).splitlines()[0]} Give "
+            "a Parquet or CSV file."
+        ) from error
+    lost = [name for name in ("doc_id", *names) if name not in table.column_names]
+    if lost:
+        raise ColumnError(
+            f"{path} lacks the columns {', '.join(map(repr, lost[:8]))}. It needs doc_id, perhaps "
+            f"query_id, and the {len(names)} features of the ranker. "
+            f"Found: {', '.join(table.column_names[:12])}."
+        )
+    from untilt._core.feature_table import feature_array
+
+    values = feature_array(table.select(list(names)), names)
+    by_query = "query_id" in table.column_names
+    documents = [str(each) for each in table.column("doc_id").to_pylist()]
+    keys: list[Any] = documents
+    if by_query:
+        queries = (str(each) for each in table.column("query_id").to_pylist())
+        keys = list(zip(queries, documents, strict=True))
+    row_of = {key: row for row, key in enumerate(keys)}
+    if len(row_of) < len(keys):
+        what = "pairs of query_id and doc_id" if by_query else "doc_id"
+        raise ColumnError(
+            f"{path} holds {len(keys) - len(row_of):,} {what} more than once. Give one row of "
+            "features for each."
+        )
+    return FeatureTable(tuple(names), values, row_of, by_query)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Checked features of one request: `values` by `names`; `known` where the table has a row.
+
+    inline : whether they came with the request
+    """
+
+    names: tuple[str, ...]
+    values: FeatureArray
+    inline: bool
+    known: list[bool] | None = None
+
+    def of(self, model: Model) -> FeatureArray:
+        """The columns in the order of a model."""
+        if model.names == self.names:
+            return self.values
+        place = {name: j for j, name in enumerate(self.names)}
+        lost = [name for name in model.names if name not in place]
+        if lost:
+            raise RequestError(
+                400, f"the request lacks the features {', '.join(map(repr, lost[:8]))}."
+            )
+        return np.ascontiguousarray(self.values[:, [place[name] for name in model.names]])
+
+
+def candidates_of(
+    request: RankRequest,
+    query: str,
+    documents: Sequence[str],
+    model: Model,
+    table: FeatureTable | None,
+    *,
+    unknown_last: bool,
+) -> Candidates:
+    """The features of a request, from it or from the table."""
+    if request.features is not None:
+        names = tuple(request.feature_names or model.names)
+        return Candidates(names, _matrix(request.features, names, len(documents)), inline=True)
+    if table is None:
+        raise RequestError(
+            400,
+            "the request has no features, and this server has no table to look them up in. Send "
+            "features, or start it with --documents TABLE.",
+        )
+    rows = table.rows(query, documents)
+    if -1 not in rows:
+        return Candidates(table.names, table.values[rows], inline=False)
+    if not unknown_last:
+        document = documents[rows.index(-1)]
+        raise RequestError(
+            400,
+            f"the server's table has no features of document {document!r}"
+            + (f" for query {query!r}" if table.by_query else "")
+            + f" ({rows.count(-1)} of {len(rows)} are unknown). Send features with the request, or "
+            "start the server with --unknown last.",
+        )
+    return Candidates(table.names, table.values[rows], inline=False, known=[r >= 0 for r in rows])
+
+
+def _matrix(rows: Any, names: tuple[str, ...], n: int) -> FeatureArray:
+    """(documents, features) float32; a gap is NaN."""
+    d = len(names)
+    if isinstance(rows, bytes):
+        if len(rows) != 4 * n * d:
+            raise RequestError(
+                400,
+                f"features in one piece must be {n} rows of {d} float32, {4 * n * d:,} bytes. "
+                f"Got {len(rows):,}.",
+            )
+        return np.frombuffer(rows, "<f4").reshape(n, d)
+    if len(rows) != n:
+        raise RequestError(400, f"{n} documents need {n} rows of features. Got {len(rows)}.")
+    for number, row in enumerate(rows):
+        if isinstance(row, dict):
+            if len(row) != d or any(name not in row for name in names):
+                lost = [name for name in names if name not in row]
+                more = [name for name in row if name not in names]
+                raise RequestError(
+                    400,
+                    f"row {number} of the features must name the {d} that the ranker scores. "
+                    f"Missing: {', '.join(map(repr, lost[:5])) or 'none'}; unknown: "
+                    f"{', '.join(map(repr, more[:5])) or 'none'}.",
+                )
+            rows[number] = [row[name] for name in names]
+        elif len(row) != d:
+            raise RequestError(
+                400, f"row {number} of the features must have {d} numbers. Got {len(row)}."
+            )
+    with np.errstate(over="ignore"):
+        return np.array(rows, dtype=np.float32).reshape(n, d)
+
+
+class Models:
+    """The rankers of a server.
+
+    Parameters
+    ----------
+    current : file of the ranker that answers
+    candidate : file of one beside it
+    share : of the sessions that the candidate answers
+    shadow : the candidate scores every list and is logged, and answers none
+    """
+
+    def __init__(
+        self,
+        current: Path,
+        *,
+        candidate: Path | None = None,
+        share: float = 0.0,
+        shadow: bool = False,
+        calibration: Calibration | None = None,
+    ) -> None:
+        self.share, self.shadow, self.calibration = share, shadow, calibration
+        self.salt = b""  # of the hash that shares sessions out
+        self.current = load_model(current, calibration)
+        self.candidate = None if candidate is None else load_model(candidate, calibration)
+        self.reloads = self.failures = 0
+        self.problem: str | None = None
+        self._tried: dict[Path, tuple[int, int, int]] = {}
+        self._one_at_a_time = threading.Lock()
+
+    @property
+    def all(self) -> tuple[Model, ...]:
+        """Both, or the one there is."""
+        return (self.current,) if self.candidate is None else (self.current, self.candidate)
+
+    def answering(self, session: str) -> Model:
+        """The ranker of this session, by a hash of its id that exploration does not use."""
+        candidate = self.candidate
+        if candidate is None or self.shadow or not self.share:
+            return self.current
+        return candidate if uniform(self.salt, b"share", session) < self.share else self.current
+
+    def reload(self) -> bool:
+        """Read what changed on the disk. Whether anything did; the old one stays where it fails."""
+        with self._one_at_a_time:
+            before = self.reloads
+            for model in self.all:
+                self._reload(model)
+            return self.reloads > before
+
+    def _reload(self, model: Model) -> None:
+        try:
+            stamp = _stamp(model.path)
+            if stamp in (model.stamp, self._tried.get(model.path)):
+                return
+            self._tried[model.path] = stamp
+            new = load_model(model.path, self.calibration)
+            if set(new.names) != set(model.names):
+                raise OptionError(
+                    f"{model.path} scores other features than the ranker it should replace. Start "
+                    "a server with it instead."
+                )
+        except (UntiltError, OSError) as error:
+            self.failures += 1
+            self.problem = str(error)
+            return
+        if new.digest == model.digest:
+            new = replace(model, stamp=new.stamp)
+        else:
+            self.reloads += 1
+        self.problem = None
+        if model is self.current:
+            self.current = new
+        else:
+            self.candidate = new

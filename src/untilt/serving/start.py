@@ -1,0 +1,186 @@
+"""From options to a running server, in one process or several."""
+
+import os
+import signal
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from untilt._core.files import make_folder, replacing
+from untilt.errors import OptionError
+from untilt.serving.app import Limits, ServeOptions, Server, make_app
+from untilt.serving.explore import parse_exploration
+from untilt.serving.models import Models, calibration_from, load_model, read_features
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+_VARIABLE = "UNTILT_SERVE"  # how workers hear of the settings
+TOKEN = "UNTILT_TOKEN"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `untilt serve` was asked for, as text and numbers that workers can be handed."""
+
+    ranker: str
+    log: str
+    candidate: str | None = None
+    share: float = 0.0
+    shadow: bool = False
+    explore: str = "off"
+    most_lost: float | None = None
+    salt: str | None = None
+    curve: str | None = None
+    calibrate: str | None = None
+    documents: str | None = None
+    unknown_last: bool = False
+    token_file: str | None = None
+    most_body: int = Limits.body
+    most_documents: int = Limits.documents
+    seconds: float = Limits.seconds
+    at_once: int = Limits.at_once
+    watch_seconds: float = 2.0
+    cors: tuple[str, ...] = ()
+
+
+def make_server(settings: Settings) -> Server:
+    """Read everything that a worker needs; raises an `UntiltError` where something is wrong."""
+    parse_exploration(settings.explore, most_lost=settings.most_lost)
+    curve = _curve(settings.curve)
+    calibration = None
+    if settings.calibrate is not None:
+        if curve is None:
+            raise OptionError(
+                "what exploration costs is learned from a log and a curve of examination. Give "
+                "the curve too: --curve bias.json."
+            )
+        calibration = calibration_from(_calibration_log(settings), curve)
+    models = Models(
+        Path(settings.ranker),
+        candidate=None if settings.candidate is None else Path(settings.candidate),
+        share=settings.share,
+        shadow=settings.shadow,
+        calibration=calibration,
+    )
+    names = tuple(dict.fromkeys(name for model in models.all for name in model.names))
+    table = None
+    if settings.documents is not None:
+        table = read_features(Path(settings.documents), names)
+    token = _token(settings.token_file)
+    # Nothing is written before everything was read.
+    folder = Path(settings.log)
+    make_folder(folder)
+    salt = settings.salt if settings.salt is not None else _own_salt(folder)
+    exploration = parse_exploration(settings.explore, salt=salt, most_lost=settings.most_lost)
+    models.salt = exploration.salt
+    options = ServeOptions(
+        folder=folder,
+        exploration=exploration,
+        curve=curve,
+        table=table,
+        unknown_last=settings.unknown_last,
+        token=token,
+        limits=Limits(
+            settings.most_body, settings.most_documents, settings.seconds, settings.at_once
+        ),
+        watch_seconds=settings.watch_seconds,
+        cors=settings.cors,
+    )
+    return Server(models, options)
+
+
+def _calibration_log(settings: Settings) -> Any:
+    from untilt.data.read.read_log import read_log
+
+    assert settings.calibrate is not None
+    if settings.documents is not None:
+        return read_log(settings.calibrate, documents=settings.documents)
+    names = load_model(Path(settings.ranker)).names
+    return read_log(settings.calibrate, features=list(names))
+
+
+def _curve(text: str | None) -> Any:
+    from untilt.bias.curve import PositionBias
+    from untilt.bias.given import curve_names, parse_curve
+
+    if text is None:
+        return None
+    return parse_curve(text) if text.partition(":")[0] in curve_names() else PositionBias.load(text)
+
+
+def _own_salt(folder: Path) -> str:
+    """The salt of this folder, made once: workers and later servers draw the same arms."""
+    path = folder / "salt"
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        with replacing(path) as temporary:
+            temporary.write_text(os.urandom(16).hex() + "\n", encoding="ascii")
+    return path.read_text(encoding="ascii").strip()
+
+
+def _token(file: str | None) -> str | None:
+    token = os.environ.get(TOKEN) if file is None else Path(file).read_text("utf8").strip()
+    if token is not None and len(token) < 16:
+        raise OptionError(
+            "a token needs at least 16 characters that nobody can guess. Make one with: "
+            "openssl rand -hex 32."
+        )
+    return token
+
+
+def has_token(settings: Settings) -> bool:
+    """Whether the server will ask for one."""
+    return _token(settings.token_file) is not None
+
+
+def app_from_environment() -> "Starlette":
+    """The application of a worker; `run` says through the environment what it is asked for."""
+    return make_app(make_server(msgspec.json.decode(os.environ[_VARIABLE], type=Settings)))
+
+
+def run(settings: Settings, *, host: str, port: int, workers: int) -> None:
+    """Serve until SIGTERM or Ctrl-C; then finish what is under way, and end."""
+    import uvicorn
+
+    common: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+        "proxy_headers": False,
+        "timeout_keep_alive": 15,
+        "timeout_graceful_shutdown": 10,
+        "backlog": 512,
+        # More connections than this are answered with 503 before anything is read of them.
+        "limit_concurrency": 4 * settings.at_once,
+        "lifespan": "on",
+    }
+    with _ending_quietly():
+        if workers == 1:
+            uvicorn.run(make_app(make_server(settings)), **common)
+            return
+        make_server(settings).sessions.close()  # what is wrong is said once, here
+        os.environ[_VARIABLE] = msgspec.json.encode(asdict(settings)).decode()
+        uvicorn.run(
+            "untilt.serving.start:app_from_environment", factory=True, workers=workers, **common
+        )
+
+
+class _ending_quietly:  # noqa: N801  reads as a sentence
+    """The signals that end a server are its own business: they end it well, with exit code 0."""
+
+    def __enter__(self) -> None:
+        self._before = {
+            number: signal.signal(number, signal.SIG_IGN)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,394 @@
+"""What the server answers: orders, limits, errors with a sentence, reload, shadow, metrics."""
+
+import asyncio
+import base64
+import re
+import shutil
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.serving.asking import saved_ranker, with_server
+
+from untilt.errors import OptionError, UntiltError, WriteError
+from untilt.serving.journal import Journal, JournalFullError
+from untilt.serving.start import Settings, make_server
+
+ROWS = [[0.1, 3.0], [0.9, 1.0], [0.5, 2.0]]
+ASKED = {"session": "s1", "query": "shoes", "documents": ["x", "y", "z"], "features": ROWS}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A ranker by feature a, one by feature b, and a table of features."""
+    folder = tmp_path_factory.mktemp("rankers")
+    saved_ranker(folder / "a.untilt")
+    saved_ranker(folder / "b.untilt", weights=(0.0, 1.0))
+    table = {"query_id": ["shoes"] * 3, "doc_id": ["x", "y", "z"],
+             "b": [3.0, 1.0, 2.0], "a": [0.1, 0.9, 0.5], "title": ["X", "Y", "Z"]}  # fmt: skip
+    pq.write_table(pa.table(table), folder / "documents.parquet")
+    return folder
+
+
+@pytest.fixture
+def settings(files, tmp_path):
+    def make(**more):
+        given = {"ranker": str(files / "a.untilt"), "log": str(tmp_path / "log"), "salt": "s",
+                 "watch_seconds": 0.0, **more}  # fmt: skip
+        return Settings(**given)
+
+    return make
+
+
+def once(settings, request, **headers):
+    async def talk(ask):
+        return await ask("POST", "/rank", request)
+
+    return with_server(settings, talk, **headers)
+
+
+def test_documents_come_in_the_order_of_the_ranker(settings):
+    answer = once(settings(), ASKED)
+    assert answer.status == 200
+    assert answer.json["documents"] == ["y", "z", "x"]
+    assert answer.json["ranker"] == "production"
+    assert re.fullmatch(r"\d{8}-[0-9a-f]{24}", answer.json["list"])
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        [{"b": 3.0, "a": 0.1}, {"a": 0.9, "b": 1}, {"a": 0.5, "b": 2}],
+        base64.b64encode(np.array(ROWS, "<f4").tobytes()).decode(),
+    ],
+    ids=["by name", "in one piece"],
+)
+def test_features_in_other_forms_are_the_same(settings, features):
+    assert once(settings(), {**ASKED, "features": features}).json["documents"] == ["y", "z", "x"]
+
+
+def test_names_may_come_in_another_order(settings):
+    asked = {**ASKED, "features": [[b, a] for a, b in ROWS], "feature_names": ["b", "a"]}
+    assert once(settings(), asked).json["documents"] == ["y", "z", "x"]
+
+
+def test_msgpack_is_the_same(settings):
+    body = msgspec.msgpack.encode({**ASKED, "features": np.array(ROWS, "<f4").tobytes()})
+
+    async def talk(ask):
+        return await ask("POST", "/rank", body, content_type="application/msgpack")
+
+    answer = with_server(settings(), talk)
+    assert msgspec.msgpack.decode(answer.body)["documents"] == ["y", "z", "x"]
+
+
+def test_features_are_looked_up_and_unknown_documents_refused_or_last(settings, files):
+    asked = {**ASKED, "documents": ["new", "x", "y"]}
+    del asked["features"]
+    table = str(files / "documents.parquet")
+    refused = once(settings(documents=table), asked)
+    assert refused.status == 400
+    assert "'new'" in refused.error
+    last = once(settings(documents=table, unknown_last=True), asked)
+    assert last.json["documents"] == ["y", "x", "new"]
+    assert once(settings(), asked).status == 400  # no table at all
+
+
+def test_size_cuts_the_list_and_numbers_may_be_ids(settings):
+    asked = {**ASKED, "session": 7, "documents": [1, 2, 3], "size": 2}
+    assert once(settings(), asked).json["documents"] == [2, 3]
+
+
+BAD = {
+    "no json": (b"{", 400),
+    "a list": (b"[]", 400),
+    "unknown field": ({**ASKED, "path": "/etc/passwd"}, 400),
+    "no documents": ({**ASKED, "documents": [], "features": []}, 400),
+    "twice": ({**ASKED, "documents": ["x", "x", "y"]}, 400),
+    "twice as number": ({**ASKED, "documents": ["1", 1, "y"]}, 400),
+    "too few rows": ({**ASKED, "features": ROWS[:2]}, 400),
+    "short row": ({**ASKED, "features": [[1.0], *ROWS[1:]]}, 400),
+    "other names": ({**ASKED, "feature_names": ["a", "c"]}, 400),
+    "name missing": ({**ASKED, "features": [{"a": 1.0}, *ROWS[1:]]}, 400),
+    "short piece": ({**ASKED, "features": "AAAA"}, 400),
+    "missing value": ({**ASKED, "features": [[None, 1.0], *ROWS[1:]]}, 400),
+    "too large a value": ({**ASKED, "features": [[1e300, 1.0], *ROWS[1:]]}, 400),
+    "long id": ({**ASKED, "session": "s" * 300}, 400),
+    "empty id": ({**ASKED, "query": ""}, 400),
+    "half a pair": (b'{"session":"\\ud800","query":"q","documents":["d"]}', 400),
+    "size 0": ({**ASKED, "size": 0}, 400),
+    "too many": ({**ASKED, "documents": list(range(11)), "features": [[1.0, 1.0]] * 11}, 400),
+    "too large": (b" " * 3000, 413),
+    "nested": (b"[" * 2000, 400),
+}
+
+
+def test_bad_input_is_refused_with_a_sentence(settings):
+    async def talk(ask):
+        return {name: await ask("POST", "/rank", body) for name, (body, _) in BAD.items()}
+
+    answers = with_server(settings(most_documents=10, most_body=2048), talk)
+    for name, answer in answers.items():
+        assert answer.status == BAD[name][1], (name, answer)
+        assert len(answer.error) > 20, name
+        assert answer.error.rstrip().endswith("."), (name, answer.error)
+
+
+def test_other_paths_methods_and_types_are_refused(settings):
+    async def talk(ask):
+        return [
+            await ask("GET", "/nowhere"),
+            await ask("GET", "/rank"),
+            await ask("POST", "/rank", ASKED, content_type="text/plain"),
+            await ask("GET", "/../../etc/passwd"),
+        ]
+
+    answers = with_server(settings(), talk)
+    assert [each.status for each in answers] == [404, 405, 415, 404]
+    assert all(each.error for each in answers)
+
+
+def test_a_body_larger_than_it_says_or_too_slow_is_refused(settings):
+    async def talk(ask):
+        large = await ask("POST", "/rank", parts=[b" " * 1000] * 5)
+        slow = await ask("POST", "/rank", parts=[b"{"], never_ends=True)
+        return large.status, slow.status
+
+    assert with_server(settings(most_body=2048, seconds=0.05), talk) == (413, 408)
+
+
+def test_the_token_is_asked_for(settings, tmp_path):
+    (tmp_path / "token").write_text("0123456789abcdef\n")
+
+    async def talk(ask):
+        return [
+            (await ask("POST", "/rank", ASKED)).status,
+            (await ask("POST", "/rank", ASKED, authorization="Bearer wrong")).status,
+            (await ask("POST", "/rank", ASKED, authorization="Bearer 0123456789abcdef")).status,
+            (await ask("GET", "/metrics")).status,
+            (await ask("GET", "/health")).status,
+        ]
+
+    given = settings(token_file=str(tmp_path / "token"))
+    assert with_server(given, talk) == [401, 401, 200, 401, 200]
+    (tmp_path / "token").write_text("short")
+    with pytest.raises(OptionError, match="16 characters"):
+        make_server(given)
+
+
+def test_no_page_of_another_origin_may_call_unless_asked(settings):
+    async def talk(ask):
+        return (await ask("POST", "/rank", ASKED, origin="http://evil.example")).headers
+
+    assert "access-control-allow-origin" not in with_server(settings(), talk)
+    allowed = with_server(settings(cors=("http://shop.example",)), talk)
+    assert "access-control-allow-origin" not in allowed
+
+    async def shop(ask):
+        return (await ask("POST", "/rank", ASKED, origin="http://shop.example")).headers
+
+    headers = with_server(settings(cors=("http://shop.example",)), shop)
+    assert headers["access-control-allow-origin"] == "http://shop.example"
+
+
+def test_too_many_at_once_are_refused_and_may_come_again(settings):
+    async def talk(ask):
+        slow = asyncio.create_task(ask("POST", "/rank", parts=[b"{"], never_ends=True))
+        await asyncio.sleep(0)
+        refused = await ask("POST", "/rank", ASKED)
+        health = await ask("GET", "/health")
+        await slow
+        return refused, health.status, (await ask("POST", "/rank", ASKED)).status
+
+    refused, health, later = with_server(settings(at_once=1, seconds=0.1), talk)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert (health, later) == (200, 200)
+
+
+def test_a_full_queue_is_503_and_a_full_disk_does_not_stop_the_search(settings, monkeypatch):
+    async def talk(ask):
+        answers = []
+        for error in (JournalFullError("too much waits."), WriteError("full.")):
+
+            async def fails(self, *payloads, error=error):
+                raise error
+
+            monkeypatch.setattr(Journal, "append", fails)
+            answers.append(await ask("POST", "/rank", ASKED))
+        event = {"event": 1, "list": f"20261116-{'0' * 24}", "document": "x"}
+        answers.append(await ask.feedback(event))
+        return answers
+
+    queue, disk, feedback = with_server(settings(), talk)
+    assert (queue.status, disk.status, feedback.status) == (503, 200, 503)
+    assert disk.json["list"] is None
+    assert disk.json["documents"] == ["y", "z", "x"]
+
+
+def test_bad_feedback_is_refused_with_a_sentence(settings):
+    good = {"event": "e", "list": f"20261116-{'0' * 24}", "document": "x"}
+    bad = [
+        {**good, "list": "../../etc/passwd"},
+        {**good, "list": f"20269999-{'0' * 24}"},
+        {**good, "label": "Drop table"},
+        {**good, "label": "position"},
+        {**good, "value": -1},
+        {**good, "time": "2026-11-16T12:00:00"},
+        {**good, "time": "yesterday"},
+        {**good, "event": ""},
+        {**good, "other": 1},
+    ]
+
+    async def talk(ask):
+        answers = [await ask.feedback(each) for each in bad]
+        return answers, await ask.feedback(), await ask.feedback(good)
+
+    answers, none, fine = with_server(settings(), talk)
+    assert {each.status for each in answers} == {400}
+    assert all(each.error for each in answers)
+    assert none.status == 400
+    assert (fine.status, fine.json) == (200, {"accepted": 1})
+
+
+def test_exploration_repeats_for_a_session_and_touches_its_first_list_alone(settings):
+    given = settings(explore="swap-adjacent:0.5:3")
+
+    async def talk(ask):
+        seen = []
+        for i in range(60):
+            first = await ask.rank(**{**ASKED, "session": f"s{i}"})
+            again = await ask.rank(**{**ASKED, "session": f"s{i}"})
+            other = await ask.rank(**{**ASKED, "session": f"s{i}", "query": "hats"})
+            seen.append((first.json, again.json, other.json))
+        return seen
+
+    orders = {"base": ["y", "z", "x"], "swap:1-2": ["z", "y", "x"], "swap:2-3": ["y", "x", "z"]}
+    seen = with_server(given, talk)
+    for first, again, other in seen:
+        assert first == again
+        assert first["documents"] == orders[first["ranker"]]
+        assert (other["ranker"], other["documents"]) == ("production", orders["base"])
+    assert {first["ranker"] for first, _, _ in seen} == set(orders)
+    # Another worker, or the next start, does the same: nothing of it is in memory.
+    assert [first for first, _, _ in with_server(given, talk)] == [first for first, _, _ in seen]
+
+
+def test_the_cap_turns_exploration_off_where_it_would_cost_more(settings):
+    async def talk(ask):
+        arms = {(await ask.rank(**{**ASKED, "session": f"s{i}"})).json["ranker"] for i in range(40)}
+        return arms, (await ask("GET", "/metrics")).body.decode()
+
+    # 0.5 of the sessions, at most 0.5 clicks each for power-law:1 and relevance between 0 and 1.
+    capped = settings(explore="swaps:1-2=0.5", most_lost=0.24, curve="power-law:1")
+    arms, metrics = with_server(capped, talk)
+    assert arms == {"production"}
+    assert "untilt_capped_total 40" in metrics
+    arms, metrics = with_server(
+        settings(
+            explore="swaps:1-2=0.5", most_lost=0.26, curve="power-law:1", log=capped.log + "2"
+        ),
+        talk,
+    )
+    assert arms == {"base", "swap:1-2"}
+    assert "untilt_expected_loss_clicks_total 10\n" in metrics  # 40 sessions * 0.5 * 0.5
+
+
+def test_a_share_of_sessions_gets_the_candidate(settings, files):
+    given = settings(candidate=str(files / "b.untilt"), share=0.3, explore="swaps:1-2=0.4")
+
+    async def talk(ask):
+        answers = [(await ask.rank(**{**ASKED, "session": f"s{i}"})).json for i in range(400)]
+        return answers, (await ask("GET", "/model")).json
+
+    answers, model = with_server(given, talk)
+    digests = [model["current"]["model"], model["candidate"]["model"]]
+    first = {
+        "base": {digests[0]: "y", digests[1]: "x"},
+        "swap:1-2": {digests[0]: "z", digests[1]: "z"},
+    }
+    for each in answers:
+        assert each["documents"][0] == first[each["ranker"]][each["model"]]
+    by_candidate = [each["model"] == digests[1] for each in answers]
+    assert pytest.approx(np.mean(by_candidate), abs=4 * np.sqrt(0.3 * 0.7 / 400)) == 0.3
+    swapped = [each["ranker"] == "swap:1-2" for each in answers]
+    table = np.histogram2d(by_candidate, swapped, bins=2)[0]
+    assert np.corrcoef(by_candidate, swapped)[0, 1] ** 2 * 400 < 12, table  # drawn independently
+
+
+def test_reload_swaps_the_ranker_and_a_bad_file_leaves_the_old_one(settings, files, tmp_path):
+    path = tmp_path / "live.untilt"
+    shutil.copy(files / "a.untilt", path)
+
+    async def talk(ask):
+        seen = [(await ask.rank(**ASKED)).json["documents"][0]]
+        seen.append((await ask("POST", "/reload")).json["changed"])
+        path.write_bytes(b"half of a fi")
+        bad = await ask("POST", "/reload")
+        seen.append((await ask.rank(**ASKED)).json["documents"][0])
+        problem = (await ask("GET", "/model")).json["problem"]
+        shutil.copy(files / "b.untilt", tmp_path / "new")
+        (tmp_path / "new").replace(path)
+        seen.append((await ask("POST", "/reload")).json["changed"])
+        seen.append((await ask.rank(**ASKED)).json["documents"][0])
+        return seen, bad, problem, (await ask("GET", "/metrics")).body.decode()
+
+    seen, bad, problem, metrics = with_server(settings(ranker=str(path)), talk)
+    assert seen == ["y", False, "y", True, "x"]
+    assert bad.status == 500
+    assert "live.untilt" in problem
+    assert "untilt_reloads_total 1\n" in metrics
+    assert "untilt_reload_failures_total 1\n" in metrics
+
+
+def test_the_file_is_watched(settings, files, tmp_path):
+    path = tmp_path / "live.untilt"
+    shutil.copy(files / "a.untilt", path)
+
+    async def talk(ask):
+        shutil.copy(files / "b.untilt", tmp_path / "new")
+        (tmp_path / "new").replace(path)
+        for _ in range(200):
+            if (await ask.rank(**ASKED)).json["documents"][0] == "x":
+                return True
+            await asyncio.sleep(0.02)
+        return False
+
+    assert with_server(settings(ranker=str(path), watch_seconds=0.02), talk)
+
+
+def test_metrics_are_what_prometheus_reads_and_sum_over_workers(settings):
+    given = settings(explore="swaps:1-2=0.4")
+
+    async def talk(ask):
+        for i in range(10):
+            await ask.rank(**{**ASKED, "session": f"s{i}"})
+        await ask("POST", "/rank", b"{")
+        other = make_server(given)  # a second worker on the same folder
+        other.counters.ranked(0.5, "production", 3)
+        text = (await ask("GET", "/metrics")).body.decode()
+        other.counters.close()
+        return text
+
+    text = with_server(given, talk)
+    line = re.compile(r'(# (HELP|TYPE) \w+ .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [-+0-9.e]+)')
+    assert all(line.fullmatch(each) for each in text.strip().split("\n"))
+    assert 'untilt_requests_total{path="/rank",status="200"} 10' in text
+    assert 'untilt_requests_total{path="/rank",status="400"} 1' in text
+    assert "untilt_rank_seconds_count 11" in text
+    assert 'untilt_rank_seconds_bucket{le="+Inf"} 11' in text
+    counts = [float(each) for each in re.findall(r"_bucket\{.*\} (.+)", text)]
+    assert counts == sorted(counts)
+    assert len(set(re.findall(r"# TYPE (\w+)", text))) == text.count("# TYPE")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"explore": "nonsense"}, {"ranker": "lost.untilt"}, {"documents": __file__},
+     {"calibrate": "log.parquet"}, {"explore": "pivot:0.1", "most_lost": -1.0}],
+    ids=lambda more: next(iter(more)),
+)  # fmt: skip
+def test_a_server_that_cannot_start_says_why(settings, more):
+    with pytest.raises((UntiltError, OSError)):
+        make_server(settings(**more))

@@ -1,0 +1,232 @@
+"""Lists and feedback become the log that they are: joined, once, by UTC's days, again and again."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.serving.asking import saved_ranker, with_server
+
+import untilt as ut
+from untilt.errors import FileFormatError, OptionError
+from untilt.serving.collect import collect
+from untilt.serving.journal import Journal, segments
+from untilt.serving.start import Settings
+from untilt.serving.wire import Feedback, Names, Shown, hashed, pack
+
+DAY = 86_400_000_000
+MONDAY = 20_000 * DAY  # 2024-10-04, at midnight of UTC
+MONDAY_NAME, TUESDAY_NAME = "2024-10-04", "2024-10-05"
+
+
+def list_id(time, name):
+    day = datetime.fromtimestamp(time // 1_000_000, UTC).strftime("%Y%m%d")
+    return f"{day}-{hashed(name)}"
+
+
+def shown(name, *documents, time=MONDAY, **more):
+    given = {"session": f"session of {name}", "query": "q", "ranker": "production", "model": "m"}
+    return Shown(
+        list_id=list_id(time, name), time=time, documents=list(documents), **{**given, **more}
+    )
+
+
+def clicked(event, name, document, *, time=MONDAY, received=None, day=None, **more):
+    day = time if day is None else day
+    return Feedback(
+        event=event, list_id=list_id(day, name), document=document, time=time,
+        received=time if received is None else received, **more,
+    )  # fmt: skip
+
+
+def write(folder, *records):
+    async def work():
+        journal = Journal(folder)
+        await journal.append(*map(pack, records))
+        await journal.close()
+
+    asyncio.run(work())
+
+
+def rows(out, day=MONDAY_NAME):
+    return pq.read_table(out / f"clicks-{day}.parquet").to_pylist()
+
+
+def test_lists_and_feedback_are_joined_whatever_comes_first_or_twice(tmp_path):
+    write(tmp_path / "log", clicked("e1", "one", "b", time=MONDAY + 5))
+    write(
+        tmp_path / "log",
+        shown("one", "a", "b", "c"),
+        shown("one", "a", "b", "c", time=MONDAY + 7),  # the page was loaded again
+        shown("two", "a", time=MONDAY + 1),
+        clicked("e1", "one", "b", time=MONDAY + 6),  # sent again
+        clicked("e2", "one", "b", time=MONDAY + 8),  # clicked again
+        clicked("e3", "two", "zzz"),  # was not shown
+        clicked("e4", "three", "a"),  # no such list
+    )
+    done = collect(tmp_path / "log", tmp_path / "out")
+    assert (done.lists, done.impressions, done.reloads) == (2, 4, 1)
+    assert (done.events, done.duplicates, done.orphans) == (2, 1, 2)
+    found = rows(tmp_path / "out")
+    assert [(each["doc_id"], each["position"], each["click"]) for each in found] == [
+        ("a", 1, 0), ("b", 2, 1), ("c", 3, 0), ("a", 1, 0),
+    ]  # fmt: skip
+    assert found[0]["timestamp"] == datetime(2024, 10, 4, tzinfo=UTC)
+    assert found[0]["session"] == "session of one"
+    log = ut.read_log(tmp_path / "out")
+    assert log.n_sessions == 2
+
+
+def test_collecting_again_gives_the_same_bytes_and_takes_what_is_new(tmp_path):
+    write(tmp_path / "log", shown("one", "a", "b"), clicked("e1", "one", "a"))
+    collect(tmp_path / "log", tmp_path / "out")
+    path = tmp_path / "out" / f"clicks-{MONDAY_NAME}.parquet"
+    before = path.read_bytes()
+    collect(tmp_path / "log", tmp_path / "out")
+    assert path.read_bytes() == before
+    write(tmp_path / "log", clicked("e2", "one", "b", time=MONDAY + 3 * DAY, day=MONDAY))
+    collect(tmp_path / "log", tmp_path / "out")
+    assert [each["click"] for each in rows(tmp_path / "out")] == [1, 1]
+    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == [path.name]
+
+
+def test_days_are_days_of_utc_whatever_the_machine_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("TZ", "Pacific/Auckland")
+    write(
+        tmp_path / "log",
+        shown("one", "a", time=MONDAY + DAY - 1),
+        shown("two", "a", time=MONDAY + DAY),
+    )
+    done = collect(tmp_path / "log", tmp_path / "out")
+    assert done.days == {MONDAY_NAME: 1, TUESDAY_NAME: 1}
+    last = datetime(2024, 10, 4, 23, 59, 59, 999_999, tzinfo=UTC)
+    assert rows(tmp_path / "out")[0]["timestamp"] == last
+
+
+def test_labels_follow_their_rules(tmp_path):
+    write(
+        tmp_path / "log",
+        shown("one", "a", "b"),
+        clicked("1", "one", "a", label="dwell", value=2.5),
+        clicked("2", "one", "a", label="dwell", value=4.0, time=MONDAY + 2),
+        clicked("3", "one", "b", label="rating", value=5.0, time=MONDAY + 3),
+        clicked("4", "one", "b", label="rating", value=3.0, time=MONDAY + 2),
+        clicked("5", "one", "b", value=7.0),
+    )
+    collect(tmp_path / "log", tmp_path / "out", labels={"rating": "last"})
+    first, second = rows(tmp_path / "out")
+    assert (first["click"], first["dwell"], first["rating"]) == (0, 6.5, 0)
+    assert (second["click"], second["dwell"], second["rating"]) == (1, 0, 5)
+    for rules in ({"rating": "mean"}, {"position": "sum"}):
+        with pytest.raises(OptionError):
+            collect(tmp_path / "log", tmp_path / "out", labels=rules)
+
+
+def test_closed_days_are_final_and_their_segments_may_go(tmp_path):
+    log, out = tmp_path / "log", tmp_path / "out"
+    write(log, shown("one", "a", "b"))
+    write(log, shown("two", "a", time=MONDAY + 5 * DAY))
+    at = datetime(2024, 10, 8, tzinfo=UTC)
+    done = collect(log, out, close_after=2, remove_closed=True, now=at)
+    assert (done.closed, done.removed) == ([MONDAY_NAME], 1)
+    assert len(segments(log)) == 1
+    late = MONDAY + 6 * DAY
+    write(log, clicked("e1", "one", "a", time=late, day=MONDAY))
+    done = collect(log, out, close_after=2, now=at)
+    assert (done.late, done.orphans) == (1, 0)
+    assert [each["click"] for each in rows(out)] == [0, 0]
+    assert list(done.days) == ["2024-10-09"]
+
+
+def test_features_of_requests_become_columns(tmp_path):
+    values = np.array([[1.5, 2.5], [3.5, 4.5]], "<f4")
+    other = np.array([[9.0]], "<f4")
+    write(
+        tmp_path / "log",
+        Names("n1", ["x", "y"]),
+        Names("n2", ["z"]),
+        shown("one", "a", "b", features=values.tobytes(), names="n1"),
+        shown("two", "a", features=other.tobytes(), names="n2", time=MONDAY + 1),
+    )
+    collect(tmp_path / "log", tmp_path / "out")
+    found = rows(tmp_path / "out")
+    assert [(each["x"], each["y"], each["z"]) for each in found] == [
+        (1.5, 2.5, None), (3.5, 4.5, None), (None, None, 9.0),
+    ]  # fmt: skip
+
+
+def test_arms_are_compared_with_their_probabilities(tmp_path):
+    def lists(n_swapped, n_base):
+        arms = ["swap:1-2"] * n_swapped + ["base"] * n_base
+        return [
+            shown(f"{i}", "a", "b", ranker=arm, experiment="swaps:1-2=0.1", time=MONDAY + i)
+            for i, arm in enumerate(arms)
+        ]
+
+    write(tmp_path / "fair", *lists(100, 900))
+    fair = collect(tmp_path / "fair", tmp_path / "out")
+    assert fair.arms == {"base": 900, "swap:1-2": 100}
+    assert fair.expected == {"base": 900.0, "swap:1-2": 100.0}
+    assert fair.arms_p_value == pytest.approx(1)
+    write(tmp_path / "lost", *lists(50, 900))
+    assert collect(tmp_path / "lost", tmp_path / "out2").arms_p_value < 1e-4
+
+
+def test_what_a_server_logged_is_collected(tmp_path):
+    settings = Settings(
+        ranker=str(saved_ranker(tmp_path / "a.untilt")), log=str(tmp_path / "log"),
+        explore="swap-adjacent:0.5:3", shadow=True, watch_seconds=0.0,
+        candidate=str(saved_ranker(tmp_path / "b.untilt", weights=(0.0, 1.0))),
+    )  # fmt: skip
+
+    async def talk(ask):
+        shown = {}
+        for i in range(30):
+            answer = (
+                await ask.rank(
+                    session=f"s{i}", query=f"q{i % 3}", documents=["x", "y", "z"],
+                    features=[[0.1, 3.0], [0.9, 1.0], [0.5, 2.0]],
+                )
+            ).json  # fmt: skip
+            shown[answer["list"]] = answer
+            event = {"event": f"e{i}", "list": answer["list"], "document": "y"}
+            await ask.feedback(event)
+            await ask.feedback({**event, "time": "2026-11-16T12:00:00+02:00"})
+        # While the server runs: the segment that it writes to is read as far as it goes.
+        done = await asyncio.to_thread(collect, tmp_path / "log", tmp_path / "out")
+        return shown, done
+
+    answers, done = with_server(settings, talk)
+    assert (done.lists, done.events, done.duplicates, done.cut) == (30, 30, 30, 0)
+    found = pq.read_table(tmp_path / "out").to_pylist()
+    for list_id, answer in answers.items():
+        mine = [each for each in found if each["session_id"] == list_id]
+        assert [each["doc_id"] for each in mine] == answer["documents"]
+        assert {each["ranker"] for each in mine} == {answer["ranker"]}
+        assert {each["doc_id"]: each["click"] for each in mine} == {"x": 0, "y": 1, "z": 0}
+        # The ranker in shadow goes by the second feature.
+        assert {each["doc_id"]: each["shadow_position"] for each in mine} == {
+            "x": 1,
+            "z": 2,
+            "y": 3,
+        }
+        assert {each["doc_id"]: each["b"] for each in mine} == {"x": 3.0, "y": 1.0, "z": 2.0}
+        p = 0.5 if answer["ranker"] == "base" else 0.25
+        assert {each["probability"] for each in mine} == {p}
+    log = ut.read_log(tmp_path / "out", features=["a", "b"])
+    assert log.n_sessions == 30
+    assert set(log.ranker_names) == {"base", "swap:1-2", "swap:2-3"}
+
+
+def test_records_of_a_newer_version_are_refused(tmp_path):
+    async def work():
+        journal = Journal(tmp_path / "log")
+        await journal.append(b"\x81\xa4type\xa5novel")
+        await journal.close()
+
+    asyncio.run(work())
+    with pytest.raises(FileFormatError, match="newer"):
+        collect(tmp_path / "log", tmp_path / "out")
+    with pytest.raises(OptionError, match="no folder"):
+        collect(tmp_path / "nothing", tmp_path / "out")
