@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from untilt.errors import FileFormatError, WriteError
-from untilt.serving import journal as journals
 from untilt.serving.journal import (
     Journal,
     JournalFullError,
@@ -132,7 +131,7 @@ def test_a_full_disk_is_told_and_leaves_no_half_record(tmp_path, monkeypatch):
             return real(handle, data[:5])  # a part still fits
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(journals.os, "write", write)
+    monkeypatch.setattr("untilt.serving.journal.os.write", write)
 
     async def work():
         journal = Journal(tmp_path)

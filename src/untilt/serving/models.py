@@ -96,7 +96,7 @@ def load_model(path: Path, calibration: Calibration | None = None) -> Model:
     ranker = load(path)
     if getattr(ranker, "n_threads", 1) is None:
         ranker.n_threads = 1  # lists are short: threads would cost more than they bring
-    ranker.predict(np.zeros((2, len(ranker.feature_names_)), np.float32))
+    ranker.warm_up()
     relevance = None if calibration is None else calibration.of(ranker)
     return Model(ranker, digest, path, stamp, datetime.now(UTC), relevance)
 
