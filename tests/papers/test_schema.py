@@ -83,6 +83,8 @@ def test_a_file_becomes_values(table):
         (("claim", 0, "kind"), "fals", "kind must be one of"),
         (("panel", 0, "rows"), ["labels"], "a panel speaks of the row 'labels'"),
         (("panel", 0, "sweep", "parameter"), "theta", "the part in sweep.parameter must be one of"),
+        (("row", 0, "tune"), {"l2": 3}, "tune.l2 of row 'clicks' must be a list of values to try"),
+        (("row", 0, "tune"), {"l2": []}, "tune.l2 of row 'clicks' must be a list of values to try"),
         (("row",), [], "needs at least one [[panel]] and one [[row]]"),
         (("row",), {"name": "x"}, "row must be tables, each under [[row]]"),
     ],

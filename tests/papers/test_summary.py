@@ -243,9 +243,23 @@ def test_a_claim_about_every_point_needs_every_point(rows, sides, verdict):
     assert f"{sides[0]} of {sum(sides)} tests" in found.sentence
 
 
+def test_every_step_has_a_test_of_its_own():
+    """A falls by 0.1 at every step; B gains nothing on it, by 0.1 a step."""
+    found = decided("falls", ["a"], "every = true", noise=0.0)
+    assert (found.verdict, found.sides, found.value) == (HOLDS, (2, 0, 0), pytest.approx(0.1))
+    found = decided("gains-more", ["b", "a"], "every = true")
+    assert (found.verdict, found.sides) == (FAILS, (0, 2, 0))
+    assert "at 0 to 1: gains more by -0.1" in found.sentence
+
+
+def test_steps_are_those_that_the_claim_names():
+    found = decided("falls", ["a"], "every = true\nat = [0, 2]", noise=0.0)
+    assert (found.sides, found.value) == ((1, 0, 0), pytest.approx(0.2))
+
+
 def test_every_is_refused_where_one_x_says_nothing():
     with pytest.raises(OptionError, match="'every' asks each x alone"):
-        decided("rises", ["a"], "every = true")
+        decided("similar", ["a", "b"], "every = true")
 
 
 def test_one_gap_is_larger_than_another():

@@ -92,6 +92,10 @@ def digest(panel: Panel, row: Row, size: Size, most_queries: int | None) -> str:
     if panel.sweep is not None:
         shape["sweep"] = panel.sweep.parameter
     method = {k: v for k, v in asdict(row).items() if k not in ("title", "group", "role", "name")}
+    # Younger than the first results: where they are not used, those cells keep their digests.
+    for table, name in ((shape, "clicks_per_query"), (method, "tune")):
+        if not table[name]:
+            del table[name]
     sizes = {k: v for k, v in asdict(size).items() if v not in (None, ())}
     for amount in ("seeds", "fold_seeds", "folds", "points"):
         sizes.pop(amount, None)

@@ -2,13 +2,15 @@
 
 "similar" is the exception: there the number is a difference that should be within a margin.
 
-A claim about several x or panels is about their mean, unless it says "every": then each x, each
-panel and each other row has a test of its own, with p-values corrected by Holm for their number. It
-holds where all of them do, and does not where one is clearly on the other side.
+A claim about several x or panels is about their mean, unless it says "every": then each x (of a
+claim about rising or falling: each step to the next x), each panel and each other row has a test of
+its own, with p-values corrected by Holm for their number. It holds where all of them do, and does
+not where one is clearly on the other side.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from untilt._core.statistics import (
     student_quantile,
     weighted_mean,
 )
-from untilt.papers.schema import Claim, ClaimKind, Panel, Value
+from untilt.papers.schema import STEPWISE, Claim, ClaimKind, Panel, Value
 from untilt.papers.summary import LEVEL, Run, Summary
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
@@ -158,19 +160,15 @@ def _runs_needed(mean: MeanEstimate, distance: float, level: float) -> int | Non
 
 
 def _of_every(summary: Summary, claim: Claim, panels: list[Panel]) -> Verdict | None:
-    """A test for each panel, each other row and each x."""
+    """A test for each panel, each other row and each x, or each step from one x to the next."""
     tested: list[tuple[Value | None, str, MeanEstimate]] = []
     for panel in panels:
-        for other in claim.rows[1:]:
-            xs = dict.fromkeys(
-                x for own in _series(summary, claim, panel, claim.rows[0]).values() for x in own
-            )
-            for x in xs:
-                values = _by_run(
-                    summary, replace(claim, at=(x,) if x is not None else ()), panel, other
-                )
+        for other in claim.rows[1:] or ("",):
+            for place in _places(summary, claim, panel):
+                values = _by_run(summary, replace(claim, at=place), panel, other)
                 if values:
-                    tested.append((x, other, weighted_mean(np.array(list(values.values())))))
+                    mean = weighted_mean(np.array(list(values.values())))
+                    tested.append((_in_words(place), other, mean))
     if not tested:
         return None
     p = holm(np.array([mean.p_value for *_, mean in tested]))
@@ -189,6 +187,24 @@ def _of_every(summary: Summary, claim: Claim, panels: list[Panel]) -> Verdict | 
         at=at,
         sides=(*sides, len(tested) - sum(sides)),
         runs_needed=_runs_needed_of_every(unclear, len(tested)),
+    )
+
+
+def _places(summary: Summary, claim: Claim, panel: Panel) -> list[tuple[Value, ...]]:
+    """What every test of a claim is about: one x, or an x and the next; nothing without an axis."""
+    own = _series(summary, claim, panel, claim.rows[0]).values()
+    xs = [x for x in dict.fromkeys(x for each in own for x in each) if x is not None]
+    if claim.kind in STEPWISE:
+        return list(pairwise(xs))
+    return [(x,) for x in xs] or [()]
+
+
+def _in_words(at: tuple[Value, ...]) -> Value | None:
+    """A single x as it is, a step in words."""
+    return (
+        at[0]
+        if len(at) == 1
+        else " to ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in at) or None
     )
 
 

@@ -84,6 +84,18 @@ def _judged(setting: Setting, row: Row) -> Values:
     return {name: float(judged[name].value) for name in setting.panel.metrics}
 
 
+@register_measure("judged-again")
+def _judged_again(setting: Setting, row: Row) -> Values:
+    """Mean and standard deviation of NDCG@10 over logs that differ in their clicks alone."""
+    values = []
+    for repeat in setting.repeats:
+        ranker = ranker_of(setting, row).fit(repeat.log)
+        judged = evaluate(setting.test, scores_of(ranker, setting.test), ["ndcg@10"])
+        values.append(float(judged["ndcg@10"].value))
+    setting.trained = trained_as(ranker)
+    return {"mean": float(np.mean(values)), "spread": float(np.std(values, ddof=1))}
+
+
 @register_measure("average-position")
 def _average_position(setting: Setting, row: Row) -> Values:
     """Mean position after re-ranking of the documents shown at 1..10 (003 Figure 1).

@@ -6,6 +6,8 @@ only an experiment can have, such as the true curve of a simulation; more can be
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,8 +23,10 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.data.transform import synthesise
 from untilt.errors import OptionError, did_you_mean
+from untilt.evaluation.judged import evaluate
 from untilt.papers.schema import Row
 from untilt.papers.setting import Setting
+from untilt.rankers.validation import held_out_clicks
 from untilt.weighting.base import Weighting
 from untilt.weighting.tables import PairwiseDebiasing
 
@@ -230,11 +234,63 @@ def _quick_network(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
 def fitted(setting: Setting, row: Row) -> Any:
     """The row's ranker, trained on what the row says; the setting keeps how it was trained."""
     data = known(TRAINING, row.train_on, "data to train on")
-    ranker = ranker_of(setting, row)
-    if row.ranker not in UNTRAINED:
-        ranker.fit(data(setting))
-        setting.trained = trained_as(ranker)
+    if row.ranker in UNTRAINED:
+        return ranker_of(setting, row)
+    chosen = tuned(setting, row, data(setting)) if row.tune else row
+    ranker = ranker_of(setting, chosen).fit(data(setting))
+    tried = {
+        f"{name} out of": ", ".join(_short(value) for value in values)
+        for name, values in row.tune.items()
+    }
+    setting.trained = {**trained_as(ranker), **tried}
     return ranker
+
+
+HELD_OUT = 0.2  # of the queries, to choose what a row tunes
+
+
+def tuned(setting: Setting, row: Row, data: ClickLog | JudgedLists) -> Row:
+    """The row with those of its `tune` values that do best on queries held out; never by labels.
+
+    Clicks: by their DCG@10, weighted by the curve that the row believes in: its bias, the one that
+    its ranker learned beside the scores, or ones. A row that learns from labels is judged by
+    NDCG@10 of held-out labels.
+    """
+    train, held_out = data.split(1 - HELD_OUT, seed=setting.seed)
+    if isinstance(data, ClickLog) and data.is_binary:
+        # The same queries with all that people saw, also where the row learns from a part of it.
+        held_out = setting.log.split(1 - HELD_OUT, seed=setting.seed)[1]
+    best, value = row, -np.inf
+    for values in product(*row.tune.values()):
+        options = {**row.options, **dict(zip(row.tune, values, strict=True))}
+        trial = replace(row, options=options, tune={})
+        found = _held_out_value(setting, trial, ranker_of(setting, trial).fit(train), held_out)
+        if found > value:
+            best, value = trial, found
+    return best
+
+
+def _held_out_value(
+    setting: Setting, row: Row, ranker: Any, held_out: ClickLog | JudgedLists
+) -> float:
+    if isinstance(held_out, JudgedLists):
+        scores = ranker.predict(held_out.features)
+        return float(evaluate(held_out, scores, ["ndcg@10"])["ndcg@10"].value)
+    learned = getattr(ranker, "bias_", None)
+    given = curve_of(setting, row.bias, row.bias_options) if row.bias else None
+    clicks = held_out_clicks(
+        held_out, given if learned is None else _as_deep(learned, held_out.depth)
+    )
+    # As a share of the weighted clicks: learned curves differ, and a steeper one weighs all more.
+    scores = np.asarray(ranker.predict(clicks.features))
+    return float(np.sum(clicks.per_query(scores)) / max(np.sum(clicks.credit), 1e-300))
+
+
+def _as_deep(bias: PositionBias, depth: int) -> PositionBias:
+    """The curve to this depth; below what it knows the last value."""
+    theta = bias.examination
+    more = np.full(max(0, depth - len(theta)), theta[-1])
+    return PositionBias(np.concatenate([theta, more]), method=bias.method, estimated=True)
 
 
 # What a page says of a training, by the ranker's parameters and then by what the training reported.

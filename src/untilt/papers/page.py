@@ -134,6 +134,8 @@ def setting(what: Plan, summary: Summary) -> str:
 def _traffic(size: Size) -> str:
     if size.clicks is not None:
         return f"{size.clicks:,} clicks"
+    if size.clicks_per_query is not None:
+        return f"{size.clicks_per_query:g} clicks per query"
     return f"{size.sessions_per_query or 100} sessions per query"
 
 

@@ -25,12 +25,16 @@ ClaimKind = Literal[
     "above", "below", "similar", "rises", "falls", "gains-more", "closer", "larger-gap"
 ]
 POINTWISE: tuple[ClaimKind, ...] = ("above", "below", "closer")  # said of one x as of many
+STEPWISE: tuple[ClaimKind, ...] = ("rises", "falls", "gains-more")  # said of two x or more
 Value = float | str
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large a run is. `queries` is for data made here, and the most that --quick takes."""
+    """How large a run is. `queries` is for data made here, and the most that --quick takes.
+
+    Of `clicks`, `clicks_per_query` and `sessions_per_query` the first that is given counts.
+    """
 
     queries: int = 1000
     test_queries: int = 1000
@@ -39,6 +43,7 @@ class Size:
     folds: int = 5
     sessions_per_query: int | None = None
     clicks: int | None = None
+    clicks_per_query: float | None = None
     share: float = 1.0
     trees: int = 200
     features: int = 50
@@ -76,7 +81,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture, or one block of a table."""
+    """One picture, or one block of a table; `clicks_per_query` counts before that of the size."""
 
     name: str
     protocol: str = default("protocol").name
@@ -88,14 +93,16 @@ class Panel:
     binary: bool = False
     test_bias: str = ""
     unit: str = ""
+    clicks_per_query: float | None = None
 
 
 @dataclass(frozen=True)
 class Row:
     """One method: a ranker, what it learns from, the table of weights and where its bias is from.
 
-    `fixed` rows do not depend on the sweep and are run once. `lower` and `upper` are the ends of
-    the gap inside a group.
+    `tune` names options of the ranker with the values to try: held-out queries choose. `fixed`
+    rows do not depend on the sweep and are run once. `lower` and `upper` are the ends of the gap
+    inside a group.
     """
 
     name: str
@@ -109,6 +116,7 @@ class Row:
     bias: str = ""
     bias_options: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
+    tune: dict[str, Any] = field(default_factory=dict)
     role: Literal["", "lower", "upper"] = ""
     fixed: bool = False
 
@@ -128,9 +136,9 @@ class Claim:
     """A sentence of the document and how it is put to the test.
 
     Items of `rows` are names of rows, or `row:metric` where two metrics are compared. "similar"
-    without a second row compares with `value`. `every` asks it of each x alone, not of their mean.
-    `own` is no sentence of the document: a question that we ask beside it. `because` gives the
-    reason where it does not hold, by data set.
+    without a second row compares with `value`. `every` asks it of each x alone, or of each step to
+    the next x, and not of their mean or their ends. `own` is no sentence of the document: a
+    question that we ask beside it. `because` gives the reason where it does not hold, by data set.
     """
 
     text: str
@@ -323,15 +331,22 @@ def _check(experiment: Experiment, where: str) -> None:
     for panel in experiment.panels:
         if panel.sweep is not None:
             check_choice(f"{where}: the part in sweep.parameter", panel.sweep.part, PARTS)
+    for row in experiment.rows:
+        for option, values in row.tune.items():
+            if not isinstance(values, list) or not values:
+                raise OptionError(
+                    f"{where}: tune.{option} of row {row.name!r} must be a list of values to try. "
+                    f"Got {values!r} instead."
+                )
     named = [(name, "a panel") for panel in experiment.panels for name in panel.rows]
     named += [(each.row, "a reported figure") for each in experiment.reported]
     for claim in experiment.claims:
         if claim.kind == "larger-gap" and len(claim.rows) != 4:
             raise OptionError(f"{where}: 'larger-gap' needs four rows, two gaps. Got {claim.rows}.")
-        if claim.every and claim.kind not in POINTWISE:
+        if claim.every and claim.kind not in POINTWISE + STEPWISE:
             raise OptionError(
                 f"{where}: 'every' asks each x alone, which {claim.kind!r} cannot say. Use it with "
-                f"{', '.join(POINTWISE)}."
+                f"{', '.join(POINTWISE + STEPWISE)}."
             )
         items = [*claim.rows, *([claim.target] if claim.target else [])]
         named += [(name.partition(":")[0], "a claim") for name in items]

@@ -96,7 +96,7 @@ class Setting:
         """
         swap = Swap(share=20 / 21, reach=21, clicks=self.protocol)
         sessions = max(self.size.sessions_per_query or 0, SWAP_SESSIONS)
-        size = replace(self.size, clicks=None, sessions_per_query=sessions)
+        size = replace(self.size, clicks=None, clicks_per_query=None, sessions_per_query=sessions)
         return self._simulate(swap, self.seed + INTERVENTION_SEED, size)
 
     @cached_property
@@ -141,6 +141,9 @@ class Setting:
     def _simulate(self, protocol: Protocol, seed: int, other: Size | None = None) -> Simulation:
         size = self.size if other is None else other
         clicks, per_query = size.clicks, size.sessions_per_query
+        density = size.clicks_per_query
+        if clicks is None and density is not None:
+            clicks = max(1, round(density * self.train.n_queries))
         return simulate(
             self.train,
             protocol,
@@ -156,6 +159,8 @@ class Setting:
 def at_value(panel: Panel, size: Size, x: Value | None) -> tuple[Panel, Size]:
     """Panel and size with this value of the x axis put in, where it changes the log."""
     sweep = panel.sweep
+    if panel.clicks_per_query is not None:
+        size = replace(size, clicks=None, clicks_per_query=panel.clicks_per_query)
     if sweep is None or x is None or not sweep.changes_the_log:
         return panel, size
     if sweep.part == "protocol":
@@ -165,4 +170,6 @@ def at_value(panel: Panel, size: Size, x: Value | None) -> tuple[Panel, Size]:
         raise OptionError(f"a sweep cannot change size.{sweep.key}, which is not there.{hint}")
     whole = sweep.key in ("clicks", "sessions_per_query", "queries")
     changed: dict[str, Any] = {sweep.key: int(x) if whole else x}
+    if sweep.key == "clicks_per_query":
+        changed["clicks"] = None  # which would count before it
     return panel, replace(size, **changed)
