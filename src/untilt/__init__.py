@@ -39,6 +39,7 @@ _NAMES = {
     "untilt.evaluation.systems": "shown",
     "untilt.metrics.metric": "parse_metric",
     "untilt.rankers.export": "export_model",
+    "untilt.rankers.score_file": "score_file",
     "untilt.rankers.trees.own_pipeline": "lightgbm_dataset objective xgboost_matrix",
     "untilt.report.decision": "Decision write_report",
     "untilt.selection.query_folds": "QueryKFold",

@@ -79,6 +79,7 @@ from untilt.rankers.networks.towers import FeedbackTowers as FeedbackTowers
 from untilt.rankers.networks.towers import TowerRanker as TowerRanker
 from untilt.rankers.pooled import DoublyRobust as DoublyRobust
 from untilt.rankers.pooled import PolicyAware as PolicyAware
+from untilt.rankers.score_file import score_file as score_file
 from untilt.rankers.trees.lambdamart import LambdaMART as LambdaMART
 from untilt.rankers.trees.own_pipeline import lightgbm_dataset as lightgbm_dataset
 from untilt.rankers.trees.own_pipeline import objective as objective

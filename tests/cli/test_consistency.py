@@ -41,6 +41,7 @@ INPUTS = {
     "run, documents": ["run", "log.csv", "--documents", "{}", "--out", "results"],
     "run, config": ["run", "log.csv", "--config", "{}", "--out", "results"],
     "report": ["report", "{}"],
+    "score": ["score", "{}", "log.csv"],
     "export": ["export", "{}", "--out", "model.txt"],
     "split": ["split", "{}", "--out", "parts"],
     "simulate": ["simulate", "--out", "made", "--data", "{}"],

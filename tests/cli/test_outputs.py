@@ -22,7 +22,11 @@ OUTPUTS = [
 READ = {"log", "data", "documents", "valid", "config", "path", "source", "ranker", "shown_log",
         "candidate", "calibrate", "token_file"}  # fmt: skip
 # What else a command needs before it looks at anything.
-NEEDED = {"evaluate": ["--bias", "power-law:1"], "select": ["--bias", "power-law:1"]}
+NEEDED = {
+    "evaluate": ["--bias", "power-law:1"],
+    "select": ["--bias", "power-law:1"],
+    "score": ["documents.csv"],
+}
 # Which option takes the input, where it is no argument.
 BY_OPTION = {"simulate": "--data"}
 LOG = "query_id,session_id,doc_id,position,click,f_a\n1,1,1,1,1,0.5\n1,1,2,2,0,0.2\n"

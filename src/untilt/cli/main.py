@@ -21,6 +21,7 @@ from untilt.cli.demo import demo
 from untilt.cli.evaluate import evaluate
 from untilt.cli.reproduce import reproduce
 from untilt.cli.run import report, run
+from untilt.cli.score import score
 from untilt.cli.select import select
 from untilt.cli.serve import collect, serve
 from untilt.cli.simulate import simulate
@@ -147,6 +148,7 @@ for command in (
     train,
     evaluate,
     select,
+    score,
     reproduce,
     export,
     serve,
