@@ -84,9 +84,9 @@ def test_examination_at_the_top_can_be_held(log):
 # ---- the loss of a step, by hand
 
 
-def step_setting(loss, *, l2=0.0):
+def step_setting(loss):
     return StepSettings(
-        loss=loss, activation="tanh", sampled=False, known_theta=False, first=None, clip=0.0, l2=l2
+        loss=loss, activation="tanh", sampled=False, known_theta=False, first=None, clip=0.0
     )
 
 
@@ -104,6 +104,7 @@ def small_batch(log):
     rng = np.random.default_rng(0)
     batch = {name: v.astype(float) if v.dtype == np.float32 else v for name, v in batch.items()}
     batch |= {"features": rng.normal(size=(lists.n_documents, 3)), "scale": np.array(40.0)}
+    batch |= {"l2": np.array(0.0)}
     params = {name: start_layers(at, (3, 4, 1)) for at, name in enumerate(["gamma", "beta"])}
     params["ranker"] = start_layers(7, (3, 4, 1))
     as_double = jax_modules().jax.tree.map(lambda x: np.asarray(x, float), params)

@@ -89,7 +89,7 @@ def test_cells_are_sums_over_sessions(log):
 )
 def test_losses_and_their_gradients(combine, target, rng):
     jax = jax_modules().jax
-    loss = tower_loss(combine, target, "tanh", 0.01)
+    loss = tower_loss(combine, target, "tanh")
     params = {"f": start_layers(0, (2, 3, 1), activation="tanh"), "b": rng.normal(size=3)}
     batch = {
         "features": rng.normal(size=(6, 2)),
@@ -98,6 +98,7 @@ def test_losses_and_their_gradients(combine, target, rng):
         "mean": np.array([0.0, 0.2, 1.0, 0.5]),
         "weight": np.array([1.0, 3.0, 2.0, 1.0]),
         "mask": np.array([1.0, 1.0, 1.0, 0.0]),
+        "l2": np.array(0.01),
     }
     with double_precision():
         params = jax.tree.map(lambda p: np.asarray(p, float), params)

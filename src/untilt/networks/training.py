@@ -66,7 +66,10 @@ class Companion(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """Parameters as NumPy arrays (the best where they were judged), and how it went."""
+    """Parameters as NumPy arrays (the best where they were judged), and how it went.
+
+    `held_out_value` is that of the best epoch, higher is better: minus a loss where losses judge.
+    """
 
     params: Params
     losses: tuple[float, ...]
@@ -75,6 +78,7 @@ class Trained:
     best_epoch: int
     steps: int
     status: Fact
+    held_out_value: float | None = None
 
 
 class _Progress(NamedTuple):
@@ -332,6 +336,9 @@ def _result(at: _Progress, stopping: Stopping | None) -> Trained:
         code = "network.stopped" if _stopped(at, stopping) else "network.trained-best"
         status = Fact(code, epochs=at.epoch, steps=at.step, best_epoch=best_epoch)
     chosen = at.params if at.best is None else at.best
+    value = None
+    if stopping is not None and at.watched:
+        value = max(at.watched) if stopping.higher_is_better else -min(at.watched)
     return Trained(
         params=jax.tree.map(np.asarray, jax.device_get(chosen)),
         losses=tuple(at.losses),
@@ -340,6 +347,7 @@ def _result(at: _Progress, stopping: Stopping | None) -> Trained:
         best_epoch=best_epoch,
         steps=at.step,
         status=status,
+        held_out_value=value,
     )
 
 

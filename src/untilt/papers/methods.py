@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from untilt import catalog
+from untilt._core import ragged
 from untilt._core.arrays import FloatArray, sum_by
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.regression_em import RegressionEM
@@ -26,6 +27,7 @@ from untilt.errors import OptionError, did_you_mean
 from untilt.evaluation.judged import evaluate
 from untilt.papers.schema import Row
 from untilt.papers.setting import Setting
+from untilt.rankers.networks.network_ranker import NetworkRanker
 from untilt.rankers.validation import held_out_clicks
 from untilt.weighting.base import Weighting
 from untilt.weighting.tables import PairwiseDebiasing
@@ -216,7 +218,7 @@ def ranker_of(setting: Setting, row: Row) -> Any:
               "seed": ("seed", setting.seed)}  # fmt: skip
     options = dict(shared[name] for name in shared if name in record.takes) | row.options
     if "jax" in record.needs:
-        options |= _quick_network(setting, options)
+        options |= _network_options(setting, options)
     if "objective" in options or options.get("loss") == "pointwise":
         bias = curve_of(setting, row.bias, row.bias_options) if row.bias else None
         return record.make(bias=bias, **options)
@@ -224,11 +226,14 @@ def ranker_of(setting: Setting, row: Row) -> Any:
     return record.make(*table, **options)
 
 
-def _quick_network(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
-    """A quick size has few epochs and narrow layers."""
-    widths = setting.size.widths or options.get("widths")
-    epochs = {} if setting.size.epochs is None else {"epochs": setting.size.epochs}
-    return epochs | ({"widths": tuple(widths)} if widths else {})
+def _network_options(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
+    """What the size says of all networks alike."""
+    size = setting.size
+    widths = size.widths or options.get("widths")
+    given = {"epochs": size.epochs, "batch_size": size.batch, "early_stopping": size.patience,
+             "learning_rate": size.learning_rate}  # fmt: skip
+    shared = {name: value for name, value in given.items() if value is not None}
+    return shared | ({"widths": tuple(widths)} if widths else {})
 
 
 def fitted(setting: Setting, row: Row) -> Any:
@@ -237,7 +242,10 @@ def fitted(setting: Setting, row: Row) -> Any:
     if row.ranker in UNTRAINED:
         return ranker_of(setting, row)
     chosen = tuned(setting, row, data(setting)) if row.tune else row
-    ranker = ranker_of(setting, chosen).fit(data(setting))
+    ranker = ranker_of(setting, chosen)
+    if isinstance(ranker, NetworkRanker) and setting.size.penalties:
+        return _with_chosen_penalty(setting, ranker, data(setting))
+    ranker.fit(data(setting))
     tried = {
         f"{name} out of": ", ".join(_short(value) for value in values)
         for name, values in row.tune.items()
@@ -246,7 +254,7 @@ def fitted(setting: Setting, row: Row) -> Any:
     return ranker
 
 
-HELD_OUT = 0.2  # of the queries, to choose what a row tunes
+HELD_OUT = 0.2  # of the queries, to choose what a row tunes, or a network's penalty and epoch
 
 
 def tuned(setting: Setting, row: Row, data: ClickLog | JudgedLists) -> Row:
@@ -293,9 +301,39 @@ def _as_deep(bias: PositionBias, depth: int) -> PositionBias:
     return PositionBias(np.concatenate([theta, more]), method=bias.method, estimated=True)
 
 
+def _with_chosen_penalty(
+    setting: Setting, ranker: NetworkRanker, data: ClickLog | JudgedLists
+) -> NetworkRanker:
+    """Of the size's penalties the one that does best on held-out queries, as does the epoch.
+
+    Clicks are judged as `untilt.rankers.networks.early_stopping` says, never by labels; a ranker
+    that learns from labels is judged by labels. Feedback of other numbers is judged by which of it
+    is above 0, the clicks: its propensity-weighted DCG is noise that praises steep curves. A
+    tower's judge is its own loss.
+    """
+    train, held_out = data.split(1 - HELD_OUT, seed=setting.seed)
+    if ranker.batch_of == "rows":  # as many as the lists of a batch show
+        ranker.set_params(batch_size=max(1, round(ranker.batch_size * _rows_per_list(train))))
+    elif isinstance(held_out, ClickLog) and not held_out.is_binary:
+        held_out = held_out.with_label((held_out.label > 0).astype(float))
+    tried = [
+        type(ranker)(**{**ranker.get_params(deep=False), "l2": l2}).fit(train, valid=held_out)
+        for l2 in setting.size.penalties
+    ]
+    best = max(tried, key=lambda each: each.summary_["held_out_value"])
+    among = ", ".join(f"{l2:g}" for l2 in setting.size.penalties)
+    told = {"l2": f"{_short(best.l2)}", "l2 out of": among}
+    setting.trained = {**trained_as(best), **told, "held out": f"{HELD_OUT:.0%} of the queries"}
+    return best
+
+
+def _rows_per_list(data: ClickLog | JudgedLists) -> float:
+    return float(np.mean(ragged.lengths(data.indptr)))
+
+
 # What a page says of a training, by the ranker's parameters and then by what the training reported.
-_ASKED = ("n_trees", "learning_rate", "n_leaves", "C", "penalty", "widths", "batch_size", "epochs",
-          "l2", "early_stopping")  # fmt: skip
+_ASKED = ("n_trees", "n_leaves", "C", "penalty", "widths", "optimiser", "learning_rate", "schedule",
+          "batch_size", "epochs", "l2", "early_stopping")  # fmt: skip
 _REPORTED = ("trees", "C", "epochs", "steps", "held_out")
 
 

@@ -34,6 +34,9 @@ class Size:
     """How large a run is. `queries` is for data made here, and the most that --quick takes.
 
     Of `clicks`, `clicks_per_query` and `sessions_per_query` the first that is given counts.
+    Networks of all rows alike: `epochs`, `widths`, `batch` (lists a step), `learning_rate`,
+    `patience` (epochs without improvement on held-out queries), `penalties` (l2, of which held-out
+    queries choose).
     """
 
     queries: int = 1000
@@ -52,6 +55,10 @@ class Size:
     points: int | None = None
     epochs: int | None = None
     widths: tuple[int, ...] = ()
+    batch: int | None = None
+    learning_rate: float | None = None
+    patience: int | None = None
+    penalties: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
             optimiser=self._optimiser(),
             epochs=self.epochs,
             constants={
-                "features": inputs.features,
+                "features": inputs.table,
                 "l2": np.asarray(self._penalty, np.float32),
                 "scale": np.asarray(scale, np.float32),
             },

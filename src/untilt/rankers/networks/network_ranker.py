@@ -47,7 +47,8 @@ class NetworkRanker(Ranker):
     (`untilt.rankers.validation`), feedback of other numbers by propensity-weighted DCG@10.
 
     Fitted: `network_` (arrays; scores without JAX), `losses_` (mean loss by epoch), `watched_`
-    (value on held-out data by epoch), `importances_`, `summary_`.
+    (value on held-out data by epoch), `importances_`, `summary_`. Its "held_out_value" is that
+    of the epoch that was kept, higher is better: trainings of one kind can be compared by it.
     """
 
     widths: tuple[int, ...] = (512, 256, 128)
@@ -66,6 +67,8 @@ class NetworkRanker(Ranker):
     seed: int = 0
     # A search need not lend its held-out clicks, which it judges by.
     holds_out: ClassVar[bool] = True
+    # What batch_size counts: "lists", or "rows" (document, position).
+    batch_of: ClassVar[str] = "lists"
     network_: Network = field(init=False)
     losses_: FloatArray = field(init=False)
     watched_: tuple[float, ...] = field(init=False)
@@ -117,11 +120,7 @@ class NetworkRanker(Ranker):
 
     def _keep_history(self, trained: Trained) -> None:
         self.losses_, self.watched_ = np.array(trained.losses), trained.watched
-        self.summary_ = {
-            "epochs": trained.epochs,
-            "steps": trained.steps,
-            "status": trained.status,
-        }
+        self.summary_ = {**length_of(trained), "status": trained.status}
 
     def _keep_network(self, layers: Layers, inputs: "Inputs") -> None:
         self.network_ = to_network(
@@ -178,6 +177,17 @@ class Inputs:
     names: tuple[str, ...]
     missing: Missing = None
 
+    @property
+    def table(self) -> FeatureArray:
+        """The features with rows of zeros below, for a training step.
+
+        A step is compiled for the shape of its table. Rounded up by at most 1/8, tables of about
+        the same size have one: the next training, on other queries, starts at once.
+        """
+        n = len(self.features)
+        unit = max(64, (1 << max(0, n - 1).bit_length()) // 16)
+        return np.pad(self.features, ((0, -n % unit), (0, 0)))
+
     def start(self, ranker: NetworkRanker) -> Layers:
         """Random layers for a ranker's widths."""
         widths = (len(self.mean), *ranker.widths, 1)
@@ -197,6 +207,16 @@ def inputs_of(lists: TrainingLists, transform: str) -> Inputs:
         )
     features = normalised(lists.features, mean, scale, transform)
     return Inputs(features, mean, scale, lists.feature_names, lists.missing)
+
+
+def length_of(*trained: Trained) -> dict[str, Any]:
+    """Epochs and steps, and the value on held-out data where there is any; of several, the sums."""
+    found: dict[str, Any] = {
+        "epochs": sum(each.epochs for each in trained),
+        "steps": sum(each.steps for each in trained),
+    }
+    values = [each.held_out_value for each in trained if each.held_out_value is not None]
+    return found | ({"held_out_value": sum(values)} if values else {})
 
 
 def trained_on(lists: TrainingLists) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
             optimiser=self._optimiser(),
             epochs=self.epochs,
             constants={
-                "features": inputs.features,
+                "features": inputs.table,
                 "l2": np.asarray(self._penalty, np.float32),
                 **task.constants,
             },

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from operator import itemgetter
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -72,6 +72,7 @@ class TowerRanker(network_ranker.NetworkRanker):
     combine: str = "sum"
     _: KW_ONLY
     target: str = "auto"
+    batch_of: ClassVar[str] = "rows"
     l2: float | None = 2e-4
     tower_: FloatArray = field(init=False)
     target_: str = field(init=False)
@@ -140,17 +141,17 @@ def fit_tower(
         seed=int(child_generator(ranker.seed, 1).integers(2**31)),
     )
     trained = train(
-        tower_loss(combine, target, ranker.activation, ranker._penalty),
+        tower_loss(combine, target, ranker.activation),
         params,
         batches,
         optimiser=ranker._optimiser(),
         epochs=ranker.epochs,
-        constants={"features": inputs.features},
+        constants={"features": inputs.table, "l2": np.asarray(ranker._penalty, np.float32)},
         stopping=_stopping(
             ranker,
             held_out,
             inputs,
-            tower_loss(combine, target, ranker.activation, 0.0),
+            tower_loss(combine, target, ranker.activation),
             _Scale(counts.depth, shift, unit),
         ),
         checkpoint=checkpoint,
@@ -207,6 +208,7 @@ def _stopping(
             "position_index": np.minimum(columns["position_index"], scale.depth - 1),
             "mask": np.ones(len(columns["row"]), np.float32),
             "features": normalised(rows, inputs.mean, inputs.scale, ranker.transform),
+            "l2": np.zeros((), np.float32),
         }
     )
     judge = compiled_value(loss)
@@ -230,8 +232,8 @@ def label_counts(lists: TrainingLists) -> PositionCounts:
 
 
 @lru_cache(maxsize=32)
-def tower_loss(combine: str, target: str, activation: str, l2: float) -> Loss:
-    """loss(params, batch): per session, with the L2 penalty on the network alone."""
+def tower_loss(combine: str, target: str, activation: str) -> Loss:
+    """loss(params, batch): per session, with the batch's L2 penalty on the network alone."""
     jax, jnp, _ = jax_layers.jax_modules()
 
     def loss(params: jax_layers.Params, batch: Mapping[str, jax_layers.Array]) -> jax_layers.Array:
@@ -246,9 +248,8 @@ def tower_loss(combine: str, target: str, activation: str, l2: float) -> Loss:
         else:
             z = f + b if combine == "sum" else f
             each = y * jax.nn.softplus(-z) + (1 - y) * jax.nn.softplus(z)
-        return jnp.sum(weight * each) / len(batch["mask"]) + l2 / 2 * jax_layers.sum_of_squares(
-            params["f"]
-        )
+        penalty = batch["l2"] / 2 * jax_layers.sum_of_squares(params["f"])
+        return jnp.sum(weight * each) / len(batch["mask"]) + penalty
 
     return loss
 
@@ -331,6 +332,7 @@ class FeedbackTowers(network_ranker.NetworkRanker):
     _: KW_ONLY
     weights: Mapping[str, float] | None = None
     l2: float | None = 2e-4
+    batch_of: ClassVar[str] = "rows"
     networks_: dict[str, Network] = field(init=False)
     tower_: dict[str, FloatArray] = field(init=False)
     targets_: dict[str, str] = field(init=False)
@@ -344,7 +346,7 @@ class FeedbackTowers(network_ranker.NetworkRanker):
         lists = training_lists(train)
         inputs = network_ranker.inputs_of(lists, self.transform)
         self.networks_, self.tower_, self.targets_ = {}, {}, {}
-        status, shares = [], []
+        status, shares, trained = [], [], []
         if lists.judged:
             towers = {"label": "none"}
         for number, (column, combine) in enumerate(towers.items(), start=1):
@@ -363,6 +365,7 @@ class FeedbackTowers(network_ranker.NetworkRanker):
                 transform=self.transform,
             )
             self.tower_[column], self.targets_[column] = fitted.tower, fitted.target
+            trained.append(fitted.trained)
             status.append(Fact("network.part", part=column, status=fitted.trained.status))
             shares.append(
                 network_ranker.importances(fitted.layers, inputs.features, self.activation)
@@ -370,7 +373,8 @@ class FeedbackTowers(network_ranker.NetworkRanker):
         self.importances_ = np.mean(shares, axis=0)
         self.feature_names_, self.missing_ = lists.feature_names, lists.missing
         self.summary_ = {
-            **network_ranker.trained_on(lists), "status": joined(*status), "held_out": fact,
+            **network_ranker.trained_on(lists), **network_ranker.length_of(*trained),
+            "status": joined(*status), "held_out": fact,
         }  # fmt: skip
         return self
 

@@ -41,7 +41,6 @@ class StepSettings:
     known_theta: bool
     first: float | None
     clip: float
-    l2: float
     preference: str = "scores"
 
     @property
@@ -123,11 +122,8 @@ def em_loss(
     weight = _pair_weight(settings, seen, gamma, beta[:, :, None], batch, stop(s))
     rank_loss = jnp.sum(weight * trust_model.logistic_loss(s[:, :, None] - s[:, None, :], jnp))
     sessions = batch["scale"] * batch["sessions"].shape[0]
-    penalty = (
-        settings.l2
-        / 2
-        * sum(jax_layers.sum_of_squares(params[p]) for p in ("gamma", "beta", "ranker"))
-    )
+    squares = sum(jax_layers.sum_of_squares(params[p]) for p in ("gamma", "beta", "ranker"))
+    penalty = batch["l2"] / 2 * squares
     following = _next_tables(settings, tables, seen, yes, no, item, em_rate)
     sums = _sums(seen, given, tables.theta[seen.position_index] * beta, rank_loss)
     return (pair_loss + item_loss + rank_loss) / sessions + penalty, (following, sums)

@@ -239,14 +239,13 @@ def train_on_weights(
     layers = jax_layers.start_layers(
         child_generator(seed, 0, 2), (features.shape[1], *widths, 1), activation=activation
     )
-    loss = weighted_loss(activation, rank_changes, l2)
     return train(
-        loss,
+        weighted_loss(activation, rank_changes),
         layers,
         batches,
         optimiser=optimiser,
         epochs=epochs,
-        constants={"features": features},
+        constants={"features": features, "l2": np.asarray(l2, np.float32)},
         stopping=stopping,
         checkpoint=checkpoint,
         fingerprint=fingerprint,
@@ -255,7 +254,7 @@ def train_on_weights(
 
 
 @lru_cache(maxsize=32)
-def weighted_loss(activation: str, rank_changes: bool, l2: float) -> Loss:
+def weighted_loss(activation: str, rank_changes: bool) -> Loss:
     """loss(layers, batch) for fixed pair weights."""
     jax, jnp, _ = jax_layers.jax_modules()
 
@@ -265,8 +264,7 @@ def weighted_loss(activation: str, rank_changes: bool, l2: float) -> Loss:
         if rank_changes:
             weight = weight * rank_change(jax.lax.stop_gradient(s), batch["mask"] > 0, jnp)
         pair = weight * logistic_loss(s[:, :, None] - s[:, None, :], jnp)
-        return jnp.sum(pair) / batch["sessions"].shape[0] + l2 / 2 * jax_layers.sum_of_squares(
-            layers
-        )
+        penalty = batch["l2"] / 2 * jax_layers.sum_of_squares(layers)
+        return jnp.sum(pair) / batch["sessions"].shape[0] + penalty
 
     return loss

@@ -77,6 +77,7 @@ def fit_mini_batches(
     optimiser: jax_layers.Optimiser,
     schedule: Schedule,
     *,
+    l2: float,
     theta: FloatArray | None,
     start: TrustStart,
     seed: Seed,
@@ -90,7 +91,13 @@ def fit_mini_batches(
     """
     jax = jax_layers.jax_modules().jax
     compiled = compiled_em_step(settings, optimiser)
-    constants = jax.device_put({"features": features, "scale": np.float32(slates.count.mean())})
+    constants = jax.device_put(
+        {
+            "features": features,
+            "scale": np.float32(slates.count.mean()),
+            "l2": np.float32(l2),
+        }
+    )
     params = {
         "networks": _start_params(seed, features.shape[1], widths, settings),
         "tables": start_tables(slates.depth, start, theta, known_eps=settings.known_eps),

@@ -25,6 +25,7 @@ from untilt.rankers.networks.network_ranker import (
     check_network,
     fingerprint,
     inputs_of,
+    length_of,
     trained_on,
 )
 from untilt.rankers.trust import full_batch
@@ -144,8 +145,8 @@ class PairwiseTrustRanker(NetworkRanker):
         self._keep_network(layers, task.inputs)
         self.watched_ = trained.watched
         self.summary_ = {
-            **trained_on(lists), "loss": self.loss, "em": self.em, "status": status,
-            "training": trained.status, **parts.summary,
+            **trained_on(lists), "loss": self.loss, "em": self.em, **length_of(trained),
+            "status": status, "training": trained.status, **parts.summary,
         }  # fmt: skip
         return self
 
@@ -153,7 +154,7 @@ class PairwiseTrustRanker(NetworkRanker):
         slates = task.slates
         fitted = fit_mini_batches(
             slates,
-            task.inputs.features,
+            task.inputs.table,
             tuple(self.widths),
             StepSettings(
                 loss=self.loss,
@@ -162,11 +163,11 @@ class PairwiseTrustRanker(NetworkRanker):
                 known_theta=self.bias is not None,
                 first=self.first_examination,
                 clip=self.clip,
-                l2=self._penalty,
                 preference=self.preference,
             ),
             self._optimiser(),
             Schedule(self.epochs, self.batch_size, self.em_rate, self.em_decay),
+            l2=self._penalty,
             theta=self._known_theta(slates.depth),
             start=TrustStart(),
             seed=self.seed,
@@ -226,7 +227,7 @@ class PairwiseTrustRanker(NetworkRanker):
         trained = full_batch.train_on_weights(
             task.slates,
             weight,
-            task.inputs.features,
+            task.inputs.table,
             tuple(self.widths),
             activation=self.activation,
             rank_changes=self.loss == "opt",
