@@ -376,6 +376,21 @@ def test_the_page_says_what_the_tables_say(by_hand, tmp_path):
     assert again.startswith("# hand: By hand")
 
 
+def test_the_page_says_how_rows_were_trained_by_group(tmp_path):
+    """Two rows of one title are told apart; what differs between runs is a range."""
+    text = LINES.replace('title = "B"', 'title = "A"\ngroup = "Trees"')
+    grouped = experiment(
+        text.replace('title = "A"\n[[row]]', 'title = "A"\ngroup = "Linear"\n[[row]]', 1)
+    )
+    what = plan(grouped, Source(), tmp_path)
+    for cell in what.cells:
+        trained = {"l2": "0.3" if cell.seed else "3"} if cell.row == "a" else {"trees": "60"}
+        what.results.append(Result(cell, {"ndcg@10": 0.5}, 1.0, trained))
+    publish(what, tmp_path)
+    written = (tmp_path / f"{grouped.name}.md").read_text()
+    assert "- Linear: A: l2 0.3 to 3\n- Trees: A: trees 60\n- Fixed: trees 60\n" in written
+
+
 def test_the_page_has_what_cannot_be_tested():
     untested = (
         '[[untested]]\ntext = "People liked it."\nsource = "Table 4"\nreason = "No people."\n'

@@ -7,7 +7,7 @@ from untilt._core.files import replacing
 from untilt.catalog import default
 from untilt.charts.theme import save_chart
 from untilt.papers.cells import Plan, ResultsFile, plan
-from untilt.papers.chart import Table, chart_of, tables_of
+from untilt.papers.chart import Table, chart_of, named, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Verdict, verdicts
 from untilt.papers.datasets import Source
 from untilt.papers.layouts import Form, Layout
@@ -78,7 +78,7 @@ def _trained(what: Plan) -> list[str]:
         for name, value in result.trained.items():
             told.setdefault(cell.row, {}).setdefault(name, []).append(value)
     return [
-        f"- {row.title}: "
+        f"- {named(row, what.experiment.rows)}: "
         + ", ".join(f"{name} {_range(seen)}" for name, seen in told[row.name].items())
         for row in what.experiment.rows
         if row.name in told
