@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-slow test-lowest fuzz torture coverage check docs generated stub tables api pictures bench release clean
+.PHONY: demo test test-slow test-lowest fuzz torture torture-serve soak coverage check docs generated stub tables api pictures bench release clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -46,6 +46,14 @@ fuzz: $(STAMP)
 KILLS ?= 100
 torture: $(STAMP)
 	$(BIN)/python -m tests.torture --kills $(KILLS) --seed $(SEED)
+
+# SIGKILL of a server under load, on loopback: what was sent, acknowledged and found.
+torture-serve: $(STAMP)
+	$(BIN)/python -m tests.serving.killing --kills $(or $(KILLS_SERVE),20) --seed $(SEED)
+
+# Ten minutes of full load on loopback: does the memory of a server stay where it is?
+soak: $(STAMP)
+	$(BIN)/python benchmarks/bench_serve.py --soak $(or $(SECONDS),600)
 
 # Share of lines and branches that the tests run. Compiled kernels count as not run: their slow
 # twins in the tests check them, line by line coverage cannot see inside.

@@ -2,8 +2,10 @@
 
 import asyncio
 import base64
+import gc
 import re
 import shutil
+import tracemalloc
 
 import msgspec
 import numpy as np
@@ -381,6 +383,31 @@ def test_metrics_are_what_prometheus_reads_and_sum_over_workers(settings):
     counts = [float(each) for each in re.findall(r"_bucket\{.*\} (.+)", text)]
     assert counts == sorted(counts)
     assert len(set(re.findall(r"# TYPE (\w+)", text))) == text.count("# TYPE")
+
+
+def test_memory_does_not_grow_with_requests(settings):
+    """The short form of `make soak`."""
+    given = settings(explore="swaps:1-2=0.4", at_once=2)
+
+    async def talk(ask):
+        async def some(numbers):
+            for i in numbers:
+                shown = await ask.rank(**{**ASKED, "session": f"s{i}", "query": f"q{i}"})
+                event = {"event": i, "list": shown.json["list"], "document": "x"}
+                assert (await ask.feedback(event)).status == 200
+
+        await some(range(100))
+        tracemalloc.start()
+        await some(range(100, 150))
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        await some(range(150, 350))
+        gc.collect()
+        after = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        return after - before
+
+    assert with_server(given, talk) < 20_000  # 100 bytes a session would be 20,000
 
 
 @pytest.mark.parametrize(
