@@ -79,9 +79,8 @@ async def asking(port, requests, content_type, until, taken, wrong):
         number += 1
         start = time.perf_counter()
         writer.write(
-            b"POST /rank HTTP/1.1\r\nHost: localhost\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
-            % (content_type, len(body))
-            + body
+            b"POST /rank HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (content_type, len(body), body)
         )
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(

@@ -40,12 +40,11 @@ def free_port() -> int:
 class Running:
     """`untilt serve` as a process of its own."""
 
-    def __init__(self, ranker: Path, log: Path, *options: str) -> None:
+    def __init__(self, *arguments: str | Path) -> None:
         self.port = free_port()
         code = "from untilt.cli.main import main; main()"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code, "serve", str(ranker), "--log", str(log), "--port",
-             str(self.port), *options],
+            [sys.executable, "-c", code, "serve", *map(str, arguments), "--port", str(self.port)],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
@@ -167,7 +166,10 @@ def killed_again_and_again(
     ranker, log = saved_ranker(folder / "r.untilt"), folder / "log"
     rng, sent = random.Random(seed), Sent()
     for number in range(kills):
-        server, stop = Running(ranker, log, "--explore", "swap-adjacent:0.3"), threading.Event()
+        server, stop = (
+            Running(ranker, "--log", log, "--explore", "swap-adjacent:0.3"),
+            threading.Event(),
+        )
         threads = [
             threading.Thread(
                 target=reader, args=(f"{number}-{i}", server.port, sent, stop, rng.randrange(2**32))

@@ -117,7 +117,7 @@ def closed_loop(folder: Path, *, sessions: int, queries: int, seed: int = 0) -> 
     ut.LinearRanker().fit(weak).save(ranker)
 
     # One ranker, one order: nothing says what the fall of the clicks is due to.
-    server = Running(ranker, folder / "log-0")
+    server = Running(ranker, "--log", folder / "log-0")
     world.visit(server.port, sessions // 4, "before")
     assert server.stop() == 0, server.said
     collect(folder / "log-0", folder / "clicks-0")
@@ -128,7 +128,7 @@ def closed_loop(folder: Path, *, sessions: int, queries: int, seed: int = 0) -> 
     promised = 0.03  # clicks a session
     options = ["--explore", f"swap-adjacent:0.5:{DEPTH}", "--most-lost", str(promised), "--curve",
                GUESS, "--calibrate", str(folder / "clicks-0"), "--salt", "loop"]  # fmt: skip
-    server = Running(ranker, folder / "log-1", *options)
+    server = Running(ranker, "--log", folder / "log-1", *options)
     world.visit(server.port, sessions, "after")
     collect(folder / "log-1", folder / "clicks-1")
     log = ut.read_log(folder / "clicks-1", features=names)

@@ -18,8 +18,15 @@ LOG_FOLDER = Path("serving-log")
 
 def serve(
     ranker: Annotated[
-        Path, typer.Argument(metavar="RANKER", help="The file of a ranker: ranker.untilt.")
-    ],
+        Path | None,
+        typer.Argument(metavar="[RANKER]", help="The file of a ranker: ranker.untilt."),
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="A small shop in the browser, with data made here.")
+    ] = False,
+    no_open: Annotated[
+        bool, typer.Option("--no-open", help="With --demo: do not open the browser.")
+    ] = False,
     log_folder: Annotated[
         Path,
         typer.Option("--log", metavar="FOLDER", help="Where shown lists and feedback are logged."),
@@ -104,9 +111,16 @@ def serve(
     Example: [bold]untilt serve ranker.untilt --documents documents.parquet[/bold]
 
     With exploration: [bold]untilt serve ranker.untilt --explore swap-adjacent:0.05[/bold]
+
+    To look at: [bold]untilt serve --demo[/bold]
     """
     start = _serving()
     with speaking(as_json=as_json, verbose=verbose) as out:
+        if demo:
+            _demo(out, ranker, host, port, opened=not no_open)
+            return
+        if ranker is None:
+            raise OptionError("which ranker? Give its file, or --demo for a shop of ours.")
         if unknown not in ("refuse", "last"):
             raise OptionError(f"--unknown must be refuse or last. Got {unknown!r} instead.")
         if candidate is None and (share or shadow):
@@ -144,6 +158,18 @@ def serve(
             ])  # fmt: skip
         out.say("Ctrl-C ends it.")
         start.run(settings, host=host, port=port, workers=workers)
+
+
+def _demo(out: Output, ranker: Path | None, host: str, port: int, *, opened: bool) -> None:
+    from untilt._core.files import scratch_folder
+    from untilt.serving.demo import run_demo
+
+    if ranker is not None:
+        raise OptionError("--demo brings a ranker of its own. Give either a ranker or --demo.")
+    with scratch_folder() as folder:
+        out.record(demo=True, host=host, port=port)
+        out.say(f"The shop is at http://{host}:{port}/. Ctrl-C ends it; nothing of it is kept.")
+        run_demo(folder, host=host, port=port, opened=opened)
 
 
 def collect(

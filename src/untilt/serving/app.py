@@ -9,7 +9,7 @@ import asyncio
 import hmac
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -386,8 +386,12 @@ class Server:
                     await self._watching
             await self.journal.close()
             self._catch_up()
-            self.sessions.close()
-            self.counters.close()
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the files that workers share."""
+        self.sessions.close()
+        self.counters.close()
 
 
 async def _read(request: Request, most: int) -> bytes:
@@ -428,8 +432,8 @@ def _digest_of(model: Model | None) -> str:
     return "" if model is None else model.digest
 
 
-def make_app(server: Server) -> Starlette:
-    """The ASGI application of a server."""
+def make_app(server: Server, *, more: Sequence[Route] = ()) -> Starlette:
+    """The ASGI application of a server, with further routes."""
     from starlette.middleware import Middleware
     from starlette.middleware.cors import CORSMiddleware
 
@@ -456,6 +460,8 @@ def make_app(server: Server) -> Starlette:
             methods=["GET"],
         ),
     ]  # fmt: skip
+
+    routes += more
 
     async def lost(_request: Request, error: Any) -> Response:
         told = {

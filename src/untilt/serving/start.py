@@ -145,30 +145,39 @@ def app_from_environment() -> "Starlette":
 
 def run(settings: Settings, *, host: str, port: int, workers: int) -> None:
     """Serve until SIGTERM or Ctrl-C; then finish what is under way, and end."""
+    if workers == 1:
+        serve_app(make_app(make_server(settings)), host=host, port=port, at_once=settings.at_once)
+        return
+    make_server(settings).close()  # what is wrong is said once, here
+    os.environ[_VARIABLE] = msgspec.json.encode(asdict(settings)).decode()
+    serve_app(
+        "untilt.serving.start:app_from_environment", host=host, port=port,
+        at_once=settings.at_once, factory=True, workers=workers,
+    )  # fmt: skip
+
+
+def serve_app(
+    app: "Starlette | str", *, host: str, port: int, at_once: int = Limits.at_once, **more: Any
+) -> None:
+    """Hand an application to uvicorn, with the limits of a server of ours."""
     import uvicorn
 
-    common: dict[str, Any] = {
-        "host": host,
-        "port": port,
-        "log_level": "warning",
-        "access_log": False,
-        "server_header": False,
-        "proxy_headers": False,
-        "timeout_keep_alive": 15,
-        "timeout_graceful_shutdown": 10,
-        "backlog": 512,
-        # More connections than this are answered with 503 before anything is read of them.
-        "limit_concurrency": 4 * settings.at_once,
-        "lifespan": "on",
-    }
     with _ending_quietly():
-        if workers == 1:
-            uvicorn.run(make_app(make_server(settings)), **common)
-            return
-        make_server(settings).sessions.close()  # what is wrong is said once, here
-        os.environ[_VARIABLE] = msgspec.json.encode(asdict(settings)).decode()
         uvicorn.run(
-            "untilt.serving.start:app_from_environment", factory=True, workers=workers, **common
+            app,
+            host=host,
+            port=port,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=10,
+            backlog=512,
+            # More connections than this are answered with 503 before anything is read of them.
+            limit_concurrency=4 * at_once,
+            lifespan="on",
+            **more,
         )
 
 
