@@ -65,7 +65,7 @@ def test_no_command_writes_onto_what_it_reads(tmp_path, monkeypatch, name, optio
     if name == "demo":
         pytest.skip("reads nothing")
     monkeypatch.chdir(tmp_path)
-    flag = "--" + option.name.replace("_", "-")
+    flag = flag_of(option)
     places = mark.names or (("work/log.parquet", "tables/a.csv") if name == "run" else ("",))
     for place in places:
         given = tmp_path / "out.json" if place == "" else tmp_path / "out"
@@ -179,3 +179,16 @@ def test_a_page_of_somebody_is_no_page_of_an_experiment(tmp_path):
 
 def test_the_program_has_these_commands():
     assert set(typer.main.get_command(app).commands) == set(COMMANDS)  # type: ignore[attr-defined]
+
+
+def flag_of(option) -> str:
+    """As it is typed: the first name that it was given, or its parameter's."""
+    marks = option.annotation.__metadata__
+    names = [each for mark in marks for each in _names(mark) if each.startswith("--")]
+    return names[0] if names else "--" + option.name.replace("_", "-")
+
+
+def _names(mark) -> tuple[str, ...]:
+    """Typer keeps the first name apart, as the default."""
+    given = (getattr(mark, "default", None), *(getattr(mark, "param_decls", None) or ()))
+    return tuple(each for each in given if isinstance(each, str))

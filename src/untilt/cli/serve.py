@@ -19,7 +19,7 @@ LOG_FOLDER = Path("serving-log")
 def serve(
     ranker: Annotated[
         Path | None,
-        typer.Argument(metavar="[RANKER]", help="The file of a ranker: ranker.untilt."),
+        typer.Argument(metavar="RANKER", help="The file of a ranker: ranker.untilt."),
     ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="A small shop in the browser, with data made here.")
