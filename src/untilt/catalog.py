@@ -1,7 +1,7 @@
 """The methods of untilt: each declares one record in its own file, and every list is derived here.
 
-A weighting, bias estimator, curve, click model, ranker, metric, evaluator or protocol carries its
-record as a decorator:
+A weighting, bias estimator, curve, click model, ranker, metric, evaluator, protocol or format of an
+export carries its record as a decorator:
 
     @method("weighting", "prs", title="Propensity ratio scoring", note="...", needs=("bias",))
     @dataclass(frozen=True)
@@ -30,7 +30,7 @@ from untilt.errors import OptionError, did_you_mean
 T = TypeVar("T")
 Kind = Literal[
     "weighting", "objective", "bias", "curve", "click model", "ranker", "metric", "evaluator",
-    "protocol",
+    "protocol", "export",
 ]  # fmt: skip
 RestsOn = Literal["", "experiment", "repeated positions", "relevance model", "given"]
 
@@ -38,8 +38,8 @@ GROUP = "untilt.methods"
 _ENTRY_POINTS = "*-info/entry_points.txt"
 # Where records may stand; a new folder of methods needs no line here if it lies in one of these.
 _PACKAGES = (
-    "_core", "bias", "clickmodels", "evaluation", "metrics", "networks", "rankers", "simulation",
-    "weighting",
+    "_core", "bias", "clickmodels", "evaluation", "exports", "metrics", "networks", "rankers",
+    "simulation", "weighting",
 )  # fmt: skip
 # Methods that a saved file may hold; other classes say so by @storable.
 _STORED = ("ranker", "weighting", "curve", "click model")

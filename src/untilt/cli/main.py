@@ -19,6 +19,7 @@ from untilt.cli.bias import bias
 from untilt.cli.clickmodels import clickmodels
 from untilt.cli.demo import demo
 from untilt.cli.evaluate import evaluate
+from untilt.cli.export import export
 from untilt.cli.reproduce import reproduce
 from untilt.cli.run import report, run
 from untilt.cli.score import score
@@ -26,7 +27,7 @@ from untilt.cli.select import select
 from untilt.cli.serve import collect, serve
 from untilt.cli.simulate import simulate
 from untilt.cli.split import split
-from untilt.cli.train import export, methods, train
+from untilt.cli.train import methods, train
 from untilt.errors import UntiltError
 
 # Exit codes: the input or an option is wrong; Ctrl-C; ended by SIGTERM.

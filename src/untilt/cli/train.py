@@ -1,4 +1,4 @@
-"""`untilt train`, `export` and `methods`: rankers made and handed on, and all names to choose."""
+"""`untilt train` and `methods`: rankers made, and all names to choose."""
 
 from dataclasses import is_dataclass
 from itertools import groupby
@@ -109,38 +109,6 @@ def _report(out: Output, model: Any, path: Path) -> None:
         out.heading("Features that matter most (share of the gain)")
         out.table(("", ""), [(name, f"{share:.1%}") for name, share in importance])
     out.say(f"\nSaved to {path}.")
-
-
-# `untilt export`: the model alone, for a system that does not run untilt.
-
-
-def export(
-    ranker: Annotated[
-        Path, typer.Argument(metavar="RANKER", help="A file that `untilt train` wrote.")
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Where the model is written."),
-        outputs.WRITES,
-    ],
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
-) -> None:
-    """Write a ranker's model for other systems: LightGBM's text, or a JSON of linear weights.
-
-    The ending of the file says which: .txt for boosted rankers, .json for linear ones.
-
-    Example: [bold]untilt export ranker.untilt --out model.txt[/bold]
-    """
-    from untilt.rankers.export import export_model
-    from untilt.rankers.persist import load
-
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_out(out)
-        model = load(ranker)
-        export_model(model, out)
-        output.record(ranker=ranker, model=out, kind=type(model).__name__)
-        output.say(f"{type(model).__name__} written to {out}.")
 
 
 # `untilt methods`: every method that can be chosen, and what it is.

@@ -36,7 +36,8 @@ from untilt.rankers.networks import early_stopping, network_ranker
 from untilt.rankers.validation import as_in_training, check_held_out
 
 COMBINE = ("sum", "product", "none")
-TARGETS = ("auto", "probability", "number")
+PROBABILITY = "probability"  # a target: the sigmoid of the output is the expected label
+TARGETS = ("auto", PROBABILITY, "number")
 
 
 @method(
@@ -256,7 +257,7 @@ def tower_loss(combine: str, target: str, activation: str) -> Loss:
 
 def feedback(score: FloatArray, target: str) -> FloatArray:
     """The expected label of a network's output."""
-    return 1 / (1 + np.exp(-np.clip(score, -500, 500))) if target == "probability" else score
+    return 1 / (1 + np.exp(-np.clip(score, -500, 500))) if target == PROBABILITY else score
 
 
 def _target(label: FloatArray, combine: str, target: str, *, judged: bool) -> str:

@@ -1,0 +1,144 @@
+"""`untilt export`: a ranker for the engine that people already run."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from untilt._core.places import refuse_inputs
+from untilt.cli import arguments, outputs
+from untilt.cli.console import Output, speaking
+from untilt.errors import OptionError
+
+if TYPE_CHECKING:
+    from untilt.exports.check import ExportCheck
+    from untilt.exports.format import Exported
+
+DIFFERS = 1  # exit code: the written model does not score as the ranker does
+
+
+def export(
+    ranker: Annotated[
+        Path, typer.Argument(metavar="RANKER", help="A file that `untilt train` wrote.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help="Where the model is written."),
+        outputs.WRITES,
+    ],
+    to: Annotated[
+        str | None,
+        arguments.method_option(
+            "The engine: {export}. By the ending of the file where that is clear (.txt, .onnx, "
+            ".c).",
+            "--to",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="MODEL",
+            help="What the engine calls the model; the file's name if not given.",
+        ),
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(
+            "--check",
+            metavar="TABLE",
+            help="Rows to score by the written file, as the engine would, and by the ranker: a "
+            "table with query_id and the features, or a LETOR file (.txt).",
+        ),
+    ] = None,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
+) -> None:
+    """Write a ranker's model for another engine, with what that engine needs to use it.
+
+    Scores there are those of the ranker, at split values and for missing features too; --check
+    compares them row by row and list by list, and ends with 1 where any differs.
+
+    Example: [bold]untilt export ranker.untilt --to es-ltr --out model.json --check
+    documents.parquet[/bold]
+    """  # fmt: skip
+    from untilt.exports.format import write_export, written_beside
+    from untilt.rankers.persist import load
+
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        arguments.check_out(out)
+        model = load(ranker)
+        sample = None if check is None else _sample(check, model)
+        refuse_inputs(written_beside(model, out, to), [ranker, check])
+        written = write_export(model, out, to, name=name)
+        output.record(
+            ranker=ranker, model=out, kind=type(model).__name__, to=written.to,
+            files=[*written.beside], kept=[*written.kept], commands=[*written.commands],
+            notes=[note.record() for note in written.notes],
+        )  # fmt: skip
+        _tell(output, written, type(model).__name__)
+        if sample is not None:
+            holds = _check(output, model, written, *sample)
+    if sample is not None and not holds:
+        raise typer.Exit(DIFFERS)
+
+
+def _tell(output: Output, written: "Exported", kind: str) -> None:
+    output.say(f"{kind} written to {written.path} ({written.to}).")
+    for path in written.beside:
+        output.path("beside it", path)
+    for path in written.kept:
+        output.path("left as it is, since it may be filled in", path)
+    if written.commands:
+        output.heading(f"to use it (in {shlex.quote(str(written.path.parent))})")
+        for line in written.commands:
+            output.command(line)
+    if written.notes:
+        output.heading("what to know")
+        output.points(list(written.notes))
+
+
+def _check(output: Output, model: Any, written: "Exported", features: Any, indptr: Any) -> bool:
+    from untilt.exports.check import check_export
+
+    found = check_export(model, written.path, features, written.to, indptr=indptr)
+    output.heading("the same scores?")
+    output.table(("", ""), _rows(found))
+    output.record(
+        check={
+            "rows": found.rows, "lists": found.lists, "largest_difference": found.largest,
+            "rows_that_differ": found.beyond, "lists_reordered": found.reordered,
+            "lists_with_new_ties": found.tied, "negative_features": list(found.negative),
+            "holds": found.holds,
+        }
+    )  # fmt: skip
+    if found.negative:
+        output.say(
+            f"\nNegative in these rows, which the engine refuses: {', '.join(found.negative)}."
+        )
+    return found.holds
+
+
+def _rows(found: "ExportCheck") -> list[tuple[str, str]]:
+    from untilt.exports.check import TOLERANCE
+
+    rows = [
+        ("rows", f"{found.rows:,}"),
+        ("largest difference of a score", f"{found.largest:.1e}"),
+        (f"rows that differ by more than {TOLERANCE:g}", f"{found.beyond:,}"),
+        ("lists", f"{found.lists:,}"),
+        ("lists whose order changes", f"{found.reordered:,}"),
+    ]
+    if found.tied:
+        rows.append((f"lists with documents closer than {found.closest:.0e}", f"{found.tied:,}"))
+    return rows
+
+
+def _sample(path: Path, model: Any) -> tuple[Any, Any]:
+    """(features, indptr) of a table with the ranker's features, lists by query_id."""
+    from untilt.exports.check import read_sample
+
+    if not path.exists():
+        raise OptionError(f"--check {path}: there is no such file. Check the path.")
+    return read_sample(path, model.feature_names_)

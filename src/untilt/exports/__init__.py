@@ -1,0 +1,1 @@
+"""Rankers for the engines that people already run, and judgments from clicks."""

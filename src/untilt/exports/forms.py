@@ -1,0 +1,283 @@
+r"""What a ranker is made of, in the terms that search engines know: trees, weights, networks.
+
+Engines hold features as single floats. At a split LightGBM compares double with double, after
+some reading of its own:
+
+- |x| <= z with z = 1e-35 is read as 0;
+- NaN goes the way that the split says, or is read as 0 where the split says nothing.
+
+For every single float x this is the same as one comparison with one single float, the *cut*:
+
+    x <= t  is  x <= cut,    cut = floor32(t);  z for 0 <= t < z;  just below -z for -z <= t < 0,
+
+where floor32(t) is the largest single float that is not above t. An engine that has `<` alone takes
+x < next32(cut), next32 being the next larger single float.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, Missing
+from untilt.errors import OptionError
+from untilt.networks.mlp import Network
+from untilt.rankers.base import Ranker
+from untilt.rankers.linear.model import LinearModel
+
+SingleArray = npt.NDArray[np.float32]
+
+ZERO = np.float32(1e-35)  # LightGBM's kZeroThreshold
+# Bits of LightGBM's decision_type: by category, missing goes left, and how missing is known.
+_BY_CATEGORY, _LEFT, _HOW = 1, 2, 12
+_ZERO_IS_MISSING, _NAN_IS_MISSING = 4, 8
+# Java's JSON readers stop at 1,000 levels, and a level of a tree takes two.
+DEEPEST = 250
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """One tree over single floats. Children below 0 are leaves: child c is leaf ~c.
+
+    Parameters
+    ----------
+    feature, cut, nan_left : (splits,) x[feature] <= cut goes left; where NaN goes
+    left, right : (splits,) children; inner ones come after their parents, the first split is 0
+    leaf : (leaves,) values in double precision; a tree without splits is its first leaf
+    """
+
+    feature: IntArray
+    cut: SingleArray
+    nan_left: BoolArray
+    left: IntArray
+    right: IntArray
+    leaf: FloatArray
+
+    @property
+    def n_splits(self) -> int:
+        """Number of inner nodes."""
+        return len(self.feature)
+
+    def depths(self) -> tuple[IntArray, IntArray]:
+        """(splits,) and (leaves,): steps from the root."""
+        of_split, of_leaf = np.zeros(self.n_splits, np.int64), np.zeros(len(self.leaf), np.int64)
+        for node in range(self.n_splits):
+            for child in (int(self.left[node]), int(self.right[node])):
+                if child >= 0:
+                    of_split[child] = of_split[node] + 1
+                else:
+                    of_leaf[~child] = of_split[node] + 1
+        return of_split, of_leaf
+
+    def from_below(self) -> Iterator[int]:
+        """The splits, children before their parents."""
+        return iter(range(self.n_splits - 1, -1, -1))
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """score = sum over trees of the leaf that the features lead to.
+
+    Parameters
+    ----------
+    names : (features,)
+    text : LightGBM's
+    missing : what the ranker does with NaN; None refuses it in `predict`
+    """
+
+    names: tuple[str, ...]
+    text: str
+    missing: Missing
+
+    what = "boosted trees"
+
+    @cached_property
+    def trees(self) -> tuple[Tree, ...]:
+        """Over single floats; raises where LightGBM's trees are of a kind that only it knows."""
+        body = self.text.partition("\n\nend of trees\n")[0]
+        head, *parts = body.split("\nTree=")
+        weight = 1 / len(parts) if "average_output" in head.split("\n") else 1.0
+        return tuple(_tree(part, weight) for part in parts)
+
+    @property
+    def deepest(self) -> int:
+        """Levels of the deepest tree."""
+        return max(int(tree.depths()[1].max()) for tree in self.trees)
+
+    @property
+    def n_splits(self) -> int:
+        """Splits of all trees."""
+        return sum(tree.n_splits for tree in self.trees)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearForm:
+    """score = constant + sum of weight * feature, NaN counted as `missing` where that is a number.
+
+    The constant is the same for all documents, so that no order depends on it. `kind` is the class
+    of the ranker.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    weights: FloatArray
+    constant: float
+    missing: Missing
+
+    what = "a linear model"
+
+    @property
+    def fill(self) -> float | None:
+        """What NaN counts as; None where the ranker refuses it."""
+        return float(np.float32(self.missing)) if isinstance(self.missing, float | int) else None
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkForm:
+    """score = sum over parts of weight * network(features), or of weight * its sigmoid.
+
+    Parameters
+    ----------
+    parts : (weight, network, whether it is the sigmoid of the output that counts)
+    """
+
+    names: tuple[str, ...]
+    parts: tuple[tuple[float, Network, bool], ...]
+    missing: Missing
+
+    what = "a network"
+
+    @property
+    def fill(self) -> float | None:
+        """What NaN counts as; None where a network takes it for the mean."""
+        return float(np.float32(self.missing)) if isinstance(self.missing, float | int) else None
+
+
+Form = Forest | LinearForm | NetworkForm
+
+
+def form_of(ranker: Ranker) -> Form:
+    """The form of a fitted ranker; raises for one that has none."""
+    ranker._check_fitted()
+    if isinstance(ranker, LinearModel):
+        constant, kind = -float(ranker.mean_ @ ranker.weights_), type(ranker).__name__
+        return LinearForm(kind, ranker.feature_names_, ranker.weights_, constant, ranker.missing_)
+    if hasattr(ranker, "booster_"):
+        return Forest(ranker.feature_names_, booster_text(ranker), ranker.missing_)
+    parts = _networks(ranker)
+    if parts:
+        return NetworkForm(ranker.feature_names_, parts, ranker.missing_)
+    raise OptionError(
+        f"a {type(ranker).__name__} has no form that other systems read: only boosted trees, "
+        "linear rankers and networks do. ranker.save(path) keeps it for untilt."
+    )
+
+
+def booster_text(ranker: Any) -> str:
+    """LightGBM's text of the trees that the ranker uses: early stopping may have grown more."""
+    text: str = ranker.booster_.model_to_string(num_iteration=ranker.n_trees_)
+    return text
+
+
+def _networks(ranker: Any) -> tuple[tuple[float, Network, bool], ...]:
+    from untilt.rankers.networks.network_ranker import NetworkRanker
+    from untilt.rankers.networks.towers import PROBABILITY, FeedbackTowers
+
+    if isinstance(ranker, FeedbackTowers):
+        weights = ranker.weights or {}
+        return tuple(
+            (float(weights.get(column, 1.0)), network, ranker.targets_[column] == PROBABILITY)
+            for column, network in ranker.networks_.items()
+        )
+    return ((1.0, ranker.network_, False),) if isinstance(ranker, NetworkRanker) else ()
+
+
+def _tree(text: str, weight: float) -> Tree:
+    lines = dict(line.partition("=")[::2] for line in text.split("\n") if "=" in line)
+    if lines.get("is_linear") == "1":
+        raise OptionError(
+            "trees with linear leaves (linear_tree) cannot be written for this engine, which knows "
+            "one number a leaf. Train without linear_tree, or export LightGBM's own text (.txt)."
+        )
+    threshold = np.array(lines.get("threshold", "").split(), np.float64)
+    kind = np.array(lines.get("decision_type", "").split(), np.int64)
+    _check_kinds(kind, threshold)
+    knows_nan = kind & _HOW == _NAN_IS_MISSING
+    return Tree(
+        feature=np.array(lines.get("split_feature", "").split(), np.int64),
+        cut=cuts(threshold),
+        nan_left=np.where(knows_nan, kind & _LEFT > 0, threshold >= 0),
+        left=np.array(lines.get("left_child", "").split(), np.int64),
+        right=np.array(lines.get("right_child", "").split(), np.int64),
+        leaf=np.array(lines["leaf_value"].split(), np.float64) * weight,
+    )
+
+
+def _check_kinds(kind: IntArray, threshold: FloatArray) -> None:
+    if np.any(kind & _BY_CATEGORY):
+        raise OptionError(
+            "splits by category cannot be written for this engine, which compares numbers alone. "
+            "Train without categorical_feature, or export LightGBM's own text (.txt)."
+        )
+    zeros_left = threshold >= 0
+    elsewhere = (kind & _HOW == _ZERO_IS_MISSING) & ((kind & _LEFT > 0) != zeros_left)
+    if np.any(elsewhere):
+        raise OptionError(
+            "zero_as_missing sends zeros another way than the numbers beside them, which this "
+            "engine cannot do. Train without it, or export LightGBM's own text (.txt)."
+        )
+
+
+def cuts(threshold: FloatArray) -> SingleArray:
+    """The single float that x <= threshold means for single floats; see the module."""
+    with np.errstate(over="ignore", under="ignore"):
+        cut = threshold.astype(np.float32)
+    above = cut.astype(np.float64) > threshold
+    cut[above] = np.nextafter(cut[above], np.float32(-np.inf))
+    cut[(cut >= 0) & (cut < ZERO)] = ZERO
+    cut[(cut < 0) & (cut >= -ZERO)] = np.nextafter(-ZERO, np.float32(-np.inf))
+    return cut
+
+
+def next32(cut: SingleArray) -> SingleArray:
+    """The next larger single float: x <= cut is x < next32(cut)."""
+    return np.nextafter(cut, np.float32(np.inf))
+
+
+# Numbers as text.
+
+BEYOND = "3.5e+38"  # for infinity, which JSON cannot hold: too large for a single float
+
+
+def text32(value: np.float32) -> str:
+    """The shortest text that is read as this single float, by way of a double too.
+
+    Java and C++ read numbers of JSON as doubles first, which rounds twice.
+    """
+    if np.isinf(value):
+        return BEYOND if value > 0 else f"-{BEYOND}"
+    short = str(value)
+    return short if np.float32(float(short)) == value else repr(float(value))
+
+
+def check_names(names: tuple[str, ...], engine: str) -> None:
+    """Raise where features cannot be told apart by their names."""
+    twice = sorted({name for name in names if names.count(name) > 1 or not name.strip()})
+    if twice:
+        raise OptionError(
+            f"{engine} knows features by their names, and {twice[0]!r} is empty or the name of two "
+            "of them. Name the feature columns apart and train again."
+        )
+
+
+def check_depth(forest: Forest, engine: str) -> None:
+    """Raise where trees are nested deeper than readers of JSON go."""
+    if forest.deepest > DEEPEST:
+        raise OptionError(
+            f"a tree has {forest.deepest:,} levels; {engine} reads trees as nested JSON, and its "
+            f"reader may refuse more than {DEEPEST}. Train with lightgbm_params={{'max_depth': "
+            f"{DEEPEST}}} or fewer leaves."
+        )

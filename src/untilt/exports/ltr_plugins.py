@@ -1,0 +1,168 @@
+"""Elasticsearch LTR and OpenSearch LTR: `model/xgboost+json` for trees, `model/linear` for weights.
+
+Both plugins share the format. A split goes to "yes" where threshold > x in single precision, so
+that LightGBM's x <= t is written as x < next32(cut). NaN goes to the child called "missing": it is
+always written, since a plugin that finds none sends NaN to "no". The objective must be one that the
+plugin knows and does not transform.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from untilt._core.arrays import FloatArray
+from untilt.catalog import method
+from untilt.errors import OptionError
+from untilt.exports import engines
+from untilt.exports.format import Files, Format, Target
+from untilt.exports.forms import (
+    Forest,
+    LinearForm,
+    SingleArray,
+    Tree,
+    check_depth,
+    check_names,
+    next32,
+    text32,
+)
+from untilt.facts import Fact
+
+_JSON = "-H 'Content-Type: application/json'"
+
+
+@method(
+    "export", "es-ltr", title="Elasticsearch LTR", order=10, public=False,
+    options={"engine": "Elasticsearch", "since": "plugin 1.5.8 of December 2023"},
+    note="the Elasticsearch Learning to Rank plugin; trees and linear rankers",
+)  # fmt: skip
+@method(
+    "export", "opensearch", title="OpenSearch LTR", order=11, public=False,
+    options={"engine": "OpenSearch", "since": "the release of July 2026"},
+    note="the Learning to Rank plugin of OpenSearch; trees and linear rankers",
+)  # fmt: skip
+@dataclass(frozen=True)
+class LtrPlugin(Format):
+    """The body of `_createmodel`, with a feature set to fill in and a query beside it."""
+
+    engine: str = "Elasticsearch"
+    since: str = ""
+
+    endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".json", LinearForm: ".json"}
+    adds_constant: ClassVar[bool] = False
+    unsigned: ClassVar[bool] = True
+
+    def files(self, form: Forest | LinearForm, target: Target) -> Files:
+        """The model, its feature set, a query that re-ranks with it, and the commands."""
+        check_names(form.names, f"{self.engine} LTR")
+        if isinstance(form, LinearForm):
+            kind, definition = "model/linear", _linear(form, self.engine)
+        else:
+            check_depth(form, f"{self.engine} LTR")
+            kind, definition = "model/xgboost+json", _trees(form)
+        model = {"name": target.name, "model": {"type": kind, "definition": definition}}
+        return Files(
+            model=json.dumps({"model": model}, ensure_ascii=False) + "\n",
+            beside={".query.json": _query(target)},
+            templates={".features.json": _feature_set(form.names)},
+            commands=self._commands(target),
+            notes=self._notes(form),
+        )
+
+    def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
+        """As the plugin's classes give them."""
+        return engines.ltr_plugin(path, names, features)
+
+    def _commands(self, target: Target) -> tuple[str, ...]:
+        host, feature_set = self.engine.upper(), f"_ltr/_featureset/{target.name}"
+        model, features, query = (
+            target.path.name, target.beside(".features.json"), target.beside(".query.json"),
+        )  # fmt: skip
+        return (
+            f"{host}=${{{host}:-http://localhost:9200}}",
+            f"# once for a cluster, and once for each feature set (fill in {features} first):",
+            f'curl -X PUT "${host}/_ltr"',
+            f'curl -X POST "${host}/{feature_set}" {_JSON} -d @{features}',
+            "# the model, and a search that re-ranks with it:",
+            f'curl -X POST "${host}/{feature_set}/_createmodel" {_JSON} -d @{model}',
+            f'curl "${host}/INDEX/_search" {_JSON} -d @{query}',
+        )
+
+    def _notes(self, form: Forest | LinearForm) -> tuple[Fact, ...]:
+        told = [Fact("export.no-negative-features", engine=self.engine)]
+        if isinstance(form, Forest) and form.missing is not None:
+            told.append(Fact("export.missing-since", engine=self.engine, since=self.since))
+        if isinstance(form, LinearForm):
+            told.append(Fact("export.constant", constant=form.constant))
+        return tuple(told)
+
+
+def _trees(forest: Forest) -> str:
+    names = [json.dumps(name, ensure_ascii=False) for name in forest.names]
+    trees = ",".join(_nested(tree, names) for tree in forest.trees)
+    return f'{{"objective":"rank:ndcg","splits":[{trees}]}}'
+
+
+def _nested(tree: Tree, names: list[str]) -> str:
+    """Children inside their parents; splits are numbered first, then leaves."""
+    depth, _ = tree.depths()
+    n = tree.n_splits
+    values = tree.leaf.astype(np.float32)
+    texts = [f'{{"nodeid":{n + k},"leaf":{text32(value)}}}' for k, value in enumerate(values)]
+    made: list[str] = [""] * n
+    threshold = next32(tree.cut)
+    for node in tree.from_below():
+        left, right = int(tree.left[node]), int(tree.right[node])
+        yes, no = (child if child >= 0 else n + ~child for child in (left, right))
+        children = ",".join(made[c] if c >= 0 else texts[~c] for c in (left, right))
+        made[node] = (
+            f'{{"nodeid":{node},"depth":{depth[node]},"split":{names[tree.feature[node]]},'
+            f'"split_condition":{text32(threshold[node])},"yes":{yes},"no":{no},'
+            f'"missing":{yes if tree.nan_left[node] else no},"children":[{children}]}}'
+        )
+    return made[0] if n else texts[0]
+
+
+def _linear(form: LinearForm, engine: str) -> str:
+    if form.fill:
+        raise OptionError(
+            f"{engine} LTR counts a missing feature as 0 in a linear model, and this ranker counts "
+            f"it as {form.fill:g}. Read the log with missing=0.0 and train again, or let the "
+            "feature's query give that value itself and train without missing values."
+        )
+    weights = dict(zip(form.names, form.weights.astype(np.float32), strict=True))
+    pairs = (f"{json.dumps(n, ensure_ascii=False)}:{text32(w)}" for n, w in weights.items())
+    return "{" + ",".join(pairs) + "}"
+
+
+def _feature_set(names: tuple[str, ...]) -> str:
+    """Every feature in the order of training, with a query to fill in."""
+    features = [
+        {
+            "name": name,
+            "params": ["keywords"],
+            "template_language": "mustache",
+            "template": {"match": {f"FIELD_OF_{name}": "{{keywords}}"}},
+        }
+        for name in names
+    ]
+    body = {"featureset": {"features": features}}
+    return json.dumps(body, indent=1, ensure_ascii=False) + "\n"
+
+
+def _query(target: Target) -> str:
+    body = {
+        "query": {"match": {"FIELD": "WORDS"}},
+        "rescore": {
+            "window_size": 100,
+            "query": {
+                "rescore_query": {"sltr": {"params": {"keywords": "WORDS"}, "model": target.name}},
+                "query_weight": 0,
+                "rescore_query_weight": 1,
+            },
+        },
+    }
+    return json.dumps(body, indent=1) + "\n"

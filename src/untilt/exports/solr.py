@@ -1,0 +1,215 @@
+r"""Solr: `MultipleAdditiveTreesModel` for trees, `LinearModel` for weights.
+
+Solr goes left where x <= fl(threshold + 1e-6) in single precision, so that a threshold must be
+written as the single float whose sum with 1e-6 is the cut. Near 0 there is none: what is reached
+there are multiples of 2^-43, and LightGBM's splits at 0 have the cut 1e-35. Where a feature has
+such a cut, Solr is told to multiply the feature by a power of two first (`StandardNormalizer` with
+avg 0), which is exact, and the cuts are multiplied likewise.
+
+NaN goes right unless the model says `isNullSameAsZero` false, which Solr knows from 9.2 on: then a
+split's "missing" says where. It is written where the ranker takes missing values. Elsewhere Solr
+takes what is missing for 0, as LightGBM does.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from untilt._core.arrays import BoolArray, FloatArray
+from untilt.catalog import method
+from untilt.errors import OptionError
+from untilt.exports import engines
+from untilt.exports.format import Files, Format, Target
+from untilt.exports.forms import (
+    Forest,
+    LinearForm,
+    SingleArray,
+    Tree,
+    check_depth,
+    check_names,
+    text32,
+)
+from untilt.facts import Fact
+
+_PACKAGE = "org.apache.solr.ltr"
+_SLACK = np.float32(1e-6)
+# Powers of two that a feature may be multiplied by: the first that reaches all its cuts. 2^100
+# reaches 1e-35, and takes cuts up to 2.6e8; a value that overflows goes the right way still.
+_POWERS = (0, 24, 48, 72, 100)
+
+
+@method(
+    "export", "solr", title="Solr", order=12, public=False,
+    note="Solr's Learning to Rank module; trees and linear rankers",
+)  # fmt: skip
+@dataclass(frozen=True)
+class Solr(Format):
+    """A model of the model store, with the features of the feature store to fill in."""
+
+    endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".json", LinearForm: ".json"}
+    adds_constant: ClassVar[bool] = False
+
+    def files(self, form: Forest | LinearForm, target: Target) -> Files:
+        """The model, the feature store, and the requests."""
+        check_names(form.names, "Solr")
+        notes: tuple[Fact, ...] = ()
+        if isinstance(form, LinearForm):
+            model = _linear(form, target)
+            notes = (Fact("export.constant", constant=form.constant),)
+        else:
+            check_depth(form, "Solr")
+            model, notes = _trees(form, target)
+        return Files(
+            model=model,
+            templates={".features.json": _feature_store(form.names, target)},
+            commands=_commands(target),
+            notes=notes,
+        )
+
+    def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
+        """As Solr's classes give them."""
+        return engines.solr(path, names, features)
+
+
+def _trees(forest: Forest, target: Target) -> tuple[str, tuple[Fact, ...]]:
+    powers, unreached = _scaling(forest)
+    knows_missing = forest.missing is not None
+    names = [json.dumps(name, ensure_ascii=False) for name in forest.names]
+    trees = ",".join(
+        f'{{"weight":"1","root":{_nested(tree, names, powers, knows_missing)}}}'
+        for tree in forest.trees
+    )
+    features = [_feature(name, power) for name, power in zip(forest.names, powers, strict=True)]
+    null = '"isNullSameAsZero":false,' if knows_missing else ""
+    head = json.dumps(_head("MultipleAdditiveTreesModel", target, features), ensure_ascii=False)
+    text = f'{head[:-1]},"params":{{{null}"trees":[{trees}]}}}}\n'
+    notes = [Fact("export.solr-missing")] if knows_missing else []
+    if unreached:
+        notes.append(Fact("export.solr-unreached", splits=unreached))
+    return text, tuple(notes)
+
+
+def _head(kind: str, target: Target, features: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "class": f"{_PACKAGE}.model.{kind}",
+        "name": target.name,
+        "store": target.name,
+        "features": features,
+    }
+
+
+def _feature(name: str, power: int) -> dict[str, Any]:
+    if power == 0:
+        return {"name": name}
+    per = {"avg": "0.0", "std": text32(np.float32(2.0**-power))}
+    return {"name": name, "norm": {"class": f"{_PACKAGE}.norm.StandardNormalizer", "params": per}}
+
+
+def _scaling(forest: Forest) -> tuple[list[int], int]:
+    """The power of two of each feature, and the number of splits that none of them reaches."""
+    feature = np.concatenate([tree.feature for tree in forest.trees])
+    cut = np.concatenate([tree.cut for tree in forest.trees])
+    powers, unreached = [], 0
+    for number in range(len(forest.names)):
+        own = np.unique(cut[feature == number])
+        missed = [int(np.sum(~_reached(own, power))) for power in _POWERS]
+        best = int(np.argmin(missed))
+        powers.append(_POWERS[best])
+        unreached += missed[best]
+    return powers, unreached
+
+
+def _scaled(cut: SingleArray, power: int) -> SingleArray:
+    with np.errstate(over="ignore"):
+        return np.ldexp(cut, power).astype(np.float32)
+
+
+def _reached(cut: SingleArray, power: int) -> BoolArray:
+    """Whether Solr compares with these very cuts, of a feature times 2^power."""
+    scaled = _scaled(cut, power)
+    exact = np.isfinite(scaled) | np.isinf(cut)
+    return exact & (thresholds(scaled) + _SLACK == scaled)
+
+
+def thresholds(cut: SingleArray) -> SingleArray:
+    """What is to be written: x with fl(x + 1e-6) = cut.
+
+    Where there is none, the nearest that is further from 0 than the cut: zeros go the right way.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        near = (cut.astype(np.float64) - np.float64(_SLACK)).astype(np.float32)
+        steps = [near]
+        for _ in range(3):
+            steps.append(np.nextafter(steps[-1], np.float32(np.inf)))
+            steps.insert(0, np.nextafter(steps[0], np.float32(-np.inf)))
+        tried = np.array(steps)
+        reached = tried + _SLACK
+    below = np.where(cut >= 0, reached < cut, reached > cut)
+    distance = np.where(below, np.inf, np.abs(reached.astype(np.float64) - cut.astype(np.float64)))
+    distance[np.isnan(distance)] = 0.0  # infinite cuts
+    return np.asarray(tried[np.argmin(distance, axis=0), np.arange(len(cut))], np.float32)
+
+
+def _nested(tree: Tree, names: list[str], powers: list[int], knows_missing: bool) -> str:
+    """Numbers stand in quotes: Solr has no setters for others."""
+    power = np.array(powers)[tree.feature] if tree.n_splits else np.zeros(0, np.int64)
+    with np.errstate(over="ignore"):
+        written = thresholds(np.ldexp(tree.cut, power).astype(np.float32))
+    leaves = [f'{{"value":"{text32(value)}"}}' for value in tree.leaf.astype(np.float32)]
+    made = [""] * tree.n_splits
+    for node in tree.from_below():
+        left, right = (
+            made[child] if child >= 0 else leaves[~child]
+            for child in (int(tree.left[node]), int(tree.right[node]))
+        )
+        way = f'"missing":"{"left" if tree.nan_left[node] else "right"}",' * knows_missing
+        made[node] = (
+            f'{{"feature":{names[tree.feature[node]]},"threshold":"{text32(written[node])}",{way}'
+            f'"left":{left},"right":{right}}}'
+        )
+    return made[0] if made else leaves[0]
+
+
+def _linear(form: LinearForm, target: Target) -> str:
+    if form.fill:
+        raise OptionError(
+            "Solr counts a missing feature as 0 in a linear model, and this ranker counts it as "
+            f"{form.fill:g}. Read the log with missing=0.0 and train again, or give the features "
+            "that default in Solr's feature store and train without missing values."
+        )
+    weights = form.weights.astype(np.float32)
+    params = {"weights": {n: text32(w) for n, w in zip(form.names, weights, strict=True)}}
+    features = [_feature(name, 0) for name in form.names]
+    model = {**_head("LinearModel", target, features), "params": params}
+    return json.dumps(model, indent=1, ensure_ascii=False) + "\n"
+
+
+def _feature_store(names: tuple[str, ...], target: Target) -> str:
+    features = [
+        {
+            "store": target.name,
+            "name": name,
+            "class": f"{_PACKAGE}.feature.SolrFeature",
+            "params": {"q": f"{{!func}}FIELD_OF_{name}"},
+        }
+        for name in names
+    ]
+    return json.dumps(features, indent=1, ensure_ascii=False) + "\n"
+
+
+def _commands(target: Target) -> tuple[str, ...]:
+    put = "curl -X PUT -H 'Content-Type: application/json'"
+    features = target.beside(".features.json")
+    return (
+        "SOLR=${SOLR:-http://localhost:8983/solr/COLLECTION}",
+        f"# once (fill in {features} first):",
+        f'{put} "$SOLR/schema/feature-store" --data-binary @{features}',
+        "# the model, and a search that re-ranks with it:",
+        f'{put} "$SOLR/schema/model-store" --data-binary @{target.path.name}',
+        "curl -G \"$SOLR/query\" --data-urlencode 'q=WORDS' --data-urlencode 'fl=id,score' "
+        f"--data-urlencode 'rq={{!ltr model={target.name} reRankDocs=100 efi.text=WORDS}}'",
+    )

@@ -1,0 +1,169 @@
+r"""Vespa: LightGBM's JSON for trees, a ranking expression for weights.
+
+Vespa's importer of LightGBM's JSON reads every split as x < threshold, whatever its decision_type,
+and `default_left` as "not x >= threshold", which NaN fulfils. So LightGBM's x <= t is written as
+x < next32(cut). It stops where there is no objective, and where there is no `pandas_categorical`.
+Sums are in double precision.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from untilt._core.arrays import FloatArray
+from untilt._version import __version__
+from untilt.catalog import method
+from untilt.exports import engines
+from untilt.exports.format import Files, Format, Target
+from untilt.exports.forms import (
+    Forest,
+    LinearForm,
+    SingleArray,
+    Tree,
+    check_depth,
+    check_names,
+    next32,
+    text32,
+)
+from untilt.facts import Fact
+
+_FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# bm25(title), attribute(price), fieldMatch(title).completeness: features that Vespa has itself.
+_RANK_FEATURE = re.compile(r"[A-Za-z_]\w*\([\w, .\"-]*\)(\.[A-Za-z_][\w.]*)?")
+
+
+@method(
+    "export", "vespa", title="Vespa", order=13, public=False,
+    note="a model file and a rank profile for Vespa; trees and linear rankers",
+)  # fmt: skip
+@dataclass(frozen=True)
+class Vespa(Format):
+    """A file of the application package's `models`, with a rank profile to fill in."""
+
+    endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".json", LinearForm: ".expression"}
+
+    def files(self, form: Forest | LinearForm, target: Target) -> Files:
+        """The model and a rank profile that uses it."""
+        check_names(form.names, "Vespa")
+        names = [feature_name(name, number) for number, name in enumerate(form.names)]
+        if isinstance(form, LinearForm):
+            model, use = _expression(form, names), f"file:{target.path.name}"
+        else:
+            check_depth(form, "Vespa")
+            model, use = _trees(form, names), f'lightgbm("{target.path.name}")'
+        return Files(
+            model=model,
+            templates={".profile": _profile(form.names, names, use, target)},
+            commands=_commands(target, linear=isinstance(form, LinearForm)),
+            notes=_notes(form),
+        )
+
+    def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
+        """As Vespa's importer and ranking expressions give them."""
+        own = tuple(feature_name(name, number) for number, name in enumerate(names))
+        if path.suffix == ".expression":
+            return engines.vespa_expression(path, own, features)
+        return engines.vespa(path, own, features)
+
+
+def feature_name(name: str, number: int) -> str:
+    """The name in Vespa's expressions: itself, or that of a function where Vespa cannot read it."""
+    fine = _FUNCTION.fullmatch(name) or _RANK_FEATURE.fullmatch(name)
+    return name if fine else f"feature_{number + 1}_of_model"
+
+
+def _trees(forest: Forest, names: list[str]) -> str:
+    trees = ",".join(
+        f'{{"tree_index":{number},"num_leaves":{len(tree.leaf)},"num_cat":0,"shrinkage":1,'
+        f'"tree_structure":{_nested(tree)}}}'
+        for number, tree in enumerate(forest.trees)
+    )
+    head = {
+        "name": "tree",
+        "made_by": f"untilt {__version__}, for Vespa alone, which reads <= as <",
+        "version": "v4",
+        "num_class": 1,
+        "num_tree_per_iteration": 1,
+        "label_index": 0,
+        "max_feature_idx": len(names) - 1,
+        "objective": "lambdarank",
+        "average_output": False,
+        "feature_names": names,
+        "feature_infos": {},
+        "pandas_categorical": [],
+    }
+    return f'{json.dumps(head, ensure_ascii=False)[:-1]},"tree_info":[{trees}]}}\n'
+
+
+def _nested(tree: Tree) -> str:
+    threshold = next32(tree.cut)
+    leaves = [
+        f'{{"leaf_index":{k},"leaf_value":{value!r}}}' for k, value in enumerate(tree.leaf.tolist())
+    ]
+    made = [""] * tree.n_splits
+    for node in tree.from_below():
+        left, right = (
+            made[child] if child >= 0 else leaves[~child]
+            for child in (int(tree.left[node]), int(tree.right[node]))
+        )
+        made[node] = (
+            f'{{"split_index":{node},"split_feature":{tree.feature[node]},'
+            f'"threshold":{_double(threshold[node])},"decision_type":"<=",'
+            f'"default_left":{"true" if tree.nan_left[node] else "false"},"missing_type":"NaN",'
+            f'"left_child":{left},"right_child":{right}}}'
+        )
+    return made[0] if made else leaves[0]
+
+
+def _double(threshold: Any) -> str:
+    """The very number: Vespa compares doubles, and 0.1 is no single float."""
+    return text32(threshold) if abs(threshold) == float("inf") else repr(float(threshold))
+
+
+def _expression(form: LinearForm, names: list[str]) -> str:
+    fill = form.fill
+    terms = [repr(form.constant)]
+    for name, weight in zip(names, form.weights.tolist(), strict=True):
+        value = name if fill is None else f"if (isNan({name}), {fill!r}, {name})"
+        terms.append(f"({weight!r}) * {value}")
+    return " +\n".join(terms) + "\n"
+
+
+def _profile(given: tuple[str, ...], names: list[str], use: str, target: Target) -> str:
+    """A function for each feature that is none of Vespa's own."""
+    functions = "".join(
+        f"    # {_comment(own)}\n    function {name}() {{\n"
+        f"        expression: attribute(FIELD_OF_{name})\n    }}\n"
+        for own, name in zip(given, names, strict=True)
+        if _FUNCTION.fullmatch(name)
+    )
+    return (
+        f"# Fill in the features, and put this into the schema.\n"
+        f"rank-profile {target.name.replace('-', '_')} {{\n{functions}"
+        f"    first-phase {{\n        expression: nativeRank\n    }}\n"
+        f"    second-phase {{\n        rerank-count: 100\n        expression: {use}\n    }}\n}}\n"
+    )
+
+
+def _comment(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _commands(target: Target, *, linear: bool) -> tuple[str, ...]:
+    profile, name = target.beside(".profile"), target.name.replace("-", "_")
+    place = "schemas" if linear else "models"
+    return (
+        f"# in the application package; fill in {profile} and copy it into the schema first:",
+        f"mkdir -p {place} && cp {target.path.name} {place}/",
+        "vespa deploy",
+        f"vespa query 'yql=select * from sources * where userQuery()' 'query=WORDS' ranking={name}",
+    )
+
+
+def _notes(form: Forest | LinearForm) -> tuple[Fact, ...]:
+    """An attribute of whole numbers has no NaN in Vespa."""
+    told = () if form.missing is None else (Fact("export.vespa-missing"),)
+    return (*told, *(() if isinstance(form, LinearForm) else (Fact("export.vespa-alone"),)))

@@ -1,0 +1,127 @@
+"""XGBoost: the JSON that `xgboost.Booster(model_file=...)` loads.
+
+XGBoost compares x < threshold in single precision and sends NaN the way of `default_left`, so that
+LightGBM's x <= t is written as x < next32(cut). It sums the trees in single precision, and takes
+for the right child the node after the left one.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from untilt._core.arrays import BoolArray, FloatArray, IntArray
+from untilt.catalog import method
+from untilt.exports import engines
+from untilt.exports.format import Files, Format, Target
+from untilt.exports.forms import Forest, SingleArray, Tree, next32, text32
+from untilt.facts import Fact
+
+_ROOT = 2**31 - 1  # the parent of a root
+
+
+@method(
+    "export", "xgboost", title="XGBoost", order=21, public=False,
+    note="JSON that xgboost.Booster loads; trees",
+)  # fmt: skip
+@dataclass(frozen=True)
+class XGBoostJson(Format):
+    """XGBoost's own model."""
+
+    endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".json"}
+
+    def files(self, form: Forest, target: Target) -> Files:  # noqa: ARG002
+        """The model alone."""
+        d, n = len(form.names), len(form.trees)
+        trees = ",".join(_tree(tree, number, d) for number, tree in enumerate(form.trees))
+        head = {
+            "attributes": {},
+            "feature_names": _names(form.names),
+            "feature_types": ["float"] * d,
+            "learner_model_param": {
+                "base_score": "0E0", "boost_from_average": "0", "num_class": "0",
+                "num_feature": str(d), "num_target": "1",
+            },
+            "objective": {"name": "reg:squarederror", "reg_loss_param": {"scale_pos_weight": "1"}},
+        }  # fmt: skip
+        model = {
+            "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(n)},
+            "iteration_indptr": list(range(n + 1)),
+            "tree_info": [0] * n,
+        }
+        booster = f'{{"model":{_with(model, "trees", f"[{trees}]")},"name":"gbtree"}}'
+        learner = _with(head, "gradient_booster", booster)
+        text = f'{{"learner":{learner},"version":[2,1,0]}}\n'
+        return Files(text, notes=(Fact("export.xgboost-objective"),))
+
+    def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
+        """As XGBoost gives them."""
+        return engines.xgboost_json(path, names, features)
+
+
+def _names(names: tuple[str, ...]) -> list[str]:
+    """The names where XGBoost takes them; else none, and features go by their order."""
+    fine = len(set(names)) == len(names) and not any(set("[]<") & set(name) for name in names)
+    return list(names) if fine else []
+
+
+def _with(fields: dict[str, Any], name: str, text: str) -> str:
+    return f"{json.dumps(fields, ensure_ascii=False)[:-1]}, {json.dumps(name)}: {text}}}"
+
+
+def _tree(tree: Tree, number: int, n_features: int) -> str:
+    """Nodes in XGBoost's order; a leaf's value stands in place of its threshold."""
+    order, parents = _numbered(tree)
+    n, inner = len(order), order >= 0
+    split = order[inner]
+    number_of = np.empty(n, np.int64)  # by node: splits first, then leaves
+    number_of[np.where(inner, order, tree.n_splits + ~order)] = np.arange(n)
+    columns: dict[str, Any] = {}
+    for name, child in (("left_children", tree.left), ("right_children", tree.right)):
+        of_splits = np.where(child >= 0, child, tree.n_splits + ~child)[split]
+        columns[name] = _spread(inner, number_of[of_splits], -1)
+    columns |= {
+        "default_left": _spread(inner, tree.nan_left[split].astype(np.int64), 0),
+        "split_indices": _spread(inner, tree.feature[split], 0),
+        "split_type": np.zeros(n, np.int64),
+        "parents": parents,
+        **{name: np.zeros(n) for name in ("base_weights", "loss_changes", "sum_hessian")},
+    }
+    values = np.empty(n, np.float32)
+    values[inner], values[~inner] = next32(tree.cut)[split], tree.leaf[~order[~inner]]
+    fields = {
+        **{name: column.tolist() for name, column in columns.items()},
+        "categories": [], "categories_nodes": [], "categories_segments": [], "categories_sizes": [],
+        "id": number,
+        "tree_param": {
+            "num_deleted": "0", "num_feature": str(n_features), "num_nodes": str(n),
+            "size_leaf_vector": "1",
+        },
+    }  # fmt: skip
+    return _with(fields, "split_conditions", f"[{','.join(map(text32, values))}]")
+
+
+def _spread(inner: BoolArray, of_splits: IntArray, of_leaves: int) -> IntArray:
+    column = np.full(len(inner), of_leaves)
+    column[inner] = of_splits
+    return column
+
+
+def _numbered(tree: Tree) -> tuple[IntArray, IntArray]:
+    """Our nodes in XGBoost's order, and the parent of each there.
+
+    XGBoost finds the right child beside the left one, whatever the file says of it: the children of
+    a node must have numbers that follow each other.
+    """
+    order, parents = [0 if tree.n_splits else ~0], [_ROOT]
+    at = 0
+    while at < len(order):
+        node = order[at]
+        if node >= 0:
+            order += [int(tree.left[node]), int(tree.right[node])]
+            parents += [at, at]
+        at += 1
+    return np.array(order), np.array(parents)
