@@ -31,6 +31,14 @@ OTHER_MEANINGS = {
         "a gain, the scale of an axis, a form of a model, a kind of production ranker",
         "bias/contextual/ charts/ metrics/ objectives/ papers/ rankers/ simulation/production.py",
     ),
+    "lightgbm": (
+        "the package, whose version is kept and whose memory is counted",
+        "_core/memory.py _core/saved.py workflow/stage_report.py",
+    ),
+    "c": (
+        "the beginning of names: columns in SQL, colours",
+        "charts/theme.py data/read/assemble.py",
+    ),
     "svm": ("a kind of production ranker", "simulation/production.py"),
     "ndcg": (LAMBDA_METRIC, "objectives/ rankers/"),
     "dcg": (LAMBDA_METRIC, "objectives/ rankers/"),

@@ -1,7 +1,8 @@
 """Write what is derived from the records and from the code: `python tools/generate.py [PART ...]`.
 
     stub     src/untilt/__init__.pyi: the public names for type checkers and editors
-    tables   the tables in the documentation, between markers: methods, coverage, quality, memory
+    tables   the tables in the documentation, between markers: methods, coverage, quality, memory,
+             export
     api      tests/public_api.txt: every public name with its signature, to be reviewed in the diff
 
 Tests say when one of them is out of date.
@@ -31,10 +32,11 @@ def stub() -> dict[Path, str]:
     return {ROOT / "src/untilt/__init__.pyi": text}
 
 
-# Between `<!-- methods: KIND -->`, `<!-- coverage: GROUP -->`, `<!-- quality: GROUP -->` or
-# `<!-- memory: LOG -->`, and `<!-- end -->`.
+# Between `<!-- methods: KIND -->`, `<!-- coverage: GROUP -->`, `<!-- quality: GROUP -->`,
+# `<!-- memory: LOG -->` or `<!-- export: TABLE -->`, and `<!-- end -->`.
 MARKED = re.compile(
-    r"(<!-- (methods|coverage|quality|memory): ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- (methods|coverage|quality|memory|export): ([a-z -]+) -->\n).*?(<!-- end -->)",
+    re.DOTALL,
 )
 
 
@@ -48,7 +50,10 @@ def tables() -> dict[Path, str]:
 def _written(mark: re.Match[str]) -> str:
     if mark[2] == "methods":
         return mark[1] + table(cast("catalog.Kind", mark[3])) + mark[4]
-    measured = {"coverage": coverage_table, "quality": quality_table, "memory": memory_table}
+    measured = {
+        "coverage": coverage_table, "quality": quality_table, "memory": memory_table,
+        "export": export_table,
+    }  # fmt: skip
     return mark[1] + measured[mark[2]](mark[3]) + mark[4]
 
 
@@ -103,6 +108,27 @@ def _covered(cell: dict[str, Any] | None) -> str:
         text += " ?"
     none = cell["refused"] + cell["without_interval"]
     return f"{text}, none in {none:.0%}" if none >= 0.05 else text
+
+
+EXPORT = ROOT / "benchmarks/results/export.json"
+
+
+def export_table(part: str) -> str:
+    """Figures of benchmarks/results/export.json: differences by kind of row, or sizes."""
+    results = json.loads(EXPORT.read_text(encoding="utf8"))["results"]
+    if part == "written":
+        files = results["written"]["files"].items()
+        lines = [["format", "MB", "seconds"], ["---", "---:", "---:"]]
+        for name, file in files:
+            lines.append([f"`{name}`", f"{file['bytes'] / 1e6:.1f}", f"{file['cpu_seconds']:.2f}"])
+        return _markdown(lines)
+    engines = results[part.replace(" ", "_")]
+    kinds = list(next(iter(engines.values())))
+    lines = [["rows / lists", *kinds], ["---", *["---:"] * len(kinds)]]
+    for name, cells in engines.items():
+        counts = [f"{cells[kind]['rows']:,} / {cells[kind]['lists']:,}" for kind in kinds]
+        lines.append([f"`{name}`", *counts])
+    return _markdown(lines)
 
 
 QUALITY = ROOT / "benchmarks/results/quality.json"

@@ -62,6 +62,8 @@ from untilt.evaluation.judged import evaluate as evaluate
 from untilt.evaluation.null_tests import null_tests as null_tests
 from untilt.evaluation.rank_metric import RankMetric as RankMetric
 from untilt.evaluation.systems import shown as shown
+from untilt.exports.check import check_export as check_export
+from untilt.exports.format import export_model as export_model
 from untilt.metrics.formulas import ARP as ARP
 from untilt.metrics.formulas import DCG as DCG
 from untilt.metrics.formulas import MAP as MAP
@@ -70,7 +72,6 @@ from untilt.metrics.formulas import NDCG as NDCG
 from untilt.metrics.formulas import Precision as Precision
 from untilt.metrics.formulas import Recall as Recall
 from untilt.metrics.metric import parse_metric as parse_metric
-from untilt.rankers.export import export_model as export_model
 from untilt.rankers.linear.linear import LinearRanker as LinearRanker
 from untilt.rankers.linear.svm import RankSVM as RankSVM
 from untilt.rankers.networks.dual_learning import DualLearning as DualLearning

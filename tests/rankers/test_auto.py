@@ -116,7 +116,7 @@ def test_trees_learn_the_part_that_is_a_product(log):
 
 
 def test_saved_exported_and_loaded_it_scores_the_same(ranker, judged, tmp_path):
-    from untilt.rankers.export import export_model
+    from untilt.exports.format import export_model
 
     scores = ranker.predict(judged.features)
     ranker.save(tmp_path / "ranker.untilt")

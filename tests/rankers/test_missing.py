@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from untilt import (
+    JudgedLists,
     LambdaMART,
     LinearRanker,
     RankSVM,
+    check_export,
     estimate,
     load,
     make_judged,
@@ -20,7 +22,7 @@ from untilt import (
     simulate,
 )
 from untilt.errors import OptionError, ShapeError
-from untilt.rankers.export import export_model
+from untilt.exports.format import export_model
 
 SMALL: dict[str, Any] = {"n_trees": 20, "n_threads": 1}
 
@@ -169,3 +171,24 @@ def test_data_that_was_filled_otherwise_than_in_training_is_refused(log, holes, 
         estimate(read(here), {"new": ranker}, theta)
     values = [estimate(read(m), {"new": ranker}, theta)["new"].value for m in (trained, "keep")]
     assert values[0] == values[1]
+
+
+@pytest.fixture(scope="module")
+def telling_gaps():
+    """A log whose clicked documents are those without a value: LightGBM then splits at infinity."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(400, 2)).astype(np.float32)
+    labels = rng.integers(0, 2, 400).astype(float)
+    features[labels == 1, 0] = np.nan
+    return JudgedLists(features, labels, np.arange(0, 401, 10), np.arange(40), missing="keep")
+
+
+def test_splits_between_missing_and_known_are_saved_and_exported(telling_gaps, tmp_path):
+    ranker = LambdaMART(n_trees=3, n_threads=1, min_data_in_leaf=2).fit(telling_gaps)
+    assert "threshold=inf " in ranker.booster_.model_to_string()
+    scores = ranker.predict(telling_gaps)
+    ranker.save(tmp_path / "ranker.untilt")
+    assert np.array_equal(load(tmp_path / "ranker.untilt").predict(telling_gaps), scores)
+    for to in ("es-ltr", "solr", "vespa", "xgboost"):
+        path = export_model(ranker, tmp_path / "model.json", to)
+        assert check_export(ranker, path, telling_gaps, to).largest < 1e-6

@@ -144,7 +144,10 @@ def _check_tree(text: str, number: int, n_features: int) -> None:
 
 def _check_splits(lines: dict[str, str], n: int, n_cat: int, n_features: int) -> None:
     feature = _whole(lines["split_feature"], n - 1, "split_feature")
-    threshold = _numbers(lines["threshold"], n - 1, "threshold", finite=True)
+    # Infinite where LightGBM sends NaN one way and every number the other.
+    threshold = _numbers(lines["threshold"], n - 1, "threshold")
+    if any(map(math.isnan, threshold)):
+        raise _refusal("threshold that is no number")
     decision = _whole(lines["decision_type"], n - 1, "decision_type")
     left = _whole(lines["left_child"], n - 1, "left_child")
     right = _whole(lines["right_child"], n - 1, "right_child")
@@ -154,7 +157,7 @@ def _check_splits(lines: dict[str, str], n: int, n_cat: int, n_features: int) ->
         raise _refusal("a kind of split that there is not")
     _check_one_tree(left, right, n)
     categories = [at for at, kind in zip(threshold, decision, strict=True) if kind & _BY_CATEGORY]
-    if not all(at == int(at) and 0 <= at < n_cat for at in categories):
+    if not all(0 <= at < n_cat and at == int(at) for at in categories):
         raise _refusal("a split by a set of categories that there is not")
     if n_cat:
         start = _whole(lines["cat_boundaries"], n_cat + 1, "cat_boundaries")

@@ -14,6 +14,7 @@ order and precision trees are summed. Rules as of the engines' sources in 2026:
 
 import ctypes
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable, Sequence
@@ -58,12 +59,11 @@ class _Nodes:
         left: int = -1,
         right: int = -1,
     ) -> int:
-        for values, value in zip(
-            (self.feature, self.number, self.nan_left, self.left, self.right),
-            (feature, number, nan_left, left, right),
-            strict=True,
-        ):
-            values.append(value)  # type: ignore[arg-type]
+        self.feature.append(feature)
+        self.number.append(number)
+        self.nan_left.append(nan_left)
+        self.left.append(left)
+        self.right.append(right)
         return len(self.feature) - 1
 
     def add_nested(
@@ -87,7 +87,7 @@ class _Nodes:
             if parent >= 0:
                 getattr(self, side)[parent] = at
 
-    def leaves(self, features: Any, goes_left: GoesLeft, dtype: type) -> Any:
+    def leaves(self, features: Any, goes_left: GoesLeft, dtype: Any) -> Any:
         """(trees, rows) the number of the leaf that each row ends in."""
         feature, left, right = (
             np.array(e, np.int64) for e in (self.feature, self.left, self.right)
@@ -110,7 +110,7 @@ class _Nodes:
         return ends
 
 
-def _summed(leaves: Any, dtype: type) -> FloatArray:
+def _summed(leaves: Any, dtype: Any) -> FloatArray:
     """One tree after the other, each sum rounded to the precision."""
     total = np.zeros(leaves.shape[1], dtype)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -353,7 +353,9 @@ def onnx(path: Path, features: SingleArray) -> FloatArray:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        os.fspath(path), options, providers=["CPUExecutionProvider"]
+    )
     (score,) = session.run(None, {session.get_inputs()[0].name: features})
     return np.asarray(score, np.float64)[:, 0]
 

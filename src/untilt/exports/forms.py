@@ -235,8 +235,10 @@ def cuts(threshold: FloatArray) -> SingleArray:
     """The single float that x <= threshold means for single floats; see the module."""
     with np.errstate(over="ignore", under="ignore"):
         cut = threshold.astype(np.float32)
-    above = cut.astype(np.float64) > threshold
-    cut[above] = np.nextafter(cut[above], np.float32(-np.inf))
+        above = cut.astype(np.float64) > threshold
+        cut[above] = np.nextafter(cut[above], np.float32(-np.inf))
+    # LightGBM writes inf where NaN alone goes right; no known value is infinite.
+    cut[cut == np.inf] = np.finfo(np.float32).max
     cut[(cut >= 0) & (cut < ZERO)] = ZERO
     cut[(cut < 0) & (cut >= -ZERO)] = np.nextafter(-ZERO, np.float32(-np.inf))
     return cut
@@ -244,7 +246,9 @@ def cuts(threshold: FloatArray) -> SingleArray:
 
 def next32(cut: SingleArray) -> SingleArray:
     """The next larger single float: x <= cut is x < next32(cut)."""
-    return np.nextafter(cut, np.float32(np.inf))
+    with np.errstate(over="ignore", under="ignore"):
+        above: SingleArray = np.nextafter(cut, np.float32(np.inf))
+    return above
 
 
 # Numbers as text.

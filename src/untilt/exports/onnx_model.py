@@ -1,12 +1,12 @@
 r"""ONNX: trees, linear rankers and networks, for onnxruntime and all that reads ONNX.
 
-Input "features", (rows, d) single floats, NaN for a missing value; output "score", (rows, 1). Inside
-the graph everything is in double precision, so that scores are those of `predict` up to the rounding
-of the output. Trees are one `TreeEnsembleRegressor` with x <= cut at every split; converters that
-round thresholds to single floats send values at a split the other way.
+Input "features", (rows, d) single floats, NaN for a missing value; output "score", (rows, 1).
+Inside the graph everything is in double precision, so that scores are those of `predict` up to the
+rounding of the output. Trees are one `TreeEnsembleRegressor` with x <= cut at every split;
+converters that round thresholds to single floats send values at a split the other way.
 
-The file is a message of Protocol Buffers. The few kinds of fields that a model needs are written here
-by hand: ONNX's own package is not needed.
+The file is a message of Protocol Buffers. The few kinds of fields that a model needs are written
+here by hand: ONNX's own package is not needed.
 """
 
 import struct
@@ -83,6 +83,7 @@ def _ensemble(graph: "Graph", forest: Forest, x: str) -> str:
         columns["values"] += [*tree.cut.tolist(), *none]
         modes += [b"BRANCH_LEQ"] * n + [b"LEAF"] * leaves
     values = np.array(columns.pop("values"), np.float64)
+    arrays: dict[str, Any] = {f"nodes_{k}": np.array(v, np.int64) for k, v in columns.items()}
     is_leaf = np.array([mode == b"LEAF" for mode in modes])
     return graph.add(
         "TreeEnsembleRegressor",
@@ -93,7 +94,7 @@ def _ensemble(graph: "Graph", forest: Forest, x: str) -> str:
         post_transform=b"NONE",
         nodes_modes=modes,
         nodes_values_as_tensor=values,
-        **{f"nodes_{name}": np.array(column, np.int64) for name, column in columns.items()},
+        **arrays,
         target_treeids=np.array(columns["treeids"], np.int64)[is_leaf],
         target_nodeids=np.array(columns["nodeids"], np.int64)[is_leaf],
         target_ids=np.zeros(int(is_leaf.sum()), np.int64),
@@ -222,7 +223,7 @@ class Graph:
 
 
 def _attribute(name: str, value: Any) -> bytes:
-    """AttributeProto: a whole number, bytes, a tensor of doubles, whole numbers, or several bytes."""
+    """AttributeProto: a whole number, bytes, doubles as a tensor, whole numbers, several bytes."""
     if isinstance(value, int):
         held = _whole(3, value) + _whole(20, 2)
     elif isinstance(value, bytes):

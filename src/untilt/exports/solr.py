@@ -37,9 +37,9 @@ from untilt.facts import Fact
 
 _PACKAGE = "org.apache.solr.ltr"
 _SLACK = np.float32(1e-6)
-# Powers of two that a feature may be multiplied by: the first that reaches all its cuts. 2^100
-# reaches 1e-35, and takes cuts up to 2.6e8; a value that overflows goes the right way still.
-_POWERS = (0, 24, 48, 72, 100)
+# Powers of two that a feature may be multiplied by: the first that reaches all its cuts. 2^96
+# reaches 1e-35 and takes cuts up to 4e9; a larger value overflows, and goes the right way still.
+_POWERS = tuple(range(0, 112, 8))
 
 
 @method(
@@ -131,8 +131,10 @@ def _scaled(cut: SingleArray, power: int) -> SingleArray:
 def _reached(cut: SingleArray, power: int) -> BoolArray:
     """Whether Solr compares with these very cuts, of a feature times 2^power."""
     scaled = _scaled(cut, power)
-    exact = np.isfinite(scaled) | np.isinf(cut)
-    return exact & (thresholds(scaled) + _SLACK == scaled)
+    # Every known value is at most the largest single float, and at most infinity.
+    exact = np.isfinite(scaled) | (cut == np.finfo(np.float32).max) | (power == 0)
+    with np.errstate(over="ignore", under="ignore"):
+        return exact & (thresholds(scaled) + _SLACK == scaled)
 
 
 def thresholds(cut: SingleArray) -> SingleArray:
@@ -140,7 +142,7 @@ def thresholds(cut: SingleArray) -> SingleArray:
 
     Where there is none, the nearest that is further from 0 than the cut: zeros go the right way.
     """
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         near = (cut.astype(np.float64) - np.float64(_SLACK)).astype(np.float32)
         steps = [near]
         for _ in range(3):
@@ -148,8 +150,9 @@ def thresholds(cut: SingleArray) -> SingleArray:
             steps.insert(0, np.nextafter(steps[0], np.float32(-np.inf)))
         tried = np.array(steps)
         reached = tried + _SLACK
-    below = np.where(cut >= 0, reached < cut, reached > cut)
-    distance = np.where(below, np.inf, np.abs(reached.astype(np.float64) - cut.astype(np.float64)))
+        off = np.abs(reached.astype(np.float64) - cut.astype(np.float64))
+    nearer_zero = np.where(cut >= 0, reached < cut, reached > cut)
+    distance = np.where(nearer_zero, np.inf, off)
     distance[np.isnan(distance)] = 0.0  # infinite cuts
     return np.asarray(tried[np.argmin(distance, axis=0), np.arange(len(cut))], np.float32)
 

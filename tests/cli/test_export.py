@@ -1,0 +1,86 @@
+"""`untilt export`, as a user runs it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+import untilt as ut
+from untilt.cli.main import app
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("export")
+    judged = ut.make_judged(40, 5, seed=0)
+    ut.LambdaMART(n_trees=5, n_threads=1).fit(judged).save(folder / "ranker.untilt")
+    query = np.repeat(judged.query_id, np.diff(judged.indptr))
+    columns = dict(zip(judged.feature_names, judged.features.T, strict=True))
+    pq.write_table(pa.table({"query_id": query, **columns}), folder / "documents.parquet")
+    return folder
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.mark.parametrize("to", ["es-ltr", "solr", "vespa", "xgboost"])
+def test_files_and_commands_and_no_difference(made, tmp_path, to) -> None:
+    out = tmp_path / "shop.json"
+    words = ("export", made / "ranker.untilt", "--to", to, "--out", out)
+    result = run(*words, "--check", made / "documents.parquet", "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["to"] == to
+    assert told["check"]["holds"]
+    assert told["check"]["lists"] == 40
+    assert (told["check"]["rows_that_differ"], told["check"]["lists_reordered"]) == (0, 0)
+    assert all(Path(each).exists() for each in [told["model"], *told["files"]])
+    assert bool(told["commands"]) == (to != "xgboost")
+    people = run(*words, "--check", made / "documents.parquet")
+    assert "lists whose order changes" in people.stdout
+    if to == "es-ltr":
+        assert "_createmodel" in people.stdout
+        assert "left as it is, since it may be filled in" in people.stdout
+
+
+def test_a_model_that_scores_otherwise_ends_with_1(made, tmp_path, monkeypatch) -> None:
+    from untilt.exports import ltr_plugins
+
+    monkeypatch.setattr(ltr_plugins, "next32", lambda cut: cut - 1)
+    words = ("export", made / "ranker.untilt", "--to", "es-ltr", "--out", tmp_path / "m.json")
+    result = run(*words, "--check", made / "documents.parquet", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["check"]["rows_that_differ"] > 0
+
+
+def test_no_file_beside_the_model_replaces_an_input(made, tmp_path) -> None:
+    (tmp_path / "m.query.json").write_bytes((made / "ranker.untilt").read_bytes())
+    result = run(
+        "export", tmp_path / "m.query.json", "--to", "es-ltr", "--out", tmp_path / "m.json"
+    )
+    assert result.exit_code == 2
+    assert "is what is read" in result.stderr
+    assert not (tmp_path / "m.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--out", "m.json"), "Say which: --to es-ltr"),
+        (("--out", "m.txt", "--to", "solr"), "ends in .json"),
+        (("--out", "m.json", "--to", "solar"), "Did you mean 'solr'"),
+        (("--out", "m.json", "--to", "solr", "--name", "a b"), "'a_b' would do"),
+        (("--out", "m.c", "--check", "gone.parquet"), "there is no such file"),
+    ],
+)
+def test_bad_options_end_with_2_and_a_sentence(made, tmp_path, monkeypatch, words, message) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("export", made / "ranker.untilt", *words)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert not list(tmp_path.iterdir())
