@@ -23,7 +23,9 @@ def test_it_is_what_would_be_written_now(part):
     assert stale == []
 
 
-@pytest.mark.parametrize("kind", ["weighting", "bias", "click model", "evaluator", "ranker", "export"])
+@pytest.mark.parametrize(
+    "kind", ["weighting", "bias", "click model", "evaluator", "ranker", "export"]
+)
 def test_the_documentation_has_a_table_of_every_kind(kind):
     pages = [page.read_text(encoding="utf8") for page in generate.tables()]
     assert any(f"<!-- methods: {kind} -->" in page for page in pages)
