@@ -238,3 +238,24 @@ def test_swapped_lists_without_a_click_are_not_certain(make_log):
     # What is clicked 6 or 2 in 200 would be clicked about 3 in 10 or 1 in 10 when swapped: the
     # 10 lists say next to nothing about the ratio.
     assert bias.high[1] / bias.low[1] > 4
+
+
+def test_documents_are_compared_within_one_experiment(make_log):
+    """More swaps in a season in which everybody clicks half as often: swaps would look harmful."""
+    first = expected_sessions(ADJACENT, share={"base": 0.9, "swap:1-2": 0.05, "swap:2-3": 0.05})
+    usual = dict(RELEVANCE)
+    try:
+        RELEVANCE.update({q: {d: r / 2 for d, r in by.items()} for q, by in usual.items()})
+        then = expected_sessions(ADJACENT, share={"base": 0.2, "swap:1-2": 0.7, "swap:2-3": 0.1})
+    finally:
+        RELEVANCE.update(usual)
+    named = ["spring"] * len(first) + ["winter"] * len(then)
+    pooled = make_log(first + then)
+    apart = make_log(first + then, context={"experiment": np.array(named, dtype=object)})
+    right = AdjacentSwap().fit(apart).bias_.examination
+    wrong = AdjacentSwap().fit(pooled).bias_.examination
+    assert right == pytest.approx(THETA, rel=1e-3)
+    assert np.abs(wrong / THETA - 1).max() > 0.02
+    one = make_log(first, context={"experiment": np.array(["spring"] * len(first), dtype=object)})
+    plain = AdjacentSwap().fit(make_log(first)).bias_.examination
+    assert AdjacentSwap().fit(one).bias_.examination == pytest.approx(plain)

@@ -169,6 +169,7 @@ def test_arms_are_compared_with_their_probabilities(tmp_path):
     assert fair.arms == {"base": 900, "swap:1-2": 100}
     assert fair.expected == {"base": 900.0, "swap:1-2": 100.0}
     assert fair.arms_p_value == pytest.approx(1)
+    assert fair.experiments == ["swaps:1-2=0.1"]
     write(tmp_path / "lost", *lists(50, 900))
     assert collect(tmp_path / "lost", tmp_path / "out2").arms_p_value < 1e-4
 

@@ -274,6 +274,14 @@ def _report(out: Output, done: "Collected") -> None:
                     "That is no chance: lists or events of some arms are lost on the way. Find out "
                     "before you believe an estimate from them."
                 ])  # fmt: skip
+    if len(done.experiments) > 1:
+        out.points(
+            [
+                f"Lists are of {len(done.experiments)} explorations "
+                f"({', '.join(done.experiments)}), each with probabilities of its own. To compare "
+                "documents within one of them: read_log(..., context=['experiment'])."
+            ]
+        )
     out.heading("written")
     for day, lists in done.days.items():
         final = ", final" if day in done.closed else ""

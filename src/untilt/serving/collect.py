@@ -62,6 +62,7 @@ class Collected:
     orphans : events whose list or document is not known (yet)
     late : events of days that were closed before
     cut, damaged : bytes, as in `SegmentRead`
+    experiments : explorations that lists took part in
     arms : name -> sessions, of lists that took part in exploration
     expected : name -> sessions expected by the logged probabilities
     arms_p_value : that shares differ so much by chance; NaN where nothing was explored
@@ -84,6 +85,7 @@ class Collected:
     closed: list[str] = field(default_factory=list)
     labels: tuple[str, ...] = (CLICK,)
     features: tuple[str, ...] = ()
+    experiments: list[str] = field(default_factory=list)
     arms: dict[str, int] = field(default_factory=dict)
     expected: dict[str, float] = field(default_factory=dict)
     arms_p_value: float = float("nan")
@@ -474,6 +476,7 @@ def _arms(sql: Any, result: Collected) -> None:
     for (experiment, n), lists in groups.items():
         for arm, share in parse_exploration(experiment).shares(n).items():
             expected[arm] = expected.get(arm, 0.0) + share * lists
+    result.experiments = sorted({experiment for experiment, _ in groups})
     names = sorted(expected, key=lambda arm: (arm != BASE, arm))
     result.arms = {arm: found[arm] for arm in names}
     result.expected = {arm: round(expected[arm], 3) for arm in names}

@@ -31,10 +31,15 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows, position_counts
 from untilt.data.depth import allow_table
+from untilt.data.transform import apart_by
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact, joined
 
 WITHIN = ("document", "length")
+# A context of this name says which experiment a list was part of (`untilt collect` writes it). Each
+# has its own probabilities: where they change while relevance does, swapped and usual sessions of a
+# document are alike within an experiment only.
+EXPERIMENT = "experiment"
 
 
 class SwapEstimator(BiasEstimator):
@@ -51,6 +56,8 @@ class SwapEstimator(BiasEstimator):
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         check_choice("within", self.within, WITHIN)
+        if EXPERIMENT in log.context:
+            log = apart_by(log, EXPERIMENT)
         part, swapped = swapped_lists(log, self.ranker)
         tests = _tested(log, part, swapped, self.within)
         if self.check:
@@ -106,6 +113,9 @@ class PivotSwap(SwapEstimator):
     compares the same document of the same query (Mantel and Haenszel's weights), so queries must
     repeat. within="length" compares swapped with other lists of the same length, as the arXiv
     study did with queries asked once [mao_arxivlogs]_: only the random draw makes them alike.
+
+    Where a log has a context called "experiment", documents are compared within one experiment
+    alone: the probabilities of the arms are then the same for all sessions compared.
 
     Parameters
     ----------
