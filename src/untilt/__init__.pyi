@@ -57,6 +57,8 @@ from untilt.evaluation.evaluators import IPSEvaluator as IPSEvaluator
 from untilt.evaluation.evaluators import NaiveEvaluator as NaiveEvaluator
 from untilt.evaluation.evaluators import PolicyAwareEvaluator as PolicyAwareEvaluator
 from untilt.evaluation.evaluators import SNIPSEvaluator as SNIPSEvaluator
+from untilt.evaluation.interleaving import interleaved as interleaved
+from untilt.evaluation.interleaving import team_draft as team_draft
 from untilt.evaluation.judged import WinSameLoss as WinSameLoss
 from untilt.evaluation.judged import evaluate as evaluate
 from untilt.evaluation.null_tests import null_tests as null_tests
@@ -92,6 +94,7 @@ from untilt.selection.query_folds import QueryKFold as QueryKFold
 from untilt.selection.select import doubling as doubling
 from untilt.selection.select import grid as grid
 from untilt.selection.select import select as select
+from untilt.serving.watch import watch as watch
 from untilt.simulation.parquet import simulate_to_parquet as simulate_to_parquet
 from untilt.simulation.production import production_ranker as production_ranker
 from untilt.simulation.production import production_rankers as production_rankers

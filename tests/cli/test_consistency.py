@@ -42,6 +42,7 @@ INPUTS = {
     "run, config": ["run", "log.csv", "--config", "{}", "--out", "results"],
     "report": ["report", "{}"],
     "score": ["score", "{}", "log.csv"],
+    "watch": ["watch", "{}"],
     "export": ["export", "{}", "--out", "model.txt"],
     "split": ["split", "{}", "--out", "parts"],
     "simulate": ["simulate", "--out", "made", "--data", "{}"],

@@ -197,7 +197,7 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
     """
     own, log = log, log.without_versions()
     counts = position_counts(log)
-    reach = _reach(counts)
+    reach = reach_of(counts)
     made: dict[Asks, list[ReadingTest]] = {
         "clicks-above": list(_clicks_above(log, level)),
         "time": list(_time(log, level, reach)),
@@ -270,7 +270,7 @@ def _clicks_above(log: ClickLog, level: float) -> Iterator[ReadingTest]:
     upto = np.cumsum(log.label)
     before = np.concatenate([[0.0], upto])[log.indptr[:-1]]
     above = upto - log.label - np.repeat(before, ragged.lengths(log.indptr)) > 0
-    cells = _cells(log, above.astype(np.int64), 2, 1)
+    cells = grouped_cells(log, above.astype(np.int64), 2, 1)
     below, n = log.position > 1, log.row_count
     share = float(n[above].sum() / max(1, n[below].sum()))
     for test in _level(cells, "clicks-above", level):
@@ -281,7 +281,9 @@ def _time(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
     """Do documents or readers change from the first half of the time to the second?"""
     if log.time is None:
         return
-    cells = _cells(log, later_half(log).astype(np.int64)[ragged.list_of_row(log.indptr)], 2, 1)
+    cells = grouped_cells(
+        log, later_half(log).astype(np.int64)[ragged.list_of_row(log.indptr)], 2, 1
+    )
     yield from _least([*_slope(cells, "time", level, reach), *_spread(cells, "time", level)])
 
 
@@ -338,7 +340,8 @@ def _grouped(log: ClickLog, kind: IntArray, n_kinds: int) -> PositionCounts:
     return position_counts(log, position=position, depth=log.depth * n_kinds)
 
 
-def _cells(log: ClickLog, kind: IntArray, n_kinds: int, which: int) -> Cells:
+def grouped_cells(log: ClickLog, kind: IntArray, n_kinds: int, which: int) -> Cells:
+    """Documents at positions, their rows of one kind (rows,) against the others."""
     return cells_of(_grouped(log, kind, n_kinds), n_kinds, which)
 
 
@@ -384,7 +387,7 @@ def _least(tests: list[ReadingTest]) -> Iterator[ReadingTest]:
         yield replace(best, p_value=min(1.0, len(tests) * best.p_value))
 
 
-def _reach(counts: PositionCounts) -> int:
+def reach_of(counts: PositionCounts) -> int:
     """The position down to which nine tenths of the clicks are; at least 2."""
     clicks = np.cumsum(counts.by_position(counts.clicks))
     return max(2, int(np.argmax(clicks >= REACH * clicks[-1])) + 1)

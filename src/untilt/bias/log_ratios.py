@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from untilt._core.arrays import BoolArray, FloatArray
-from untilt._core.statistics import normal_quantile
+from untilt._core.statistics import any_time_factor, normal_quantile
 from untilt.bias.curve import PositionBias
 from untilt.errors import OptionError
 from untilt.facts import Fact, joined
@@ -27,8 +27,6 @@ LARGE_SHARE = 0.01
 STAYS = 0.05
 # Of so many clicks the logarithm is normal for every purpose: ends differ by 1/200 of the error.
 MANY_CLICKS = 10_000
-# The error of log(theta_k / theta_1) at which intervals for any time are tightest: 40% wide.
-TIGHTEST_AT = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +160,7 @@ def from_log_ratios(
 
     errors : (K, K) covariance of z, or an `Uncertainty`, which has the rest with it. Where all of
         it is NaN the errors are not known, and the estimate has no interval
-    any_time : intervals that hold at every look while sessions come in; see `_any_time_factor`
+    any_time : intervals that hold at every look while sessions come in; see `any_time_factor`
     """
     if not isinstance(errors, Uncertainty):
         errors = Uncertainty(errors, Fact("bias.given"), effective_queries, degrees_of_freedom)
@@ -172,7 +170,7 @@ def from_log_ratios(
             theta, method=method, assumes=assumes, status=status, level=level, estimated=True
         )
     error = np.sqrt(np.maximum(np.diag(errors.covariance), 0))
-    wider = _any_time_factor(error, level) if any_time else 1.0
+    wider = any_time_factor(error, level) if any_time else 1.0
     low, high = _ends(z, error, errors, level, wider)
     return PositionBias(
         theta,
@@ -186,23 +184,6 @@ def from_log_ratios(
         high=high,
         effective_queries=errors.effective_queries,
     )
-
-
-def _any_time_factor(error: FloatArray, level: float) -> FloatArray:
-    r"""(K,) how much wider than normal an interval is that may be watched while sessions come in.
-
-    Robbins' normal mixture ([robbins1970]_), as an asymptotic confidence sequence
-    ([waudbysmith2024]_): with v the variance now, v_0 = 8 `TIGHTEST_AT`^2 and r = v_0 / v,
-
-        |z - truth| <= sqrt(v (1 + 1/r) (log(1 + r) + 2 log(1 / (1 - level))))
-
-    at all times at once, with probability `level`. Any v_0 that does not depend on the data will
-    do; the sequence is tightest about where v is an eighth of it, 1.55 times as wide as an interval
-    for one look.
-    """
-    r = 8 * TIGHTEST_AT**2 / np.maximum(error, 1e-12) ** 2
-    reach = np.sqrt((1 + 1 / r) * (np.log1p(r) + 2 * np.log(1 / (1 - level))))
-    return np.where(error > 0, reach / normal_quantile(level), 1.0)
 
 
 def _ends(

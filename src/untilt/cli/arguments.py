@@ -160,27 +160,32 @@ class ColumnOptions:
     def read(
         self,
         out: Output,
-        path: Path,
+        path: Path | list[Path],
         *,
         context: Sequence[str] = (),
+        labels: Sequence[str] = (),
         collapse: "Collapse" = True,
         to_rank: bool = False,
     ) -> "ClickLog":
         """Read the log; say what was dropped. `to_rank`: a ranker will need its features."""
         from untilt.data.read.read_log import read_log_report
 
+        first, source = (path, path) if isinstance(path, Path) else (path[0], list(path))
+
         options = {field.name: getattr(self, field.name) for field in fields(self)}
         mapping = parse_columns(options.pop("column"))
         if "missing" in options:
             options["missing"] = parse_missing(options["missing"])
-        with progress(f"reading {path.name}"):
+        with progress(f"reading {first.name}"):
             log, report = read_log_report(
-                path, columns=mapping, context=context, collapse=collapse, **options
-            )
-        _check_content(log, path, to_rank=to_rank)
+                source, columns=mapping, context=context, labels=labels, collapse=collapse,
+                **options,
+            )  # fmt: skip
+        _check_content(log, first, to_rank=to_rank)
         out.detail(f"read {log!r}")
         out.record(log=path, rows=report.n_rows, rows_dropped=report.n_dropped)
-        out.say(str(report) if report.bad else str(path))
+        named = str(path) if isinstance(path, Path) else report.source
+        out.say(str(report) if report.bad else named)
         return log
 
 

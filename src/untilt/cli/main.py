@@ -28,6 +28,7 @@ from untilt.cli.serve import collect, serve
 from untilt.cli.simulate import simulate
 from untilt.cli.split import split
 from untilt.cli.train import methods, train
+from untilt.cli.watch import watch
 from untilt.errors import UntiltError
 
 # Exit codes: the input or an option is wrong; Ctrl-C; ended by SIGTERM.
@@ -150,6 +151,7 @@ for command in (
     evaluate,
     select,
     score,
+    watch,
     reproduce,
     export,
     serve,

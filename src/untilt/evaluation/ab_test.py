@@ -12,7 +12,14 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, sum_by, whole_numbers
 from untilt._core.printed import as_table
-from untilt._core.statistics import Interval, MeanEstimate, check_level, effective_units
+from untilt._core.statistics import (
+    Interval,
+    MeanEstimate,
+    any_time_factor,
+    any_time_p_value,
+    check_level,
+    effective_units,
+)
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice, did_you_mean
 
@@ -93,6 +100,7 @@ def first_clicks(
     top: int | Sequence[int] = (1, 3, 5),
     queries: Literal["all", "shared"] = "all",
     level: float = 0.95,
+    any_time: bool = False,
 ) -> FirstClicks:
     r"""Whether people click nearer to the top with one ranker than with another.
 
@@ -116,6 +124,8 @@ def first_clicks(
     queries : "all", or those that both rankers answered ("shared"), where the mix of queries may
         differ between the two
     level : of the intervals
+    any_time : intervals and p-values that hold at every look while sessions come in, not at one
+        look alone, for tests that are watched ([waudbysmith2024]_); 1.6 times as wide or more
     """
     check_level(level)
     check_choice("queries", queries, ("all", "shared"))
@@ -138,7 +148,7 @@ def first_clicks(
     for k in tops:
         early = _clicked_within(log, k) * log.sessions
         hits = np.array([sum_by(log.query, arm * early, log.n_queries) for arm in arms])
-        entries.append(_ratio(k, hits[:, counted], sessions, effective, level))
+        entries.append(_ratio(k, hits[:, counted], sessions, effective, level, any_time))
     return FirstClicks(
         new=new,
         old=old,
@@ -151,7 +161,7 @@ def first_clicks(
 
 
 def _ratio(
-    top: int, hits: FloatArray, sessions: FloatArray, effective: float, level: float
+    top: int, hits: FloatArray, sessions: FloatArray, effective: float, level: float, any_time: bool
 ) -> FirstClickRatio:
     """hits, sessions : (2, queries) of the new and the old ranker."""
     C, N = hits.sum(axis=1), sessions.sum(axis=1)
@@ -163,14 +173,19 @@ def _ratio(
         n = len(moved)
         error = float(np.sqrt((n - 1) / n * np.sum(moved**2))) if n > 1 else float("nan")
         mean = MeanEstimate(log_ratio, error, n, effective)
-        interval = mean.interval(level)
+        interval, p_value = mean.interval(level), mean.p_value
+        if any_time:
+            wider = float(any_time_factor(np.array(error), level))
+            half = wider * (interval.high - log_ratio)
+            interval = Interval(log_ratio - half, log_ratio + half, level)
+            p_value = any_time_p_value(log_ratio, error)
         return FirstClickRatio(
             top=top,
             new=float(share[0]),
             old=float(share[1]),
             increase=float(share[0] / share[1]) - 1,
             interval=Interval(float(np.expm1(interval.low)), float(np.expm1(interval.high)), level),
-            p_value=mean.p_value,
+            p_value=p_value,
         )
 
 

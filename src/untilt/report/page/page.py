@@ -315,16 +315,38 @@ def page(data: Decision) -> str:
 
     with debug_mode(False):  # no check of each piece by its schema, half of the time; tests do that
         sections = sections_of(data)
+    return rendered(
+        data.title,
+        "Ranking decision",
+        answer_view(data),
+        sections,
+        about=_about(data),
+        no_answer=data.no_answer,
+    )
+
+
+def rendered(
+    title: str,
+    eyebrow: str,
+    answer: AnswerView | None,
+    sections: Sequence[Section],
+    *,
+    about: str = "",
+    no_answer: str = "",
+) -> str:
+    """A page of this style: an answer, and sections with their charts and tables."""
     figures = [figure for section in sections for figure in section.figures]
     library, drawings = _drawn(figures)
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
-            data=data,
-            answer=answer_view(data),
+            title=title,
+            eyebrow=eyebrow,
+            answer=answer,
+            no_answer=no_answer,
             sections=sections,
-            about=_about(data),
+            about=about,
             style=css_variables() + _file("style.css"),
             script=_file("page.js") if library else "",
             library=library,

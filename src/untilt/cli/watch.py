@@ -1,0 +1,183 @@
+"""`untilt watch`: has anything changed, and how does a new ranker do on live traffic?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from untilt.cli import arguments, outputs
+from untilt.cli.console import Output, rates_record, rates_table, speaking
+from untilt.errors import OptionError
+
+if TYPE_CHECKING:
+    from untilt.serving.watch import Watch
+
+ALARM = 3  # the exit code; 1 is a bug of ours, 2 is bad input
+
+
+def watch(
+    reading: arguments.LogOptions,
+    log: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="LOG...", help="Click logs with times, such as the files of `untilt collect`."
+        ),
+    ],
+    periods: Annotated[
+        int, typer.Option(min=2, help="Parts of the time with equally many sessions; last is now.")
+    ] = 4,
+    new: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A live ranker, to compare with --old.")
+    ] = None,
+    old: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The live ranker that was there before.")
+    ] = None,
+    arm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Where the names of --new and --old stand; ranker if not given."
+        ),
+    ] = None,
+    team: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="For interleaved lists: 1 where the new ranker put a document, 2 for the old one.",
+        ),
+    ] = None,
+    top: Annotated[
+        int, typer.Option(min=1, help="Rankers are compared by first clicks at 1..top.")
+    ] = 3,
+    estimator: Annotated[
+        str | None,
+        arguments.method_option("Also draw the curve of each period: {bias}."),
+    ] = None,
+    level: Annotated[
+        float, typer.Option(help="1 minus the chance of a false alarm in one look.")
+    ] = 0.99,
+    drift: Annotated[
+        float, typer.Option(help="Stability index from which on a feature has drifted.")
+    ] = 0.2,
+    most_unseen: Annotated[
+        float, typer.Option(help="Share of never shown documents that raises an alarm.")
+    ] = 0.5,
+    page: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write one HTML page with everything."),
+        outputs.WRITES,
+    ] = None,
+    prometheus: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write figures in the text format of Prometheus."),
+        outputs.WRITES,
+    ] = None,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
+) -> None:
+    """Compare the last period of a log with those before: reading, clicks, features, documents.
+
+    Ends with code 3 where there is an alarm and 0 where there is none, for schedulers.
+
+    Example: [bold]untilt watch clicks --documents documents.parquet --page watch.html[/bold]
+
+    Two live rankers, at any time: [bold]untilt watch clicks --arm model --new 9c41f3b0a7de
+    --old 1d0e33a2b5c4[/bold]
+    """
+    from untilt._core.files import replacing
+    from untilt.serving.watch import watch as watched
+
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        arguments.check_out(page)
+        arguments.check_out(prometheus)
+        arguments.check_share("--level", level)
+        clicks = reading.read(
+            output, log, context=[] if arm is None else [arm], collapse=False,
+            labels=[] if team is None else [team],
+        )  # fmt: skip
+        found = watched(
+            clicks, periods=periods, new=new, old=old, arm=arm, team=team, top=top, level=level,
+            drift=drift, most_unseen=most_unseen, estimator=_made(estimator),
+        )  # fmt: skip
+        _report(output, found)
+        from untilt.serving.watch_page import prometheus_text, watch_page
+
+        for path, text in ((page, watch_page), (prometheus, prometheus_text)):
+            if path is not None:
+                with replacing(path) as temporary:
+                    temporary.write_text(text(found), encoding="utf-8")
+                output.path("Written", path)
+    if found.alarms:
+        raise typer.Exit(ALARM)
+
+
+def _made(name: str | None) -> Any:
+    from untilt import catalog
+
+    if name is None:
+        return None
+    record = catalog.find("bias", name)
+    if record.needs:
+        raise OptionError(
+            f"--estimator {name} needs {', '.join(record.needs)}, which a look does not have. "
+            "Choose one that needs clicks alone."
+        )
+    return record.load()()
+
+
+def _report(out: Output, found: "Watch") -> None:
+    now = found.periods[-1]
+    out.heading("Alarms" if found.alarms else "No alarm")
+    out.points(found.alarms or found.notes[:1])
+    out.heading("Changes, now over before")
+    out.table(
+        ("", "ratio", "interval", "p"),
+        [
+            (f"whether {e.asks}", f"{e.ratio:.3f}", f"[{e.low:.3f}, {e.high:.3f}]",
+             f"{e.adjusted:.2g}")
+            for e in found.changes
+        ],
+    )  # fmt: skip
+    if found.features:
+        out.heading("Features that moved most")
+        moved = [(e.feature, f"{e.index:.3f}", f"{e.p_value:.2g}") for e in found.features[:5]]
+        out.table(("", "stability index", "p"), moved)
+    out.heading(f"Clicks now ({now.n_sessions:,} sessions from {now.start} to {now.end})")
+    out.table(*rates_table(now.rates))
+    out.say(
+        f"Never shown before: {found.unseen_documents:.1%} of what is shown now; never asked "
+        f"before: {found.unseen_queries:.1%} of the sessions."
+    )
+    rest = found.notes if found.alarms else found.notes[1:]
+    if rest:
+        out.heading("Notes")
+        out.points(rest)
+    out.record(**_record(found))
+
+
+def _record(found: "Watch") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    live: dict[str, Any] | None = None
+    if found.live is not None:
+        live = {"new": found.live.new, "old": found.live.old, "fact": found.live.fact.record()}
+        if found.live.first_clicks is not None:
+            live["first_clicks"] = [asdict(each) for each in found.live.first_clicks]
+        if found.live.interleaved is not None:
+            live["interleaved"] = asdict(found.live.interleaved)
+    return {
+        "quiet": found.is_quiet,
+        "alarms": [each.record() for each in found.alarms],
+        "notes": [each.record() for each in found.notes],
+        "level": found.level,
+        "changes": [asdict(each) for each in found.changes],
+        "reading": None if found.reading is None else vars(found.reading),
+        "features": [asdict(each) for each in found.features],
+        "unseen_documents": found.unseen_documents,
+        "unseen_queries": found.unseen_queries,
+        "live": live,
+        "periods": [
+            {"start": str(e.start), "end": str(e.end), "sessions": e.n_sessions,
+             "click_rates": rates_record(e.rates)}
+            for e in found.periods
+        ],
+    }  # fmt: skip

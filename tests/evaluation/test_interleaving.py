@@ -1,0 +1,109 @@
+"""Team-draft interleaving: fair where nobody is better, and intervals that may be watched."""
+
+from collections import defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import integrate
+
+from untilt import first_clicks, interleaved, read_log, team_draft
+from untilt._core.statistics import (
+    any_time_factor,
+    any_time_p_value,
+    any_time_share,
+    normal_quantile,
+)
+from untilt.errors import OptionError
+
+
+def test_a_draft_takes_turns_in_an_order_that_a_coin_decides(rng):
+    shown, teams = team_draft("abcd", "bade", 4, rng)
+    assert len(set(shown)) == 4
+    assert sorted(teams) == [1, 1, 2, 2]
+    for pair in (teams[:2], teams[2:]):
+        assert sorted(pair) == [1, 2]
+    firsts = [team_draft("ab", "ba", 2, seed)[1][0] for seed in range(400)]
+    assert abs(firsts.count(1) - 200) < 50
+
+
+def test_short_lists_end_where_both_rankers_do(rng):
+    shown, teams = team_draft("ab", "ba", 5, rng)
+    assert sorted(shown) == ["a", "b"]
+    assert len(teams) == 2
+    assert team_draft("", "xy", 3, rng) == (["x", "y"], [2, 2])
+
+
+def test_equal_rankers_win_alike_whatever_is_clicked():
+    """By enumeration: of the same order each team holds each position with probability 1/2."""
+    counts = np.zeros((3, 2))
+    for seed in range(600):
+        _, teams = team_draft("abc", "abc", 3, seed)
+        for place, team in enumerate(teams):
+            counts[place, team - 1] += 1
+    assert np.all(np.abs(counts[:, 0] / 600 - 0.5) < 0.08)
+
+
+def test_sessions_are_won_by_more_clicks():
+    clicks = {  # of three documents, teams 1, 2, 1
+        (0, 0, 0): 0, (1, 0, 0): 1, (0, 1, 0): -1, (1, 1, 0): 0, (1, 1, 1): 1, (0, 0, 1): 1,
+    }  # fmt: skip
+    rows = [
+        {"query_id": 1, "session_id": s, "doc_id": d, "position": d + 1, "click": c, "team": t}
+        for s, session in enumerate(clicks)
+        for d, (c, t) in enumerate(zip(session, (1, 2, 1), strict=True))
+    ]
+    rows += [  # nobody's list
+        {"query_id": 1, "session_id": 99, "doc_id": d, "position": d + 1, "click": 1, "team": 0}
+        for d in range(3)
+    ]
+    log = read_log(pa.Table.from_pylist(rows), labels=["team"])
+    found = interleaved(log)
+    ways = list(clicks.values())
+    expected = (ways.count(1), ways.count(0), ways.count(-1))
+    assert (found.sessions.win, found.sessions.same, found.sessions.loss) == expected
+    with pytest.raises(OptionError, match="no column 'side'"):
+        interleaved(log, team="side")
+
+
+def test_the_p_value_is_one_over_the_mixture():
+    wins, losses = 14, 5
+    mixture, _ = integrate.quad(lambda p: p**wins * (1 - p) ** losses, 0, 1)
+    interval, p_value = any_time_share(wins, losses, 0.95)
+    assert p_value == pytest.approx(0.5 ** (wins + losses) / mixture)
+    for end in (interval.low, interval.high):
+        assert mixture / (end**wins * (1 - end) ** losses) == pytest.approx(20)
+    assert any_time_share(0, 0, 0.9)[1] == 1
+
+
+def test_a_fair_coin_that_is_always_watched_is_called_unfair_rarely():
+    """Exact: the probability that some look at up to 60 flips has a p-value below 0.1."""
+    never = {(0, 0): 1.0}  # (wins, losses) -> probability of coming here without such a look
+    for _ in range(60):
+        reached: dict[tuple[int, int], float] = defaultdict(float)
+        for (wins, losses), chance in never.items():
+            reached[wins + 1, losses] += chance / 2
+            reached[wins, losses + 1] += chance / 2
+        never = {at: c for at, c in reached.items() if any_time_share(*at, 0.9)[1] >= 0.1}
+    caught = 1 - sum(never.values())
+    assert 0.01 < caught <= 0.1
+
+
+def test_the_p_value_is_where_the_interval_touches_zero():
+    value, error = 0.31, 0.09
+    p = any_time_p_value(value, error)
+    half = any_time_factor(np.array(error), 1 - p) * normal_quantile(1 - p) * error
+    assert half == pytest.approx(value)
+
+
+def test_first_clicks_at_any_time_are_wider(make_log, rng):
+    sessions = []
+    for _ in range(400):
+        docs = rng.permutation(4).tolist()
+        clicked = [d for k, d in enumerate(docs, 1) if rng.random() < 0.5 / k]
+        sessions.append((int(rng.integers(25)), docs, clicked, 1, str(rng.choice(["a", "b"]))))
+    log = make_log(sessions)
+    once, always = (first_clicks(log, "a", "b", any_time=each)[1] for each in (False, True))
+    assert always.increase == once.increase
+    assert always.interval.low < once.interval.low < once.interval.high < always.interval.high
+    assert always.p_value > once.p_value
