@@ -321,7 +321,7 @@ def page(data: Decision) -> str:
         answer_view(data),
         sections,
         about=_about(data),
-        no_answer=data.no_answer,
+        no_answer=data.no_answer or "",
     )
 
 
