@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.serving.asking import saved_ranker, with_server
 
+import untilt as ut
 from untilt.errors import OptionError, UntiltError, WriteError
+from untilt.serving.collect import collect
 from untilt.serving.journal import Journal, JournalFullError
 from untilt.serving.start import Settings, make_server
 
@@ -317,6 +319,35 @@ def test_a_share_of_sessions_gets_the_candidate(settings, files):
     swapped = [each["ranker"] == "swap:1-2" for each in answers]
     table = np.histogram2d(by_candidate, swapped, bins=2)[0]
     assert np.corrcoef(by_candidate, swapped)[0, 1] ** 2 * 400 < 12, table  # drawn independently
+
+
+def test_a_share_of_sessions_gets_a_list_of_both(settings, files, tmp_path):
+    given = settings(candidate=str(files / "b.untilt"), share=0.2, interleave=0.5)
+
+    async def talk(ask):
+        answers = [(await ask.rank(**{**ASKED, "session": f"s{i}"})).json for i in range(200)]
+        again = (await ask.rank(**{**ASKED, "session": "s0"})).json
+        return answers, again, (await ask("GET", "/model")).json
+
+    answers, again, model = with_server(given, talk)
+    assert again == answers[0]
+    digests = [model["current"]["model"], model["candidate"]["model"]]
+    made = {digest: sum(each["model"] == digest for each in answers) for digest in digests}
+    both = [each for each in answers if each["ranker"] == "interleaved"]
+    assert len(both) == pytest.approx(100, abs=4 * np.sqrt(50))
+    assert made[digests[1]] == pytest.approx(40, abs=4 * np.sqrt(32))
+    assert len(both) + sum(made.values()) == 200
+    # By a: y z x. By b: x z y. Whoever begins puts the first document, the other the second.
+    assert {tuple(each["documents"]) for each in both} == {("y", "x", "z"), ("x", "y", "z")}
+    collect(given.log, tmp_path / "out")
+    log = ut.read_log(tmp_path / "out", labels=["team"])
+    rows = pq.read_table(tmp_path / "out").to_pylist()
+    of = {"x": {1}, "y": {2}, "z": {1, 2}}
+    found = [each for each in rows if each["ranker"] == "interleaved"]
+    assert len(found) == 3 * len(both)
+    assert all(each["team"] in of[each["doc_id"]] for each in found)
+    assert {each["team"] for each in rows if each["ranker"] != "interleaved"} == {0}
+    assert set(np.unique(log.extra_labels["team"])) == {0, 1, 2}
 
 
 def test_reload_swaps_the_ranker_and_a_bad_file_leaves_the_old_one(settings, files, tmp_path):

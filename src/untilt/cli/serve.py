@@ -85,6 +85,12 @@ def serve(
     share: Annotated[
         float, typer.Option(min=0, max=1, help="Of the sessions that the candidate answers.")
     ] = 0.0,
+    interleave: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Of the sessions with a list of both rankers, by team draft."
+        ),
+    ] = 0.0,
     shadow: Annotated[
         bool, typer.Option("--shadow", help="The candidate scores and is logged, not shown.")
     ] = False,
@@ -123,13 +129,16 @@ def serve(
             raise OptionError("which ranker? Give its file, or --demo for a shop of ours.")
         if unknown not in ("refuse", "last"):
             raise OptionError(f"--unknown must be refuse or last. Got {unknown!r} instead.")
-        if candidate is None and (share or shadow):
-            raise OptionError("--share and --shadow are about a second ranker: --candidate RANKER.")
+        if candidate is None and (share or interleave or shadow):
+            raise OptionError(
+                "--share, --interleave and --shadow are about a second ranker: --candidate RANKER."
+            )
         settings = start.Settings(
             ranker=str(ranker),
             log=str(log_folder),
             candidate=None if candidate is None else str(candidate),
             share=share,
+            interleave=interleave,
             shadow=shadow,
             explore=explore,
             most_lost=most_lost,

@@ -23,7 +23,15 @@ from starlette.routing import Route
 
 from untilt._core.arrays import FloatArray
 from untilt.errors import UntiltError, WriteError
-from untilt.serving.explore import NOT_DRAWN, Drawn, Exploration, SessionTable
+from untilt.evaluation.interleaving import team_draft
+from untilt.serving.explore import (
+    INTERLEAVED,
+    NOT_DRAWN,
+    Drawn,
+    Exploration,
+    SessionTable,
+    uniform,
+)
 from untilt.serving.journal import Journal, JournalFullError
 from untilt.serving.metrics import Counters
 from untilt.serving.models import (
@@ -101,7 +109,9 @@ class Server:
         arms = [arm.name for arm in exploration.arms] + ["base"] * bool(exploration)
         self.journal = Journal(options.folder)
         self.sessions = SessionTable(options.folder / "sessions.table")
-        self.counters = Counters(options.folder / "counters", [NOT_DRAWN.ranker, *arms])
+        self.counters = Counters(
+            options.folder / "counters", [NOT_DRAWN.ranker, INTERLEAVED.ranker, *arms]
+        )
         self.under_way = 0
         self.stopping = False
         self.started = time.time()
@@ -125,18 +135,30 @@ class Server:
             wanted, query, documents, model, self.options.table,
             unknown_last=self.options.unknown_last,
         )  # fmt: skip
-        order, scores = _ordered(model, candidates)
-        order, scores = order[:size], scores[:size]
-        drawn = self._explored(session, query, [documents[i] for i in order], scores, model)
+        digest, teams, both = model.digest, None, self.models.both(session)
+        if both is not None:
+            new, old = (_ordered(each, candidates)[0] for each in both)
+            seed = int(2**53 * uniform(self.models.salt, b"draft", f"{session}\x00{query}"))
+            order, teams = team_draft(new, old, size, seed)
+            drawn, digest = INTERLEAVED, "+".join(each.digest for each in both)
+        else:
+            order, scores = _ordered(model, candidates)
+            order, scores = order[:size], scores[:size]
+            drawn = self._explored(session, query, [documents[i] for i in order], scores, model)
         if drawn.order is not None:
             order = [order[place] for place in drawn.order]
         shown = [documents[i] for i in order]
         shadow = self._shadow(candidates, order)
-        logged = await self._log(session, query, shown, drawn, model, candidates, order, shadow)
+        record = Shown(
+            list_id="", time=0, session=session, query=query, documents=shown, model=digest,
+            ranker=drawn.ranker, probability=drawn.probability, teams=teams, shadow=shadow,
+            experiment="" if drawn in (NOT_DRAWN, INTERLEAVED) else self.options.exploration.text,
+            shadow_model="" if shadow is None else _digest_of(self.models.candidate),
+        )  # fmt: skip
+        self._count(candidates, model)
+        logged = await self._log(record, candidates, order)
         self.counters.ranked(time.perf_counter() - start, drawn.ranker, len(documents))
-        answer = RankResponse(
-            logged, [wanted.documents[i] for i in order], drawn.ranker, model.digest
-        )
+        answer = RankResponse(logged, [wanted.documents[i] for i in order], drawn.ranker, digest)
         return Response(encode(answer, kind), media_type=kind)
 
     def _checked(self, wanted: RankRequest) -> tuple[list[str], int]:
@@ -189,44 +211,31 @@ class Server:
         self.counters.add("untilt_shadow_same_first_total", float(theirs[0] == order[0]))
         return [place[document] for document in order]
 
-    async def _log(
-        self,
-        session: str,
-        query: str,
-        shown: list[str],
-        drawn: Drawn,
-        model: Model,
-        candidates: Candidates,
-        order: list[int],
-        shadow: list[int] | None,
-    ) -> str | None:
-        now = time.time_ns() // 1000
-        shown_id = new_list_id(now, session, query, model.digest, drawn.ranker, *shown)
-        names = ""
-        features = None
-        if candidates.inline:
-            names = hashed(*candidates.names)[:12]
-            self.journal.declare(names, pack(Names(names, list(candidates.names))))
-            features = candidates.values[order].astype("<f4").tobytes()
-        record = Shown(
-            list_id=shown_id, time=now, session=session, query=query, documents=shown,
-            ranker=drawn.ranker, model=model.digest, probability=drawn.probability,
-            experiment="" if drawn is NOT_DRAWN else self.options.exploration.text,
-            features=features, names=names, shadow=shadow,
-            shadow_model="" if shadow is None else _digest_of(self.models.candidate),
-        )  # fmt: skip
+    def _count(self, candidates: Candidates, model: Model) -> None:
         if model is not self.models.current:
             self.counters.add("untilt_candidate_lists_total")
         if candidates.known is not None:
             unknown = candidates.known.count(False)
             self.counters.add("untilt_unknown_documents_total", unknown)
+
+    async def _log(self, record: Shown, candidates: Candidates, order: list[int]) -> str | None:
+        """The id of the list once it is on the disk; None where the disk refuses."""
+        record.time = time.time_ns() // 1000
+        record.list_id = new_list_id(
+            record.time, record.session, record.query, record.model, record.ranker,
+            *record.documents,
+        )  # fmt: skip
+        if candidates.inline:
+            record.names = hashed(*candidates.names)[:12]
+            self.journal.declare(record.names, pack(Names(record.names, list(candidates.names))))
+            record.features = candidates.values[order].astype("<f4").tobytes()
         try:
             await asyncio.wait_for(self.journal.append(pack(record)), self.options.limits.seconds)
         except (WriteError, TimeoutError):
             # Readers get their list all the same: a search must not stop because a disk is full.
             self.counters.add("untilt_unlogged_lists_total")
             return None
-        return shown_id
+        return record.list_id
 
     async def feedback(self, request: Request) -> Response:
         """POST /feedback: answered once every event is on the disk."""
@@ -266,6 +275,7 @@ class Server:
             "current": models.current.described(),
             "candidate": None if models.candidate is None else models.candidate.described(),
             "share": models.share,
+            "interleave": models.interleave,
             "shadow": models.shadow,
             "explore": exploration.text,
             "most_lost": exploration.most_lost,

@@ -40,7 +40,7 @@ _IMPRESSIONS = pa.schema(
         ("query", pa.string()), ("document", pa.string()), ("position", pa.int32()),
         ("ranker", pa.string()), ("probability", pa.float64()), ("experiment", pa.string()),
         ("model", pa.string()), ("names", pa.string()), ("features", pa.binary()),
-        ("shadow_position", pa.int32()),
+        ("shadow_position", pa.int32()), ("team", pa.int32()),
     ]
 )  # fmt: skip
 _EVENTS = pa.schema(
@@ -232,6 +232,7 @@ def _impressions(shown: list[Shown], names: Mapping[str, list[str]]) -> pa.Recor
 
     features: list[bytes | None] = []
     shadow: list[int | None] = []
+    teams: list[int] = []
     for each in shown:
         width = 4 * len(names[each.names]) if each.features is not None else 0
         piece = each.features or b""
@@ -239,6 +240,7 @@ def _impressions(shown: list[Shown], names: Mapping[str, list[str]]) -> pa.Recor
             piece[i * width : (i + 1) * width] if width else None
             for i in range(len(each.documents))
         ]
+        teams += each.teams if each.teams is not None else [0] * len(each.documents)
         shadow += each.shadow if each.shadow is not None else [None] * len(each.documents)
     text = pa.string()
     columns = [
@@ -256,6 +258,7 @@ def _impressions(shown: list[Shown], names: Mapping[str, list[str]]) -> pa.Recor
         repeated([each.names for each in shown], text),
         pa.array(features, pa.binary()),
         pa.array(shadow, pa.int32()),
+        pa.array(teams, pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_IMPRESSIONS)
 
@@ -366,7 +369,7 @@ def _write_day(
                    GROUP BY list, document)
         SELECT s.query AS query_id, s.list AS session_id, s.document AS doc_id, s.position,
                {chosen}, s.ranker, s.time, s.session, s.model, s.probability, s.experiment,
-               s.shadow_position, s.names, s.features
+               s.shadow_position, s.team, s.names, s.features
         FROM shown s LEFT JOIN l USING (list, document) WHERE s.day = {day}
         """
     )
@@ -389,7 +392,7 @@ def _schema(labels: Iterable[str], features: Iterable[str], closed_at: int) -> p
         ("position", pa.int32()), *((label, pa.float64()) for label in labels),
         ("ranker", pa.string()), ("timestamp", pa.timestamp("us", tz="UTC")),
         ("session", pa.string()), ("model", pa.string()), ("probability", pa.float64()),
-        ("experiment", pa.string()), ("shadow_position", pa.int32()),
+        ("experiment", pa.string()), ("shadow_position", pa.int32()), ("team", pa.int32()),
         *((name, pa.float32()) for name in features),
     ]  # fmt: skip
     return pa.schema(fields, metadata={_CLOSED: str(closed_at)})

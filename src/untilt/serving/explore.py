@@ -97,6 +97,7 @@ class Drawn:
 
 
 NOT_DRAWN = Drawn(PRODUCTION, 1.0)
+INTERLEAVED = Drawn("interleaved", 1.0)
 
 
 @dataclass(frozen=True)

@@ -262,6 +262,7 @@ class Models:
     current : file of the ranker that answers
     candidate : file of one beside it
     share : of the sessions that the candidate answers
+    interleave : of the sessions whose lists both make together, by team draft
     shadow : the candidate scores every list and is logged, and answers none
     """
 
@@ -271,10 +272,12 @@ class Models:
         *,
         candidate: Path | None = None,
         share: float = 0.0,
+        interleave: float = 0.0,
         shadow: bool = False,
         calibration: Calibration | None = None,
     ) -> None:
-        self.share, self.shadow, self.calibration = share, shadow, calibration
+        self.share, self.interleave = share, interleave
+        self.shadow, self.calibration = shadow, calibration
         self.salt = b""  # of the hash that shares sessions out
         self.current = load_model(current, calibration)
         self.candidate = None if candidate is None else load_model(candidate, calibration)
@@ -294,6 +297,17 @@ class Models:
         if candidate is None or self.shadow or not self.share:
             return self.current
         return candidate if uniform(self.salt, b"share", session) < self.share else self.current
+
+    def both(self, session: str) -> tuple[Model, Model] | None:
+        """(candidate, current) where both make the list of this session together.
+
+        Sessions from 1 down, those that the candidate answers alone from 0 up: they never meet.
+        """
+        candidate, current = self.candidate, self.current
+        if candidate is None or not self.interleave:
+            return None
+        u = uniform(self.salt, b"share", session)
+        return (candidate, current) if u >= 1 - self.interleave else None
 
     def reload(self) -> bool:
         """Read what changed on the disk. Whether anything did; the old one stays where it fails."""

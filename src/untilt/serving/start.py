@@ -30,6 +30,7 @@ class Settings:
     log: str
     candidate: str | None = None
     share: float = 0.0
+    interleave: float = 0.0
     shadow: bool = False
     explore: str = "off"
     most_lost: float | None = None
@@ -50,6 +51,11 @@ class Settings:
 def make_server(settings: Settings) -> Server:
     """Read everything that a worker needs; raises an `UntiltError` where something is wrong."""
     parse_exploration(settings.explore, most_lost=settings.most_lost)
+    if settings.share + settings.interleave > 1:
+        raise OptionError(
+            f"the candidate cannot have {settings.share + settings.interleave:g} of the sessions: "
+            "--share and --interleave together are at most 1."
+        )
     curve = _curve(settings.curve)
     calibration = None
     if settings.calibrate is not None:
@@ -63,6 +69,7 @@ def make_server(settings: Settings) -> Server:
         Path(settings.ranker),
         candidate=None if settings.candidate is None else Path(settings.candidate),
         share=settings.share,
+        interleave=settings.interleave,
         shadow=settings.shadow,
         calibration=calibration,
     )

@@ -23,7 +23,7 @@ CLICK = "click"
 # Columns of the collected log: no label may have such a name.
 TAKEN = frozenset(
     ("query_id", "session_id", "doc_id", "position", "ranker", "timestamp", "count", "session",
-     "model", "probability", "experiment", "version", "random", "shadow_position")
+     "model", "probability", "experiment", "version", "random", "shadow_position", "team")
 )  # fmt: skip
 
 Id = str | int
@@ -103,6 +103,7 @@ class Shown(msgspec.Struct, tag="shown", omit_defaults=True):
     ranker, probability, experiment : the arm, how likely it was for this list, and the exploration
     model : digest of the ranker's file
     features : float32, row by row, where they came with the request; `names` says what they are
+    teams : of an interleaved list: 1 where the candidate put a document, 2 for the current one
     shadow, shadow_model : positions that another ranker would have given, not shown
     """
 
@@ -117,6 +118,7 @@ class Shown(msgspec.Struct, tag="shown", omit_defaults=True):
     experiment: str = ""
     features: bytes | None = None
     names: str = ""
+    teams: list[int] | None = None
     shadow: list[int] | None = None
     shadow_model: str = ""
 
