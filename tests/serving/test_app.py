@@ -119,6 +119,9 @@ BAD = {
     "short piece": ({**ASKED, "features": "AAAA"}, 400),
     "missing value": ({**ASKED, "features": [[None, 1.0], *ROWS[1:]]}, 400),
     "too large a value": ({**ASKED, "features": [[1e300, 1.0], *ROWS[1:]]}, 400),
+    "empty document": ({**ASKED, "documents": ["x", "", "z"]}, 400),
+    "long document": ({**ASKED, "documents": ["x", "y" * 300, "z"]}, 400),
+    "half a document": (b'{"session":"s","query":"q","documents":["a","\\udc00"]}', 400),
     "long id": ({**ASKED, "session": "s" * 300}, 400),
     "empty id": ({**ASKED, "query": ""}, 400),
     "half a pair": (b'{"session":"\\ud800","query":"q","documents":["d"]}', 400),
@@ -138,6 +141,34 @@ def test_bad_input_is_refused_with_a_sentence(settings):
         assert answer.status == BAD[name][1], (name, answer)
         assert len(answer.error) > 20, name
         assert answer.error.rstrip().endswith("."), (name, answer.error)
+
+
+def test_no_body_however_damaged_is_more_than_bad_input(settings):
+    """Anything that is raised and not a `RequestError` comes out of the application, and fails."""
+    rng = np.random.default_rng(0)
+    event = {"event": "e", "list": f"20261116-{'0' * 24}", "document": "x", "label": "dwell",
+             "value": 1.5, "time": "0001-01-01T00:00:00+14:00"}  # fmt: skip
+    whole = {
+        "/rank": [ASKED, {**ASKED, "features": np.array(ROWS, "<f4").tobytes()},
+                  {**ASKED, "features": [[float("nan"), float("inf")]] * 3, "size": 2**63 - 1}],
+        "/feedback": [{"events": [event] * 3}],
+    }  # fmt: skip
+
+    async def talk(ask):
+        seen = set()
+        for path, bodies in whole.items():
+            for kind, encoder in (("json", msgspec.json), ("msgpack", msgspec.msgpack)):
+                for body in map(encoder.encode, bodies):
+                    for _ in range(40):
+                        damaged = bytearray(body)
+                        for place in rng.integers(0, len(damaged), rng.integers(0, 4)):
+                            damaged[place] = rng.integers(256)
+                        cut = bytes(damaged[: rng.integers(len(damaged) // 2, len(damaged) + 1)])
+                        answer = await ask("POST", path, cut, content_type=f"application/{kind}")
+                        seen.add(answer.status)
+        return seen
+
+    assert with_server(settings(), talk) == {200, 400}
 
 
 def test_other_paths_methods_and_types_are_refused(settings):

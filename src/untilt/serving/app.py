@@ -59,6 +59,7 @@ from untilt.serving.wire import (
     new_list_id,
     pack,
     plain_id,
+    plain_ids,
 )
 
 Answer = Callable[[Request], Awaitable[Response]]
@@ -168,7 +169,7 @@ class Server:
         size = n if wanted.size is None else wanted.size
         if size < 1:
             raise RequestError(400, f"size must be at least 1. Got {size}.")
-        documents = [plain_id(each, "a document's id") for each in wanted.documents]
+        documents = plain_ids(wanted.documents, "a document's id")
         if len(set(documents)) < n:
             raise RequestError(400, "each document must stand in a request once.")
         return documents, min(size, n, MOST_SHOWN)

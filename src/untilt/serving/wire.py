@@ -196,6 +196,19 @@ def plain_id(value: Id, what: str) -> str:
     return text
 
 
+def plain_ids(values: list[Id], what: str) -> list[str]:
+    """The same for many at once: a tenth of the time, unless one of them is wrong."""
+    texts = [str(value) for value in values]
+    lengths = set(map(len, texts))
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        lengths.add(0)
+    if min(lengths) == 0 or max(lengths) > MOST_ID:
+        return [plain_id(value, what) for value in values]
+    return texts
+
+
 def checked_event(event: Event, now: int) -> Feedback:
     """The event as it is kept, or a `RequestError`."""
     if not LABEL.fullmatch(event.label) or event.label in TAKEN:
@@ -255,5 +268,5 @@ def _microseconds(time: datetime) -> int:
             "the time of an event needs its offset, as in 2026-11-16T15:00:00Z or +01:00: nobody "
             "can say which zone it is in without. Or leave it out.",
         )
-    since = time.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds
