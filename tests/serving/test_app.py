@@ -148,7 +148,7 @@ def test_no_body_however_damaged_is_more_than_bad_input(settings):
     rng = np.random.default_rng(0)
     event = {"event": "e", "list": f"20261116-{'0' * 24}", "document": "x", "label": "dwell",
              "value": 1.5, "time": "0001-01-01T00:00:00+14:00"}  # fmt: skip
-    whole = {
+    whole: dict[str, list] = {
         "/rank": [ASKED, {**ASKED, "features": np.array(ROWS, "<f4").tobytes()},
                   {**ASKED, "features": [[float("nan"), float("inf")]] * 3, "size": 2**63 - 1}],
         "/feedback": [{"events": [event] * 3}],
