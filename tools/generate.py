@@ -4,6 +4,8 @@
     tables   the tables in the documentation, between markers: methods, coverage, quality, memory,
              export
     api      tests/public_api.txt: every public name with its signature, to be reviewed in the diff
+    pages    docs/reproduced: pages, charts, index and claims from the results kept there; only
+             where it is named
 
 Tests say when one of them is out of date.
 """
@@ -18,6 +20,7 @@ from typing import Any, cast
 
 import untilt
 from untilt import catalog
+from untilt.papers.page import republish
 
 ROOT = Path(__file__).parents[1]
 
@@ -274,7 +277,10 @@ WRITERS: dict[str, Callable[[], dict[Path, str]]] = {"stub": stub, "tables": tab
 
 def main(wanted: list[str]) -> None:
     """Write the files of these parts, of all where none is named."""
-    for part in wanted or WRITERS:
+    if "pages" in wanted:
+        for path in republish(ROOT / "docs" / "reproduced"):
+            sys.stdout.write(f"{path.relative_to(ROOT)}\n")
+    for part in [part for part in wanted if part != "pages"] if wanted else WRITERS:
         for path, text in WRITERS[part]().items():
             path.write_text(text, encoding="utf8")
             sys.stdout.write(f"{path.relative_to(ROOT)}\n")

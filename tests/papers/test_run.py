@@ -8,20 +8,20 @@ import subprocess
 import sys
 import time
 import tomllib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from untilt import PairwiseDebiasing
+from untilt import PairwiseDebiasing, PositionBias
 from untilt._core import codec
 from untilt.errors import FileFormatError, OptionError, WriteError
 from untilt.papers.cells import Cell, Result, ResultsFile, plan, points_of, run
 from untilt.papers.datasets import Source
-from untilt.papers.measures import row_at
-from untilt.papers.methods import known, weighting_of
+from untilt.papers.measures import measure, row_at
+from untilt.papers.methods import curve_of, known, weighting_of
 from untilt.papers.schema import Size, parse
 from untilt.papers.setting import Setting, at_value
 
@@ -331,6 +331,55 @@ def test_the_interventions_show_the_same_lists_to_others():
     assert any(name.startswith("swap:") for name in made.swapped.log.ranker_names)
     trained = made.sim.truth.training_queries
     assert made.shuffled.truth.training_queries.tolist() == trained.tolist()
+
+
+def test_the_experiment_with_swaps_may_have_a_size_of_its_own():
+    made = setting(swap_sessions=700)
+    assert made.swapped.log.n_sessions == 700
+    assert made.log.n_sessions == setting().log.n_sessions
+
+
+def test_three_rankers_share_the_harvested_traffic():
+    log = setting().harvested.log
+    assert len(log.ranker_names) == 3
+    assert log.n_sessions == 20 * log.n_queries
+
+
+def test_a_panel_may_have_several_times_the_clicks():
+    panel = replace(TINY.panels[0], times=3, sweep=None)
+    assert at_value(panel, Size(clicks=100), None)[1] == Size(clicks=300)
+    assert at_value(panel, Size(sessions_per_query=5), None)[1] == Size(sessions_per_query=15)
+    assert at_value(panel, Size(), None)[1] == Size()
+
+
+def test_a_quadratic_by_least_squares_leaves_out_what_is_far_from_it():
+    """Rates on a parabola, one of them moved away: the parabola comes back."""
+    made = setting()
+    made.log  # noqa: B018  draws it
+    k = np.arange(1, 22)
+    parabola = 1 - 0.06 * (k - 1) + 0.0015 * (k - 1) ** 2
+    wobble = 0.002 * np.where(k % 2, 1, -1)
+    moved = np.where(k == 7, 0.3, parabola + wobble)
+    made.once("rates of swaps", lambda: PositionBias(moved, method="by hand", estimated=True))
+    fitted = curve_of(made, "swap-fit", {})
+    assert fitted.status.part("bias.quadratic-fitted").fields["outliers"] == (7,)
+    assert np.asarray(fitted.at(k[:10])) == pytest.approx(parabola[:10], abs=0.004)
+
+
+def test_what_readers_were_shown_is_worse_in_random_order():
+    made = setting(panel=replace(TINY.panels[0], measure="shown-value"))
+    row = replace(TINY.rows[0], options={"lists": "log"})
+    value = measure(made, row)["dcg@10 shown"]
+    log, gain = made.log, made.sim.truth.relevance
+    lists = np.repeat(np.arange(len(log.indptr) - 1), np.diff(log.indptr))
+    by_hand = sum(
+        log.sessions[lists[i]] * gain[log.document[i]] / np.log2(1 + log.position[i])
+        for i in range(len(log.position))
+        if log.position[i] <= 10
+    )
+    assert value == pytest.approx(by_hand / log.n_sessions)
+    shuffled = replace(TINY.rows[0], options={"lists": "shuffled"})
+    assert measure(made, shuffled)["dcg@10 shown"] < value
 
 
 def test_repeats_differ_in_clicks_alone():

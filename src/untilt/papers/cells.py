@@ -89,6 +89,8 @@ def digest(panel: Panel, row: Row, size: Size, most_queries: int | None) -> str:
     shape = asdict(panel)
     for words in ("name", "unit", "rows", "sweep"):
         shape.pop(words)
+    if panel.times == 1:  # finished cells are older than this key
+        shape.pop("times")
     if panel.sweep is not None:
         shape["sweep"] = panel.sweep.parameter
     method = {k: v for k, v in asdict(row).items() if k not in ("title", "group", "role", "name")}

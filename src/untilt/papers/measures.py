@@ -8,6 +8,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray
+from untilt.bias.curve import PositionBias
 from untilt.bias.given import Examination
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -123,10 +124,42 @@ def _ratios(setting: Setting, row: Row) -> Values:
 
 @register_measure("curve")
 def _curve(setting: Setting, row: Row) -> Values:
-    """Examination at 1..21, as a share of position 1 (002 Figure 1)."""
+    """Examination at 1..21, as a share of position 1 (002 Figure 1).
+
+    Beside it the largest distance from the truth, and how many positions a fit left out.
+    """
     positions = np.arange(1, min(21, setting.log.depth) + 1)
-    theta = np.asarray(curve_of(setting, row.bias, row.bias_options).at(positions), dtype=float)
-    return {"propensity": (theta / theta[0]).tolist()}
+    curve = curve_of(setting, row.bias, row.bias_options)
+    theta, truth = (
+        np.asarray(each.at(positions), dtype=float)
+        for each in (curve, curve_of(setting, "true", {}))
+    )
+    share, true_share = theta / theta[0], truth / truth[0]
+    return {
+        "propensity": share.tolist(),
+        "largest error": float(np.abs(share - true_share).max()),
+        "positions left out": float(len(_left_out(curve))),
+    }
+
+
+def _left_out(curve: Examination) -> tuple[int, ...]:
+    """Positions that a quadratic was fitted without."""
+    fit = curve.status.part("bias.quadratic-fitted") if isinstance(curve, PositionBias) else None
+    return () if fit is None else tuple(fit.fields["outliers"])
+
+
+@register_measure("shown-value")
+def _shown_value(setting: Setting, row: Row) -> Values:
+    """Mean DCG@10 that readers were shown, by the truth (004, the cost of an experiment).
+
+    `lists` among the row's options: "log", "shuffled", "swapped" or "harvested".
+    """
+    sims = {"log": "sim", "shuffled": "shuffled", "swapped": "swapped", "harvested": "harvested"}
+    sim = getattr(setting, known(sims, row.options["lists"], "kind of lists"))
+    log = sim.log
+    top = log.position <= TOP
+    gain = sim.truth.relevance[log.document] / np.log2(1 + log.position)
+    return {"dcg@10 shown": float(np.dot(gain[top], log.row_count[top]) / log.n_sessions)}
 
 
 @register_measure("clicks-by-position")
@@ -215,7 +248,9 @@ def _estimate_difference(setting: Setting, row: Row) -> Values:
 
 
 def _estimates(setting: Setting, row: Row) -> tuple[dict[str, float], dict[str, FloatArray]]:
-    """True DCG@10 of two systems, and its estimates from every repeat of the log.
+    """True value of two systems, and its estimates from every repeat of the log.
+
+    By DCG@10, where the row's options name no other `metric`.
 
     `new` is a linear ranker trained on the labels; `shown` the production ranker's order.
     """
@@ -230,7 +265,11 @@ def _estimates(setting: Setting, row: Row) -> tuple[dict[str, float], dict[str, 
     relevance = first.truth.relevance
     options = {"metric": "dcg@10", "among": "shown", **options}
     exact = estimate(
-        first.log, systems, metric="dcg@10", among="shown", evaluator=DirectEvaluator(relevance)
+        first.log,
+        systems,
+        metric=options["metric"],
+        among="shown",
+        evaluator=DirectEvaluator(relevance),
     )
     repeated = [estimate(repeat.log, systems, bias, **options) for repeat in setting.repeats]
     return (

@@ -20,11 +20,13 @@ from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.experiments.shuffled import ShuffledTop
 from untilt.bias.experiments.swaps import PivotSwap
 from untilt.bias.given import ClickCountGuess, Examination, PageSteps, PowerLaw, curve_names
+from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.data.transform import synthesise
 from untilt.errors import OptionError, did_you_mean
 from untilt.evaluation.judged import evaluate
+from untilt.facts import Fact
 from untilt.papers.schema import Row
 from untilt.papers.setting import Setting
 from untilt.rankers.networks.network_ranker import NetworkRanker
@@ -107,17 +109,52 @@ def _regression_em(setting: Setting, **options: Any) -> PositionBias:
 @register_curve("swap")
 def _swap(setting: Setting) -> PositionBias:
     """Swaps of the top document with 1..21, as measured (002 section 3)."""
-    return PivotSwap(within="length").fit(setting.swapped.log).bias_
+    return setting.once(
+        "rates of swaps", lambda: PivotSwap(within="length").fit(setting.swapped.log).bias_
+    )
 
 
 @register_curve("swap-quadratic")
 def _swap_quadratic(setting: Setting, outlier_limit: float = 3.0) -> PositionBias:
-    """The same without outliers, as a quadratic function of the rank; constant below 21."""
+    """The same as PivotSwap fits a quadratic: 1 at position 1, constant below 21.
+
+    Positions further than `outlier_limit` standard errors from it are left out. A large experiment
+    has small errors, so where the curve is no quadratic that can be most positions.
+    """
     estimator = PivotSwap(within="length", shape="quadratic", outlier_limit=outlier_limit)
-    measured = estimator.fit(setting.swapped.log).bias_.examination
+    fitted = estimator.fit(setting.swapped.log).bias_
+    return _held(setting, fitted.examination, "PivotSwap, quadratic", fitted.status)
+
+
+@register_curve("swap-fit")
+def _swap_fit(setting: Setting, outlier_limit: float = 3.0) -> PositionBias:
+    """A quadratic through the click rates of swapped documents, as 002 section 3 has it.
+
+    Least squares through all positions with a level of its own; then without those that are further
+    from it than `outlier_limit` times the spread of the distances (1.4826 times their median). The
+    document does not say by which rule it removed outliers.
+    """
+    rates = _swap(setting).examination
+    x = np.arange(1.0, len(rates) + 1)
+    distance = np.abs(rates - np.polyval(np.polyfit(x, rates, 2), x))
+    out = distance > outlier_limit * 1.4826 * np.median(distance)
+    fitted = np.polyval(np.polyfit(x[~out], rates[~out], 2), x)
+    outliers = tuple((np.flatnonzero(out) + 1).tolist())
+    status = Fact("bias.quadratic-fitted", p_value=float("nan"), outliers=outliers)
+    return _held(setting, fitted, "swaps, quadratic by least squares", status)
+
+
+def _held(setting: Setting, measured: FloatArray, method: str, status: Fact) -> PositionBias:
+    """The curve with its last value held down to the lowest position of the log."""
     deeper = max(setting.log.depth - len(measured), 0)
-    theta = np.concatenate([measured, np.full(deeper, measured[-1])])
-    return PositionBias(np.maximum(theta, 1e-3), method="PivotSwap, quadratic", estimated=True)
+    theta = np.maximum(np.concatenate([measured, np.full(deeper, measured[-1])]), 1e-3)
+    return PositionBias(theta, method=method, estimated=True, status=status)
+
+
+@register_curve("harvested")
+def _harvested(setting: Setting) -> PositionBias:
+    """From documents that three rankers showed at different positions."""
+    return AllPairs().fit(setting.harvested.log).bias_
 
 
 @register_curve("rank")

@@ -1,5 +1,6 @@
 """The page of an experiment: question, sizes, tables, chart, and which claims hold here."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from untilt.papers.claims import FAILS, HOLDS, OPEN, Verdict, verdicts
 from untilt.papers.datasets import Source
 from untilt.papers.layouts import Form, Layout
 from untilt.papers.overview import known_sources, reason_of, write_overview
-from untilt.papers.schema import Experiment, Size
+from untilt.papers.schema import Experiment, Size, load, names
 from untilt.papers.summary import Summary
 
 HEADINGS = {
@@ -125,8 +126,13 @@ def setting(what: Plan, summary: Summary) -> str:
     trees = f", {size.trees} trees" if _has_trees(what.experiment) else ""
     done, total = len(what.finished()), len(what.cells)
     part = "" if done == total else f" Unfinished: {done:,} of {total:,} cells."
+    panels = "".join(
+        f" In the panel {panel.name!r}: {_traffic(size.times(panel.times))}."
+        for panel in what.experiment.panels
+        if panel.times > 1
+    )
     return (
-        f"{data}, {_traffic(size)}{trees}, {runs}.{part} "
+        f"{data}, {_traffic(size)}{trees}, {runs}.{panels}{part} "
         "± is the half width of the 95% interval over runs (Student's t)."
     )
 
@@ -157,26 +163,49 @@ def _line(cells: tuple[str, ...]) -> str:
 
 def publish(what: Plan, folder: Path, *, formats: tuple[str, ...] = ("svg",)) -> list[Path]:
     """Write the charts of this plan, and the page with all data sets that have results here."""
+    charts = _write_charts(what, folder, formats)
+    path = _write_page(what, _plans(what, folder), folder)
+    if not what.scale:
+        write_overview(folder)
+    return [*charts, path]
+
+
+def republish(folder: Path, wanted: Sequence[str] = ()) -> list[Path]:
+    """Write pages and charts anew from the results that are kept here, and nothing is run.
+
+    Parameters
+    ----------
+    wanted : names of experiments that come with untilt; all where none is given
+    """
     written = []
+    for experiment in map(load, wanted or names()):
+        plans = [plan(experiment, source, folder) for source in known_sources()]
+        there = [each for each in plans if each.finished()]
+        for each in there:
+            written += _write_charts(each, folder, ("svg",))
+        if there:
+            written.append(_write_page(there[0], there, folder))
+    return [*written, *write_overview(folder)]
+
+
+def _write_charts(what: Plan, folder: Path, formats: tuple[str, ...]) -> list[Path]:
+    chart = chart_of(Summary(what.experiment, what.finished()), data=what.source.title)
+    return [save_chart(chart, folder / f"{what.picture_name}.{kind}") for kind in formats]
+
+
+def _write_page(what: Plan, plans: Sequence[Plan], folder: Path) -> Path:
     sections = []
-    for each in _plans(what, folder):
+    for each in plans:
         finished = each.finished()
-        if not finished:
-            continue
-        summary = Summary(each.experiment, finished)
-        stem = each.picture_name
-        if each is what:
-            chart = chart_of(summary, data=each.source.title)
-            written += [save_chart(chart, folder / f"{stem}.{kind}") for kind in formats]
-        pictures = [f"{stem}.{kind}" for kind in ("svg", "png")]
-        there = [picture for picture in pictures if (folder / picture).is_file()]
-        sections.append(Section(each, summary, there[0] if there else ""))
+        if finished:
+            pictures = [f"{each.picture_name}.{kind}" for kind in ("svg", "png")]
+            there = [picture for picture in pictures if (folder / picture).is_file()]
+            summary = Summary(each.experiment, finished)
+            sections.append(Section(each, summary, there[0] if there else ""))
     path = folder / f"{what.page_name}.md"
     with replacing(path) as temporary:
         temporary.write_text(page(what.experiment, sections), encoding="utf8")
-    if not what.scale:
-        write_overview(folder)
-    return [*written, path]
+    return path
 
 
 def _plans(what: Plan, folder: Path) -> list[Plan]:

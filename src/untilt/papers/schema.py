@@ -8,7 +8,7 @@ test here. Nothing in them is code.
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -37,6 +37,8 @@ class Size:
     Networks of all rows alike: `epochs`, `widths`, `batch` (lists a step), `learning_rate`,
     `patience` (epochs without improvement on held-out queries), `penalties` (l2, of which held-out
     queries choose).
+    `swap_sessions` : of the experiment with swaps; where not given as many per query as the log
+        has, at least 100
     """
 
     queries: int = 1000
@@ -47,6 +49,7 @@ class Size:
     sessions_per_query: int | None = None
     clicks: int | None = None
     clicks_per_query: float | None = None
+    swap_sessions: int | None = None
     share: float = 1.0
     trees: int = 200
     features: int = 50
@@ -59,6 +62,12 @@ class Size:
     learning_rate: float | None = None
     patience: int | None = None
     penalties: tuple[float, ...] = ()
+
+    def times(self, factor: int) -> "Size":
+        """As many clicks and sessions, so many times."""
+        amounts = ("clicks", "clicks_per_query", "sessions_per_query")
+        given = {name: getattr(self, name) for name in amounts}
+        return replace(self, **{k: factor * v for k, v in given.items() if v is not None})
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,11 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture, or one block of a table; `clicks_per_query` counts before that of the size."""
+    """One picture, or one block of a table.
+
+    It has `times` as many clicks as the size says; `clicks_per_query` counts before that of the
+    size.
+    """
 
     name: str
     protocol: str = default("protocol").name
@@ -101,6 +114,7 @@ class Panel:
     test_bias: str = ""
     unit: str = ""
     clicks_per_query: float | None = None
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -338,6 +352,8 @@ def _check(experiment: Experiment, where: str) -> None:
     for panel in experiment.panels:
         if panel.sweep is not None:
             check_choice(f"{where}: the part in sweep.parameter", panel.sweep.part, PARTS)
+        if panel.times < 1:
+            raise OptionError(f"{where}: times must be at least 1. Got {panel.times} instead.")
     for row in experiment.rows:
         for option, values in row.tune.items():
             if not isinstance(values, list) or not values:

@@ -12,7 +12,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, did_you_mean
 from untilt.papers.schema import Panel, Size, Value
-from untilt.simulation.protocols import Protocol, Shuffle, Swap, as_protocol
+from untilt.simulation.protocols import Harvest, Protocol, Shuffle, Swap, as_protocol
 from untilt.simulation.simulate import Simulation, simulate
 
 INTERVENTION_SEED = 1_000_003  # the experiment's sessions are other sessions than the log's
@@ -91,13 +91,27 @@ class Setting:
     def swapped(self) -> Simulation:
         """Sessions in which the top document was swapped with one of 1..21 (002 section 3).
 
-        An experiment of its own, with at least SWAP_SESSIONS per query: each pair of positions
-        gets one of 21.
+        An experiment of its own, with `swap_sessions`, or else with at least SWAP_SESSIONS per
+        query: each pair of positions gets one of 21.
         """
         swap = Swap(share=20 / 21, reach=21, clicks=self.protocol)
-        sessions = max(self.size.sessions_per_query or 0, SWAP_SESSIONS)
-        size = replace(self.size, clicks=None, clicks_per_query=None, sessions_per_query=sessions)
-        return self._simulate(swap, self.seed + INTERVENTION_SEED, size)
+        seed = self.seed + INTERVENTION_SEED
+        if self.size.swap_sessions is not None:
+            return self._simulate(swap, seed, n_sessions=self.size.swap_sessions)
+        per_query = max(self.size.sessions_per_query or 0, SWAP_SESSIONS)
+        return self._simulate(swap, seed, sessions_per_query=per_query)
+
+    @cached_property
+    def harvested(self) -> Simulation:
+        """As many sessions of the same users, whose lists are from three rankers by turns."""
+        return simulate(
+            self.train,
+            Harvest(clicks=self.protocol),
+            **self._amount,
+            seed=self.seed + INTERVENTION_SEED,
+            max_label=self.max_label,
+            n_threads=self.n_threads,
+        )
 
     @cached_property
     def repeats(self) -> list[Simulation]:
@@ -138,17 +152,22 @@ class Setting:
         rows = log._rows(np.flatnonzero(keep))
         return log._with(indptr=ragged.keep_rows(log.indptr, keep), **rows)
 
-    def _simulate(self, protocol: Protocol, seed: int, other: Size | None = None) -> Simulation:
-        size = self.size if other is None else other
-        clicks, per_query = size.clicks, size.sessions_per_query
-        density = size.clicks_per_query
-        if clicks is None and density is not None:
-            clicks = max(1, round(density * self.train.n_queries))
+    @property
+    def _amount(self) -> dict[str, Any]:
+        """How many clicks or sessions the log has: the first that the size gives."""
+        size = self.size
+        if size.clicks is not None:
+            return {"n_clicks": size.clicks}
+        if size.clicks_per_query is not None:
+            return {"n_clicks": max(1, round(size.clicks_per_query * self.train.n_queries))}
+        return {"sessions_per_query": size.sessions_per_query}
+
+    def _simulate(self, protocol: Protocol, seed: int, **other: Any) -> Simulation:
+        """Of as many sessions as the log, or of another amount."""
         return simulate(
             self.train,
             protocol,
-            n_clicks=clicks,
-            sessions_per_query=None if clicks is not None else per_query,
+            **(other or self._amount),
             ranker=None if seed == self.seed else self.production,
             seed=seed,
             max_label=self.max_label,
@@ -157,8 +176,11 @@ class Setting:
 
 
 def at_value(panel: Panel, size: Size, x: Value | None) -> tuple[Panel, Size]:
-    """Panel and size with this value of the x axis put in, where it changes the log."""
-    sweep = panel.sweep
+    """Panel and size with this value of the x axis put in, where it changes the log.
+
+    A value of the x axis takes the place of the panel's own amount of clicks.
+    """
+    sweep, size = panel.sweep, size.times(panel.times)
     if panel.clicks_per_query is not None:
         size = replace(size, clicks=None, clicks_per_query=panel.clicks_per_query)
     if sweep is None or x is None or not sweep.changes_the_log:
