@@ -19,8 +19,12 @@ from untilt.papers.summary import Summary
 HEADINGS = {
     HOLDS: "Holds",
     FAILS: "Does not hold",
-    OPEN: "Undecided: the interval has both signs",
+    OPEN: "Undecided: the interval reaches both sides",
 }
+SIGNS = (
+    "Figures are positive on the claim's side (except where two things should not differ); "
+    "intervals are 95%, over runs."
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def _section(section: Section) -> list[str]:
         lines += [f"**{table.title}**", "", *markdown(table), ""]
     for title, own in (("What the document claims", False), ("What we asked beside it", True)):
         decided = [each for each in verdicts(summary) if each.claim.own == own]
-        lines += [f"### {title}", ""] if decided else []
+        lines += [f"### {title}", "", SIGNS, ""] if decided else []
         for verdict, heading in HEADINGS.items():
             points = [_point(each, what.source) for each in decided if each.verdict == verdict]
             lines += [f"**{heading}**", "", *points, ""] if points else []
