@@ -362,7 +362,10 @@ def test_a_quadratic_by_least_squares_leaves_out_what_is_far_from_it():
     moved = np.where(k == 7, 0.3, parabola + wobble)
     made.once("rates of swaps", lambda: PositionBias(moved, method="by hand", estimated=True))
     fitted = curve_of(made, "swap-fit", {})
-    assert fitted.status.part("bias.quadratic-fitted").fields["outliers"] == (7,)
+    assert isinstance(fitted, PositionBias)
+    fact = fitted.status.part("bias.quadratic-fitted")
+    assert fact is not None
+    assert fact.fields["outliers"] == (7,)
     assert np.asarray(fitted.at(k[:10])) == pytest.approx(parabola[:10], abs=0.004)
 
 
@@ -378,8 +381,10 @@ def test_what_readers_were_shown_is_worse_in_random_order():
         if log.position[i] <= 10
     )
     assert value == pytest.approx(by_hand / log.n_sessions)
-    shuffled = replace(TINY.rows[0], options={"lists": "shuffled"})
-    assert measure(made, shuffled)["dcg@10 shown"] < value
+    shuffled = measure(made, replace(row, options={"lists": "shuffled"}))["dcg@10 shown"]
+    assert isinstance(shuffled, float)
+    assert isinstance(value, float)
+    assert shuffled < value
 
 
 def test_repeats_differ_in_clicks_alone():

@@ -116,10 +116,9 @@ def chart_of(summary: Summary, *, data: str) -> "alt.HConcatChart":
     import altair as alt
 
     experiment = summary.experiment
-    draw = {"table": _intervals, "lines": _curves, "bars": _groups}[experiment.form]
     limit = 1 if experiment.form == "table" else MOST_METRICS
     columns = [
-        alt.vconcat(*(draw(summary, panel, metric) for metric in summary.metrics(panel)[:limit]))
+        alt.vconcat(*(_drawn(summary, panel, metric) for metric in summary.metrics(panel)[:limit]))
         for panel in experiment.panels
         if summary.metrics(panel)
     ]
@@ -131,6 +130,14 @@ def chart_of(summary: Summary, *, data: str) -> "alt.HConcatChart":
         subtitle=f"{experiment.document}, {experiment.source}; here on {data}, {summary.n_runs} "
         f"run{several}; bands and bars: 95% interval over runs",
     )
+
+
+def _drawn(summary: Summary, panel: Panel, metric: str) -> "alt.LayerChart":
+    """In the experiment's form; what has no axis cannot be a line."""
+    form = summary.experiment.form
+    if form == "lines":
+        form = "lines" if summary.xs(panel, metric) else "table"
+    return {"table": _intervals, "lines": _curves, "bars": _groups}[form](summary, panel, metric)
 
 
 def _intervals(summary: Summary, panel: Panel, metric: str) -> "alt.LayerChart":

@@ -109,6 +109,11 @@ def _regression_em(setting: Setting, **options: Any) -> PositionBias:
 @register_curve("swap")
 def _swap(setting: Setting) -> PositionBias:
     """Swaps of the top document with 1..21, as measured (002 section 3)."""
+    return swap_rates(setting)
+
+
+def swap_rates(setting: Setting) -> PositionBias:
+    """Click rates of swapped documents, estimated once."""
     return setting.once(
         "rates of swaps", lambda: PivotSwap(within="length").fit(setting.swapped.log).bias_
     )
@@ -134,7 +139,7 @@ def _swap_fit(setting: Setting, outlier_limit: float = 3.0) -> PositionBias:
     from it than `outlier_limit` times the spread of the distances (1.4826 times their median). The
     document does not say by which rule it removed outliers.
     """
-    rates = _swap(setting).examination
+    rates = swap_rates(setting).examination
     x = np.arange(1.0, len(rates) + 1)
     distance = np.abs(rates - np.polyval(np.polyfit(x, rates, 2), x))
     out = distance > outlier_limit * 1.4826 * np.median(distance)

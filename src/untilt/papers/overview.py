@@ -23,15 +23,15 @@ ABOUT_THE_INDEX = (
     "Claims of the documents, put to the test here; each page has the figures, the chart and the "
     "reasons, and [all claims](claims.md) stand in one table, with those that cannot be tested "
     "here. Holds: the 95% interval over runs lies on the claim's side; does not hold: on the "
-    "other; undecided: it reaches both sides. A claim about every point needs every point. Questions "
-    "of our own stand on the pages, and are not counted here."
+    "other; undecided: it reaches both sides. A claim about every point needs every point. "
+    "Questions of our own stand on the pages, and are not counted here."
 )
 ABOUT_THE_CLAIMS = (
     "Every claim of the documents that we found, with its section and what became of it here, on "
     "each set of judged lists from which clicks were made. Holds: the 95% interval over runs lies "
-    "on the claim's side; does not hold: on the other; undecided: it reaches both sides. Figures are "
-    "positive where the claim holds, except where two things should not differ. Questions of our "
-    "own stand apart, at the end, and are not counted."
+    "on the claim's side; does not hold: on the other; undecided: it reaches both sides. Figures "
+    "are positive where the claim holds, except where two things should not differ. Questions of "
+    "our own stand apart, at the end, and are not counted."
 )
 
 

@@ -22,8 +22,9 @@ HEADINGS = {
     OPEN: "Undecided: the interval reaches both sides",
 }
 SIGNS = (
-    "Figures are positive on the claim's side (except where two things should not differ); "
-    "intervals are 95%, over runs."
+    "Figures are positive on the claim's side, except where two things should not differ; "
+    "intervals are 95%, over runs. Methods are compared within a run, so that a claim can be "
+    "decided where the intervals of two means overlap."
 )
 
 
