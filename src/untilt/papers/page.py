@@ -151,9 +151,12 @@ def _traffic(size: Size) -> str:
 
 
 def _has_trees(experiment: Experiment) -> bool:
-    judged = any(panel.measure in ("judged", "average-position", "ratios")
-                 for panel in experiment.panels)  # fmt: skip
-    return judged and any(row.ranker == default("ranker").name for row in experiment.rows)
+    return any(
+        row.ranker == default("ranker").name
+        for panel in experiment.panels
+        if panel.measure in ("judged", "average-position", "ratios")
+        for row in experiment.rows_of(panel)
+    )
 
 
 def markdown(table: Table) -> list[str]:
