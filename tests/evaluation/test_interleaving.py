@@ -107,3 +107,23 @@ def test_first_clicks_at_any_time_are_wider(make_log, rng):
     assert always.increase == once.increase
     assert always.interval.low < once.interval.low < once.interval.high < always.interval.high
     assert always.p_value > once.p_value
+
+
+@pytest.mark.slow
+def test_two_equal_rankers_that_are_always_watched_are_told_apart_rarely(make_log):
+    """300 tests of a ranker against itself, looked at ten times each: 5% with a finding at most."""
+    found = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        sessions = []
+        for _ in range(2000):
+            query = int(rng.integers(60))
+            clicked = [d for d in range(3) if rng.random() < (0.2 + 0.01 * query) / (d + 1)]
+            sessions.append((query, [0, 1, 2], clicked, 1, "ab"[int(rng.random() < 0.5)]))
+        log = make_log(sessions)
+        for end in range(200, 2001, 200):
+            look = first_clicks(log.take(np.arange(end)), "b", "a", top=1, any_time=True)
+            if look[1].p_value < 0.05:
+                found += 1
+                break
+    assert found / 300 < 0.05 + 2 * np.sqrt(0.05 * 0.95 / 300)

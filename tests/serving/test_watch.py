@@ -195,6 +195,12 @@ def test_too_few_queries_for_live_rankers(rng):
     assert found.live.fact.code == "watch.new-too-early"
 
 
+def test_as_many_periods_as_there_may_be_are_drawn(rng):
+    found = watch(log_of(columns(rng, 1400)), periods=7)
+    assert [period.n_sessions for period in found.periods] == [200] * 7
+    assert "period 6" in watch_page(found)
+
+
 def test_curves_of_periods(rng):
     found = watch(log_of(columns(rng, 6000)), estimator=AllPairs(), periods=2)
     assert len(found.curves) == 2
@@ -207,7 +213,7 @@ def test_errors_say_what_to_do(rng):
     table = columns(rng, 100)
     with pytest.raises(OptionError, match="does not say when"):
         watch(replace(log_of(table), time=None))
-    with pytest.raises(OptionError, match="at least 2"):
+    with pytest.raises(OptionError, match="must be 2 to 7"):
         watch(log_of(table), periods=1)
     with pytest.raises(OptionError, match="give both names"):
         watch(log_of(table), new="b")

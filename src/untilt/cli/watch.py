@@ -20,11 +20,12 @@ def watch(
     log: Annotated[
         list[Path],
         typer.Argument(
-            metavar="LOG...", help="Click logs with times, such as the files of `untilt collect`."
+            metavar="LOG", help="Click logs with times, such as the files of `untilt collect`."
         ),
     ],
     periods: Annotated[
-        int, typer.Option(min=2, help="Parts of the time with equally many sessions; last is now.")
+        int,
+        typer.Option(min=2, max=7, help="Parts of the time of equally many sessions; last is now."),
     ] = 4,
     new: Annotated[
         str | None, typer.Option(metavar="NAME", help="A live ranker, to compare with --old.")
@@ -141,7 +142,7 @@ def _report(out: Output, found: "Watch") -> None:
         out.heading("Features that moved most")
         moved = [(e.feature, f"{e.index:.3f}", f"{e.p_value:.2g}") for e in found.features[:5]]
         out.table(("", "stability index", "p"), moved)
-    out.heading(f"Clicks now ({now.n_sessions:,} sessions from {now.start} to {now.end})")
+    out.heading(f"Clicks now ({now.n_sessions:,} sessions from {now.start_text} to {now.end_text})")
     out.table(*rates_table(now.rates))
     out.say(
         f"Never shown before: {found.unseen_documents:.1%} of what is shown now; never asked "

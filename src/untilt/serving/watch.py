@@ -20,6 +20,7 @@ from untilt._core.statistics import check_level, holm, student_quantile
 from untilt.auditing.reading import grouped_cells, reach_of
 from untilt.auditing.scores import Cells, Score
 from untilt.bias.curve import PositionBias
+from untilt.charts.theme import MOST_SERIES
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.rates import ClickRates
@@ -28,6 +29,7 @@ from untilt.evaluation.ab_test import FirstClicks, first_clicks
 from untilt.evaluation.interleaving import Interleaved, interleaved
 from untilt.facts import Fact
 
+MOST_PERIODS = MOST_SERIES  # curves that can be told apart in one chart
 FEWEST_QUERIES = 20  # in effect, before two rankers are compared: errors are asymptotic
 _BINS = 10  # of a feature's values, as many shown documents in each before
 
@@ -40,6 +42,21 @@ class Period:
     end: Any
     n_sessions: int
     rates: ClickRates
+
+    @property
+    def start_text(self) -> str:
+        """To the second."""
+        return _time_text(self.start)
+
+    @property
+    def end_text(self) -> str:
+        """To the second."""
+        return _time_text(self.end)
+
+
+def _time_text(time: Any) -> str:
+    is_date = isinstance(time, np.datetime64)
+    return str(time.astype("datetime64[s]")) if is_date else f"{time:g}"
 
 
 @dataclass(frozen=True)
@@ -132,7 +149,8 @@ class Watch:
 
     def __repr__(self) -> str:
         now = self.periods[-1]
-        head = f"{now.n_sessions:,} sessions from {now.start} to {now.end}, against those before"
+        span = f"from {now.start_text} to {now.end_text}"
+        head = f"{now.n_sessions:,} sessions {span}, against those before"
         return "\n".join([head, *(f"  ! {each}" for each in self.alarms),
                           *(f"  - {each}" for each in self.notes)])  # fmt: skip
 
@@ -218,8 +236,10 @@ def _check(log: ClickLog, periods: int) -> None:
             "this log does not say when its sessions were, so nothing can have changed in it. Read "
             "it with collapse=False and a column of times: columns={'timestamp': 'the column'}."
         )
-    if periods < 2:
-        raise OptionError(f"periods must be at least 2, one before and one now. Got {periods}.")
+    if not 2 <= periods <= MOST_PERIODS:
+        raise OptionError(
+            f"periods must be 2 to {MOST_PERIODS}: one now, and those before. Got {periods}."
+        )
     if len(np.unique(log.time)) < periods:
         raise OptionError(
             f"this log has {len(np.unique(log.time))} different times, and {periods} periods were "

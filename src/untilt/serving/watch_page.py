@@ -33,7 +33,7 @@ def watch_page(found: Watch, *, title: str = "Has anything changed?") -> str:
 
 def _about(found: Watch) -> str:
     now = found.periods[-1]
-    return f"{whole(now.n_sessions)} sessions from {now.start} to {now.end}, against those before"
+    return f"{whole(now.n_sessions)} sessions from {now.start_text} to {now.end_text}"
 
 
 def _answer(found: Watch) -> AnswerView:
@@ -47,7 +47,9 @@ def _answer(found: Watch) -> AnswerView:
         mark="\u25cf" if quiet else "\u25bc",
         word="Quiet" if quiet else "Alarm",
         first=first,
-        second=sentence(found.notes[0]) if quiet else sentence(found.alarms[0]),
+        second=(
+            "The ranker and its position bias may stay." if quiet else sentence(found.alarms[0])
+        ),
         reasons=tuple(map(sentence, found.alarms[1:])),
         tiles=(
             Tile("Sessions now", whole(found.periods[-1].n_sessions), "in the last period"),
@@ -137,8 +139,8 @@ def _clicks(found: Watch) -> Section:
     rows = tuple(
         (
             f"period {i}" if i < len(found.periods) else "now",
-            str(p.start),
-            str(p.end),
+            p.start_text,
+            p.end_text,
             whole(p.n_sessions),
         )
         for i, p in enumerate(found.periods, 1)
