@@ -40,6 +40,7 @@ _NAMES = {
     "untilt.evaluation.systems": "shown",
     "untilt.exports.check": "check_export",
     "untilt.exports.format": "export_model",
+    "untilt.exports.judgments": "Judgments click_judgments",
     "untilt.metrics.metric": "parse_metric",
     "untilt.rankers.score_file": "score_file",
     "untilt.rankers.trees.own_pipeline": "lightgbm_dataset objective xgboost_matrix",

@@ -66,6 +66,8 @@ from untilt.evaluation.rank_metric import RankMetric as RankMetric
 from untilt.evaluation.systems import shown as shown
 from untilt.exports.check import check_export as check_export
 from untilt.exports.format import export_model as export_model
+from untilt.exports.judgments import Judgments as Judgments
+from untilt.exports.judgments import click_judgments as click_judgments
 from untilt.metrics.formulas import ARP as ARP
 from untilt.metrics.formulas import DCG as DCG
 from untilt.metrics.formulas import MAP as MAP

@@ -84,3 +84,43 @@ def test_bad_options_end_with_2_and_a_sentence(made, tmp_path, monkeypatch, word
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
     assert not list(tmp_path.iterdir())
+
+
+# ---- untilt judgments
+
+
+@pytest.fixture(scope="module")
+def clicks(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("judgments")
+    judged = ut.make_judged(20, 4, seed=0)
+    log = ut.simulate(judged, n_sessions=400, seed=0).log
+    ut.write_log(log, folder / "clicks.parquet", drop_unshown=True)
+    return folder / "clicks.parquet"
+
+
+def test_judgments_are_written_with_what_they_mean(clicks, tmp_path) -> None:
+    out = tmp_path / "shop.json"
+    result = run("judgments", clicks, "--bias", "power-law:1", "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["to"] == "opensearch"
+    body = json.loads(out.read_text())
+    assert len(body["judgmentRatings"]) == told["queries"]
+    assert sum(len(each["ratings"]) for each in body["judgmentRatings"]) == told["documents"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--out", "j.json"), "judgments need the position bias"),
+        (("--out", "j.xml", "--bias", "none"), "Got 'j.xml'"),
+        (("--out", "j.csv", "--bias", "none", "--to", "qrels"), "ends in .qrels or .txt"),
+        (("--out", "j.csv", "--bias", "none", "--level", "2"), "--level must lie between 0 and 1"),
+    ],
+)
+def test_judgments_refuse_with_a_sentence(clicks, tmp_path, monkeypatch, words, message) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("judgments", clicks, *words)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert not list(tmp_path.iterdir())

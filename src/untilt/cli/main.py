@@ -20,6 +20,7 @@ from untilt.cli.clickmodels import clickmodels
 from untilt.cli.demo import demo
 from untilt.cli.evaluate import evaluate
 from untilt.cli.export import export
+from untilt.cli.judgments import judgments
 from untilt.cli.reproduce import reproduce
 from untilt.cli.run import report, run
 from untilt.cli.score import score
@@ -154,6 +155,7 @@ for command in (
     watch,
     reproduce,
     export,
+    judgments,
     serve,
     collect,
     methods,

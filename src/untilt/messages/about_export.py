@@ -41,4 +41,18 @@ MESSAGES = {
         "note",
         "the file is for Vespa alone, which reads <= as <: LightGBM would score otherwise with it",
     ),
+    "export.judgments": Message(
+        "note",
+        "relevance is the mean of its posterior; queries differ by {query:.2f} and documents of a "
+        "query by {document:.2f} (standard deviations of the logit)",
+    ),
+    "export.judgments-relative": Message(
+        "note",
+        "the bias is known relative to position 1, so that a judgment is relevance times the "
+        "examination of position 1: the order of documents is right, the level is a lower bound",
+    ),
+    "export.judgments-no-bias": Message(
+        "warning",
+        "every position counts as examined alike: right for lists in random order alone",
+    ),
 }

@@ -1,0 +1,75 @@
+"""`untilt judgments`: what the clicks say of each document, for tools that judge rankings."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from untilt.cli import arguments, outputs
+from untilt.cli.console import speaking
+from untilt.errors import OptionError
+
+
+def judgments(
+    reading: arguments.ColumnOptions,
+    log: arguments.LogPath,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Where they are written: .json, .qrels or .csv."
+        ),
+        outputs.WRITES,
+    ],
+    bias: arguments.BiasOption = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="opensearch|qrels|csv",
+            help="The Search Relevance Workbench of OpenSearch (.json), TREC's qrels in whole "
+            "percent (.qrels, .txt), or CSV with intervals; by the ending if not given.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="LIST",
+            help="What the workbench calls them; the file's name if not given.",
+        ),
+    ] = None,
+    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
+) -> None:
+    """Write how relevant each document is to its query, by clicks without their position bias.
+
+    Clicks over the click rate of a rank take what stood high for relevant. Here every document gets
+    the posterior mean of its relevance with an interval, by the curve of --bias. Lists in random
+    order need none: --bias none.
+
+    Example: [bold]untilt judgments clicks.parquet --bias bias.json --out judgments.json[/bold]
+    """  # fmt: skip
+    from untilt.exports.judgments import click_judgments, judgment_format
+
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        arguments.check_out(out)
+        arguments.check_share("--level", level)
+        form = judgment_format(out, to)
+        if bias is None:
+            raise OptionError(
+                "judgments need the position bias (--bias FILE, or a curve such as power-law:1): "
+                f"without it they would be click rates. Estimate it: `untilt bias {log} --out "
+                "bias.json`. For lists in random order give --bias none."
+            )
+        curve = arguments.parse_bias(bias)
+        found = click_judgments(reading.read(output, log), curve, level=level)
+        found.write(out, form, name=name)
+        output.record(
+            judgments=out, to=form, queries=found.n_queries, documents=len(found), level=level,
+            notes=[note.record() for note in found.notes],
+        )  # fmt: skip
+        output.say(
+            f"\n{len(found):,} documents of {found.n_queries:,} queries judged: {out} ({form})."
+        )
+        output.points(list(found.notes))
