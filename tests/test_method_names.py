@@ -25,7 +25,7 @@ OTHER_MEANINGS = {
     ),
     "clicks": (
         "the clicks themselves: columns, counts, what is learned from",
-        "auditing/ bias/ cli/ data/ networks/ papers/ rankers/ report/",
+        "auditing/ bias/ cli/ data/ exports/ networks/ papers/ rankers/ report/",
     ),
     "linear": (
         "a gain, the scale of an axis, a form of a model, a kind of production ranker",
@@ -35,6 +35,7 @@ OTHER_MEANINGS = {
         "the package, whose version is kept and whose memory is counted",
         "_core/memory.py _core/saved.py workflow/stage_report.py",
     ),
+    "opensearch": ("a form of judgments", "exports/judgments.py"),
     "c": (
         "the beginning of names: columns in SQL, colours",
         "charts/theme.py data/read/assemble.py",

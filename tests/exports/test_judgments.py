@@ -32,6 +32,17 @@ def test_intervals_hold_the_truth(many):
     assert abs(np.mean(found.relevance - truth)) < 0.03
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("sessions", [5, 20, 100])
+def test_intervals_hold_the_truth_over_logs(sessions):
+    """The figures of docs/export.md: .959, .952 and .957."""
+    held = []
+    for seed in range(8):
+        found, truth, _ = judged(sessions=sessions, seed=100 + seed, n_queries=60)
+        held.append(np.mean((found.low <= truth) & (truth <= found.high)))
+    assert 0.93 < np.mean(held) < 0.98
+
+
 def test_they_order_documents_better_than_click_rates(many):
     found, truth, _ = many
     rate = found.clicks / found.impressions
