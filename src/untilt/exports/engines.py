@@ -17,7 +17,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,16 +87,15 @@ class _Nodes:
             if parent >= 0:
                 getattr(self, side)[parent] = at
 
-    def leaves(self, features: Any, goes_left: GoesLeft, dtype: Any) -> Any:
-        """(trees, rows) the number of the leaf that each row ends in."""
+    def leaves(self, features: Any, goes_left: GoesLeft, dtype: Any) -> Iterator[Any]:
+        """Of each tree: (rows,) the number of the leaf that each row ends in."""
         feature, left, right = (
             np.array(e, np.int64) for e in (self.feature, self.left, self.right)
         )
         number, nan_left = np.array(self.number, dtype), np.array(self.nan_left, bool)
         n = len(features)
-        ends = np.empty((len(self.roots), n), dtype)
         rows = np.arange(n)
-        for t, root in enumerate(self.roots):
+        for root in self.roots:
             at = np.full(n, root)
             left_over = rows[feature[at] >= 0]
             while len(left_over):
@@ -106,17 +105,16 @@ class _Nodes:
                 node = np.where(went, left[node], right[node])
                 at[left_over] = node
                 left_over = left_over[feature[node] >= 0]
-            ends[t] = number[at]
-        return ends
+            yield number[at]
 
 
-def _summed(leaves: Any, dtype: Any) -> FloatArray:
+def _summed(leaves: Iterable[Any], dtype: Any) -> FloatArray:
     """One tree after the other, each sum rounded to the precision."""
-    total = np.zeros(leaves.shape[1], dtype)
+    total: Any = dtype(0)
     with np.errstate(over="ignore", invalid="ignore"):
-        for each in leaves.astype(dtype):
+        for each in leaves:
             total = (total + each).astype(dtype)
-    return total.astype(np.float64)
+    return np.asarray(total, np.float64)
 
 
 def _read_json(path: Path) -> Any:
