@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from untilt._core.files import make_folder, replacing, scratch_folder
+from untilt._core.files import make_folder, replacing
 from untilt._core.progress import progress, track
 from untilt.bias.experiments.assignment import BASE
-from untilt.data.read.database import arrow_reader
+from untilt.data.read.database import arrow_reader, literal, open_database
 from untilt.errors import FileFormatError, OptionError, check_choice
 from untilt.serving.explore import parse_exploration
 from untilt.serving.journal import SegmentRead, is_closed, payloads, segments
@@ -124,8 +124,10 @@ def collect(
         )
     make_folder(target)
     result = Collected(source, target)
-    with scratch_folder(target) as scratch:
-        read = _Tables(scratch)
+    # Beside the segments where that may be: in `out` somebody may be reading just now.
+    beside = source if os.access(source, os.W_OK) else target
+    with open_database(memory_limit=None, temp_directory=beside, threads=None) as database:
+        read = _Tables(database.scratch)
         moment = _microseconds(now)
         done = [_read_segment(path, read) for path in track(segments(source), "reading the log")]
         read.close()
@@ -133,7 +135,8 @@ def collect(
         result.cut = sum(each.cut for each in done)
         result.damaged = sum(each.damaged for each in done)
         with progress("joining lists and feedback"):
-            _join(read, scratch, result, rules, _closing(close_after, now), moment)
+            closing = _closing(close_after, now)
+            _join(database.connection, read, result, rules, closing, moment)
     if remove_closed:
         result.removed = _remove(read, set(_closed_days(target)))
     return result
@@ -287,64 +290,58 @@ CREATE TABLE known AS
 
 
 def _join(
+    sql: Any,
     tables: _Tables,
-    scratch: Path,
     result: Collected,
     rules: dict[str, str],
     closing: date | None,
     moment: int,
 ) -> None:
-    import duckdb
+    places = {"impressions": tables.impressions, "events": tables.events}
+    sql.execute(_PREPARE.format(**{k: _at(v) for k, v in places.items()}))
 
-    with duckdb.connect(str(scratch / "join.duckdb")) as sql:
-        sql.execute("SET preserve_insertion_order = false")
-        places = {"impressions": tables.impressions, "events": tables.events}
-        sql.execute(_PREPARE.format(**{k: _literal(v) for k, v in places.items()}))
+    def number(query: str) -> int:
+        row = sql.execute(query).fetchone()
+        return int(row[0] or 0) if row else 0
 
-        def number(query: str) -> int:
-            row = sql.execute(query).fetchone()
-            return int(row[0] or 0) if row else 0
-
-        source = f"read_parquet({_literal(tables.events)})"
-        result.duplicates = number(f"SELECT count(*) FROM {source}") - number(
-            "SELECT count(*) FROM once"
-        )
-        first = f"read_parquet({_literal(tables.impressions)}) WHERE position = 1"
-        result.lists = number("SELECT count(DISTINCT list) FROM shown")
-        result.reloads = number(f"SELECT count(*) FROM {first}") - result.lists
-        result.impressions = number("SELECT count(*) FROM shown")
-        result.events = number("SELECT count(*) FROM known")
-        found = [name for (name,) in sql.execute("SELECT DISTINCT label FROM known").fetchall()]
-        labels = {CLICK: rules[CLICK]} | {
-            name: rules.get(name, "sum") for name in sorted({*found, *rules}) if name != CLICK
-        }
-        result.labels = tuple(labels)
-        result.features = tuple(dict.fromkeys(n for each in tables.names.values() for n in each))
-        final = _closed_days(result.out)
-        days = [day for (day,) in sql.execute("SELECT DISTINCT day FROM shown").fetchall()]
-        for day in sorted(days):
-            name = (date(1970, 1, 1) + timedelta(days=day)).isoformat()
-            if name not in final:
-                is_last = closing is not None and date.fromisoformat(name) < closing
-                closed_at = moment if is_last else 0
-                result.days[name] = _write_day(
-                    sql, result, tables.names, labels, day, name, closed_at
-                )
-                if is_last:
-                    result.closed.append(name)
-        unknown = "once ANTI JOIN known USING (event)"
-        result.orphans = number(f"SELECT count(*) FROM {unknown}")
-        for name, closed_at in final.items():
-            of_day = f"substr(list, 1, 8) = '{name.replace('-', '')}'"
-            late = f"SELECT count(*) FROM once WHERE {of_day} AND received > {closed_at}"
-            result.late += number(late)
-            # Their lists may be gone with the segments, which makes them no orphans.
-            result.orphans -= number(f"SELECT count(*) FROM {unknown} WHERE {of_day}")
-        _arms(sql, result)
+    source = f"read_parquet({_at(tables.events)})"
+    result.duplicates = number(f"SELECT count(*) FROM {source}") - number(
+        "SELECT count(*) FROM once"
+    )
+    first = f"read_parquet({_at(tables.impressions)}) WHERE position = 1"
+    result.lists = number("SELECT count(DISTINCT list) FROM shown")
+    result.reloads = number(f"SELECT count(*) FROM {first}") - result.lists
+    result.impressions = number("SELECT count(*) FROM shown")
+    result.events = number("SELECT count(*) FROM known")
+    found = [name for (name,) in sql.execute("SELECT DISTINCT label FROM known").fetchall()]
+    labels = {CLICK: rules[CLICK]} | {
+        name: rules.get(name, "sum") for name in sorted({*found, *rules}) if name != CLICK
+    }
+    result.labels = tuple(labels)
+    result.features = tuple(dict.fromkeys(n for each in tables.names.values() for n in each))
+    final = _closed_days(result.out)
+    days = [day for (day,) in sql.execute("SELECT DISTINCT day FROM shown").fetchall()]
+    for day in sorted(days):
+        name = (date(1970, 1, 1) + timedelta(days=day)).isoformat()
+        if name not in final:
+            is_last = closing is not None and date.fromisoformat(name) < closing
+            closed_at = moment if is_last else 0
+            result.days[name] = _write_day(sql, result, tables.names, labels, day, name, closed_at)
+            if is_last:
+                result.closed.append(name)
+    unknown = "once ANTI JOIN known USING (event)"
+    result.orphans = number(f"SELECT count(*) FROM {unknown}")
+    for name, closed_at in final.items():
+        of_day = f"substr(list, 1, 8) = '{name.replace('-', '')}'"
+        late = f"SELECT count(*) FROM once WHERE {of_day} AND received > {closed_at}"
+        result.late += number(late)
+        # Their lists may be gone with the segments, which makes them no orphans.
+        result.orphans -= number(f"SELECT count(*) FROM {unknown} WHERE {of_day}")
+    _arms(sql, result)
 
 
-def _literal(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+def _at(path: Path) -> str:
+    return literal(str(path))
 
 
 def _write_day(

@@ -181,8 +181,8 @@ def serve_app(
             timeout_keep_alive=15,
             timeout_graceful_shutdown=10,
             backlog=512,
-            # More connections than this are answered with 503 before anything is read of them.
-            limit_concurrency=4 * at_once,
+            # More connections than this, idle ones among them, are answered with 503 at once.
+            limit_concurrency=max(1024, 16 * at_once),
             lifespan="on",
             **more,
         )
