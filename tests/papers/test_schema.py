@@ -2,6 +2,7 @@
 
 import tomllib
 from copy import deepcopy
+from math import prod
 
 import pytest
 
@@ -182,3 +183,26 @@ def test_what_cannot_be_tested_says_why():
     untested = [each for document in documents() for each in document.untested]
     untested += [each for name in names() for each in load(name).untested]
     assert all(each.text and each.source and each.reason.endswith(".") for each in untested)
+
+
+def _trials(experiment, row):
+    """How many settings held-out clicks choose among; one where nothing is chosen."""
+    if "jax" in catalog.find("ranker", row.ranker, also=tuple(RANKERS)).needs:
+        return len(experiment.size.penalties) or 1
+    return prod(len(values) for values in row.tune.values())
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name.startswith("000")])
+def test_rows_that_a_claim_compares_have_one_budget(name):
+    experiment = load(name)
+    for claim in experiment.claims:
+        rows = [experiment.row(item.partition(":")[0]) for item in claim.rows]
+        for panel in experiment.panels:
+            inside = {row.name for row in experiment.rows_of(panel)}
+            compared = [row for row in rows if row.name in inside]
+            by_ranker = {}
+            for row in compared:
+                by_ranker.setdefault(row.ranker, []).append((row.options, row.tune))
+            assert all(each == of[0] for of in by_ranker.values() for each in of)
+            if len(by_ranker) > 1 and claim.kind != "gains-more":
+                assert len({_trials(experiment, row) for row in compared}) == 1
