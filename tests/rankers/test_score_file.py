@@ -51,6 +51,11 @@ def slow_twin(table, ranker):
     return found
 
 
+def with_names(table, **names):
+    """Columns by other names; older Arrow has no such thing."""
+    return table.rename_columns([names.get(name, name) for name in table.column_names])
+
+
 def as_dict(table):
     columns = (table[name].to_pylist() for name in ("query_id", "doc_id", "score", "rank"))
     return {(q, d): (s, r) for q, d, s, r in zip(*columns, strict=True)}
@@ -108,9 +113,7 @@ def test_equal_scores_rank_by_document(tmp_path, ranker):
 
 
 def test_the_best_ones_without_features_under_other_names(documents, ranker, tmp_path):
-    renamed = documents.rename_columns(
-        [{"query_id": "qid"}.get(n, n) for n in documents.column_names]
-    )
+    renamed = with_names(documents, query_id="qid")
     pq.write_table(renamed, tmp_path / "d.parquet")
     score_file(
         ranker, tmp_path / "d.parquet", tmp_path / "out.parquet", top=2, with_features=False,
@@ -119,7 +122,7 @@ def test_the_best_ones_without_features_under_other_names(documents, ranker, tmp
     written = pq.read_table(tmp_path / "out.parquet")
     assert written.column_names == ["qid", "doc_id", "title", "stock", "relevance", "rank"]
     expected = {key: value for key, value in slow_twin(documents, ranker).items() if value[1] <= 2}
-    assert as_dict(written.rename_columns({"qid": "query_id", "relevance": "score"})) == expected
+    assert as_dict(with_names(written, qid="query_id", relevance="score")) == expected
 
 
 def test_no_rows_are_a_file_without_rows(documents, ranker, tmp_path):
@@ -132,7 +135,7 @@ def test_no_rows_are_a_file_without_rows(documents, ranker, tmp_path):
 
 def test_features_by_name_or_an_error_that_names_them(documents, ranker, tmp_path):
     score = partial(score_file, ranker, out=tmp_path / "out.parquet")
-    lacking = documents.rename_columns({"price": "prize"})
+    lacking = with_names(documents, price="prize")
     with pytest.raises(
         ColumnError, match=r"lacks 1 of the 4 .*: price\. Did you mean 'prize'.*stock"
     ):

@@ -1,7 +1,9 @@
 """`watch` on logs with a known truth: quiet where nothing changed, loud where something did."""
 
+import asyncio
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +15,10 @@ from untilt import AllPairs, read_log, watch
 from untilt.cli.main import app
 from untilt.cli.watch import ALARM
 from untilt.errors import OptionError
+from untilt.serving.collect import collect
+from untilt.serving.journal import Journal
 from untilt.serving.watch_page import prometheus_text, watch_page
+from untilt.serving.wire import Feedback, Shown, hashed, pack
 
 DEPTH, DOCUMENTS, QUERIES = 5, 6, 30
 
@@ -259,3 +264,39 @@ def test_the_command(rng, tmp_path, shift, code):
     assert "untilt_watch_sessions 500" in (tmp_path / "w.prom").read_text()
     said = CliRunner().invoke(app, ["watch", *paths, "--features", "f_*"])
     assert ("Alarms" in said.output) == (code == ALARM)
+
+
+def test_the_log_of_a_server_is_watched_as_it_is(tmp_path):
+    """Two models on halves of the sessions; collected days are read, compared and quiet."""
+    rng = np.random.default_rng(4)
+    day = 86_400_000_000
+    records: list[Shown | Feedback] = []
+    for session in range(1200):
+        time = 20_000 * day + session * 4 * day // 1200
+        query, model = f"q{rng.integers(25)}", "ab"[int(rng.random() < 0.5)]
+        documents = [f"d{d}" for d in rng.permutation(4)]
+        name = f"{datetime.fromtimestamp(time // 1_000_000, UTC):%Y%m%d}-{hashed(str(session))}"
+        records.append(
+            Shown(list_id=name, time=time, session=str(session), query=query, documents=documents,
+                  ranker="production", model=model)
+        )  # fmt: skip
+        records += [
+            Feedback(event=f"{session}-{k}", list_id=name, document=documents[k], time=time,
+                     received=time)
+            for k in range(4) if rng.random() < 0.6 / (k + 1)
+        ]  # fmt: skip
+
+    async def written():
+        journal = Journal(tmp_path / "log")
+        await journal.append(*map(pack, records))
+        await journal.close()
+
+    asyncio.run(written())
+    collect(tmp_path / "log", tmp_path / "clicks")
+    words = ["watch", str(tmp_path / "clicks"), "--arm", "model", "--new", "b", "--old", "a"]
+    result = CliRunner().invoke(app, [*words, "--json"])
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["live"]["fact"]["code"] == "watch.new-open"
+    assert [period["sessions"] for period in facts["periods"]] == [300] * 4
+    assert facts["periods"][0]["start"].startswith("2024-10-04")
