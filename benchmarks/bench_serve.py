@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import lightgbm
@@ -258,11 +259,15 @@ def main():
                 results[what] = measured(
                     command, port, requests, kind, given.seconds, given.connections
                 )
-        port = free_port()
-        command = [sys.executable, str(folder / "peer.py"), str(folder / "model.txt"), str(port)]
-        results["FastAPI + LightGBM, JSON"] = measured(
-            command, port, peer, b"application/json", given.seconds, given.connections
-        )
+        has_peer = find_spec("fastapi") is not None
+        if has_peer:
+            port, model = free_port(), str(folder / "model.txt")
+            command = [sys.executable, str(folder / "peer.py"), model, str(port)]
+            results["FastAPI + LightGBM, JSON"] = measured(
+                command, port, peer, b"application/json", given.seconds, given.connections
+            )
+        else:
+            print("FastAPI is not installed (pip install 'untilt[bench]'): no peer beside us.")
         scored = scoring(folder, ranker, features)
     columns = ("requests_per_second", "p50_ms", "p99_ms", "cpu_ms_per_request", "failed")
     table(("server", *columns), [(n, *(r[c] for c in columns)) for n, r in results.items()])
@@ -270,7 +275,7 @@ def main():
     path = save(
         "serve", {"servers": results, "scoring_us": scored, "seconds": given.seconds,
                   "connections": given.connections},
-        seed=0, packages=("lightgbm", "starlette", "uvicorn", "msgspec", "fastapi"),
+        seed=0, packages=("lightgbm", "starlette", "uvicorn", "msgspec", *["fastapi"] * has_peer),
     )  # fmt: skip
     print(path)
 

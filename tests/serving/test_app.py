@@ -458,18 +458,18 @@ def test_memory_does_not_grow_with_requests(settings):
                 event = {"event": i, "list": shown.json["list"], "document": "x"}
                 assert (await ask.feedback(event)).status == 200
 
-        await some(range(100))
+        await some(range(50))
         tracemalloc.start()
-        await some(range(100, 150))
+        await some(range(50, 70))
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
-        await some(range(150, 350))
+        await some(range(70, 190))
         gc.collect()
         after = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         return after - before
 
-    assert with_server(given, talk) < 20_000  # 100 bytes a session would be 20,000
+    assert with_server(given, talk) < 12_000  # 100 bytes a session would be 12,000
 
 
 @pytest.mark.parametrize(
