@@ -44,6 +44,7 @@ INPUTS = {
     "score": ["score", "{}", "log.csv"],
     "watch": ["watch", "{}"],
     "export": ["export", "{}", "--out", "model.txt"],
+    "judgments": ["judgments", "{}", "--bias", "power-law:1", "--out", "judgments.json"],
     "split": ["split", "{}", "--out", "parts"],
     "simulate": ["simulate", "--out", "made", "--data", "{}"],
     "reproduce": ["reproduce", "{}"],
