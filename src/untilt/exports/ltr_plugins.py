@@ -36,7 +36,7 @@ _JSON = "-H 'Content-Type: application/json'"
 
 @method(
     "export", "es-ltr", title="Elasticsearch LTR", order=10, public=False,
-    options={"engine": "Elasticsearch", "since": "plugin 1.5.8 of December 2023"},
+    options={"engine": "Elasticsearch", "since": "the release of December 2023"},
     note="the Elasticsearch Learning to Rank plugin; trees and linear rankers",
 )  # fmt: skip
 @method(

@@ -25,7 +25,7 @@ from untilt.exports.format import Files, Format, Target
 from untilt.exports.forms import Forest, LinearForm, NetworkForm, SingleArray
 from untilt.networks.mlp import Network
 
-# ir 8 and these operators are read by onnxruntime 1.10 (December 2021) and later.
+# Tried with onnxruntime 1.17 and 1.31.
 _IR, _OPSET, _ML_OPSET, _ML = 8, 15, 3, "ai.onnx.ml"
 _FLOAT, _DOUBLE = 1, 11  # element types
 _INPUT, _OUTPUT = "features", "score"
