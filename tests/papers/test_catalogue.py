@@ -51,13 +51,7 @@ def test_every_method_runs(name, tmp_path):
         assert set(what.experiment.panel(cell.panel).metrics) <= set(result.values)
 
 
-# Strict: once they have been run this must go.
-TO_RUN = pytest.mark.xfail(reason="to be run again", strict=True)
-NOT_RUN = {"002-figure-3", "002-figure-5", "004-clipping"}
-ALL_NAMES = [pytest.param(name, marks=TO_RUN) if name in NOT_RUN else name for name in names()]
-
-
-@pytest.mark.parametrize("name", ALL_NAMES)
+@pytest.mark.parametrize("name", names())
 def test_published_results_belong_to_the_experiment_as_it_is(name):
     """Another default, word or size would make other cells, and the results would be lost."""
     for source in (Source(), Source("mq2008", Path("mq2008"))):

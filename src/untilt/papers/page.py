@@ -22,9 +22,9 @@ HEADINGS = {
     OPEN: "Undecided: the interval reaches both sides",
 }
 SIGNS = (
-    "Figures are positive on the claim's side, except where two things should not differ; "
-    "intervals are 95%, over runs. Methods are compared within a run, so that a claim can be "
-    "decided where the intervals of two means overlap."
+    "Figures of claims are positive on the claim's side, except where two things should not "
+    "differ; intervals are 95%, over runs. Methods are compared within a run, so that a claim can "
+    "be decided where the intervals of two means overlap."
 )
 
 
@@ -49,6 +49,7 @@ def page(experiment: Experiment, sections: list[Section]) -> str:
         "",
     ]
     lines += [f"- {note}" for note in experiment.notes] + ([""] if experiment.notes else [])
+    lines += [SIGNS, ""] if experiment.claims else []
     for section in sections:
         lines += _section(section)
     if experiment.untested:
@@ -69,7 +70,7 @@ def _section(section: Section) -> list[str]:
         lines += [f"**{table.title}**", "", *markdown(table), ""]
     for title, own in (("What the document claims", False), ("What we asked beside it", True)):
         decided = [each for each in verdicts(summary) if each.claim.own == own]
-        lines += [f"### {title}", "", SIGNS, ""] if decided else []
+        lines += [f"### {title}", ""] if decided else []
         for verdict, heading in HEADINGS.items():
             points = [_point(each, what.source) for each in decided if each.verdict == verdict]
             lines += [f"**{heading}**", "", *points, ""] if points else []
