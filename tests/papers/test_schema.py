@@ -124,7 +124,14 @@ def test_an_unknown_experiment():
 
 def test_the_catalogue_is_complete():
     wanted = [f"003-figure-{n}" for n in range(1, 6)] + [f"000-figure-{n}" for n in range(2, 7)]
-    wanted += ["003-table-2", "000-table-1", "002-figure-1", "002-figure-4", "002-figure-5"]
+    wanted += [
+        "003-table-2",
+        "000-table-1",
+        "000-variance",
+        "002-figure-1",
+        "002-figure-4",
+        "002-figure-5",
+    ]
     wanted += ["001-table-2"] + [
         f"004-{part}" for part in ("clipping", "noise", "estimation", "trust")
     ]
