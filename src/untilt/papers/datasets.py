@@ -197,7 +197,7 @@ def _brought_near(judged: JudgedLists) -> JudgedLists:
     """Features that are infinitely far as far as the farthest other document: linear rankers add
     them up. A column that is far everywhere says nothing, and becomes 0.
     """
-    near = judged.features < FAR
+    near = judged.features < np.float32(FAR)
     if near.all():
         return judged
     farthest = np.max(judged.features, axis=0, where=near, initial=-np.inf)

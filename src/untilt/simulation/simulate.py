@@ -203,8 +203,8 @@ def simulate(
 
     >>> from untilt.simulation.synthetic import make_judged
     >>> sim = simulate(make_judged(n_queries=200), protocol="dla", n_sessions=1000)
-    >>> sim.log.n_sessions, sim.truth.examination[0]
-    (1000, np.float64(0.68))
+    >>> sim.log.n_sessions, float(sim.truth.examination[0])
+    (1000, 0.68)
     """
     size = Size(n_sessions, n_clicks, sessions_per_query)
     fitted = as_fitted(protocol)
