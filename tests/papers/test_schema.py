@@ -128,6 +128,7 @@ def test_the_catalogue_is_complete():
         "003-table-2",
         "000-table-1",
         "000-variance",
+        "000-clipping",
         "002-figure-1",
         "002-figure-4",
         "002-figure-5",
