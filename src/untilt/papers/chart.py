@@ -1,13 +1,12 @@
 """An experiment as tables, for the screen and the page alike, and as a chart in its own form."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.intervals import Bar, groups_chart, intervals_chart
 from untilt.charts.theme import finished, panel_title
-from untilt.papers.schema import Panel, Row, Value
+from untilt.papers.schema import Panel, Value, named
 from untilt.papers.summary import Point, Share, Summary
 
 if TYPE_CHECKING:
@@ -76,12 +75,6 @@ def _by_x(summary: Summary, panel: Panel, metric: str) -> Table:
     ]
     title = f"{panel.name}: {metric} by {axis}"
     return Table(title, ("method", *(shown_x(x) for x in xs)), tuple(lines))
-
-
-def named(row: Row, rows: Sequence[Row]) -> str:
-    """The row's title, with its group where the rows beside it are of several."""
-    several = len({other.group for other in rows}) > 1
-    return f"{row.group}: {row.title}" if several and row.group else row.title
 
 
 def shown_x(x: Value) -> str:

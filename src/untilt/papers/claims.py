@@ -22,7 +22,7 @@ from untilt._core.statistics import (
     student_quantile,
     weighted_mean,
 )
-from untilt.papers.schema import STEPWISE, Claim, ClaimKind, Panel, Value
+from untilt.papers.schema import STEPWISE, Claim, ClaimKind, Panel, Value, named
 from untilt.papers.summary import LEVEL, Run, Summary
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
@@ -130,7 +130,9 @@ def _over_panels(by_panel: list[dict[Run, float]]) -> FloatArray:
 
 def _title(summary: Summary, item: str) -> str:
     name, _, metric = item.partition(":")
-    return f"{summary.experiment.row(name).title}{f', {metric}' if metric else ''}"
+    experiment = summary.experiment
+    title = named(experiment.row(name), experiment.rows)
+    return f"{title}{f', {metric}' if metric else ''}"
 
 
 def _decided(claim: Claim, interval: Interval | None) -> str:

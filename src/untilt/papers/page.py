@@ -8,12 +8,12 @@ from untilt._core.files import replacing
 from untilt.catalog import default
 from untilt.charts.theme import save_chart
 from untilt.papers.cells import Plan, ResultsFile, plan
-from untilt.papers.chart import Table, chart_of, named, tables_of
+from untilt.papers.chart import Table, chart_of, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Verdict, verdicts
 from untilt.papers.datasets import Source
 from untilt.papers.layouts import Form, Layout
 from untilt.papers.overview import known_sources, reason_of, write_overview
-from untilt.papers.schema import Experiment, Size, load, names
+from untilt.papers.schema import Experiment, Size, load, named, names
 from untilt.papers.summary import Summary
 
 HEADINGS = {

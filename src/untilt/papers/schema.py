@@ -7,7 +7,7 @@ test here. Nothing in them is code.
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -232,6 +232,12 @@ class Experiment:
     def rows_of(self, panel: Panel) -> tuple[Row, ...]:
         """Its rows; all where the panel names none."""
         return tuple(self.row(name) for name in panel.rows) if panel.rows else self.rows
+
+
+def named(row: Row, rows: Sequence[Row]) -> str:
+    """The row's title, with its group where the rows beside it are of several."""
+    several = len({other.group for other in rows}) > 1
+    return f"{row.group}: {row.title}" if several and row.group else row.title
 
 
 def names() -> tuple[str, ...]:
