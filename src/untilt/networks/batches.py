@@ -1,12 +1,14 @@
 """Mini-batches of fixed shapes, so that a training step is compiled once per shape.
 
 A sampler gives the batches of epoch 0, 1, 2, ...; what it gives depends on its seed and the epoch
-alone, so that training can resume anywhere.
+alone, so that training can resume anywhere. It gives them in two ways: made here one by one
+(`epoch`), or as numbers of lists (`picks`) by which the device cuts the same batches from columns
+that it holds (`resident`), so that nothing is sent in between.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,8 +16,51 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, IntArray
 from untilt._core.random import child_generator
 from untilt.errors import OptionError
+from untilt.networks.jax_layers import jax_modules
 
 Batch = dict[str, AnyArray]
+
+
+class Cut(Protocol):
+    """Makes a batch on the device: what `Sampler.epoch` makes here, in JAX."""
+
+    def __call__(self, columns: Any, picks: Any, length: int) -> dict[str, Any]:
+        """The batch of these lists (-1: an empty one), padded to this length."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Resident:
+    """Columns that a device holds for the whole training, and how batches are cut from them.
+
+    Parameters
+    ----------
+    columns : pytree of arrays
+    cut : the same function for all samplers of a kind, since steps are compiled for it
+    lengths : the padded lengths of batches
+    """
+
+    columns: Any
+    cut: Cut
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Picks:
+    """The batches of one epoch in numbers.
+
+    Parameters
+    ----------
+    picks : (steps, batch_size) lists or rows, -1 where there is none
+    kind : (steps,) which of the lengths each batch has
+    per_step : name -> (steps, ...), one entry for each batch
+    shared : name -> array, the same for all batches of this epoch
+    """
+
+    picks: IntArray
+    kind: IntArray
+    per_step: Mapping[str, AnyArray] = field(default_factory=dict)
+    shared: Mapping[str, AnyArray] = field(default_factory=dict)
 
 
 class Sampler(Protocol):
@@ -28,6 +73,15 @@ class Sampler(Protocol):
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of one epoch, in order."""
+        ...
+
+    @property
+    def resident(self) -> Resident | None:
+        """What the device needs to cut the batches itself; None where only `epoch` can."""
+        ...
+
+    def picks(self, epoch: int) -> Picks:
+        """The batches of one epoch as the device cuts them."""
         ...
 
 
@@ -83,6 +137,25 @@ class PaddedLists:
             plan = [plan[i] for i in draw.permutation(len(plan))]
         return plan
 
+    @property
+    def resident(self) -> Resident | None:
+        """The columns; None where some are made list by list (`more`)."""
+        if self.more is not None:
+            return None
+        columns = {
+            "indptr": self.indptr, "rows": dict(self.row_columns), "lists": dict(self.list_columns)
+        }  # fmt: skip
+        return Resident(columns, cut_lists, self.lengths)
+
+    def picks(self, epoch: int) -> Picks:
+        """The lists of each batch of the epoch."""
+        plan = self.plan(epoch)
+        picks = np.full((len(plan), self.batch_size), -1, dtype=np.int32)
+        for step, (chosen, _) in enumerate(plan):
+            picks[step, : len(chosen)] = chosen
+        kind = np.searchsorted(self.lengths, [length for _, length in plan])
+        return Picks(picks, kind.astype(np.int32))
+
     def batch(self, chosen: IntArray, length: int) -> Batch:
         """The padded columns of these lists."""
         lists = np.full(self.batch_size, -1)
@@ -125,17 +198,28 @@ class PaddedRows:
         """Batches in one epoch."""
         return -(-self.n_rows // self.batch_size)
 
+    @property
+    def resident(self) -> Resident:
+        """The columns; a batch has one length, which is not used."""
+        return Resident(dict(self.columns), cut_rows, (1,))
+
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Every row once, shuffled."""
+        for picks in self.picks(epoch).picks:
+            there = picks >= 0
+            rows = np.where(there, picks, 0)
+            batch = {name: _zeroed(column[rows], there) for name, column in self.columns.items()}
+            yield {**batch, "mask": there.astype(np.float32)}
+
+    def picks(self, epoch: int) -> Picks:
+        """The rows of each batch of the epoch."""
         order = np.arange(self.n_rows)
         if self.seed is not None:
             order = child_generator(self.seed, 1, epoch).permutation(self.n_rows)
-        for start in range(0, self.n_rows, self.batch_size):
-            rows = order[start : start + self.batch_size]
-            there = np.arange(self.batch_size) < len(rows)
-            rows = np.append(rows, np.zeros(self.batch_size - len(rows), int))
-            batch = {name: _zeroed(column[rows], there) for name, column in self.columns.items()}
-            yield {**batch, "mask": there.astype(np.float32)}
+        picks = np.full(self.steps_per_epoch * self.batch_size, -1, dtype=np.int32)
+        picks[: self.n_rows] = order
+        kind = np.zeros(self.steps_per_epoch, dtype=np.int32)
+        return Picks(picks.reshape(self.steps_per_epoch, self.batch_size), kind)
 
 
 def padded_rows(indptr: IntArray, lists: IntArray, length: int) -> tuple[IntArray, AnyArray]:
@@ -149,6 +233,36 @@ def padded_rows(indptr: IntArray, lists: IntArray, length: int) -> tuple[IntArra
     at = np.arange(length)
     mask = at[None, :] < n_rows[:, None]
     return np.where(mask, start[:, None] + at[None, :], 0), mask
+
+
+def cut_lists(columns: Any, picks: Any, length: int) -> dict[str, Any]:
+    """`PaddedLists.batch` in JAX."""
+    jnp = jax_modules().numpy
+    there = picks >= 0
+    lists = jnp.where(there, picks, 0)
+    start, end = columns["indptr"][lists], columns["indptr"][lists + 1]
+    rows = start[:, None] + jnp.arange(length)
+    mask = there[:, None] & (rows < end[:, None])
+    rows = jnp.where(mask, rows, 0)
+    batch = {name: _kept(mask, column[rows]) for name, column in columns["rows"].items()}
+    own = {name: _kept(there, column[lists]) for name, column in columns["lists"].items()}
+    return {**batch, **own, "mask": mask.astype(jnp.float32)}
+
+
+def cut_rows(columns: Any, picks: Any, length: int) -> dict[str, Any]:  # noqa: ARG001
+    """A batch of `PaddedRows` in JAX."""
+    jnp = jax_modules().numpy
+    there = picks >= 0
+    rows = jnp.where(there, picks, 0)
+    batch = {name: _kept(there, column[rows]) for name, column in columns.items()}
+    return {**batch, "mask": there.astype(jnp.float32)}
+
+
+def _kept(mask: Any, values: Any) -> Any:
+    """0 where the mask is false."""
+    jnp = jax_modules().numpy
+    wide = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim))
+    return jnp.where(wide, values, jnp.zeros((), values.dtype))
 
 
 def _zeroed(values: AnyArray, mask: AnyArray) -> AnyArray:

@@ -8,8 +8,8 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple, Protocol
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from untilt._core.memory import refusing
 from untilt._core.progress import Advance, progress
 from untilt.errors import FileFormatError, OptionError
 from untilt.facts import Fact
-from untilt.networks.batches import Batch, Sampler
+from untilt.networks.batches import Batch, Cut, Resident, Sampler
 from untilt.networks.checkpoints import (
     NUMBERS,
     Checkpoint,
@@ -124,16 +124,21 @@ def train(
     """
     optimiser.check()
     jax = jax_modules().jax
-    step = compiled_step(loss, optimiser.without_rate)
     shared = jax.device_put(dict(constants or {}))
+    resident = batches.resident
+    if resident is not None:
+        run: Run = _scanned(loss, optimiser, batches, resident, shared, params)
+    else:
+        step = compiled_step(loss, optimiser.without_rate)
 
-    def one(
-        params: Params, state: Params, at: Moment, batch: Batch
-    ) -> tuple[Params, Params, Array]:
-        return step(params, state, at.rate, batch, shared)
+        def one(
+            params: Params, state: Params, at: Moment, batch: Batch
+        ) -> tuple[Params, Params, Array]:
+            return step(params, state, at.rate, batch, shared)
 
-    return train_by(
-        one,
+        run = _one_by_one(one, batches)
+    return _train(
+        run,
         params,
         batches,
         optimiser=optimiser,
@@ -178,6 +183,37 @@ def train_by(
     `learned` gives the part of the parameters that the optimiser moves; the rest the step changes
     by itself. Other parameters are as in `train`.
     """
+    return _train(
+        _one_by_one(step, batches),
+        params,
+        batches,
+        optimiser=optimiser,
+        epochs=epochs,
+        learned=learned,
+        max_steps=max_steps,
+        stopping=stopping,
+        companion=companion,
+        checkpoint=checkpoint,
+        fingerprint=fingerprint,
+        what=what,
+    )
+
+
+def _train(
+    run: "Run",
+    params: Params,
+    batches: Sampler,
+    *,
+    optimiser: Optimiser,
+    epochs: int,
+    learned: Callable[[Params], Params] = lambda params: params,
+    max_steps: int | None,
+    stopping: Stopping | None,
+    companion: Companion | None,
+    checkpoint: str | os.PathLike[str] | None,
+    fingerprint: str,
+    what: str,
+) -> Trained:
     _check(optimiser, epochs, max_steps)
     params = jax_modules().jax.device_put(params)
     at = _start(params, learned(params), optimiser, companion, checkpoint, fingerprint)
@@ -186,7 +222,7 @@ def train_by(
     with progress(what, total=total) as advance, refusing(what, SMALLER_STEPS):
         advance(at.step)
         while at.epoch < epochs and at.step < total and not _stopped(at, stopping):
-            at = _one_epoch(at, step, batches, optimiser, total, advance)
+            at = _one_epoch(at, run, optimiser, total, advance)
             if companion is not None:
                 companion.after_epoch(at.epoch, at.params)
             at = _judged(at, stopping)
@@ -224,34 +260,156 @@ def compiled_value(loss: Loss) -> Callable[..., Array]:
     )
 
 
-def _one_epoch(
-    at: _Progress,
-    step: Step,
-    batches: Sampler,
+@lru_cache(maxsize=128)
+def compiled_steps(
+    loss: Loss, optimiser: Optimiser, cut: Cut, lengths: tuple[int, ...]
+) -> Callable[..., tuple[Params, Params, Array]]:
+    """(params, state, steps, columns, constants) -> (params, state, losses), many steps at once.
+
+    `steps` is a dict of arrays with one entry for each step: "rate", "kind", "picks", "is_step" and
+    "per_step". The device cuts the batches itself, so that it never waits for the host. Where
+    `is_step` is false nothing changes: so the last call of an epoch has the shape of the others.
+    """
+    jax, jnp, _ = jax_modules()
+    direction = optimiser.direction()
+
+    def one(
+        length: int, params: Params, state: Params, step: Any, columns: Any, constants: Any
+    ) -> tuple[Params, Params, Array]:
+        batch = {**constants, **cut(columns, step["picks"], length), **step["per_step"]}
+        value, gradient = jax.value_and_grad(loss)(params, batch)
+        update, moved = direction.update(gradient, state, params)
+        update = optimiser.multiplied(update)
+
+        def kept(new: Array, old: Array) -> Array:
+            return jnp.where(step["is_step"], new, old)
+
+        params = jax.tree.map(lambda p, u: kept(p - step["rate"] * u, p), params, update)
+        return params, jax.tree.map(kept, moved, state), value
+
+    @jax.jit  # type: ignore[untyped-decorator]
+    def steps(
+        params: Params, state: Params, steps: Any, columns: Any, constants: Any
+    ) -> tuple[Params, Params, Array]:
+        # One branch for each padded length; a device that must choose waits for the choice.
+        branches = [partial(one, length) for length in lengths]
+
+        def body(carry: Any, step: Any) -> Any:
+            if len(branches) == 1:
+                *carry, value = branches[0](*carry, step, columns, constants)
+            else:
+                *carry, value = jax.lax.switch(
+                    step["kind"], branches, *carry, step, columns, constants
+                )
+            return tuple(carry), value
+
+        (params, state), losses = jax.lax.scan(body, (params, state), steps)
+        return params, state, losses
+
+    return steps  # type: ignore[no-any-return]
+
+
+# (params, state, epoch, first step, total, optimiser, advance) -> (params, state, losses)
+Run = Callable[
+    [Params, Params, int, int, int, Optimiser, Advance], tuple[Params, Params, list[Array]]
+]
+
+
+def _one_by_one(step: Step, batches: Sampler) -> Run:
+    """Epochs of batches that are made here. A batch is put together while the step before runs."""
+
+    def run(
+        params: Params, state: Params, epoch: int, n: int, total: int, optimiser: Optimiser,
+        advance: Advance,
+    ) -> tuple[Params, Params, list[Array]]:  # fmt: skip
+        values: list[Array] = []
+        for batch in batches.epoch(epoch):
+            if n + len(values) >= total:
+                break
+            # Losses stay on the device until the epoch ends, so that nothing waits for them.
+            at = n + len(values)
+            moment = Moment(at, np.float32(optimiser.rate(at, total)))
+            params, state, value = step(params, state, moment, batch)
+            values.append(value)
+            advance()
+        return params, state, values
+
+    return run
+
+
+# What one call may do before it looks at the keyboard again: some tenths of a second.
+_OPERATIONS = {"cpu": 2e10, "other": 4e12}
+_MOST_STEPS = 1024
+
+
+def _scanned(
+    loss: Loss,
     optimiser: Optimiser,
-    total: int,
-    advance: Advance,
+    batches: Sampler,
+    resident: Resident,
+    constants: Mapping[str, Array],
+    params: Params,
+) -> Run:
+    """Epochs of batches that the device cuts itself, many steps in one call."""
+    jax = jax_modules().jax
+    columns = jax.device_put(resident.columns)
+    compiled = compiled_steps(loss, optimiser.without_rate, resident.cut, resident.lengths)
+    size = _steps_at_once(params, batches, resident)
+
+    def run(
+        params: Params, state: Params, epoch: int, n: int, total: int, optimiser: Optimiser,
+        advance: Advance,
+    ) -> tuple[Params, Params, list[Array]]:  # fmt: skip
+        drawn = batches.picks(epoch)
+        shared = {**constants, **jax.device_put(dict(drawn.shared))}
+        n_steps = min(len(drawn.picks), total - n)
+        rate = np.array([optimiser.rate(n + at, total) for at in range(n_steps)], np.float32)
+        values: list[Array] = []
+        for start in range(0, n_steps, size):
+            steps = {
+                "picks": drawn.picks, "kind": drawn.kind, "rate": rate,
+                "is_step": np.ones(n_steps, bool), "per_step": dict(drawn.per_step),
+            }  # fmt: skip
+            stop = min(start + size, n_steps)
+            part = jax.tree.map(lambda column: _filled_up(column[start:stop], size), steps)  # noqa: B023
+            params, state, losses = compiled(params, state, part, columns, shared)
+            values.append(losses[: stop - start])
+            advance(stop - start)
+        return params, state, values
+
+    return run
+
+
+def _filled_up(column: AnyArray, size: int) -> AnyArray:
+    """With zeros, up to this many entries."""
+    more = np.zeros((size - len(column), *column.shape[1:]), column.dtype)
+    return np.concatenate([column, more])
+
+
+def _steps_at_once(params: Params, batches: Sampler, resident: Resident) -> int:
+    """As many as keep the device at work for some tenths of a second, and no more than an epoch."""
+    jax = jax_modules().jax
+    weights = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
+    rows = batches.picks(0).picks.shape[1] * max(resident.lengths)
+    device = "cpu" if jax.default_backend() == "cpu" else "other"
+    fit = int(_OPERATIONS[device] / (6.0 * rows * max(1, weights)))
+    return max(1, min(fit, _MOST_STEPS, batches.steps_per_epoch))
+
+
+def _one_epoch(
+    at: _Progress, run: Run, optimiser: Optimiser, total: int, advance: Advance
 ) -> _Progress:
-    params, state, n = at.params, at.state, at.step
-    values = []
-    for batch in batches.epoch(at.epoch):
-        if n >= total:
-            break
-        # Losses stay on the device until the epoch ends, so that the next batch is put together
-        # while the step runs.
-        moment = Moment(n, np.float32(optimiser.rate(n, total)))
-        params, state, value = step(params, state, moment, batch)
-        values.append(value)
-        n += 1
-        advance()
-    loss = float(np.mean(jax_modules().jax.device_get(values)))
+    params, state, values = run(at.params, at.state, at.epoch, at.step, total, optimiser, advance)
+    losses = np.concatenate([np.atleast_1d(v) for v in jax_modules().jax.device_get(values)])
+    n, loss = at.step + len(losses), float(np.mean(losses))
     if not math.isfinite(loss):
         raise OptionError(
             f"the loss became {loss} in epoch {at.epoch + 1}. Lower learning_rate (now "
             f"{optimiser.learning_rate:g}), or give clip_norm where the optimiser takes one."
         )
-    losses = [*at.losses, loss]
-    return at._replace(params=params, state=state, epoch=at.epoch + 1, step=n, losses=losses)
+    return at._replace(
+        params=params, state=state, epoch=at.epoch + 1, step=n, losses=[*at.losses, loss]
+    )
 
 
 def _judged(at: _Progress, stopping: Stopping | None) -> _Progress:

@@ -14,7 +14,7 @@ from untilt._core.restored import check_array
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, ShapeError, check_choice
-from untilt.networks.batches import Batch, Sampler
+from untilt.networks.batches import Batch, Picks, Resident, Sampler
 from untilt.networks.jax_layers import Layers, Optimiser, start_layers, to_network
 from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, Network, normalisation, normalised
 from untilt.networks.ranking_losses import scores_function, slopes_function
@@ -270,9 +270,22 @@ class Noisy:
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of one epoch, in order."""
+        for batch, noise in zip(self.batches.epoch(epoch), self._noise(epoch), strict=True):
+            yield {**batch, "noise": noise}
+
+    @property
+    def resident(self) -> Resident | None:
+        """That of the batches."""
+        return self.batches.resident
+
+    def picks(self, epoch: int) -> Picks:
+        """Those of the batches, with a seed each."""
+        own = self.batches.picks(epoch)
+        return replace(own, per_step={**own.per_step, "noise": self._noise(epoch)})
+
+    def _noise(self, epoch: int) -> AnyArray:
         draw = child_generator(self.seed, 2, epoch)
-        for batch in self.batches.epoch(epoch):
-            yield {**batch, "noise": np.asarray(draw.integers(2**31), np.uint32)}
+        return draw.integers(2**31, size=self.steps_per_epoch).astype(np.uint32)
 
 
 def fingerprint(

@@ -5,6 +5,8 @@ which a log was read must not matter.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numba as nb
@@ -14,7 +16,18 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt.data.counts import PositionCounts
 from untilt.data.depth import allow_table
-from untilt.networks.batches import Batch, PaddedLists, PaddedRows, bucket_lengths
+from untilt.networks.batches import (
+    Batch,
+    Cut,
+    PaddedLists,
+    PaddedRows,
+    Picks,
+    Resident,
+    bucket_lengths,
+    cut_lists,
+)
+from untilt.networks.jax_layers import jax_modules
+from untilt.networks.ranking_losses import pairs_of_gains
 from untilt.objectives.pair_kernels import pair_weights
 from untilt.objectives.pair_slates import PairSlates, RowSlates
 from untilt.objectives.pairs import PairObjective
@@ -71,6 +84,32 @@ class PairBatches:
         for batch in self.lists.epoch(epoch):
             yield {**batch, "table": self.table, "scale": np.asarray(self.scale)}
 
+    @property
+    def resident(self) -> Resident | None:
+        """The lists with their labels, or with the pairs that their sessions were summed to."""
+        labels = self.lists.resident
+        if labels is not None:
+            return labels
+        slates, most = self.slates, np.iinfo(np.int32).max
+        if len(slates.above) > most:
+            return None
+        rows = {**self.lists.row_columns, "gain": self._of_order(slates.gain)}
+        own = {"weight": slates.scale[self.order].astype(np.float32),
+               "start": slates.start[self.order].astype(np.int32)}  # fmt: skip
+        columns = {
+            "indptr": self.lists.indptr, "rows": rows, "lists": own,
+            "above": slates.above.astype(np.float32), "below": slates.below.astype(np.float32),
+        }  # fmt: skip
+        return Resident(columns, cut_pairs(slates.plain, slates.against_all), self.lists.lengths)
+
+    def picks(self, epoch: int) -> Picks:
+        """The lists of each batch of the epoch, under the table as it is now."""
+        shared = {"table": self.table, "scale": np.asarray(self.scale)}
+        return replace(self.lists.picks(epoch), shared=shared)
+
+    def _of_order(self, column: FloatArray) -> AnyArray:
+        return column[ragged.rows_of_lists(self.slates.indptr, self.order)].astype(np.float32)
+
     def _pairs(self, lists: IntArray, length: int) -> Batch:
         slates = self.slates
         pairs = np.zeros((len(lists), length, length), np.float32)
@@ -80,6 +119,29 @@ class PairBatches:
             slates.plain, slates.against_all, pairs,
         )  # fmt: skip
         return {"pairs": pairs}
+
+
+@lru_cache(maxsize=4)
+def cut_pairs(plain: bool, against_all: bool) -> Cut:
+    """`PairBatches._pairs` in JAX: packed pairs where a slate has them, else those of its labels.
+
+    Packed are the pairs of rows i > j, at start + i (i - 1) / 2 + j: "i above j" and "j above i".
+    """
+
+    def cut(columns: Any, picks: Any, length: int) -> dict[str, Any]:
+        jnp = jax_modules().numpy
+        batch = cut_lists(columns, picks, length)
+        row = np.arange(length)
+        high, low = np.maximum(row[:, None], row), np.minimum(row[:, None], row)
+        packed = (batch["start"] >= 0)[:, None, None]
+        at = jnp.where(packed, batch["start"][:, None, None] + high * (high - 1) // 2 + low, 0)
+        is_first = (row[:, None] > row)[None]
+        pairs = jnp.where(is_first, columns["above"][at], columns["below"][at])
+        there = batch["mask"][:, :, None] * batch["mask"][:, None, :] * (high != low)
+        of_labels = pairs_of_gains(batch, plain, against_all)
+        return {**batch, "pairs": jnp.where(packed, pairs * there, of_labels)}
+
+    return cut
 
 
 def list_batches(slates: RowSlates, *, batch_size: int, seed: int) -> tuple[PaddedLists, float]:
