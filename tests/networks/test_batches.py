@@ -7,6 +7,7 @@ import pytest
 
 from untilt.errors import OptionError
 from untilt.networks.batches import PaddedLists, PaddedRows, bucket_lengths, padded_rows
+from untilt.networks.jax_layers import jax_modules
 
 INDPTR = np.array([0, 3, 4, 9, 11, 11, 14])  # lengths 3, 1, 5, 2, 0, 3
 VALUES = np.arange(1.0, 15.0)
@@ -87,3 +88,36 @@ def test_buckets_hold_every_list_and_the_longest_closely(lengths, most, expected
 def test_no_bucket_is_told():
     with pytest.raises(OptionError, match="at least one padded length"):
         bucket_lengths(np.array([3]), most=0)
+
+
+def cut_on_device(batches, epoch):
+    """The batches of an epoch as a device cuts them."""
+    jax, resident, drawn = jax_modules().jax, batches.resident, batches.picks(epoch)
+    columns = jax.device_put(resident.columns)
+    for step, picks in enumerate(drawn.picks):
+        length = resident.lengths[drawn.kind[step]]
+        per_step = {name: column[step] for name, column in drawn.per_step.items()}
+        yield {**resident.cut(columns, picks, length), **per_step, **batches.shared}
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        sampler(),
+        sampler(lengths=(5,), batch_size=4, seed=None),
+        PaddedRows({"value": VALUES, "pair": np.ones((14, 2))}, 4),
+    ],
+    ids=["lists", "one length", "rows"],
+)
+def test_a_device_cuts_the_same_batches(batches):
+    for epoch in range(2):
+        made, cut = list(batches.epoch(epoch)), list(cut_on_device(batches, epoch))
+        assert len(made) == len(cut) == batches.steps_per_epoch
+        for here, there in zip(made, cut, strict=True):
+            assert set(here) == set(there)
+            for name, values in here.items():
+                assert np.array_equal(values, np.asarray(there[name])), name
+
+
+def test_columns_that_are_made_list_by_list_stay_here():
+    assert sampler(more=lambda lists, _: {"list": lists}).resident is None

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from untilt.errors import FileFormatError, OptionError
-from untilt.networks.batches import PaddedRows
+from untilt.networks import training
+from untilt.networks.batches import PaddedLists, PaddedRows
 from untilt.networks.checkpoints import load_checkpoint
 from untilt.networks.jax_layers import OPTIMISERS, Optimiser
 from untilt.networks.training import Stopping, train
@@ -30,6 +31,36 @@ def run(**changes):
     given = {"optimiser": Optimiser("adam", 0.05), "epochs": 30, **changes}
     batches = given.pop("batches", ROWS)
     return train(squares(), START, batches, constants={"features": X}, **given)
+
+
+class OneByOne:
+    """The same batches, made here one by one: the slow twin."""
+
+    resident = None
+
+    def __init__(self, batches):
+        self.steps_per_epoch, self.epoch = batches.steps_per_epoch, batches.epoch
+
+
+LISTS = PaddedLists(
+    indptr=np.array([0, 3, 5, 12, 20, 21, 34, 50, 64]),
+    row_columns={"row": np.arange(64), "y": X @ TRUE},
+    batch_size=2,
+    lengths=(4, 16),
+)
+
+
+@pytest.mark.parametrize("batches", [ROWS, LISTS], ids=["rows", "lists of two lengths"])
+@pytest.mark.parametrize("at_once", [1, 3, 1000])
+@pytest.mark.parametrize("max_steps", [None, 9])
+def test_many_steps_in_one_call_are_the_steps_one_by_one(monkeypatch, batches, at_once, max_steps):
+    monkeypatch.setattr(training, "_MOST_STEPS", at_once)
+    options = {"epochs": 4, "max_steps": max_steps, "optimiser": Optimiser("adam", 0.05, "cosine")}
+    one_by_one = run(batches=OneByOne(batches), **options)
+    together = run(batches=batches, **options)
+    assert together.steps == one_by_one.steps
+    assert together.losses == pytest.approx(one_by_one.losses, rel=1e-5)
+    assert together.params["v"] == pytest.approx(one_by_one.params["v"], rel=1e-5)
 
 
 class Memory:

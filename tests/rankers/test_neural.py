@@ -11,6 +11,7 @@ import pytest
 from untilt.bias.given import KnownBias
 from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, ShapeError
+from untilt.networks.jax_layers import jax_modules
 from untilt.networks.training import compiled_value
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmLikelihood
@@ -177,6 +178,44 @@ def test_batches_add_up_to_the_whole(made, loss):
     }[loss]
     per_batch = {"pointwise": 8 * 5}.get(loss, 8)
     assert sum(parts) * per_batch / slates == pytest.approx(whole, rel=0.03)
+
+
+@pytest.mark.parametrize("gain", ["collapsed", "own labels", "noise"])
+def test_a_device_cuts_the_batches_of_pairs(made, gain):
+    once = np.unique(made.log.query, return_index=True)[1]  # a list of each query: nothing to sum
+    log = made.log if gain == "collapsed" else made.log.take(once)
+    lists = training_lists(log)
+    ranker = NeuralRanker(**SMALL, dropout=0.2 * (gain == "noise"))
+    task = task_of(ranker, lists, PRS(THETA), inputs_of(lists, "none"))
+    batches = ranker._with_noise(task.batches)
+    resident, drawn = batches.resident, batches.picks(1)
+    assert resident is not None
+    value, losses = compiled_value(task.loss), []
+    columns = jax_modules().jax.device_put(resident.columns)
+    constants = {"features": inputs_of(lists, "none").features, "l2": np.float32(0)}
+    for step, batch in enumerate(batches.epoch(1)):
+        length = resident.lengths[drawn.kind[step]]
+        cut = resident.cut(columns, drawn.picks[step], length)
+        per_step = {name: column[step] for name, column in drawn.per_step.items()}
+        own = {**cut, **per_step, **batches.shared}
+        assert set(batch) <= set(own)
+        for name, values in batch.items():
+            assert np.array_equal(values, np.asarray(own[name])), name
+        losses.append(float(value(task.start, own, constants)))
+        assert losses[-1] == float(value(task.start, batch, constants))
+    assert len(losses) == batches.steps_per_epoch > 1
+
+
+def test_half_precision_learns_nearly_the_same(made):
+    options: dict[str, Any] = {**SMALL, "epochs": 20, "learning_rate": 0.02}
+    one, two = (
+        NeuralRanker(**options, precision=precision).fit(made.log)
+        for precision in ("float32", "bfloat16")
+    )
+    first, second = (each.predict(made.log.features) for each in (one, two))
+    assert not np.array_equal(first, second)
+    assert np.corrcoef(first, second)[0, 1] > 0.99
+    assert all(each.dtype == np.float32 for each in two.network_.weights)
 
 
 def test_grades_are_learned_from_in_every_loss(rng):
@@ -353,6 +392,7 @@ def test_a_saved_network_scores_without_jax(made, tmp_path):
         ({"widths": (8, 0)}, "every width must be a whole number of at least 1"),
         ({"epochs": 0}, "epochs must be a whole number of at least 1"),
         ({"batch_size": 0}, "batch_size must be a whole number"),
+        ({"precision": "half"}, "precision must be one of"),
         ({"dropout": 1.0}, "dropout must lie from 0 to below 1"),
         ({"l2": -1}, "l2 must be a number at least 0"),
         ({"optimiser": "newton"}, "optimiser must be one of"),

@@ -8,6 +8,7 @@ that it holds (`resident`), so that nothing is sent in between.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,13 +55,11 @@ class Picks:
     picks : (steps, batch_size) lists or rows, -1 where there is none
     kind : (steps,) which of the lengths each batch has
     per_step : name -> (steps, ...), one entry for each batch
-    shared : name -> array, the same for all batches of this epoch
     """
 
     picks: IntArray
     kind: IntArray
     per_step: Mapping[str, AnyArray] = field(default_factory=dict)
-    shared: Mapping[str, AnyArray] = field(default_factory=dict)
 
 
 class Sampler(Protocol):
@@ -81,7 +80,12 @@ class Sampler(Protocol):
         ...
 
     def picks(self, epoch: int) -> Picks:
-        """The batches of one epoch as the device cuts them."""
+        """The batches of one epoch as the device cuts them; may be asked for ahead of time."""
+        ...
+
+    @property
+    def shared(self) -> Mapping[str, AnyArray]:
+        """What all batches of the coming epoch have in common beside the resident columns."""
         ...
 
 
@@ -114,7 +118,7 @@ class PaddedLists:
     @property
     def steps_per_epoch(self) -> int:
         """Batches in one epoch."""
-        members = np.bincount(self._buckets(), minlength=len(self.lengths))
+        members = np.bincount(self._buckets, minlength=len(self.lengths))
         return int(np.sum(-(-members // self.batch_size)))
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
@@ -127,7 +131,7 @@ class PaddedLists:
         n_lists = len(self.indptr) - 1
         draw = None if self.seed is None else child_generator(self.seed, 1, epoch)
         order = np.arange(n_lists) if draw is None else draw.permutation(n_lists)
-        bucket = self._buckets()[order]
+        bucket = self._buckets[order]
         plan = []
         for b, length in enumerate(self.lengths):
             members = order[bucket == b]
@@ -156,6 +160,11 @@ class PaddedLists:
         kind = np.searchsorted(self.lengths, [length for _, length in plan])
         return Picks(picks, kind.astype(np.int32))
 
+    @property
+    def shared(self) -> Batch:
+        """Nothing."""
+        return {}
+
     def batch(self, chosen: IntArray, length: int) -> Batch:
         """The padded columns of these lists."""
         lists = np.full(self.batch_size, -1)
@@ -173,6 +182,7 @@ class PaddedLists:
             batch.update(self.more(lists, length))
         return batch
 
+    @cached_property
     def _buckets(self) -> IntArray:
         return np.searchsorted(self.lengths, ragged.lengths(self.indptr))
 
@@ -202,6 +212,11 @@ class PaddedRows:
     def resident(self) -> Resident:
         """The columns; a batch has one length, which is not used."""
         return Resident(dict(self.columns), cut_rows, (1,))
+
+    @property
+    def shared(self) -> Batch:
+        """Nothing."""
+        return {}
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Every row once, shuffled."""
@@ -262,7 +277,7 @@ def _kept(mask: Any, values: Any) -> Any:
     """0 where the mask is false."""
     jnp = jax_modules().numpy
     wide = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim))
-    return jnp.where(wide, values, jnp.zeros((), values.dtype))
+    return jnp.where(wide, values, 0)
 
 
 def _zeroed(values: AnyArray, mask: AnyArray) -> AnyArray:

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -86,17 +87,45 @@ def apply_layers(
     With `dropout` each hidden unit is left out with that probability, drawn from `key`, and the
     others grow by 1/(1 - dropout).
     """
-    jax = jax_modules().jax
+    jax, jnp, _ = jax_modules()
     act = jax_activation(activation)
     last = len(layers["weights"]) - 1
+    # As one table of rows: products of three axes take a sixth longer on a CPU.
+    shape, x = x.shape[:-1], x.reshape(-1, x.shape[-1])
+    half = jnp.bfloat16 if _is_rounded() else None
     for layer, (w, b) in enumerate(zip(layers["weights"], layers["biases"], strict=True)):
-        x = x @ w + b
+        if half is None:
+            x = x @ w + b
+        else:
+            kind = half if layer < last else w.dtype
+            product = jnp.dot(x.astype(half), w.astype(half), preferred_element_type=kind)
+            x = product + b.astype(kind)
         if layer < last:
             x = act(x)
             if dropout > 0:
                 kept = jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - dropout, x.shape)
                 x = x * kept / (1 - dropout)
-    return x
+    return x.reshape(*shape, x.shape[-1])
+
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+def rounded(precision: str) -> AbstractContextManager[Any]:
+    """Networks inside the block compute in this precision; parameters stay in single precision.
+
+    With "bfloat16" the inputs of each layer have 8 bits, products are summed in single precision,
+    and so are the last layer and the loss. It is JAX's own setting of the precision of products,
+    for which JAX compiles anew. "float32" leaves it as the user has set it.
+    """
+    check_choice("precision", precision, PRECISIONS)
+    if precision == "float32":
+        return nullcontext()
+    return jax_modules().jax.default_matmul_precision("bfloat16")  # type: ignore[no-any-return]
+
+
+def _is_rounded() -> bool:
+    return bool(jax_modules().jax.config.jax_default_matmul_precision == "bfloat16")
 
 
 def jax_activation(name: str) -> Callable[[Array], Array]:

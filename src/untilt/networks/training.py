@@ -18,7 +18,7 @@ from untilt._core.memory import refusing
 from untilt._core.progress import Advance, progress
 from untilt.errors import FileFormatError, OptionError
 from untilt.facts import Fact
-from untilt.networks.batches import Batch, Cut, Resident, Sampler
+from untilt.networks.batches import Batch, Cut, Picks, Resident, Sampler
 from untilt.networks.checkpoints import (
     NUMBERS,
     Checkpoint,
@@ -26,7 +26,7 @@ from untilt.networks.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
-from untilt.networks.jax_layers import Array, Optimiser, Params, jax_modules
+from untilt.networks.jax_layers import Array, Optimiser, Params, jax_modules, rounded
 
 SMALLER_STEPS = "Use a smaller batch_size, or shorter lists: log.top(50)."
 
@@ -107,6 +107,7 @@ def train(
     companion: Companion | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     fingerprint: str = "",
+    precision: str = "float32",
     what: str = "training a network",
 ) -> Trained:
     """Minimise `loss` by mini-batch steps.
@@ -121,35 +122,38 @@ def train(
     max_steps : stop after this many steps, also inside an epoch
     checkpoint : file written after every epoch; training goes on from it where it exists
     fingerprint : what is trained on what: a checkpoint with another one is refused
+    precision : of layers' inputs and products, "float32" or "bfloat16" (see `jax_layers.rounded`)
     """
     optimiser.check()
     jax = jax_modules().jax
     shared = jax.device_put(dict(constants or {}))
+    step = compiled_step(loss, optimiser.without_rate)
+
+    def one(
+        params: Params, state: Params, at: Moment, batch: Batch
+    ) -> tuple[Params, Params, Array]:
+        return step(params, state, at.rate, batch, shared)
+
     resident = batches.resident
-    if resident is not None:
-        run: Run = _scanned(loss, optimiser, batches, resident, shared, params)
-    else:
-        step = compiled_step(loss, optimiser.without_rate)
-
-        def one(
-            params: Params, state: Params, at: Moment, batch: Batch
-        ) -> tuple[Params, Params, Array]:
-            return step(params, state, at.rate, batch, shared)
-
-        run = _one_by_one(one, batches)
-    return _train(
-        run,
-        params,
-        batches,
-        optimiser=optimiser,
-        epochs=epochs,
-        max_steps=max_steps,
-        stopping=stopping,
-        companion=companion,
-        checkpoint=checkpoint,
-        fingerprint=fingerprint,
-        what=what,
+    run = (
+        _one_by_one(one, batches)
+        if resident is None
+        else _scanned(loss, batches, resident, shared, params)
     )
+    with rounded(precision):
+        return _train(
+            run,
+            params,
+            batches,
+            optimiser=optimiser,
+            epochs=epochs,
+            max_steps=max_steps,
+            stopping=stopping,
+            companion=companion,
+            checkpoint=checkpoint,
+            fingerprint=fingerprint,
+            what=what,
+        )
 
 
 class Moment(NamedTuple):
@@ -262,13 +266,14 @@ def compiled_value(loss: Loss) -> Callable[..., Array]:
 
 @lru_cache(maxsize=128)
 def compiled_steps(
-    loss: Loss, optimiser: Optimiser, cut: Cut, lengths: tuple[int, ...]
+    loss: Loss, optimiser: Optimiser, cut: Cut, lengths: tuple[int, ...], whole: bool
 ) -> Callable[..., tuple[Params, Params, Array]]:
     """(params, state, steps, columns, constants) -> (params, state, losses), many steps at once.
 
     `steps` is a dict of arrays with one entry for each step: "rate", "kind", "picks", "is_step" and
     "per_step". The device cuts the batches itself, so that it never waits for the host. Where
     `is_step` is false nothing changes: so the last call of an epoch has the shape of the others.
+    `whole` says that it is true everywhere.
     """
     jax, jnp, _ = jax_modules()
     direction = optimiser.direction()
@@ -282,7 +287,7 @@ def compiled_steps(
         update = optimiser.multiplied(update)
 
         def kept(new: Array, old: Array) -> Array:
-            return jnp.where(step["is_step"], new, old)
+            return new if whole else jnp.where(step["is_step"], new, old)
 
         params = jax.tree.map(lambda p, u: kept(p - step["rate"] * u, p), params, update)
         return params, jax.tree.map(kept, moved, state), value
@@ -338,13 +343,12 @@ def _one_by_one(step: Step, batches: Sampler) -> Run:
 
 
 # What one call may do before it looks at the keyboard again: some tenths of a second.
-_OPERATIONS = {"cpu": 2e10, "other": 4e12}
+_OPERATIONS = {"cpu": 5e10, "other": 4e12}
 _MOST_STEPS = 1024
 
 
 def _scanned(
     loss: Loss,
-    optimiser: Optimiser,
     batches: Sampler,
     resident: Resident,
     constants: Mapping[str, Array],
@@ -353,47 +357,60 @@ def _scanned(
     """Epochs of batches that the device cuts itself, many steps in one call."""
     jax = jax_modules().jax
     columns = jax.device_put(resident.columns)
-    compiled = compiled_steps(loss, optimiser.without_rate, resident.cut, resident.lengths)
-    size = _steps_at_once(params, batches, resident)
+    drawn: dict[int, Picks] = {0: batches.picks(0)}
+    size = _steps_at_once(params, drawn[0], resident)
 
     def run(
         params: Params, state: Params, epoch: int, n: int, total: int, optimiser: Optimiser,
         advance: Advance,
     ) -> tuple[Params, Params, list[Array]]:  # fmt: skip
-        drawn = batches.picks(epoch)
-        shared = {**constants, **jax.device_put(dict(drawn.shared))}
-        n_steps = min(len(drawn.picks), total - n)
-        rate = np.array([optimiser.rate(n + at, total) for at in range(n_steps)], np.float32)
+        now = drawn.pop(epoch) if epoch in drawn else batches.picks(epoch)
+        drawn.clear()
+        shared = {**constants, **jax.device_put(dict(batches.shared))}
+        n_steps = min(len(now.picks), total - n)
+        steps = {
+            "picks": now.picks[:n_steps],
+            "kind": now.kind[:n_steps],
+            "rate": np.array([optimiser.rate(n + at, total) for at in range(n_steps)], np.float32),
+            "is_step": np.ones(n_steps, bool),
+            "per_step": {name: each[:n_steps] for name, each in now.per_step.items()},
+        }
+        compiled = compiled_steps(
+            loss, optimiser.without_rate, resident.cut, resident.lengths, n_steps % size == 0
+        )
         values: list[Array] = []
         for start in range(0, n_steps, size):
-            steps = {
-                "picks": drawn.picks, "kind": drawn.kind, "rate": rate,
-                "is_step": np.ones(n_steps, bool), "per_step": dict(drawn.per_step),
-            }  # fmt: skip
-            stop = min(start + size, n_steps)
-            part = jax.tree.map(lambda column: _filled_up(column[start:stop], size), steps)  # noqa: B023
+            part = jax.tree.map(partial(_part, start, size), steps)
             params, state, losses = compiled(params, state, part, columns, shared)
+            stop = min(start + size, n_steps)
             values.append(losses[: stop - start])
             advance(stop - start)
+        if n + n_steps < total:  # the device is still at work
+            drawn[epoch + 1] = batches.picks(epoch + 1)
         return params, state, values
 
     return run
 
 
-def _filled_up(column: AnyArray, size: int) -> AnyArray:
-    """With zeros, up to this many entries."""
-    more = np.zeros((size - len(column), *column.shape[1:]), column.dtype)
-    return np.concatenate([column, more])
+def _part(start: int, size: int, column: AnyArray) -> AnyArray:
+    """So many entries from the start on, filled up with zeros."""
+    found = column[start : start + size]
+    if len(found) == size:
+        return found
+    more = np.zeros((size - len(found), *column.shape[1:]), column.dtype)
+    return np.concatenate([found, more])
 
 
-def _steps_at_once(params: Params, batches: Sampler, resident: Resident) -> int:
+def _steps_at_once(params: Params, drawn: Picks, resident: Resident) -> int:
     """As many as keep the device at work for some tenths of a second, and no more than an epoch."""
     jax = jax_modules().jax
     weights = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
-    rows = batches.picks(0).picks.shape[1] * max(resident.lengths)
+    steps, batch_size = drawn.picks.shape
+    rows = batch_size * max(resident.lengths)
     device = "cpu" if jax.default_backend() == "cpu" else "other"
     fit = int(_OPERATIONS[device] / (6.0 * rows * max(1, weights)))
-    return max(1, min(fit, _MOST_STEPS, batches.steps_per_epoch))
+    # Calls of equal length: mostly the last one then needs nothing to fill it up.
+    return -(-steps // -(-steps // max(1, min(fit, _MOST_STEPS))))
 
 
 def _one_epoch(

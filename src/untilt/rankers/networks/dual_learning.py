@@ -145,6 +145,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
             stopping=stopping,
             checkpoint=checkpoint,
             fingerprint=fingerprint,
+            precision=self.precision,
             what="training ranker and propensities",
         )
 

@@ -139,6 +139,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
             fingerprint=""
             if self.checkpoint is None
             else self._fingerprint(task, inputs, held_out),
+            precision=self.precision,
             what="training a ranking network",
         )
         self._keep_network(trained.params, inputs)

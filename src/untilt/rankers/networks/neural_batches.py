@@ -5,7 +5,6 @@ which a log was read must not matter.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -82,7 +81,7 @@ class PairBatches:
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of one epoch, in order."""
         for batch in self.lists.epoch(epoch):
-            yield {**batch, "table": self.table, "scale": np.asarray(self.scale)}
+            yield {**batch, **self.shared}
 
     @property
     def resident(self) -> Resident | None:
@@ -103,9 +102,13 @@ class PairBatches:
         return Resident(columns, cut_pairs(slates.plain, slates.against_all), self.lists.lengths)
 
     def picks(self, epoch: int) -> Picks:
-        """The lists of each batch of the epoch, under the table as it is now."""
-        shared = {"table": self.table, "scale": np.asarray(self.scale)}
-        return replace(self.lists.picks(epoch), shared=shared)
+        """The lists of each batch of the epoch."""
+        return self.lists.picks(epoch)
+
+    @property
+    def shared(self) -> Batch:
+        """The table as it is now."""
+        return {"table": self.table, "scale": np.asarray(self.scale)}
 
     def _of_order(self, column: FloatArray) -> AnyArray:
         return column[ragged.rows_of_lists(self.slates.indptr, self.order)].astype(np.float32)
