@@ -22,12 +22,9 @@ from untilt.networks.jax_layers import jax_modules
 Batch = dict[str, AnyArray]
 
 
-class Cut(Protocol):
-    """Makes a batch on the device: what `Sampler.epoch` makes here, in JAX."""
-
-    def __call__(self, columns: Any, picks: Any, length: int) -> dict[str, Any]:
-        """The batch of these lists (-1: an empty one), padded to this length."""
-        ...
+# (columns, picks, length) -> a batch, made on the device: of these lists (-1: an empty one), padded
+# to this length.
+Cut = Callable[[Any, Any, int], dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)

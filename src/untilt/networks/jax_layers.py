@@ -121,7 +121,7 @@ def rounded(precision: str) -> AbstractContextManager[Any]:
     check_choice("precision", precision, PRECISIONS)
     if precision == "float32":
         return nullcontext()
-    return jax_modules().jax.default_matmul_precision("bfloat16")  # type: ignore[no-any-return]
+    return jax_modules().jax.default_matmul_precision("bfloat16")
 
 
 def _is_rounded() -> bool:

@@ -292,26 +292,25 @@ def compiled_steps(
         params = jax.tree.map(lambda p, u: kept(p - step["rate"] * u, p), params, update)
         return params, jax.tree.map(kept, moved, state), value
 
-    @jax.jit  # type: ignore[untyped-decorator]
+    @jax.jit
     def steps(
         params: Params, state: Params, steps: Any, columns: Any, constants: Any
     ) -> tuple[Params, Params, Array]:
         # One branch for each padded length; a device that must choose waits for the choice.
-        branches = [partial(one, length) for length in lengths]
+        branches: list[Callable[..., Any]] = [partial(one, length) for length in lengths]
 
         def body(carry: Any, step: Any) -> Any:
+            given = (*carry, step, columns, constants)
             if len(branches) == 1:
-                *carry, value = branches[0](*carry, step, columns, constants)
+                params, state, value = branches[0](*given)
             else:
-                *carry, value = jax.lax.switch(
-                    step["kind"], branches, *carry, step, columns, constants
-                )
-            return tuple(carry), value
+                params, state, value = jax.lax.switch(step["kind"], branches, *given)
+            return (params, state), value
 
         (params, state), losses = jax.lax.scan(body, (params, state), steps)
         return params, state, losses
 
-    return steps  # type: ignore[no-any-return]
+    return steps
 
 
 # (params, state, epoch, first step, total, optimiser, advance) -> (params, state, losses)
