@@ -25,7 +25,7 @@ OTHER_MEANINGS = {
     ),
     "clicks": (
         "the clicks themselves: columns, counts, what is learned from",
-        "auditing/ bias/ cli/ data/ exports/ networks/ papers/ rankers/ report/",
+        "auditing/ bias/ cli/ data/ exports/ networks/ papers/ rankers/ report/ serving/",
     ),
     "linear": (
         "a gain, the scale of an axis, a form of a model, a kind of production ranker",
@@ -61,7 +61,8 @@ OTHER_MEANINGS = {
         "what a weighting needs of a bias; what may turn a decision",
         "weighting/ evaluation/departures.py messages/about_sensitivity.py",
     ),
-    "p": ("the column of p-values", "evaluation/ selection/"),
+    "p": ("the column of p-values", "cli/watch.py evaluation/ selection/ serving/watch_page.py"),
+    "precision": ("bits that networks compute with", "networks/ rankers/networks/"),
     "r": ("a column of a query in SQL; a file to be read", "data/read/ selection/fitting.py"),
 }
 

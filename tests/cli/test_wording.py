@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import untilt as ut
 from untilt.cli.main import app
 from untilt.cli.wording import CommandLine
+from untilt.serving.explore import parse_exploration
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 # What belongs to Python: keywords with values, calls, attributes, names of its types.
@@ -114,6 +115,10 @@ def test_every_suggested_command_runs_as_it_is_printed(shop, case, monkeypatch, 
             command.replace("NEW_LOG", shlex.quote(str(shop / "swaps" / "clicks.parquet")))
         )
         assert words.pop(0) == "untilt"
+        if words[0] == "serve":  # would answer until it is stopped: its option is read here
+            assert words[1:3] == ["RANKER", "--explore"]
+            assert parse_exploration(words[3]).arms
+            continue
         again = call(*words)
         assert again.exit_code == 0, (command, again.stderr, again.exception)
 
