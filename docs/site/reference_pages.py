@@ -23,6 +23,8 @@ CHAPTERS = {
     "evaluation": "Evaluation",
     "selection": "Selection",
     "report": "Reports",
+    "exports": "Exports to engines",
+    "serving": "Serving and watching",
     "simulation": "Simulation",
     "errors": "Errors",
 }

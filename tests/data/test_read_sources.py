@@ -352,22 +352,22 @@ except KeyboardInterrupt:
 # Pressed once, after the statement was handed over and before anybody waits for it.
 PRESSED_BETWEEN = """
 import sys, time
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 import pyarrow as pa
 from untilt.data.read import assemble as assembly
 from untilt.data.read.read_log import read_log
 
-submit = ThreadPoolExecutor.submit
+class Interrupted:
+    def __init__(self, tasks):
+        self.tasks = tasks
+    def put(self, task):
+        self.tasks.put(task)
+        time.sleep(0.5)
+        raise KeyboardInterrupt
 
-def interrupted(pool, work):
-    ThreadPoolExecutor.submit = submit
-    pool.submit(work)
-    time.sleep(0.5)
-    raise KeyboardInterrupt
-
-def pack_for_ages(bench, *arguments, **options):
-    ThreadPoolExecutor.submit = interrupted
-    bench.rows("SELECT max(hash(range)) FROM range(1000000000000000)")
+def pack_for_ages(database, *arguments, **options):
+    database = replace(database, tasks=Interrupted(database.tasks))
+    database.rows("SELECT max(hash(range)) FROM range(1000000000000000)")
 
 assembly.pack = pack_for_ages
 names = ["query_id", "session_id", "doc_id", "position", "click"]

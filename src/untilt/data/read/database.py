@@ -7,12 +7,13 @@ somebody sent nor a name that looks like an address reaches other files or the n
 import glob
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class Database:
 
     connection: "duckdb.DuckDBPyConnection"
     scratch: Path
-    worker: ThreadPoolExecutor
+    tasks: "Tasks"
 
     def run(self, sql: str) -> None:
         """Execute a statement that returns nothing of interest."""
@@ -128,20 +129,66 @@ class Database:
 
     def _wait_for(self, work: Callable[[], T], *, interrupting: bool = False) -> T:
         """The result. Ctrl-C ends the statement first, however often it is pressed."""
-        future = self.worker.submit(work)
+        task = Task(work)
+        self.tasks.put(task)
         pressed = False
         while True:
             try:
-                if pressed or interrupting:
-                    self.connection.interrupt()
-                wait([future], timeout=0.1 if pressed or interrupting else None)
-                if future.done():
-                    break
+                while not task.outcome:
+                    if pressed or interrupting:
+                        self.connection.interrupt()
+                    task.over.acquire(timeout=0.1 if pressed or interrupting else -1)
+                break
             except KeyboardInterrupt:
                 pressed = True
         if pressed:
             raise KeyboardInterrupt
-        return future.result()
+        result, error = task.outcome[0]
+        if error is not None:
+            raise error
+        return cast("T", result)
+
+
+class Task:
+    """A statement, and what came of it.
+
+    With a bare lock and a list in place of a `Future`: Ctrl-C may come between any two steps of the
+    caller, and where a `Future` has just taken its own lock then, its worker waits for ever.
+    """
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work, self.over = work, threading.Lock()
+        self.outcome: list[tuple[Any, BaseException | None]] = []
+        self.over.acquire()
+
+    def run(self) -> None:
+        """Do the work, and let whoever waits know."""
+        try:
+            self.outcome.append((self.work(), None))
+        except BaseException as error:
+            self.outcome.append((None, error))
+        self.over.release()
+
+
+Tasks = SimpleQueue[Task | None]  # its `put` and `get` are one step each
+
+
+@contextmanager
+def _worker() -> Iterator[Tasks]:
+    """A thread that runs what is put, in order, and ends after what was put in the block."""
+    tasks: Tasks = SimpleQueue()
+
+    def work() -> None:
+        while (task := tasks.get()) is not None:
+            task.run()
+
+    thread = threading.Thread(target=work, name="duckdb")
+    thread.start()
+    try:
+        yield tasks
+    finally:
+        tasks.put(None)
+        thread.join()
 
 
 @contextmanager
@@ -165,10 +212,10 @@ def open_database(
                 f"temp_directory must be a folder that can be written to. Got {temp_directory!r} "
                 f"instead: {getattr(error, 'strerror', error)}."
             ) from error
-        worker = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="duckdb"))
+        tasks = stack.enter_context(_worker())
         connection = stack.enter_context(closing(_connect(memory_limit, threads, folder)))
         _close_off(connection, files, str(folder))
-        database = Database(connection, folder, worker)
+        database = Database(connection, folder, tasks)
         stack.callback(database.end)
         yield database
 
