@@ -319,6 +319,9 @@ import pyarrow as pa
 from untilt.data.read import assemble as assembly
 from untilt.data.read.read_log import read_log
 
+# What a shell starts in the background ignores SIGINT, and so do its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 class HardOfHearing:
     # Ends the statement at the fifth call: both presses come while it runs, none afterwards.
     def __init__(self, connection):
