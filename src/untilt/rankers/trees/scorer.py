@@ -141,8 +141,9 @@ class TreeScorer:
     def of(cls, booster: "lightgbm.Booster", n_trees: int) -> Self | None:
         """The first trees of a booster; None where only LightGBM itself can score them.
 
-        Those are trees with sets of categories or with linear leaves, trees of more than 256
-        leaves, averages (random forests), and objectives that transform their scores.
+        Those are trees with sets of categories, with linear leaves or with a split at infinity
+        (known against missing), trees of more than 256 leaves, averages (random forests), and
+        objectives that transform their scores.
         """
         text: str = booster.model_to_string(num_iteration=n_trees)
         head, *trees = text.split("\n\nend of trees\n", 1)[0].split("\nTree=")
@@ -191,11 +192,15 @@ def _splits_of(trees: list[str]) -> tuple[AnyArray, ...] | None:
         kind = float if dtype is np.float64 else int
         return np.array(list(map(kind, " ".join(wanted).split())), dtype=dtype)
 
+    thresholds = numbers("threshold", np.float64)
+    if np.any(thresholds == np.inf):
+        # NaN alone goes right there, and there is nothing above infinity that could stand for it.
+        return None
     key = _KINDS * numbers("split_feature", np.int64) + _kinds(numbers("decision_type", np.int64))
     columns, column = np.unique(key, return_inverse=True)
     laid_out = _lay_out(
         n_leaves, numbers("left_child", np.int64), numbers("right_child", np.int64),
-        column.astype(np.int32), _single_precision(numbers("threshold", np.float64)),
+        column.astype(np.int32), _single_precision(thresholds),
         numbers("leaf_value", np.float64),
     )  # fmt: skip
     return (columns // _KINDS, columns % _KINDS, *laid_out)
