@@ -213,7 +213,7 @@ def tasks(
 def run(todo: list[Task], done: dict[tuple[str, str, str], Cell], jobs: int, folder: Path) -> None:
     """All tasks, kept after each."""
     start, commit = time.perf_counter(), _commit()
-    for variable in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")  # of the processes: one for each core is faster
     context = get_context("spawn")  # JAX does not survive a fork
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:

@@ -222,8 +222,8 @@ def main() -> None:
 
 def measure(case: str, who: str, threads: int, scale: float) -> dict:
     script = str(Path(__file__).resolve())
-    limit = {name: str(threads) for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")}
-    run = run_python(script, "--child", case, who, str(threads), str(scale), **limit)
+    limit = str(threads)
+    run = run_python(script, "--child", case, who, limit, str(scale), OMP_NUM_THREADS=limit)
     times = json.loads(run.output.splitlines()[-1])
     peak = run.peak_bytes / 2**30
     row = {"case": case, "who": who, "threads": threads, **times, "peak_gib": peak}

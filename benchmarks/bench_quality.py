@@ -269,7 +269,7 @@ def _said(cell: Cell) -> str:
 
 def run(todo: list[Task], jobs: int) -> None:
     """All tasks, a world in a process with one thread."""
-    for variable in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[variable] = "1"
     start = time.perf_counter()
     context = get_context("spawn")

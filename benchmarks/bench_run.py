@@ -39,7 +39,7 @@ SMALL_SESSIONS = 32_000
 LIMIT_GIB = 4.0
 LIMIT_SECONDS = {"whole": 300.0, "small": 12.0, "small beside 2 busy processes": 25.0}
 CALL = "from untilt.cli.main import main; main()"
-HOW_TO_WAIT = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
+HOW_TO_WAIT = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
 SIZES = (2_500, 10_000, 40_000, 160_000)  # rows of FEATURES values
 
 

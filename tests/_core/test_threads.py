@@ -8,9 +8,9 @@ import os
 import subprocess
 import sys
 import textwrap
+from itertools import pairwise
 from types import SimpleNamespace
 
-import numba as nb
 import numpy as np
 import pytest
 
@@ -111,7 +111,7 @@ def run_case(body, folder, *, seconds):
         text=True,
         timeout=seconds,
         check=False,
-        env={**os.environ, "NUMBA_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"},
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
     )
     assert done.returncode == 0, done.stderr[-2000:]
 
@@ -127,22 +127,33 @@ def test_children_give_the_results_of_their_parent(case, tmp_path):
     run_case(CASES[case], tmp_path, seconds=120)
 
 
-def test_both_versions_of_a_kernel_give_the_same_bits():
+def test_a_kernel_gives_the_same_bits_on_any_number_of_threads(monkeypatch):
+    monkeypatch.setattr(threads, "KERNEL_NUMBERS", 1)
+    monkeypatch.setattr(threads, "cores", lambda: 5)
     kernel = threads.parallel_kernel(fastmath={"contract", "reassoc", "nsz"})(_blocks)
     values = np.random.default_rng(0).normal(size=(64, 1001))
-    together, alone = np.empty(64), np.empty(64)
-    kernel.together(values, together)
-    kernel.alone(values, alone)
-    assert together.tobytes() == alone.tobytes()
-    assert together == pytest.approx(values.sum(axis=1))
+    found, shares = [], []
+    for most in (1, 2, 3, 5):
+        sums = np.zeros(64)
+        with threads.kernel_threads(most):
+            shares.append(kernel(64, values, sums))
+        found.append(sums.tobytes())
+    assert len(set(found)) == 1
+    assert np.frombuffer(found[0]) == pytest.approx(values.sum(axis=1))
+    assert shares[0] == [(0, 64)]
+    for most, each in zip((2, 3, 5), shares[1:], strict=True):  # every part once, in order
+        assert len(each) == most * threads.PIECES
+        assert (each[0][0], each[-1][1]) == (0, 64)
+        assert all(one[1] == other[0] for one, other in pairwise(each))
 
 
-def _blocks(values, sums):
-    for block in nb.prange(len(values)):
+def _blocks(mine, values, sums):
+    for block in range(mine[0], mine[1]):
         total = 0.0
         for value in values[block]:
             total += value
-        sums[block] = total
+        sums[block] += total
+    return mine
 
 
 def test_a_library_that_cannot_end_its_threads_gets_one_in_the_child(monkeypatch):
@@ -156,12 +167,13 @@ def test_a_library_that_cannot_end_its_threads_gets_one_in_the_child(monkeypatch
     assert threads.thread_count(4) == 4  # the parent goes on as before
     threads._after_fork_in_child()
     assert (threads.thread_count(4), threads.thread_count(None), told) == (1, 1, [1])
-    assert threads._state.kernels_alone
 
 
 def test_kernel_threads_are_at_most_as_many_as_before():
-    before = nb.get_num_threads()
-    for most in (None, 0, 1, 10**6):
-        with threads.kernel_threads(most):
-            assert nb.get_num_threads() == (before if most is None else min(max(1, most), before))
-    assert nb.get_num_threads() == before
+    limit = threads._most_for_kernels.get
+    for before in (None, 3):
+        with threads.kernel_threads(before):
+            for most, then in ((None, before), (0, 1), (1, 1), (2, 2), (10**6, before or 10**6)):
+                with threads.kernel_threads(most):
+                    assert limit() == then
+                assert limit() == before

@@ -7,7 +7,6 @@ import threading
 import time
 from types import SimpleNamespace
 
-import numba as nb
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -43,22 +42,20 @@ def test_the_user_s_number_of_openmp_threads_goes_before_the_machine_s(said, exp
 
 
 @pytest.mark.usefixtures("_eight_cores")
-@pytest.mark.parametrize(("numbers", "version"), [(9, "alone"), (19, "alone"), (20, "together")])
-def test_a_kernel_shares_its_loop_where_each_thread_gets_enough(numbers, version, monkeypatch):
+@pytest.mark.parametrize(("numbers", "n_threads"), [(9, 1), (19, 1), (20, 2), (45, 4), (999, 8)])
+def test_a_kernel_shares_its_loop_where_each_thread_gets_enough(numbers, n_threads, monkeypatch):
     monkeypatch.setattr(threads, "KERNEL_NUMBERS", 10)
-    monkeypatch.setattr(nb, "get_num_threads", lambda: 4)
-    monkeypatch.setattr(nb, "set_num_threads", lambda _: None)
-    kernel = threads.parallel_kernel()(_doubled)
-    kernel.alone, kernel.together = (lambda *_: "alone"), (lambda *_: "together")
+    asked = []
+    monkeypatch.setattr(threads, "side_by_side", lambda *_, n_threads: asked.append(n_threads))
+    kernel = threads.parallel_kernel()(lambda *_: None)
+    kernel.compiled = lambda *_: asked.append(1)
     held = SimpleNamespace(size=numbers)
-    assert kernel(held, 5, None) == version
-    assert kernel(np.zeros(3), (np.zeros(2), held)) == version  # arrays inside a tuple count, too
-    assert kernel(7) == "alone"
-
-
-def _doubled(values):
-    for i in nb.prange(len(values)):
-        values[i] *= 2
+    kernel(100, held, 5, None)
+    kernel(100, np.zeros(3), (np.zeros(2), held))  # arrays inside a tuple count, too
+    assert asked == [n_threads] * 2
+    kernel(1, held)  # one part
+    kernel(100, 7)
+    assert asked[2:] == [1, 1]
 
 
 def test_side_by_side_keeps_the_order_and_gives_each_worker_one_thread():

@@ -23,7 +23,7 @@ SILENT = "no answer"
 PATIENT = 500  # inputs that a worker takes: what libraries keep mapped adds up
 START = 300.0  # to compile kernels on a machine that never did
 # One thread each, and few malloc arenas: an arena maps 64 MB of address space by itself.
-CALM = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2",
+CALM = {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2",
         "OMP_WAIT_POLICY": "passive", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
 
 

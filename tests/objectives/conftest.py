@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import numba as nb
 import numpy as np
 import pytest
 
@@ -165,15 +164,6 @@ def as_log(sessions, n_documents, n_queries, rng=None):
         count=count,
         features=np.zeros((n_documents, 1)),
     )
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Logs are tiny here: on a busy machine, waking a second thread takes longer than the work."""
-    before = nb.get_num_threads()
-    nb.set_num_threads(1)
-    yield
-    nb.set_num_threads(before)
 
 
 @pytest.fixture(name="slow_twin")

@@ -4,7 +4,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import numba as nb
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from untilt import IPS, PRS, AffineIPS, Balanced, KnownBias, Naive, catalog
+from untilt._core import threads
 from untilt.data.slates import Slates
 from untilt.errors import OptionError
 from untilt.objectives.pair_slates import sum_pairs
@@ -299,21 +299,19 @@ def test_what_is_not_asked_for_is_not_given(rng, as_log):
         assert np.isnan(objective.evaluate(np.zeros(len(rows))).loss)
 
 
-@pytest.mark.skipif(nb.config.NUMBA_NUM_THREADS < 2, reason="numba was given one thread")
 @pytest.mark.parametrize("metric", METRICS)
-def test_the_number_of_threads_makes_no_difference_at_all(rng, as_log, metric):
+def test_the_number_of_threads_makes_no_difference_at_all(rng, as_log, metric, monkeypatch):
+    monkeypatch.setattr(threads, "KERNEL_NUMBERS", 1)  # else so little work gets one thread
+    monkeypatch.setattr(threads, "cores", lambda: 3)
     log = as_log(make_sessions(rng, often=20), DOCUMENTS, QUERIES, rng)
     objective, rows = objective_of(log, PRS(a_bias()), metric=metric)
     scores, W = rng.normal(size=len(rows)), PRS(a_bias()).table(DEPTH)
-    before, passes, S = nb.get_num_threads(), [], []
-    try:
-        for threads in (1, 2):
-            nb.set_num_threads(threads)
+    passes, S = [], []
+    for most in (1, 3):
+        with threads.kernel_threads(most):
             passes.append(objective.evaluate(scores, W, want_loss=True))
             S.append(objective.losses_by_position(scores))
             passes.append(objective.with_table(W).evaluate(scores, want_loss=True))
-    finally:
-        nb.set_num_threads(before)
     for one, two in zip(passes[:2], passes[2:], strict=True):
         assert np.array_equal(one.gradient, two.gradient)
         assert np.array_equal(one.hessian, two.hessian)

@@ -45,7 +45,7 @@ class Reference:
 def environment(temp: Path) -> dict[str, str]:
     """One thread, and a place of its own for scratch files."""
     temp.mkdir(parents=True, exist_ok=True)
-    calm = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    calm = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     return {**os.environ, **calm, "TMPDIR": str(temp)}
 
 

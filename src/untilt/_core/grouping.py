@@ -11,7 +11,7 @@ import numpy as np
 
 from untilt._core.arrays import AnyArray, BoolArray, IntArray
 from untilt._core.portable import Portable
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def group_equal_lists(
     leader = _first_of_hash(np.argsort(hashes, kind="stable"), hashes)
     differs = np.zeros(len(leader), dtype=bool)
     for starts, key in _columns(indptr, rows, heads):
-        _mark_different(leader, starts, key, differs)
+        _mark_different(len(leader), leader, starts, key, differs)
     if differs.any():
         _settle_collisions(np.flatnonzero(differs), hashes, leader, indptr, rows, heads)
     return _numbered(leader)
@@ -57,7 +57,7 @@ def _columns(
 def _hash_lists(indptr: IntArray, rows: list[AnyArray], heads: list[AnyArray]) -> AnyArray:
     hashes = np.zeros(len(indptr) - 1, dtype=np.uint64)
     for starts, key in _columns(indptr, rows, heads):
-        _mix_in(hashes, starts, key)
+        _mix_in(len(hashes), hashes, starts, key)
     return hashes
 
 
@@ -87,8 +87,8 @@ def _mix(state: np.uint64, word: np.uint64) -> np.uint64:
 
 
 @parallel_kernel()
-def _mix_in(hashes: AnyArray, indptr: IntArray, key: AnyArray) -> None:
-    for i in nb.prange(len(hashes)):
+def _mix_in(mine: Share, hashes: AnyArray, indptr: IntArray, key: AnyArray) -> None:
+    for i in range(mine[0], mine[1]):
         state = _mix(hashes[i], np.uint64(indptr[i + 1] - indptr[i] + 1))
         for row in range(indptr[i], indptr[i + 1]):
             state = _mix(state, np.uint64(key[row]))
@@ -109,8 +109,10 @@ def _first_of_hash(order: IntArray, hashes: AnyArray) -> IntArray:
 
 
 @parallel_kernel()
-def _mark_different(leader: IntArray, indptr: IntArray, key: AnyArray, differs: BoolArray) -> None:
-    for i in nb.prange(len(leader)):
+def _mark_different(
+    mine: Share, leader: IntArray, indptr: IntArray, key: AnyArray, differs: BoolArray
+) -> None:
+    for i in range(mine[0], mine[1]):
         begin, other = indptr[i], indptr[leader[i]]
         length = indptr[i + 1] - begin
         if length != indptr[leader[i] + 1] - other:

@@ -11,27 +11,23 @@ are taken in blocks and LightGBM is told to be deterministic, so results do not 
 **Side by side.** Small trainings that do not depend on each other run in threads of Python, each of
 them alone with its trees and kernels (`side_by_side`).
 
-**No spinning.** GNU OpenMP, under LightGBM and numba on Linux, lets idle threads turn in a loop for
+**No spinning.** GNU OpenMP, under LightGBM on Linux, lets idle threads turn in a loop for
 milliseconds after each piece of work, which takes the cores from everybody, also from itself: 100
 trees on 5,000 rows took 26 s in place of 0.6 s on a busy machine. It reads the setting once, when
 it is loaded, so it is loaded here with GOMP_SPINCOUNT=0, and the variable is taken back: children
 of this process do not see it. Where the user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT, or another
 package has loaded the library before, it stays as it is.
 
-**Forks.** A forked child has only the thread that called `fork`, but its libraries still count on
-the threads of the parent. GNU OpenMP then waits for them for ever, and numba ends such a child with
-SIGTERM. So:
+**Forks.** A forked child has only the thread that called `fork`, but GNU OpenMP, under LightGBM,
+still counts on the threads of the parent and waits for them for ever. So before a fork its idle
+threads are ended (`omp_pause_resource_all`, since GCC 9), and parent and child start new ones when
+they need them. An older library is told to use one thread in the child, and `thread_count` says 1
+there.
 
-- Before a fork the idle threads of GNU OpenMP are ended (`omp_pause_resource_all`, since GCC 9).
-  Parent and child start new ones when they need them. An older library is told to use one thread
-  in the child, and `thread_count` says 1 there.
-- Numba refuses its OpenMP layer in a child whatever the state of the threads, so the child runs a
-  kernel's other version, compiled without threads.
-
-Numba's `workqueue` layer survives a fork too, but the layer is one for the whole process, and this
-one aborts the process when two threads run kernels that release the GIL. A library must not choose
-that for its user's own kernels. A layer chosen by the user (NUMBA_THREADING_LAYER) is respected;
-TBB and workqueue go on with all threads in a child.
+**Kernels** share their loops among threads of Python (`ParallelKernel`), not through numba's own
+`prange`. That compiles a second version of each kernel, whose sums may differ in the last bit
+(numba 0.60 to 0.62), refuses to run in a forked child under OpenMP, and under `workqueue` aborts
+the process when two threads run kernels at once.
 """
 
 import ctypes
@@ -44,18 +40,20 @@ from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache, update_wrapper
-from types import FunctionType
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numba as nb
 
 T = TypeVar("T")
 R = TypeVar("R")
+Share = tuple[int, int]  # the parts of a loop that a call is to do: the first, and the one after
 
 # For each thread, below twice of it one thread: a tree then takes some 5 ms per thread, and the 100
 # to 200 times that LightGBM calls its threads for one tree cost 1.5 ms.
 TREE_VALUES = 1_000_000  # rows x features
 KERNEL_NUMBERS = 50_000  # in the largest array of a call: 0.5 to 5 ms
+PIECES = 4  # of a kernel's loop for each thread: who is done with the short ones takes more
 
 _PAUSE_SOFT = 1  # omp_pause_soft: threads end, settings stay
 _HOW_TO_WAIT = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
@@ -66,7 +64,6 @@ class _State:
     """What the forks before this process left."""
 
     ended: bool = True  # by the fork that is under way: no thread of GNU OpenMP is counted on
-    kernels_alone: bool = False
     one_thread: bool = False
 
 
@@ -77,6 +74,7 @@ class _Worker(threading.local):
 
 
 _state, _worker = _State(), _Worker()
+_most_for_kernels: ContextVar[int | None] = ContextVar("most_for_kernels", default=None)
 
 
 @cache
@@ -106,18 +104,13 @@ def thread_count(n_threads: int | None, *, values: int | None = None) -> int | N
 
 @contextmanager
 def kernel_threads(most: int | None) -> Iterator[None]:
-    """Compiled kernels inside the block use at most this many threads (None: as before).
-
-    Give the number of parts of the work, too, where that may be small: on a machine whose cores are
-    all busy, a LETOR file of five lines took 33 ms with two threads and 0.4 ms with one.
-    """
-    before = nb.get_num_threads()
-    if most is not None:
-        nb.set_num_threads(max(1, min(most, before)))
+    """Compiled kernels inside the block use at most this many threads (None: as before)."""
+    before = _most_for_kernels.get()
+    token = _most_for_kernels.set(before if most is None else max(1, min(most, before or most)))
     try:
         yield
     finally:
-        nb.set_num_threads(before)
+        _most_for_kernels.reset(token)
 
 
 class _OneBlasThread(ContextDecorator):
@@ -184,7 +177,7 @@ def side_by_side(
     todo = list(items)
     wanted = n_threads if n_threads is not None and n_threads > 0 else cores()
     room = _room.get() or _Room(wanted - 1)
-    more = 0 if _state.one_thread else room.take(len(todo) - 1)
+    more = 0 if _state.one_thread else room.take(min(len(todo), wanted) - 1)
     if not more:
         return [function(item) for item in todo]
     places = deque(range(len(todo)))
@@ -235,28 +228,29 @@ def side_by_side(
 
 
 class ParallelKernel:
-    """A kernel in two versions, each compiled by its first call and cached on disk.
+    """A compiled loop over parts that do not touch each other, shared among threads of Python.
 
-    One shares its loop among threads. The other has one thread and releases the GIL: for little
-    work, for workers side by side, and for a forked child whose parent has used numba's OpenMP
-    layer. Called from Python only: a kernel inside another kernel would start threads in threads.
+    The kernel's first argument says which parts are its own: the numbers from `mine[0]` up to, not
+    including, `mine[1]`. It writes into arrays that it is given, releases the GIL, and is the same
+    machine code on any number of threads, so that its results are the same to the last bit. What it
+    returns comes back as a list, one for each share.
     """
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]):
         update_wrapper(self, function)
-        self.together = nb.njit(parallel=True, cache=True, **options)(function)
-        alone = {"nogil": True, **options}
-        self.alone = nb.njit(cache=True, **alone)(_renamed(function, "_alone"))
+        self.compiled = nb.njit(nogil=True, cache=True, **options)(function)
 
-    def __call__(self, *arguments: Any) -> Any:
-        """Run the version that this process can run and the work deserves."""
-        if _state.kernels_alone or _worker.alone:
-            return self.alone(*arguments)
-        deserved = _numbers(arguments) // KERNEL_NUMBERS
-        if deserved < 2 or nb.get_num_threads() < 2:
-            return self.alone(*arguments)
-        with kernel_threads(min(deserved, cores())):
-            return self.together(*arguments)
+    def __call__(self, n: int, *arguments: Any) -> list[Any]:
+        """Run the loop over all `n` parts, on as many threads as the work deserves."""
+        deserved = min(n, cores(), _numbers(arguments) // KERNEL_NUMBERS)
+        deserved = min(deserved, _most_for_kernels.get() or deserved)
+        if deserved < 2:
+            return [self.compiled((0, n), *arguments)]
+        pieces = min(n, PIECES * deserved)
+        bounds = [n * piece // pieces for piece in range(pieces + 1)]
+        return side_by_side(
+            lambda mine: self.compiled(mine, *arguments), pairwise(bounds), n_threads=deserved
+        )
 
 
 def _numbers(arguments: Iterable[Any]) -> int:
@@ -266,22 +260,8 @@ def _numbers(arguments: Iterable[Any]) -> int:
 
 
 def parallel_kernel(**options: Any) -> Callable[[Callable[..., Any]], ParallelKernel]:
-    """Compile a function whose loop over `nb.prange` all threads share; options are numba's."""
+    """Compile a function that loops over its share of the parts; options are numba's."""
     return lambda function: ParallelKernel(function, options)
-
-
-def _renamed(function: Callable[..., Any], ending: str) -> FunctionType:
-    """The same function by another name: numba's cache on disk tells functions apart by name."""
-    assert isinstance(function, FunctionType)
-    copy = FunctionType(
-        function.__code__,
-        function.__globals__,
-        function.__name__ + ending,
-        function.__defaults__,
-        function.__closure__,
-    )
-    copy.__qualname__ = function.__qualname__ + ending
-    return copy
 
 
 def _before_fork() -> None:
@@ -294,7 +274,6 @@ def _after_fork_in_child() -> None:
         _state.one_thread = True
         for path in _gnu_openmp():
             ctypes.CDLL(path).omp_set_num_threads(1)
-    _state.kernels_alone |= _state.one_thread or _layer_refuses_a_child()
 
 
 def _gnu_openmp() -> list[str]:
@@ -310,16 +289,6 @@ def _end_threads(path: str) -> bool:
     return pause is not None and pause(_PAUSE_SOFT) == 0
 
 
-def _layer_refuses_a_child() -> bool:
-    """Has numba started its OpenMP layer on GNU's library? Other systems have another OpenMP."""
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        return bool(nb.threading_layer() == "omp")
-    except ValueError:  # no kernel has run yet
-        return False
-
-
 def _load_without_spinning() -> None:
     """Load GNU OpenMP with threads that sleep while they wait; see the top of this file."""
     if not sys.platform.startswith("linux") or any(name in os.environ for name in _HOW_TO_WAIT):
@@ -327,7 +296,7 @@ def _load_without_spinning() -> None:
     os.environ["GOMP_SPINCOUNT"] = "0"
     try:
         ctypes.CDLL("libgomp.so.1")
-    except OSError:  # LightGBM and numba will say so where they need it
+    except OSError:  # LightGBM will say so where it needs it
         pass
     finally:
         del os.environ["GOMP_SPINCOUNT"]

@@ -16,7 +16,7 @@ from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum
 from untilt._core.em import EMResult, Step, run_em
 from untilt._core.grouping import group_equal_lists
 from untilt._core.restored import check_array, check_number
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 from untilt.clickmodels.click_model import ClickModel, Lists
 from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smoothing_of
 from untilt.data.clicklog import ClickLog
@@ -28,8 +28,6 @@ FIRST_ROUND = 20
 # out as 9 instead of 3 on real pages, with a perplexity 0.0003 to 0.002 higher. Some, because rates
 # of 0 and 1 stay where they are.
 WEAK = 0.3
-# Rows from which threads pay; see `examination_em.WORTH_THREADS`.
-WORTH_THREADS = 300_000
 LEAST = 1e-300  # of a probability that is divided by
 
 
@@ -331,8 +329,7 @@ def expect(
     lists = counts.trailing
     per_row = np.empty(len(lists.document))
     per_list = np.empty((4, len(lists.key)))
-    kernel = _all_parallel if len(per_row) >= WORTH_THREADS else _all_serial
-    kernel(lists, attraction, on_click, on_skip, per_row, per_list)
+    _every_list(len(lists.key), lists, attraction, on_click, on_skip, per_row, per_list)
     entered, skipped, skipped_on, log_trailing = per_list
     certain = (
         _dot_log(counts.clicks, attraction)
@@ -391,13 +388,7 @@ def _one(
     per_list[1, i], per_list[2, i] = skipped, skipped_on
 
 
-@nb.njit(cache=True)
-def _all_serial(lists: TrailingLists, *arrays: AnyArray) -> None:
-    for i in range(len(lists.key)):
-        _one(i, lists, *arrays)
-
-
 @parallel_kernel()
-def _all_parallel(lists: TrailingLists, *arrays: AnyArray) -> None:
-    for i in nb.prange(len(lists.key)):
+def _every_list(mine: Share, lists: TrailingLists, *arrays: AnyArray) -> None:
+    for i in range(mine[0], mine[1]):
         _one(i, lists, *arrays)

@@ -13,14 +13,12 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt._core.em import EMResult, Step, run_em
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 from untilt.catalog import storable
 from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smoothing_of
 from untilt.data.counts import Cells, PositionCounts
 
 BLOCKS = 16  # sums are taken block by block: the same result whatever the number of threads
-# Cells from which threads pay: on a busy machine waking them costs 5 ms, and so many cells 6 ms.
-WORTH_THREADS = 500_000
 FIRST_ROUND = 60  # steps that find the reference condition and the prior mean
 
 
@@ -120,12 +118,11 @@ def _step(counts: PositionCounts, prior: Smoothing, reference: int) -> Step[Exam
     shown, seen = counts.by_position(counts.impressions), counts.by_document(counts.impressions)
     by_condition, by_document = counts.by_position(counts.clicks), counts.by_document(counts.clicks)
     cells = counts.arrays
-    kernel = _parallel_blocks if counts.n_cells >= WORTH_THREADS else _serial_blocks
 
     def step(state: ExaminationState) -> tuple[ExaminationState, float]:
         relevant = np.empty(counts.n_documents)
         examined, missed = np.zeros((BLOCKS, len(state.theta))), np.zeros(BLOCKS)
-        kernel(cells, state, examined, relevant, missed)
+        _every_block(BLOCKS, cells, state, examined, relevant, missed)
         # Of clicks, log(theta gamma) is two sums: one by condition, one by document.
         # Not np.dot, whose threads cost more than this sum.
         clicked = np.sum(by_condition * np.log(state.theta)) + np.sum(
@@ -169,17 +166,9 @@ def _block(
     missed[block] = total
 
 
-@nb.njit(cache=True)
-def _serial_blocks(
-    cells: Cells, state: ExaminationState, examined: FloatArray, *sums: FloatArray
-) -> None:
-    for block in range(BLOCKS):
-        _block(block, cells, state, examined, *sums)
-
-
 @parallel_kernel()
-def _parallel_blocks(
-    cells: Cells, state: ExaminationState, examined: FloatArray, *sums: FloatArray
+def _every_block(
+    mine: Share, cells: Cells, state: ExaminationState, examined: FloatArray, *sums: FloatArray
 ) -> None:
-    for block in nb.prange(BLOCKS):
+    for block in range(mine[0], mine[1]):
         _block(block, cells, state, examined, *sums)

@@ -20,7 +20,7 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.grouping import group_equal_lists
 from untilt._core.portable import Portable
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 from untilt.data.clicklog import ClickLog
 
 # Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
@@ -174,7 +174,8 @@ def slot_discounts(slates: Slates, scores: FloatArray, weights: FloatArray) -> F
     """
     discount = np.empty(len(slates.document))
     _fill_slots(
-        slates.indptr, slates.document, slates.position_index, scores, weights, discount
+        len(slates.indptr) - 1, slates.indptr, slates.document, slates.position_index, scores,
+        weights, discount,
     )  # fmt: skip
     return discount
 
@@ -204,6 +205,7 @@ def ranks(scores: FloatArray, ahead: IntArray, same: IntArray) -> None:
 
 @parallel_kernel()
 def _fill_slots(
+    mine: Share,
     indptr: IntArray,
     document: IntArray,
     position_index: IntArray,
@@ -211,7 +213,7 @@ def _fill_slots(
     weights: FloatArray,
     discount: FloatArray,
 ) -> None:
-    for slate in nb.prange(len(indptr) - 1):
+    for slate in range(mine[0], mine[1]):
         a, b = indptr[slate], indptr[slate + 1]
         m = b - a
         own = np.empty(m)

@@ -17,7 +17,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 from untilt.data.slates import ranks, slot_discounts
 from untilt.evaluation.pool import Pool
 from untilt.evaluation.rank_metric import RankMetric
@@ -101,10 +101,12 @@ class Slots:
         if pool.among == "list":
             return slot_discounts(slates, scores, self.weights)
         ahead, same = _ranks_by_query(pool.query_indptr, scores)
-        return _page_rows(
-            slates.indptr, slates.document, slates.position_index, slates.query,
-            ahead, same, self.weights, self.past,
+        discount = np.empty(len(slates.document))
+        _page_rows(
+            len(slates.indptr) - 1, slates.indptr, slates.document, slates.position_index,
+            slates.query, ahead, same, self.weights, self.past, discount,
         )  # fmt: skip
+        return discount
 
     def _by_document(self, scores: FloatArray | None) -> FloatArray:
         """(documents,) lambda at the slots of each document, summed over baseline sessions."""
@@ -145,15 +147,21 @@ def slots_of(pool: Pool, metric: RankMetric) -> Slots:
     return Slots(pool, weights, count, past, page, on_page, top)
 
 
-@parallel_kernel()
 def _ranks_by_query(query_indptr: IntArray, scores: FloatArray) -> tuple[IntArray, IntArray]:
     """(documents,) how many of its query come before each, and how many share its score."""
     ahead = np.empty(len(scores), dtype=np.int64)
     same = np.empty(len(scores), dtype=np.int64)
-    for q in nb.prange(len(query_indptr) - 1):
+    _rank_queries(len(query_indptr) - 1, query_indptr, scores, ahead, same)
+    return ahead, same
+
+
+@parallel_kernel()
+def _rank_queries(
+    mine: Share, query_indptr: IntArray, scores: FloatArray, ahead: IntArray, same: IntArray
+) -> None:
+    for q in range(mine[0], mine[1]):
         a, b = query_indptr[q], query_indptr[q + 1]
         ranks(scores[a:b], ahead[a:b], same[a:b])
-    return ahead, same
 
 
 @nb.njit(cache=True)
@@ -177,6 +185,7 @@ def _shared(
 
 @parallel_kernel()
 def _page_rows(
+    mine: Share,
     indptr: IntArray,
     document: IntArray,
     position_index: IntArray,
@@ -185,10 +194,10 @@ def _page_rows(
     same: IntArray,
     weights: FloatArray,
     past: FloatArray,
-) -> FloatArray:
+    discount: FloatArray,
+) -> None:
     """(rows,) lambda at the slot that the document's rank in its query has in the row's list."""
-    discount = np.empty(len(document))
-    for slate in nb.prange(len(indptr) - 1):
+    for slate in range(mine[0], mine[1]):
         a, m = indptr[slate], indptr[slate + 1] - indptr[slate]
         for row in range(a, a + m):
             first, equal = ahead[document[row]], same[document[row]]
@@ -198,4 +207,3 @@ def _page_rows(
                     value += weights[position_index[a + r]] if r < m else past[query[slate]]
                 value /= equal
             discount[row] = value
-    return discount

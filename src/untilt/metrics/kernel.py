@@ -12,7 +12,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 
 # How equal scores are ordered.
 STABLE, PESSIMISTIC, OPTIMISTIC, AVERAGE = 0, 1, 2, 3
@@ -44,15 +44,14 @@ def values_of_lists(
     scores: FloatArray, labels: FloatArray, indptr: IntArray, ties: int, formulas: Formulas
 ) -> FloatArray:
     """Value of each metric on each list, shape (lists, metrics)."""
-    # Waking the threads costs more than a few thousand rows do: 20 ms on a busy machine.
-    loop = _many_lists if len(scores) > 20_000 else _few_lists
     values = np.empty((len(indptr) - 1, len(formulas.walk)))
-    loop(scores, labels, indptr, ties, formulas, values)
+    _every_list(len(values), scores, labels, indptr, ties, formulas, values)
     return values
 
 
 @parallel_kernel()
-def _many_lists(
+def _every_list(
+    mine: Share,
     scores: FloatArray,
     labels: FloatArray,
     indptr: IntArray,
@@ -60,21 +59,7 @@ def _many_lists(
     formulas: Formulas,
     values: FloatArray,
 ) -> None:
-    for i in nb.prange(len(indptr) - 1):
-        a, b = indptr[i], indptr[i + 1]
-        _one_list(scores[a:b], labels[a:b], ties, formulas, values[i])
-
-
-@nb.njit(cache=True)
-def _few_lists(
-    scores: FloatArray,
-    labels: FloatArray,
-    indptr: IntArray,
-    ties: int,
-    formulas: Formulas,
-    values: FloatArray,
-) -> None:
-    for i in range(len(indptr) - 1):
+    for i in range(mine[0], mine[1]):
         a, b = indptr[i], indptr[i + 1]
         _one_list(scores[a:b], labels[a:b], ties, formulas, values[i])
 

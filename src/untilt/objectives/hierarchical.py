@@ -30,7 +30,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 
 # p is kept this far from 0 and 1, so that one impossible click cannot make the likelihood 0.
 _EDGE = 1e-9
@@ -100,8 +100,8 @@ class ClickCells:
         out = np.zeros(eta.shape)
         at = np.ascontiguousarray(eta, dtype=float)
         _likelihood_table(
-            self.order, self.indptr, self.impressions, self.clicks, self.place, self.alpha,
-            self.beta, at, out,
+            len(self.order), self.order, self.indptr, self.impressions, self.clicks, self.place,
+            self.alpha, self.beta, at, out,
         )  # fmt: skip
         return out
 
@@ -201,13 +201,13 @@ class Hierarchy:
         u, u_q = self._start(start)
         n, q = self.cells.n_documents, self.cells.n_queries
         H, S, value = np.zeros(n), np.zeros(q), np.zeros(q)
-        _modes(*self._arguments(offset), u, u_q, steps, tolerance, H, S, value)
+        _modes(q, *self._arguments(offset), u, u_q, steps, tolerance, H, S, value)
         return Effects(u, u_q, H, S, value)
 
     def newton_step(self, offset: FloatArray, u: FloatArray, u_q: FloatArray) -> FloatArray:
         """One Newton step of the effects in place; returns H. For boosting, which moves little."""
         H = np.zeros(self.cells.n_documents)
-        _newton(*self._arguments(offset), u, u_q, H)
+        _newton(self.cells.n_queries, *self._arguments(offset), u, u_q, H)
         return H
 
     def curvature(self, information: FloatArray) -> FloatArray:
@@ -403,10 +403,10 @@ def _log_likelihood(
 
 @parallel_kernel(error_model="numpy")
 def _likelihood_table(
-    order: IntArray, indptr: IntArray, n: FloatArray, c: FloatArray, place: IntArray,
+    mine: Share, order: IntArray, indptr: IntArray, n: FloatArray, c: FloatArray, place: IntArray,
     alpha: FloatArray, beta: FloatArray, eta: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
-    for at in nb.prange(len(order)):
+    for at in range(mine[0], mine[1]):
         i = order[at]
         for point in range(eta.shape[1]):
             out[i, point] = _log_likelihood(
@@ -416,11 +416,11 @@ def _likelihood_table(
 
 @parallel_kernel(error_model="numpy")
 def _newton(
-    order: IntArray, query_ptr: IntArray, indptr: IntArray, n: FloatArray, c: FloatArray,
-    place: IntArray, alpha: FloatArray, beta: FloatArray, offset: FloatArray, v: float, s2: float,
-    u: FloatArray, u_q: FloatArray, H: FloatArray,
+    mine: Share, order: IntArray, query_ptr: IntArray, indptr: IntArray, n: FloatArray,
+    c: FloatArray, place: IntArray, alpha: FloatArray, beta: FloatArray, offset: FloatArray,
+    v: float, s2: float, u: FloatArray, u_q: FloatArray, H: FloatArray,
 ) -> None:  # fmt: skip
-    for q in nb.prange(len(query_ptr) - 1):
+    for q in range(mine[0], mine[1]):
         S, right = 1.0 / s2, -u_q[q] / s2
         for at in range(query_ptr[q], query_ptr[q + 1]):
             i = order[at]
@@ -442,12 +442,12 @@ def _newton(
 
 @parallel_kernel(error_model="numpy")
 def _modes(
-    order: IntArray, query_ptr: IntArray, indptr: IntArray, n: FloatArray, c: FloatArray,
-    place: IntArray, alpha: FloatArray, beta: FloatArray, offset: FloatArray, v: float, s2: float,
-    u: FloatArray, u_q: FloatArray, steps: int, tolerance: float, H: FloatArray, S: FloatArray,
-    value: FloatArray,
+    mine: Share, order: IntArray, query_ptr: IntArray, indptr: IntArray, n: FloatArray,
+    c: FloatArray, place: IntArray, alpha: FloatArray, beta: FloatArray, offset: FloatArray,
+    v: float, s2: float, u: FloatArray, u_q: FloatArray, steps: int, tolerance: float,
+    H: FloatArray, S: FloatArray, value: FloatArray,
 ) -> None:  # fmt: skip
-    for q in nb.prange(len(query_ptr) - 1):
+    for q in range(mine[0], mine[1]):
         first, last = query_ptr[q], query_ptr[q + 1]
         move = np.empty(last - first)
         height, of_query = -np.inf, u_q[q]

@@ -42,7 +42,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 from untilt.data.slates import Slates
 from untilt.errors import OptionError
 from untilt.objectives.pair_slates import PairSlates, RowSlates
@@ -76,7 +76,8 @@ class SortedHinge:
         blocks = slates.blocks(ragged.lengths(slates.indptr))
         gradient, losses = np.zeros(slates.n_documents), np.zeros(len(blocks) - 1)
         _sorted_pass(
-            np.ascontiguousarray(scores, dtype=np.float64), blocks, slates.indptr, slates.document,
+            len(losses), np.ascontiguousarray(scores, dtype=np.float64), blocks, slates.indptr,
+            slates.document,
             self.strength, self.up, self.down, self.wins, self.loses, self.against_self,
             gradient, losses,
         )  # fmt: skip
@@ -160,8 +161,8 @@ class DcgBound:
         blocks = slates.row_blocks
         gradient, values = np.zeros(slates.n_documents), np.zeros(len(blocks) - 1)
         _bound_pass(
-            np.ascontiguousarray(scores, dtype=np.float64), blocks, slates.indptr, slates.document,
-            slates.weight, float(self.sigma), gradient, values,
+            len(values), np.ascontiguousarray(scores, dtype=np.float64), blocks, slates.indptr,
+            slates.document, slates.weight, float(self.sigma), gradient, values,
         )  # fmt: skip
         return float(values.sum()), gradient
 
@@ -187,7 +188,8 @@ class HingeDcgBound:
         slates = self.slates
         ranks = np.ones(len(slates.document))
         s = np.ascontiguousarray(scores, dtype=np.float64)
-        _hinge_ranks(s, slates.row_blocks, slates.indptr, slates.document, ranks)
+        blocks = slates.row_blocks
+        _hinge_ranks(len(blocks) - 1, s, blocks, slates.indptr, slates.document, ranks)
         return ranks
 
     def loss(self, scores: FloatArray) -> float:
@@ -226,11 +228,11 @@ def _upto(tree: FloatArray, level: int) -> tuple[float, float]:
 
 @parallel_kernel()
 def _sorted_pass(
-    scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
+    mine: Share, scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
     strength: FloatArray, up: FloatArray, down: FloatArray, wins: IntArray, loses: IntArray,
     against_self: bool, gradient: FloatArray, losses: FloatArray,
 ) -> None:  # fmt: skip
-    for block in nb.prange(len(bounds) - 1):
+    for block in range(mine[0], mine[1]):
         for u in range(bounds[block], bounds[block + 1]):
             begin, length = indptr[u], indptr[u + 1] - indptr[u]
             s, g = np.empty(length), np.zeros(length)
@@ -289,11 +291,11 @@ def _sorted_pass(
 
 @parallel_kernel()
 def _bound_pass(
-    scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray, weight: FloatArray,
-    sigma: float, gradient: FloatArray, values: FloatArray,
+    mine: Share, scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
+    weight: FloatArray, sigma: float, gradient: FloatArray, values: FloatArray,
 ) -> None:  # fmt: skip
     ln2 = np.log(2.0)
-    for block in nb.prange(len(bounds) - 1):
+    for block in range(mine[0], mine[1]):
         for u in range(bounds[block], bounds[block + 1]):
             begin, length = indptr[u], indptr[u + 1] - indptr[u]
             s, fall = np.empty(length), np.empty(length)
@@ -325,9 +327,14 @@ def _bound_pass(
 
 @parallel_kernel()
 def _hinge_ranks(
-    scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray, ranks: FloatArray
+    mine: Share,
+    scores: FloatArray,
+    bounds: IntArray,
+    indptr: IntArray,
+    document: IntArray,
+    ranks: FloatArray,
 ) -> None:
-    for block in nb.prange(len(bounds) - 1):
+    for block in range(mine[0], mine[1]):
         for u in range(bounds[block], bounds[block + 1]):
             begin, length = indptr[u], indptr[u + 1] - indptr[u]
             s = np.empty(length)

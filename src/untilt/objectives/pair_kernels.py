@@ -8,7 +8,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 
 # With Python's rule that division by zero raises, no loop with a division is vectorised: kernels
 # take error_model="numpy" beside this, and never divide by zero.
@@ -17,7 +17,7 @@ FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 @parallel_kernel()
 def multiply_table(
-    indptr: IntArray, position_index: IntArray, start: IntArray, count: FloatArray,
+    mine: Share, indptr: IntArray, position_index: IntArray, start: IntArray, count: FloatArray,
     table: FloatArray, offset: FloatArray, above: FloatArray, below: FloatArray,
 ) -> None:  # fmt: skip
     """w_ij = W[k_i, k_j] above_ij + offset[k_i, k_j] sessions into the pairs, kept at or above 0.
@@ -25,7 +25,7 @@ def multiply_table(
     A negative weight makes the loss unbounded. Moving it to the other direction with its sign
     turned keeps the net preference w_ij - w_ji, which is what is unbiased.
     """
-    for u in nb.prange(len(start)):
+    for u in range(mine[0], mine[1]):
         if start[u] < 0:
             continue
         begin = indptr[u]
@@ -42,14 +42,14 @@ def multiply_table(
 
 @parallel_kernel(fastmath=FASTMATH, error_model="numpy")
 def sum_slopes(
-    scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
+    mine: Share, scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
     position_index: IntArray, start: IntArray, above: FloatArray, below: FloatArray,
     gain: FloatArray, scale: FloatArray, plain: bool, against_all: bool, sigma: float,
     discount: FloatArray, loss_kind: int, truncation: int, table: FloatArray, weighted: bool,
     pair_norm: bool, want_loss: bool, gradient: FloatArray, hessian: FloatArray, losses: FloatArray,
 ) -> None:  # fmt: skip
     """Gradient, hessian and, where wanted, the loss of the weighted pairs."""
-    for block in nb.prange(len(bounds) - 1):
+    for block in range(mine[0], mine[1]):
         longest = longest_of(bounds[block], bounds[block + 1], indptr)
         own, e, d = np.empty(longest), np.empty(longest), np.empty(longest)
         g, h, ranks = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
@@ -122,13 +122,13 @@ def sum_slopes(
 
 @parallel_kernel(fastmath=FASTMATH, error_model="numpy")
 def sum_losses_by_position(
-    scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
+    mine: Share, scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
     position_index: IntArray, start: IntArray, above: FloatArray, below: FloatArray,
     gain: FloatArray, scale: FloatArray, plain: bool, against_all: bool, sigma: float,
     discount: FloatArray, loss_kind: int, truncation: int, S: FloatArray,
 ) -> None:  # fmt: skip
     """S[block, k, l], the unweighted losses of pairs by the positions of the two."""
-    for block in nb.prange(len(bounds) - 1):
+    for block in range(mine[0], mine[1]):
         longest = longest_of(bounds[block], bounds[block + 1], indptr)
         own, e, d = np.empty(longest), np.empty(longest), np.empty(longest)
         ranks = np.empty(longest, np.int64)

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-import numba as nb
 import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 from untilt.data.slates import CountArray, Slates, merge_slates
 from untilt.errors import OptionError, check_choice
 
@@ -106,7 +105,8 @@ def list_norms(
     """
     if metric == "ndcg":
         cut = np.iinfo(np.int64).max if truncation is None else truncation
-        ideal = _ideal_dcg(indptr, gain, cut)
+        ideal = np.zeros(len(indptr) - 1)
+        _ideal_dcg(len(ideal), indptr, gain, cut, ideal)
     elif metric == "arp":
         ideal = ragged.sums_by_list(indptr, gain)
     else:
@@ -115,15 +115,14 @@ def list_norms(
 
 
 @parallel_kernel()
-def _ideal_dcg(indptr: IntArray, gain: FloatArray, truncation: int) -> FloatArray:
-    n = len(indptr) - 1
-    ideal = np.zeros(n)
-    for u in nb.prange(n):
+def _ideal_dcg(
+    mine: Share, indptr: IntArray, gain: FloatArray, truncation: int, ideal: FloatArray
+) -> None:
+    for u in range(mine[0], mine[1]):
         ordered = np.sort(gain[indptr[u] : indptr[u + 1]])
         length = len(ordered)
         for r in range(min(length, truncation)):
             ideal[u] += ordered[length - 1 - r] / np.log2(r + 2.0)
-    return ideal
 
 
 def sum_pairs(
@@ -172,11 +171,12 @@ def sum_pairs(
     above, below = np.zeros(int(pairs.sum())), np.zeros(int(pairs.sum()))
     lists_ptr = np.append(lead, len(order))
     _accumulate(
-        lists_ptr, order, lists.indptr, gain, weight, start, above, below, plain, against_all
-    )
+        len(start), lists_ptr, order, lists.indptr, gain, weight, start, above, below, plain,
+        against_all,
+    )  # fmt: skip
     if share is not None:
         rows = ragged.rows_of_lists(lists.indptr, lead_list)
-        _times_smaller(shown.indptr, start, share[rows], above, below)
+        _times_smaller(len(start), shown.indptr, start, share[rows], above, below)
     return PairSlates.of(
         shown,
         document=shown.document.astype(np.int64),
@@ -194,10 +194,11 @@ def sum_pairs(
 
 @parallel_kernel()
 def _accumulate(
-    lists_ptr: IntArray, order: IntArray, indptr: IntArray, gain: FloatArray, weight: FloatArray,
-    start: IntArray, above: FloatArray, below: FloatArray, plain: bool, against_all: bool,
+    mine: Share, lists_ptr: IntArray, order: IntArray, indptr: IntArray, gain: FloatArray,
+    weight: FloatArray, start: IntArray, above: FloatArray, below: FloatArray, plain: bool,
+    against_all: bool,
 ) -> None:  # fmt: skip
-    for u in nb.prange(len(start)):
+    for u in range(mine[0], mine[1]):
         if start[u] < 0:
             continue
         for at in range(lists_ptr[u], lists_ptr[u + 1]):
@@ -220,9 +221,14 @@ def _accumulate(
 
 @parallel_kernel()
 def _times_smaller(
-    indptr: IntArray, start: IntArray, share: FloatArray, above: FloatArray, below: FloatArray
+    mine: Share,
+    indptr: IntArray,
+    start: IntArray,
+    share: FloatArray,
+    above: FloatArray,
+    below: FloatArray,
 ) -> None:
-    for u in nb.prange(len(start)):
+    for u in range(mine[0], mine[1]):
         begin = indptr[u]
         for i in range(indptr[u + 1] - begin):
             for j in range(i):

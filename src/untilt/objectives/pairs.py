@@ -19,7 +19,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 from untilt.data.depth import allow_table
 from untilt.errors import OptionError, check_choice
 from untilt.objectives import pair_kernels as kernels
@@ -76,8 +76,8 @@ class PairObjective:
         above, below = slates.above.copy(), slates.below.copy()
         shift = np.zeros_like(table) if offset is None else offset
         kernels.multiply_table(
-            slates.indptr, slates.position_index, slates.start, slates.count, table, shift,
-            above, below,
+            len(slates.start), slates.indptr, slates.position_index, slates.start, slates.count,
+            table, shift, above, below,
         )  # fmt: skip
         return replace(self, slates=replace(slates, above=above, below=below), table=table)
 
@@ -91,8 +91,9 @@ class PairObjective:
         fixed = self.table is not None
         gradient, hessian, losses = empty_sums(self.slates)
         kernels.sum_slopes(
-            *self._arguments(scores), weights_of(self.table if fixed else table, self.slates),
-            fixed, self.pair_norm, want_loss, gradient, hessian, losses,
+            len(losses), *self._arguments(scores),
+            weights_of(self.table if fixed else table, self.slates), fixed, self.pair_norm,
+            want_loss, gradient, hessian, losses,
         )  # fmt: skip
         return PairPass(gradient, hessian, float(losses.sum()) if want_loss else float("nan"))
 
@@ -104,7 +105,7 @@ class PairObjective:
         S = empty_table(self.slates, max(1, len(shown)))
         arguments = list(self._arguments(scores))
         arguments[4] = number
-        kernels.sum_losses_by_position(*arguments, S)
+        kernels.sum_losses_by_position(len(S), *arguments, S)
         total = np.zeros((max(1, self.slates.depth),) * 2)
         total[np.ix_(shown, shown)] = S.sum(axis=0)[: len(shown), : len(shown)]
         return total
@@ -207,8 +208,8 @@ class MapObjective:
         slates = self.slates
         gradient, hessian, losses = empty_sums(slates)
         _sum_slopes(
-            np.ascontiguousarray(scores, dtype=np.float64), slates.pair_blocks, slates.indptr,
-            slates.document, slates.position_index, slates.gain, slates.scale,
+            len(losses), np.ascontiguousarray(scores, dtype=np.float64), slates.pair_blocks,
+            slates.indptr, slates.document, slates.position_index, slates.gain, slates.scale,
             weights_of(table, slates), float(self.sigma), LOSSES[self.loss], self.pair_norm,
             self.truncation or np.iinfo(np.int64).max, want_loss, want_S, gradient, hessian, S,
             losses,
@@ -270,12 +271,12 @@ def _swap_terms(
 
 @parallel_kernel(fastmath=kernels.FASTMATH, error_model="numpy")
 def _sum_slopes(
-    scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
+    mine: Share, scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
     position_index: IntArray, gain: FloatArray, scale: FloatArray, table: FloatArray,
     sigma: float, loss_kind: int, pair_norm: bool, truncation: int, want_loss: bool, want_S: bool,
     gradient: FloatArray, hessian: FloatArray, S: FloatArray, losses: FloatArray,
 ) -> None:  # fmt: skip
-    for block in nb.prange(len(bounds) - 1):
+    for block in range(mine[0], mine[1]):
         for u in range(bounds[block], bounds[block + 1]):
             begin, length = indptr[u], indptr[u + 1] - indptr[u]
             s, e, rank = np.empty(length), np.empty(length), np.empty(length, np.int64)

@@ -27,12 +27,11 @@ else; log(1 + x) is concave, so that with theta_j it is no less than that.
 
 from dataclasses import dataclass
 
-import numba as nb
 import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 from untilt.data.counts import PositionCounts
 from untilt.data.slates import Slates
 from untilt.objectives.pbm import sigmoid
@@ -110,20 +109,20 @@ class SidedListwise:
         blocks = lists.blocks(np.diff(lists.indptr))
         gradient, losses = np.zeros(lists.n_documents), np.zeros(len(blocks) - 1)
         _list_pass(
-            np.ascontiguousarray(scores, dtype=np.float64), blocks, lists.indptr, lists.document,
-            lists.position_index, lists.count.astype(np.float64), self.clicked, self.up,
-            np.log(self.down), gradient, losses,
+            len(losses), np.ascontiguousarray(scores, dtype=np.float64), blocks, lists.indptr,
+            lists.document, lists.position_index, lists.count.astype(np.float64), self.clicked,
+            self.up, np.log(self.down), gradient, losses,
         )  # fmt: skip
         return float(losses.sum()), gradient
 
 
 @parallel_kernel()
 def _list_pass(
-    scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
+    mine: Share, scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
     position_index: IntArray, count: FloatArray, clicked: FloatArray, up: FloatArray,
     log_down: FloatArray, gradient: FloatArray, losses: FloatArray,
 ) -> None:  # fmt: skip
-    for block in nb.prange(len(bounds) - 1):
+    for block in range(mine[0], mine[1]):
         for u in range(bounds[block], bounds[block + 1]):
             begin, end = indptr[u], indptr[u + 1]
             largest = -np.inf

@@ -492,5 +492,5 @@ def make_app(server: Server, *, more: Sequence[Route] = ()) -> Starlette:
 
 def at_most_one_thread() -> None:
     """Compiled code of a worker runs in one thread: lists are short and workers are many."""
-    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")

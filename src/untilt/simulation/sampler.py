@@ -17,7 +17,7 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.grouping import Groups, group_equal_lists
 from untilt._core.progress import Advance, progress
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, the step of splitmix64
 FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -124,7 +124,7 @@ def draw_sessions(plan: Plan, number: IntArray) -> Sessions:
     n = int(indptr[-1])
     document, click = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.uint8)
     dwell = np.empty(n if plan.has_dwell else 0)
-    fill_rows(plan, number, query, variant, indptr, document, click, dwell)
+    _fill_rows(len(number), plan, number, query, variant, indptr, document, click, dwell)
     return Sessions(
         number, query, variant, indptr, document, click, dwell if plan.has_dwell else None
     )
@@ -189,7 +189,8 @@ def _group(plan: Plan, number: IntArray, query: IntArray, variant: IntArray) -> 
         return group_equal_lists(made.indptr, rows, [query, variant])
     length = ragged.lengths(plan.start)[query]
     word_indptr = ragged.indptr_of((length + 63) // 64)
-    words = pack_clicks(plan, number, query, variant, word_indptr)
+    words = np.zeros(word_indptr[-1], dtype=np.uint64)
+    _pack_clicks((len(number) + 4095) // 4096, plan, number, query, variant, word_indptr, words)
     return group_equal_lists(word_indptr, [words], [query, variant])
 
 
@@ -221,13 +222,19 @@ def sort_by_query(query: IntArray, n_queries: int) -> tuple[IntArray, IntArray]:
     return order, start
 
 
-@parallel_kernel()
 def draw_heads(plan: Plan, number: IntArray) -> tuple[IntArray, IntArray]:
     """Query and variant of each session."""
-    query = np.empty(len(number), dtype=np.int32)
-    variant = np.empty(len(number), dtype=np.int32)
+    query, variant = np.empty((2, len(number)), dtype=np.int32)
+    _draw_heads(len(number), plan, number, query, variant)
+    return query, variant
+
+
+@parallel_kernel()
+def _draw_heads(
+    mine: Share, plan: Plan, number: IntArray, query: IntArray, variant: IntArray
+) -> None:
     n_queries = len(plan.start) - 1
-    for s in nb.prange(len(number)):
+    for s in range(mine[0], mine[1]):
         stream = stream_of(plan.key, number[s])
         if len(plan.query_steps) == 0:
             q = number[s] % n_queries
@@ -241,11 +248,11 @@ def draw_heads(plan: Plan, number: IntArray) -> tuple[IntArray, IntArray]:
             v = 0
         query[s] = q
         variant[s] = v
-    return query, variant
 
 
 @parallel_kernel()
-def fill_rows(
+def _fill_rows(
+    mine: Share,
     plan: Plan,
     number: IntArray,
     query: IntArray,
@@ -256,7 +263,7 @@ def fill_rows(
     dwell: FloatArray,
 ) -> None:
     """What each session showed, and what its reader did."""
-    for s in nb.prange(len(number)):
+    for s in range(mine[0], mine[1]):
         stream = stream_of(plan.key, number[s])
         begin, end = indptr[s], indptr[s + 1]
         _arrange(plan, stream, query[s], variant[s], document[begin:end])
@@ -266,15 +273,19 @@ def fill_rows(
 
 
 @parallel_kernel()
-def pack_clicks(
-    plan: Plan, number: IntArray, query: IntArray, variant: IntArray, word_indptr: IntArray
-) -> AnyArray:
+def _pack_clicks(
+    mine: Share,
+    plan: Plan,
+    number: IntArray,
+    query: IntArray,
+    variant: IntArray,
+    word_indptr: IntArray,
+    words: AnyArray,
+) -> None:
     """The clicks of each session as bits, 64 rows to a word: all in which sessions of one query
     and variant differ, where neither chance orders the list nor dwell time is measured.
     """
-    words = np.zeros(word_indptr[-1], dtype=np.uint64)
-    n_blocks = (len(number) + 4095) // 4096
-    for block in nb.prange(n_blocks):
+    for block in range(mine[0], mine[1]):
         document = np.empty(len(plan.alpha), dtype=np.int32)
         click = np.empty(len(plan.alpha), dtype=np.uint8)
         for s in range(block * 4096, min(len(number), (block + 1) * 4096)):
@@ -285,7 +296,6 @@ def pack_clicks(
             for k in range(length):
                 bit = np.uint64(click[k]) << np.uint64(k % 64)
                 words[word_indptr[s] + k // 64] |= bit
-    return words
 
 
 @nb.njit(cache=True)

@@ -19,7 +19,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
-from untilt._core.threads import kernel_threads, parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 from untilt.data.letor.numbers import read_number, to_double, to_float32
 from untilt.errors import FileFormatError
 
@@ -78,8 +78,8 @@ def slices_of(data: bytes) -> Slices:
     """Cut lines into slices of about 128 kB and count their rows. `data` must end in a newline."""
     cuts = {data.find(b"\n", at) + 1 for at in range(_SLICE_BYTES, len(data), _SLICE_BYTES)}
     start = np.array(sorted({0, len(data)} | cuts - {0}), dtype=np.int64)
-    with kernel_threads(len(start) - 1):
-        n_rows, n_lines = _count(np.frombuffer(data, np.uint8), start)
+    n_rows, n_lines = np.zeros((2, len(start) - 1), dtype=np.int64)
+    _count(len(n_rows), np.frombuffer(data, np.uint8), start, n_rows, n_lines)
     return Slices(start, _starts(n_rows), _starts(n_lines))
 
 
@@ -102,13 +102,13 @@ def parse(
     spans = np.zeros((n_rows, 4), dtype=np.int64)
     line, place = np.zeros(n_rows, dtype=np.int64), np.zeros(n_rows, dtype=np.int64)
     code = np.zeros(n_rows, dtype=np.int8)
-    with kernel_threads(len(slices.start) - 1):
-        widest = _parse(
-            np.frombuffer(data, np.uint8),
-            *(slices.start, slices.row, slices.line),
-            *(first_id, most_columns, takes_missing),
-            *(features, labels, spans, line, code, place),
-        )
+    widest = np.zeros(len(slices.start) - 1, dtype=np.int64)
+    _parse(
+        *(len(widest), np.frombuffer(data, np.uint8)),
+        *(slices.start, slices.row, slices.line),
+        *(first_id, most_columns, takes_missing),
+        *(features, labels, spans, line, code, place, widest),
+    )
     n_lines = int(slices.line[-1])
     return Block(features, labels, spans, line, code, place, n_lines, int(widest.max(initial=0)))
 
@@ -185,11 +185,11 @@ def _is_nan(buffer: AnyArray, at: int) -> bool:
 
 
 @parallel_kernel()
-def _count(buffer: AnyArray, start: IntArray) -> tuple[IntArray, IntArray]:
+def _count(
+    mine: Share, buffer: AnyArray, start: IntArray, n_rows: IntArray, n_lines: IntArray
+) -> None:
     """Rows and lines of each slice; a line that is blank or holds a comment alone is no row."""
-    n_slices = len(start) - 1
-    n_rows, n_lines = np.zeros(n_slices, dtype=np.int64), np.zeros(n_slices, dtype=np.int64)
-    for s in nb.prange(n_slices):
+    for s in range(mine[0], mine[1]):
         at, rows, lines = start[s], 0, 0
         while at < start[s + 1]:
             at = _skip_blanks(buffer, at)
@@ -200,7 +200,6 @@ def _count(buffer: AnyArray, start: IntArray) -> tuple[IntArray, IntArray]:
             at += 1
             lines += 1
         n_rows[s], n_lines[s] = rows, lines
-    return n_rows, n_lines
 
 
 @nb.njit(cache=True)
@@ -222,6 +221,7 @@ def _document_span(buffer: AnyArray, at: int) -> tuple[int, int]:
 
 @parallel_kernel()
 def _parse(
+    mine: Share,
     buffer: AnyArray,
     start: IntArray,
     first_row: IntArray,
@@ -235,10 +235,10 @@ def _parse(
     line_of_row: IntArray,
     code_of_row: IntArray,
     place_of_row: IntArray,
-) -> IntArray:
+    widest: IntArray,
+) -> None:
     n_columns = features.shape[1]
-    widest = np.zeros(len(start) - 1, dtype=np.int64)
-    for s in nb.prange(len(start) - 1):
+    for s in range(mine[0], mine[1]):
         at, row, line, most = start[s], first_row[s], first_line[s], 0
         seen = np.zeros(n_columns, dtype=np.int64)  # the last row (counted from 1) with this column
         while at < start[s + 1]:
@@ -315,7 +315,6 @@ def _parse(
             at += 1
             line += 1
         widest[s] = most
-    return widest
 
 
 @nb.njit(cache=True)

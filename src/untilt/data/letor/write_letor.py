@@ -14,7 +14,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FeatureArray, IntArray
 from untilt._core.files import replacing
-from untilt._core.threads import kernel_threads, parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 from untilt.data.judged import JudgedLists
 from untilt.data.letor.numbers import MOST_VALUE_BYTES, write_value, write_whole
 from untilt.errors import BadRowsError, OptionError
@@ -135,12 +135,13 @@ def _formatted(
         rows = slice(first, first + batch)
         n_slices = 1 + len(begins[rows]) * row_bytes // _SLICE_BYTES
         start = np.linspace(0, len(begins[rows]), n_slices + 1).astype(np.int64)
-        with kernel_threads(n_slices):
-            end = _format(
-                *(buffer, row_bytes, start, features[rows]),
-                *_joined(begins[rows]),
-                *_joined(ends[rows]),
-            )
+        end = np.empty(n_slices, dtype=np.int64)
+        _format(
+            *(n_slices, buffer, row_bytes, start, features[rows]),
+            *_joined(begins[rows]),
+            *_joined(ends[rows]),
+            end,
+        )
         for begin, finish in zip((start * row_bytes).tolist(), end.tolist(), strict=False):
             yield buffer[begin:finish].data
 
@@ -158,6 +159,7 @@ def _copy(buffer: AnyArray, at: int, text: AnyArray) -> int:
 
 @parallel_kernel()
 def _format(
+    mine: Share,
     buffer: AnyArray,
     row_bytes: int,
     start: IntArray,
@@ -166,10 +168,10 @@ def _format(
     begin_start: IntArray,
     ends: AnyArray,
     end_start: IntArray,
-) -> IntArray:
-    """Write each slice of rows from its own place in the buffer; return where each slice ends."""
-    end = np.empty(len(start) - 1, dtype=np.int64)
-    for s in nb.prange(len(start) - 1):
+    end: IntArray,
+) -> None:
+    """Write each slice of rows from its own place in the buffer; `end` is where each ends."""
+    for s in range(mine[0], mine[1]):
         at = start[s] * row_bytes
         for row in range(start[s], start[s + 1]):
             at = _copy(buffer, at, begins[begin_start[row] : begin_start[row + 1]])
@@ -182,4 +184,3 @@ def _format(
             buffer[at] = _NEWLINE
             at += 1
         end[s] = at
-    return end

@@ -73,10 +73,11 @@ class Decoder:
         segments = self.unpack.segments(words)
         packing, size = self.unpack.packing, n
         if self.unpack.parts:
-            size = count_filled(segments.words, packing.bits, packing.per_word)
+            size = count_filled(segments.words, packing)
             if not np.array_equal(np.bincount(segments.owner, size, len(words)), n):
                 raise numbering.NotCleanError
         misfits = fill_rows(
+            len(segments.words),
             segments.words,
             packing.bits,
             packing.per_word,
@@ -91,7 +92,7 @@ class Decoder:
             to.position,
             to.labels,
         )
-        if misfits:
+        if any(misfits):
             raise numbering.NotCleanError
 
     def _lookup(self) -> tuple[IntArray, int]:

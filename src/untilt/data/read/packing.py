@@ -19,7 +19,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.progress import progress
-from untilt._core.threads import parallel_kernel
+from untilt._core.threads import Share, parallel_kernel
 from untilt.data.read.database import Database
 
 MOST_WORDS = 16
@@ -228,10 +228,10 @@ def unpacker(database: Database, packed: Packed) -> Unpacker:
 
 def unpack(words: AnyArray, packing: Packing) -> tuple[IntArray, IntArray, AnyArray]:
     """Row of `words`, slot from 0, and code of every slot that is not empty."""
-    row_start = ragged.indptr_of(count_filled(words, packing.bits, packing.per_word))
+    row_start = ragged.indptr_of(count_filled(words, packing))
     slot = np.empty(row_start[-1], dtype=np.int64)
     code = np.empty(row_start[-1], dtype=np.uint64)
-    _fill_slots(words, packing.bits, packing.per_word, row_start, slot, code)
+    _fill_slots(len(words), words, packing.bits, packing.per_word, row_start, slot, code)
     return ragged.list_of_row(row_start), slot, code
 
 
@@ -241,19 +241,24 @@ def _code_at(word: np.uint64, j: int, bits: int) -> np.uint64:
     return (word >> np.uint64(j * bits)) & (all_ones >> np.uint64(64 - bits))
 
 
-@parallel_kernel()
-def count_filled(words: AnyArray, bits: int, per_word: int) -> IntArray:
+def count_filled(words: AnyArray, packing: Packing) -> IntArray:
     """The number of slots of each row of `words` that are not empty."""
     count = np.zeros(len(words), dtype=np.int64)
-    for i in nb.prange(len(words)):
-        for w in range(words.shape[1]):
-            for j in range(per_word):
-                count[i] += _code_at(words[i, w], j, bits) != np.uint64(0)
+    _count_filled(len(words), words, packing.bits, packing.per_word, count)
     return count
 
 
 @parallel_kernel()
+def _count_filled(mine: Share, words: AnyArray, bits: int, per_word: int, count: IntArray) -> None:
+    for i in range(mine[0], mine[1]):
+        for w in range(words.shape[1]):
+            for j in range(per_word):
+                count[i] += _code_at(words[i, w], j, bits) != np.uint64(0)
+
+
+@parallel_kernel()
 def _fill_slots(
+    mine: Share,
     words: AnyArray,
     bits: int,
     per_word: int,
@@ -261,7 +266,7 @@ def _fill_slots(
     slot: IntArray,
     code: AnyArray,
 ) -> None:
-    for i in nb.prange(len(words)):
+    for i in range(mine[0], mine[1]):
         row = row_start[i]
         for w in range(words.shape[1]):
             for j in range(per_word):
@@ -274,6 +279,7 @@ def _fill_slots(
 
 @parallel_kernel()
 def fill_rows(
+    mine: Share,
     words: AnyArray,
     bits: int,
     per_word: int,
@@ -298,7 +304,7 @@ def fill_rows(
     label_mask = (np.uint64(1) << np.uint64(label_bits)) - np.uint64(1)
     by_id = len(doc_id) > 0
     misfits = 0
-    for i in nb.prange(len(words)):
+    for i in range(mine[0], mine[1]):
         row = row_start[i]
         begin, end = first[query[i]], first[query[i] + 1]
         for w in range(words.shape[1]):
