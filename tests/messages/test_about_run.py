@@ -51,6 +51,11 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         {},
         "The curve was estimated on all sessions, those that rankers are judged by among them.",
     ),
+    "run.held-out-latest": (
+        {"share": 0.2, "begins": "2026-03-01 12:00:00"},
+        "Held out for the evaluation: the latest 20% of the sessions, from 2026-03-01 12:00:00 on. "
+        "The rankers that are judged learned from earlier sessions alone; queries may come again.",
+    ),
     "run.folds": (
         {"folds": 5, "queries": 1200},
         "All 1,200 queries count: they are divided into 5 folds, and the queries of each fold are "

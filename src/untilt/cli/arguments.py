@@ -136,6 +136,49 @@ LogPath = Annotated[
 ]
 
 
+class Combine(StrEnum):
+    """How several labels become one."""
+
+    SUM = "sum"
+    PRODUCT = "product"
+
+
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME[=WEIGHT]",
+        help="The feedback to look at (click), such as a dwell time. May be repeated: the first is "
+        "the label, others are kept beside it; with weights (click=1, booked=5) they make one.",
+    ),
+]
+CombineOption = Annotated[
+    Combine | None,
+    typer.Option(help="Labels with weights: w1 a1 + w2 a2 + ... (sum), or a1^w1 a2^w2 ..."),
+]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Which feedback columns are read, and what becomes of them.
+
+    names : all columns, the main one first
+    weights : of those that make one label; empty where the main one is the label as it is
+    """
+
+    names: tuple[str, ...]
+    weights: dict[str, float]
+
+    @property
+    def option(self) -> str | dict[str, float]:
+        """`label` of a run: a name, or weights."""
+        return self.weights or self.names[0]
+
+    @property
+    def kept(self) -> list[str]:
+        """`labels` of a run: what is kept beside the label."""
+        return [name for name in self.names[not self.weights :] if name not in self.weights]
+
+
 @dataclass(frozen=True)
 class ColumnOptions:
     """Options of commands that read clicks alone: where columns are, which label, bad rows."""
@@ -148,9 +191,8 @@ class ColumnOptions:
             "for lists shown in random order. May be repeated.",
         ),
     ] = None
-    label: Annotated[
-        str, typer.Option(metavar="NAME", help="The feedback to look at, such as a dwell time.")
-    ] = "click"
+    label: LabelOption = None
+    combine: CombineOption = None
     on_bad: Annotated[
         OnBad, typer.Option(help="Refuse a log with bad rows, or drop and count them.")
     ] = OnBad.RAISE
@@ -173,14 +215,20 @@ class ColumnOptions:
         first, source = (path, path) if isinstance(path, Path) else (path[0], list(path))
 
         options = {field.name: getattr(self, field.name) for field in fields(self)}
-        mapping = parse_columns(options.pop("column"))
+        mapping, chosen = parse_columns(options.pop("column")), parse_labels(options.pop("label"))
+        combine = parse_combine(options.pop("combine"), chosen)
         if "missing" in options:
             options["missing"] = parse_missing(options["missing"])
         with progress(f"reading {first.name}"):
             log, report = read_log_report(
-                source, columns=mapping, context=context, labels=labels, collapse=collapse,
+                source, columns=mapping, context=context, collapse=collapse, label=chosen.names[0],
+                labels=[*chosen.names[1:], *(each for each in labels if each not in chosen.names)],
                 **options,
             )  # fmt: skip
+        if chosen.weights:
+            from untilt.data.transform import synthesise
+
+            log = synthesise(log, chosen.weights, combine=combine)
         _check_content(log, first, to_rank=to_rank)
         out.detail(f"read {log!r}")
         out.record(log=path, rows=report.n_rows, rows_dropped=report.n_dropped)
@@ -296,6 +344,44 @@ def parse_columns(pairs: Sequence[str] | None) -> dict[str, str | None]:
             raise OptionError(f"--column names {name!r} twice: {mapping[name]!r} and {column!r}.")
         mapping[name] = column or None
     return mapping
+
+
+def parse_labels(texts: Sequence[str] | None) -> Labels:
+    """NAME and NAME=WEIGHT as columns to read, and weights."""
+    names, weights = [], {}
+    for text in texts or ("click",):
+        name, equals, weight = text.rpartition("=")
+        name = name if equals else text
+        if not name:
+            raise OptionError(f"--label needs the name of a column. Got {text!r} instead.")
+        if name in names:
+            raise OptionError(f"--label names {name!r} twice. Name each column once.")
+        names.append(name)
+        if equals:
+            weights[name] = _weight(text, weight)
+    return Labels(tuple(names), weights)
+
+
+def _weight(text: str, weight: str) -> float:
+    try:
+        value = float(weight)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise OptionError(
+            f"--label NAME=WEIGHT needs a weight above 0, such as booked=5. Got {text!r} instead."
+        )
+    return value
+
+
+def parse_combine(given: Combine | None, labels: Labels) -> str:
+    """How labels with weights become one; without weights there is nothing to combine."""
+    if given is not None and not labels.weights:
+        raise OptionError(
+            "--combine makes one label of several with weights, and none has one. Give them: "
+            "--label click=1 --label booked=5."
+        )
+    return (given or Combine.SUM).value
 
 
 def parse_clip(text: str | None) -> "float | Literal['auto'] | None":

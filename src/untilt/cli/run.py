@@ -23,6 +23,7 @@ class SplitBy(StrEnum):
 
     QUERY = "query"
     SESSION = "session"
+    TIME = "time"
 
 
 def run(
@@ -102,7 +103,11 @@ def run(
         ),
     ] = None,
     split: Annotated[
-        SplitBy | None, typer.Option(help="Hold out whole queries (the default) or sessions.")
+        SplitBy | None,
+        typer.Option(
+            help="Hold out whole queries (the default), sessions, or the latest sessions (needs "
+            "timestamp)."
+        ),
     ] = None,
     column: Annotated[
         list[str] | None,
@@ -110,9 +115,8 @@ def run(
             metavar="NAME=COLUMN", help="Where a column has another name. May be repeated."
         ),
     ] = None,
-    label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The feedback to learn from (click).")
-    ] = None,
+    label: arguments.LabelOption = None,
+    combine: arguments.CombineOption = None,
     features: arguments.FeaturesOption = None,
     missing: Annotated[
         str | None,
@@ -148,6 +152,7 @@ def run(
 
     With options in a file: [bold]untilt run --config run.toml --time-limit 10m[/bold]
     """
+    labels = None if label is None else arguments.parse_labels(label)
     given: dict[str, Any] = {
         "documents": documents, "bias": bias, "fallback": fallback, "method": method,
         "trees": arguments.parse_count(trees, "--trees"), "time_limit": time_limit,
@@ -155,7 +160,9 @@ def run(
         "clip": arguments.parse_clip(clip), "among": among, "baseline": baseline,
         "level": level, "folds": arguments.parse_count(folds, "--folds"), "split": split,
         "columns": arguments.parse_columns(column) or None,
-        "label": label, "features": features, "missing": arguments.parse_missing(missing),
+        "label": None if labels is None else labels.option, "combine": combine,
+        "labels": None if labels is None else labels.kept,
+        "features": features, "missing": arguments.parse_missing(missing),
         "on_bad": on_bad, "positions_from": positions_from, "sample_queries": sample_queries,
         "title": title, "seed": seed, "threads": threads, "log": log, "out": out,
     }  # fmt: skip

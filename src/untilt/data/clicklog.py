@@ -277,12 +277,16 @@ class ClickLog(Portable):
         from untilt.data.transform import later_half
 
         half = later_half(self).astype(np.int64) if halves and self.time is not None else None
+        return self._merged(half)
+
+    def _merged(self, part: arrays.IntArray | None) -> "ClickLog":
+        """Equal sessions merged, those of each `part` (lists,) by themselves: it is their time."""
         list_keys = [self.query, *([] if self.ranker is None else [self.ranker])]
-        list_keys += [] if half is None else [half]
+        list_keys += [] if part is None else [part]
         list_keys += [np.unique(each, return_inverse=True)[1] for each in self.context.values()]
         row_keys = [self.document, self.position, self.label, *self.extra_labels.values()]
         groups = group_equal_lists(self.indptr, row_keys, list_keys)
-        timeless = self._with(time=None) if half is None else self._with_time(half)
+        timeless = self._with(time=None) if part is None else self._with_time(part)
         if groups.n_groups == self.n_lists:  # nothing to merge, so nothing to copy
             return timeless
         count = np.zeros(groups.n_groups, dtype=np.int64)

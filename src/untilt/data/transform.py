@@ -1,8 +1,9 @@
 """New logs from old ones: two parts of one, and one label out of several kinds of feedback."""
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -151,10 +152,34 @@ def _by_time(log: ClickLog, share: float) -> tuple[ClickLog, ClickLog]:
             "this log has no time to split by. Read it with its timestamp column (columns="
             "{'timestamp': ...}) and without collapsing: collapsed sessions have no single time."
         )
+    part = _part_of_time(log, [share])
+    return log.take(part == 0), log.take(part == 1)
+
+
+def _part_of_time(log: ClickLog, shares: Sequence[float]) -> IntArray:
+    """(lists,) which part of the time each lies in; part i begins at `shares[i - 1]`."""
+    assert log.time is not None
     order = np.argsort(log.time, kind="stable")
     before = np.cumsum(log.sessions[order])
-    cut = int(np.searchsorted(before, round(share * log.n_sessions), side="right"))
-    return log.take(np.sort(order[:cut])), log.take(np.sort(order[cut:]))
+    part = np.zeros(log.n_lists, dtype=np.int64)
+    for share in shares:
+        cut = int(np.searchsorted(before, round(share * log.n_sessions), side="right"))
+        part[order[cut:]] += 1
+    return part
+
+
+def in_parts_of_time(log: ClickLog, shares: Sequence[float]) -> tuple[ClickLog, list[Any]]:
+    """The log with equal sessions of each part of the time merged, and when later parts begin.
+
+    The parts are those of `ClickLog.split(share, by="time")` at these shares of the sessions; the
+    time of a list becomes the number of its part, and lists stand by it.
+    """
+    part = _part_of_time(log, shares)
+    assert log.time is not None
+    begins = [log.time[part == i].min() for i in range(1, len(shares) + 1) if np.any(part == i)]
+    merged = log._merged(part)
+    assert merged.time is not None
+    return merged.take(np.argsort(merged.time, kind="stable")), begins
 
 
 def later_half(log: ClickLog) -> BoolArray:
@@ -214,24 +239,30 @@ def synthesise(
     return replace(log, label=label, label_name=name, extra_labels=columns)
 
 
-def _check(weights: Mapping[str, float], columns: Mapping[str, FloatArray], name: str) -> None:
+def check_weights(weights: object) -> None:
+    """Raise unless these are weights of label columns, whichever a log has."""
     if not isinstance(weights, Mapping) or not weights:
         raise OptionError(
             "weights must name label columns, such as {'click': 1.0, 'dwell': 0.5}. "
             f"Got {weights!r} instead."
         )
     for column, weight in weights.items():
-        if column not in columns:
-            hint = did_you_mean(str(column), list(columns))
-            raise ColumnError(
-                f"there is no label column {column!r}. This log has: {', '.join(columns)}.{hint} "
-                "Further columns are read with read_log(..., labels=[...])."
-            )
         number = isinstance(weight, (int, float, np.number)) and not isinstance(weight, bool)
         if not (number and np.isfinite(weight) and weight > 0):
             raise OptionError(
                 f"the weight of {column!r} must be a number above 0. Got {weight!r} instead; "
                 "leave out what should not count."
+            )
+
+
+def _check(weights: Mapping[str, float], columns: Mapping[str, FloatArray], name: str) -> None:
+    check_weights(weights)
+    for column in weights:
+        if column not in columns:
+            hint = did_you_mean(str(column), list(columns))
+            raise ColumnError(
+                f"there is no label column {column!r}. This log has: {', '.join(columns)}.{hint} "
+                "Further columns are read with read_log(..., labels=[...])."
             )
     if name in columns:
         raise OptionError(f"the log has a label {name!r} already. Give name= another one.")

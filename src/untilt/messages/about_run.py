@@ -66,6 +66,11 @@ MESSAGES = {
     ),
     # What the log allows.
     "run.held-out": Message("note", "Held out for the evaluation: {share:.0%} of the {units}."),
+    "run.held-out-latest": Message(
+        "note",
+        "Held out for the evaluation: the latest {share:.0%} of the sessions, from {begins} on. "
+        "The rankers that are judged learned from earlier sessions alone; queries may come again.",
+    ),
     "run.folds": Message(
         "note",
         "All {queries:,} queries count: they are divided into {folds} folds, and the queries of "

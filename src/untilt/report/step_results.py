@@ -27,11 +27,15 @@ BiasKind = Literal["measured", "modelled", "given", "assumed"]
 
 @dataclass(frozen=True)
 class LogSource:
-    """Where the log came from; `dropped`: rule that was broken -> rows that were left out."""
+    """Where the log came from; `dropped`: rule that was broken -> rows that were left out.
+
+    `begins`: where it is split by time, when the parts to choose by and to judge by begin.
+    """
 
     source: str
     rows: int
     dropped: Mapping[str, int] = field(default_factory=dict)
+    begins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Split:
     trained on the others, so that all queries count.
     """
 
-    by: Literal["query", "session"]
+    by: Literal["query", "session", "time"]
     sessions: Mapping[str, int]
     queries: Mapping[str, int]
     notes: tuple[Fact, ...] = ()

@@ -12,21 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard, get_args
 
 from untilt import catalog
 from untilt._core.arrays import Missing, check_missing
 from untilt._core.paths import check_name, is_utf8
 from untilt._core.statistics import check_level
+from untilt.data.transform import COMBINATIONS, check_weights
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
 from untilt.workflow.candidates import candidate, candidates
 
-SplitBy = Literal["query", "session"]
+SplitBy = Literal["query", "session", "time"]
 Trees = int | Literal["auto"]
 PLACES = ("log", "out")  # what a file of options may name beside them
 _PATHS = ("log", "out", "documents")
 OBJECT = "<an object of Python>"
-_TEXTS = ("label", "fallback", "metric", "evaluator", "title")
+_TEXTS = ("fallback", "metric", "evaluator", "title")
 _MOST_BYTES = 1 << 20  # of a file of options
 MOST_FOLDS = 100
 SHARE = 0.2  # of the queries, to choose by and to judge by
@@ -45,8 +46,10 @@ class RunOptions:
 
     Parameters
     ----------
-    documents, columns, label, features, missing, on_bad, positions_from, sample_queries : as in
+    documents, columns, labels, features, missing, on_bad, positions_from, sample_queries : as in
         `untilt.read_log`
+    label : the column to learn from, or weights of several, {"click": 1, "booked": 5}, which
+        `untilt.synthesise` makes one label of, by `combine` ("sum" or "product")
     bias : "auto" (what the audit advises), the name of an estimator ("all-pairs"), also with
         options ("all-pairs:depth=8"), a curve
         ("power-law:1"), a file of an estimate, or a `PositionBias`
@@ -63,8 +66,9 @@ class RunOptions:
     folds : 1 holds out `valid_share` of the queries to choose by and `test_share` to judge by; with
         more, each fold of queries is judged by rankers that were trained on the others, so that all
         queries count; "auto" takes 5 where a log is small (`untilt.workflow.stage_read`)
-    split, valid_share, test_share : what is held out, whole queries or single sessions: a share to
-        choose by and a share to judge by
+    split, valid_share, test_share : what is held out, whole queries ("query"), single sessions
+        ("session") or the latest sessions ("time"): a share to choose by and a share to judge by,
+        which by time is the last one
     time_limit : seconds, or "90s", "10m", "1h30m"; trees and candidates are cut to meet it
     seed, threads : of everything that is drawn; of training (all cores where not given)
     title : of the report; the log's name where not given
@@ -72,7 +76,9 @@ class RunOptions:
 
     documents: Any = None
     columns: Mapping[str, str | None] | None = None
-    label: str = "click"
+    label: str | Mapping[str, float] = "click"
+    labels: tuple[str, ...] = ()
+    combine: Literal["sum", "product"] = "sum"
     features: Any = None
     missing: Missing = None
     on_bad: Literal["raise", "drop"] = "raise"
@@ -121,8 +127,11 @@ def options_of(given: Mapping[str, Any], *, where: str = "untilt.run") -> RunOpt
 
 def _parsed(named: dict[str, Any]) -> dict[str, Any]:
     """Values that may be written in several ways, in the one way that is used."""
-    for name in ("method", "baseline"):
+    for name in ("method", "baseline", "labels"):
         _check_names(name, named.get(name))
+    if "labels" in named:
+        given = named["labels"] or ()
+        named["labels"] = (given,) if isinstance(given, str) else tuple(given)
     if "method" in named:
         named["method"] = _methods(named["method"])
     if isinstance(named.get("time_limit"), str):
@@ -165,11 +174,12 @@ def check_options(options: RunOptions) -> None:
         raise OptionError(
             f"columns must name columns, ours = theirs. Got {_short(options.columns)}."
         )
+    _check_label(options)
     check_choice("on_bad", options.on_bad, ("raise", "drop"))
     check_missing(options.missing)
     check_choice("evaluator", options.evaluator, catalog.names("evaluator", choose="run"))
     check_choice("among", options.among, ("list", "shown", "candidates"))
-    check_choice("split", options.split, ("query", "session"))
+    check_choice("split", options.split, get_args(SplitBy))
     if not _is_number(options.level):
         raise OptionError(f"level must be a number such as 0.95. Got {_short(options.level)}.")
     check_level(options.level)
@@ -193,6 +203,17 @@ def check_options(options: RunOptions) -> None:
         raise OptionError(f"time_limit must be above 0 seconds. Got {_short(limit)}.")
 
 
+def _check_label(options: RunOptions) -> None:
+    check_choice("combine", options.combine, COMBINATIONS)
+    if isinstance(options.label, Mapping):
+        check_weights(options.label)
+    elif not isinstance(options.label, str):
+        raise OptionError(
+            "label must be the name of a column, or weights of several such as "
+            f"{{'click': 1, 'booked': 5}}. Got {_short(options.label)}."
+        )
+
+
 def _is_number(value: Any) -> TypeGuard[float]:
     """Whether it is a number that fits into 64 bits; true and false are none."""
     if isinstance(value, bool):
@@ -210,10 +231,10 @@ def _check_folds(options: RunOptions) -> None:
             f"folds must be 'auto' or a whole number from 1 to {MOST_FOLDS}. Got {_short(folds)}; "
             "5 is usual."
         )
-    if options.split == "session" and folds not in ("auto", 1):
+    if options.split != "query" and folds not in ("auto", 1):
         raise OptionError(
-            f"folds are of queries, and split='session' holds out sessions. Got folds={folds}; "
-            "leave one of the two out."
+            f"folds are of queries, and split={options.split!r} holds out sessions. Got "
+            f"folds={folds}; leave one of the two out."
         )
 
 

@@ -232,7 +232,7 @@ class _Run:
         split = self.steps.run(
             "split",
             r.Split,
-            lambda: split_of(data),
+            lambda: split_of(data, read.result.begins),
             read.key,
             self.options.pick("split", "valid_share", "test_share", "folds", "seed"),
             what="holding out queries for the evaluation",

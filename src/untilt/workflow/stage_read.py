@@ -3,8 +3,8 @@
 What was read is kept for a run that goes on.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,12 @@ import numpy as np
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.random import child_generator
 from untilt.data.clicklog import ClickLog
-from untilt.data.transform import restrict_queries, without_features
+from untilt.data.transform import (
+    in_parts_of_time,
+    restrict_queries,
+    synthesise,
+    without_features,
+)
 from untilt.errors import OptionError
 from untilt.facts import Fact
 from untilt.report.step_results import LogSource, Split
@@ -85,7 +90,12 @@ class Data:
         return Data(lambda: without_features(self.log, features), self.options)
 
     def merged(self) -> "Data":
-        """The same without a time: equal sessions of both its halves are one list."""
+        """The same without halves of the time: equal sessions of both are one list.
+
+        Where it is split by time, sessions of its parts stay apart.
+        """
+        if self.options.split == "time":
+            return self
         return Data(
             lambda: self.log if self.log.time is None else self.log.collapse(), self.options
         )
@@ -97,7 +107,7 @@ class Data:
 
     @cached_property
     def by(self) -> SplitBy:
-        """What is held out: "query", or "session" where that was asked for or must be."""
+        """What is held out: "query"; "session" or "time" where asked for or "session" must be."""
         return split_by(self.log, self.options)
 
     @cached_property
@@ -105,13 +115,15 @@ class Data:
         """train, valid and test, by name."""
         if self.by == "session":
             return _by_session(self.log, self.options)
+        if self.by == "time":
+            return {name: self.log.take(self.log.time == i) for i, name in enumerate(PARTS)}
         queries = query_parts(self.log, self.options)
         return {name: restrict_queries(self.log, chosen) for name, chosen in queries.items()}
 
     @cached_property
     def n_folds(self) -> int:
         """How many folds of queries there are; 1 where three parts are held apart instead."""
-        return 1 if self.by == "session" else fold_count(self.log, self.options)
+        return 1 if self.by != "query" else fold_count(self.log, self.options)
 
     @cached_property
     def folds(self) -> tuple[IntArray, ...]:
@@ -144,6 +156,8 @@ class Data:
             return self.log
         if self.by == "session":
             return _by_session(self.log, self.options)["learn"]
+        if self.by == "time":
+            return self.log.take(self.log.time < PARTS.index("test"))
         queries = query_parts(self.log, self.options)
         return restrict_queries(self.log, np.sort(np.concatenate([queries[n] for n in PARTS[:2]])))
 
@@ -154,7 +168,9 @@ class Data:
 
 
 def split_by(log: ClickLog, options: RunOptions) -> SplitBy:
-    """Queries where there are enough of them and features to learn across them."""
+    """Queries where there are enough of them and features to learn across them, or by time."""
+    if options.split == "time":
+        return "time"
     asked = len(np.unique(log.query))
     return options.split if log.features is not None and asked >= FEWEST_QUERIES else "session"
 
@@ -203,8 +219,11 @@ def as_clicks(log: ClickLog) -> ClickLog:
     return log if log.is_binary else log.with_label((log.label > 0).astype(np.float64))
 
 
-def split_of(data: Data) -> Split:
-    """Sizes of the parts, and what is to be said of how they were made."""
+def split_of(data: Data, begins: Sequence[str] = ()) -> Split:
+    """Sizes of the parts, and what is to be said of how they were made.
+
+    `begins` : by time, when the parts to choose by and to judge by begin.
+    """
     options, unwished = data.options, data.by == "session" and data.options.split == "query"
     queries = len(np.unique(data.log.query))
     if data.n_folds > 1:
@@ -219,11 +238,14 @@ def split_of(data: Data) -> Split:
             notes=(Fact("run.folds", folds=data.n_folds, queries=queries),),
         )
     units = "queries" if data.by == "query" else "sessions"
+    note = Fact("run.held-out", share=options.test_share, units=units)
+    if data.by == "time":
+        note = Fact("run.held-out-latest", share=options.test_share, begins=begins[-1])
     return Split(
         by=data.by,
         sessions={name: data.parts[name].n_sessions for name in PARTS},
         queries={name: len(np.unique(data.parts[name].query)) for name in PARTS},
-        notes=(Fact("run.held-out", share=options.test_share, units=units),),
+        notes=(note,),
         warnings=(Fact("run.sessions-held-out", queries=queries),)
         if unwished and data.log.features is not None
         else (),
@@ -231,8 +253,20 @@ def split_of(data: Data) -> Split:
 
 
 # What decides which rows become the log, and what else reading is told.
-ROWS = ("columns", "label", "missing", "on_bad", "positions_from", "sample_queries")
-READING = ("documents", "features", *ROWS)
+ROWS = (
+    "columns",
+    "label",
+    "labels",
+    "combine",
+    "missing",
+    "on_bad",
+    "positions_from",
+    "sample_queries",
+)
+READING = (
+    "documents", "features", "columns", "missing", "on_bad", "positions_from", "sample_queries"
+)  # fmt: skip
+SYNTHESISED = "synthesised"  # the label that several columns make
 
 
 def read_step(
@@ -263,9 +297,10 @@ def read_step(
         return read_log(
             folder.log,
             documents=folder.documents,
-            label=options.label,
+            label=options.label if isinstance(options.label, str) else SYNTHESISED,
+            labels=options.labels,
             missing=options.missing,
-            collapse="halves",
+            collapse=False if options.split == "time" else "halves",
             threads=options.threads,
         )
 
@@ -274,6 +309,7 @@ def read_step(
         LogSource,
         compute,
         options.pick(*ROWS),
+        _shares(options) if options.split == "time" else None,
         _plain_features(options.features),
         given,
         documents,
@@ -286,7 +322,8 @@ def read_step(
 def _from_memory(source: Any, options: RunOptions, steps: Steps) -> tuple[Done[LogSource], Data]:
     """What is handed over in memory is there at every start; nothing is kept of it."""
     if isinstance(source, ClickLog):
-        log, read = source.collapse(halves=True), LogSource("memory", source.n_impressions)
+        log, begins = _merged(source, options)
+        read = LogSource("memory", source.n_impressions, begins=begins)
     else:
         log, read = _read(source, options)
     done = steps.run("read", LogSource, lambda: read, key_of(log), what="reading the log")
@@ -296,13 +333,53 @@ def _from_memory(source: Any, options: RunOptions, steps: Steps) -> tuple[Done[L
 def _read(source: Any, options: RunOptions) -> tuple[ClickLog, LogSource]:
     from untilt.data.read.read_log import read_log_report
 
+    several = isinstance(options.label, Mapping)
+    names = [*options.label] if several else [options.label]
+    names += [name for name in options.labels if name not in names]
     log, report = read_log_report(
-        source, **options.pick(*READING), collapse="halves", threads=options.threads
+        source,
+        **options.pick(*READING),
+        label=names[0],
+        labels=names[1:],
+        collapse=False if options.split == "time" else "halves",
+        threads=options.threads,
     )
     if log.n_lists == 0:
         raise OptionError(f"{report.source} holds no session: there is nothing to learn from.")
     dropped = {f"{bad.table}: {bad.what}": bad.n_rows for bad in report.bad}
-    return log, LogSource(report.source, report.n_rows, dropped)
+    if several:
+        made = synthesise(log, options.label, combine=options.combine, name=SYNTHESISED)
+        kept = {name: made.extra_labels[name] for name in options.labels}
+        log = replace(made, extra_labels=kept)
+    log, begins = _merged(log, options)
+    return log, LogSource(report.source, report.n_rows, dropped, begins)
+
+
+def _merged(log: ClickLog, options: RunOptions) -> tuple[ClickLog, tuple[str, ...]]:
+    """Equal sessions of each half of the time merged, or of each part where it is split by time.
+
+    With when the parts to choose by and to judge by begin.
+    """
+    if options.split != "time":
+        return log.collapse(halves=True), ()
+    if log.time is None:
+        raise OptionError(
+            "split='time' needs to know when sessions were, and this log has no time. Name its "
+            "column with columns={'timestamp': 'your column'}, or hold out queries: split='query'."
+        )
+    merged, begins = in_parts_of_time(log, _shares(options))
+    if len(np.unique(merged.time)) < len(PARTS):
+        raise OptionError(
+            f"split='time' needs sessions of at least {len(PARTS)} times, to learn, to choose and "
+            f"to judge by. Got {log.n_sessions:,} sessions. Hold out queries: split='query'."
+        )
+    return merged, tuple(map(str, begins))
+
+
+def _shares(options: RunOptions) -> tuple[float, float]:
+    """Where the parts to choose by and to judge by begin, as shares of all sessions."""
+    judged = 1 - options.test_share
+    return judged - options.valid_share, judged
 
 
 def _plain_features(features: Any) -> Any:

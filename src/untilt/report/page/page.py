@@ -147,11 +147,12 @@ def _log(data: Decision, audit: Audit) -> Section:
         Tile("Without a click", percent(audit.share_without_click), "of the sessions"),
     )  # fmt: skip
     split, models = data.split, data.click_models
-    by_use = split.queries if split is not None and split.by == "query" else {}
+    held_out = "queries" if split is not None and split.by == "query" else "sessions"
+    by_use = {} if split is None else getattr(split, held_out)
     dropped = data.source.dropped if data.source else {}
     tables = (
         _counts("Sessions by ranker", "made the list", "sessions", audit.rankers),
-        _counts("Queries by use", "use", "queries", by_use),
+        _counts(f"{held_out.capitalize()} by use", "use", held_out, by_use),
         _counts("Rows left out", "reason", "rows", dropped),
     )
     return Section(
