@@ -248,7 +248,7 @@ WRONG = [
     "simulate --out x --protocol nope", "simulate --out x --parameter a=1", "report gone",
     "simulate --out x --sessions 5 --clicks 5", "simulate --out x --parameter theta=hi",
     "export gone.untilt --out x.txt", "reproduce nope", "methods nope",
-    "audit web.csv --label click --label f_a", "run web.csv --seed 1 --seed 2",
+    "audit web.csv --on-bad drop --on-bad raise", "run web.csv --seed 1 --seed 2",
     "train web.csv --features f_a --bias power-law:1 --bias power-law:2",
 ]  # fmt: skip
 
