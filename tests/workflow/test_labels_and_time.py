@@ -1,5 +1,7 @@
 """A run on several kinds of feedback, and a run that is judged on later sessions."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +14,7 @@ from untilt.facts import codes
 from untilt.workflow.options import config_text, options_of, read_config
 from untilt.workflow.stage_read import Data, split_of
 
-READING = {"method": ["linear"], "trees": 5, "threads": 1, "folds": 1}
+READING: dict[str, Any] = {"method": ["linear"], "trees": 5, "threads": 1, "folds": 1}
 
 
 def rows(n=240, *, queries=30):

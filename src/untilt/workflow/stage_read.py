@@ -116,9 +116,15 @@ class Data:
         if self.by == "session":
             return _by_session(self.log, self.options)
         if self.by == "time":
-            return {name: self.log.take(self.log.time == i) for i, name in enumerate(PARTS)}
+            return {n: self.log.take(self._part_of_time == i) for i, n in enumerate(PARTS)}
         queries = query_parts(self.log, self.options)
         return {name: restrict_queries(self.log, chosen) for name, chosen in queries.items()}
+
+    @property
+    def _part_of_time(self) -> IntArray:
+        """(lists,) the number of the part that each lies in."""
+        assert self.log.time is not None
+        return self.log.time
 
     @cached_property
     def n_folds(self) -> int:
@@ -157,7 +163,7 @@ class Data:
         if self.by == "session":
             return _by_session(self.log, self.options)["learn"]
         if self.by == "time":
-            return self.log.take(self.log.time < PARTS.index("test"))
+            return self.log.take(self._part_of_time < PARTS.index("test"))
         queries = query_parts(self.log, self.options)
         return restrict_queries(self.log, np.sort(np.concatenate([queries[n] for n in PARTS[:2]])))
 
@@ -333,8 +339,8 @@ def _from_memory(source: Any, options: RunOptions, steps: Steps) -> tuple[Done[L
 def _read(source: Any, options: RunOptions) -> tuple[ClickLog, LogSource]:
     from untilt.data.read.read_log import read_log_report
 
-    several = isinstance(options.label, Mapping)
-    names = [*options.label] if several else [options.label]
+    weights = options.label if isinstance(options.label, Mapping) else None
+    names = [*weights] if weights is not None else [str(options.label)]
     names += [name for name in options.labels if name not in names]
     log, report = read_log_report(
         source,
@@ -347,8 +353,8 @@ def _read(source: Any, options: RunOptions) -> tuple[ClickLog, LogSource]:
     if log.n_lists == 0:
         raise OptionError(f"{report.source} holds no session: there is nothing to learn from.")
     dropped = {f"{bad.table}: {bad.what}": bad.n_rows for bad in report.bad}
-    if several:
-        made = synthesise(log, options.label, combine=options.combine, name=SYNTHESISED)
+    if weights is not None:
+        made = synthesise(log, weights, combine=options.combine, name=SYNTHESISED)
         kept = {name: made.extra_labels[name] for name in options.labels}
         log = replace(made, extra_labels=kept)
     log, begins = _merged(log, options)
@@ -368,7 +374,7 @@ def _merged(log: ClickLog, options: RunOptions) -> tuple[ClickLog, tuple[str, ..
             "column with columns={'timestamp': 'your column'}, or hold out queries: split='query'."
         )
     merged, begins = in_parts_of_time(log, _shares(options))
-    if len(np.unique(merged.time)) < len(PARTS):
+    if len(begins) < len(PARTS) - 1:
         raise OptionError(
             f"split='time' needs sessions of at least {len(PARTS)} times, to learn, to choose and "
             f"to judge by. Got {log.n_sessions:,} sessions. Hold out queries: split='query'."
