@@ -7,6 +7,7 @@ seed gives the same result on the same device.
 import math
 import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol
@@ -378,14 +379,17 @@ def _scanned(
             loss, optimiser.without_rate, resident.cut, resident.lengths, n_steps % size == 0
         )
         values: list[Array] = []
-        for start in range(0, n_steps, size):
-            part = jax.tree.map(partial(_part, start, size), steps)
-            params, state, losses = compiled(params, state, part, columns, shared)
-            stop = min(start + size, n_steps)
-            values.append(losses[: stop - start])
-            advance(stop - start)
-        if n + n_steps < total:  # the device is still at work
-            drawn[epoch + 1] = batches.picks(epoch + 1)
+        # The next epoch is drawn meanwhile: a loop on a GPU keeps the thread that called it.
+        with ThreadPoolExecutor(1) as beside:
+            ahead = beside.submit(batches.picks, epoch + 1) if n + n_steps < total else None
+            for start in range(0, n_steps, size):
+                part = jax.tree.map(partial(_part, start, size), steps)
+                params, state, losses = compiled(params, state, part, columns, shared)
+                stop = min(start + size, n_steps)
+                values.append(losses[: stop - start])
+                advance(stop - start)
+        if ahead is not None:
+            drawn[epoch + 1] = ahead.result()
         return params, state, values
 
     return run
