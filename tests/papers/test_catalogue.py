@@ -51,15 +51,6 @@ def test_every_method_runs(name, tmp_path):
         assert set(what.experiment.panel(cell.panel).metrics) <= set(result.values)
 
 
-# Run in part; their pages say so. The same commands go on with them, and then these must go.
-UNFINISHED = {
-    "001-table-2",
-    "003-table-2",
-    "003-sessions",
-    *(f"003-figure-{n}" for n in (1, 3, 4, 5)),
-}
-
-
 @pytest.mark.parametrize("name", names())
 def test_published_results_belong_to_the_experiment_as_it_is(name):
     """Another default, word or size would make other cells, and the results would be lost."""
@@ -67,11 +58,7 @@ def test_published_results_belong_to_the_experiment_as_it_is(name):
         plan(load(name), source, PUBLISHED)
         for source in (Source(), Source("mq2008", Path("mq2008")))
     ]
-    if name in UNFINISHED:
-        assert all(set(what.results.read()) <= set(what.cells) for what in plans)
-        assert any(set(what.finished()) != set(what.cells) for what in plans)
-    else:
-        assert all(set(what.finished()) == set(what.cells) for what in plans)
+    assert all(set(what.finished()) == set(what.cells) for what in plans)
 
 
 @pytest.mark.slow
