@@ -3,14 +3,17 @@
 Same trees (100, 31 leaves, rate 0.05), preparation included, each run in a process of its own:
 (a) 165,660 sessions of 10 over 20,000 queries; (b) 10 million sessions over the same queries, the
 peers on a sample of them, with seconds and memory extrapolated in columns of their own; (c) 6,000
-labelled queries of 120 documents.
+labelled queries of 120 documents; (d) 300,000 sessions that each saw 10 of 20 documents in an order
+of their own, so that no two lists are alike: 30 features, 50 trees, read from Parquet. For (d) the
+seconds are also told apart: reading, the kernel of gradients, and the rest (bins, trees).
 
-    python benchmarks/bench_lambdamart.py [--case a b c] [--threads 1 2] [--small]
+    python benchmarks/bench_lambdamart.py [--case a b c d] [--threads 1 2] [--small]
 """
 
 import argparse
 import json
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -23,8 +26,14 @@ WHO = {
     "a": ("prs", "pairwise-debiasing", "lightgbm", "xgboost"),
     "b": ("prs", "pairwise-debiasing", "lightgbm", "xgboost"),
     "c": ("labels", "lightgbm-labels", "xgboost-labels"),
+    "d": ("prs", "pairwise-debiasing", "lightgbm-no-position", "lightgbm", "xgboost"),
 }
+OURS = ("prs", "pairwise-debiasing", "labels")
+CASES = tuple(WHO)
+# Case (d): lists that nobody shares.
+OWN_SESSIONS, OWN_DOCUMENTS, OWN_FEATURES, OWN_TREES, OF_A_QUERY = 300_000, 20, 30, 50, 50
 COLUMNS = ("case", "threads", "who", "seconds", "cpu_seconds", "peak_gib", "sessions")
+COLUMNS += ("reading_cpu", "kernel_cpu", "trees_cpu", "times_faster_cpu")
 COLUMNS += ("extrapolated_seconds", "extrapolated_gib")
 SESSIONS = {"a": 165_660, "b": 10_000_000}
 # Rows of 10 million sessions would take a peer an hour, and more memory than most machines have.
@@ -168,15 +177,97 @@ def _untilt_labels(features, labels, n_queries: int, length: int, threads: int) 
     return now() - start
 
 
-def _lightgbm(features, labels, group, threads: int, position) -> None:
+def own_lists(folder: Path, scale: float) -> None:
+    """Case (d) on disk: sessions in the order of their queries, each its own ranking."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    n, rng = int(OWN_SESSIONS * scale), np.random.default_rng(0)
+    n_queries = n // OF_A_QUERY
+    features = rng.normal(size=(n_queries * OWN_DOCUMENTS, OWN_FEATURES)).astype(np.float32)
+    utility = features[:, 0] + features[:, 1] * features[:, 2] + (features[:, 3] > 0.5)
+    relevance = (1 / (1 + np.exp(-(utility - 1)))).reshape(n_queries, OWN_DOCUMENTS)
+    query = np.sort(rng.integers(n_queries, size=n))
+    order = np.argsort(-(relevance[query] + rng.random((n, OWN_DOCUMENTS))), axis=1)[:, :DEPTH]
+    chance = np.take_along_axis(relevance[query], order, axis=1) / np.arange(1, DEPTH + 1)
+    document = np.arange(len(features))
+    log = {
+        "query_id": np.repeat(query, DEPTH),
+        "session_id": np.repeat(np.arange(n), DEPTH),
+        "doc_id": (query[:, None] * OWN_DOCUMENTS + order).ravel(),
+        "position": np.tile(np.arange(1, DEPTH + 1, dtype=np.int32), n),
+        "click": (rng.random(order.shape) < chance).ravel().astype(np.int8),
+    }
+    documents = {"query_id": document // OWN_DOCUMENTS, "doc_id": document}
+    documents |= {f"f{j}": column for j, column in enumerate(features.T)}
+    pq.write_table(pa.table(log), folder / "log.parquet")
+    pq.write_table(pa.table(documents), folder / "documents.parquet")
+
+
+def train_own(who: str, threads: int, folder: Path) -> dict:
+    """Case (d) by one of ours: seconds of all, and processor seconds by what they were spent on."""
+    import untilt as ut
+    from untilt.objectives.pairs import PairObjective
+
+    weighting = ut.PRS(ut.PowerLaw(1.0)) if who == "prs" else ut.PairwiseDebiasing()
+    kernel = [0.0]
+
+    def timed(function):
+        def call(*given, **options):
+            start = time.process_time()
+            result = function(*given, **options)
+            kernel[0] += time.process_time() - start
+            return result
+
+        return call
+
+    def read():
+        return ut.read_log(folder / "log.parquet", documents=folder / "documents.parquet")
+
+    ut.LambdaMART(weighting, n_trees=2, n_threads=threads).fit(read().take(np.arange(200)))
+    PairObjective.evaluate = timed(PairObjective.evaluate)
+    PairObjective.losses_by_position = timed(PairObjective.losses_by_position)
+    start = now()
+    log = read()
+    reading = now() - start
+    assert log.n_lists == log.n_sessions
+    ut.LambdaMART(weighting, n_trees=OWN_TREES, n_threads=threads).fit(log)
+    seconds, cpu = now() - start
+    parts = {"reading_cpu": reading[1], "kernel_cpu": kernel[0]}
+    return {"seconds": seconds, "cpu_seconds": cpu, **parts, "trees_cpu": cpu - sum(parts.values())}
+
+
+def train_own_peer(who: str, threads: int, folder: Path) -> dict:
+    """Case (d) by a peer: one row per impression, features joined by the document's number."""
+    import lightgbm  # noqa: F401  imports are nobody's speed
+    import pyarrow.parquet as pq
+    import xgboost  # noqa: F401
+
+    start = now()
+    log = pq.read_table(folder / "log.parquet")
+    documents = pq.read_table(folder / "documents.parquet").to_pandas()
+    features = documents.iloc[:, 2:].to_numpy(np.float32)[log["doc_id"].to_numpy()]
+    labels, position = log["click"].to_numpy().astype(np.int32), log["position"].to_numpy()
+    group = np.full(len(labels) // DEPTH, DEPTH)
+    reading = (now() - start)[1]
+    if who == "xgboost":
+        _xgboost(features, labels, group, threads, unbiased=True, trees=OWN_TREES)
+    else:
+        where = position - 1 if who == "lightgbm" else None
+        _lightgbm(features, labels, group, threads, where, trees=OWN_TREES)
+    seconds, cpu = now() - start
+    return {"seconds": seconds, "cpu_seconds": cpu, "reading_cpu": reading}
+
+
+def _lightgbm(features, labels, group, threads: int, position, *, trees: int = TREES) -> None:
     import lightgbm
 
     params = {**PARAMS, "objective": "lambdarank", "num_threads": threads}
     data = lightgbm.Dataset(features, labels, group=group, position=position)
-    lightgbm.train(params, data, num_boost_round=TREES)
+    lightgbm.train(params, data, num_boost_round=trees)
 
 
-def _xgboost(features, labels, group, threads: int, *, unbiased: bool) -> None:
+def _xgboost(features, labels, group, threads: int, *, unbiased: bool, trees: int = TREES) -> None:
     import xgboost
 
     data = xgboost.DMatrix(features, labels, nthread=threads)
@@ -184,15 +275,21 @@ def _xgboost(features, labels, group, threads: int, *, unbiased: bool) -> None:
     params = {"objective": "rank:ndcg", "lambdarank_unbiased": unbiased, "eta": 0.05}
     params |= {"tree_method": "hist", "max_leaves": 31, "max_depth": 0, "grow_policy": "lossguide"}
     params |= {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": DEPTH}
-    xgboost.train({**params, "nthread": threads, "verbosity": 0}, data, num_boost_round=TREES)
+    xgboost.train({**params, "nthread": threads, "verbosity": 0}, data, num_boost_round=trees)
 
 
 def one_run(case: str, who: str, threads: int, scale: float) -> None:
     """In the child process: train once and print the seconds."""
     n_queries = max(50, int((6_000 if case == "c" else 20_000) * scale))
+    if case == "d":
+        with tempfile.TemporaryDirectory(prefix="untilt-bench-own-") as folder:
+            own_lists(Path(folder), scale)
+            train = train_own if who in OURS else train_own_peer
+            print(json.dumps(train(who, threads, Path(folder))))
+        return
     if case == "c":
         seconds = train_labels(who, threads, n_queries)
-    elif who in ("prs", "pairwise-debiasing"):
+    elif who in OURS:
         seconds = train_untilt(case, who, threads, n_queries, scale)
     else:
         seconds = train_peer(case, who, threads, n_queries, scale)
@@ -201,7 +298,7 @@ def one_run(case: str, who: str, threads: int, scale: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", nargs="*", default=["a", "b", "c"])
+    parser.add_argument("--case", nargs="*", default=CASES, choices=CASES)
     parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
     parser.add_argument("--small", action="store_true", help="a hundredth of the size, to try it")
     parser.add_argument("--child", nargs=4, metavar=("CASE", "WHO", "THREADS", "SCALE"))
@@ -249,9 +346,18 @@ def extrapolate(row: dict, rows: list[dict]) -> dict:
     }
 
 
+def beside_lightgbm(row: dict, rows: list[dict]) -> dict:
+    """Case (d)'s rows with the processor seconds of LightGBM's `lambdarank` over their own."""
+    for each in rows:
+        lambdarank = (each["case"], each["who"]) == ("d", "lightgbm-no-position")
+        if lambdarank and (row["case"], row["threads"]) == ("d", each["threads"]):
+            return row | {"times_faster_cpu": each["cpu_seconds"] / row["cpu_seconds"]}
+    return row
+
+
 def report(rows: list[dict], *, write: bool) -> None:
     runs = [*(kept_runs({row["case"] for row in rows}) if write else []), *rows]
-    runs = [extrapolate(row, runs) for row in runs]
+    runs = [beside_lightgbm(extrapolate(row, runs), runs) for row in runs]
     table(COLUMNS, [[row.get(name, "") for name in COLUMNS] for row in runs])
     if write:
         packages = ("lightgbm", "xgboost-cpu")

@@ -25,6 +25,8 @@ from untilt.data.clicklog import ClickLog
 
 # Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
 _BLOCKS = 64
+# Kernels take unsigned indices, too: those cannot be negative, which is one check less.
+IndexArray = npt.NDArray[np.integer[Any]]
 # Sessions are whole numbers, weighted sessions are not.
 CountArray = npt.NDArray[np.number[Any]]
 # Up to this many documents counting those with larger scores beats sorting: no allocation.
@@ -103,6 +105,13 @@ class Slates(Portable):
         before = np.concatenate([[0], np.cumsum(work)])[self.query_ptr]
         cuts = np.searchsorted(before, np.linspace(0, before[-1], n_blocks + 1)[1:-1])
         return np.concatenate([[0], self.query_ptr[cuts], [self.n_slates]])
+
+
+def shown_positions(position_index: IndexArray) -> tuple[IntArray, IndexArray]:
+    """The position indices that occur, rising, and (rows,) which of them each row has."""
+    occurs = np.bincount(position_index) > 0
+    number = (np.cumsum(occurs) - 1).astype(position_index.dtype)
+    return np.flatnonzero(occurs), number[position_index]
 
 
 def merge_slates(lists: Slates, slate_of_list: IntArray) -> tuple[Slates, IntArray]:

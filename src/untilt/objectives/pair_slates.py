@@ -23,6 +23,7 @@ from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.threads import Share, parallel_kernel
 from untilt.data.slates import CountArray, Slates, merge_slates
 from untilt.errors import OptionError, check_choice
+from untilt.objectives.clicked_pairs import ClickedLists, has_few_pairs
 
 GAINS = ("exponential", "linear", "plain")
 # Dividing by a smaller sum of gains overflows: 1/5e-324 is infinite, and so is 1/1e-308 times the
@@ -58,10 +59,20 @@ class PairSlates(Slates):
     against_all: bool
 
     @cached_property
-    def shown_positions(self) -> tuple[IntArray, IntArray]:
-        """The position indices that occur, rising, and (rows,) which of them each row has."""
-        shown, number = np.unique(self.position_index, return_inverse=True)
-        return shown, number.astype(self.position_index.dtype)
+    def by_cost(self) -> "tuple[PairSlates, ClickedLists | None]":
+        """The slates without those that their clicks alone sum faster, and these.
+
+        Slates that keep labels and have no pair are in neither.
+        """
+        if np.all(self.start >= 0):
+            return self, None
+        some, few = has_few_pairs(self.indptr, self.gain, against_all=self.against_all)
+        labels = self.start < 0
+        few &= labels
+        rest, chosen = self.take(np.flatnonzero(~labels | (some & ~few))), np.flatnonzero(few)
+        rows = ragged.rows_of_lists(self.indptr, chosen)
+        lists = Slates.of(self).take(chosen)
+        return rest, ClickedLists.of(lists, self.gain[rows], self.scale[chosen])
 
     @cached_property
     def pair_blocks(self) -> IntArray:

@@ -21,8 +21,10 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.threads import Share, parallel_kernel
 from untilt.data.depth import allow_table
+from untilt.data.slates import shown_positions
 from untilt.errors import OptionError, check_choice
 from untilt.objectives import pair_kernels as kernels
+from untilt.objectives.clicked_pairs import ClickedLists, sum_clicked_losses, sum_clicked_slopes
 from untilt.objectives.pair_slates import PairSlates
 
 # D(rank) by metric: nothing, 1/log2(1 + rank), or the rank itself.
@@ -89,30 +91,60 @@ class PairObjective:
         `table` is W[k, l], all ones where not given; an objective `with_table` has its own.
         """
         fixed = self.table is not None
+        weights = weights_of(self.table if fixed else table, self.slates)
         gradient, hessian, losses = empty_sums(self.slates)
+        slates, clicked = (self.slates, None) if want_loss else self._parts
         kernels.sum_slopes(
-            len(losses), *self._arguments(scores),
-            weights_of(self.table if fixed else table, self.slates), fixed, self.pair_norm,
-            want_loss, gradient, hessian, losses,
+            len(slates.pair_blocks) - 1, *self._arguments(slates, scores), weights, fixed,
+            self.pair_norm, want_loss, gradient, hessian, losses,
         )  # fmt: skip
+        if clicked is not None:
+            sum_clicked_slopes(
+                len(clicked.query_blocks) - 1, *self._clicked_arguments(clicked, scores), weights,
+                self.pair_norm, gradient, hessian,
+            )  # fmt: skip
         return PairPass(gradient, hessian, float(losses.sum()) if want_loss else float("nan"))
 
     def losses_by_position(self, scores: FloatArray) -> FloatArray:
         """S[k, l], which a joint weighting asks for, at a third of the cost of a pass."""
         assert self.table is None, "S is unweighted: ask the objective without a table"
         # Sums by block only for positions that occur: a single deep row costs no large table.
-        shown, number = self.slates.shown_positions
-        S = empty_table(self.slates, max(1, len(shown)))
-        arguments = list(self._arguments(scores))
+        total = np.zeros((max(1, self.slates.depth),) * 2)
+        slates, clicked = self._parts
+        shown, number = shown_positions(slates.position_index)
+        S = empty_table(len(slates.pair_blocks), max(1, len(shown)))
+        arguments = list(self._arguments(slates, scores))
         arguments[4] = number
         kernels.sum_losses_by_position(len(S), *arguments, S)
-        total = np.zeros((max(1, self.slates.depth),) * 2)
         total[np.ix_(shown, shown)] = S.sum(axis=0)[: len(shown), : len(shown)]
+        if clicked is not None:
+            shown, number = shown_positions(clicked.place)
+            S = empty_table(len(clicked.query_blocks), max(1, len(shown)))
+            arguments = list(self._clicked_arguments(clicked, scores))
+            arguments[7] = number
+            sum_clicked_losses(len(S), *arguments, S)
+            total[np.ix_(shown, shown)] += S.sum(axis=0)[: len(shown), : len(shown)]
         return total
 
-    def _arguments(self, scores: FloatArray) -> tuple[Any, ...]:
-        """The arguments that both kernels begin with."""
-        slates = self.slates
+    @property
+    def _parts(self) -> tuple[PairSlates, ClickedLists | None]:
+        """Slates for each of the two ways to sum pairs: all of them, and those with few clicks."""
+        if LOSSES[self.loss] != 0:
+            return self.slates, None
+        return self.slates.by_cost
+
+    def _clicked_arguments(self, lists: ClickedLists, scores: FloatArray) -> tuple[Any, ...]:
+        """The arguments that both kernels of clicked lists begin with."""
+        return (
+            np.ascontiguousarray(scores, dtype=np.float64), lists.query_blocks, lists.query_ptr,
+            lists.document_ptr, lists.documents, lists.indptr, lists.row, lists.place,
+            lists.clicked_ptr, lists.clicked, lists.gain, lists.scale, lists.largest,
+            self.slates.plain, self.slates.against_all, float(self.sigma), self._discounts(),
+            self.truncation or np.iinfo(np.int64).max,
+        )  # fmt: skip
+
+    def _arguments(self, slates: PairSlates, scores: FloatArray) -> tuple[Any, ...]:
+        """The arguments that both kernels of slates begin with."""
         return (
             np.ascontiguousarray(scores, dtype=np.float64), slates.pair_blocks, slates.indptr,
             slates.document, slates.position_index, slates.start, slates.above, slates.below,
@@ -191,7 +223,7 @@ class MapObjective:
 
     def losses_by_position(self, scores: FloatArray) -> FloatArray:
         """S[k, l] of a pass without a table."""
-        S = empty_table(self.slates, max(1, self.slates.depth))
+        S = empty_table(len(self.slates.pair_blocks), max(1, self.slates.depth))
         self._pass(scores, None, S, want_loss=False, want_S=True)
         total: FloatArray = S.sum(axis=0)
         return total
@@ -223,9 +255,9 @@ def empty_sums(slates: PairSlates) -> tuple[FloatArray, FloatArray, FloatArray]:
     return np.zeros(n), np.zeros(n), np.zeros(len(slates.pair_blocks) - 1)
 
 
-def empty_table(slates: PairSlates, n_positions: int) -> FloatArray:
-    """S[block, k, l]."""
-    shape = len(slates.pair_blocks) - 1, n_positions, n_positions
+def empty_table(n_bounds: int, n_positions: int) -> FloatArray:
+    """S[block, k, l] for blocks between so many bounds."""
+    shape = n_bounds - 1, n_positions, n_positions
     allow_table("a table of pairs of positions for each block of lists", *shape)
     return np.zeros(shape)
 
