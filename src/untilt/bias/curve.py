@@ -14,6 +14,7 @@ from untilt._core.portable import Portable
 from untilt._core.statistics import Interval, normal_quantile
 from untilt.bias.level_bounds import LevelBounds
 from untilt.catalog import storable
+from untilt.data.layout import AnyLayout, ContextCells
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import Fact, as_fact, as_facts
 from untilt.messages.about_general import NO_INTERVAL, NOT_KNOWN, positions_text
@@ -58,6 +59,8 @@ class PositionBias(Portable):
         where not given, also if the curve has a method and assumes something else than to be right
     bounds : of the levels of positions that nothing joins to position 1, or None. There `low` and
         `high` are bounds, not a confidence interval, and `examination` is their middle
+    layout : what the positions are where they are more than ranks: positions of several contexts
+        (`contexts` has their curves), cells of a grid; None for positions of a list
     """
 
     examination: FloatArray
@@ -77,6 +80,7 @@ class PositionBias(Portable):
     effective_queries: float | None = None
     estimated: bool = False
     bounds: LevelBounds | None = None
+    layout: AnyLayout | None = None
 
     def __init__(
         self,
@@ -97,6 +101,7 @@ class PositionBias(Portable):
         effective_queries: float | None = None,
         estimated: bool | None = None,
         bounds: LevelBounds | None = None,
+        layout: AnyLayout | None = None,
     ) -> None:
         theta = _checked_examination(examination)
         K = len(theta)
@@ -120,6 +125,7 @@ class PositionBias(Portable):
             "estimated": any(x is not None for x in (std_error, covariance, low))
             or (_reads_as_estimate(method, beliefs) if estimated is None else estimated),
             "bounds": bounds,
+            "layout": layout,
         }
         if store["covariance"] is not None and store["std_error"] is None:
             store["std_error"] = frozen(np.sqrt(np.diag(store["covariance"])))
@@ -143,6 +149,30 @@ class PositionBias(Portable):
     def depth(self) -> int:
         """The lowest position the curve reaches."""
         return len(self.examination)
+
+    @property
+    def contexts(self) -> "dict[str, PositionBias]":
+        """The curve of each context by its name, the last one for any other; none without."""
+        layout = self.layout
+        if not isinstance(layout, ContextCells):
+            return {}
+        n = layout.n_contexts
+        return {name: self._part(slice(c, None, n)) for c, name in enumerate(layout.names)}
+
+    def _part(self, own: slice) -> "PositionBias":
+        """The curve at some of its positions."""
+
+        def part(values: FloatArray | None) -> FloatArray | None:
+            return None if values is None else values[own]
+
+        names = ("std_error", "low", "high", "eps_plus", "eps_minus")
+        return replace(
+            self,
+            examination=self.examination[own],
+            covariance=None if self.covariance is None else self.covariance[own, own],
+            layout=None,
+            **{name: part(getattr(self, name)) for name in names},
+        )
 
     @property
     def is_known(self) -> bool:
@@ -296,7 +326,7 @@ class PositionBias(Portable):
         from untilt.charts.curves import curves_chart
         from untilt.charts.theme import finished
 
-        curves = {name or self.method: self, **(others or {})}
+        curves = {**(self.contexts or {name or self.method: self}), **(others or {})}
         depth = max(bias.known_depth for bias in curves.values())
         relative = any(bias.relative for bias in curves.values())
         levels = sorted({bias.level for bias in curves.values() if bias.has_interval})
@@ -356,6 +386,14 @@ class PositionBias(Portable):
         lines = [f"PositionBias by {self.method}, {scale} ({self.status})"]
         if self.effective_queries is not None:
             lines.append(f"  effective queries {self.effective_queries:,.1f}")
+        for context, curve in self.contexts.items():
+            lines.append(f"  {context}")
+            lines += curve._lines()
+        return "\n".join(lines if self.contexts else [*lines, *self._lines()])
+
+    def _lines(self) -> list[str]:
+        """One line for each position."""
+        lines = []
         for k in range(1, self.known_depth + 1):
             theta, interval = self.text(k, decimals=3)
             interval = interval and f"  {interval}"
@@ -366,7 +404,7 @@ class PositionBias(Portable):
         if self.known_depth < self.depth:
             rest = positions_text(range(self.known_depth + 1, self.depth + 1))
             lines.append(f"  {rest} not known")
-        return "\n".join(lines)
+        return lines
 
 
 def _checked_examination(examination: npt.ArrayLike) -> FloatArray:

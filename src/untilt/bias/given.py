@@ -14,6 +14,7 @@ from untilt import catalog
 from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method
+from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, OptionError, did_you_mean
 from untilt.facts import Fact
 
@@ -32,6 +33,18 @@ class Examination(Protocol):
 
 # What can be given where a bias is needed; see `as_examination`.
 BiasLike = Examination | npt.ArrayLike
+
+
+def numbered_for(log: ClickLog, bias: object) -> ClickLog:
+    """The log with its positions numbered as the bias has them: by context, where it has curves so.
+
+    Everything that lets a log and a bias meet goes through this. Most logs and curves are of plain
+    positions and pass.
+    """
+    layout = bias.layout if isinstance(bias, PositionBias) else None
+    if layout is None or log.layout == layout:
+        return log
+    return layout.of(log)
 
 
 class GivenCurve:

@@ -136,6 +136,16 @@ LogPath = Annotated[
 ]
 
 
+ContextOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="A column of the log that reading may depend on, such as the device: where it does, "
+        "each has a curve of its own. May be repeated.",
+    ),
+]
+
+
 class Combine(StrEnum):
     """How several labels become one."""
 

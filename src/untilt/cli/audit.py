@@ -26,14 +26,7 @@ MOST_ROWS = 40
 def audit(
     reading: arguments.LogOptions,
     log: arguments.LogPath,
-    context: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="A column of the log that reading may depend on, such as the device: is it read "
-            "equally deep? May be repeated.",
-        ),
-    ] = None,
+    context: arguments.ContextOption = None,
     plot: Annotated[
         Path | None,
         typer.Option(

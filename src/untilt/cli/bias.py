@@ -48,14 +48,7 @@ def bias(
         str | None,
         typer.Option(metavar="features|counts|network", help="How EM models relevance (EM only)."),
     ] = None,
-    context: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="A column of the log that examination may depend on, such as the device "
-            "(contextual only). May be repeated.",
-        ),
-    ] = None,
+    context: arguments.ContextOption = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of what is drawn at random (EM only).")
     ] = None,
@@ -95,6 +88,8 @@ def bias(
     "swap:2-5" for two positions exchanged, "base" for no swap. A flag for random order:
     [bold]--column random=random_bool[/bold]. Other names: [bold]--option ranker=NAME[/bold].
 
+    A curve for each device: [bold]untilt bias clicks.parquet --context device --out bias.json[/bold]
+
     Which one suits the log: [bold]untilt audit clicks.parquet[/bold]
     """
     given = {
@@ -114,13 +109,15 @@ def bias(
         clicks = reading.read(output, log, context=context or ())
         clicks = reading.without_leaks(output, clicks)
         if chosen is None:
-            chosen, options = _advised(output, clicks, options)
+            chosen, options = _advised(output, clicks, options, by_context=bool(context))
         options = _with_options(chosen, options, option or [])
         estimator = _made(chosen, {"level": level, **options})
         with progress(f"estimating the bias by {chosen.__name__}"):
             found = _shaped(estimator.fit(clicks).bias_, shape)
         _report(output, found, clicks)
-        by_context = _report_contexts(output, estimator) if context else {}
+        by_context = _report_contexts(output, estimator)
+        if by_context and shape is Shape.NONE:
+            found = estimator.curves_.by_context()  # type: ignore[attr-defined]
         if out is not None:
             found.save(out)
             output.record(out=out)
@@ -137,11 +134,35 @@ def _check_context(method: str, context: list[str] | None) -> None:
             f"--method {method} needs to know what examination may depend on. Name a column of "
             "the log, such as --context device."
         )
-    if context and not needed:
-        other = next(each.name for each in catalog.methods("bias") if "context" in each.needs)
+    if context and not needed and method != "auto":
+        other = _contextual()
         raise OptionError(
             f"--method {method} has no use for --context. Leave it out, or take --method {other}."
         )
+
+
+def _contextual() -> str:
+    """The method that needs a context."""
+    return next(each.name for each in catalog.methods("bias") if "context" in each.needs)
+
+
+def _differ(out: Output, log: "ClickLog") -> bool:
+    """Whether contexts are read differently; say so, either way."""
+    from untilt.errors import UntiltError
+    from untilt.facts import Fact
+
+    columns = ", ".join(log.context)
+    with progress("comparing contexts"):
+        try:
+            test = _named(_contextual())().fit(log).curves_.context_test()  # type: ignore[attr-defined]
+            differ = test.p_value < 0.05
+            code, more = ("differs" if differ else "alike"), {"p_value": test.p_value}
+        except UntiltError as error:
+            differ, code, more = False, "untold", {"error": str(error)}
+    fact = Fact(f"run.context-{code}", columns=columns, **more)
+    out.record(context=fact.record())
+    out.points([fact])
+    return differ
 
 
 def _named(method: str) -> "type[BiasEstimator]":
@@ -151,13 +172,18 @@ def _named(method: str) -> "type[BiasEstimator]":
 
 
 def _advised(
-    out: Output, log: "ClickLog", options: dict[str, Any]
+    out: Output, log: "ClickLog", options: dict[str, Any], *, by_context: bool
 ) -> "tuple[type[BiasEstimator], dict[str, Any]]":
-    """What the audit advises, with its options; the user's own come first."""
+    """What the audit advises, with its options; the user's own come first.
+
+    By context, where a test says that they are read differently.
+    """
     from untilt.auditing.audit import audit
 
     with progress("looking at the log"):
         advice = audit(log).advice
+    if by_context and advice.estimator and _differ(out, log):
+        return _named(_contextual()), options
     out.record(why=advice.why)
     if not advice.estimator:
         raise IdentifiabilityError(f"this log cannot tell its position bias: {advice.why}.")
@@ -226,6 +252,8 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
 
 def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
     """A curve for each context, or for thirds of the sessions where there are many contexts."""
+    if not hasattr(estimator, "curves_"):
+        return {}
     examples = estimator.curves_.examples()
     out.record(
         contexts=[

@@ -117,6 +117,7 @@ def run(
     ] = None,
     label: arguments.LabelOption = None,
     combine: arguments.CombineOption = None,
+    context: arguments.ContextOption = None,
     features: arguments.FeaturesOption = None,
     missing: Annotated[
         str | None,
@@ -162,7 +163,7 @@ def run(
         "columns": arguments.parse_columns(column) or None,
         "label": None if labels is None else labels.option, "combine": combine,
         "labels": None if labels is None else labels.kept,
-        "features": features, "missing": arguments.parse_missing(missing),
+        "context": context, "features": features, "missing": arguments.parse_missing(missing),
         "on_bad": on_bad, "positions_from": positions_from, "sample_queries": sample_queries,
         "title": title, "seed": seed, "threads": threads, "log": log, "out": out,
     }  # fmt: skip

@@ -15,6 +15,7 @@ from untilt._core.grouping import Groups, group_equal_lists
 from untilt._core.portable import Portable
 from untilt._core.random import Seed
 from untilt.data.depth import DEEPEST, DroppedRowsWarning, too_deep
+from untilt.data.layout import Layout, ranks_of
 from untilt.data.rates import ClickRates, click_rates
 from untilt.errors import BadRowsError, OptionError, ShapeError
 
@@ -49,6 +50,7 @@ class ClickLog(Portable):
         versions stand side by side. None where every document has one version
     missing : what became of missing features on reading: None where there were none to be,
         "keep" (they are NaN), or the number that was put in their place
+    layout : what positions stand for where they are more than ranks: cells of a grid, say
     """
 
     query_id: arrays.AnyArray
@@ -70,6 +72,7 @@ class ClickLog(Portable):
     context: Mapping[str, arrays.AnyArray]
     item: arrays.IntArray | None
     missing: arrays.Missing
+    layout: Layout | None
 
     def __init__(
         self,
@@ -93,6 +96,7 @@ class ClickLog(Portable):
         *,
         item: npt.ArrayLike | None = None,
         missing: arrays.Missing = None,
+        layout: Layout | None = None,
     ) -> None:
         lists = arrays.whole_numbers(query, np.int32, what="query")
         features, feature_names = with_names(features, feature_names)
@@ -128,6 +132,7 @@ class ClickLog(Portable):
             context={name: _categories_or_numbers(column) for name, column in context.items()},
             item=None if item is None else arrays.whole_numbers(item, np.int32, what="item"),
             missing=missing,
+            layout=layout,
         )
         check_log(self)
         self._sort_rows()
@@ -212,6 +217,15 @@ class ClickLog(Portable):
     def depth(self) -> int:
         """The lowest position shown anywhere, K."""
         return int(self.position.max()) if len(self.position) else 0
+
+    @property
+    def rank(self) -> arrays.IntArray:
+        """(rows,) what a metric takes each position for: itself, unless the layout says else."""
+        return (
+            self.position
+            if self.layout is None
+            else ranks_of(self.layout, self.depth)[self.position - 1]
+        )
 
     @property
     def is_binary(self) -> bool:

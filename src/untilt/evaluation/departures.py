@@ -35,6 +35,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from untilt._core.arrays import FloatArray
+from untilt.data.layout import ranks_of
 from untilt.errors import OptionError
 from untilt.evaluation.curve_bounds import extreme_curves
 from untilt.evaluation.pool import with_option
@@ -193,19 +194,20 @@ def _of_position(pair: _Pair, factor: float, depth: int) -> Cause:
     k = min(tried, key=lambda k: (abs(turns[k].sign or np.inf), tried.index(k)))
     u = np.log(factor)
     ends = [alone(k)(-u), alone(k)(u)]
-    return _cause("position", (1 / factor, factor), ends, turns[k], position=k + 1)
+    rank = int(ranks_of(pair.inputs.cells.log.layout, depth)[k])
+    return _cause("position", (1 / factor, factor), ends, turns[k], position=rank)
 
 
 def _of_trust(pair: _Pair, share: float) -> Cause:
     cells, bias = pair.inputs.cells, pair.inputs.bias
     counts, alpha, _ = cells.under(bias)
-    k = cells.position
+    k, rank = cells.position, ranks_of(cells.log.layout, cells.depth)[cells.position - 1]
     exposure = float(np.sum(counts.impressions * alpha[k - 1]))
     mean = float(counts.clicks.sum()) / max(exposure, 1e-300)
     theta = bias.examination[np.minimum(k, bias.depth) - 1]
 
     def trusting(t: float) -> SystemDifference:
-        part = t / k
+        part = t / rank
         clicks = (cells.clicks - cells.impressions * theta * mean * part) / (1 - part)
         return pair.difference(clicks=clicks)
 

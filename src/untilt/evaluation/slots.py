@@ -18,6 +18,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.threads import Share, parallel_kernel
+from untilt.data.layout import by_rank, ranks_of
 from untilt.data.slates import ranks, slot_discounts
 from untilt.evaluation.pool import Pool
 from untilt.evaluation.rank_metric import RankMetric
@@ -40,7 +41,7 @@ class Slots:
 
     Parameters
     ----------
-    weights : (K,) lambda at positions 1..K
+    weights : (K,) lambda at positions 1..K; where they have a layout, at their ranks
     count : (rows,) baseline sessions of each row of the slates
     past : (queries,) lambda of a document that is not on the page
     page : (documents,) of all ranks of a query, one after the other: lambda at the slot of that
@@ -131,9 +132,11 @@ def slots_of(pool: Pool, metric: RankMetric) -> Slots:
     np.maximum.at(lowest, slates.query[length > 0], slates.position_index[last] + 1)
     np.maximum.at(on_page, slates.query, length)
     count = np.asarray(slates.row_count, dtype=float)
-    below = np.maximum(lowest, sizes)
-    weights = metric.weights(int(below.max()) + 1)
-    past = np.zeros(pool.n_queries) if metric.higher_is_better else weights[below]
+    layout, deepest = pool.log.layout, int(max(lowest.max(), sizes.max()))
+    ranked = metric.weights(deepest + 1)
+    weights = by_rank(layout, ranked)
+    below = np.maximum(ranks_of(layout, deepest + 1)[lowest - 1], sizes)
+    past = np.zeros(pool.n_queries) if metric.higher_is_better else ranked[below]
     page = np.empty(0)
     if pool.among != "list":
         index, owner = ragged.index_in_list(slates.indptr), np.repeat(slates.query, length)

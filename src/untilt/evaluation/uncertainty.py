@@ -19,6 +19,7 @@ from untilt._core.statistics import (
     student_quantile,
 )
 from untilt.bias.curve import PositionBias
+from untilt.data.layout import ranks_of
 from untilt.evaluation.pool import Credit, Pool, pool_of
 from untilt.facts import Fact
 
@@ -369,7 +370,7 @@ def check_curve(pool: Pool, bias: PositionBias) -> CurveCheck:
     clicks, hoped = pool.by_position(observed), pool.by_position(expected)
     kept = (np.maximum(clicks, hoped) >= LEAST_CLICKS) & (error > 0)
     return CurveCheck(
-        position=np.flatnonzero(kept) + 1,
+        position=ranks_of(pool.log.layout, pool.depth)[kept],
         observed=clicks[kept],
         expected=hoped[kept],
         z=gap.sum(axis=0)[kept] / error[kept],

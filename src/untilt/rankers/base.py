@@ -12,7 +12,7 @@ from untilt._core.arrays import FeatureArray, FloatArray, Missing, check_missing
 from untilt._core.feature_table import feature_array, known_values
 from untilt._core.saved import Saved
 from untilt._core.seen_queries import SeenQueries
-from untilt.bias.given import BiasLike
+from untilt.bias.given import BiasLike, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.footprint import check_room
 from untilt.data.judged import JudgedLists
@@ -69,18 +69,28 @@ class Ranker(BaseEstimator, Saved):
         groups : (rows,) the query of each row, in any order; scikit-learn's name for it
         valid : held-out data, for rankers that stop early or choose a parameter by it
         """
-        lists = learning_data.as_lists(data, labels, groups)
+        lists = self._numbered(learning_data.as_lists(data, labels, groups))
         if isinstance(lists, ClickLog):
             check_room(lists, type(self).__name__, per_row=BYTES_PER_ROW)
         if valid is None:
             self._fit(lists)
         elif "valid" in signature(self._fit).parameters:
-            self._fit(lists, valid=learning_data.with_features_of(valid, lists.feature_names))
+            valid = learning_data.with_features_of(valid, lists.feature_names)
+            self._fit(lists, valid=self._numbered(valid))
         else:
             raise OptionError(f"{type(self).__name__} takes no held-out data. Leave valid out.")
         self.trained_on_ = seen_in(lists, self)
         self.validated_on_ = None if valid is None else seen_in(valid, self)
         return self
+
+    def _numbered(self, data: ClickLog | JudgedLists) -> ClickLog | JudgedLists:
+        """A log with its positions numbered as the ranker's curve has them, by context say."""
+        if not isinstance(data, ClickLog):
+            return data
+        held = (getattr(self, name, None) for name in ("weighting", "bias", "valid_bias"))
+        for each in held:
+            data = numbered_for(data, getattr(each, "position_bias", each))
+        return data
 
     @abstractmethod
     def _fit(self, *data: Any, **held_out: Any) -> Any:
@@ -137,6 +147,7 @@ class Ranker(BaseEstimator, Saved):
                 "the score on a click log needs the position bias: score(log, bias=...). "
                 "ut.estimate gives the value with its error, and compares rankers."
             )
+        lists = numbered_for(lists, bias) if isinstance(lists, ClickLog) else lists
         judge = validation_for(
             learning_data.with_features_of(lists, self.feature_names_), bias, None
         )

@@ -13,7 +13,7 @@ import numpy as np
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
 from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.contextual.evidence import contexts_of
-from untilt.bias.given import BiasLike, as_position_bias
+from untilt.bias.given import BiasLike, as_position_bias, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.errors import OptionError
@@ -28,6 +28,7 @@ def cells_of(
     A label above 0 counts as a click. Documents that no list shows have no cells. Without a bias
     every position is examined alike.
     """
+    log = numbered_for(log, bias)
     number = np.full(log.n_documents, -1, dtype=np.int64)
     number[documents] = np.arange(len(documents))
     document, place, n, clicks, alpha, beta = (

@@ -13,6 +13,7 @@ from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import corrected_clicks
 from untilt.data.judged import JudgedLists
+from untilt.data.layout import Layout, by_rank
 from untilt.data.slates import Slates, slates_of, slot_discounts
 from untilt.errors import OptionError, ShapeError
 from untilt.metrics import parse_metric
@@ -115,6 +116,7 @@ class HeldOutClicks:
     sessions: FloatArray
     slates: Slates | None = None
     document: IntArray | None = None
+    layout: Layout | None = None
 
     def per_query(self, scores: FloatArray) -> FloatArray:
         """DCG@10 of each query, summed over its sessions."""
@@ -122,6 +124,7 @@ class HeldOutClicks:
             return _DCG.per_list(scores, self.credit, self.indptr)
         weights = np.zeros(max(self.slates.depth, _DCG.cut or 0))
         weights[: _DCG.cut] = _DCG.discount(len(weights))[: _DCG.cut]
+        weights = by_rank(self.layout, weights)
         discount = slot_discounts(self.slates, np.asarray(scores, dtype=float), weights)
         document, count = self.slates.document, self.slates.row_count
         n = sum_by(document, count, len(self.credit))
@@ -163,6 +166,7 @@ def held_out_clicks(log: ClickLog, bias: BiasLike | None) -> HeldOutClicks:
         sessions=sum_by(production.query, production.sessions, log.n_queries)[queries],
         slates=replace(slates, document=number[slates.document], n_documents=len(shown)),
         document=shown,
+        layout=log.layout,
     )
 
 

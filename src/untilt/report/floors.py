@@ -131,4 +131,5 @@ def _of_both(support: "Support", used: "UsedBias") -> Iterator[Fact]:
         )
     position, factor = support.curve_factor(used.bias)
     if used.bias.has_interval and factor > MOST_CURVE_FACTOR:
-        yield Fact("run.floor-curve", position=position, factor=factor, most=MOST_CURVE_FACTOR)
+        named = position if used.bias.layout is None else used.bias.layout.name(position)
+        yield Fact("run.floor-curve", position=named, factor=factor, most=MOST_CURVE_FACTOR)

@@ -61,6 +61,7 @@ class UsedBias:
     kind : "measured", "modelled" (rests on a model of relevance), "given" or "assumed"
     why : why this estimator or curve
     sessions : which sessions it was estimated on; None where it was not estimated
+    context : whether contexts are read differently; None where none was named
     """
 
     bias: PositionBias
@@ -68,6 +69,7 @@ class UsedBias:
     why: Fact | None = None
     warnings: tuple[Fact, ...] = ()
     sessions: Fact | None = None
+    context: Fact | None = None
 
     @property
     def is_assumed(self) -> bool:

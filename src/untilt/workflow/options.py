@@ -46,8 +46,8 @@ class RunOptions:
 
     Parameters
     ----------
-    documents, columns, labels, features, missing, on_bad, positions_from, sample_queries : as in
-        `untilt.read_log`
+    documents, columns, labels, context, features, missing, on_bad, positions_from, sample_queries :
+        as in `untilt.read_log`. Where reading depends on the context, each has a curve of its own
     label : the column to learn from, or weights of several, {"click": 1, "booked": 5}, which
         `untilt.synthesise` makes one label of, by `combine` ("sum" or "product")
     bias : "auto" (what the audit advises), the name of an estimator ("all-pairs"), also with
@@ -78,6 +78,7 @@ class RunOptions:
     columns: Mapping[str, str | None] | None = None
     label: str | Mapping[str, float] = "click"
     labels: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()
     combine: Literal["sum", "product"] = "sum"
     features: Any = None
     missing: Missing = None
@@ -127,11 +128,12 @@ def options_of(given: Mapping[str, Any], *, where: str = "untilt.run") -> RunOpt
 
 def _parsed(named: dict[str, Any]) -> dict[str, Any]:
     """Values that may be written in several ways, in the one way that is used."""
-    for name in ("method", "baseline", "labels"):
+    for name in ("method", "baseline", "labels", "context"):
         _check_names(name, named.get(name))
-    if "labels" in named:
-        given = named["labels"] or ()
-        named["labels"] = (given,) if isinstance(given, str) else tuple(given)
+    for name in ("labels", "context"):
+        if name in named:
+            given = named[name] or ()
+            named[name] = (given,) if isinstance(given, str) else tuple(given)
     if "method" in named:
         named["method"] = _methods(named["method"])
     if isinstance(named.get("time_limit"), str):

@@ -274,7 +274,7 @@ class _Run:
             used.bias.save(self.folder.bias)
             return used
 
-        wanted = self.options.pick("bias", "fallback", "level", "seed")
+        wanted = self.options.pick("bias", "fallback", "level", "seed", "context")
         wanted["bias"] = bias_choice(wanted["bias"])
         return self.steps.run(
             "bias",
@@ -290,6 +290,7 @@ class _Run:
     def _rankers(self, known: Decision, used: Done[r.UsedBias], data: Data) -> Decision:
         """Rankers, for a log with features."""
         options, bias, spent = self.options, used.result.bias, self.steps.seconds
+        data = data.numbered_for(bias)
         plan = self.steps.run(
             "plan",
             r.TrainingPlan,
@@ -367,7 +368,7 @@ class _Run:
 
         def compute() -> r.HeldOut:
             self.folder.ranker.unlink(missing_ok=True)  # of an earlier run on another log
-            return reorder(data, used.result.bias, options)
+            return reorder(data.numbered_for(used.result.bias), used.result.bias, options)
 
         held_out = self.steps.run(
             "evaluate",

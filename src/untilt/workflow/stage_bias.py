@@ -7,10 +7,18 @@ from typing import Any, Literal
 from untilt import catalog
 from untilt.auditing.advice import Advice
 from untilt.auditing.reading import ReadingTests
+from untilt.bias.contextual.contextual import ContextualBias
 from untilt.bias.curve import PositionBias
 from untilt.bias.estimator import BiasEstimator
-from untilt.bias.given import Examination, as_position_bias, curve_names, parse_curve
+from untilt.bias.given import (
+    Examination,
+    as_position_bias,
+    curve_names,
+    numbered_for,
+    parse_curve,
+)
 from untilt.bias.options import AskedEstimator, parse_estimator
+from untilt.data.layout import ranks_of
 from untilt.errors import OptionError, UntiltError, did_you_mean
 from untilt.facts import Fact, joined
 from untilt.report.step_results import UsedBias
@@ -58,14 +66,19 @@ def used_bias(
     """
     choice = bias_choice(options.bias)
     if choice == "auto":
-        return _doubted(_advised(data, advice, options), reading)
+        used = _by_context(data, _advised(data, advice, options), options)
+        return _doubted(used, reading)
     if isinstance(choice, AskedEstimator):
         why = Fact("run.bias-asked-for", estimator=choice.kind.__name__)
         used = _estimated(data, choice.kind, dict(choice.options), why, options)
-        return _doubted(used, reading)
+        return _doubted(_by_context(data, used, options), reading)
     depth = data.log.depth
     reach = choice.depth if isinstance(choice, PositionBias) else depth
+    if isinstance(choice, PositionBias) and choice.layout is not None:
+        depth = reach
     bias = as_position_bias(choice, min(reach, depth))
+    if bias.layout is not None:
+        numbered_for(data.log, bias)  # says clearly where the log lacks its context
     return UsedBias(bias, "given", Fact("run.bias-given"), _ends_early(data, bias))
 
 
@@ -119,6 +132,26 @@ def _estimated(
     return UsedBias(bias, "modelled", why, (modelled, *warnings), sessions)
 
 
+def _by_context(data: Data, used: UsedBias, options: RunOptions) -> UsedBias:
+    """A curve for each context where a test says that they are read differently."""
+    if not options.context or used.kind == "assumed":
+        return used
+    columns = ", ".join(options.context)
+    depth = min(used.bias.depth, data.log.depth)
+    estimator = ContextualBias(level=options.level, depth=depth)
+    try:
+        curves = estimator.fit(as_clicks(data.not_test())).curves_
+        test, bias = curves.context_test(), curves.by_context()
+    except UntiltError as error:
+        untold = Fact("run.context-untold", columns=columns, error=str(error))
+        return replace(used, warnings=(*used.warnings, untold))
+    if test.p_value >= 1 - options.level:
+        alike = Fact("run.context-alike", columns=columns, p_value=test.p_value)
+        return replace(used, context=alike)
+    differ = Fact("run.context-differs", columns=columns, p_value=test.p_value)
+    return replace(used, bias=bias, kind="measured", context=differ)
+
+
 def _assumed(data: Data, options: RunOptions, why: Fact) -> UsedBias:
     """The fallback: a curve that nobody measured, with a warning wherever it is used."""
     bias = parse_curve(options.fallback).to_bias(data.log.depth)
@@ -128,6 +161,7 @@ def _assumed(data: Data, options: RunOptions, why: Fact) -> UsedBias:
 
 def _ends_early(data: Data, bias: PositionBias) -> tuple[Fact, ...]:
     """A warning where the curve ends above the lowest position shown."""
-    if bias.depth >= data.log.depth:
+    known = int(ranks_of(bias.layout, bias.depth)[-1])
+    if known >= data.log.depth:
         return ()
-    return (Fact("run.bias-ends-early", known=bias.depth, depth=data.log.depth),)
+    return (Fact("run.bias-ends-early", known=known, depth=data.log.depth),)

@@ -14,6 +14,7 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import baseline_lists
 from untilt.catalog import record_of
 from untilt.data.clicklog import ClickLog
+from untilt.data.layout import ranks_of
 from untilt.data.slates import Slates, slates_of, slot_discounts
 from untilt.evaluation.clip_curve import ClipCurve, clip_curve, clip_curve_evaluator
 from untilt.evaluation.estimate import estimate
@@ -40,7 +41,8 @@ def new_slots(log: ClickLog, scores: FloatArray) -> tuple[Slates, FloatArray]:
     The documents of a list fill the positions that it had, its slots; equal scores share theirs.
     """
     slates, _ = slates_of(log)
-    return slates, slot_discounts(slates, scores, np.arange(1.0, slates.depth + 1))
+    ranks = ranks_of(log.layout, slates.depth).astype(float)
+    return slates, slot_discounts(slates, scores, ranks)
 
 
 def new_positions(log: ClickLog, scores: FloatArray, *, level: float) -> step_results.NewPositions:
@@ -50,7 +52,8 @@ def new_positions(log: ClickLog, scores: FloatArray, *, level: float) -> step_re
     position is that of `weighted_mean` over queries; none from a single query.
     """
     slates, slot = new_slots(log, scores)
-    index, depth = slates.position_index, slates.depth
+    index = ranks_of(log.layout, slates.depth)[slates.position_index] - 1
+    depth = int(index.max()) + 1
     query = np.repeat(slates.query, ragged.lengths(slates.indptr)).astype(np.int64)
     # Each query once per position: (position, query) with impressions and their mean slot.
     cells, owner = np.unique(index * np.int64(query.max() + 1) + query, return_inverse=True)
@@ -83,7 +86,7 @@ def changed_queries(log: ClickLog, scores: FloatArray) -> tuple[step_results.Cha
     weight, n = log.row_count, log.n_documents
     impressions = sum_by(log.document, weight, n)[shown]
     clicks = sum_by(log.document, weight * log.label, n)[shown]
-    old = sum_by(log.document, weight * log.position, n)[shown] / impressions
+    old = sum_by(log.document, weight * log.rank, n)[shown] / impressions
     new = sum_by(moved, slates.row_count * slot, n)[shown] / impressions
     step = np.abs(1 / np.log2(1 + old) - 1 / np.log2(1 + new))
     change = np.add.reduceat(step, indptr[:-1])

@@ -12,6 +12,8 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.random import child_generator
+from untilt.bias.curve import PositionBias
+from untilt.bias.given import numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.transform import (
     in_parts_of_time,
@@ -88,6 +90,12 @@ class Data:
         if not features:
             return self
         return Data(lambda: without_features(self.log, features), self.options)
+
+    def numbered_for(self, bias: PositionBias) -> "Data":
+        """The same with its positions numbered as the bias has them, by context say."""
+        if bias.layout is None:
+            return self
+        return Data(lambda: numbered_for(self.log, bias), self.options)
 
     def merged(self) -> "Data":
         """The same without halves of the time: equal sessions of both are one list.
@@ -264,13 +272,15 @@ ROWS = (
     "label",
     "labels",
     "combine",
+    "context",
     "missing",
     "on_bad",
     "positions_from",
     "sample_queries",
 )
 READING = (
-    "documents", "features", "columns", "missing", "on_bad", "positions_from", "sample_queries"
+    "documents", "features", "columns", "context", "missing", "on_bad", "positions_from",
+    "sample_queries",
 )  # fmt: skip
 SYNTHESISED = "synthesised"  # the label that several columns make
 
@@ -305,6 +315,7 @@ def read_step(
             documents=folder.documents,
             label=options.label if isinstance(options.label, str) else SYNTHESISED,
             labels=options.labels,
+            context=options.context,
             missing=options.missing,
             collapse=False if options.split == "time" else "halves",
             threads=options.threads,

@@ -88,7 +88,11 @@ def _tables(decision: Decision) -> dict[str, Rows]:
         else _curve("click rate", rates.rate, rates.low, rates.high),
         "examination": []
         if bias is None
-        else _curve(bias.bias.method, bias.bias.examination, bias.bias.low, bias.bias.high),
+        else [
+            row
+            for name, each in (bias.bias.contexts or {bias.bias.method: bias.bias}).items()
+            for row in _curve(name, each.examination, each.low, each.high)
+        ],
         "position_graph": [
             {name: getattr(edge, name) for name in ("upper", "lower", "documents", "weight")}
             for edge in (audit.graph.edges if audit else ())

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,12 @@ from untilt.bias.contextual.evidence import Context, ContextColumns, contexts_of
 from untilt.bias.curve import PositionBias
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error, wald_p_value
 from untilt.data.clicklog import ClickLog
+from untilt.data.layout import ContextCells
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import Fact, joined
 from untilt.networks.mlp import Network, normalised
+
+MOST_CONTEXTS = 20  # that have a curve of their own in one bias
 
 # d numbers, rows of them, or named columns.
 OneContext = npt.ArrayLike | Mapping[str, npt.ArrayLike]
@@ -239,6 +242,51 @@ class LinearCurves(ContextualCurve):
             self.B[:, 1:], self.scale, out=np.zeros_like(self.B[:, 1:]), where=self._varies
         )
         return np.column_stack([self.B[:, 0] - slope @ self.mean, slope])
+
+    def by_context(self) -> PositionBias:
+        """All curves as one bias, over positions of contexts (`untilt.data.layout.ContextCells`).
+
+        It goes where any bias goes: into weightings, and so into rankers and their files, and into
+        `untilt.estimate`. A log is read there with its context, and each list is corrected by the
+        curve of its own. A context that is not among these gets the average curve.
+        """
+        if self.columns is None:
+            raise OptionError(
+                "these curves know no columns by name: their context was given as numbers. Read "
+                "the log with its context, read_log(..., context=['device']), and fit that."
+            )
+        if len(self.contexts) > MOST_CONTEXTS:
+            raise OptionError(
+                f"a curve for each context is for at most {MOST_CONTEXTS} of them. Got "
+                f"{len(self.contexts)}: join some, such as hours to parts of the day."
+            )
+        X = self._design(self.contexts)
+        n, K = len(X), self.depth
+        # Each context by itself, and their mean: rows of shares.
+        share = np.vstack([np.eye(n), self.sessions[None, :] / self.sessions.sum()])
+        theta = share[:, :, None] * np.exp(X @ self.B.T)  # (curves, contexts, K)
+        total = theta.sum(axis=1)
+        rows = np.einsum("cxk,xp->ckp", theta / total[:, None, :], X)
+        size = (n + 1) * K
+
+        def cells(of_B: FloatArray) -> FloatArray:
+            V = of_B.reshape(K - 1, X.shape[1], K - 1, X.shape[1])
+            half = np.einsum("cki,kilj->cklj", rows[:, 1:], V)
+            whole = np.zeros((K, n + 1, K, n + 1))
+            whole[1:, :, 1:, :] = np.einsum("cklj,dlj->kcld", half, rows[:, 1:])
+            return whole.reshape(size, size)
+
+        effective = np.repeat(self.effective_queries[:, 0], n + 1)
+        uncertainty = self._larger(cells(self.by_query), cells(self.by_session), effective)
+        found = from_log_ratios(
+            np.log(total).T.ravel(),
+            uncertainty,
+            level=self.level,
+            method=self.method,
+            assumes=(*self.assumes, Fact("contextual.same-top")),
+            status=joined(self.status, uncertainty.rule),
+        )
+        return replace(found, layout=ContextCells(*self.columns.texts(self.contexts)))
 
     def context_test(self) -> ContextTest:
         """Does the context change the curve at all? Wald's test, as F where queries are few.

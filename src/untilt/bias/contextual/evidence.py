@@ -10,6 +10,7 @@ import numpy.typing as npt
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
+from untilt.data.layout import as_text
 from untilt.errors import OptionError, ShapeError, check_choice, did_you_mean
 
 PER = ("query", "list")
@@ -57,12 +58,23 @@ class ContextColumns:
 
     def describe(self, row: FloatArray) -> str:
         """A row of `table` in words, such as "device = phone, hour = 9"."""
-        values, told = iter(row.tolist()), []
-        for name, known in self.categories.items():
-            chosen = [next(values) for _ in known[1:] or ("",)]
-            which = chosen.index(1.0) + 1 if len(known) > 1 and 1.0 in chosen else 0
-            told.append(f"{name} = {known[which] if known else f'{chosen[0]:g}'}")
+        values = zip(self.categories, self._values(row), strict=True)
+        told = (f"{name} = {v if isinstance(v, str) else f'{v:g}'}" for name, v in values)
         return ", ".join(told)
+
+    def texts(self, rows: FloatArray) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+        """The names of the columns, and what they hold in each row of `table`, as text."""
+        values = tuple(tuple(as_text(v) for v in self._values(row)) for row in rows)
+        return tuple(self.categories), values
+
+    def _values(self, row: FloatArray) -> list[str | float]:
+        """What the columns hold in a row of `table`."""
+        numbers, values = iter(row.tolist()), []
+        for known in self.categories.values():
+            chosen = [next(numbers) for _ in known[1:] or ("",)]
+            which = chosen.index(1.0) + 1 if len(known) > 1 and 1.0 in chosen else 0
+            values.append(known[which] if known else chosen[0])
+        return values
 
 
 def _numbers(name: str, known: tuple[str, ...], values: AnyArray) -> list[FloatArray]:

@@ -48,8 +48,9 @@ def position_section(data: Decision) -> Section | None:
             )
         )
     if used is not None:
-        known = (used.bias.uncertainty <= MOST_CURVE_FACTOR) | (not used.bias.has_interval)
-        curve = _examination(used.bias, depth)
+        mean = [used.bias, *used.bias.contexts.values()][-1]
+        known = (mean.uncertainty <= MOST_CURVE_FACTOR) | (not mean.has_interval)
+        curve = _examination(mean, depth)
         told += [_fall(curve, known, "is looked at"), _how_known(used)]
         figures.append(_examination_figure(used, audit))
     if not figures:
@@ -65,7 +66,7 @@ def position_section(data: Decision) -> Section | None:
 
 
 def _where_from(used: UsedBias | None) -> tuple[Fact | None, ...]:
-    return () if used is None else (used.why, used.sessions)
+    return () if used is None else (used.why, used.context, used.sessions)
 
 
 def with_cut(caption: str, audit: Audit | None) -> str:
@@ -113,14 +114,18 @@ def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
     """The curve that is used, and the audit's own beside it where that is another."""
     bias, evidence = used.bias, None if audit is None else audit.evidence
     depth = None if audit is None else audit.click_rates.drawn_depth
-    curves, notes = {bias.method: _examination(bias, depth)}, [words.sentence(bias.status)]
-    if evidence is not None and evidence.method != bias.method and evidence.low is not None:
+    own = {**bias.contexts} or {bias.method: bias}
+    curves = {name: _examination(each, depth) for name, each in own.items()}
+    notes = [words.sentence(bias.status)]
+    if not bias.contexts and evidence is not None and evidence.method != bias.method and evidence.low is not None:
         curves[f"{evidence.method}, to compare"] = _examination(evidence, depth)
         notes.append(
             "To compare: by documents that stood at several positions, without a model of "
             "relevance."
         )
     caption = f"Used here: {bias.method}. " if len(curves) > 1 else ""
+    if bias.contexts:
+        caption = f"By {bias.method}, a curve for each context. "
     if any(curve.low is not None for curve in curves.values()):
         caption += f"Band: {bias.level:.0%} interval."
     if bias.estimated and not bias.has_interval:
