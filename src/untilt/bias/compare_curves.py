@@ -25,9 +25,10 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, su
 from untilt._core.printed import as_table
 from untilt._core.statistics import MeanEstimate, effective_units, jackknife_error, weighted_mean
 from untilt.bias.curve import PositionBias
-from untilt.bias.given import BiasLike, GivenCurve, as_examination
+from untilt.bias.given import BiasLike, GivenCurve, as_examination, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
+from untilt.data.layout import Layout, ranks_of
 from untilt.errors import OptionError
 from untilt.facts import Fact
 
@@ -146,8 +147,10 @@ def compare_curves(log: ClickLog, curves: Mapping[str, BiasLike]) -> CurveCompar
     """
     if not curves:
         raise OptionError("no curve to compare. Give at least one, such as {'mine': bias}.")
+    for bias in curves.values():
+        log = numbered_for(log, bias)
     counts = position_counts(log.without_versions())
-    known = {name: _affine(bias, counts.depth) for name, bias in curves.items()}
+    known = {name: _affine(bias, counts.depth, log.layout) for name, bias in curves.items()}
     usable = np.all([alpha + beta > 0 for alpha, beta, _ in known.values()], axis=0)
     moved = _moved(counts, usable)
     clicks = float(moved.clicks.sum())
@@ -173,9 +176,18 @@ def compare_curves(log: ClickLog, curves: Mapping[str, BiasLike]) -> CurveCompar
     return CurveComparison(entries, moved.n_documents, clicks)
 
 
-def _affine(bias: BiasLike, depth: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """(alpha, beta, theta) at positions 1..depth, 0 below the end of the curve."""
+def _affine(
+    bias: BiasLike, depth: int, layout: Layout | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(alpha, beta, theta) at positions 1..depth, 0 below the end of the curve.
+
+    A curve of plain positions beside curves by context is the same in all of them.
+    """
     examination = as_examination(bias)
+    if layout is not None and getattr(examination, "layout", None) is None:
+        rank = ranks_of(layout, depth)
+        alpha, beta, theta = _affine(examination, int(rank[-1]), None)
+        return alpha[rank - 1], beta[rank - 1], theta[rank - 1]
     if isinstance(examination, GivenCurve):
         examination = examination.to_bias(depth)
     if not isinstance(examination, PositionBias):

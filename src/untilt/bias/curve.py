@@ -165,13 +165,16 @@ class PositionBias(Portable):
         def part(values: FloatArray | None) -> FloatArray | None:
             return None if values is None else values[own]
 
-        names = ("std_error", "low", "high", "eps_plus", "eps_minus")
         return replace(
             self,
             examination=self.examination[own],
+            std_error=part(self.std_error),
             covariance=None if self.covariance is None else self.covariance[own, own],
+            eps_plus=part(self.eps_plus),
+            eps_minus=part(self.eps_minus),
+            low=part(self.low),
+            high=part(self.high),
             layout=None,
-            **{name: part(getattr(self, name)) for name in names},
         )
 
     @property

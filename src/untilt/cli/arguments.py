@@ -267,9 +267,9 @@ class LogOptions(ColumnOptions):
         ),
     ] = None
 
-    def read_to_train(self, out: Output, path: Path) -> "ClickLog":
+    def read_to_train(self, out: Output, path: Path, *, context: Sequence[str] = ()) -> "ClickLog":
         """The log with features that a ranker may learn from."""
-        log = self.without_leaks(out, self.read(out, path, to_rank=True))
+        log = self.without_leaks(out, self.read(out, path, to_rank=True, context=context))
         _check_content(log, path, to_rank=True)
         return log
 
@@ -462,6 +462,11 @@ def parse_bias(text: str | None) -> Any:
         f"--bias is a file of an estimate or one of {', '.join(known)}. Got {text!r}, and there "
         f"is no such file.{did_you_mean(name, known)}"
     )
+
+
+def context_of(bias: Any) -> tuple[str, ...]:
+    """The context columns that a bias has curves for: a log that meets it is read with them."""
+    return tuple(getattr(getattr(bias, "layout", None), "columns", ()))
 
 
 # Options that say how a log is read: with another command on the same log they mean the same.

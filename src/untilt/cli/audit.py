@@ -5,7 +5,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -223,7 +223,7 @@ def plan(
             pivot=pivot,
             share=share,
             depth=depth,
-            examination=arguments.parse_bias(examination),
+            examination=_mean_curve(arguments.parse_bias(examination)),
             assurance=assurance,
         )
         try:
@@ -236,6 +236,11 @@ def plan(
         out.record(**planned.to_dict())
         out.record(notes=[*notes, *planned.notes])
         _report_plan(out, planned, notes)
+
+
+def _mean_curve(guess: Any) -> Any:
+    """The curve itself; of curves by context the one for any other, their mean."""
+    return [guess, *getattr(guess, "contexts", {}).values()][-1]
 
 
 def _planned_depth(

@@ -88,7 +88,7 @@ def bias(
     "swap:2-5" for two positions exchanged, "base" for no swap. A flag for random order:
     [bold]--column random=random_bool[/bold]. Other names: [bold]--option ranker=NAME[/bold].
 
-    A curve for each device: [bold]untilt bias clicks.parquet --context device --out bias.json[/bold]
+    A curve for each device: [bold]untilt bias clicks.parquet --context device[/bold]
 
     Which one suits the log: [bold]untilt audit clicks.parquet[/bold]
     """
@@ -117,7 +117,7 @@ def bias(
         _report(output, found, clicks)
         by_context = _report_contexts(output, estimator)
         if by_context and shape is Shape.NONE:
-            found = estimator.curves_.by_context()  # type: ignore[attr-defined]
+            found = estimator.curves_.by_context()
         if out is not None:
             found.save(out)
             output.record(out=out)
@@ -154,7 +154,7 @@ def _differ(out: Output, log: "ClickLog") -> bool:
     columns = ", ".join(log.context)
     with progress("comparing contexts"):
         try:
-            test = _named(_contextual())().fit(log).curves_.context_test()  # type: ignore[attr-defined]
+            test = _named(_contextual())().fit(log).curves_.context_test()
             differ = test.p_value < 0.05
             code, more = ("differs" if differ else "alike"), {"p_value": test.p_value}
         except UntiltError as error:

@@ -153,7 +153,8 @@ def evaluate(
 
         curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)
         whose = () if people is None else (people,)
-        log = reading.read(output, data, to_rank=bool(systems), context=whose)
+        context = dict.fromkeys([*arguments.context_of(curve), *whose])
+        log = reading.read(output, data, to_rank=bool(systems), context=list(context))
         log = _held_out_part(output, log, systems) if held_out else log
         named = {"shown": shown, **systems}
         compared_with, rankers = _baselines(baseline or [], named)

@@ -63,7 +63,8 @@ def judgments(
                 "bias.json`. For lists in random order give --bias none."
             )
         curve = arguments.parse_bias(bias)
-        found = click_judgments(reading.read(output, log), curve, level=level)
+        clicks = reading.read(output, log, context=arguments.context_of(curve))
+        found = click_judgments(clicks, curve, level=level)
         found.write(out, form, name=name)
         output.record(
             judgments=out, to=form, queries=found.n_queries, documents=len(found), level=level,

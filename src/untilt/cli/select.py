@@ -118,11 +118,12 @@ def select(
         arguments.check_share("--hold-out", hold_out)
         curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)
         candidates = _candidates(curve, method, ranker, trees, clip, threads, seed)
-        train = reading.read_to_train(output, data)
+        context = arguments.context_of(curve)
+        train = reading.read_to_train(output, data, context=context)
         if valid is None:
             train, held = train.split(1 - hold_out, by="query", seed=seed)
         else:
-            held = reading.read(output, valid, to_rank=True)
+            held = reading.read(output, valid, to_rank=True, context=context)
             held = without_features(held, set(held.feature_names) - set(train.feature_names))
         selection = choose(
             candidates, train=train, valid=held, bias=curve, judge=judge.value, metric=wanted,

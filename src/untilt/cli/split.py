@@ -43,6 +43,10 @@ def split(
             help="Whole queries, single sessions, or the earliest sessions (needs timestamp)."
         ),
     ] = SplitBy.QUERY,
+    context: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A context column to keep. May be repeated."),
+    ] = None,
     letor: Annotated[
         bool, typer.Option("--letor", help="LOG is a LETOR file with labels.")
     ] = False,
@@ -70,17 +74,17 @@ def split(
         if letor:
             _split_labels(output, data, out, share, by, seed)
         else:
-            _split_clicks(output, reading, data, out, share, by, seed)
+            _split_clicks(output, reading, data, out, share, by, seed, context or [])
 
 
 def _split_clicks(
     output: Output, reading: arguments.LogOptions, data: Path, out: Path, share: float,
-    by: SplitBy, seed: int,
+    by: SplitBy, seed: int, context: list[str],
 ) -> None:  # fmt: skip
     from untilt.data.seen import overlap_with, seen_in
     from untilt.data.write_log import write_log
 
-    log = reading.read(output, data, collapse=by is not SplitBy.TIME)
+    log = reading.read(output, data, collapse=by is not SplitBy.TIME, context=context)
     if by is SplitBy.TIME and log.time is None:
         raise OptionError(
             f"--by time needs to know when sessions were: {data} has no column timestamp. Name it "

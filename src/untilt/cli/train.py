@@ -70,10 +70,11 @@ def train(
         arguments.check_out(out)
         from untilt.workflow.candidates import make_ranker
 
+        curve = arguments.parse_bias(bias)
         model = make_ranker(
             ranker,
             method,
-            arguments.parse_bias(bias),
+            curve,
             clip=clip,
             trees=arguments.parse_count(trees, "--trees") or 300,
             threads=threads,
@@ -84,7 +85,8 @@ def train(
 
             given: Any = read_letor(data, missing=arguments.parse_missing(reading.missing))
         else:
-            given = reading.read_to_train(output, data)
+            context = arguments.context_of(curve)
+            given = reading.read_to_train(output, data, context=context)
         model.fit(given)
         model.save(out)
         _report(output, model, out)

@@ -165,8 +165,11 @@ def _of_curve(pair: _Pair, factor: float) -> Iterator[Cause]:
     depth = min(bias.depth, pair.inputs.cells.depth)
     if depth < 2:
         return
-    at = min(REFERENCE, depth)
-    slope = np.log(np.arange(1, bias.depth + 1)) / np.log(at)
+    ranks = ranks_of(bias.layout, bias.depth)
+    at = int(min(REFERENCE, ranks[depth - 1]))
+    if at < 2:
+        return
+    slope = np.log(ranks) / np.log(at)
 
     def tilted(u: float) -> SystemDifference:
         return pair.with_theta(np.exp(u * slope))

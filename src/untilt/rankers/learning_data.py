@@ -11,7 +11,7 @@ from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, Missing, sum_by
 from untilt._core.feature_table import column_names, feature_array, in_order
 from untilt._core.random import child_generator
-from untilt.bias.given import BiasLike, as_position_bias
+from untilt.bias.given import BiasLike, as_position_bias, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
@@ -203,7 +203,8 @@ def training_lists(data: ClickLog | JudgedLists, weighting: object = None) -> Tr
     The lists of a log hold the weights of its clicks where the weighting is one of sessions.
     """
     if isinstance(data, ClickLog):
-        return _from_log(data, weighting)
+        curve = weighting.position_bias if isinstance(weighting, Weighting) else None
+        return _from_log(numbered_for(data, curve), weighting)
     if isinstance(data, JudgedLists):
         return _from_judged(data)
     raise _no_lists(data)

@@ -8,6 +8,7 @@ from untilt import catalog
 from untilt.auditing.advice import Advice
 from untilt.auditing.reading import ReadingTests
 from untilt.bias.contextual.contextual import ContextualBias
+from untilt.bias.contextual.curves import LinearCurves
 from untilt.bias.curve import PositionBias
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.given import (
@@ -141,6 +142,7 @@ def _by_context(data: Data, used: UsedBias, options: RunOptions) -> UsedBias:
     estimator = ContextualBias(level=options.level, depth=depth)
     try:
         curves = estimator.fit(as_clicks(data.not_test())).curves_
+        assert isinstance(curves, LinearCurves)
         test, bias = curves.context_test(), curves.by_context()
     except UntiltError as error:
         untold = Fact("run.context-untold", columns=columns, error=str(error))

@@ -117,7 +117,12 @@ def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
     own = {**bias.contexts} or {bias.method: bias}
     curves = {name: _examination(each, depth) for name, each in own.items()}
     notes = [words.sentence(bias.status)]
-    if not bias.contexts and evidence is not None and evidence.method != bias.method and evidence.low is not None:
+    if (
+        not bias.contexts
+        and evidence is not None
+        and evidence.method != bias.method
+        and evidence.low is not None
+    ):
         curves[f"{evidence.method}, to compare"] = _examination(evidence, depth)
         notes.append(
             "To compare: by documents that stood at several positions, without a model of "
