@@ -149,15 +149,17 @@ def path(log, tmp_path_factory):
 
 def test_the_command_prints_a_curve_for_each_context(path, log, tmp_path):
     chosen = ("bias", path, "--method", "contextual", "--context", "device")
-    result = run(*chosen, "--plot", tmp_path / "bias.json", "--out", tmp_path / "average.json")
+    result = run(*chosen, "--plot", tmp_path / "bias.json", "--out", tmp_path / "curves.json")
     assert result.exit_code == 0, result.stderr
     for device in ETA:
         assert f"device = {device} (21,600 sessions)" in result.stdout
     drawn = json.loads((tmp_path / "bias.json").read_text(encoding="utf8"))
     assert "device = phone" in json.dumps(drawn)
-    saved = ut.PositionBias.load(tmp_path / "average.json")
+    saved = ut.PositionBias.load(tmp_path / "curves.json")
     fitted = ut.ContextualBias().fit(ut.read_log(path, context=["device"]))
-    np.testing.assert_array_equal(saved.examination, fitted.bias_.examination)
+    assert saved.layout == fitted.curves_.by_context().layout
+    average = saved.contexts["any other"].examination
+    np.testing.assert_allclose(average, fitted.bias_.examination, rtol=1e-12)
     found = json.loads(run(*chosen, "--json").stdout)
     assert [each["name"] for each in found["contexts"]] == ["device = desktop", "device = phone"]
     expected = fitted.curves_.curve({"device": "phone"})

@@ -117,7 +117,7 @@ def bias(
         _report(output, found, clicks)
         by_context = _report_contexts(output, estimator)
         if by_context and shape is Shape.NONE:
-            found = estimator.curves_.by_context()
+            found = _in_one(estimator.curves_) or found
         if out is not None:
             found.save(out)
             output.record(out=out)
@@ -248,6 +248,14 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
         [] if rates.not_drawn is None else [f"{rates.not_drawn[:1].upper()}{rates.not_drawn[1:]}."]
     )
     out.points([status, *cut, *(f"It assumes that {each}." for each in found.assumes)])
+
+
+def _in_one(curves: Any) -> "PositionBias | None":
+    """All curves as one bias; None where there are too many, or they are a network's."""
+    from untilt.bias.contextual.curves import MOST_CONTEXTS, LinearCurves
+
+    few = isinstance(curves, LinearCurves) and len(curves.contexts) <= MOST_CONTEXTS
+    return curves.by_context() if few else None
 
 
 def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
