@@ -260,7 +260,9 @@ def _in_one(curves: Any) -> "PositionBias | None":
 
 def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
     """A curve for each context, or for thirds of the sessions where there are many contexts."""
-    if not hasattr(estimator, "curves_"):
+    from untilt.bias.contextual.curves import ContextualCurve
+
+    if not isinstance(getattr(estimator, "curves_", None), ContextualCurve):
         return {}
     examples = estimator.curves_.examples()
     out.record(
