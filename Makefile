@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-slow test-lowest fuzz torture torture-serve soak coverage check docs generated stub tables api pictures bench release clean
+.PHONY: demo test test-slow test-lowest fuzz torture torture-serve soak coverage check docs generated stub tables api notebooks cookbooks pictures bench release clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -71,11 +71,16 @@ docs: $(STAMP)
 	$(BIN)/sphinx-build -W --keep-going -q -E -c docs/site -d build/doctrees . build/site
 	@echo "open build/site/index.html"
 
-# The stub of the public names, the tables of methods in the documentation, and the list of the
-# public API; a test says when one is out of date. `make stub`, `make tables`, `make api`: one alone.
-generated: stub tables api
-stub tables api: $(STAMP)
+# The stub of the public names, the tables and the command line in the documentation, the list of
+# the public API, and the notebooks; a test says when one is out of date. `make stub`: one alone.
+generated: stub tables api notebooks
+stub tables api notebooks: $(STAMP)
 	$(BIN)/python tools/generate.py $@
+
+# Runs the cookbooks and docs/start.md, writes what they print into them, and the notebooks.
+cookbooks: $(STAMP)
+	$(BIN)/python tools/notebooks.py
+	$(BIN)/python tools/generate.py notebooks
 
 # Draws the pictures of the documentation anew, each with its fixed seed.
 pictures: $(STAMP)

@@ -3,6 +3,7 @@
 import doctest
 import gzip
 import importlib
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -12,6 +13,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+
+import untilt
+from untilt.cli.main import app
+from untilt.simulation import protocols
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -32,6 +37,19 @@ srch_id,prop_id,position,click_bool,booking_bool,random_bool
 1,11,2,0,0,0
 2,10,1,0,0,1
 """
+
+
+def picture(name: str):
+    """A picture's module; what it imports lies beside it."""
+    folder = ROOT / "docs" / "pictures"
+    sys.path.append(str(folder))
+    try:
+        spec = importlib.util.spec_from_file_location(f"picture_{name}", folder / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(folder))
+    return module
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -70,7 +88,18 @@ untilt.selection.select.overlap_facts = refusing
 """
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+# Pages that show what their code prints are run by tests/test_notebooks.py.
+SHOWN = {ROOT / "docs" / "start.md", *(ROOT / "docs" / "cookbooks").glob("*.md")}
+# Small versions of long measurements.
+SLOW_PAGES = {"coverage.md", "quality.md", "others.md"}
+RUN = [
+    pytest.param(page, marks=pytest.mark.slow if page.name in SLOW_PAGES else (), id=page.name)
+    for page in PAGES
+    if page not in SHOWN
+]
+
+
+@pytest.mark.parametrize("page", RUN)
 def test_python_on_a_page_runs(page, folder):
     """The blocks of one page run one after the other, as a reader would type them."""
     code = "\n".join(blocks(page.read_text(encoding="utf8"), "python"))
@@ -204,10 +233,75 @@ def test_links_lead_somewhere(page):
     assert broken == []
 
 
+INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf8")
+
+
 def test_every_page_can_be_found_from_the_index():
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf8")
-    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
-    assert {page for page in pages if f"({page})" not in index} == set()
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "cookbooks").glob("*.md")]
+    names = {page.relative_to(ROOT / "docs").as_posix() for page in pages} - {"index.md"}
+    assert {page for page in names if f"({page})" not in INDEX} == set()
+
+
+def test_the_index_is_a_path():
+    """Its headings in their order, and a page once, so that the margin of the site is the same."""
+    assert re.findall(r"^## (.*)$", INDEX, flags=re.M) == [
+        "Start",
+        "Understand",
+        "Choose",
+        "Deploy",
+        "Reference",
+    ]
+    named = re.findall(r"\]\(([^)#]+\.md)\)", INDEX)
+    assert sorted(named) == sorted(set(named))
+
+
+# Made by a program, or of another kind: the index, and results of `untilt reproduce`.
+WITHOUT_OPENING = {"index.md", *(path.name for path in (ROOT / "docs/reproduced").glob("*.md"))}
+OPENED = [page for page in PAGES if page.is_relative_to(ROOT / "docs")]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in OPENED if page.name not in WITHOUT_OPENING],
+    ids=lambda page: page.name,
+)
+def test_a_page_opens_with_its_question_and_an_example(page):
+    """Before the first heading; a page of reasons alone (decisions.md) has nothing to run."""
+    opening = page.read_text(encoding="utf8").partition("\n## ")[0]
+    prose = re.sub(r"^```.*?^```$", "", opening, flags=re.M | re.S)
+    assert "?" in prose
+    assert re.search(r"^```(python|sh)$", opening, flags=re.M) or page.name == "decisions.md"
+
+
+def test_charts_of_choice_name_what_exists():
+    """The boxes of the three ladders of docs/choose.md."""
+    for name in ("estimator", "weighting", "ranker"):
+        for step in picture(f"choose_{name}").STEPS:
+            assert all(hasattr(untilt, each) for each in step.names), step
+            assert all(each in step.take for each in step.names), step
+
+
+@pytest.mark.parametrize(
+    ("box", "protocol"),
+    [
+        (0, protocols.Shuffle(share=0.5)),
+        (1, protocols.Swap(share=0.5)),
+        (1, protocols.Swap(share=0.5, adjacent=True)),
+        (3, protocols.Harvest()),
+        (4, protocols.DLA()),
+    ],
+)
+def test_the_chart_of_estimators_says_what_the_audit_advises(box, protocol):
+    judged = untilt.make_judged(60, 4, mean_docs=8, seed=0)
+    log = untilt.simulate(judged, protocol, n_sessions=4_000, depth=5, seed=0).log
+    advised = untilt.audit(log).advice.estimator
+    assert advised in picture("choose_estimator").STEPS[box].names
+
+
+def test_every_public_command_is_in_the_reference():
+    text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf8")
+    named = set(re.findall(r"^## `untilt ([a-z]+)", text, flags=re.M))
+    assert named == {each.callback.__name__ for each in app.registered_commands}
 
 
 def test_every_drawn_picture_is_shown():

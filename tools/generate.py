@@ -1,9 +1,10 @@
 """Write what is derived from the records and from the code: `python tools/generate.py [PART ...]`.
 
     stub     src/untilt/__init__.pyi: the public names for type checkers and editors
-    tables   the tables in the documentation, between markers: methods, coverage, quality, memory,
-             export
+    tables   what is derived in the documentation, between markers: tables of methods, coverage,
+             quality, memory, export and of others, and the reference of the commands
     api      tests/public_api.txt: every public name with its signature, to be reviewed in the diff
+    notebooks   docs/notebooks: the cookbooks as they stand (tools/notebooks.py runs them)
     pages    docs/reproduced: pages, charts, index and claims from the results kept there; only
              where it is named
 
@@ -14,15 +15,22 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
+
+import typer
 
 import untilt
 from untilt import catalog
+from untilt.cli.main import app
 from untilt.papers.page import republish
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(Path(__file__).parent))
+import notebooks  # noqa: E402
+import others  # noqa: E402
 
 
 def stub() -> dict[Path, str]:
@@ -36,9 +44,11 @@ def stub() -> dict[Path, str]:
 
 
 # Between `<!-- methods: KIND -->`, `<!-- coverage: GROUP -->`, `<!-- quality: GROUP -->`,
-# `<!-- memory: LOG -->` or `<!-- export: TABLE -->`, and `<!-- end -->`.
+# `<!-- memory: LOG -->`, `<!-- export: TABLE -->`, `<!-- others: TABLE -->` or
+# `<!-- commands: all -->`, and `<!-- end -->`.
 MARKED = re.compile(
-    r"(<!-- (methods|coverage|quality|memory|export): ([a-z -]+) -->\n).*?(<!-- end -->)",
+    r"(<!-- (methods|coverage|quality|memory|export|others|commands): ([a-z -]+) -->\n)"
+    r".*?(<!-- end -->)",
     re.DOTALL,
 )
 
@@ -55,7 +65,7 @@ def _written(mark: re.Match[str]) -> str:
         return mark[1] + table(cast("catalog.Kind", mark[3])) + mark[4]
     measured = {
         "coverage": coverage_table, "quality": quality_table, "memory": memory_table,
-        "export": export_table,
+        "export": export_table, "others": others_table, "commands": commands_reference,
     }  # fmt: skip
     return mark[1] + measured[mark[2]](mark[3]) + mark[4]
 
@@ -231,6 +241,61 @@ def _peak(row: dict[str, Any] | None) -> str:
     return told if row["outcome"] == "finished" else f"{row['outcome']} ({told})"
 
 
+def others_table(name: str) -> str:
+    """Figures beside those of other packages."""
+    return _markdown(others.table(name))
+
+
+def commands_reference(_all: str) -> str:
+    """Every command with its help text and a table of its arguments and options."""
+    program = cast("Any", typer.main.get_command(app))
+    functions = [each.callback for each in app.registered_commands]
+    takes = {each.__name__: inspect.signature(each).parameters for each in functions if each}
+    parts = [_command(each.as_shown(), takes[name]) for name, each in program.commands.items()]
+    return "\n".join(parts)
+
+
+def _command(command: Any, takes: Mapping[str, inspect.Parameter]) -> str:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    line = " ".join(["untilt", command.name, *(each.metavar for each in arguments)])
+    lines = [["option", "what it says"], ["---", "---"]]
+    for each in command.params:
+        lines.append([_typed(each, takes[each.name]), _said(each)])
+    # A paragraph of a help text is one line on the page; bold words are commands.
+    words = inspect.cleandoc(command.help).split("\n\n")
+    told = [re.sub(r"\[/?bold\]", "`", " ".join(each.split())) for each in words]
+    return f"## `{line}`\n\n" + "\n\n".join(told) + "\n\n" + _markdown(lines)
+
+
+def _typed(parameter: Any, takes: inspect.Parameter) -> str:
+    """As it is typed: `--out`, `-o` FOLDER."""
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.metavar}`"
+    value = "" if parameter.is_flag else parameter.metavar or _value_of(takes.annotation)
+    names = ", ".join(f"`{name}`" for name in parameter.opts)
+    return f"{names} {value}".strip().replace("|", r"\|")
+
+
+def _value_of(annotation: Any) -> str:
+    """What an option takes that does not say it itself: the choices, or the kind of number."""
+    kinds = set(get_args(get_args(annotation)[0])) or {get_args(annotation)[0]}
+    for kind in kinds:
+        if issubclass(kind, Enum):
+            return "|".join(each.value for each in kind)
+    return "N" if int in kinds else "NUMBER" if float in kinds else "TEXT"
+
+
+def _said(parameter: Any) -> str:
+    """Its help, whether it is required, and its default."""
+    text = " ".join((parameter.help or "").split()).replace("|", r"\|")
+    default = getattr(parameter.default, "value", parameter.default)
+    if parameter.required:
+        return f"{text} Required."
+    if default is None or default is False or default in ("", []) or callable(default):
+        return text
+    return f"{text} Default: {default}."
+
+
 def api() -> dict[Path, str]:
     """Every public name and signature, and the public methods of public classes."""
     lines = [line for name in sorted(untilt.__all__) for line in _described(name)]
@@ -272,7 +337,9 @@ def _signature(value: Callable[..., object]) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", str(plain))
 
 
-WRITERS: dict[str, Callable[[], dict[Path, str]]] = {"stub": stub, "tables": tables, "api": api}
+WRITERS: dict[str, Callable[[], dict[Path, str]]] = {
+    "stub": stub, "tables": tables, "api": api, "notebooks": notebooks.notebooks,
+}  # fmt: skip
 
 
 def main(wanted: list[str]) -> None:

@@ -7,6 +7,7 @@ Warnings are errors: a link that leads nowhere fails the build.
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -54,11 +55,14 @@ def pages_in_order(index: str) -> list[str]:
     ]
 
 
+# Pages of these folders hang on the page that compares them, not on the index.
+BRANCHES = ("docs/estimators/", "docs/methods/", "docs/reproduced/")
+
+
 def add_tree(_app: object, page: str, source: list[str]) -> None:
-    """The tree of pages, which the margin shows: a page per method or table is on a branch."""
+    """The tree of pages, which the margin shows: a part for each step of the index."""
     if page == root_doc:
-        named = [name for name in pages_in_order(source[0]) if name.count("/") <= 1]
-        source[0] += tree([*named, f"{reference_pages.FOLDER}/index"])
+        source[0] += "".join(_parts(source[0]))
     elif page in ("docs/weightings", "docs/counterfactual"):
         named = pages_in_order(source[0])
         source[0] += tree([name for name in named if name.startswith("docs/methods/")])
@@ -68,6 +72,18 @@ def add_tree(_app: object, page: str, source: list[str]) -> None:
         source[0] += tree(["docs/reproduced/index"])
     elif page == "docs/reproduced/index":
         source[0] += tree([name for name in pages_in("reproduced") if name != page])
+
+
+def _parts(index: str) -> Iterator[str]:
+    """A tree with a caption for each heading of the index; a page stands where it comes first."""
+    seen: set[str] = set()
+    for part in index.split("\n## ")[1:]:
+        named = [each for each in pages_in_order(part) if not each.startswith(BRANCHES)]
+        new = [each for each in named if each not in seen]
+        seen.update(new)
+        title = part.partition("\n")[0]
+        last = [f"{reference_pages.FOLDER}/index"] if title == "Reference" else []
+        yield tree([*last, *new], title)
 
 
 def link_papers(_app, page: str, source: list[str]) -> None:
@@ -84,10 +100,11 @@ def pages_in(folder: str) -> list[str]:
     return [f"docs/{folder}/{path.stem}" for path in sorted((ROOT / "docs" / folder).glob("*.md"))]
 
 
-def tree(pages: list[str]) -> str:
+def tree(pages: list[str], caption: str = "") -> str:
     """The directive that hangs pages under this one."""
     rows = "\n".join(f"/{page}" for page in dict.fromkeys(pages))
-    return f"\n\n```{{toctree}}\n:hidden:\n\n{rows}\n```\n"
+    options = ":hidden:\n" + (f":caption: {caption}\n" if caption else "")
+    return f"\n\n```{{toctree}}\n{options}\n{rows}\n```\n"
 
 
 def add_front_door(app, problem: Exception | None) -> None:

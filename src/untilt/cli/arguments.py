@@ -522,9 +522,13 @@ class CommandWithMethods(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The help, as `_shown` shows parameters."""
+        super(CommandWithMethods, self.as_shown()).format_help(ctx, formatter)
+
+    def as_shown(self) -> "CommandWithMethods":
+        """The command as its help and the reference show it."""
         shown = copy(self)
         shown.params = [_shown(parameter, self.name or "") for parameter in self.params]
-        super(CommandWithMethods, shown).format_help(ctx, formatter)
+        return shown
 
     def get_help_option(self, ctx: Any) -> Any:
         """A flag without a type, as all others."""

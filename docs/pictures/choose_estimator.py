@@ -1,0 +1,46 @@
+"""Which estimator of position bias: the rule of the audit, as a ladder."""
+
+from _flow import Step, ladder
+
+STEPS = (
+    Step(
+        "Were some lists shown in random order?",
+        "ShuffledTop",
+        "believes: every order was equally likely",
+        ("ShuffledTop",),
+    ),
+    Step(
+        "Were two documents swapped\nin some sessions?",
+        "PivotSwap, or AdjacentSwap for neighbours",
+        "believes: chance chose the swapped sessions",
+        ("PivotSwap", "AdjacentSwap"),
+    ),
+    Step(
+        "Do documents stand higher on the days\nwhen their features make them better?",
+        "RegressionEM",
+        "on the features of each impression",
+        ("RegressionEM",),
+    ),
+    Step(
+        "Were the same documents shown at several\nplaces, so that all places are joined?",
+        "AllPairs",
+        "believes: a document stayed as relevant as it was",
+        ("AllPairs",),
+    ),
+    Step(
+        "Are there features that explain relevance?",
+        "RegressionEM",
+        "believes: the old ranker knew nothing else",
+        ("RegressionEM",),
+    ),
+    Step("", "None: every curve fits such a log", "Run a small swap: untilt plan"),
+)
+
+
+def draw():
+    """The ladder of `untilt audit`."""
+    return ladder(
+        STEPS,
+        title="Which estimator of position bias?",
+        subtitle="untilt audit LOG asks these questions of your log and answers them",
+    )
