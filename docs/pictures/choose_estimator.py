@@ -11,7 +11,7 @@ STEPS = (
     ),
     Step(
         "Were two documents swapped\nin some sessions?",
-        "PivotSwap, or AdjacentSwap for neighbours",
+        "PivotSwap or AdjacentSwap",
         "believes: chance chose the swapped sessions",
         ("PivotSwap", "AdjacentSwap"),
     ),

@@ -27,9 +27,7 @@ STEPS = (
         "JAX to train, NumPy to score",
         ("NeuralRanker",),
     ),
-    Step(
-        "", "LambdaMART", "boosted trees: the default, and what untilt run takes", ("LambdaMART",)
-    ),
+    Step("", "LambdaMART", "boosted trees: the default of untilt run", ("LambdaMART",)),
 )
 
 

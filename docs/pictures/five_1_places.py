@@ -28,8 +28,10 @@ def draw():
     return finished(
         curves_chart(curves, value_title="clicked", value_format="%", height=300, legend_columns=3),
         title="The same documents, shown at ten places",
-        subtitle="400 queries in random order, 250 sessions each: whatever the document, place 5 "
-        "gets less than half of the clicks of place 1",
+        subtitle=[
+            "lists in random order: 400 queries, 250 sessions each",
+            "whatever the document, place 5 gets less than half of the clicks of place 1",
+        ],
     )
 
 

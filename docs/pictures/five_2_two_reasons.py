@@ -12,8 +12,8 @@ def draw():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=len(judged.labels))
     orders = {
-        "click rate, lists of a good ranker": judged.labels + 0.5 * noise,
-        "click rate, lists of a weak ranker": 0.5 * judged.labels + noise,
+        "clicks, good ranker": judged.labels + 0.5 * noise,
+        "clicks, weak ranker": 0.5 * judged.labels + noise,
     }
     found, truth = {}, None
     for name, scores in orders.items():
@@ -25,6 +25,5 @@ def draw():
         truth,
         found,
         title="Clicks fall down the page for two reasons",
-        subtitle="people look less (black), and a good ranker puts worse documents lower; "
-        "400 queries, 250 sessions each",
+        subtitle="people look less (black), and worse documents stand lower; 400 queries",
     )

@@ -19,6 +19,5 @@ def draw():
         made.truth.examination,
         {"click rate": rates / rates[0], "AllPairs": ut.AllPairs().fit(made.log).bias_},
         title="Documents that changed places tell how much people look",
-        subtitle="three rankers share 30,000 sessions of 400 queries; black: the truth; band: 95% "
-        "interval",
+        subtitle="three rankers share 30,000 sessions of 400 queries; band: 95% interval",
     )

@@ -17,14 +17,13 @@ def draw():
     names = ("human labels", "clicks, bias taken out", "raw clicks", "order that was shown")
     return curves_over(
         {name: over_seeds(SESSIONS, [each[name] for each in by_seed]) for name in names},
-        title="More raw clicks repeat the same mistake; corrected ones approach the labels",
-        subtitle="300 queries, 60 trees, curve known; mean and range of 3 seeds; true quality on "
-        "500 other queries",
+        title="More raw clicks repeat the mistake; corrected ones approach the labels",
+        subtitle="300 queries, 60 trees, curve known; mean and range of 3 seeds; 500 test queries",
         x_title="sessions per query",
         scale="log",
         value_title="NDCG@10 by human labels",
         value_format=".2f",
-        legend_columns=4,
+        legend_columns=2,
     )
 
 

@@ -42,7 +42,8 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 html_theme = "furo"
 html_title = f"untilt {release}"
-html_static_path: list[str] = []
+html_static_path = ["static"]
+html_css_files = ["wide.css"]
 html_copy_source = False
 html_math_renderer = "mathml"
 
