@@ -27,6 +27,7 @@ _NAMES = {
     "untilt.data.letor.write_letor": "write_letor",
     "untilt.data.depth": "DroppedRowsWarning",
     "untilt.data.read.bad_rows": "ReadReport",
+    "untilt.data.read.collapse_sql": "collapse_sql",
     "untilt.data.read.read_log": "read_log read_log_report",
     "untilt.data.transform": "synthesise",
     "untilt.data.write_log": "write_log",

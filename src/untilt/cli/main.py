@@ -17,6 +17,7 @@ from untilt.cli.arguments import CommandWithMethods, expanded, plain_flag
 from untilt.cli.audit import audit, plan
 from untilt.cli.bias import bias
 from untilt.cli.clickmodels import clickmodels
+from untilt.cli.collapse import collapse
 from untilt.cli.demo import demo
 from untilt.cli.evaluate import evaluate
 from untilt.cli.export import export
@@ -147,6 +148,7 @@ for command in (
     plan,
     bias,
     clickmodels,
+    collapse,
     split,
     train,
     evaluate,

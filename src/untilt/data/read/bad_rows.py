@@ -322,14 +322,16 @@ def _from_zero(database: Database, log: Impressions, bad: BadRows) -> BadRows:
         return bad
     column = next(field.column for field in log.fields if field.alias == "position")
     number = number_sql(replace(column, name="raw_position"), "position")
+    n = "coalesce(max(count), 1)" if log.has("count") else "1"
     lists, from_zero, below = database.row(
-        "SELECT count(*), count(*) FILTER (least = 0 AND zeros = 1), count(*) FILTER (least < 0) "
-        f"FROM (SELECT min({number}) AS least, count(*) FILTER ({number} = 0) AS zeros "
+        "SELECT sum(n), coalesce(sum(n) FILTER (least = 0 AND zeros = 1), 0), "
+        f"count(*) FILTER (least < 0) FROM (SELECT {n} AS n, min({number}) AS least, "
+        f"count(*) FILTER ({number} = 0) AS zeros "
         "FROM impressions GROUP BY raw_session_id, raw_query_id)"
     )
     if below or from_zero < FROM_ZERO * lists:
         return bad
-    found = {"column": column.name, "sessions": from_zero, "n_sessions": lists}
+    found = {"column": column.name, "sessions": int(from_zero), "n_sessions": int(lists)}
     return replace(bad, what=Fact("log.positions-from-0", **found))
 
 

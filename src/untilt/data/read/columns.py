@@ -66,6 +66,10 @@ class Layout:
         """Without an optional role."""
         return replace(self, roles={k: v for k, v in self.roles.items() if k != role})
 
+    def with_count(self, column: str) -> "Layout":
+        """With the column of counts."""
+        return replace(self, roles={**self.roles, "count": column})
+
     def by_numbers(self, is_number: Callable[[str], bool]) -> "Layout":
         """Without columns that fit a pattern but hold no numbers; one that is named stays."""
         kept = {
@@ -97,7 +101,7 @@ def log_layout(
     with_time: bool,
 ) -> Layout:
     """The layout of an impressions table."""
-    _check_mapping(columns, labels, context)
+    check_mapping(columns, labels, context)
     wanted = [*REQUIRED, *labels, *context]
     roles = {role: columns.get(role) or role for role in wanted}
     for role in (*OPTIONAL, FLAG, VERSION):
@@ -173,9 +177,10 @@ def _parts(source: Source, text: str) -> list[str]:
     return [text] if source.has(text) else [part for p in text.split(",") if (part := p.strip())]
 
 
-def _check_mapping(
+def check_mapping(
     columns: Mapping[str, str | None], labels: Sequence[str], context: Sequence[str]
 ) -> None:
+    """Raise where a name of ours is taken twice or is none, or one of theirs is no name."""
     taken = (*REQUIRED, *OPTIONAL, FLAG, VERSION)
     known = (*taken, *labels, *context)
     if len(set(known)) < len(known):

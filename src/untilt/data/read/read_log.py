@@ -31,6 +31,7 @@ from untilt.data.read.columns import (
     summarise,
 )
 from untilt.data.read.database import Database, open_database, translated_errors
+from untilt.data.read.engines import Engine, collapsed, engine_of, engine_source
 from untilt.data.read.numbering import NotCleanError
 from untilt.data.read.sources import Files, Source, located, open_source, refuse_changed, stamps
 from untilt.data.read.types import Column, id_is_text_sql, time_sql
@@ -144,7 +145,7 @@ def _tables(database: Database, request: Request) -> tuple[Table, Table | None]:
             "its features from. Give documents=, or leave it out: features in the log itself may "
             "change from row to row."
         )
-    source = open_source(database, request.source, "log_table")
+    source, engine = _open(database, request.source, "log_table")
     layout = log_layout(
         source,
         columns=columns,
@@ -153,31 +154,58 @@ def _tables(database: Database, request: Request) -> tuple[Table, Table | None]:
         features=None if request.documents is not None else request.features,
         with_time=request.collapse is not True,
     )
-    log = _load(database, source, layout, request.features)
+    ignored: tuple[str, ...] = ()
+    if engine is not None and request.collapse is True:
+        layout, ignored = _numbers(source.what, layout, engine.numeric(), request.features)
+        layout, rows = collapsed(engine, layout)
+        source = engine_source(database, engine, "log_table", rows)
+    log = _load(database, source, layout, request.features, ignored)
     if request.documents is None:
         return log, None
-    source = open_source(database, request.documents, "documents_table")
+    source, _ = _open(database, request.documents, "documents_table")
     layout = documents_layout(source, columns=columns, features=request.features)
     return log, _load(database, source, layout, request.features)
 
 
-def _load(database: Database, source: Source, layout: Layout, features: Features) -> Table:
-    """Load a table; a rule for features takes the columns that hold numbers and no others."""
+def _open(database: Database, source: Any, name: str) -> tuple[Source, Engine | None]:
+    """The source, and the engine that could count its sessions."""
+    engine = engine_of(source)
+    if engine is None:
+        return open_source(database, source, name), None
+    return engine_source(database, engine, name), engine
+
+
+def _load(
+    database: Database,
+    source: Source,
+    layout: Layout,
+    features: Features,
+    ignored: tuple[str, ...] = (),
+) -> Table:
+    """Load a table; `ignored` are columns that were left out before."""
     for column in layout.names:
         if "\0" in column or not is_utf8(column):
             raise ColumnError(f"{source.what} has a column {column!r}: no name in SQL. Rename it.")
     name = source.load(layout.names, layout.ids)
     with translated_errors(source.what):
         types = {name: Column(name, type_) for name, type_ in database.columns(name).items()}
-    kept = layout.by_numbers(lambda column: types[column].is_numeric)
-    ignored = tuple(column for column in layout.features if column not in kept.features)
+    numbers = frozenset(name for name, column in types.items() if column.is_numeric)
+    kept, more = _numbers(source.what, layout, numbers, features)
+    return Table(name, source, kept, types, (*ignored, *more))
+
+
+def _numbers(
+    what: str, layout: Layout, numbers: frozenset[str], features: Features
+) -> tuple[Layout, tuple[str, ...]]:
+    """A rule for features takes the columns that hold numbers; those that it leaves out."""
+    kept = layout.by_numbers(lambda column: column in numbers)
     for text, columns in kept.chosen.items():
         if layout.chosen[text] and not columns and features is not None:
             raise ColumnError(
-                f"no column of {source.what} that fits the features {text} holds numbers: "
+                f"no column of {what} that fits the features {text} holds numbers: "
                 f"{', '.join(layout.chosen[text])}. Convert them, or name other columns."
             )
-    return Table(name, source, kept, types, ignored)
+    return kept, tuple(column for column in layout.features if column not in kept.features)
 
 
 def _text_ids(database: Database, tables: Sequence[Table], request: Request) -> frozenset[str]:
@@ -350,8 +378,9 @@ def read_log(
     Parameters
     ----------
     source : a path to Parquet, CSV (also .gz) or a DuckDB database, a folder or pattern of files, a
-        list of paths, (database path, table name), a DuckDB relation, or a pyarrow, Polars or
-        pandas table
+        list of paths, (database path, table name), a DuckDB relation, a pyarrow, Polars or pandas
+        table; an Ibis table, a Spark DataFrame or (PostgreSQL connection, table name), whose engine
+        counts equal sessions itself before anything travels (see `collapse_sql`)
     documents : a table (any kind of source) with one row per (query_id, doc_id); its other columns
         of numbers are the features. Documents that no list shows stay as unshown candidates
     columns : our names to yours, such as {"query_id": "srch_id", "click": "click_bool"}; None in

@@ -59,7 +59,7 @@ def located(source: Any) -> Any:
         return _files_of([source])
     if isinstance(source, list) and source and all(map(_is_path, source)):
         return _files_of(source)
-    if isinstance(source, tuple):
+    if isinstance(source, tuple) and not hasattr(next(iter(source), None), "cursor"):
         return _database_of(source)
     return source
 
@@ -288,14 +288,15 @@ def open_source(database: Database, source: Any, name: str) -> Source:
         (family == "polars" and kind == "LazyFrame", _from_lazy_frame),
         (family in _COLUMNS and kind == "DataFrame", _from_frame),
         (family == "pyarrow", _from_arrow),
-        (not is_class and hasattr(source, "__arrow_c_stream__"), _from_stream),
+        (not is_class and hasattr(source, "__arrow_c_stream__"), stream_source),
     ]
     for fits, opener in openers:
         if fits:
             return opener(database, source, name)
     raise OptionError(
         "a table can be read from a path (Parquet, CSV, DuckDB database), a list of paths, a pair "
-        "(database path, table name), a DuckDB relation, or a pyarrow, Polars or pandas table. "
+        "(database path, table name), a DuckDB relation, a pyarrow, Polars or pandas table, an "
+        "Ibis table, a Spark DataFrame, or a pair (PostgreSQL connection, table name). "
         f"Got {kind} instead."
     )
 
@@ -431,7 +432,7 @@ def _from_arrow(database: Database, source: Any, name: str) -> Source:
 
     what = f"the Arrow {type(source).__name__}"
     if isinstance(source, pa.RecordBatchReader):
-        return _from_stream(database, source, name)
+        return stream_source(database, source, name)
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if not isinstance(source, pa.Table) and not hasattr(source, "get_fragments"):
@@ -444,11 +445,11 @@ def _from_arrow(database: Database, source: Any, name: str) -> Source:
         return _view(database, what, name)
 
 
-def _from_stream(database: Database, source: Any, name: str) -> Source:
+def stream_source(database: Database, source: Any, name: str, what: str | None = None) -> Source:
     """Anything that hands out an Arrow stream. It can be read once, so it is copied."""
     import pyarrow as pa
 
-    what = f"the {type(source).__name__}"
+    what = what or f"the {type(source).__name__}"
     try:
         reader = pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, OSError, RuntimeError, TypeError, ValueError) as error:

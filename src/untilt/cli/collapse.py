@@ -1,0 +1,71 @@
+"""`untilt collapse`: a log with equal sessions counted, to keep or send in place of the whole."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from untilt.cli import arguments, outputs
+from untilt.cli.console import speaking
+
+
+@dataclass(frozen=True)
+class RowOptions(arguments.ColumnOptions):
+    """Options of a log whose features, if any, stand in its rows."""
+
+    features: arguments.FeaturesOption = None
+    missing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUE|keep",
+            help="What a missing feature counts as, or keep for trees; else it is a bad row.",
+        ),
+    ] = None
+
+
+def collapse(
+    reading: RowOptions,
+    log: arguments.LogPath,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Where it is written: .parquet, .csv or .csv.gz."
+        ),
+        outputs.WRITES,
+    ],
+    context: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="A column that keeps sessions apart, such as device. May be repeated.",
+        ),
+    ] = None,
+    as_json: arguments.AsJson = False,
+    verbose: arguments.Verbose = False,
+) -> None:
+    """Count equal sessions of a log and write each once, with its number in `count`.
+
+    Every command gives the same answer for the file as for the log, but for what needs the time of
+    a session. Columns get the names of untilt; a documents table stays as it is. A log that lives
+    in a warehouse is counted there: see `ut.collapse_sql`, docs/scale.md.
+
+    Example: [bold]untilt collapse clicks.parquet --out counted.parquet[/bold]
+    """
+    from untilt.data.write_log import check_ending, write_log
+
+    with speaking(as_json=as_json, verbose=verbose) as output:
+        arguments.check_out(out)
+        check_ending(out)
+        found = reading.read(output, log, context=context or ())
+        write_log(found, out)
+        rows = int(found.indptr[-1])
+        output.record(
+            counted=out, sessions=found.n_sessions, lists=found.n_lists, rows=rows,
+            impressions=found.n_impressions,
+        )  # fmt: skip
+        output.say(
+            f"\n{found.n_sessions:,} sessions in {found.n_lists:,} distinct lists: {rows:,} rows "
+            f"in place of {found.n_impressions:,}."
+        )
+        output.path("Counted log", str(out))
