@@ -90,8 +90,10 @@ bench: $(STAMP)
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 # sdist and wheel in dist/, and the wheel tried in an environment that has never seen the source:
-# the tests run from a folder without src, and the demo goes from a log to its report.
+# the tests run from a folder without src, and the demo goes from a log to its report. Then the wheel
+# alone, without extras: how large that is (docs/install.md), and the demo again.
 RELEASE := build/release
+MOST_MIB := 600
 release: $(STAMP)
 	@rm -rf dist $(RELEASE) && $(BIN)/pip install --quiet --quiet --disable-pip-version-check build
 	$(BIN)/python -m build --outdir dist .
@@ -100,6 +102,10 @@ release: $(STAMP)
 	@cp -r tests tools docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md Makefile pyproject.toml $(RELEASE)/work
 	cd $(RELEASE)/work && ../env/bin/python -m pytest -n 2 --dist loadfile tests/test_import.py tests/test_public_names.py tests/cli tests/workflow tests/report
 	cd $(RELEASE)/work && ../env/bin/untilt demo
+	@$(PYTHON) -m venv $(RELEASE)/plain
+	@$(RELEASE)/plain/bin/pip install --quiet --quiet --disable-pip-version-check $(CURDIR)/dist/untilt-*.whl
+	$(PYTHON) tools/install_size.py $(RELEASE)/plain --most $(MOST_MIB)
+	cd $(RELEASE)/work && ../plain/bin/untilt demo --quick --out untilt-demo-plain
 	@ls -l dist
 
 clean:

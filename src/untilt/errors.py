@@ -58,6 +58,17 @@ class NotFittedError(UntiltError):
     """Something learned was asked of an estimator that has not been fitted."""
 
 
+class MissingExtraError(OptionError, ImportError):
+    """What was asked for needs a package that a plain install does not bring."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs {package}, which is not installed. "
+            f"Install it: pip install 'untilt[{extra}]'."
+        )
+        self.extra = extra
+
+
 # Hints for names that are nearly right.
 
 

@@ -2,13 +2,14 @@
 
 import json
 import re
+import sys
 
 import altair
 import numpy as np
 import pytest
 
 from untilt import ClickLog
-from untilt.charts import convert
+from untilt.charts import convert, theme
 from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.intervals import Bar, bars_chart, groups_chart, intervals_chart
 from untilt.charts.theme import (
@@ -21,7 +22,7 @@ from untilt.charts.theme import (
     panel_title,
     save_chart,
 )
-from untilt.errors import OptionError, ShapeError
+from untilt.errors import MissingExtraError, OptionError, ShapeError
 
 
 def small_log() -> ClickLog:
@@ -270,3 +271,21 @@ def _bundles(monkeypatch, code):
 
     monkeypatch.setattr(convert, "converted", converted)
     return made
+
+
+def test_the_script_of_a_wheel_needs_no_engine(tmp_path, monkeypatch):
+    (tmp_path / "vega.js").write_text("window.vegaEmbed = (place) => '</script>';")
+    monkeypatch.setattr(convert, "_IN_THE_WHEEL", tmp_path / "vega.js")
+    monkeypatch.setattr(theme, "vega_library", convert.vega_library.__wrapped__)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    chart = chart_of(**{"</script><b>": curve()})
+    save_chart(chart, tmp_path / "bias.html")
+    text = (tmp_path / "bias.html").read_text()
+    assert text.count("</script>") == 3
+    spec = text.partition('id="spec">')[2].partition("</script>")[0]
+    assert json.loads(spec) == json.loads(chart.to_json())
+    for name in ("bias.png", "bias.svg"):
+        with pytest.raises(MissingExtraError, match=r"pip install 'untilt\[pictures\]'"):
+            save_chart(chart, tmp_path / name)
+    with pytest.raises(ImportError):
+        convert.converted([])

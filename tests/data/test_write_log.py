@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from untilt.data import table_file
 from untilt.data import write_log as write
 from untilt.data.clicklog import ClickLog
 from untilt.data.read.read_log import read_log
@@ -124,9 +125,20 @@ def test_pieces_do_not_change_the_file_s_content(tmp_path, contents, monkeypatch
         label=rng.integers(2, size=len(position)),
         features=rng.normal(size=(5, 3)),
     )
-    monkeypatch.setattr(write, "_PIECE", 100)
+    taken: list[int] = []
+    insert = table_file._insert
+
+    def counted(*given):
+        taken.append(1)
+        insert(*given)
+
+    monkeypatch.setattr(table_file, "_insert", counted)
+    write_log(log, tmp_path / "whole.parquet")
+    assert len(taken) == 2  # the first one is empty
+    monkeypatch.setattr(write, "PIECE", 100)
     write_log(log, tmp_path / "log.parquet")
-    assert pq.ParquetFile(tmp_path / "log.parquet").num_row_groups > 10
+    assert len(taken) > 12
+    assert (tmp_path / "log.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert contents(read_log(tmp_path / "log.parquet", features="*")) == contents(log)
 
 

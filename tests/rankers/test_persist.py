@@ -138,7 +138,7 @@ def test_people_and_tools_can_read_the_file(saved):
         header = json.loads(archive.read(HEADER))
     assert header["format"] == FORMAT
     assert header["kind"] == "LinearRanker"
-    assert {"python", "numpy", "scipy", "scikit-learn", "lightgbm"} == set(header["libraries"])
+    assert {"python", "numpy", "scipy", "lightgbm"} == set(header["libraries"])
     assert header["parameters"]["weighting"] == {
         "$type": "IPS",
         "fields": {

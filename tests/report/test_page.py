@@ -366,12 +366,27 @@ def test_a_model_of_reading_that_fails_is_drawn_and_told(decision):
 def test_where_charts_cannot_be_drawn_the_page_says_so_and_keeps_their_figures(
     decision, monkeypatch
 ):
-    def ended(_):
+    def ended(*_):
         raise ChartsNotDrawnError("the engine ended")
 
     monkeypatch.setattr("untilt.report.page.page.converted", ended)
+    monkeypatch.setattr("untilt.report.page.page._library", ended)
     text, n_charts = page(decision), len(chart_specs(decision))
     assert n_charts > 1
     assert text.count("This chart is not drawn") == n_charts
     assert text.count("Figures of this chart") == n_charts
     assert 'class="drawing"' not in text
+    assert "data-chart" not in text
+
+
+def test_without_the_extra_for_pictures_each_chart_is_drawn_by_the_browser(decision, monkeypatch):
+    with_pictures = page(decision)
+    monkeypatch.setattr("untilt.report.page.page.can_convert", lambda: False)
+    text, n_charts = page(decision), len(chart_specs(decision))
+    assert text.count('data-chart class="only-live"') == n_charts
+    assert text.count("<noscript>") == n_charts
+    assert 'class="drawing"' not in text
+    assert "This chart is not drawn" not in text
+    script = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
+    assert script.findall(text) == script.findall(with_pictures)
+    assert "window.vegaEmbed" in text

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from sklearn.isotonic import IsotonicRegression
 
 import untilt as ut
 from untilt.errors import OptionError
@@ -128,6 +129,19 @@ def test_relevance_behind_scores_is_recovered():
     at = np.linspace(-1.5, 1.5, 13)
     assert fitted.of(at) == pytest.approx(1 / (1 + np.exp(-at)), abs=0.04)
     assert np.all(np.diff(fitted.gamma) >= 0)
+
+
+def test_relevance_is_isotonic_regression_as_scikit_learn_has_it(rng):
+    scores, theta = rng.integers(0, 40, 500) / 8, rng.choice([1.0, 0.5, 0.0], 500)
+    clicks, count = rng.integers(0, 2, 500).astype(float), rng.integers(1, 9, 500).astype(float)
+    seen = theta > 0
+    other = IsotonicRegression(y_min=0.0, out_of_bounds="clip").fit(
+        scores[seen], (clicks / np.where(seen, theta, 1))[seen], (theta * count)[seen]
+    )
+    fitted = fit_relevance(scores, clicks, theta, count)
+    assert fitted.scores == pytest.approx(other.X_thresholds_)
+    assert fitted.gamma == pytest.approx(other.y_thresholds_)
+    assert fitted.of(np.array([-1.0, 2.3, 9.0])) == pytest.approx(other.predict([-1.0, 2.3, 9.0]))
 
 
 def test_one_list_of_a_session_takes_part(tmp_path):

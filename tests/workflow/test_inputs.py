@@ -120,6 +120,6 @@ def test_a_run_notices_other_content_of_the_same_size_and_time(
     shutil.copy2(made.log, path)
     monkeypatch.setattr(stage_read, "_read", lambda *_: pytest.fail("read again"))
     assert "read" in ut.run(path, folder, documents=made.documents, **small_options).resumed
-    edit(path, b"parquet-cpp", b"Parquet-CPP")
+    edit(path, b"DuckDB version", b"duckDB version")
     with pytest.raises(pytest.fail.Exception, match="read again"):
         ut.run(path, folder, documents=made.documents, **small_options)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, Missing
+from untilt._core.optional import explained_import
 from untilt.errors import ColumnError, OptionError, ShapeError, did_you_mean
 
 MOST_NAMES = 10  # in an error
@@ -132,7 +133,8 @@ def _columns(table: Any, names: Sequence[str]) -> list[FeatureArray]:
     """The columns of these names as float32; a gap is NaN."""
     if hasattr(table, "iloc"):
         return [_pandas_column(table[name], name) for name in names]
-    import pyarrow as pa
+    with explained_import(f"features in a {type(table).__name__}"):
+        import pyarrow as pa
 
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])

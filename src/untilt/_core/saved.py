@@ -265,7 +265,7 @@ def _field_names(cls: type) -> list[str]:
 
 
 HEADER = "untilt.json"
-_LIBRARIES = ("numpy", "scipy", "scikit-learn", "lightgbm")
+_LIBRARIES = ("numpy", "scipy", "lightgbm")
 # Of the header: values, and lists or objects of them. Each takes up to 100 bytes of memory.
 _MOST_VALUES, _MOST_LISTS = 20_000_000, 2_000_000
 

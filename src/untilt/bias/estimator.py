@@ -3,8 +3,7 @@
 from abc import abstractmethod
 from typing import Self
 
-from sklearn.base import BaseEstimator
-
+from untilt._core.estimator import BaseEstimator
 from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog

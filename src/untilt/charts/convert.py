@@ -1,8 +1,9 @@
-"""Charts to SVG, PNG and HTML by vl-convert, in this process where its engine can run here.
+"""Charts to SVG and PNG by vl-convert, in this process where its engine can run here.
 
-vl-convert brings V8, which reserves 64 GiB of addresses: under a limit of them (`ulimit -v`) it
-ends the process, and no `except` catches that. Its threads do not survive a fork either. In these
-two cases an interpreter of its own converts; where that one ends too, the error says why.
+It is an extra: a plain install has the script that draws charts in a browser, and no engine of its
+own. vl-convert brings V8, which reserves 64 GiB of addresses: under a limit of them (`ulimit -v`)
+it ends the process, and no `except` catches that. Its threads do not survive a fork either. In
+these two cases an interpreter of its own converts; where that one ends too, the error says why.
 """
 
 import base64
@@ -14,11 +15,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from untilt._core.files import replacing
-from untilt.errors import OptionError
+from untilt.errors import MissingExtraError, OptionError
 
 Call = tuple[str, list[Any], dict[str, Any]]  # a function of vl-convert with its arguments
 
@@ -31,6 +33,7 @@ calls = json.load(sys.stdin)
 print(json.dumps([text(getattr(vl_convert, name)(*given, **more)) for name, given, more in calls]))
 """
 _SECONDS = 300
+_IN_THE_WHEEL = Path(__file__).parent / "vega.js"  # put there by tools/build_hook.py
 _BESIDE_COMPILED_CODE = Path(__file__).parent / "__pycache__"
 
 
@@ -38,8 +41,20 @@ class ChartsNotDrawnError(OptionError):
     """The engine that draws charts cannot run under the limits of this process."""
 
 
+def can_convert() -> bool:
+    """Whether vl-convert is installed."""
+    return find_spec("vl_convert") is not None
+
+
+def require_converter(what: str) -> None:
+    """Raise where vl-convert is not installed."""
+    if not can_convert():
+        raise MissingExtraError(what, "vl-convert", "pictures")
+
+
 def converted(calls: Sequence[Call]) -> list[Any]:
     """What vl-convert makes of each call: text, or bytes of a PNG."""
+    require_converter("drawing a chart as a picture")
     if not _addresses_are_limited() and _first_process() == os.getpid():
         import vl_convert
 
@@ -51,10 +66,13 @@ def converted(calls: Sequence[Call]) -> list[Any]:
 def vega_library() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script, as vl-convert ships them.
 
-    vl-convert bundles them anew each time, a second of work. So the script of a version is kept
-    where Python and numba keep their compiled code, and trusted as that is. Where nothing can be
-    written there it is made again.
+    An installed untilt has the script beside this file. In a checkout vl-convert bundles it, a
+    second of work. So the script of a version is kept where Python and numba keep their compiled
+    code, and trusted as that is. Where nothing can be written there it is made again.
     """
+    with suppress(FileNotFoundError):
+        return _IN_THE_WHEEL.read_bytes().decode()
+    require_converter("a checkout without a built wheel")
     kept = _BESIDE_COMPILED_CODE / f"vega-of-vl-convert-{version('vl-convert-python')}.js"
     with suppress(OSError, UnicodeDecodeError):
         return kept.read_bytes().decode()

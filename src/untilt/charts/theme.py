@@ -5,13 +5,14 @@ Shapes and dashes say the same again for a grey printer. On the page, colours ar
 variables, so dark, light and print need no second drawing; in a file they are those of `LIGHT`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from untilt._core.files import replacing
-from untilt.charts.convert import converted
+from untilt.charts.convert import converted, require_converter, vega_library
 from untilt.errors import OptionError, ShapeError
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ SHAPES = {  # name in Vega -> outline in a box from -6 to 6, for a legend outsid
 }
 DASHES = ([1, 0], [7, 3], [2, 3], [10, 3, 2, 3], [5, 2], [2, 2, 6, 2], [12, 4])
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-SUFFIXES = (".html", ".png", ".svg", ".json")
+PICTURES = (".png", ".svg")
+SUFFIXES = (".html", *PICTURES, ".json")
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ def check_series(names: Sequence[str]) -> None:
 def save_chart(chart: "alt.TopLevelMixin", path: str | Path, *, scale: float = 2.0) -> Path:
     """Write a chart as .html, .png, .svg or .json (its Vega-Lite description).
 
-    The HTML file holds everything that it needs: it opens without a network.
+    The HTML file holds everything that it needs: it opens without a network. PNG and SVG need the
+    extra `pictures`.
     """
     path = Path(path)
     check_chart_path(path)
@@ -144,7 +147,7 @@ def save_chart(chart: "alt.TopLevelMixin", path: str | Path, *, scale: float = 2
         elif path.suffix == ".svg":
             temporary.write_text(_made("vegalite_to_svg", spec), encoding="utf8")
         elif path.suffix == ".html":
-            temporary.write_text(_made("vegalite_to_html", spec, bundle=True), encoding="utf8")
+            temporary.write_text(_html(spec), encoding="utf8")
         else:
             temporary.write_text(spec, encoding="utf8")
     return path
@@ -154,12 +157,47 @@ def _made(function: str, spec: str, **options: Any) -> Any:
     return converted([(function, [spec], options)])[0]
 
 
+_HTML = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Chart</title>
+</head>
+<body>
+<div id="chart"></div>
+<script>
+LIBRARY
+</script>
+<script type="application/json" id="spec">SPEC</script>
+<script>
+vegaEmbed("#chart", JSON.parse(document.getElementById("spec").textContent), {mode: "vega-lite"});
+</script>
+</body>
+</html>
+"""
+
+
+def _html(spec: str) -> str:
+    """A page with the chart and the script that draws it."""
+    # A "<" of the data must not end the script; inside JSON's strings its escape is the same text.
+    return _HTML.replace("SPEC", spec.replace("<", "\\u003c")).replace("LIBRARY", inline_library())
+
+
+def inline_library() -> str:
+    """The script that draws charts, to stand inside a page."""
+    # The end of a script would end ours; a backslash changes nothing inside JavaScript's strings.
+    return re.sub(r"</(script)", r"<\\/\1", vega_library(), flags=re.IGNORECASE)
+
+
 def check_chart_path(path: Path) -> None:
     """Raise unless a chart can be written under this name; call it before a long computation."""
     if path.suffix not in SUFFIXES:
         raise OptionError(
             f"a chart is written as {', '.join(SUFFIXES)}. Got {path.name!r}: give it such an end."
         )
+    if path.suffix in PICTURES:
+        require_converter(f"a chart as {path.suffix} (.html and .json need nothing more)")
 
 
 def finite(value: float | None) -> float | None:

@@ -239,7 +239,7 @@ def _serving() -> Any:
     try:
         from untilt.serving import start
     except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "msgspec", "uvicorn"):
+        if error.name not in ("starlette", "msgspec", "uvicorn", "pyarrow"):
             raise
         raise OptionError(
             f"{error.name} is not installed. Serving needs it: pip install 'untilt[serve]'."

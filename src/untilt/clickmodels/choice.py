@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
-from sklearn.base import clone
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.estimator import clone
 from untilt._core.grouping import group_equal_lists, mixed
 from untilt.clickmodels.click_model import ClickModel
 from untilt.data.clicklog import ClickLog

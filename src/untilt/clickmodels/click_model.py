@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over, sum_by
+from untilt._core.estimator import BaseEstimator
 from untilt._core.random import Seed, generator
 from untilt._core.restored import check_array, check_number, check_whole
 from untilt._core.saved import Saved

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 import numpy as np
-from sklearn.base import clone
 
 from untilt._core.arrays import FloatArray, sum_by
+from untilt._core.estimator import clone
 from untilt._core.printed import Cells, as_table
 from untilt._core.progress import track
 from untilt._core.random import Seed

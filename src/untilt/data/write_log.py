@@ -1,11 +1,9 @@
 """Writing click logs so that `read_log` gives them back."""
 
-import gzip
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import chain
 
 import numpy as np
 
@@ -15,19 +13,8 @@ from untilt._core.files import replacing
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.read.columns import KEYS, OPTIONAL, REQUIRED, VERSION
+from untilt.data.table_file import PIECE, Columns, PathLike, check_ending, text_ids, write_columns
 from untilt.errors import BadRowsError, OptionError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-PathLike = str | os.PathLike[str]
-Write = Callable[["pa.RecordBatch"], None]
-
-_PARQUET = (".parquet", ".pq", ".parq")
-_CSV = (".csv", ".csv.gz")
-# Values per piece (and Parquet row group): a few tens of MB, whatever the number of features.
-_PIECE = 1 << 22
 
 
 def write_log(
@@ -64,10 +51,10 @@ def write_log(
         if documents is not None:
             # Renamed before the log, which must never stand there without its documents.
             second = stack.enter_context(replacing(documents))
-            write_table(second, documents, *_documents(log))
+            write_columns(second, documents, _documents(log))
         with progress("writing the log"):
             pieces = _impressions(log, with_features=inline, with_version=versions and not inline)
-            write_table(temporary, path, *pieces)
+            write_columns(temporary, path, pieces)
 
 
 def _check(
@@ -120,88 +107,71 @@ def _versions(log: ClickLog) -> IntArray:
     return np.arange(1, log.n_documents + 1) - starts[log.item]
 
 
-def _impressions(
-    log: ClickLog, *, with_features: bool, with_version: bool
-) -> "tuple[pa.Schema, Iterator[pa.RecordBatch]]":
-    """Schema and pieces of the log; a list is never cut."""
-    import pyarrow as pa
-
+def _impressions(log: ClickLog, *, with_features: bool, with_version: bool) -> Iterator[Columns]:
+    """The pieces of the log, the first one empty; a list is never cut."""
     labels = {log.label_name: log.label, **log.extra_labels}
     whole = {name for name, column in labels.items() if _is_whole(column)}
-    query_id, doc_id = _as_arrow(log.query_id), _as_arrow(log.doc_id)
-    rankers = pa.array(log.ranker_names, pa.string())
+    query_id, doc_id = text_ids(log.query_id), text_ids(log.doc_id)
+    rankers = np.array(log.ranker_names, dtype=object)
     version = _versions(log) if with_version else np.empty(0)
-    contexts = {name: _as_arrow(column) for name, column in log.context.items()}
+    contexts = {name: text_ids(column) for name, column in log.context.items()}
 
-    def piece(lists: slice) -> "pa.RecordBatch":
+    def piece(lists: slice) -> Columns:
         rows = slice(int(log.indptr[lists.start]), int(log.indptr[lists.stop]))
         owner = lists.start + np.repeat(
             np.arange(lists.stop - lists.start), np.diff(log.indptr[lists.start : lists.stop + 1])
         )
-        columns: dict[str, pa.Array] = {
-            "query_id": query_id.take(pa.array(log.query[owner])),
-            "session_id": pa.array(owner + 1),
-            "doc_id": doc_id.take(pa.array(log.document[rows])),
-            "position": pa.array(log.position[rows]),
+        columns: dict[str, AnyArray] = {
+            "query_id": query_id[log.query[owner]],
+            "session_id": owner + 1,
+            "doc_id": doc_id[log.document[rows]],
+            "position": log.position[rows],
         }
         if with_version:
-            columns[VERSION] = pa.array(version[log.document[rows]])
+            columns[VERSION] = version[log.document[rows]]
         for name, column in labels.items():
-            columns[name] = pa.array(
-                column[rows].astype(np.int64) if name in whole else column[rows]
-            )
+            columns[name] = column[rows].astype(np.int64) if name in whole else column[rows]
         for name, column in contexts.items():
-            columns[name] = column.take(pa.array(owner))
+            columns[name] = column[owner]
         if log.ranker is not None:
-            columns["ranker"] = rankers.take(pa.array(log.ranker[owner]))
+            columns["ranker"] = rankers[log.ranker[owner]]
         if log.time is not None:
-            columns["timestamp"] = pa.array(log.time[owner])
+            columns["timestamp"] = log.time[owner]
         if np.any(log.sessions > 1):
-            columns["count"] = pa.array(log.sessions[owner])
+            columns["count"] = log.sessions[owner]
         if with_features and log.features is not None:
             columns |= _feature_columns(log, log.features[log.document[rows]])
-        return pa.RecordBatch.from_pydict(columns)
+        return columns
 
     width = 8 + (log.n_features if with_features else 0)
-    return piece(slice(0, 0)).schema, (piece(lists) for lists in _slices(log.indptr, width))
+    return map(piece, chain([slice(0, 0)], _slices(log.indptr, width)))
 
 
-def _documents(log: ClickLog) -> "tuple[pa.Schema, Iterator[pa.RecordBatch]]":
-    import pyarrow as pa
-
-    query_id, doc_id = _as_arrow(log.query_id), _as_arrow(log.doc_id)
+def _documents(log: ClickLog) -> Iterator[Columns]:
+    query_id, doc_id = text_ids(log.query_id), text_ids(log.doc_id)
     version = np.empty(0) if log.item is None else _versions(log)
 
-    def piece(rows: slice) -> "pa.RecordBatch":
-        columns = {
-            "query_id": query_id.take(pa.array(log.doc_query[rows])),
-            "doc_id": doc_id.slice(rows.start, rows.stop - rows.start),
-        }
+    def piece(rows: slice) -> Columns:
+        columns = {"query_id": query_id[log.doc_query[rows]], "doc_id": doc_id[rows]}
         if log.item is not None:
-            columns[VERSION] = pa.array(version[rows])
+            columns[VERSION] = version[rows]
         if log.features is not None:
             columns |= _feature_columns(log, log.features[rows])
-        return pa.RecordBatch.from_pydict(columns)
+        return columns
 
     places = np.arange(log.n_documents + 1)
-    pieces = (piece(rows) for rows in _slices(places, 2 + log.n_features))
-    return piece(slice(0, 0)).schema, pieces
+    return map(piece, chain([slice(0, 0)], _slices(places, 2 + log.n_features)))
 
 
-def _feature_columns(log: ClickLog, features: FeatureArray) -> "dict[str, pa.Array]":
-    import pyarrow as pa
-
-    return {
-        name: pa.array(np.ascontiguousarray(features[:, j]))
-        for j, name in enumerate(log.feature_names)
-    }
+def _feature_columns(log: ClickLog, features: FeatureArray) -> dict[str, AnyArray]:
+    return {name: features[:, j] for j, name in enumerate(log.feature_names)}
 
 
 def _slices(indptr: IntArray, width: int) -> Iterator[slice]:
-    """Slices of lists with about `_PIECE` values each, at least one list."""
+    """Slices of lists with about `PIECE` values each, at least one list."""
     start, last = 0, len(indptr) - 1
     while start < last:
-        until = indptr[start] + max(1, _PIECE // width)
+        until = indptr[start] + max(1, PIECE // width)
         stop = max(start + 1, int(np.searchsorted(indptr, until, side="right")) - 1)
         yield slice(start, min(stop, last))
         start = stop
@@ -209,59 +179,3 @@ def _slices(indptr: IntArray, width: int) -> Iterator[slice]:
 
 def _is_whole(column: FloatArray) -> bool:
     return bool(np.all((column == np.floor(column)) & (column < 2**53)))
-
-
-def _as_arrow(ids: AnyArray) -> "pa.Array":
-    import pyarrow as pa
-
-    try:
-        return pa.array(ids, pa.large_string() if ids.dtype == object else None)
-    except UnicodeEncodeError as error:
-        raise BadRowsError(
-            f"an id is no valid text: {error.object!r} holds half of a character pair. Rename it."
-        ) from error
-
-
-def check_ending(path: PathLike) -> None:
-    """Raise unless the name says what to write."""
-    if not os.fspath(path).lower().endswith((*_PARQUET, *_CSV)):
-        raise OptionError(
-            f"the name must end in {', '.join((*_PARQUET, *_CSV))}. "
-            f"Got {os.fspath(path)!r} instead."
-        )
-
-
-def write_table(
-    temporary: Path, path: PathLike, schema: "pa.Schema", batches: Iterable["pa.RecordBatch"]
-) -> None:
-    """Write all batches to `temporary`, in the format that `path` asks for."""
-    name = os.fspath(path).lower()
-    if name.endswith(_PARQUET):
-        opened = _parquet(temporary, schema)
-    else:
-        opened = _csv(temporary, schema, packed=name.endswith(".gz"))
-    with opened as write:
-        for batch in batches:
-            write(batch)
-
-
-@contextmanager
-def _parquet(path: Path, schema: "pa.Schema") -> Iterator[Write]:
-    import pyarrow.parquet as pq
-
-    # A file, not a path: Arrow takes no path that is not UTF-8.
-    with path.open("wb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        yield writer.write_batch
-
-
-@contextmanager
-def _csv(path: Path, schema: "pa.Schema", *, packed: bool) -> Iterator[Write]:
-    from pyarrow import csv
-
-    with ExitStack() as stack:
-        file: Any = stack.enter_context(path.open("wb"))
-        if packed:
-            # Neither name nor time in the header: equal logs give equal bytes.
-            file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
-        writer = stack.enter_context(csv.CSVWriter(file, schema))
-        yield writer.write_batch

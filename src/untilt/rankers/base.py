@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
 
 from untilt._core.arrays import FeatureArray, FloatArray, Missing, check_missing
+from untilt._core.estimator import BaseEstimator
 from untilt._core.feature_table import feature_array, known_values
 from untilt._core.saved import Saved
 from untilt._core.seen_queries import SeenQueries

@@ -5,9 +5,10 @@ Parquet file, it is read once from its beginning to its end, piece by piece. Any
 sorted by query, by DuckDB, which spills to disk. What is held is a piece and the longest query.
 """
 
+import gzip
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt._core.feature_table import feature_array, is_numbered
 from untilt._core.files import replacing
+from untilt._core.optional import explained_import
 from untilt._core.places import refuse_inputs
 from untilt._core.progress import progress
 from untilt.data.read.columns import KEYS, documents_layout
@@ -37,7 +39,7 @@ from untilt.data.read.sources import (
     stamps,
 )
 from untilt.data.read.types import Column
-from untilt.data.write_log import check_ending, write_table
+from untilt.data.table_file import CSV, PARQUET, check_ending
 from untilt.errors import BadRowsError, ColumnError, OptionError, ShapeError, did_you_mean
 from untilt.rankers.base import Ranker, check_rounds
 
@@ -101,6 +103,8 @@ def score_file(
     names = {SCORE: SCORE, RANK: RANK, **{k: v for k, v in (columns or {}).items() if v}}
     ranker._check_fitted()
     check_ending(out)
+    with explained_import("scoring a file"):
+        import pyarrow as pa  # noqa: F401
     if top is not None:
         check_rounds("top", top)
     refuse_inputs([out], [documents])
@@ -265,7 +269,7 @@ class _Table:
                     yield from ranked.select(schema.names).cast(schema).to_batches()
 
         with _explained_writing(out):
-            write_table(temporary, out, schema, pieces())
+            _write_table(temporary, out, schema, pieces())
         self._check(runs)
         used = {self.query, self.document, *self.ranker.feature_names_}
         unused = tuple(e for e, column in self.types.items() if e not in used and column.is_numeric)
@@ -377,3 +381,26 @@ def _explained_writing(out: PathLike) -> Iterator[None]:
             f"{os.fspath(out)} cannot hold a column of the documents: {error}. Parquet can hold "
             "lists and records; else leave that column out."
         ) from error
+
+
+def _write_table(
+    temporary: Path, path: PathLike, schema: "pa.Schema", batches: Iterable["pa.RecordBatch"]
+) -> None:
+    """Write all batches to `temporary`, in the format that `path` asks for."""
+    import pyarrow.parquet as pq
+    from pyarrow import csv
+
+    name = os.fspath(path).lower()
+    with ExitStack() as stack:
+        # A file, not a path: Arrow takes no path that is not UTF-8.
+        file: Any = stack.enter_context(temporary.open("wb"))
+        if name.endswith(PARQUET):
+            opened = pq.ParquetWriter(file, schema, compression="zstd")
+        else:
+            if name.endswith(CSV[1]):
+                # Neither name nor time in the header: equal tables give equal bytes.
+                file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+            opened = csv.CSVWriter(file, schema)
+        writer = stack.enter_context(opened)
+        for batch in batches:
+            writer.write_batch(batch)

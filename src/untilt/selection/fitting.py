@@ -175,7 +175,7 @@ def fit_alone(name: str, candidate: Candidate, train: Any, *, folder: Path) -> F
 
     `ranker` of the result is there where it was trained now.
     """
-    from sklearn.base import clone
+    from untilt._core.estimator import clone
 
     store, key = Store(folder), key_of(candidate, train)
     kept = store.read(key, name, 0)
@@ -205,7 +205,7 @@ def _run(tasks: list[_Task], n_jobs: int) -> Iterator[Fitted]:
 def _fit_one(
     name: str, candidate: Candidate, train: Any, valid: ClickLog, store: Store | None, key: str
 ) -> Fitted:
-    from sklearn.base import clone
+    from untilt._core.estimator import clone
 
     start = time.perf_counter()
     ranker = clone(candidate)

@@ -38,7 +38,7 @@ def grid(estimator: Candidate, /, **values: Sequence[Any]) -> dict[str, Candidat
     >>> list(grid(Ridge(), alpha=[1, 2], fit_intercept=[True]))
     ['alpha=1, fit_intercept=True', 'alpha=2, fit_intercept=True']
     """
-    from sklearn.base import clone
+    from untilt._core.estimator import clone
 
     known = estimator.get_params()
     for name, options in values.items():

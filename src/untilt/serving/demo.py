@@ -19,6 +19,7 @@ from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.swaps import AdjacentSwap
 from untilt.data.judged import JudgedLists
+from untilt.data.table_file import write_columns
 from untilt.errors import UntiltError
 from untilt.rankers.linear.linear import LinearRanker
 from untilt.rankers.persist import load
@@ -86,24 +87,22 @@ def make_shop(seed: int = 0) -> Shop:
 
 def demo_settings(folder: Path, shop: Shop) -> Settings:
     """The settings of the demo: its first ranker puts first what sold best."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     sold = np.round(4 * shop.features[:, NAMES.index("sold")])
     judged = JudgedLists(
         shop.features, sold, shop.indptr, np.arange(len(shop.queries)), feature_names=NAMES
     )
     LinearRanker().fit(judged).save(folder / "ranker.untilt")
     columns: dict[str, Any] = {
-        "query_id": np.repeat(shop.queries, np.diff(shop.indptr)),
-        "doc_id": [title for titles in shop.titles for title in titles],
+        "query_id": np.repeat(np.array(shop.queries, dtype=object), np.diff(shop.indptr)),
+        "doc_id": np.array([title for titles in shop.titles for title in titles], dtype=object),
     }
     columns |= {name: shop.features[:, j] for j, name in enumerate(NAMES)}
-    parquet.write_table(pa.table(columns), folder / "documents.parquet")
+    documents = folder / "documents.parquet"
+    write_columns(documents, documents, [columns])
     return Settings(
         ranker=str(folder / "ranker.untilt"),
         log=str(folder / "log"),
-        documents=str(folder / "documents.parquet"),
+        documents=str(documents),
         explore=EXPLORE,
     )
 

@@ -284,15 +284,17 @@ def fit_relevance(
     That is isotonic regression of clicks / theta with weights theta. Each array: one entry per
     impression; theta at its position, count the sessions that it stands for.
     """
-    from sklearn.isotonic import IsotonicRegression
+    from scipy.optimize import isotonic_regression
 
     seen = theta > 0
-    fitted = IsotonicRegression(y_min=0.0, out_of_bounds="clip").fit(
-        scores[seen], clicks[seen] / theta[seen], sample_weight=(theta * count)[seen]
-    )
-    return Relevance(
-        np.asarray(fitted.X_thresholds_, float), np.asarray(fitted.y_thresholds_, float)
-    )
+    weights = (theta * count)[seen]
+    score, place = np.unique(scores[seen], return_inverse=True)
+    weight = np.bincount(place, weights)
+    mean = np.bincount(place, weights * clicks[seen] / theta[seen]) / weight
+    gamma = isotonic_regression(mean, weights=weight).x
+    corner = np.ones(len(gamma), dtype=bool)  # what is no end of a flat stretch says nothing
+    corner[1:-1] = (gamma[1:-1] != gamma[:-2]) | (gamma[1:-1] != gamma[2:])
+    return Relevance(score[corner].astype(float), gamma[corner])
 
 
 # At most one list of a session takes part.

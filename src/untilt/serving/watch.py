@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 from scipy import special
-from sklearn.base import clone
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
+from untilt._core.estimator import clone
 from untilt._core.statistics import check_level, holm, student_quantile
 from untilt.auditing.reading import grouped_cells, reach_of
 from untilt.auditing.scores import Cells, Score

@@ -4,25 +4,23 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, IntArray
+from untilt._core.arrays import AnyArray
 from untilt._core.files import replacing_all
 from untilt._core.progress import progress
 from untilt._core.random import Seed
 from untilt.data.judged import JudgedLists
+from untilt.data.table_file import Columns, write_columns
 from untilt.errors import OptionError
 from untilt.simulation.prepare import MeanExamination, Setting, Truth, prepare
 from untilt.simulation.protocols import Protocol
 from untilt.simulation.sampler import Sessions, draw_sessions
 from untilt.simulation.simulate import DEFAULT, Size, threads
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +54,9 @@ def simulate_to_parquet(
     chunk_sessions: int = 200_000,
     n_threads: int | None = None,
 ) -> SimulatedFiles:
-    """Write the log of `simulate` as one row per impression, in the memory of one chunk.
+    """Write the log of `simulate` as one row per impression, chunk by chunk.
+
+    Memory holds one chunk and up to 1 GB of rows on their way to the file; more are on the disk.
 
     The folder gets `clicks.parquet` (query_id, session_id, doc_id, position, click, timestamp;
     dwell where the protocol has it; ranker where there are several) and `documents.parquet`
@@ -84,27 +84,35 @@ def simulate_to_parquet(
 
 
 def _write(setting: Setting, folder: Path, total: int, chunk_sessions: int) -> SimulatedFiles:
-    from pyarrow import parquet
-
     columns = _Columns(setting)
-    examination = MeanExamination(setting.behaviour)
-    n_impressions = n_clicks = 0
     log, documents = folder / "clicks.parquet", folder / "documents.parquet"
+    counted = _Counted(MeanExamination(setting.behaviour))
+
+    def impressions() -> Iterator[Columns]:
+        yield columns.impressions(draw_sessions(setting.plan, np.empty(0, dtype=np.int64)))
+        for made in _chunks(setting, total, chunk_sessions):
+            counted.add(made)
+            yield columns.impressions(made)
+
     with replacing_all(folder, [log.name, documents.name]) as place:
-        # Files, not paths: Arrow takes no path that is not UTF-8.
-        with (place / documents.name).open("wb") as file:
-            parquet.write_table(columns.documents(), file)
-        with (
-            (place / log.name).open("wb") as file,
-            parquet.ParquetWriter(file, columns.schema()) as writer,
-        ):
-            for made in _chunks(setting, total, chunk_sessions):
-                writer.write_table(columns.impressions(made))
-                examination.add(made.indptr, made.document)
-                n_impressions += len(made.document)
-                n_clicks += int(made.click.sum())
-    truth = setting.truth(examination)
-    return SimulatedFiles(log, documents, total, n_impressions, n_clicks, truth)
+        write_columns(place / documents.name, documents, [columns.documents()])
+        write_columns(place / log.name, log, impressions())
+    truth = setting.truth(counted.examination)
+    return SimulatedFiles(log, documents, total, counted.impressions, counted.clicks, truth)
+
+
+@dataclass
+class _Counted:
+    """What is counted as sessions are written."""
+
+    examination: MeanExamination
+    impressions: int = 0
+    clicks: int = 0
+
+    def add(self, made: Sessions) -> None:
+        self.examination.add(made.indptr, made.document)
+        self.impressions += len(made.document)
+        self.clicks += int(made.click.sum())
 
 
 def _chunks(setting: Setting, total: int, chunk_sessions: int) -> Iterator[Sessions]:
@@ -116,59 +124,38 @@ def _chunks(setting: Setting, total: int, chunk_sessions: int) -> Iterator[Sessi
 
 
 class _Columns:
-    """Sessions and documents as Arrow tables."""
+    """Sessions and documents as columns of a table."""
 
     def __init__(self, setting: Setting) -> None:
-        import pyarrow as pa
-
         assert setting.judged.doc_id is not None
         self.judged = setting.judged
-        self.query_id, self.doc_id = pa.array(self.judged.query_id), pa.array(self.judged.doc_id)
-        self.ranker_names = setting.ranker_names
-        self.plan = setting.plan
+        self.query_id, self.doc_id = (
+            np.asarray(ids, dtype=object) if ids.dtype.kind == "U" else ids
+            for ids in (setting.judged.query_id, setting.judged.doc_id)
+        )
+        self.rankers = np.array(setting.ranker_names, dtype=object)
 
-    def schema(self) -> "pa.Schema":
-        """Names and types of the impressions."""
-        return self.impressions(draw_sessions(self.plan, np.empty(0, dtype=np.int64))).schema
-
-    def impressions(self, made: Sessions) -> "pa.Table":
+    def impressions(self, made: Sessions) -> Columns:
         """One row per document of each session."""
-        import pyarrow as pa
-
         lengths = ragged.lengths(made.indptr)
         session = np.repeat(made.number, lengths)
-        columns = {
-            "query_id": self.query_id.take(_indices(np.repeat(made.query, lengths))),
-            "session_id": pa.array(session),
-            "doc_id": self.doc_id.take(_indices(made.document)),
-            "position": pa.array((ragged.index_in_list(made.indptr) + 1).astype(np.int32)),
-            "click": pa.array(made.click.astype(np.int8)),
+        columns: dict[str, AnyArray] = {
+            "query_id": self.query_id[np.repeat(made.query, lengths)],
+            "session_id": session,
+            "doc_id": self.doc_id[made.document],
+            "position": (ragged.index_in_list(made.indptr) + 1).astype(np.int32),
+            "click": made.click.astype(np.int8),
         }
         if made.dwell is not None:
-            columns["dwell"] = pa.array(made.dwell)
-        if self.ranker_names:
-            columns["ranker"] = _named(np.repeat(made.variant, lengths), self.ranker_names)
-        return pa.table({**columns, "timestamp": pa.array(session)})
+            columns["dwell"] = made.dwell
+        if len(self.rankers):
+            columns["ranker"] = self.rankers[np.repeat(made.variant, lengths)]
+        return {**columns, "timestamp": session}
 
-    def documents(self) -> "pa.Table":
+    def documents(self) -> Columns:
         """One row per document: its ids and its features."""
-        import pyarrow as pa
-
-        owner = _indices(ragged.list_of_row(self.judged.indptr))
-        columns = {"query_id": self.query_id.take(owner), "doc_id": self.doc_id}
+        owner = ragged.list_of_row(self.judged.indptr)
+        columns = {"query_id": self.query_id[owner], "doc_id": self.doc_id}
         for j, name in enumerate(self.judged.feature_names):
-            columns[name] = pa.array(np.ascontiguousarray(self.judged.features[:, j]))
-        return pa.table(columns)
-
-
-def _indices(index: IntArray) -> "pa.Array":
-    import pyarrow as pa
-
-    return pa.array(np.ascontiguousarray(index, dtype=np.int64))
-
-
-def _named(variant: AnyArray, names: tuple[str, ...]) -> "pa.DictionaryArray":
-    import pyarrow as pa
-
-    codes = pa.array(np.ascontiguousarray(variant, dtype=np.int32))
-    return pa.DictionaryArray.from_arrays(codes, pa.array(names))
+            columns[name] = self.judged.features[:, j]
+        return columns

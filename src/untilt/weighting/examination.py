@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.base import clone
 
 from untilt._core.arrays import FloatArray
+from untilt._core.estimator import clone
 from untilt.bias.curve import PositionBias
 from untilt.catalog import find, method, record_of
 from untilt.clickmodels.click_model import ClickModel

@@ -12,6 +12,7 @@ from untilt._core.arrays import FloatArray
 from untilt._core.clock import time_is_fixed, time_of_writing
 from untilt._core.files import replacing
 from untilt._version import __version__
+from untilt.data.table_file import column_of, write_columns
 from untilt.report.decision import Decision
 from untilt.report.step_results import HeldOut, Provenance, Split, StepTime
 from untilt.workflow.options import RunOptions
@@ -59,17 +60,14 @@ def write_tables(decision: Decision, folder: Path) -> tuple[str, ...]:
 
     Those of an earlier run with other options, which this one has no rows for, are removed.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     tables = _tables(decision)
     for name, rows in tables.items():
         if not rows:
             table_path(folder, name).unlink(missing_ok=True)
             continue
-        # A file, not a path: Arrow takes no path that is not UTF-8.
-        with replacing(table_path(folder, name)) as temporary, temporary.open("wb") as file:
-            pq.write_table(pa.Table.from_pylist(rows), file, compression="zstd")
+        columns = {column: column_of(row[column] for row in rows) for column in rows[0]}
+        with replacing(table_path(folder, name)) as temporary:
+            write_columns(temporary, table_path(folder, name), [columns])
     return tuple(name for name, rows in tables.items() if rows)
 
 

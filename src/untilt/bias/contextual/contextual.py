@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, sum_by
+from untilt._core.estimator import BaseEstimator
 from untilt._core.statistics import check_level
 from untilt.bias.contextual import likelihood
 from untilt.bias.contextual.curves import LinearCurves, NetworkCurves, design_of

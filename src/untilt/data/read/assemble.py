@@ -5,7 +5,6 @@ and the reader then takes the slow path, which names the bad rows.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,10 +24,7 @@ from untilt.data.read.packing import (
     pack,
     unpacker,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+from untilt.data.read.stream import Pieces
 
 # Rows that are unpacked at a time: some hundred MB, also where lists are very long.
 _BATCH_ROWS = 1 << 21
@@ -140,9 +136,9 @@ def fetch_lists(database: Database, decoder: Decoder, wanted: Wanted) -> Lists:
     sql = f"SELECT {', '.join(columns)} FROM ({numbered}) ORDER BY {', '.join(order)}"
     first_list = 0
     size = max(1, min(1 << 16, _BATCH_ROWS * n_lists // max(1, n_rows)))
-    for batch in database.batches(sql, size=size):
-        _write(batch, first_list, lists, decoder)
-        first_list += len(batch)
+    for piece in database.pieces(sql, size=size):
+        _write(piece, first_list, lists, decoder)
+        first_list += len(piece["n"])
     if first_list < n_lists:
         raise numbering.NotCleanError  # a query that the documents do not have
     return lists
@@ -162,10 +158,8 @@ def _empty(n_lists: int, n_rows: int, n_labels: int) -> Lists:
     )
 
 
-def _write(batch: "pa.RecordBatch", first_list: int, lists: Lists, decoder: Decoder) -> None:
-    names = batch.schema.names
-    column = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in names}
-    into = slice(first_list, first_list + len(batch))
+def _write(column: Pieces, first_list: int, lists: Lists, decoder: Decoder) -> None:
+    into = slice(first_list, first_list + len(column["n"]))
     first_row = int(lists.indptr[first_list])
     lists.indptr[into.start + 1 : into.stop + 1] = first_row + np.cumsum(column["n"])
     lists.query[into] = column["q"]

@@ -7,6 +7,7 @@ somebody sent nor a name that looks like an address reaches other files or the n
 import glob
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -23,6 +24,7 @@ from untilt._core.files import scratch_folder
 from untilt._core.paths import is_utf8
 from untilt._core.threads import cores
 from untilt.data.footprint import remedy
+from untilt.data.read.stream import Pieces, Stream, in_short_pieces
 from untilt.errors import FileFormatError, MemoryLimitError, OptionError
 
 if TYPE_CHECKING:
@@ -72,8 +74,20 @@ class Database:
         columns = self._wait_for(lambda: self.connection.execute(sql).fetchnumpy())
         return {name: np.asarray(column) for name, column in columns.items()}
 
+    def pieces(self, sql: str, *, size: int) -> Iterator[Pieces]:
+        """A large result as one array per column, at most `size` rows at a time.
+
+        Read all of it before the next call.
+        """
+        stream = self._wait_for(lambda: Stream(self.connection.sql(sql)))
+        try:
+            while (piece := self._wait_for(stream.next)) is not None:
+                yield from in_short_pieces(piece, size)
+        finally:
+            stream.close()
+
     def batches(self, sql: str, *, size: int) -> "Iterator[pa.RecordBatch]":
-        """A large result, in pieces of at most `size` rows; read all of it before the next call."""
+        """A large result in Arrow's own pieces, of columns of any type; needs pyarrow."""
         reader = self._wait_for(lambda: arrow_reader(self.connection.sql(sql), size))
         try:
             while (batch := self._wait_for(lambda: next(reader, None))) is not None:
@@ -114,8 +128,8 @@ class Database:
 
     def path(self, file: str) -> str:
         """A file's name as DuckDB takes it; a second name where it would take it for another."""
-        if _is_plain(file):
-            return _local(file)
+        if is_plain(file):
+            return local(file)
         number = sum(1 for _ in self.scratch.iterdir())
         link = self.scratch / f"{number}{''.join(filter(is_utf8, Path(file).suffixes[-2:]))}"
         for ending in ("", ".wal"):  # the last changes of a database
@@ -198,10 +212,12 @@ def open_database(
     temp_directory: str | os.PathLike[str] | None,
     threads: int | None,
     files: Sequence[str] = (),
+    keep_order: bool = False,
 ) -> Iterator[Database]:
     """A database in memory that spills to a folder inside `temp_directory`, removed at the end.
 
-    It can read `files` and what stands in its own folder.
+    It can open `files` and what stands in its own folder. With `keep_order` rows stay in the order
+    in which they were put in.
     """
     with ExitStack() as stack:
         try:
@@ -213,7 +229,9 @@ def open_database(
                 f"instead: {getattr(error, 'strerror', error)}."
             ) from error
         tasks = stack.enter_context(_worker())
-        connection = stack.enter_context(closing(_connect(memory_limit, threads, folder)))
+        connection = stack.enter_context(
+            closing(_connect(memory_limit, threads, folder, keep_order=keep_order))
+        )
         _close_off(connection, files, str(folder))
         database = Database(connection, folder, tasks)
         stack.callback(database.end)
@@ -221,7 +239,7 @@ def open_database(
 
 
 def _connect(
-    memory_limit: str | int | None, threads: int | None, scratch: Path
+    memory_limit: str | int | None, threads: int | None, scratch: Path, *, keep_order: bool
 ) -> "duckdb.DuckDBPyConnection":
     import duckdb
 
@@ -238,7 +256,7 @@ def _connect(
         "threads": int(threads or cores()),
         "temp_directory": str(scratch / "spill"),
         # The order of rows means nothing in a log, and keeping it would cost memory.
-        "preserve_insertion_order": False,
+        "preserve_insertion_order": keep_order,
         # Nothing that we read needs an extension; a file must not make DuckDB fetch one.
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
@@ -265,7 +283,7 @@ def _connect(
 
 def _close_off(connection: "duckdb.DuckDBPyConnection", files: Sequence[str], folder: str) -> None:
     """From here on only these files and this folder can be opened; no statement can undo it."""
-    names = [name for file in files if _is_plain(file) for name in _spellings(file)]
+    names = [name for file in files if is_plain(file) for name in _spellings(file)]
     allowed = ", ".join(map(literal, dict.fromkeys(names)))
     folders = ", ".join(map(literal, {folder, os.path.realpath(folder)}))
     connection.execute(f"SET allowed_paths = [{allowed}]")
@@ -280,17 +298,18 @@ def _close_off(connection: "duckdb.DuckDBPyConnection", files: Sequence[str], fo
 
 def _spellings(file: str) -> Iterator[str]:
     """The names under which DuckDB asks for a file, as a pattern too, and what comes with it."""
-    for name in (_local(file), os.path.realpath(file)):
+    for name in (local(file), os.path.realpath(file)):
         if is_utf8(name):
             yield from (name, glob.escape(name), name + ".wal")
 
 
-def _local(file: str) -> str:
+def local(file: str | os.PathLike[str]) -> str:
     """The name such that it begins like no option and no address."""
+    file = os.fspath(file)
     return file if os.path.isabs(file) else os.path.join(os.curdir, file)
 
 
-def _is_plain(file: str) -> bool:
+def is_plain(file: str) -> bool:
     """Whether DuckDB takes this for the name of a file, and no address, home or its parameters."""
     return is_utf8(file) and not any(sign in file for sign in ("?", "~", "://"))
 
@@ -315,7 +334,6 @@ def translated_errors(what: str) -> Iterator[None]:
     Errors about the SQL itself go through: they would be a bug of ours, not of the data.
     """
     import duckdb
-    import pyarrow as pa
 
     try:
         yield
@@ -339,11 +357,20 @@ def translated_errors(what: str) -> Iterator[None]:
             f"file itself or, if this is a view of yours, write its rows to a table: CREATE TABLE "
             f"clicks AS SELECT * FROM the_view."
         ) from error
-    except (duckdb.Error, pa.ArrowException, UnicodeDecodeError, OSError) as error:
+    except (duckdb.Error, *_arrow_errors(), UnicodeDecodeError, OSError) as error:
         raise FileFormatError(
             f"{what} cannot be read: {in_short(error)}. The file may be damaged, cut short or "
             f"of another kind than its name says."
         ) from error
+
+
+def _arrow_errors() -> tuple[type[Exception], ...]:
+    """What Arrow raises; nothing where it takes no part. Called when something was raised."""
+    if sys.modules.get("pyarrow") is None:
+        return ()
+    import pyarrow as pa
+
+    return (pa.ArrowException,)
 
 
 def in_short(error: BaseException) -> str:

@@ -18,8 +18,11 @@ from untilt.data.read.bad_rows import all_present
 from untilt.data.read.columns import KEYS, DocumentFields, Summary
 from untilt.data.read.database import Database
 from untilt.data.read.packing import fitting
+from untilt.data.read.stream import Pieces
 
 _BATCH = 1 << 16
+# Features that are fetched at a time: DuckDB hands out up to a million rows, here 256 MB of them.
+_COLUMNS = 64
 
 
 class NotCleanError(Exception):
@@ -114,23 +117,30 @@ def _fetch(database: Database, fields: DocumentFields, key: tuple[str, ...]) -> 
     queries = database.arrays("SELECT query_id, n FROM queries ORDER BY q")
     first = ragged.indptr_of(np.asarray(queries["n"], dtype=np.int64))
     names = [field.alias for field in fields.features]
+    by_version, item = len(key) > len(KEYS), None
     doc_id: AnyArray = np.empty(int(first[-1]), dtype=_id_type(database))
     features = np.empty((len(doc_id), len(names)), dtype=np.float32) if names else None
-    by_version, item = len(key) > len(KEYS), None
-    chosen = ["q", "d", *names, *([] if by_version else ["doc_id"])]
     if by_version:
         doc_id, item = _versions(database)
-    source = f"pairs JOIN documents USING ({', '.join(key)})" if names else "documents"
-    for batch in database.batches(f"SELECT {', '.join(chosen)} FROM {source}", size=_BATCH):
-        q, d, *values = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
-        index = first[q] + d.astype(np.int64) - 1
-        if not by_version:
-            doc_id[index] = values.pop()
-        if features is not None:
-            features[index] = np.column_stack(values)
+    else:
+        for piece in database.pieces("SELECT q, d, doc_id FROM documents", size=_BATCH):
+            doc_id[_index(piece, first)] = piece["doc_id"]
+    source = f"pairs JOIN documents USING ({', '.join(key)})"
+    for start in range(0, len(names), _COLUMNS):
+        group = names[start : start + _COLUMNS]
+        sql = f"SELECT q, d, {', '.join(group)} FROM {source}"
+        for piece in database.pieces(sql, size=_BATCH):
+            assert features is not None
+            into = slice(start, start + len(group))
+            features[_index(piece, first), into] = np.column_stack([piece[name] for name in group])
     if features is not None and by_version:
         features += 0.0  # -0.0 and 0.0 are one version: make it the same one in every run
     return Documents(np.asarray(queries["query_id"]), doc_id, first, features, key, item)
+
+
+def _index(piece: Pieces, first: IntArray) -> IntArray:
+    """Where the documents of a piece stand: number `d` of query `q`."""
+    return first[piece["q"]] + piece["d"].astype(np.int64) - 1
 
 
 def _versions(database: Database) -> tuple[AnyArray, IntArray | None]:

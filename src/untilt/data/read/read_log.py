@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, Unpack
 
 from untilt._core.arrays import Missing, check_missing
+from untilt._core.optional import explained_import
 from untilt._core.paths import is_utf8
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
@@ -172,6 +173,8 @@ def _open(database: Database, source: Any, name: str) -> tuple[Source, Engine | 
     engine = engine_of(source)
     if engine is None:
         return open_source(database, source, name), None
+    with explained_import(f"reading {engine.what}"):
+        import pyarrow  # noqa: F401
     return engine_source(database, engine, name), engine
 
 

@@ -9,11 +9,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
 
+from untilt._core.optional import explained_import
 from untilt._core.paths import printable
 from untilt.data.read.csv_files import load_csv
 from untilt.data.read.database import (
     Database,
-    arrow_reader,
     in_short,
     literal,
     quoted,
@@ -292,7 +292,8 @@ def open_source(database: Database, source: Any, name: str) -> Source:
     ]
     for fits, opener in openers:
         if fits:
-            return opener(database, source, name)
+            with explained_import(f"reading a {family} {kind}"):
+                return opener(database, source, name)
     raise OptionError(
         "a table can be read from a path (Parquet, CSV, DuckDB database), a list of paths, a pair "
         "(database path, table name), a DuckDB relation, a pyarrow, Polars or pandas table, an "
@@ -339,9 +340,19 @@ def _from_relation(database: Database, relation: Any, name: str) -> Source:
     def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
         chosen = relation.project(", ".join(quoted(column) for column in columns))
         with translated_errors(what):
-            return _materialise(database, name, arrow_reader(chosen, 1 << 17))
+            return _materialise(database, name, _Rows(chosen))
 
     return Source(what, tuple(relation.columns), load)
+
+
+class _Rows:
+    """The rows of a relation of another DuckDB, by Arrow's C interface; pyarrow is not needed."""
+
+    def __init__(self, relation: Any) -> None:
+        self.relation = relation
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        return self.relation.__arrow_c_stream__(requested_schema)
 
 
 def _from_lazy_frame(database: Database, frame: Any, name: str) -> Source:

@@ -1,8 +1,8 @@
 """The page: one HTML file with everything in it.
 
 The browser itself is told to fetch nothing (Content-Security-Policy), so the file can be mailed,
-archived and opened offline. Each chart is there twice: as a drawing, for print and for readers that
-run no scripts, and as a specification that the inlined Vega turns into an interactive one.
+archived and opened offline. Each chart is there as a specification that the inlined Vega turns into
+an interactive one and, where vl-convert is installed, as a drawing for readers that run no scripts.
 """
 
 import math
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from untilt._version import __version__
 from untilt.auditing.audit import Audit
-from untilt.charts.convert import Call, ChartsNotDrawnError, converted, vega_library
-from untilt.charts.theme import PAGE, SHAPES, css_variables
+from untilt.charts.convert import Call, ChartsNotDrawnError, can_convert, converted
+from untilt.charts.theme import PAGE, SHAPES, css_variables, inline_library
 from untilt.evaluation.results import MANY, SystemDifference
 from untilt.report.decision import Answer, Decision
 from untilt.report.page import evidence, learner, rankers, reading
@@ -363,16 +363,24 @@ def _drawn(figures: Sequence[Figure]) -> tuple[str, dict[str, str]]:
     """The script that draws charts, and the drawing of each; nothing where they cannot be made."""
     if not figures:
         return "", {}
+    try:
+        library = _library()
+    except ChartsNotDrawnError:
+        library = ""
+    return library, _drawings(figures) if can_convert() else {}
+
+
+def _drawings(figures: Sequence[Figure]) -> dict[str, str]:
     calls: list[Call] = [
         ("vegalite_to_svg", [{**figure.spec, "width": STATIC_WIDTH}], {"config": PAGE.config()})
         for figure in figures
     ]
     try:
-        library, drawings = _library(), converted(calls)
+        drawings = converted(calls)
     except ChartsNotDrawnError:
-        return "", {}
+        return {}
     named = zip(figures, drawings, strict=True)
-    return library, {figure.name: _drawing(figure, svg) for figure, svg in named}
+    return {figure.name: _drawing(figure, svg) for figure, svg in named}
 
 
 def _drawing(figure: Figure, svg: str) -> str:
@@ -419,9 +427,7 @@ def _file(name: str) -> str:
 
 @cache
 def _library() -> str:
-    """The script that draws charts, to stand inside a page."""
-    # The end of a script would end ours; a backslash changes nothing inside JavaScript's strings.
-    return re.sub(r"</(script)", r"<\\/\1", vega_library(), flags=re.IGNORECASE)
+    return inline_library()
 
 
 def chart_specs(data: Decision) -> dict[str, dict[str, Any]]:
