@@ -47,13 +47,13 @@ def test_columns_under_other_names():
 
 
 def test_missing_columns_are_named_beside_those_found():
-    table = pa.table({"qid": [1], "session_id": [1], "url": ["a"], "Position": [1]})
+    table = pa.table({"qid": [1], "session_id": [1], "url": ["a"], "rank": [1]})
     with pytest.raises(ColumnError) as caught:
         read_log(table)
     message = str(caught.value)
     assert "the Arrow Table lacks the columns query_id, doc_id, position, click." in message
-    assert "Found: qid, session_id, url, Position." in message
-    assert "Did you mean query_id = 'qid', doc_id = 'url', position = 'Position'?" in message
+    assert "Found: qid, session_id, url, rank." in message
+    assert "Did you mean query_id = 'qid', doc_id = 'url', position = 'rank'?" in message
     assert "columns={'query_id': 'your column'}" in message
 
 

@@ -1,6 +1,9 @@
 """The same log from every kind of source."""
 
+import bz2
 import gzip
+import json
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.dataset
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -60,6 +64,91 @@ def csv_gz(folder):
     text = Path(csv(folder)).read_bytes()
     (folder / "log.csv.gz").write_bytes(gzip.compress(text))
     return folder / "log.csv.gz"
+
+
+def packed(content, ending):
+    """The bytes of a packed file."""
+    if ending == ".zst":
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, "zstd") as stream:
+            stream.write(content)
+        return sink.getvalue().to_pybytes()
+    if ending == ".bz2":
+        return bz2.compress(content)
+    return gzip.compress(content) if ending else content
+
+
+def text_file(name):
+    """A writer of the table as CSV or JSON lines, packed as the name says."""
+
+    def write(folder):
+        ending = next((e for e in (".zst", ".bz2", ".gz") if name.endswith(e)), "")
+        content = Path(csv(folder)).read_bytes()
+        if "csv" not in name:
+            lines = [json.dumps(row) for row in TABLE.to_pylist()]
+            content = ("\n".join(lines) + "\n").encode()
+        if name.endswith(".json"):
+            content = json.dumps(TABLE.to_pylist(), indent=1).encode()
+        (folder / name).write_bytes(packed(content, ending))
+        return folder / name
+
+    return write
+
+
+def feather(folder):
+    pa.feather.write_feather(TABLE, folder / "log.feather", compression="zstd", chunksize=2)
+    return folder / "log.feather"
+
+
+def arrow_stream(folder):
+    with pa.ipc.new_stream(folder / "log.arrow", TABLE.schema) as writer:
+        writer.write_table(TABLE, max_chunksize=2)
+    return folder / "log.arrow"
+
+
+def folder_of_feather(folder):
+    """Another order of columns, a narrower type, another case, a column less: they go by name."""
+    (folder / "log").mkdir()
+    pa.feather.write_feather(TABLE[:2].append_column("x", [[1, 2]]), folder / "log" / "a.feather")
+    other = TABLE[2:].select(TABLE.column_names[::-1])
+    other = other.set_column(2, "POSITION", other["position"].cast(pa.int8()))
+    pa.feather.write_feather(other, folder / "log" / "b.feather")
+    return folder / "log"
+
+
+def sqlite(folder, name="log.sqlite"):
+    with sqlite3.connect(folder / name) as connection:
+        names = ", ".join(TABLE.column_names)
+        connection.execute(f"CREATE TABLE clicks ({names})")
+        rows = [tuple(row.values()) for row in TABLE.to_pylist()]
+        connection.executemany(f"INSERT INTO clicks VALUES ({', '.join('?' * 6)})", rows)
+    connection.close()
+    return folder / name
+
+
+def sqlite_table(folder):
+    path = sqlite(folder, "log.db")
+    with sqlite3.connect(path) as connection:
+        connection.execute('ALTER TABLE clicks RENAME TO "the clicks"')
+        connection.execute("CREATE TABLE other (x)")
+    connection.close()
+    return path, "the clicks"
+
+
+def upper_case(folder):
+    pq.write_table(TABLE.rename_columns([n.upper() for n in TABLE.column_names]), folder / "u.pq")
+    return folder / "u.pq"
+
+
+def scanner(folder):
+    return pa.dataset.dataset(parquet(folder)).scanner(batch_size=2)
+
+
+class Cursor:
+    """What a cursor of ADBC has that matters here."""
+
+    def fetch_record_batch(self):
+        return TABLE.to_reader()
 
 
 def semicolons(folder):
@@ -144,6 +233,27 @@ SOURCES = {
     "parquet": parquet,
     "csv": csv,
     "csv.gz": csv_gz,
+    **{
+        name: text_file(name)
+        for name in (
+            "log.csv.zst",
+            "log.csv.bz2",
+            "log.jsonl",
+            "log.ndjson.gz",
+            "log.jsonl.zst",
+            "log.jsonl.bz2",
+            "log.json",
+        )
+    },
+    "feather": feather,
+    "arrow stream": arrow_stream,
+    "folder of feather": folder_of_feather,
+    "sqlite": sqlite,
+    "sqlite table": sqlite_table,
+    "upper case": upper_case,
+    "upper case frame": lambda _: TABLE.to_pandas().rename(columns=str.title),
+    "arrow scanner": scanner,
+    "cursor": lambda _: Cursor(),
     "semicolons": semicolons,
     "folder": folder_of_parquet,
     "pattern": pattern,
@@ -214,7 +324,7 @@ def test_sources_that_are_none(source, error, text):
 
 
 def test_a_folder_without_data(tmp_path):
-    with pytest.raises(FileFormatError, match="holds no Parquet and no CSV"):
+    with pytest.raises(FileFormatError, match="holds no file of a log"):
         read_log(tmp_path)
 
 
@@ -420,7 +530,8 @@ MIXED = {
     "csv in a folder below": ("old/b.csv", "1 CSV (old/b.csv)"),
     "compressed": ("b.tsv.gz", "1 CSV (b.tsv.gz)"),
     "a database": ("b.duckdb", "1 a DuckDB database (b.duckdb)"),
-    "another kind": ("b.jsonl", "1 of no kind that can be read (b.jsonl)"),
+    "json lines": ("b.jsonl", "1 JSON (b.jsonl)"),
+    "another kind": ("b.avro", "1 of no kind that can be read (b.avro)"),
     "a note": ("README.md", "1 of no kind that can be read (README.md)"),
     "hidden": (".b.parquet", "1 not finished by their names (.b.parquet)"),
     "half-written": (

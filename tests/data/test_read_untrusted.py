@@ -176,7 +176,7 @@ def test_messages_about_odd_names_can_be_printed(tmp_path, monkeypatch, name):
 
 
 def test_an_address_without_a_file_is_no_address():
-    for address in ("s3://bucket/log.parquet", "http://127.0.0.1:9/log.csv", "hf://datasets/x.csv"):
+    for address in ("gs://bucket/log.parquet", "http://127.0.0.1:9/log.csv", "hf://datasets/x.csv"):
         with pytest.raises(FileFormatError, match="no such file"):
             read_log(address)
 

@@ -1,7 +1,10 @@
 """The good files that damage starts from: a log in every format, models, curves, a run, results."""
 
+import bz2
 import gzip
+import json
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +106,36 @@ def _log_in_every_format(folder: Path, log: Path) -> None:
             f"(SELECT (query_id, doc_id) FROM clicks)) TO '{folder / 'documents.parquet'}' "
             "(FORMAT parquet)"
         )
+    _newer_formats(folder)
     with gzip.open(folder / "log.csv.gz", "wb") as file:
         file.write((folder / "log.csv").read_bytes())
     with gzip.open(folder / "judged.txt.gz", "wb") as file:
         file.write((folder / "judged.txt").read_bytes())
+
+
+def _newer_formats(folder: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.feather
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(folder / "log.parquet")
+    pa.feather.write_feather(table, folder / "log.feather", compression="uncompressed")
+    text = "".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()).encode()
+    (folder / "log.jsonl").write_bytes(text)
+    (folder / "log.jsonl.bz2").write_bytes(bz2.compress(text))
+    with pa.CompressedOutputStream(str(folder / "log.jsonl.zst"), "zstd") as stream:
+        stream.write(text)
+    with sqlite3.connect(folder / "log.sqlite") as connection:
+        connection.execute(f"CREATE TABLE clicks ({', '.join(table.column_names)})")
+        places = ", ".join("?" * table.num_columns)
+        rows = [tuple(map(_plain, row.values())) for row in table.to_pylist()]
+        connection.executemany(f"INSERT INTO clicks VALUES ({places})", rows)
+        connection.execute("CREATE TABLE other AS SELECT * FROM clicks LIMIT 9")
+    connection.close()
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | float | str | None) else str(value)
 
 
 def _models(folder: Path, log: Any, *, quick: bool) -> None:

@@ -1,6 +1,7 @@
 """Doors for tables: logs in every format and frame, tables of documents, judged lists."""
 
 import gzip
+import json
 import os
 import random
 import shutil
@@ -55,6 +56,36 @@ def _csv_gz(corpus: Path, folder: Path, rng: random.Random) -> None:
 def _duckdb(corpus: Path, folder: Path, rng: random.Random) -> None:
     data = m.damaged((corpus / "log.duckdb").read_bytes(), rng)
     read(written(folder / "log.duckdb", data), rng)
+
+
+@target("json lines", 8)
+def _json_lines(corpus: Path, folder: Path, rng: random.Random) -> None:
+    rows = [json.loads(line) for line in (corpus / "log.jsonl").read_text().splitlines()]
+    if rng.random() < 0.6:
+        data = "".join(m.json_text(row) + "\n" for row in m.changed(rows, rng)).encode(
+            "utf-8", "surrogatepass"
+        )
+    else:
+        data = m.damaged((corpus / "log.jsonl").read_bytes(), rng)
+    read(written(folder / "log.jsonl", data), rng)
+
+
+@target("packed json lines", 4)
+def _packed(corpus: Path, folder: Path, rng: random.Random) -> None:
+    name = rng.choice(["log.jsonl.zst", "log.jsonl.bz2"])
+    read(written(folder / name, m.damaged((corpus / name).read_bytes(), rng)), rng)
+
+
+@target("feather bytes", 8)
+def _feather(corpus: Path, folder: Path, rng: random.Random) -> None:
+    data = m.damaged((corpus / "log.feather").read_bytes(), rng)
+    read(written(folder / "log.feather", data), rng)
+
+
+@target("sqlite bytes", 8)
+def _sqlite(corpus: Path, folder: Path, rng: random.Random) -> None:
+    data = m.damaged((corpus / "log.sqlite").read_bytes(), rng)
+    read((written(folder / "log.sqlite", data), rng.choice(["clicks", "clicks", "other"])), rng)
 
 
 @target("name of a file", 3)

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from untilt import catalog
+from untilt._core.addresses import place, without_secrets
 from untilt._core.progress import progress
 from untilt.cli.console import Output
 from untilt.cli.outputs import check_outputs
@@ -128,11 +129,23 @@ class OnBad(StrEnum):
     DROP = "drop"
 
 
+LOG_HELP = (
+    "The click log: Parquet, CSV, JSON lines or Arrow, a folder or pattern of files, a DuckDB or "
+    "SQLite database, s3://... or postgresql://..."
+)
+TableOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Of a database with several tables, the one that is the log."
+    ),
+]
+DocumentsTable = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Of a database with several tables, the one of --documents."),
+]
 LogPath = Annotated[
     Path,
-    typer.Argument(
-        metavar="LOG", help="The click log: a Parquet file or folder, a CSV, a DuckDB database."
-    ),
+    typer.Argument(metavar="LOG", help=LOG_HELP, parser=place),
 ]
 
 
@@ -208,6 +221,7 @@ class ColumnOptions:
     ] = OnBad.RAISE
     positions_from: PositionsFrom = None
     sample_queries: SampleQueries = None
+    table: TableOption = None
 
     def read(
         self,
@@ -227,6 +241,10 @@ class ColumnOptions:
         options = {field.name: getattr(self, field.name) for field in fields(self)}
         mapping, chosen = parse_columns(options.pop("column")), parse_labels(options.pop("label"))
         combine = parse_combine(options.pop("combine"), chosen)
+        source = with_table(source, options.pop("table"), "--table")
+        if "documents" in options:
+            named = options.pop("documents_table")
+            options["documents"] = with_table(options["documents"], named, "--documents-table")
         if "missing" in options:
             options["missing"] = parse_missing(options["missing"])
         with progress(f"reading {first.name}"):
@@ -256,8 +274,10 @@ class LogOptions(ColumnOptions):
         typer.Option(
             metavar="TABLE",
             help="A table with the features of each document: query_id, doc_id, then numbers.",
+            parser=place,
         ),
     ] = None
+    documents_table: DocumentsTable = None
     features: FeaturesOption = None
     missing: Annotated[
         str | None,
@@ -339,6 +359,15 @@ def _check_content(log: "ClickLog", path: Path, *, to_rank: bool) -> None:
             f"{path} has no features, so no ranker can score its documents. Give them with "
             "--documents TABLE, or name the feature columns of the log: --features 'f_*'."
         )
+
+
+def with_table(source: Any, table: str | None, option: str) -> Any:
+    """What to read: the file, or the table of it that is named."""
+    if table is None:
+        return source
+    if source is None or isinstance(source, list):
+        raise OptionError(f"{option} names a table of one database. Give that one alone.")
+    return source, table
 
 
 def parse_columns(pairs: Sequence[str] | None) -> dict[str, str | None]:
@@ -506,13 +535,21 @@ class CommandWithMethods(TyperCommand):
                         f"{option.opts[0]} was given {order.count(option)} times, and only "
                         f"{typed[str(option.name)]!r} would count. Give it once."
                     )
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if isinstance(told := getattr(error, "message", None), str):
+                error.message = without_secrets(told)  # type: ignore[attr-defined]
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; what it says is in the words of this command line."""
         line = CommandLine(self, ctx.parent.command.commands if ctx.parent else {})
         line.given = {
-            name: [str(value) for value in (values if isinstance(values, list) else [values])]
+            name: [
+                without_secrets(str(value))
+                for value in (values if isinstance(values, list) else [values])
+            ]
             for name, values in ctx.meta.get(_TYPED, {}).items()
             if values is not None
         }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from untilt._core.addresses import place
 from untilt._core.progress import progress
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, rates_table, speaking
@@ -150,7 +151,9 @@ def plan(
     reading: arguments.ColumnOptions,
     log: Annotated[
         Path | None,
-        typer.Argument(metavar="[LOG]", help="A click log of the traffic; or give --rates."),
+        typer.Argument(
+            metavar="[LOG]", help="A click log of the traffic; or give --rates.", parser=place
+        ),
     ] = None,
     rates: Annotated[
         str | None, typer.Option(metavar="0.3,0.2,...", help="Click rates of positions 1, 2, ...")

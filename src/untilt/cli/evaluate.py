@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
@@ -48,7 +49,10 @@ AmongOption = Annotated[arguments.Among, typer.Option(help=arguments.AMONG_HELP)
 def evaluate(
     reading: arguments.LogOptions,
     data: Annotated[
-        Path, typer.Argument(metavar="LOG", help="A click log; or a LETOR file, with --letor.")
+        Path,
+        typer.Argument(
+            metavar="LOG", help="A click log; or a LETOR file, with --letor.", parser=place
+        ),
     ],
     ranker: Annotated[
         list[str] | None,

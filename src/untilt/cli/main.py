@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from untilt._core.addresses import without_secrets
 from untilt._core.memory import gib, limit, ran_out
 from untilt._version import __version__
 from untilt.cli.arguments import CommandWithMethods, expanded, plain_flag
@@ -127,7 +128,7 @@ def _failed(message: str) -> typer.Exit:
 
 def _tell(kind: str, message: str) -> None:
     # Soft wrap: the terminal breaks the paragraph, so paths and commands in it can be copied.
-    text = Text.assemble((f"{kind}: ", "bold red"), message)
+    text = Text.assemble((f"{kind}: ", "bold red"), without_secrets(message))
     Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 

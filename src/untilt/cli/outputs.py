@@ -1,6 +1,7 @@
 """Options that name a place to write to. No command writes onto what it reads."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
@@ -9,7 +10,9 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from untilt._core.addresses import without_secrets
 from untilt._core.places import refuse_inputs
+from untilt.errors import OptionError
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,12 @@ def check_outputs(parameters: Iterable[Parameter], given: Mapping[str, Any]) -> 
         if given.get(name) is not None
         for place in _places(given[name], mark)
     }
+    for each in places:
+        if re.match(r"(s3|postgres(ql)?):/", each):
+            raise OptionError(
+                f"results are written to this machine, and {without_secrets(each)} is no file of "
+                "it. Choose a folder here, and copy them from there."
+            )
     refuse_inputs([p for p, beside in places.items() if not beside], files)
     refuse_inputs(places, [each for each in files if not os.path.isdir(each)])
 

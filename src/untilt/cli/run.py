@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from untilt._core.addresses import without_secrets
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.cli.wording import reads_from
@@ -29,9 +30,7 @@ class SplitBy(StrEnum):
 def run(
     log: Annotated[
         str | None,
-        typer.Argument(
-            metavar="LOG", help="The click log: a Parquet file or folder, a CSV, a DuckDB database."
-        ),
+        typer.Argument(metavar="LOG", help=arguments.LOG_HELP),
     ] = None,
     out: Annotated[
         Path | None,
@@ -132,6 +131,8 @@ def run(
     ] = None,
     positions_from: arguments.PositionsFrom = None,
     sample_queries: arguments.SampleQueries = None,
+    table: arguments.TableOption = None,
+    documents_table: arguments.DocumentsTable = None,
     title: Annotated[str | None, typer.Option(help="Of the report.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed, the same result.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of training; all cores.")] = None,
@@ -170,6 +171,11 @@ def run(
     with speaking(as_json=as_json, verbose=verbose) as output:
         from untilt.workflow.run import run as run_job
 
+        given = {
+            **given,
+            "log": arguments.with_table(log, table, "--table"),
+            "documents": arguments.with_table(documents, documents_table, "--documents-table"),
+        }
         source, folder, options = _merged(given, config)
         result = run_job(
             source, folder, tell=_teller(output), command=_command(), force=force, **options
@@ -208,7 +214,7 @@ def _command() -> str:
     """How the program was called, as it can be typed again."""
     import shlex
 
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return shlex.join([Path(sys.argv[0]).name, *map(without_secrets, sys.argv[1:])])
 
 
 def report_run(out: Output, result: "RunResult") -> None:

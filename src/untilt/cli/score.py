@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
 from untilt.cli.console import speaking
 
@@ -18,7 +19,8 @@ def score(
         typer.Argument(
             metavar="TABLE",
             help="Documents with their features: query_id, doc_id, then the columns that the "
-            "ranker knows. Parquet, CSV, a folder of them or a DuckDB database, of any size.",
+            "ranker knows. What a log may be: files, folders, databases, s3:// or postgresql://.",
+            parser=place,
         ),
     ],
     out: Annotated[
@@ -33,6 +35,10 @@ def score(
             help="Where a column has another name, as in query_id=srch_id; score=COLUMN and "
             "rank=COLUMN name the new ones. May be repeated.",
         ),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of a database with several tables, the one to score."),
     ] = None,
     top: Annotated[
         int | None, typer.Option(min=1, help="Write only so many of each query, the best ones.")
@@ -56,7 +62,7 @@ def score(
         arguments.check_out(out)
         found = score_file(
             load(ranker),
-            documents,
+            arguments.with_table(documents, table, "--table"),
             out,
             columns=arguments.parse_columns(column),
             top=top,

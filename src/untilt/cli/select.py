@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.cli.evaluate import draw_estimates, record_estimates, say_unshown
@@ -25,7 +26,9 @@ class Judge(StrEnum):
 
 def select(
     reading: arguments.LogOptions,
-    data: Annotated[Path, typer.Argument(metavar="LOG", help="A click log to train on.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="LOG", help="A click log to train on.", parser=place)
+    ],
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="FILE", help="Where the chosen ranker is written."),
@@ -33,7 +36,9 @@ def select(
     ] = Path("ranker.untilt"),
     valid: Annotated[
         Path | None,
-        typer.Option(metavar="LOG", help="Held-out clicks; part of LOG where not given."),
+        typer.Option(
+            metavar="LOG", help="Held-out clicks; part of LOG where not given.", parser=place
+        ),
     ] = None,
     hold_out: Annotated[
         float, typer.Option(help="Share of the queries to hold out where --valid is not given.")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from untilt._core.addresses import place
 from untilt._core.files import replacing_all
 from untilt._core.places import refuse_taken
 from untilt.cli import arguments, outputs
@@ -29,7 +30,10 @@ class SplitBy(StrEnum):
 def split(
     reading: arguments.LogOptions,
     data: Annotated[
-        Path, typer.Argument(metavar="LOG", help="A click log; or a LETOR file, with --letor.")
+        Path,
+        typer.Argument(
+            metavar="LOG", help="A click log; or a LETOR file, with --letor.", parser=place
+        ),
     ],
     out: Annotated[
         Path,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from untilt import catalog
+from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
 from untilt.cli.arguments import AsJson, Verbose
 from untilt.cli.console import Output, speaking
@@ -18,7 +19,9 @@ def train(
     reading: arguments.LogOptions,
     data: Annotated[
         Path,
-        typer.Argument(metavar="LOG", help="A click log; or a LETOR file, with --letor."),
+        typer.Argument(
+            metavar="LOG", help="A click log; or a LETOR file, with --letor.", parser=place
+        ),
     ],
     out: Annotated[
         Path,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, rates_record, rates_table, speaking
 from untilt.errors import OptionError
@@ -20,7 +21,9 @@ def watch(
     log: Annotated[
         list[Path],
         typer.Argument(
-            metavar="LOG", help="Click logs with times, such as the files of `untilt collect`."
+            metavar="LOG",
+            help="Click logs with times, such as the files of `untilt collect`.",
+            parser=place,
         ),
     ],
     periods: Annotated[

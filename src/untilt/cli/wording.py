@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from untilt import catalog
+from untilt._core.addresses import without_secrets
 from untilt.errors import UntiltError
 from untilt.facts import worded_by
 
@@ -52,7 +53,8 @@ _CALLS = {
         " (the report of `untilt run` and --clip-plot of `untilt evaluate` draw how much)"
     ),
     r"ranker\.save\(path\) keeps it for untilt": "The file of `untilt train` keeps it for untilt",
-    r"Pass \('[^']*', 'table name'\)": "Write the one that is meant to a database of its own",
+    r"Pass \('[^']*', 'table name'\)": "Name it: --table NAME, or of the documents "
+    "--documents-table NAME",
     r"\b(?:ut|untilt)\.shown\b": "shown",
     r"""'your column'|"the column"|(?<=': )\.\.\.""": "'YOUR_COLUMN'",
     r", or give KnownBias\(.*?\)": "",
@@ -64,7 +66,7 @@ _CALLS = {
 }
 _CALLED = [(re.compile(pattern), words) for pattern, words in _CALLS.items()]
 _VALUE = r"\{[^}]*\}|\[[^\]]*\]|'[^']*'|\"[^\"]*\"|\.\.\.|[\w:+-]+(?:\.\w+)*"
-_KEYWORD = re.compile(rf"(?<![\w.='-])(?<!--option )(?<!--column )([a-z_]+)=({_VALUE})")
+_KEYWORD = re.compile(rf"(?<![\w.='?&-])(?<!--option )(?<!--column )([a-z_]+)=({_VALUE})")
 _ARGUMENTS = rf"(?:[a-z_]+=(?:{_VALUE})(?:, )?)*"
 _CALL = re.compile(rf"\b(?:ut\.|untilt\.)?([A-Z]\w+)(?:\(({_ARGUMENTS})\))?")
 _FIT = re.compile(rf"\b(?:ut|untilt)\.([A-Z]\w+)\(({_ARGUMENTS})\)\.fit\(log\)")
@@ -205,7 +207,7 @@ def reads_from(log: Any, options: Mapping[str, Any]) -> None:
     line = _LINE.get()
     if line is None or not isinstance(log, str):
         return
-    line.given["log"] = [log]
+    line.given["log"] = [without_secrets(log)]
     for name in line.command.params:
         value = options.get("columns" if name.name == "column" else name.name)
         if value is not None and name.name not in line.given:

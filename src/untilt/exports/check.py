@@ -176,7 +176,8 @@ def read_sample(path: Path, names: tuple[str, ...]) -> tuple[SingleArray, IntArr
         judged = read_letor(path, missing="keep")
         return feature_array(judged, names).astype(np.float32, copy=False), judged.indptr
     from untilt.data.read.database import open_database, quoted, translated_errors
-    from untilt.data.read.sources import located, open_source
+    from untilt.data.read.files import located
+    from untilt.data.read.sources import open_source
 
     files = located(path)
     with open_database(

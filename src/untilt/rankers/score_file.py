@@ -29,15 +29,9 @@ from untilt.data.read.database import (
     quoted,
     translated_errors,
 )
-from untilt.data.read.sources import (
-    FileKind,
-    Files,
-    Source,
-    located,
-    open_source,
-    refuse_changed,
-    stamps,
-)
+from untilt.data.read.elsewhere import brought_here
+from untilt.data.read.files import FileKind, Files, refuse_changed, stamps
+from untilt.data.read.sources import Source, open_source
 from untilt.data.read.types import Column
 from untilt.data.table_file import CSV, PARQUET, check_ending
 from untilt.errors import BadRowsError, ColumnError, OptionError, ShapeError, did_you_mean
@@ -108,31 +102,31 @@ def score_file(
     if top is not None:
         check_rounds("top", top)
     refuse_inputs([out], [documents])
-    found = located(documents)
-    files = found if isinstance(found, Files) else None
-    before = [] if files is None else stamps(files)
+    with brought_here([documents], temp_directory) as (found,):
+        files = found if isinstance(found, Files) else None
+        before = [] if files is None else stamps(files)
 
-    def attempt(threads: int | None, *, sort: bool) -> ScoredFile:
-        with open_database(
-            memory_limit=memory_limit,
-            temp_directory=temp_directory,
-            threads=threads,
-            files=() if files is None else files.names,
-        ) as database:
-            table = _opened_table(database, found, ranker, names)
-            if not sort:
-                table.check_order()
-            with replacing(out) as temporary:
-                done = table.write(temporary, out, top, with_features=with_features, sort=sort)
-                if files is not None:
-                    refuse_changed(files, before)
-            return done
+        def attempt(threads: int | None, *, sort: bool) -> ScoredFile:
+            with open_database(
+                memory_limit=memory_limit,
+                temp_directory=temp_directory,
+                threads=threads,
+                files=() if files is None else files.names,
+            ) as database:
+                table = _opened_table(database, found, ranker, names)
+                if not sort:
+                    table.check_order()
+                with replacing(out) as temporary:
+                    done = table.write(temporary, out, top, with_features=with_features, sort=sort)
+                    if files is not None:
+                        refuse_changed(files, before)
+                return done
 
-    if files is not None and files.kind is FileKind.PARQUET:
-        # On one thread DuckDB hands out rows as they stand; should it not, that is seen.
-        with suppress(_MixedError):
-            return attempt(1, sort=False)
-    return attempt(threads, sort=True)
+        if files is not None and files.kind is FileKind.PARQUET:
+            # On one thread DuckDB hands out rows as they stand; should it not, that is seen.
+            with suppress(_MixedError):
+                return attempt(1, sort=False)
+        return attempt(threads, sort=True)
 
 
 class _MixedError(Exception):

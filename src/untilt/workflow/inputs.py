@@ -6,12 +6,11 @@ change are no substitute: copying tools set both. A sample of a large file would
 
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from untilt._core.progress import progress
-from untilt.data.read.sources import FileKind, Files, located, refuse_changed, stamps
+from untilt.data.read.files import Files, located, refuse_changed, stamps
 
 
 class Inputs:
@@ -29,7 +28,7 @@ class Inputs:
         if not isinstance(files, Files):
             return None
         self._seen.append((files, stamps(files)))
-        names = [name for name in _with_changes(files) if os.path.isfile(name)]
+        names = [name for name in files.with_changes if os.path.isfile(name)]
         with progress("looking whether the input is the same", total=_size(names)) as advance:
             digests = [[_name(name), _digest(name, advance)] for name in names]
         return [*digests, *([] if files.table is None else [str(files.table)])]
@@ -38,14 +37,6 @@ class Inputs:
         """Raise where a file is not what it was when its fingerprint was taken."""
         for files, before in self._seen:
             refuse_changed(files, before)
-
-
-def _with_changes(files: Files) -> Iterator[str]:
-    """The files, and beside a database its last changes where there are any."""
-    for name in files.names:
-        yield name
-        if files.kind is FileKind.DATABASE:
-            yield name + ".wal"
 
 
 def _name(file: str) -> str:

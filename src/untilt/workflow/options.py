@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard, get_args
 
 from untilt import catalog
+from untilt._core.addresses import is_address, shown
 from untilt._core.arrays import Missing, check_missing
 from untilt._core.paths import check_name, is_utf8
 from untilt._core.statistics import check_level
@@ -259,6 +260,8 @@ def with_title(options: RunOptions, source: Any) -> RunOptions:
     if options.title is not None:
         return options
     named = isinstance(source, str | os.PathLike)
+    if is_address(source):
+        source = shown(os.fspath(source)).partition("?")[0]
     name = os.path.basename(os.path.normpath(os.fspath(source))) if named else ""
     return replace(options, title=name or "click log")
 
@@ -330,7 +333,7 @@ def _resolved(place: Any, folder: Path) -> Any:
     """Paths of a file of options, seen from where the program runs."""
     if isinstance(place, dict) and set(place) == {"database", "table"}:
         _check_names("database and table", [*place.values()])
-        return str(folder / place["database"]), place["table"]
+        return _resolved(place["database"], folder), place["table"]
     if isinstance(place, list):
         return [_resolved(each, folder) for each in place]
     if not isinstance(place, str):
@@ -338,7 +341,7 @@ def _resolved(place: Any, folder: Path) -> Any:
             "log, out and documents must name a file, several, or { database, table }. "
             f"Got {_short(place)}."
         )
-    return place if place == OBJECT else str(folder / place)
+    return place if place == OBJECT or is_address(place) else str(folder / place)
 
 
 def config_text(options: RunOptions, *, log: Any = None) -> str:
@@ -359,11 +362,16 @@ def config_text(options: RunOptions, *, log: Any = None) -> str:
 
 
 def _absolute(source: Any) -> Any:
-    """Where a log or a table of documents lies; an object that is no place stays as it is."""
+    """Where a log or a table of documents lies; an object that is no place stays as it is.
+
+    An address is written without its password.
+    """
+    if is_address(source):
+        return shown(os.fspath(source))
     if isinstance(source, str | os.PathLike):
         return os.path.abspath(source)
     if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str | os.PathLike):
-        return {"database": os.path.abspath(source[0]), "table": source[1]}
+        return {"database": _absolute(source[0]), "table": source[1]}
     return [_absolute(each) for each in source] if isinstance(source, list) else source
 
 

@@ -15,6 +15,7 @@ from untilt._core.random import child_generator
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import numbered_for
 from untilt.data.clicklog import ClickLog
+from untilt.data.read.elsewhere import brought_here
 from untilt.data.transform import (
     in_parts_of_time,
     restrict_queries,
@@ -289,6 +290,14 @@ def read_step(
     source: Any, folder: RunFolder, options: RunOptions, steps: Steps
 ) -> tuple[Done[LogSource], Data]:
     """Where the log came from, and the log itself, which is loaded when first asked for."""
+    # What lies in a store is copied once: the fingerprint is that of what is read.
+    with brought_here([source, options.documents]) as (here, documents):
+        return _read_step(here, folder, replace(options, documents=documents), steps)
+
+
+def _read_step(
+    source: Any, folder: RunFolder, options: RunOptions, steps: Steps
+) -> tuple[Done[LogSource], Data]:
     inputs = Inputs()
     given = None if isinstance(source, ClickLog) else inputs.fingerprint(source)
     documents = None if options.documents is None else inputs.fingerprint(options.documents)

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from untilt._core.addresses import without_secrets
 from untilt._core.arrays import FloatArray
 from untilt._core.clock import time_is_fixed, time_of_writing
 from untilt._core.files import replacing
@@ -32,7 +33,7 @@ def provenance(
     """Versions, options, machine and the seconds of each step."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
     return Provenance(
-        command=command,
+        command=without_secrets(command),
         finished=time_of_writing(),
         seed=options.seed,
         machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -50,8 +51,8 @@ def provenance(
 
 def _text(value: object) -> str:
     if isinstance(value, tuple):
-        return ", ".join(map(str, value))
-    text = str(value)
+        return without_secrets(", ".join(map(str, value)))
+    text = without_secrets(str(value))
     return text if len(text) <= 200 and "\n" not in text else f"a {type(value).__name__}"
 
 

@@ -73,7 +73,11 @@ class Layout:
     def by_numbers(self, is_number: Callable[[str], bool]) -> "Layout":
         """Without columns that fit a pattern but hold no numbers; one that is named stays."""
         kept = {
-            text: tuple(name for name in fits if name in self.chosen or is_number(name))
+            text: tuple(
+                name
+                for name in fits
+                if name in self.chosen or name.lower() == text.lower() or is_number(name)
+            )
             for text, fits in self.chosen.items()
         }
         return replace(self, chosen=kept)
@@ -103,19 +107,24 @@ def log_layout(
     """The layout of an impressions table."""
     check_mapping(columns, labels, context)
     wanted = [*REQUIRED, *labels, *context]
-    roles = {role: columns.get(role) or role for role in wanted}
+    roles = {role: _theirs(source, columns.get(role) or role) for role in wanted}
     for role in (*OPTIONAL, FLAG, VERSION):
         theirs = columns.get(role, role if role in OPTIONAL else None)
         # Asked for by name it must be there; under our own name it may be.
-        if theirs is not None and (role in columns or source.has(theirs)):
-            roles[role] = theirs
+        if theirs is not None and (role in columns or source.named(theirs)):
+            roles[role] = _theirs(source, theirs)
     _refuse_missing(source, roles)
     if not with_time:
         roles.pop("timestamp", None)
-    used = {*roles.values(), columns.get("timestamp") or "timestamp"}
+    used = {*roles.values(), _theirs(source, columns.get("timestamp") or "timestamp")}
     chosen = {label: roles.pop(label) for label in labels}
     known = {name: roles.pop(name) for name in context}
     return Layout(roles, chosen, choose_features(source, features, used), known)
+
+
+def _theirs(source: Source, name: str) -> str:
+    """The column of this name, in whatever case; the name itself where there is none."""
+    return source.named(name) or name
 
 
 def documents_layout(
@@ -125,7 +134,7 @@ def documents_layout(
     roles = {}
     for role in KEYS if columns.get(VERSION) is None else (*KEYS, VERSION):
         theirs = columns.get(role) or role
-        roles[role] = theirs if source.has(theirs) else role
+        roles[role] = source.named(theirs) or _theirs(source, role)
     _refuse_missing(source, roles)
     used = set(roles.values())
     if features is None:
@@ -153,8 +162,7 @@ def choose_features(
         for text in (part for each in texts for part in _parts(source, each)):
             if text in chosen:
                 raise OptionError(f"features must name each column once. Got {text!r} twice.")
-            fits = (name for name in others if fnmatchcase(name, text))
-            chosen[text] = (text,) if source.has(text) else tuple(fits)
+            chosen[text] = _fitting(source, text, others)
     if empty := [text for text, fits in chosen.items() if not fits]:
         raise ColumnError(
             f"{source.what} lacks the columns {_listed(empty)}, which were asked for as features. "
@@ -162,6 +170,16 @@ def choose_features(
             f"{did_you_mean(empty[0].strip('*?'), others)}"
         )
     return chosen
+
+
+def _fitting(source: Source, text: str, others: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a name or a pattern; in any case, where none fits as it is written."""
+    if source.has(text):
+        return (text,)
+    fits = [name for name in others if fnmatchcase(name, text)]
+    if not fits and (theirs := source.named(text)):
+        return (theirs,)
+    return tuple(fits or (name for name in others if fnmatchcase(name.lower(), text.lower())))
 
 
 def named_features(features: Features) -> frozenset[str]:

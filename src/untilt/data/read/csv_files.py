@@ -6,65 +6,69 @@ down that does not fit, name another separator as the reason, and read the id '0
 
 import csv
 import glob
-import gzip
 import os
 import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from untilt.data.read.database import Database, literal, quoted, translated_errors
+from untilt.data.read.packed import as_text, sound
 from untilt.errors import FileFormatError
 
 _SEPARATORS = ",;\t|"
 # Of the first line. Of any line DuckDB reads 2,000,000 bytes.
 _LONGEST = 1 << 20
-_BLOCK = 1 << 21
 # Words for a missing number. Ids are never compared with them.
 _MISSING = "('', 'null', 'na', 'n/a', 'none', 'nan')"
 
 
 def load_csv(
     database: Database, files: Sequence[str], name: str, what: str
-) -> tuple[tuple[str, ...], Callable[[Sequence[str], frozenset[str]], str]]:
-    """The columns of the files, and a function that loads some of them as a typed table."""
+) -> tuple[tuple[str, ...], tuple[str, ...], Callable[[Sequence[str], frozenset[str]], str]]:
+    """The columns of the files, their names in the files, and a function that loads some."""
     headers = [_header(file) for file in files]
-    names = tuple(dict.fromkeys(column for _, header in headers for column in header))
-    text = " UNION ALL BY NAME ".join(
-        f"SELECT * FROM {_reader(file, *header)}"
-        for file, header in zip(files, headers, strict=True)
-    )
+    names = tuple(dict.fromkeys(column for _, header in headers for column in distinct(header)))
 
     def load(columns: Sequence[str], ids: frozenset[str]) -> str:
         chosen = ", ".join(quoted(column) for column in columns)
-        for file in files:
-            _refuse_damage(file)
         with translated_errors(what):
+            text = " UNION ALL BY NAME ".join(
+                f"SELECT * FROM {_reader(sound(database, file), separator, distinct(header))}"
+                for file, (separator, header) in zip(files, headers, strict=True)
+            )
             database.run(f"CREATE TEMP TABLE {name}_text AS SELECT {chosen} FROM ({text})")
             casts = _casts(database, f"{name}_text", columns, ids)
             database.run(f"CREATE TEMP TABLE {name} AS SELECT {casts} FROM {name}_text")
             database.run(f"DROP TABLE {name}_text")
         return name
 
-    return names, load
+    given = tuple(name for _, header in headers for name in _alike(header))
+    return names, given, load
+
+
+def _alike(header: Sequence[str]) -> list[str]:
+    """Names that a header has more than once, but for upper and lower case."""
+    lower = [name.lower() for name in header]
+    return [name for name in dict.fromkeys(header) if lower.count(name.lower()) > 1]
 
 
 def _header(file: str) -> tuple[str, list[str]]:
     """The separator and the names in the first line."""
-    with _explained(file):
-        first = _first_line(file)
-        plain = re.sub(r'"[^"]*"', "", first)
-        separator = max(_SEPARATORS, key=plain.count)
-        names = next(csv.reader([first], delimiter=separator), [])
-    return separator, _distinct(names)
+    first = _first_line(file)
+    plain = re.sub(r'"[^"]*"', "", first)
+    separator = max(_SEPARATORS, key=plain.count)
+    try:
+        return separator, next(csv.reader([first], delimiter=separator), [])
+    except csv.Error as error:
+        raise FileFormatError(
+            f"{os.path.normpath(file)} cannot be read: {error}. The file may be damaged."
+        ) from error
 
 
 def _first_line(file: str) -> str:
     """The first line, and as many more as a quoted name needs."""
     lines: list[str] = []
     length = quotes = 0
-    with _opened(file, "rt", encoding="utf-8-sig") as opened:
+    with as_text(file) as opened:
         while (line := opened.readline(_LONGEST)) and length < _LONGEST:
             lines.append(line)
             length, quotes = length + len(line), quotes + line.count('"')
@@ -73,39 +77,7 @@ def _first_line(file: str) -> str:
     return "".join(lines)
 
 
-def _refuse_damage(file: str) -> None:
-    """Raise at what DuckDB passes over in silence.
-
-    It does not look at the checksum of gzip, and leaves out a last line that is longer than its
-    buffer of 32 MB (DuckDB 2.0). One more pass that looks at no value: 0.1 s per GiB,
-    5 s per GiB of packed text, a quarter of what DuckDB takes for it.
-    """
-    with _explained(file), _opened(file, "rb") as content:
-        while len(block := content.read(_BLOCK)) == _BLOCK:
-            if b"\n" not in block and b"\r" not in block:
-                raise FileFormatError(
-                    f"{os.path.normpath(file)} has a line of more than {_BLOCK:,} bytes, which no "
-                    "log has. It is of another kind than its name says, or lacks ends of lines."
-                )
-
-
-def _opened(file: str, mode: str, **options: Any) -> Any:
-    is_packed = file.lower().endswith(".gz")
-    return gzip.open(file, mode, **options) if is_packed else open(file, mode, **options)
-
-
-@contextmanager
-def _explained(file: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise FileFormatError(
-            f"{os.path.normpath(file)} cannot be read: {error}. The file may be damaged or not in "
-            "UTF-8."
-        ) from error
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
+def distinct(names: Sequence[str]) -> list[str]:
     """Names as SQL needs them: none empty (pandas writes its index so), none twice."""
     taken: set[str] = set()
     distinct = []

@@ -130,12 +130,15 @@ class Database:
         """A file's name as DuckDB takes it; a second name where it would take it for another."""
         if is_plain(file):
             return local(file)
-        number = sum(1 for _ in self.scratch.iterdir())
-        link = self.scratch / f"{number}{''.join(filter(is_utf8, Path(file).suffixes[-2:]))}"
+        name = self.scratch_file("".join(filter(is_utf8, Path(file).suffixes[-2:])))
         for ending in ("", ".wal"):  # the last changes of a database
             if os.path.isfile(file + ending):
-                _link(file + ending, f"{link}{ending}")
-        return str(link)
+                link(file + ending, f"{name}{ending}")
+        return name
+
+    def scratch_file(self, ending: str) -> str:
+        """A name for a new file in our own folder."""
+        return str(self.scratch / f"{sum(1 for _ in self.scratch.iterdir())}{ending}")
 
     def end(self) -> None:
         """End what still runs: Ctrl-C as a statement was handed over has left it to itself."""
@@ -314,11 +317,12 @@ def is_plain(file: str) -> bool:
     return is_utf8(file) and not any(sign in file for sign in ("?", "~", "://"))
 
 
-def _link(file: str, link: str) -> None:
+def link(file: str, name: str) -> None:
+    """A second name for a file, or a copy of it."""
     try:
-        os.link(os.path.realpath(file), link)
+        os.link(os.path.realpath(file), name)
     except OSError:  # on another disk, or somebody else's
-        shutil.copyfile(file, link)
+        shutil.copyfile(file, name)
 
 
 def _memory() -> int | None:

@@ -32,9 +32,11 @@ from untilt.data.read.columns import (
     summarise,
 )
 from untilt.data.read.database import Database, open_database, translated_errors
+from untilt.data.read.elsewhere import brought_here
 from untilt.data.read.engines import Engine, collapsed, engine_of, engine_source
+from untilt.data.read.files import Files, refuse_changed, stamps
 from untilt.data.read.numbering import NotCleanError
-from untilt.data.read.sources import Files, Source, located, open_source, refuse_changed, stamps
+from untilt.data.read.sources import Source, open_source
 from untilt.data.read.types import Column, id_is_text_sql, time_sql
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError, check_choice
 
@@ -120,7 +122,12 @@ class Table:
 def read(request: Request) -> tuple[ClickLog, ReadReport]:
     """Read the log; bad rows are an error or are dropped, as asked for."""
     request.check()
-    request = replace(request, source=located(request.source), documents=located(request.documents))
+    sources = [request.source, request.documents]
+    with brought_here(sources, request.temp_directory) as (source, documents):
+        return _read_here(replace(request, source=source, documents=documents))
+
+
+def _read_here(request: Request) -> tuple[ClickLog, ReadReport]:
     files = [part for part in (request.source, request.documents) if isinstance(part, Files)]
     before = [stamps(part) for part in files]
     with open_database(
@@ -380,10 +387,12 @@ def read_log(
 
     Parameters
     ----------
-    source : a path to Parquet, CSV (also .gz) or a DuckDB database, a folder or pattern of files, a
-        list of paths, (database path, table name), a DuckDB relation, a pyarrow, Polars or pandas
-        table; an Ibis table, a Spark DataFrame or (PostgreSQL connection, table name), whose engine
-        counts equal sessions itself before anything travels (see `collapse_sql`)
+    source : a path to Parquet, CSV or JSON lines (also .gz, .zst, .bz2), Feather, or a DuckDB or
+        SQLite database; a folder or pattern of files, a list of paths, (database, table name), an
+        address s3://... or (postgresql://..., table name), a DuckDB relation, a pyarrow, Polars or
+        pandas table, a `DeltaTable`, a pyiceberg table or scan, a cursor of ADBC; an Ibis table, a
+        Spark DataFrame or (PostgreSQL connection, table name), whose engine counts equal sessions
+        itself before anything travels (see `collapse_sql`)
     documents : a table (any kind of source) with one row per (query_id, doc_id); its other columns
         of numbers are the features. Documents that no list shows stay as unshown candidates
     columns : our names to yours, such as {"query_id": "srch_id", "click": "click_bool"}; None in

@@ -1,17 +1,16 @@
-"""Where a table can come from. Only this module knows files, frames and relations apart."""
+"""A table that can be read: whatever it comes from, it has columns and can be loaded."""
 
 import glob
 import math
-import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from untilt._core.addresses import Address
 from untilt._core.optional import explained_import
-from untilt._core.paths import printable
-from untilt.data.read.csv_files import load_csv
+from untilt.data.read.arrow_files import arrow_batches, arrow_names
+from untilt.data.read.csv_files import distinct, load_csv
 from untilt.data.read.database import (
     Database,
     in_short,
@@ -19,243 +18,22 @@ from untilt.data.read.database import (
     quoted,
     translated_errors,
 )
+from untilt.data.read.files import FileKind, Files
+from untilt.data.read.json_files import load_json
+from untilt.data.read.postgres import (
+    postgres_columns,
+    postgres_opened,
+    postgres_rows,
+    postgres_tables,
+)
+from untilt.data.read.sqlite_files import (
+    explained_sqlite,
+    sqlite_columns,
+    sqlite_opened,
+    sqlite_rows,
+    sqlite_tables,
+)
 from untilt.errors import ColumnError, FileFormatError, OptionError, did_you_mean
-
-PathLike = str | os.PathLike[str]
-
-
-class FileKind(Enum):
-    """What a file holds."""
-
-    PARQUET = "Parquet"
-    CSV = "CSV"
-    DATABASE = "a DuckDB database"
-
-
-_ENDINGS = {
-    FileKind.PARQUET: (".parquet", ".pq", ".parq"),
-    FileKind.CSV: (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
-    FileKind.DATABASE: (".duckdb", ".ddb", ".db"),
-}
-_KNOWN = ", ".join(ending for endings in _ENDINGS.values() for ending in endings)
-
-
-@dataclass(frozen=True)
-class Files:
-    """Files of one kind, how to call them in a message, and the table wanted of a database."""
-
-    kind: FileKind
-    names: tuple[str, ...]
-    what: str
-    table: object = None
-
-
-def located(source: Any) -> Any:
-    """The `Files` that a path, pattern, folder, list of these or (database, table) stands for.
-
-    Any other source is given back as it is.
-    """
-    if _is_path(source):
-        return _files_of([source])
-    if isinstance(source, list) and source and all(map(_is_path, source)):
-        return _files_of(source)
-    if isinstance(source, tuple) and not hasattr(next(iter(source), None), "cursor"):
-        return _database_of(source)
-    return source
-
-
-def stamps(files: Files) -> list[Any]:
-    """What changes when a file does: which file it is, its size and when it was written."""
-    return [_stamp(name) for name in files.names]
-
-
-def _stamp(name: str) -> tuple[int, ...]:
-    try:
-        stat = os.stat(name)
-    except OSError:
-        return ()
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
-
-
-def refuse_changed(files: Files, before: list[Any]) -> None:
-    """Raise where the files are not those that had these stamps."""
-    for name, old, new in zip(files.names, before, stamps(files), strict=True):
-        if old != new:
-            raise FileFormatError(
-                f"{name} was changed while it was read, so half of what was read may be old. Read "
-                "it again when nobody writes to it, or read a copy."
-            )
-
-
-def _is_path(source: Any) -> bool:
-    return isinstance(source, str | os.PathLike)
-
-
-def _files_of(paths: Sequence[PathLike]) -> Files:
-    what = printable(paths[0]) if len(paths) == 1 else f"{printable(paths[0])} and others"
-    names = tuple(file for path in paths for file in _expanded(path))
-    kinds = {_kind(file) for file in names}
-    if len(kinds) > 1 or (kinds == {FileKind.DATABASE} and len(names) > 1):
-        raise OptionError(
-            f"{what} holds files of several kinds or several databases: "
-            f"{', '.join(names[:5])}. Read them one by one, or give a narrower pattern."
-        )
-    return Files(kinds.pop(), names, what)
-
-
-def _database_of(source: tuple[Any, ...]) -> Files:
-    if len(source) != 2 or not _is_path(source[0]):
-        raise OptionError(
-            f"a table of a database is given as (path, table name). Got {source!r} instead."
-        )
-    file = _text(source[0])
-    if not os.path.isfile(file):
-        raise FileFormatError(f"cannot read {file!r}. There is no such file. Check the path.")
-    return Files(FileKind.DATABASE, (file,), printable(file), source[1])
-
-
-def _text(path: PathLike) -> str:
-    text = os.fsdecode(path)
-    if "\0" in text:
-        raise OptionError(f"a path cannot hold a zero character. Got {text!r} instead.")
-    return text
-
-
-def _expanded(path: PathLike) -> list[str]:
-    text = _text(path)
-    if os.path.isfile(text):
-        return [text]
-    if os.path.isdir(text):
-        files = _in_folder(text)
-        hint = "The folder holds no Parquet and no CSV file"
-    else:
-        found = sorted(glob.glob(text, recursive=True))
-        # A pattern may fit folders, too: date=2026-11-01 and the like.
-        parts = [_in_folder(each) if os.path.isdir(each) else [each] for each in found]
-        files = list(dict.fromkeys(os.path.normpath(file) for part in parts for file in part))
-        hint = "There is no such file" if not glob.has_magic(text) else "No file fits this pattern"
-    if not files:
-        raise FileFormatError(f"cannot read {text!r}. {hint}. Check the path.")
-    for file in files:
-        if not os.path.isfile(file):
-            raise FileFormatError(
-                f"cannot read {file!r}. It is a pipe, a device or a link to nothing, and a log is "
-                "read more than once. Write it to a file first."
-            )
-    return files
-
-
-_UNKNOWN, _HIDDEN = "of no kind that can be read", "not finished by their names"
-
-
-def _in_folder(folder: str) -> list[str]:
-    """All files at any depth. They must be of one kind: half of a log is another log.
-
-    Names that begin with a dot or an underscore are notes or not finished, by the custom of those
-    who write such folders (_SUCCESS, .part-0.crc): they are passed over, unless they end like data.
-    """
-    groups: dict[str, list[str]] = {}
-    for file in _walked(folder):
-        if group := _group(file, folder):
-            groups.setdefault(group, []).append(file)
-    if len(groups) > 1:
-        raise OptionError(_several(folder, groups))
-    return next(iter(groups.values()), [])
-
-
-def _walked(folder: str) -> list[str]:
-    """The names of all files below a folder, sorted. Linked folders count once, loops end."""
-    seen: set[str] = set()
-    files: list[Path] = []
-    for root, folders, names in os.walk(folder, onerror=_refuse_folder, followlinks=True):
-        files += [Path(root, name) for name in names]
-        folders[:] = [name for name in sorted(folders) if _is_new(os.path.join(root, name), seen)]
-    return [str(file) for file in sorted(files)]
-
-
-def _is_new(folder: str, seen: set[str]) -> bool:
-    real = os.path.realpath(folder)
-    is_new = real not in seen
-    seen.add(real)
-    return is_new
-
-
-def _refuse_folder(error: OSError) -> NoReturn:
-    raise FileFormatError(
-        f"cannot look into the folder {error.filename!r}: {error.strerror}. Check its permissions."
-    ) from error
-
-
-def _group(file: str, folder: str) -> str | None:
-    """What a file of a folder counts as; None where it is passed over."""
-    parts = Path(os.path.relpath(file, folder)).parts
-    if any(part.startswith((".", "_")) for part in parts):
-        ends_like_data = file.lower().endswith(tuple(e for es in _ENDINGS.values() for e in es))
-        return _HIDDEN if ends_like_data and not parts[-1].startswith("._") else None
-    try:
-        return _kind(file).value
-    except FileFormatError:
-        return _UNKNOWN
-
-
-def _several(folder: str, groups: dict[str, list[str]]) -> str:
-    told = []
-    for group, files in groups.items():
-        names = ", ".join(os.path.relpath(file, folder) for file in files[:3])
-        told.append(f"{len(files)} {group} ({names}{', ...' if len(files) > 3 else ''})")
-    readable = next((fs for g, fs in groups.items() if g not in (_UNKNOWN, _HIDDEN)), ["*.parquet"])
-    pattern = Path(folder, "**", f"*{Path(readable[0]).suffix}")
-    return (
-        f"the folder {folder!r} holds files of several kinds, and half of a log is another "
-        f"log: {'; '.join(told)}. Name those to read by a pattern, such as '{pattern}', or move "
-        "the others away."
-    )
-
-
-def _kind(file: str) -> FileKind:
-    """By its ending; where that says nothing, by its first bytes."""
-    for kind, endings in _ENDINGS.items():
-        if file.lower().endswith(endings):
-            return kind
-    try:
-        with Path(file).open("rb") as opened:
-            head = opened.read(12)
-    except OSError as error:
-        raise FileFormatError(f"cannot read {file!r}: {error.strerror}.") from error
-    if head[:4] == b"PAR1":
-        return FileKind.PARQUET
-    if head[8:12] == b"DUCK":
-        return FileKind.DATABASE
-    raise FileFormatError(
-        f"cannot tell what {file!r} holds. Known endings are {_KNOWN}. Rename or convert the file."
-    )
-
-
-def _table_of(database: Database, files: Files, *, alias: str) -> tuple[str, str]:
-    """Attach a database file; its one table, or the one asked for, with its full name in SQL."""
-    (file,), table = files.names, files.table
-    path = database.path(file)
-    with translated_errors(files.what):
-        database.run(f"ATTACH {literal(path)} AS {alias} (READ_ONLY, TYPE duckdb)")
-        tables = database.rows(
-            f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{alias}' "
-            f"UNION ALL SELECT schema_name, view_name FROM duckdb_views() "
-            f"WHERE database_name = '{alias}' AND NOT internal ORDER BY ALL"
-        )
-    names = {
-        name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in tables
-    }
-    chosen = next(iter(names)) if table is None and len(names) == 1 else table
-    if not isinstance(chosen, str) or chosen not in names:
-        listed = ", ".join(names) or "none"
-        hint = did_you_mean(chosen, names) if isinstance(chosen, str) else ""
-        raise OptionError(
-            f"which table of {file!r}? Got {table!r}; it holds: {listed}.{hint} "
-            f"Pass ({file!r}, 'table name')."
-        )
-    schema, name = names[chosen]
-    return f"{files.what}, table {chosen}", f"{alias}.{quoted(schema)}.{quoted(name)}"
-
 
 # columns wanted, and which of them hold ids -> the name of a table that can be read many times
 Load = Callable[[Sequence[str], frozenset[str]], str]
@@ -263,15 +41,37 @@ Load = Callable[[Sequence[str], frozenset[str]], str]
 
 @dataclass(frozen=True)
 class Source:
-    """A table that can be read: what to call it in messages, its columns, and how to load it."""
+    """A table that can be read: what to call it in messages, its columns, and how to load it.
+
+    `given` are the names as they stand in the source. DuckDB does not tell Click from CLICK and
+    numbers such columns: where two of them are alike, `columns` does not say which was which.
+    """
 
     what: str
     columns: tuple[str, ...]
     load: Load
+    given: tuple[str, ...] = ()
 
     def has(self, name: str) -> bool:
-        """Whether there is such a column."""
+        """Whether there is a column of exactly this name."""
         return name in self.columns
+
+    def named(self, name: str) -> str | None:
+        """The column of this name, or the only one that differs in upper and lower case alone."""
+        if self.has(name):
+            return name
+        like = [each for each in self.columns if each.lower() == name.lower()]
+        given = [each for each in self.given if each.lower() == name.lower()]
+        if len(like) > 1 or len(given) > 1:
+            raise ColumnError(
+                f"{self.what} has no column {name!r} alone but {_listed(given or like)}, which "
+                "differ in upper and lower case only. Rename all but the one that is meant."
+            )
+        return like[0] if like else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(map(repr, names))
 
 
 def open_source(database: Database, source: Any, name: str) -> Source:
@@ -284,44 +84,137 @@ def open_source(database: Database, source: Any, name: str) -> Source:
     is_class = isinstance(source, type)
     openers: list[tuple[bool, Callable[[Database, Any, str], Source]]] = [
         (isinstance(source, Files), _from_files),
+        (isinstance(source, Address), _from_postgres),
         (family == "duckdb" and hasattr(source, "project"), _from_relation),
         (family == "polars" and kind == "LazyFrame", _from_lazy_frame),
         (family in _COLUMNS and kind == "DataFrame", _from_frame),
         (family == "pyarrow", _from_arrow),
+        (family == "deltalake" and hasattr(source, "to_pyarrow_dataset"), _from_delta),
+        (family == "pyiceberg" and not is_class, _from_iceberg),
+        (not is_class and hasattr(source, "fetch_record_batch"), _from_cursor),
         (not is_class and hasattr(source, "__arrow_c_stream__"), stream_source),
     ]
+    shown = source.what if isinstance(source, Files | Address) else f"a {family} {kind}"
     for fits, opener in openers:
         if fits:
-            with explained_import(f"reading a {family} {kind}"):
+            with explained_import(f"reading {shown}"):
                 return opener(database, source, name)
     raise OptionError(
-        "a table can be read from a path (Parquet, CSV, DuckDB database), a list of paths, a pair "
-        "(database path, table name), a DuckDB relation, a pyarrow, Polars or pandas table, an "
-        "Ibis table, a Spark DataFrame, or a pair (PostgreSQL connection, table name). "
-        f"Got {kind} instead."
+        "a table can be read from a path (Parquet, CSV, JSON lines, Arrow, DuckDB or SQLite "
+        "database), an address (s3://..., postgresql://...), a list of paths, a pair (database, "
+        "table name), a DuckDB relation, a pyarrow, Polars or pandas table, a DeltaTable, an "
+        "Iceberg table or scan, an ADBC cursor, an Ibis table, a Spark DataFrame, or a pair "
+        f"(PostgreSQL connection, table name). Got {kind} instead."
     )
 
 
 def _from_files(database: Database, files: Files, name: str) -> Source:
-    if files.kind is FileKind.DATABASE:
-        return _from_database(database, files, name)
+    openers = {
+        FileKind.PARQUET: _from_parquet,
+        FileKind.CSV: _from_text,
+        FileKind.JSON: _from_text,
+        FileKind.ARROW: _from_arrow_files,
+        FileKind.DUCKDB: _from_duckdb,
+        FileKind.SQLITE: _from_sqlite,
+    }
+    return openers[files.kind](database, files, name)
+
+
+def _from_parquet(database: Database, files: Files, name: str) -> Source:
     paths = [database.path(file) for file in files.names]
-    if files.kind is FileKind.CSV:
-        columns, load = load_csv(database, paths, name, files.what)
-        return Source(files.what, columns, load)
     listed = ", ".join(literal(glob.escape(path)) for path in paths)
     with translated_errors(files.what):
         database.run(
             f"CREATE TEMP VIEW {name} AS "
             f"SELECT * FROM read_parquet([{listed}], union_by_name = {len(paths) > 1})"
         )
-        return _view(database, files.what, name)
+        return _view(database, files.what, name, lambda: _parquet_names(database, paths))
 
 
-def _from_database(database: Database, files: Files, name: str) -> Source:
+def _parquet_names(database: Database, paths: Sequence[str]) -> tuple[str, ...]:
+    """Of each file the names of columns that are alike, as they stand there."""
+    names: dict[str, None] = {}
+    for path in paths:
+        schema = f"parquet_schema({literal(glob.escape(path))})"
+        own = [each for (each,) in database.rows(f"SELECT name FROM {schema}")]
+        # Click in one file and click in another are one column, as in DuckDB.
+        names.update((each, None) for each in own if _count(own, each) > 1)
+    return tuple(names)
+
+
+def _count(names: Sequence[str], name: str) -> int:
+    return sum(each.lower() == name.lower() for each in names)
+
+
+def _from_text(database: Database, files: Files, name: str) -> Source:
+    paths = [database.path(file) for file in files.names]
+    read = load_csv if files.kind is FileKind.CSV else load_json
+    columns, given, load = read(database, paths, name, files.what)
+    return Source(files.what, columns, load, given)
+
+
+def _from_arrow_files(database: Database, files: Files, name: str) -> Source:
+    own = [arrow_names(file) for file in files.names]
+    for each in own:
+        _refuse_alike(files.what, each)
+    names = distinct_names(each for names in own for each in names)
+
+    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
+        """A table for every file, and all of them under one name: columns go by name."""
+        wanted, parts = {each.lower() for each in columns}, []
+        for number, (file, have) in enumerate(zip(files.names, own, strict=True)):
+            chosen = [each for each in have if each.lower() in wanted]
+            part = f"{name}_{number}"
+            with translated_errors(files.what):
+                _materialise(database, part, arrow_batches(file, chosen))
+            parts.append(f"SELECT * FROM {part}")
+        union, listed = " UNION ALL BY NAME ".join(parts), ", ".join(map(quoted, columns))
+        with translated_errors(files.what):
+            database.run(f"CREATE TEMP VIEW {name} AS SELECT {listed} FROM ({union})")
+        return name
+
+    return Source(files.what, names, load)
+
+
+def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names, of those that differ in upper and lower case alone the first."""
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault(name.lower(), name)
+    return tuple(first.values())
+
+
+def _refuse_alike(what: str, names: Sequence[str]) -> None:
+    """Raise where DuckDB could not tell two columns apart."""
+    alike = set(names) - set(distinct_names(names))
+    if alike or len(set(names)) < len(names):
+        raise ColumnError(
+            f"{what} has columns whose names differ in upper and lower case only, or not at all: "
+            f"{', '.join(names[:40])}. Rename them."
+        )
+
+
+def chosen_table(file: str, table: object, names: Iterable[str]) -> str:
+    """The table of a database that is asked for, or its only one."""
+    known = list(names)
+    chosen = known[0] if table is None and len(known) == 1 else table
+    if isinstance(chosen, str) and chosen not in known:
+        like = [each for each in known if each.lower() == chosen.lower()]
+        chosen = like[0] if len(like) == 1 else chosen
+    if not isinstance(chosen, str) or chosen not in known:
+        listed = ", ".join(known) or "none"
+        hint = did_you_mean(chosen, known) if isinstance(chosen, str) else ""
+        raise OptionError(
+            f"which table of {file!r}? Got {table!r}; it holds: {listed}.{hint} "
+            f"Pass ({file!r}, 'table name')."
+        )
+    return chosen
+
+
+def _from_duckdb(database: Database, files: Files, name: str) -> Source:
     import duckdb
 
-    what, qualified = _table_of(database, files, alias=f"{name}_database")
+    what, qualified = _duckdb_table(database, files, alias=f"{name}_database")
     try:
         with translated_errors(what):
             database.run(f"CREATE TEMP VIEW {name} AS SELECT * FROM {qualified}")
@@ -331,6 +224,63 @@ def _from_database(database: Database, files: Files, name: str) -> Source:
             f"{what} is a view that cannot be read from its file alone: {in_short(error)}. Write "
             "its rows to a table: CREATE TABLE clicks AS SELECT * FROM the_view."
         ) from error
+
+
+def _duckdb_table(database: Database, files: Files, *, alias: str) -> tuple[str, str]:
+    """Attach a database file; what to call its table, and the full name of it in SQL."""
+    (file,) = files.names
+    path = database.path(file)
+    with translated_errors(files.what):
+        database.run(f"ATTACH {literal(path)} AS {alias} (READ_ONLY, TYPE duckdb)")
+        tables = database.rows(
+            f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{alias}' "
+            f"UNION ALL SELECT schema_name, view_name FROM duckdb_views() "
+            f"WHERE database_name = '{alias}' AND NOT internal ORDER BY ALL"
+        )
+    names = {
+        name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in tables
+    }
+    chosen = chosen_table(file, files.table, names)
+    schema, name = names[chosen]
+    return f"{files.what}, table {chosen}", f"{alias}.{quoted(schema)}.{quoted(name)}"
+
+
+def _from_sqlite(database: Database, files: Files, name: str) -> Source:
+    import pyarrow  # noqa: F401  its rows come as Arrow
+
+    (file,) = files.names
+    with explained_sqlite(files.what), sqlite_opened(file, database.scratch) as connection:
+        tables = sqlite_tables(connection, files.what)
+        table = chosen_table(file, files.table, tables)
+        names = sqlite_columns(connection, table)
+    what = f"{files.what}, table {table}"
+
+    def load(columns: Sequence[str], ids: frozenset[str]) -> str:
+        with (
+            explained_sqlite(what),
+            translated_errors(what),
+            sqlite_opened(file, database.scratch) as connection,
+        ):
+            return _materialise(database, name, sqlite_rows(connection, table, columns, ids))
+
+    return Source(what, names, load)
+
+
+def _from_postgres(database: Database, address: Address, name: str) -> Source:
+    with postgres_opened(address) as cursor:
+        tables = postgres_tables(cursor)
+        table = chosen_table(address.what, address.table, tables)
+        in_sql, oid = tables[table]
+        types = postgres_columns(cursor, oid)
+    what = f"{address.what}, table {table}"
+    _refuse_alike(what, list(types))
+
+    def load(columns: Sequence[str], ids: frozenset[str]) -> str:
+        with postgres_opened(address) as cursor, translated_errors(what):
+            rows = postgres_rows(cursor, in_sql, types, columns, ids)
+            return _materialise(database, name, rows)
+
+    return Source(what, tuple(types), load)
 
 
 def _from_relation(database: Database, relation: Any, name: str) -> Source:
@@ -362,14 +312,16 @@ def _from_lazy_frame(database: Database, frame: Any, name: str) -> Source:
     failures = (PolarsError, OSError, ArithmeticError, LookupError, TypeError, ValueError)
     what = "the Polars LazyFrame"
     try:
-        names = tuple(frame.collect_schema().names())
+        given = tuple(frame.collect_schema().names())
     except failures as error:
         raise FileFormatError(f"{what} cannot be read: {error}") from error
+    theirs = dict(zip(distinct(given), given, strict=True))
 
     def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
         file = database.scratch / f"{name}.parquet"
         try:
-            frame.select(list(columns)).sink_parquet(file)
+            chosen = frame.select([theirs[each] for each in columns])
+            chosen.rename({theirs[each]: each for each in columns}).sink_parquet(file)
         except failures as error:
             raise FileFormatError(f"{what} cannot be read: {error}") from error
         with translated_errors(what):
@@ -378,7 +330,7 @@ def _from_lazy_frame(database: Database, frame: Any, name: str) -> Source:
             )
         return name
 
-    return Source(what, names, load)
+    return Source(what, tuple(theirs), load, given)
 
 
 def _from_frame(database: Database, frame: Any, name: str) -> Source:
@@ -387,9 +339,10 @@ def _from_frame(database: Database, frame: Any, name: str) -> Source:
 
     family = type(frame).__module__.partition(".")[0]
     what, convert = f"the {family} DataFrame", _COLUMNS[family]
-    names = tuple(str(column) for column in frame.columns)
-    if len(set(names)) < len(names):
-        raise ColumnError(f"{what} has columns of the same name: {', '.join(names)}. Rename them.")
+    given = tuple(str(column) for column in frame.columns)
+    if len(set(given)) < len(given):
+        raise ColumnError(f"{what} has columns of the same name: {', '.join(given)}. Rename them.")
+    names = tuple(distinct(given))
 
     def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
         arrays = {}
@@ -405,7 +358,7 @@ def _from_frame(database: Database, frame: Any, name: str) -> Source:
             database.connection.register(name, pa.table(arrays))
         return name
 
-    return Source(what, names, load)
+    return Source(what, names, load, given)
 
 
 def _polars_column(frame: Any, index: int) -> Any:
@@ -444,16 +397,77 @@ def _from_arrow(database: Database, source: Any, name: str) -> Source:
     what = f"the Arrow {type(source).__name__}"
     if isinstance(source, pa.RecordBatchReader):
         return stream_source(database, source, name)
+    if hasattr(source, "projected_schema") and hasattr(source, "to_reader"):  # a Scanner
+        return _streamed(database, what, name, source.projected_schema.names, source.to_reader)
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if not isinstance(source, pa.Table) and not hasattr(source, "get_fragments"):
         raise OptionError(
             f"a pyarrow {type(source).__name__} is no table. Pass a Table, RecordBatch, "
-            f"RecordBatchReader or Dataset."
+            f"RecordBatchReader, Dataset or Scanner."
         )
+    return _from_dataset(database, source, name, what)
+
+
+def _from_dataset(database: Database, source: Any, name: str, what: str) -> Source:
+    """What can be scanned many times: an Arrow table or dataset."""
     with translated_errors(what):
         database.connection.register(name, source)
-        return _view(database, what, name)
+        return _view(database, what, name, lambda: tuple(source.schema.names))
+
+
+def _from_delta(database: Database, table: Any, name: str) -> Source:
+    """The files of one version of a Delta table, without those that were removed."""
+    what = f"the Delta table (version {table.version()})"
+    try:
+        dataset = table.to_pyarrow_dataset()
+    except Exception as error:
+        raise FileFormatError(
+            f"{what} cannot be read: {error}. An engine that knows its features can write it to "
+            "Parquet."
+        ) from error
+    return _from_dataset(database, dataset, name, what)
+
+
+def _from_iceberg(database: Database, source: Any, name: str) -> Source:
+    """A table of Iceberg as it is now, or a scan: its snapshot, its filter, its columns."""
+    if hasattr(source, "scan") and not hasattr(source, "to_arrow_batch_reader"):
+        source = source.scan()
+    if not hasattr(source, "to_arrow_batch_reader"):
+        raise OptionError(
+            f"a pyiceberg {type(source).__name__} is no table. Pass a Table or a scan of one."
+        )
+    what = "the Iceberg table"
+    try:
+        names = [field.name for field in source.projection().fields]
+    except Exception as error:
+        raise FileFormatError(f"{what} cannot be read: {error}") from error
+    _refuse_alike(what, names)
+
+    def rows(columns: Sequence[str]) -> Any:
+        try:
+            return source.select(*columns).to_arrow_batch_reader()
+        except Exception as error:
+            raise FileFormatError(f"{what} cannot be read: {error}") from error
+
+    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
+        with translated_errors(what):
+            return _materialise(database, name, rows(columns), columns)
+
+    return Source(what, tuple(names), load)
+
+
+def _from_cursor(database: Database, cursor: Any, name: str) -> Source:
+    """A cursor of ADBC with a result that nobody has fetched yet."""
+    what = "the result of the cursor"
+    try:
+        reader = cursor.fetch_record_batch()
+    except Exception as error:
+        raise OptionError(
+            f"the cursor has no result to read: {in_short(error)}. Run a query first: "
+            'cursor.execute("SELECT ... FROM clicks").'
+        ) from error
+    return _streamed(database, what, name, reader.schema.names, lambda: reader)
 
 
 def stream_source(database: Database, source: Any, name: str, what: str | None = None) -> Source:
@@ -465,17 +479,33 @@ def stream_source(database: Database, source: Any, name: str, what: str | None =
         reader = pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, OSError, RuntimeError, TypeError, ValueError) as error:
         raise FileFormatError(f"{what} gives no Arrow stream: {error}") from error
-    names = tuple(reader.schema.names)
+    return _streamed(database, what, name, reader.schema.names, lambda: reader)
+
+
+def _streamed(
+    database: Database, what: str, name: str, names: Sequence[str], rows: Callable[[], Any]
+) -> Source:
+    """What can be read once: the columns that are wanted go to a table of ours."""
+    _refuse_alike(what, names)
 
     def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
         with translated_errors(what):
-            return _materialise(database, name, reader, columns)
+            return _materialise(database, name, rows(), columns)
 
-    return Source(what, names, load)
+    return Source(what, tuple(names), load)
 
 
-def _view(database: Database, what: str, name: str) -> Source:
-    return Source(what, tuple(database.columns(name)), lambda _columns, _ids: name)
+def _view(
+    database: Database, what: str, name: str, given: Callable[[], tuple[str, ...]] = tuple
+) -> Source:
+    """A view that is there already. `given` is asked for only where names look numbered."""
+    columns = tuple(database.columns(name))
+    lower = {each.lower() for each in columns}
+    numbered = any(_NUMBERED.sub("", each.lower()) in lower - {each.lower()} for each in columns)
+    return Source(what, columns, lambda _columns, _ids: name, given() if numbered else ())
+
+
+_NUMBERED = re.compile(r"_\d+$")
 
 
 def _materialise(
