@@ -34,6 +34,8 @@ def index_in_list(indptr: IntArray) -> IntArray:
 
 def rows_of_lists(indptr: IntArray, chosen: IntArray) -> IntArray:
     """The rows of the chosen lists, list after list, in the order asked for."""
+    if len(chosen) == len(indptr) - 1 and np.array_equal(chosen, np.arange(len(chosen))):
+        return np.arange(indptr[-1])  # all of them: a tenth of the time
     chosen_lengths = lengths(indptr)[chosen]
     starts = np.repeat(indptr[:-1][chosen], chosen_lengths)
     return starts + index_in_list(indptr_of(chosen_lengths))
@@ -51,11 +53,12 @@ def order_within_lists(indptr: IntArray, *keys: AnyArray) -> IntArray:
 
 
 def sums_by_list(indptr: IntArray, values: AnyArray) -> AnyArray:
-    """Sum of `values` (one per row) over each list; empty lists give 0.
+    """Sum of `values` (one per row, or a row of several) over each list; empty lists give 0.
 
     Not as differences of a running total: that would round each sum to the size of all of them.
     """
-    sums = np.zeros(len(indptr) - 1, dtype=np.result_type(values, np.int64))
+    shape = (len(indptr) - 1, *values.shape[1:])
+    sums = np.zeros(shape, dtype=np.result_type(values, np.int64))
     filled = lengths(indptr) > 0
     if filled.any():
         sums[filled] = np.add.reduceat(values, indptr[:-1][filled], dtype=sums.dtype)

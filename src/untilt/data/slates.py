@@ -101,10 +101,15 @@ class Slates(Portable):
 
         A document belongs to one query, so no two blocks write to the same document.
         """
-        n_blocks = max(1, min(_BLOCKS, len(self.query_ptr) - 1))
-        before = np.concatenate([[0], np.cumsum(work)])[self.query_ptr]
-        cuts = np.searchsorted(before, np.linspace(0, before[-1], n_blocks + 1)[1:-1])
-        return np.concatenate([[0], self.query_ptr[cuts], [self.n_slates]])
+        return blocks(self.query_ptr, work)
+
+
+def blocks(query_ptr: IntArray, work: IntArray) -> IntArray:
+    """Slates at which blocks begin, for slates of each query side by side; see `Slates.blocks`."""
+    n_blocks = max(1, min(_BLOCKS, len(query_ptr) - 1))
+    before = np.concatenate([[0], np.cumsum(work)])[query_ptr]
+    cuts = np.searchsorted(before, np.linspace(0, before[-1], n_blocks + 1)[1:-1])
+    return np.concatenate([[0], query_ptr[cuts], [query_ptr[-1]]])
 
 
 def shown_positions(position_index: IndexArray) -> tuple[IntArray, IndexArray]:

@@ -80,7 +80,7 @@ class ClickCells:
         return shown
 
     def by_query(self, values: FloatArray) -> FloatArray:
-        """(queries,) sums of values (one per document, as the caller numbers them)."""
+        """(queries, ...) sums of values (one per document, as the caller numbers them)."""
         return ragged.sums_by_list(self.query_ptr, np.asarray(values, dtype=float)[self.order])
 
     def of_queries(self, value: FloatArray) -> FloatArray:
@@ -323,7 +323,7 @@ def _information(model: Hierarchy, effects: Effects, X: FloatArray) -> FloatArra
     weighted = D[:, None] * X
     by_query = ragged.sums_by_list(model.cells.query_ptr, D[model.cells.order])
     total = 1 / model.s2 + by_query
-    sums = np.column_stack([model.cells.by_query(column) for column in weighted.T])
+    sums = model.cells.by_query(weighted)
     inside: FloatArray = X.T @ weighted - sums.T @ (sums / total[:, None])
     return inside
 

@@ -69,10 +69,8 @@ class PairSlates(Slates):
         some, few = has_few_pairs(self.indptr, self.gain, against_all=self.against_all)
         labels = self.start < 0
         few &= labels
-        rest, chosen = self.take(np.flatnonzero(~labels | (some & ~few))), np.flatnonzero(few)
-        rows = ragged.rows_of_lists(self.indptr, chosen)
-        lists = Slates.of(self).take(chosen)
-        return rest, ClickedLists.of(lists, self.gain[rows], self.scale[chosen])
+        rest = self.take(np.flatnonzero(~labels | (some & ~few)))
+        return rest, ClickedLists.of(self, np.flatnonzero(few), self.gain, self.scale)
 
     @cached_property
     def pair_blocks(self) -> IntArray:

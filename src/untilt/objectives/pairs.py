@@ -12,6 +12,7 @@ delta is held fixed in the gradient, as lambdas are ([burges2006lambdarank]_).
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numba as nb
@@ -139,7 +140,7 @@ class PairObjective:
             np.ascontiguousarray(scores, dtype=np.float64), lists.query_blocks, lists.query_ptr,
             lists.document_ptr, lists.documents, lists.indptr, lists.row, lists.place,
             lists.clicked_ptr, lists.clicked, lists.gain, lists.scale, lists.largest,
-            self.slates.plain, self.slates.against_all, float(self.sigma), self._discounts(),
+            self.slates.plain, self.slates.against_all, float(self.sigma), self._discounts,
             self.truncation or np.iinfo(np.int64).max,
         )  # fmt: skip
 
@@ -149,9 +150,10 @@ class PairObjective:
             np.ascontiguousarray(scores, dtype=np.float64), slates.pair_blocks, slates.indptr,
             slates.document, slates.position_index, slates.start, slates.above, slates.below,
             slates.gain, slates.scale, slates.plain, slates.against_all, float(self.sigma),
-            self._discounts(), LOSSES[self.loss], self.truncation or np.iinfo(np.int64).max,
+            self._discounts, LOSSES[self.loss], self.truncation or np.iinfo(np.int64).max,
         )  # fmt: skip
 
+    @cached_property
     def _discounts(self) -> FloatArray:
         """D(rank) for 0-based ranks, of which pairs take the difference; empty where delta is 1."""
         rank = np.arange(int(ragged.lengths(self.slates.indptr).max(initial=0)), dtype=float)
@@ -264,8 +266,9 @@ def empty_table(n_bounds: int, n_positions: int) -> FloatArray:
 
 def weights_of(table: FloatArray | None, slates: PairSlates) -> FloatArray:
     """The table as kernels want it; all ones where there is none."""
-    depth = max(1, slates.depth)
-    return np.ones((depth, depth)) if table is None else np.ascontiguousarray(table, dtype=float)
+    if table is not None:
+        return np.ascontiguousarray(table, dtype=float)
+    return np.ones((max(1, slates.depth),) * 2)
 
 
 def check_pass(loss: str, sigma: float, truncation: int | None) -> None:
