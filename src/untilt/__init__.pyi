@@ -34,6 +34,10 @@ from untilt.clickmodels.ncm import NCM as NCM
 from untilt.clickmodels.rates import DCTR as DCTR
 from untilt.clickmodels.rates import GCTR as GCTR
 from untilt.clickmodels.rates import RCTR as RCTR
+from untilt.cluster.dask import train_dask as train_dask
+from untilt.cluster.group import tracker as tracker
+from untilt.cluster.part import train_part as train_part
+from untilt.cluster.spark import train_spark as train_spark
 from untilt.data.clicklog import ClickLog as ClickLog
 from untilt.data.depth import DroppedRowsWarning as DroppedRowsWarning
 from untilt.data.judged import JudgedLists as JudgedLists

@@ -198,6 +198,11 @@ def test_an_affine_correction_equals_the_sum_over_sessions(
     )  # fmt: skip
     assert_same(found, expected, rows, S=False)
     assert_allclose(objective.losses_by_position(scores[rows]), expected.S, **TOLERANCE)
+    by_query = np.zeros_like(expected.S)
+    for shown, S in objective.losses_by_query(scores[rows], at_once=2):
+        assert len(S) <= 2
+        by_query[np.ix_(shown, shown)] += S.sum(axis=0)
+    assert_allclose(by_query, expected.S, **TOLERANCE)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,13 @@ from contextlib import contextmanager
 
 from untilt.errors import MissingExtraError
 
-_EXTRAS = {"pyarrow": "arrow", "sklearn": "sklearn", "vl_convert": "pictures", "mlflow": "mlflow"}
+_EXTRAS = {
+    "pyarrow": "arrow",
+    "sklearn": "sklearn",
+    "vl_convert": "pictures",
+    "mlflow": "mlflow",
+    "xgboost": "cluster",
+}
 
 
 @contextmanager

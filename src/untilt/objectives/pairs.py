@@ -11,6 +11,7 @@ For each pair of a slate, with x = s_i - s_j and weights w_ij = W[k_i, k_j] abov
 delta is held fixed in the gradient, as lambdas are ([burges2006lambdarank]_).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -108,24 +109,49 @@ class PairObjective:
 
     def losses_by_position(self, scores: FloatArray) -> FloatArray:
         """S[k, l], which a joint weighting asks for, at a third of the cost of a pass."""
+        slates, clicked = self._parts
+        total = np.zeros((max(1, self.slates.depth),) * 2)
+        of_clicks = None if clicked is None else clicked.query_blocks
+        for shown, S in self._losses(scores, slates.pair_blocks, of_clicks):
+            total[np.ix_(shown, shown)] += S.sum(axis=0)
+        return total
+
+    def losses_by_query(
+        self, scores: FloatArray, at_once: int
+    ) -> Iterator[tuple[IntArray, FloatArray]]:
+        """The position indices that occur and S[query, k, l] for these, for some queries at a time.
+
+        A query may come twice, with some of its lists each. Its S depend on its own lists alone.
+        """
+        slates, clicked = self._parts
+        whole = slates.query_ptr
+        for begin in range(0, len(whole) - 1, at_once):
+            yield from self._losses(scores, whole[begin : begin + at_once + 1], None)
+        queries = np.arange(0 if clicked is None else len(clicked.query_ptr))
+        for begin in range(0, len(queries) - 1, at_once):
+            yield from self._losses(scores, None, queries[begin : begin + at_once + 1])
+
+    def _losses(
+        self, scores: FloatArray, blocks: IntArray | None, query_blocks: IntArray | None
+    ) -> Iterator[tuple[IntArray, FloatArray]]:
+        """(positions, S[block, k, l]) of slates and of clicked lists, in these blocks of each."""
         assert self.table is None, "S is unweighted: ask the objective without a table"
         # Sums by block only for positions that occur: a single deep row costs no large table.
-        total = np.zeros((max(1, self.slates.depth),) * 2)
         slates, clicked = self._parts
-        shown, number = shown_positions(slates.position_index)
-        S = empty_table(len(slates.pair_blocks), max(1, len(shown)))
-        arguments = list(self._arguments(slates, scores))
-        arguments[4] = number
-        kernels.sum_losses_by_position(len(S), *arguments, S)
-        total[np.ix_(shown, shown)] = S.sum(axis=0)[: len(shown), : len(shown)]
-        if clicked is not None:
+        if blocks is not None:
+            shown, number = shown_positions(slates.position_index)
+            S = empty_table(len(blocks), max(1, len(shown)))
+            arguments = list(self._arguments(slates, scores))
+            arguments[1], arguments[4] = blocks, number
+            kernels.sum_losses_by_position(len(S), *arguments, S)
+            yield shown, S[:, : len(shown), : len(shown)]
+        if clicked is not None and query_blocks is not None:
             shown, number = shown_positions(clicked.place)
-            S = empty_table(len(clicked.query_blocks), max(1, len(shown)))
+            S = empty_table(len(query_blocks), max(1, len(shown)))
             arguments = list(self._clicked_arguments(clicked, scores))
-            arguments[7] = number
+            arguments[1], arguments[7] = query_blocks, number
             sum_clicked_losses(len(S), *arguments, S)
-            total[np.ix_(shown, shown)] += S.sum(axis=0)[: len(shown), : len(shown)]
-        return total
+            yield shown, S[:, : len(shown), : len(shown)]
 
     @property
     def _parts(self) -> tuple[PairSlates, ClickedLists | None]:

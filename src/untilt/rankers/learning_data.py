@@ -32,6 +32,21 @@ from untilt.weighting.tables import Naive
 
 # A query's sessions are divided by its traffic to this power.
 QUERY_WEIGHTS = {"sessions": 0.0, "sqrt": 0.5, "equal": 1.0}
+_WEIGHT_GRID = float(1 << 20)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What the parts of a log that lie on several machines agree on.
+
+    Parameters
+    ----------
+    mean_weight : of all queries, by which weights of lists are divided
+    depth : the lowest position, K
+    """
+
+    mean_weight: float
+    depth: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,6 +60,7 @@ class TrainingLists(Slates):
     slate_of_list : (lists,) lists of the same number show the same documents at the same positions
     judged : labels are judgements, so that there is no position: all have position index 0
     missing : what a ranker that learns from these does with a missing feature
+    whole : where these lists are a part of more, what holds for all of them
     """
 
     SLATE_COLUMNS: ClassVar[tuple[str, ...]] = (*Slates.SLATE_COLUMNS, "slate_of_list")
@@ -57,6 +73,12 @@ class TrainingLists(Slates):
     slate_of_list: IntArray
     judged: bool
     missing: Missing = None
+    whole: "Whole | None" = None
+
+    @property
+    def depth(self) -> int:
+        """The lowest position, K."""
+        return super().depth if self.whole is None else self.whole.depth
 
     @property
     def mean_position_index(self) -> FloatArray:
@@ -70,11 +92,18 @@ class TrainingLists(Slates):
         "sessions": a query weighs as its traffic; "equal": all queries weigh the same; "sqrt":
         between the two, so that a few head queries do not crowd out the rest.
         """
+        share, total = self.query_shares(query_weight)
+        if self.whole is None:
+            return share / total.mean()
+        # A common grid, on which sums of up to 2^33 are exact whichever part has which list.
+        return np.rint(share / self.whole.mean_weight * _WEIGHT_GRID) / _WEIGHT_GRID
+
+    def query_shares(self, query_weight: str) -> tuple[FloatArray, FloatArray]:
+        """The weight of each list before it is divided by a mean, and the sum of each query."""
         check_choice("query_weight", query_weight, tuple(QUERY_WEIGHTS))
         traffic = sum_by(self.query, self.count)
         share = self.count / traffic[self.query] ** QUERY_WEIGHTS[query_weight]
-        total = sum_by(self.query, share, len(traffic))
-        return share / total[traffic > 0].mean()
+        return share.astype(float), sum_by(self.query, share, len(traffic))[traffic > 0]
 
     def shown_together(self, query_weight: str) -> FloatArray:
         """N[k, l]: the weight of the lists that showed positions k and l; (depth, depth)."""

@@ -170,6 +170,13 @@ def lambda_objective(
     lists: TrainingLists, weighting: Weighting, options: LambdaOptions
 ) -> PairTreeObjective:
     """Pairs of the sessions, weighted by a table, or of what a weighting pools them to."""
+    return _with_pairs(PairTreeObjective(*lambda_parts(lists, weighting, options)), lists)
+
+
+def lambda_parts(
+    lists: TrainingLists, weighting: Weighting, options: LambdaOptions
+) -> tuple[PairObjective | MapObjective, Weighting, LearnedTable | None]:
+    """What a `PairTreeObjective` is made of. These lists may have no pair: others may."""
     options.check()
     lists, weighting = learning_data.pooled(lists, weighting, options.gain)
     if isinstance(weighting, learning_data.PooledTable):
@@ -185,7 +192,7 @@ def lambda_objective(
     learned = None
     if isinstance(weighting, JointWeighting):
         learned = learning_data.learned_table(weighting, lists, options.query_weight)
-    return _with_pairs(PairTreeObjective(options.objective(slates), weighting, learned), lists)
+    return options.objective(slates), weighting, learned
 
 
 def label_objective(

@@ -1,0 +1,425 @@
+"""One worker's part of a training: its queries, its matrix, and all that workers must agree on.
+
+The trees of any number of workers are the same to the last bit, those of one included:
+
+- bin edges are exact quantiles of all workers' rows (`untilt.cluster.edges`);
+- lists come in an order of their own, whatever else the part holds;
+- gradients and hessians are rounded to a grid on which XGBoost's sums in double precision are
+  exact, so that their order does not matter (`untilt.cluster.group`);
+- rows are sampled by a hash of their ids, the seed and the round, not by a generator that runs
+  through the rows of a worker;
+- the losses S[k, l] of a joint weighting are summed as whole numbers.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.estimator import clone
+from untilt._core.progress import progress
+from untilt._core.seen_queries import MOST, SeenQueries, id_hashes, row_hashes
+from untilt.cluster.edges import MAX_BIN, Edges, global_edges
+from untilt.cluster.group import Group, exponent, joined, on_grid
+from untilt.cluster.xgboost_trees import lightgbm_text
+from untilt.data.clicklog import ClickLog
+from untilt.data.seen import seen_in
+from untilt.errors import OptionError, UntiltError
+from untilt.objectives.pairs import PairObjective
+from untilt.rankers import learning_data
+from untilt.rankers.learning_data import TrainingLists, Whole
+from untilt.rankers.trees.lambdamart import PAIRS, LambdaMART
+from untilt.rankers.trees.missing import text_with_ways
+from untilt.rankers.trees.objectives import PairTreeObjective, lambda_parts
+from untilt.weighting.base import JointWeighting
+
+# Of an average query's weight; sums of whole numbers are exact.
+_SHARE_GRID = float(1 << 16)
+# Bytes of tables S of single queries that are held at once.
+_TABLES = 1 << 26
+_MIX = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
+# What is decided here, and by what.
+_OURS = {
+    "objective": "LambdaMART(weighting=...)", "base_score": "the objective",
+    "max_bin": "max_bin=...", "subsample": "LambdaMART(bagging_fraction=...)",
+    "tree_method": "workers that agree", "seed": "LambdaMART(seed=...)",
+}  # fmt: skip
+
+
+def train_part(
+    ranker: LambdaMART,
+    log: ClickLog,
+    workers: Mapping[str, Any] | None = None,
+    *,
+    max_bin: int = MAX_BIN,
+    xgboost_params: Mapping[str, Any] | None = None,
+) -> LambdaMART:
+    """Train with other workers on a log of which each holds a part; all get the same ranker.
+
+    Every worker calls this with the same ranker and options and with whole queries of its own. The
+    result is a fitted copy of the ranker: XGBoost ([chen2016xgboost]_) grows its trees leaf by leaf
+    on the objective of `LambdaMART`, and they are kept as any other. Any number of workers gives
+    the same trees to the last bit. They are not LightGBM's: bins differ, and XGBoost knows no
+    least number of rows in a leaf (`min_data_in_leaf` has no effect).
+
+    Parameters
+    ----------
+    ranker : a `LambdaMART` on pairs: weighting is a table, a joint weighting or None
+    log : this worker's queries, with all their sessions. A query that two workers have is refused:
+        its pairs would be torn apart
+    workers : what `tracker` gave; without it this process is the only worker
+    max_bin : bins of each feature; the edges are quantiles of all workers' documents
+    xgboost_params : further parameters of XGBoost, the same for all workers
+
+    Examples
+    --------
+    >>> ranker = train_part(ut.LambdaMART(ut.PRS(bias)), log, workers)    # doctest: +SKIP
+    """
+    return train_read(ranker, lambda: log, workers, max_bin=max_bin, xgboost_params=xgboost_params)
+
+
+def train_read(
+    ranker: LambdaMART,
+    read: Callable[[], ClickLog],
+    workers: Mapping[str, Any] | None,
+    *,
+    max_bin: int,
+    xgboost_params: Mapping[str, Any] | None,
+) -> LambdaMART:
+    """`train_part` on what this worker reads; where one cannot read its part, all are told."""
+    check_ranker(ranker, xgboost_params, max_bin)
+    with joined(workers) as group:
+        log, lists = _read(ranker, read, group)
+        part = _agreed(ranker, log, lists, group)
+        with progress("finding the edges of bins"):
+            edges = global_edges(part.lists.features, group, max_bin)
+        booster = _boosted(ranker, part, edges, max_bin, xgboost_params or {})
+        return _fitted(ranker, log, part, edges, booster, group)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The lists of a worker, the objective on them, and what all workers hold together.
+
+    Parameters
+    ----------
+    key : (documents,) a hash of each row's ids and features
+    totals : queries, documents, sessions and distinct lists of all workers
+    """
+
+    lists: TrainingLists
+    objective: "WorkersObjective"
+    key: AnyArray
+    totals: dict[str, int]
+
+
+def check_ranker(ranker: LambdaMART, params: Mapping[str, Any] | None, max_bin: int) -> None:
+    """Raise where workers cannot train such a ranker."""
+    if not isinstance(ranker, LambdaMART):
+        raise OptionError(
+            f"workers train a LambdaMART. Got {type(ranker).__name__} instead, which has no trees."
+        )
+    ranker._check()
+    whole = {"objective": PAIRS, "early_stopping": None, "lightgbm_params": None}
+    for name, value in whole.items():
+        if getattr(ranker, name) != value:
+            raise OptionError(
+                f"workers train on pairs with XGBoost: LambdaMART({name}="
+                f"{getattr(ranker, name)!r}) has no meaning there. Leave it out."
+            )
+    weighting = ranker.weighting
+    if isinstance(weighting, str) or isinstance(ranker.n_trees, str):
+        raise OptionError(
+            "weighting='auto' and n_trees='auto' choose by held-out queries of the whole log, and "
+            "no worker has it. Choose on one machine, on a share of the queries "
+            "(read_log(..., sample_queries=0.1)), and train that with workers."
+        )
+    if isinstance(weighting, learning_data.PooledWeighting):
+        raise OptionError(
+            f"{type(weighting).__name__} pools the sessions of queries into labels, and workers "
+            "train on pairs of positions. Use a table such as ut.PRS(bias)."
+        )
+    if isinstance(weighting, JointWeighting) and ranker.metric == "map":
+        raise OptionError("workers learn a joint weighting with metric='ndcg', 'dcg' or 'arp'.")
+    for name in params or {}:
+        if name in _OURS:
+            raise OptionError(f"xgboost_params cannot set {name!r}: {_OURS[name]} decides that.")
+    if isinstance(max_bin, bool) or not isinstance(max_bin, int) or not 2 <= max_bin <= 65_535:
+        raise OptionError(f"max_bin must be a whole number from 2 to 65,535. Got {max_bin!r}.")
+
+
+def _read(
+    ranker: LambdaMART, read: Callable[[], ClickLog], group: Group
+) -> tuple[ClickLog, TrainingLists]:
+    """This worker's log and its lists; an error where any worker has one."""
+    found, error = None, None
+    try:
+        log = read()
+        if not isinstance(log, ClickLog):
+            raise OptionError(
+                f"a worker trains on a ClickLog. Got {type(log).__name__} instead. Read its part "
+                "of the log with ut.read_log(...)."
+            )
+        found = log, learning_data.training_lists(log, ranker.weighting)
+    except UntiltError as refused:
+        error = refused
+    group.refuse(error)
+    assert found is not None
+    return found
+
+
+def _agreed(ranker: LambdaMART, log: ClickLog, lists: TrainingLists, group: Group) -> Part:
+    """This worker's part, after all have agreed that their parts fit together."""
+    _same_columns(lists, group)
+    _whole_queries(log, group)
+    _, total = lists.query_shares(ranker.query_weight)
+    totals = group.sum(
+        [
+            len(total), lists.n_documents, int(lists.count.sum()), len(lists.query),
+            int(np.rint(total * _SHARE_GRID).sum()),
+        ]
+    )  # fmt: skip
+    deepest, any_missing = group.max([lists.depth, bool(np.isnan(lists.features).any())])
+    mean = int(totals[4]) / _SHARE_GRID / int(totals[0])
+    lists = replace(
+        _in_order(lists),
+        whole=Whole(mean, int(deepest)),
+        missing="keep" if any_missing and lists.missing is None else lists.missing,
+    )
+    names = ("queries", "documents", "sessions", "distinct_lists")
+    counted = dict(zip(names, map(int, totals), strict=False))
+    key = _row_keys(log, lists)
+    assert not isinstance(ranker.weighting, str)  # `check_ranker` refuses it
+    found = learning_data.weighting_for(ranker.weighting, lists)
+    objective = WorkersObjective(
+        *lambda_parts(lists, found, ranker.options()),
+        group=group, key=key, totals=counted, share=ranker.bagging_fraction, seed=ranker.seed,
+        depth=int(deepest),
+    )  # fmt: skip
+    if not objective.has_pairs():
+        raise learning_data.nothing_to_learn()
+    return Part(lists, objective, key, counted)
+
+
+def _same_columns(lists: TrainingLists, group: Group) -> None:
+    """Raise unless all workers have the same features, and fill gaps by the same number."""
+    told = np.array([f"{lists.feature_names} {lists.missing if lists.missing != 'keep' else None}"])
+    (mark,) = (id_hashes(told) >> np.uint64(16)).astype(np.int64)
+    if len(np.unique(group.gather(np.array([mark])))) > 1:
+        raise OptionError(
+            "workers have different features, or fill missing ones differently. Worker "
+            f"{group.rank} has {', '.join(lists.feature_names[:20])} (missing={lists.missing!r}). "
+            "Read all parts with the same options."
+        )
+
+
+def _whole_queries(log: ClickLog, group: Group) -> None:
+    """Raise where two workers have sessions of one query."""
+    ids = log.query_id[np.unique(log.query)]
+    own = id_hashes(ids).view(np.int64)
+    every, times = np.unique(group.gather(own), return_counts=True)
+    torn = every[times > 1]
+    if not len(torn):
+        return
+    here = ids[np.isin(own, torn)]
+    examples = ", ".join(map(str, here[:5].tolist())) or "none of them here"
+    raise OptionError(
+        f"{len(torn):,} queries are with more than one worker (worker {group.rank} has "
+        f"{examples}), so that their lists would be learned from as if they were of different "
+        "queries. Give each worker whole queries: partition the log by query_id."
+    )
+
+
+def _in_order(lists: TrainingLists) -> TrainingLists:
+    """The lists in an order of their content alone, whatever lists stand beside them.
+
+    Sums over the lists of a query then come out alike to the last bit. The reader orders lists by
+    packed words, whose width depends on all that it read.
+    """
+    number = lists.document - np.searchsorted(lists.doc_query, lists.query)[_owner(lists)]
+    row = _mixed(number.astype(np.uint64) * _MIX[0] + lists.position_index.astype(np.uint64))
+    label = np.ascontiguousarray(lists.label, dtype=np.float64).view(np.uint64)
+    slate, whole = _summed(row, lists.indptr), _summed(_mixed(row + label), lists.indptr)
+    found = lists.take(np.lexsort((whole, lists.slate_of_list, slate, lists.query)))
+    new = np.flatnonzero(np.diff(found.slate_of_list, prepend=found.slate_of_list[:1] - 1))
+    numbered = np.zeros(len(found.query), dtype=np.int64)
+    numbered[new] = 1
+    return replace(found, slate_of_list=np.cumsum(numbered) - 1)
+
+
+def _owner(lists: TrainingLists) -> IntArray:
+    return np.repeat(np.arange(len(lists.query)), np.diff(lists.indptr))
+
+
+def _mixed(numbers: AnyArray) -> AnyArray:
+    """A hash of 64 bits of each number (splitmix64)."""
+    z = numbers + _MIX[0]
+    z = (z ^ (z >> np.uint64(30))) * _MIX[1]
+    z = (z ^ (z >> np.uint64(27))) * _MIX[2]
+    return z ^ (z >> np.uint64(31))
+
+
+def _summed(rows: AnyArray, indptr: IntArray) -> AnyArray:
+    """(lists,) the sums of their rows, which wrap around."""
+    sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(rows, dtype=np.uint64)])
+    return sums[indptr[1:]] - sums[indptr[:-1]]
+
+
+def _row_keys(log: ClickLog, lists: TrainingLists) -> AnyArray:
+    """(documents,) a hash of the query, the document and its features."""
+    shown = np.flatnonzero(np.bincount(log.document, minlength=log.n_documents) > 0)
+    query = id_hashes(log.query_id)[log.doc_query[shown]]
+    document, version = id_hashes(log.doc_id[shown]), row_hashes(lists.features).astype(np.uint64)
+    return _mixed(_mixed(query) + _MIX[0] * document + _MIX[1] * version)
+
+
+class WorkersObjective(PairTreeObjective):
+    """Lambdas of this worker's documents, by a table that all workers learn together."""
+
+    def __init__(
+        self,
+        *parts: Any,
+        group: Group,
+        key: AnyArray,
+        totals: dict[str, int],
+        share: float,
+        seed: int,
+        depth: int,
+    ) -> None:
+        super().__init__(*parts)
+        self._group, self._key, self._totals = group, key, totals
+        self._share, self._seed, self._depth = share, seed, max(1, depth)
+        self._round = 0
+
+    def __call__(self, scores: FloatArray, dataset: object = None) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+        """Gradient and hessian of a round, on the grid that all workers share."""
+        if self._learned is not None and self._round:
+            self._learned.update(self._all_losses(np.asarray(scores, dtype=float)))
+        result = self._objective.evaluate(scores, self._table)
+        kept = self._sampled()
+        self._round += 1
+        both = [np.where(kept, each, 0.0) for each in (result.gradient, result.hessian)]
+        largest = self._group.max([np.abs(each).max(initial=0.0) for each in both])
+        n = self._totals["documents"]
+        gradient, hessian = (
+            on_grid(each, float(top), n).astype(np.float32).astype(float)
+            for each, top in zip(both, largest, strict=True)
+        )
+        return gradient, hessian
+
+    def has_pairs(self) -> bool:
+        """Whether any worker has a pair to learn from."""
+        hessian = self._objective.evaluate(np.zeros(len(self._key)), self._table).hessian
+        return bool(self._group.max([hessian.max(initial=0.0)])[0] > 0)
+
+    def _sampled(self) -> AnyArray:
+        """Which rows this round learns from."""
+        if self._share >= 1:
+            return np.ones(len(self._key), dtype=bool)
+        salt = np.array([self._seed * 1_000_003 + self._round], dtype=np.int64).view(np.uint64)
+        below = np.uint64(min(int(self._share * 2.0**64), 2**64 - 1))
+        return np.asarray(_mixed(self._key ^ _mixed(salt)) < below)
+
+    def _all_losses(self, scores: FloatArray) -> FloatArray:
+        """S[k, l] of all workers: each query's table in whole steps of a common size, summed."""
+        objective, K = self._objective, self._depth
+        assert isinstance(objective, PairObjective)
+        at_once = max(1, _TABLES // (8 * K * K))
+
+        def tables() -> Iterator[tuple[IntArray, FloatArray]]:
+            return objective.losses_by_query(scores, at_once)
+
+        kept = list(tables()) if len(objective.slates.query_ptr) <= at_once else None
+        most = max((S.max(initial=0.0) for _, S in kept or tables()), default=0.0)
+        bits = 61 - math.ceil(math.log2(max(2, 2 * self._totals["queries"])))
+        step = math.ldexp(1.0, exponent(float(self._group.max([most])[0])) - bits)
+        whole = np.zeros((K, K), dtype=np.int64)
+        for shown, S in kept or tables():
+            whole[np.ix_(shown, shown)] += np.rint(S / step).astype(np.int64).sum(axis=0)
+        summed: FloatArray = self._group.sum(whole) * np.float64(step)
+        return summed
+
+
+def _boosted(
+    ranker: LambdaMART,
+    part: Part,
+    edges: Edges,
+    max_bin: int,
+    params: Mapping[str, Any],
+) -> Any:
+    """XGBoost's booster on bin numbers."""
+    import xgboost
+
+    own = {
+        "tree_method": "hist", "grow_policy": "lossguide", "max_depth": 0,
+        "max_leaves": ranker.n_leaves, "learning_rate": ranker.learning_rate,
+        "min_child_weight": ranker.min_sum_hessian_in_leaf, "reg_lambda": 0.0,
+        "colsample_bytree": ranker.feature_fraction, "seed": ranker.seed, "base_score": 0.0,
+        "max_bin": max_bin + 1, "disable_default_eval_metric": True, "verbosity": 0,
+    }  # fmt: skip
+    if ranker.n_threads is not None:
+        own["nthread"] = ranker.n_threads
+    n_trees = int(ranker.n_trees)
+    with progress(f"growing {n_trees} trees", total=n_trees) as advance:
+        try:
+            matrix = xgboost.QuantileDMatrix(edges.bins(part.lists.features), max_bin=max_bin + 1)
+            return xgboost.train(
+                {**own, **params}, matrix, n_trees, obj=part.objective,
+                callbacks=[_Advance(advance)],
+            )  # fmt: skip
+        except xgboost.core.XGBoostError as refused:
+            first = next(iter(str(refused).strip().splitlines()), "")
+            raise OptionError(
+                f"XGBoost refused to train: {first}. Check xgboost_params={dict(params)!r}, and "
+                "whether a worker was lost."
+            ) from refused
+
+
+def _Advance(advance: Any) -> Any:  # noqa: N802  a class of XGBoost's, made where it is loaded
+    import xgboost
+
+    class Advance(xgboost.callback.TrainingCallback):
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002
+            advance()
+            return False
+
+    return Advance()
+
+
+def _fitted(
+    ranker: LambdaMART, log: ClickLog, part: Part, edges: Edges, booster: Any, group: Group
+) -> LambdaMART:
+    """A copy of the ranker with these trees."""
+    import lightgbm
+
+    text, missing = lightgbm_text(booster.save_raw("json"), edges), part.lists.missing
+    if missing == "keep":
+        text = text_with_ways(text, edges.median, ~edges.missing)
+    elif missing is not None:
+        value = np.full(len(edges.median), np.float64(np.float32(missing)))
+        text = text_with_ways(text, value, np.ones(len(value), dtype=bool))
+    found: LambdaMART = clone(ranker)
+    found.booster_ = lightgbm.Booster(model_str=text)
+    found.n_trees_ = booster.num_boosted_rounds()
+    found.watched_ = ()
+    found.feature_names_, found.missing_ = part.lists.feature_names, missing
+    found.bias_ = part.objective.bias(found.n_trees_)
+    found.bias_history_ = part.objective.history
+    found.summary_ = {
+        "trained_on": "clicks", "weighting": repr(ranker.weighting), **part.totals,
+        "objective": PAIRS, "trees": found.n_trees_,
+    }  # fmt: skip
+    found.trained_on_, found.validated_on_ = _remembered(seen_in(log, found), group), None
+    return found
+
+
+def _remembered(own: SeenQueries, group: Group) -> SeenQueries:
+    """The queries of all workers."""
+    query = group.gather(own.query.view(np.int64)).view(np.uint64)
+    document = group.gather(own.document.astype(np.int64)).astype(np.uint32)
+    (n,) = group.sum([len(own)])
+    order = np.argsort(query, kind="stable")[:MOST]
+    return SeenQueries(query[order], document[order], int(n))
