@@ -38,6 +38,17 @@ log = read[0]
 assert np.array_equal(log.label, read[1].label)
 assert np.array_equal(log.features, read[1].features)
 
+import bz2, csv, sqlite3
+rows = list(csv.DictReader((folder / "clicks.csv").open()))
+lines = "".join(json.dumps({k.upper(): int(v) if v.isdigit() else v for k, v in row.items()})
+                + "\\n" for row in rows)
+(folder / "clicks.jsonl.bz2").write_bytes(bz2.compress(lines.encode()))
+read.append(ut.read_log(folder / "clicks.jsonl.bz2", documents=files[1]))
+assert np.array_equal(log.label, read[2].label)
+assert np.array_equal(log.count, read[2].count)
+(folder / "clicks.csv.zst").write_bytes(b"(\\xb5/\\xfd")
+sqlite3.connect(folder / "clicks.sqlite").execute("CREATE TABLE clicks (x)").connection.close()
+
 bias = ut.AllPairs().fit(log).bias_
 ranker = ut.LambdaMART(weighting=ut.PRS(bias), n_trees=3, n_threads=1).fit(log)
 ranker.save(folder / "ranker.untilt")
@@ -61,6 +72,9 @@ print(json.dumps({
     "folds": [len(test) for _, test in ut.QueryKFold(3).split(judged)],
     "svg": refused(lambda: save_chart(bias.plot(), folder / "bias.svg")),
     "stream": refused(lambda: ut.read_log(Stream())),
+    "zst": refused(lambda: ut.read_log(folder / "clicks.csv.zst")),
+    "sqlite": refused(lambda: ut.read_log(folder / "clicks.sqlite")),
+    "s3": refused(lambda: ut.read_log("s3://bucket/clicks.parquet")),
     "score": refused(lambda: ut.score_file(ranker, folder / "documents.csv", folder / "s.csv")),
     "loaded": [name for name in HIDDEN if sys.modules[name] is not None],
 }))
@@ -95,7 +109,11 @@ def test_from_a_file_to_a_value_without_any_extra(told):
 
 
 @pytest.mark.parametrize(
-    ("what", "extra"), [("svg", "pictures"), ("stream", "arrow"), ("score", "arrow")]
+    ("what", "extra"),
+    [
+        ("svg", "pictures"),
+        *((each, "arrow") for each in ("stream", "score", "zst", "sqlite", "s3")),
+    ],
 )
 def test_what_needs_an_extra_says_how_to_get_it(told, what, extra):
     assert told[what].endswith(f"Install it: pip install 'untilt[{extra}]'.")
