@@ -17,7 +17,7 @@ def draw():
     names = ("human labels", "clicks, bias taken out", "raw clicks", "order that was shown")
     return curves_over(
         {name: over_seeds(SESSIONS, [each[name] for each in by_seed]) for name in names},
-        title="More raw clicks repeat the mistake; corrected ones approach the labels",
+        title="Raw clicks stay behind; corrected ones approach the labels",
         subtitle="300 queries, 60 trees, curve known; mean and range of 3 seeds; 500 test queries",
         x_title="sessions per query",
         scale="log",
