@@ -280,7 +280,9 @@ def _connect(
         ) from error
     # A table name of ours must never fall back to a Python variable of the caller.
     connection.execute("SET python_enable_replacements = false")
-    connection.execute("SET enable_progress_bar = false")
+    # Asked first: in a Jupyter kernel without ipywidgets it is off, and every change is refused.
+    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall()[0][0]:
+        connection.execute("SET enable_progress_bar = false")
     return connection
 
 
