@@ -49,7 +49,9 @@ _NAMES = {
     "untilt.exports.judgments": "Judgments click_judgments",
     "untilt.metrics.metric": "parse_metric",
     "untilt.rankers.score_file": "score_file",
-    "untilt.rankers.trees.own_pipeline": "lightgbm_dataset objective xgboost_matrix",
+    "untilt.rankers.trees.own_pipeline": (
+        "lightgbm_dataset lightgbm_objective objective xgboost_matrix xgboost_objective"
+    ),
     "untilt.report.decision": "Decision write_report",
     "untilt.selection.query_folds": "QueryKFold",
     "untilt.selection.select": "doubling grid select",

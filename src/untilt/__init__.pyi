@@ -94,8 +94,10 @@ from untilt.rankers.pooled import PolicyAware as PolicyAware
 from untilt.rankers.score_file import score_file as score_file
 from untilt.rankers.trees.lambdamart import LambdaMART as LambdaMART
 from untilt.rankers.trees.own_pipeline import lightgbm_dataset as lightgbm_dataset
+from untilt.rankers.trees.own_pipeline import lightgbm_objective as lightgbm_objective
 from untilt.rankers.trees.own_pipeline import objective as objective
 from untilt.rankers.trees.own_pipeline import xgboost_matrix as xgboost_matrix
+from untilt.rankers.trees.own_pipeline import xgboost_objective as xgboost_objective
 from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker as PairwiseTrustRanker
 from untilt.report.decision import Decision as Decision
 from untilt.report.decision import write_report as write_report
