@@ -39,7 +39,7 @@ STEP = 10
 BY_COLUMNS = {"force_row_wise": False, "force_col_wise": True, "enable_bundle": False}
 DENSE, _ROWS_LOOKED_AT = 0.15, 2000
 # The training ends when the best number of trees is this many, or this share of all, ago.
-PATIENCE, PATIENCE_SHARE = 50, 0.3
+PATIENCE = (50, 0.3)
 
 
 @storable
@@ -133,6 +133,7 @@ class FoldTraining:
         weight: FloatArray | None = None,
         most: int | None = None,
         params: dict[str, Any] | None = None,
+        patience: tuple[int, float] = PATIENCE,
     ) -> CrossFitted:
         """Grow the folds' boosters until the value of their held-out scores no longer rises.
 
@@ -145,6 +146,7 @@ class FoldTraining:
         among : the rows to train on, all where not given
         most : the most trees, those of the options where not given
         params : over the parameters of the options
+        patience : trees without a better value before the training ends, and as a share of all
         """
         from lightgbm.basic import LightGBMError
 
@@ -156,7 +158,7 @@ class FoldTraining:
                 _Fold(self, k, options, objectives, among, label, weight)
                 for k in range(self.n_folds)
             ]
-            return self._grown(folds, value, most, what)
+            return self._grown(folds, value, most, what, patience)
         except LightGBMError as error:
             raise refused(error, options) from error
 
@@ -201,6 +203,7 @@ class FoldTraining:
         value: Callable[[FloatArray], float] | None,
         most: int,
         what: str,
+        patience: tuple[int, float],
     ) -> CrossFitted:
         scores, best_scores = np.zeros(len(self.fold)), np.zeros(len(self.fold))
         trees: list[int] = []
@@ -221,7 +224,7 @@ class FoldTraining:
                 values.append(float(value(scores)))
                 if values[-1] > max(values[:-1], default=-np.inf):
                     best, best_scores = trees[-1], scores.copy()
-                if trees[-1] - best >= max(PATIENCE, PATIENCE_SHARE * trees[-1]):
+                if trees[-1] - best >= max(patience[0], patience[1] * trees[-1]):
                     break
         tried = TreesTried(tuple(trees[: len(values)]), tuple(values), best)
         return CrossFitted(tuple(fold.booster for fold in folds), tried, best_scores)

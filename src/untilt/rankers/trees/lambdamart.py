@@ -121,7 +121,7 @@ class LambdaMART(Ranker):
         if self._tunes_trees and valid is None:
             return self._fit_tuned(data, lists, training)
         objective = self._objective(lists, training)
-        rounds = PATIENCE if self._tunes_trees else self.early_stopping
+        rounds = PATIENCE[0] if self._tunes_trees else self.early_stopping
         validation = validation_for(valid, self._validation_bias(valid), rounds)
         boosted = boost(lists, objective, training.boosting, validation=validation)
         return self._keep(boosted, lists, objective)
