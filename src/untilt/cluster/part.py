@@ -28,7 +28,7 @@ from untilt.cluster.xgboost_trees import lightgbm_text
 from untilt.data.clicklog import ClickLog
 from untilt.data.seen import seen_in
 from untilt.errors import OptionError, UntiltError
-from untilt.objectives.pairs import PairObjective
+from untilt.objectives.pairs import DELTAS, PairObjective
 from untilt.rankers import learning_data
 from untilt.rankers.learning_data import TrainingLists, Whole
 from untilt.rankers.trees.lambdamart import PAIRS, LambdaMART
@@ -142,7 +142,7 @@ def check_ranker(ranker: LambdaMART, params: Mapping[str, Any] | None, max_bin: 
             f"{type(weighting).__name__} pools the sessions of queries into labels, and workers "
             "train on pairs of positions. Use a table such as ut.PRS(bias)."
         )
-    if isinstance(weighting, JointWeighting) and ranker.metric == "map":
+    if isinstance(weighting, JointWeighting) and ranker.metric not in DELTAS:
         raise OptionError("workers learn a joint weighting with metric='ndcg', 'dcg' or 'arp'.")
     for name in params or {}:
         if name in _OURS:
@@ -409,7 +409,7 @@ def _fitted(
     found.bias_ = part.objective.bias(found.n_trees_)
     found.bias_history_ = part.objective.history
     found.summary_ = {
-        "trained_on": "clicks", "weighting": repr(ranker.weighting), **part.totals,
+        **part.lists.summary(ranker.weighting), **part.totals,
         "objective": PAIRS, "trees": found.n_trees_,
     }  # fmt: skip
     found.trained_on_, found.validated_on_ = _remembered(seen_in(log, found), group), None

@@ -327,10 +327,10 @@ class PostgresTable(Engine):
         """How many rows each position has."""
         at = self.dialect.name(position)
         counts = self._fetched(
-            f"SELECT CAST({at} AS double precision) AS p, COUNT(*) AS n FROM {self.table} "
-            f"WHERE {at} BETWEEN 1 AND {DEEPEST} GROUP BY {at}"
+            f"SELECT CAST({at} AS double precision) AS u_position, COUNT(*) AS u_n "
+            f"FROM {self.table} WHERE {at} BETWEEN 1 AND {DEEPEST} GROUP BY {at}"
         )
-        return dict(zip(counts["p"].to_pylist(), counts["n"].to_pylist(), strict=True))
+        return dict(zip(counts["u_position"].to_pylist(), counts["u_n"].to_pylist(), strict=True))
 
     def counted(self, key: Key, depth: int, count: str) -> Any:
         """The rows of the counted log."""
