@@ -26,8 +26,7 @@ MOST_ROWS = 40
 
 def audit(
     reading: arguments.LogOptions,
-    export: arguments.UbiOptions,
-    log: arguments.LogPath = None,
+    log: arguments.LogPath,
     context: arguments.ContextOption = None,
     plot: Annotated[
         Path | None,
@@ -56,7 +55,7 @@ def audit(
 
     with speaking(as_json=as_json, verbose=verbose) as out:
         arguments.check_plots(plot)
-        read = reading.read(out, export.source(log), context=context or (), collapse="halves")
+        read = reading.read(out, log, context=context or (), collapse="halves")
         with progress("looking at the log"):
             audited = audit_log(read)
         out.record(**audited.to_dict())
@@ -150,7 +149,6 @@ class Within(StrEnum):
 
 def plan(
     reading: arguments.ColumnOptions,
-    export: arguments.UbiOptions,
     log: Annotated[
         Path | None,
         typer.Argument(
@@ -216,7 +214,7 @@ def plan(
         arguments.check_share("--level", level)
         if assurance is not None:
             arguments.check_share("--assurance", assurance)
-        clicks = _clicks(out, log, rates, reading, export)
+        clicks = _clicks(out, log, rates, reading)
         depth, notes = _planned_depth(clicks, depth)
         plan_within = partial(
             plan_swaps,
@@ -262,19 +260,16 @@ def _planned_depth(
 
 
 def _clicks(
-    out: Output,
-    log: Path | None,
-    rates: str | None,
-    reading: arguments.ColumnOptions,
-    export: arguments.UbiOptions,
+    out: Output, log: Path | None, rates: str | None, reading: arguments.ColumnOptions
 ) -> "ClickLog | list[float]":
-    if (log is None and export.ubi is None) == (rates is None):
+    if (log is None) == (rates is None):
         raise OptionError(
             "a plan starts from a log or from click rates. Give either: untilt plan LOG, or "
             "untilt plan --rates 0.3,0.2,0.1."
         )
-    if rates is None:
-        return reading.read(out, export.source(log))
+    if log is not None:
+        return reading.read(out, log)
+    assert rates is not None
     try:
         return [float(rate) for rate in rates.split(",")]
     except ValueError:

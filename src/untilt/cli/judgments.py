@@ -12,7 +12,7 @@ from untilt.errors import OptionError
 
 def judgments(
     reading: arguments.ColumnOptions,
-    export: arguments.UbiOptions,
+    log: arguments.LogPath,
     out: Annotated[
         Path,
         typer.Option(
@@ -20,7 +20,6 @@ def judgments(
         ),
         outputs.WRITES,
     ],
-    log: arguments.LogPath = None,
     bias: arguments.BiasOption = None,
     to: Annotated[
         str | None,
@@ -60,12 +59,11 @@ def judgments(
         if bias is None:
             raise OptionError(
                 "judgments need the position bias (--bias FILE, or a curve such as power-law:1): "
-                "without it they would be click rates. Estimate it: `untilt bias LOG --out "
+                f"without it they would be click rates. Estimate it: `untilt bias {log} --out "
                 "bias.json`. For lists in random order give --bias none."
             )
         curve = arguments.parse_bias(bias)
-        context = arguments.context_of(curve)
-        clicks = reading.read(output, export.source(log), context=context)
+        clicks = reading.read(output, log, context=arguments.context_of(curve))
         found = click_judgments(clicks, curve, level=level)
         found.write(out, form, name=name)
         output.record(

@@ -104,6 +104,7 @@ def demo_settings(folder: Path, shop: Shop) -> Settings:
         log=str(folder / "log"),
         documents=str(documents),
         explore=EXPLORE,
+        salt="shop",  # so that the same visitors see the same orders wherever the demo runs
     )
 
 
