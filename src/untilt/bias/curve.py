@@ -14,7 +14,7 @@ from untilt._core.portable import Portable
 from untilt._core.statistics import Interval, normal_quantile
 from untilt.bias.level_bounds import LevelBounds
 from untilt.catalog import storable
-from untilt.data.layout import AnyLayout, ContextCells
+from untilt.data.layout import AnyLayout, ContextCells, Grid
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import Fact, as_fact, as_facts
 from untilt.messages.about_general import NO_INTERVAL, NOT_KNOWN, positions_text
@@ -159,8 +159,8 @@ class PositionBias(Portable):
         n = layout.n_contexts
         return {name: self._part(slice(c, None, n)) for c, name in enumerate(layout.names)}
 
-    def _part(self, own: slice) -> "PositionBias":
-        """The curve at some of its positions."""
+    def _part(self, own: slice | IntArray) -> "PositionBias":
+        """The curve at some of its positions, or at all in another order."""
 
         def part(values: FloatArray | None) -> FloatArray | None:
             return None if values is None else values[own]
@@ -169,7 +169,7 @@ class PositionBias(Portable):
             self,
             examination=self.examination[own],
             std_error=part(self.std_error),
-            covariance=None if self.covariance is None else self.covariance[own, own],
+            covariance=None if self.covariance is None else self.covariance[own][:, own],
             eps_plus=part(self.eps_plus),
             eps_minus=part(self.eps_minus),
             low=part(self.low),
@@ -309,10 +309,13 @@ class PositionBias(Portable):
         return fit_power_law(self, depth=depth)
 
     def smooth(self) -> "PositionBias":
-        """The nearest curve that never rises. See `untilt.bias.curve_operations.smooth`."""
-        from untilt.bias.curve_operations import smooth
+        """The nearest curve that never rises; of a grid, cells drawn towards their neighbours.
 
-        return smooth(self)
+        See `smooth` and `smooth_grid` in `untilt.bias.curve_operations`.
+        """
+        from untilt.bias.curve_operations import smooth, smooth_grid
+
+        return smooth_grid(self) if isinstance(self.layout, Grid) else smooth(self)
 
     def plot(
         self,
@@ -324,10 +327,18 @@ class PositionBias(Portable):
         """An Altair chart of the curve (by `name`) with its band, beside other curves by name.
 
         Positions that are not known leave a gap, and those below the last known one are cut.
-        Save it with `chart.save("bias.html")`, or .png, .svg.
+        Of a grid: a map of its cells, alone. Save it with `chart.save("bias.html")`, or .png, .svg.
         """
         from untilt.charts.curves import curves_chart
+        from untilt.charts.grid import grid_chart
         from untilt.charts.theme import finished
+
+        if isinstance(self.layout, Grid):
+            return finished(
+                grid_chart(self.layout, self.drawn_curve()),
+                title=title or "Examination by cell",
+                subtitle="relative to the first cell" if self.relative else "probability",
+            )
 
         curves = {**(self.contexts or {name or self.method: self}), **(others or {})}
         depth = max(bias.known_depth for bias in curves.values())
@@ -399,11 +410,12 @@ class PositionBias(Portable):
         lines = []
         for k in range(1, self.known_depth + 1):
             theta, interval = self.text(k, decimals=3)
+            named = f"{k:>3}" if not isinstance(self.layout, Grid) else f"{self.layout.name(k):<18}"
             interval = interval and f"  {interval}"
             trust = ""
             if self.eps_plus is not None and self.eps_minus is not None:
                 trust = f"  eps+ {self.eps_plus[k - 1]:.3f}  eps- {self.eps_minus[k - 1]:.3f}"
-            lines.append(f"  {k:>3}  {theta}{interval}{trust}")
+            lines.append(f"  {named}  {theta}{interval}{trust}")
         if self.known_depth < self.depth:
             rest = positions_text(range(self.known_depth + 1, self.depth + 1))
             lines.append(f"  {rest} not known")

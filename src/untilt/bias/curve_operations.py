@@ -7,7 +7,7 @@ Shapes work on the log-ratios z_k = log(theta_k / theta_1) with their covariance
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
+from scipy import linalg, optimize, special
 from scipy.optimize import nnls
 
 from untilt._core.arrays import FloatArray, IntArray, handed_over
@@ -22,6 +22,7 @@ from untilt.bias.log_ratios import (
     wald_p_value,
     whitening,
 )
+from untilt.data.layout import Grid
 from untilt.errors import DepthError, OptionError
 from untilt.facts import Fact, joined
 
@@ -119,6 +120,71 @@ def smooth(bias: PositionBias) -> PositionBias:
         status=status,
         **on_queries(bias),
     )
+
+
+def smooth_grid(bias: PositionBias) -> PositionBias:
+    r"""The curve of a grid with cells drawn towards their neighbours, as far as the data allow.
+
+    A random walk over neighbouring cells is the prior: with L the graph of cells side by side and
+    below each other (its Laplacian without position 1, where z = 0), the log-ratios z have
+    precision L / sigma^2, and their estimate has covariance V:
+
+        z | estimate  ~  N(A V^-1 z^, A),   A = (V^-1 + L / sigma^2)^-1
+
+    sigma^2 is the one that makes the estimate likeliest, z^ ~ N(0, V + sigma^2 L^-1). Where cells
+    are known well nothing changes; where little is known they take after their neighbours
+    ([rue2005gaussian]_). Intervals are those of the posterior: they hold on average over the cells
+    of a grid, rather than at each cell by itself.
+    """
+    layout = bias.layout
+    if not isinstance(layout, Grid):
+        raise OptionError("only the curve of a grid has neighbouring cells. Use bias.smooth().")
+    check_shapeable(bias, "a grid needs at least two cells")
+    if bias.std_error is None:
+        raise OptionError(
+            "this curve has no standard errors, so that nothing says how far its cells may be "
+            "drawn towards their neighbours. Use an estimate that has them, such as ut.AllPairs()."
+        )
+    z, V = log_ratios(bias)
+    L = _laplacian(layout, bias.depth)[1:, 1:]
+    V = V[1:, 1:] + 1e-12 * np.eye(len(L))
+    inverse_L = np.linalg.inv(L)
+
+    def unlikely(log_variance: float) -> float:
+        factor, lower = linalg.cho_factor(V + np.exp(log_variance) * inverse_L, lower=True)
+        fit = z[1:] @ linalg.cho_solve((factor, lower), z[1:])
+        return float(fit / 2 + np.sum(np.log(np.diag(factor))))
+
+    found = optimize.minimize_scalar(unlikely, bounds=(-14, 6), method="bounded")
+    precision = np.linalg.inv(V)
+    A = np.linalg.inv(precision + L / np.exp(found.x))
+    covariance = np.zeros((len(z), len(z)))
+    covariance[1:, 1:] = A
+    smoothed = np.concatenate([[0.0], A @ precision @ z[1:]])
+    shaped = from_log_ratios(
+        smoothed,
+        covariance,
+        level=bias.level,
+        method=f"{bias.method}, then smooth over the grid",
+        assumes=(*bias.assumes, Fact("bias.smooth-grid")),
+        status=joined(bias.status, Fact("bias.grid-step", step=float(np.exp(found.x / 2)))),
+        effective_queries=bias.effective_queries,
+    )
+    return replace(shaped, layout=layout)
+
+
+def _laplacian(layout: Grid, depth: int) -> FloatArray:
+    """(depth, depth) of the graph of neighbouring cells."""
+    one, two = layout.neighbours()
+    inside = (one <= depth) & (two <= depth)
+    L = np.zeros((depth, depth))
+    for i, j in zip(one[inside] - 1, two[inside] - 1, strict=True):
+        L[i, i] += 1
+        L[j, j] += 1
+        L[i, j] = L[j, i] = -1
+    # A cell without neighbours on the log's part of the grid is left as it is.
+    L[np.diag_indices(depth)] += np.where(np.diag(L) == 0, 1e-9, 0)
+    return L
 
 
 def fit_quadratic(bias: PositionBias, *, outlier_limit: float | None = None) -> PositionBias:

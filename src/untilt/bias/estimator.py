@@ -1,6 +1,7 @@
 """What every estimator of position bias shares: the constructor stores, `fit` checks and learns."""
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Self
 
 from untilt._core.estimator import BaseEstimator
@@ -31,7 +32,8 @@ class BiasEstimator(BaseEstimator):
         check_clicks(log, type(self).__name__)
         check_level(self.level)
         by_version = self._uses_features and log.features is not None
-        self.bias_ = self._estimate(log if by_version else log.without_versions())
+        bias = self._estimate(log if by_version else log.without_versions())
+        self.bias_ = bias if log.layout is None else replace(bias, layout=log.layout)
         return self
 
     @property

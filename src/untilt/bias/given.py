@@ -4,7 +4,7 @@ Each is a frozen value with `.at(position)` and `.to_bias(depth)`.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,6 +15,7 @@ from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
+from untilt.data.layout import Grid
 from untilt.errors import DepthError, OptionError, did_you_mean
 from untilt.facts import Fact
 
@@ -45,6 +46,20 @@ def numbered_for(log: ClickLog, bias: object) -> ClickLog:
     if layout is None or log.layout == layout:
         return log
     return layout.of(log)
+
+
+def best_cells_first(bias: object) -> Any:
+    """A bias of a grid with its cells in order of examination; any other bias as it is.
+
+    Ranks of a grid are by examination: the first document belongs into the cell that is looked at
+    most, wherever that is.
+    """
+    if not isinstance(bias, PositionBias) or not isinstance(bias.layout, Grid):
+        return bias
+    order = np.argsort(-bias.examination, kind="stable")
+    rest = np.arange(bias.depth, bias.layout.size)
+    layout = bias.layout.ordered(np.concatenate([order, rest]) + 1)
+    return replace(bias._part(order), layout=layout)
 
 
 class GivenCurve:

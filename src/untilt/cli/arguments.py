@@ -149,6 +149,14 @@ LogPath = Annotated[
 ]
 
 
+GridOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ROWSxCOLUMNS",
+        help="The size of the grid of a log with columns row and column (6x4), where it is larger "
+        "than what the log shows.",
+    ),
+]
 ContextOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -220,6 +228,7 @@ class ColumnOptions:
         OnBad, typer.Option(help="Refuse a log with bad rows, or drop and count them.")
     ] = OnBad.RAISE
     positions_from: PositionsFrom = None
+    grid: GridOption = None
     sample_queries: SampleQueries = None
     table: TableOption = None
 
@@ -245,6 +254,7 @@ class ColumnOptions:
         if "documents" in options:
             named = options.pop("documents_table")
             options["documents"] = with_table(options["documents"], named, "--documents-table")
+        options["grid"] = parse_grid(options["grid"])
         if "missing" in options:
             options["missing"] = parse_missing(options["missing"])
         with progress(f"reading {first.name}"):
@@ -421,6 +431,16 @@ def parse_combine(given: Combine | None, labels: Labels) -> str:
             "--label click=1 --label booked=5."
         )
     return (given or Combine.SUM).value
+
+
+def parse_grid(text: str | None) -> tuple[int, int] | None:
+    """6x4 as rows and columns."""
+    if text is None:
+        return None
+    rows, times, columns = text.lower().partition("x")
+    if not (times and rows.isdecimal() and columns.isdecimal()):
+        raise OptionError(f"--grid takes rows and columns, such as 6x4. Got {text!r} instead.")
+    return int(rows), int(columns)
 
 
 def parse_clip(text: str | None) -> "float | Literal['auto'] | None":

@@ -284,6 +284,11 @@ def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
     return {name: curve for name, (_, curve) in examples.items()}
 
 
+def _place(found: "PositionBias", position: int) -> str:
+    """A position as the table names it."""
+    return f"{position:>8}" if found.layout is None else found.layout.name(position)
+
+
 def _table(
     found: "PositionBias", depth: int | None = None
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -300,7 +305,7 @@ def _table(
             noise = (f"{found.eps_plus[k - 1]:.3f}", f"{found.eps_minus[k - 1]:.3f}")
         value = drawn[k - 1]
         length = "" if value is None else bar(value, largest)
-        rows.append((f"{k:>8}", theta, ends, *noise, length))
+        rows.append((_place(found, k), theta, ends, *noise, length))
     return columns, rows
 
 

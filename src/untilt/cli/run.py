@@ -130,6 +130,7 @@ def run(
         typer.Option(help="Refuse a log with bad rows, or drop and count them."),
     ] = None,
     positions_from: arguments.PositionsFrom = None,
+    grid: arguments.GridOption = None,
     sample_queries: arguments.SampleQueries = None,
     table: arguments.TableOption = None,
     documents_table: arguments.DocumentsTable = None,
@@ -166,6 +167,7 @@ def run(
         "labels": None if labels is None else labels.kept,
         "context": context, "features": features, "missing": arguments.parse_missing(missing),
         "on_bad": on_bad, "positions_from": positions_from, "sample_queries": sample_queries,
+        "grid": arguments.parse_grid(grid),
         "title": title, "seed": seed, "threads": threads, "log": log, "out": out,
     }  # fmt: skip
     with speaking(as_json=as_json, verbose=verbose) as output:

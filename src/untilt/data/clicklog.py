@@ -383,6 +383,12 @@ class ClickLog(Portable):
         new._store(**kept | self._handed_over(changes))
         return new
 
+    def _with_positions(self, position: arrays.IntArray, layout: Layout | None) -> "ClickLog":
+        """The same lists with other numbers for their positions, rows in the order of those."""
+        new = self._with(position=position, layout=layout)
+        order = ragged.order_within_lists(new.indptr, new.position)
+        return new._with(**new._rows(order))
+
     def _with_time(self, time: arrays.IntArray) -> "ClickLog":
         """The same log with other times, of whatever type the old ones were."""
         return self._with(time=None)._with(time=time)

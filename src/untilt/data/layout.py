@@ -105,7 +105,101 @@ class ContextCells(Layout):
         return log._with(position=position, layout=self)
 
 
-AnyLayout = ContextCells
+@storable
+@dataclass(frozen=True)
+class Grid(Layout):
+    """Cells of a grid, or of carousels below each other: position (row - 1) columns + column.
+
+    Cells are numbered row by row. `order` numbers them anew: position p is then the cell
+    `order[p - 1]` of that numbering. Evaluation orders cells by examination, so that the best
+    document of a ranker goes to the cell that is looked at most.
+    """
+
+    rows: int
+    columns: int
+    order: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.columns < 1 or self.size > DEEPEST:
+            raise OptionError(
+                f"a grid has at least one row and one column, and at most {DEEPEST:,} cells. Got "
+                f"{self.rows} x {self.columns}."
+            )
+        if self.order and sorted(self.order) != list(range(1, self.size + 1)):
+            raise OptionError(f"order must name each of the {self.size} cells once.")
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return self.rows * self.columns
+
+    def ranks(self, n: int) -> IntArray:
+        """Positions themselves: the order of the cells is the order of ranks."""
+        return np.arange(1, n + 1)
+
+    def cell(self, row: int, column: int) -> int:
+        """The position of a cell, both from 1."""
+        if not (1 <= row <= self.rows and 1 <= column <= self.columns):
+            raise OptionError(
+                f"this grid has rows 1..{self.rows} and columns 1..{self.columns}. "
+                f"Got row {row}, column {column}."
+            )
+        number = (row - 1) * self.columns + column
+        return self.order.index(number) + 1 if self.order else number
+
+    @property
+    def number(self) -> IntArray:
+        """(cells,) the number of each position's cell, row by row, from 1."""
+        return np.array(self.order or range(1, self.size + 1), dtype=np.int64)
+
+    @property
+    def row(self) -> IntArray:
+        """(cells,) the row of each position, from 1."""
+        return (self.number - 1) // self.columns + 1
+
+    @property
+    def column(self) -> IntArray:
+        """(cells,) the column of each position, from 1."""
+        return (self.number - 1) % self.columns + 1
+
+    def name(self, position: int) -> str:
+        """Row and column."""
+        return f"row {self.row[position - 1]}, column {self.column[position - 1]}"
+
+    def ordered(self, order: IntArray) -> "Grid":
+        """The same cells; position p is what position `order[p - 1]` is here."""
+        return Grid(self.rows, self.columns, tuple(self.number[order - 1].tolist()))
+
+    def of(self, log: "ClickLog") -> "ClickLog":
+        """A log of the same grid with its cells numbered as here."""
+        theirs = log.layout
+        if not isinstance(theirs, Grid) or (theirs.rows, theirs.columns) != (
+            self.rows, self.columns,
+        ):  # fmt: skip
+            have = "of a list" if theirs is None else f"of {theirs!r}"
+            raise OptionError(
+                f"this bias is of a grid of {self.rows} x {self.columns} cells, and the positions "
+                f"of the log are {have}. Read the log with its columns row and column, and "
+                f"grid=({self.rows}, {self.columns})."
+            )
+        place = np.empty(self.size + 1, dtype=np.int64)
+        place[self.number] = np.arange(1, self.size + 1)
+        return log._with_positions(place[theirs.number[log.position - 1]], self)
+
+    def neighbours(self) -> tuple[IntArray, IntArray]:
+        """The positions of cells side by side and below each other, a pair in each column."""
+        at = {(r, c): p for p, (r, c) in enumerate(zip(self.row, self.column, strict=True), 1)}
+        pairs = [
+            (p, at[r + down, c + right])
+            for (r, c), p in at.items()
+            for down, right in ((0, 1), (1, 0))
+            if (r + down, c + right) in at
+        ]
+        one, two = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        return one, two
+
+
+AnyLayout = ContextCells | Grid
 
 
 def as_text(value: object) -> str:

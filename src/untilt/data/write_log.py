@@ -12,7 +12,8 @@ from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt._core.files import replacing
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
-from untilt.data.read.columns import KEYS, OPTIONAL, REQUIRED, VERSION
+from untilt.data.layout import Grid
+from untilt.data.read.columns import CELL, KEYS, OPTIONAL, REQUIRED, VERSION
 from untilt.data.table_file import PIECE, Columns, PathLike, check_ending, text_ids, write_columns
 from untilt.errors import BadRowsError, OptionError
 
@@ -70,7 +71,13 @@ def _check(
         if os.path.abspath(os.fspath(documents)) == os.path.abspath(os.fspath(path)):
             raise OptionError(f"the log and its documents need two files. Got {path!r} for both.")
     version = [] if documents is None or log.item is None else [VERSION]
-    _check_names([*REQUIRED, *OPTIONAL, *version, *labels])
+    if log.layout is not None and not isinstance(log.layout, Grid):
+        raise OptionError(
+            "the positions of this log are numbered by context, for a bias with a curve for each. "
+            "Write the log that it was made of."
+        )
+    cell = CELL if isinstance(log.layout, Grid) else ()
+    _check_names([*REQUIRED, *cell, *OPTIONAL, *version, *labels])
     _check_names([*KEYS, *version, *features])
     if np.any(ragged.lengths(log.indptr) == 0):
         raise BadRowsError(
@@ -107,6 +114,14 @@ def _versions(log: ClickLog) -> IntArray:
     return np.arange(1, log.n_documents + 1) - starts[log.item]
 
 
+def _places(log: ClickLog) -> dict[str, IntArray]:
+    """Where the rows stand: their position, or row and column of a grid."""
+    if not isinstance(log.layout, Grid):
+        return {"position": log.position}
+    index = log.position - 1
+    return {"row": log.layout.row[index], "column": log.layout.column[index]}
+
+
 def _impressions(log: ClickLog, *, with_features: bool, with_version: bool) -> Iterator[Columns]:
     """The pieces of the log, the first one empty; a list is never cut."""
     labels = {log.label_name: log.label, **log.extra_labels}
@@ -115,6 +130,7 @@ def _impressions(log: ClickLog, *, with_features: bool, with_version: bool) -> I
     rankers = np.array(log.ranker_names, dtype=object)
     version = _versions(log) if with_version else np.empty(0)
     contexts = {name: text_ids(column) for name, column in log.context.items()}
+    places = _places(log)
 
     def piece(lists: slice) -> Columns:
         rows = slice(int(log.indptr[lists.start]), int(log.indptr[lists.stop]))
@@ -125,7 +141,7 @@ def _impressions(log: ClickLog, *, with_features: bool, with_version: bool) -> I
             "query_id": query_id[log.query[owner]],
             "session_id": owner + 1,
             "doc_id": doc_id[log.document[rows]],
-            "position": log.position[rows],
+            **{name: each[rows] for name, each in places.items()},
         }
         if with_version:
             columns[VERSION] = version[log.document[rows]]

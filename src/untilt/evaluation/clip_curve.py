@@ -13,7 +13,7 @@ from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
-from untilt.bias.given import BiasLike, numbered_for
+from untilt.bias.given import BiasLike, best_cells_first, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
 from untilt.evaluation import uncertainty
@@ -153,9 +153,10 @@ def clip_curve(
     if not isinstance(chosen, ClippedEvaluator | PolicyAwareEvaluator):
         names = ", ".join(each.name for each in (ClippedEvaluator(), PolicyAwareEvaluator()))
         raise OptionError(f"a clip curve has one of the evaluators {names}. Got {chosen} instead.")
+    bias = best_cells_first(bias)
     pool = cells_for(chosen, pool_of(numbered_for(log, bias), among, baseline))
     curve = bias_for(chosen, bias, pool.depth)
-    rank_metric = as_rank_metric(metric)
+    rank_metric = as_rank_metric(metric, curve)
     clips = _clips(clip, pool, curve, chosen)
     name, only = next(iter(named_systems(system).items()))
     at = slots_of(pool, rank_metric).discounts(system_scores(only, pool, name))

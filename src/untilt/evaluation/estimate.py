@@ -11,7 +11,7 @@ from untilt._core.random import Seed
 from untilt._core.statistics import Interval, check_level, effective_units
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
-from untilt.bias.given import BiasLike, numbered_for
+from untilt.bias.given import BiasLike, best_cells_first, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.footprint import check_room
 from untilt.data.seen import held_out_part
@@ -136,11 +136,12 @@ def estimate(
         raise OptionError(f"n_draws must be at least 2. Got {n_draws} instead; 1000 is usual.")
     by, data_choose = _with_clip(parse_evaluator(evaluator), clip)
     by = with_option(by, "relevance", relevance)
-    rank_metric, named = as_rank_metric(metric), named_systems(systems)
+    named, bias = named_systems(systems), best_cells_first(bias)
     log = numbered_for(held_out_part(log, named) if held_out else log, bias)
     pool = pool_of(log, among, baseline, people=people)
     cells = cells_for(by, pool)
     curve = bias_for(by, bias, pool.depth)
+    rank_metric = as_rank_metric(metric, curve)
     if data_choose:
         like = clip_curve_evaluator(by)
         by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, like))

@@ -32,7 +32,7 @@ from untilt._core.statistics import (
 )
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
-from untilt.bias.given import BiasLike, numbered_for
+from untilt.bias.given import BiasLike, best_cells_first, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.slates import slot_discounts
 from untilt.evaluation.clip_curve import best_clip
@@ -169,9 +169,10 @@ def null_tests(
     check_level(level)
     by = with_option(parse_evaluator(evaluator), "clip", clip)
     by = with_option(by, "relevance", relevance)
-    rank_metric = as_rank_metric(metric)
+    bias = best_cells_first(bias)
     pool = pool_of(numbered_for(log, bias), among, baseline)
     cells, curve = cells_for(by, pool), bias_for(by, bias, pool.depth)
+    rank_metric = as_rank_metric(metric, curve)
     if getattr(by, "clip", None) == "auto":
         by = with_option(by, "clip", best_clip(cells, {"new": system}, curve, rank_metric, by))
     slots = slots_of(cells, rank_metric)

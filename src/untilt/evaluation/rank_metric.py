@@ -7,12 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core.arrays import FloatArray
+from untilt.bias.curve import PositionBias
 from untilt.catalog import methods
 from untilt.errors import OptionError, did_you_mean
 from untilt.metrics import Metric, parse_metric
 from untilt.metrics.metric import checked_cut
 
 RECIPROCAL = "reciprocal"  # 1 / rank has a name, though it is no metric of labels
+EXAMINATION = "examination"  # the curve itself: expected clicks
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,19 @@ class RankMetric:
 MetricLike = str | Metric | RankMetric | Callable[[FloatArray], npt.ArrayLike]
 
 
-def as_rank_metric(metric: MetricLike) -> RankMetric:
+def as_rank_metric(metric: MetricLike, bias: PositionBias | None = None) -> RankMetric:
     """A metric by name, a `Metric` that is additive, a `RankMetric`, or a function of rank.
 
     "dcg@k" and "dcg", "precision@k", "arp" and "reciprocal@k" (lambda = 1/r) have names. The label
     enters as it is: for clicks that is what 2^y - 1 gives too. ARP is the *sum* of the ranks of
     relevant documents; divided by their number, as `snips` does, it is their average rank.
+    "examination" has the curve `bias` itself as lambda: sum_i theta(slot_i) gamma_i, the clicks
+    that a session would have (the scale of the curve cancels). It needs no idea of what a rank is
+    worth, and so it is the metric of a grid.
     """
+    if isinstance(metric, str) and metric.strip().lower() == EXAMINATION:
+        theta = np.ones(1) if bias is None else bias.examination
+        return RankMetric(EXAMINATION, _Theta(tuple(theta.tolist())))
     if isinstance(metric, RankMetric):
         return metric
     if isinstance(metric, str) and metric.strip().lower().partition("@")[0] == RECIPROCAL:
@@ -78,8 +86,8 @@ def as_rank_metric(metric: MetricLike) -> RankMetric:
         raise OptionError(
             f"clicks can estimate sums of lambda(rank) times relevance only, and {known} is none: "
             "it divides by or depends on the labels of other documents."
-            f"{did_you_mean(near, [near])} There are: {', '.join([*additive, RECIPROCAL])}, or any "
-            "function of rank."
+            f"{did_you_mean(near, [near])} There are: "
+            f"{', '.join([*additive, RECIPROCAL, EXAMINATION])}, or any function of rank."
         )
     return RankMetric(
         str(known),
@@ -97,6 +105,18 @@ class _DiscountOf:
 
     def __call__(self, rank: FloatArray) -> FloatArray:
         return self.metric.discount(len(rank))
+
+
+@dataclass(frozen=True)
+class _Theta:
+    """The curve as a function of rank, 0 below its end."""
+
+    theta: tuple[float, ...]
+
+    def __call__(self, rank: FloatArray) -> FloatArray:
+        index = rank.astype(np.int64) - 1
+        inside = index < len(self.theta)
+        return np.where(inside, np.array(self.theta)[np.where(inside, index, 0)], 0.0)
 
 
 def _one_over(rank: FloatArray) -> FloatArray:

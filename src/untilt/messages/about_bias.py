@@ -210,6 +210,10 @@ WARNINGS: Texts = {
         "+- {std_error:.2f} fits best ({n_queries:,} queries). Estimate the curve from this log: "
         "`untilt bias`"
     ),
+    "bias.smooth-grid": "neighbouring cells of the grid are examined much alike",
+    "bias.grid-step": (
+        "smooth over the grid: neighbours differ by about {step:.2g} on the log scale"
+    ),
     "bias.no-interval-smoothed": (
         "no interval: in one part of the contexts a network is off by as much as it smooths over "
         "its neighbours, and no resampling shows how much; the average over all contexts has one"

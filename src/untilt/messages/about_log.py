@@ -26,6 +26,11 @@ MESSAGES = {
     ),
     "log.too-deep": Message("warning", _too_deep),
     "log.bad-label": Message("warning", "{column} is missing, no number, infinite or negative"),
+    "log.bad-cell": Message(
+        "warning",
+        "{row} and {column} are no cell: missing, no whole numbers from 1, or outside of "
+        "{rows} x {columns}",
+    ),
     "log.bad-context": Message("warning", "{column} is missing or not finite"),
     "log.ranker-missing": Message("warning", "{column} is missing"),
     "log.bad-random": Message("warning", "{column} is neither 0 nor 1, nor true or false"),
@@ -58,6 +63,10 @@ FIXES = {
     "log.bad-label": (
         "feedback is a number of at least 0; write 0 where nothing was done, and leave out rows "
         "that nobody could see"
+    ),
+    "log.bad-cell": (
+        "rows and columns count from 1 (positions_from=0 where yours count from 0), and "
+        "grid=(rows, columns) says how large the grid is"
     ),
     "log.bad-context": (
         "context is a number or text: write a value of its own, such as 'unknown', into the gaps"

@@ -19,6 +19,7 @@ from untilt._core.addresses import is_address, shown
 from untilt._core.arrays import Missing, check_missing
 from untilt._core.paths import check_name, is_utf8
 from untilt._core.statistics import check_level
+from untilt.data.read.read_log import check_grid
 from untilt.data.transform import COMBINATIONS, check_weights
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
 from untilt.workflow.candidates import candidate, candidates
@@ -47,8 +48,9 @@ class RunOptions:
 
     Parameters
     ----------
-    documents, columns, labels, context, features, missing, on_bad, positions_from, sample_queries :
-        as in `untilt.read_log`. Where reading depends on the context, each has a curve of its own
+    documents, columns, labels, context, features, missing, on_bad, positions_from, grid,
+        sample_queries : as in `untilt.read_log`. Where reading depends on the context, each has a
+        curve of its own
     label : the column to learn from, or weights of several, {"click": 1, "booked": 5}, which
         `untilt.synthesise` makes one label of, by `combine` ("sum" or "product")
     bias : "auto" (what the audit advises), the name of an estimator ("all-pairs"), also with
@@ -85,6 +87,7 @@ class RunOptions:
     missing: Missing = None
     on_bad: Literal["raise", "drop"] = "raise"
     positions_from: Literal[0, 1] | None = None
+    grid: tuple[int, int] | None = None
     sample_queries: float | None = None
     bias: Any = "auto"
     fallback: str = "power-law:1"
@@ -131,6 +134,8 @@ def _parsed(named: dict[str, Any]) -> dict[str, Any]:
     """Values that may be written in several ways, in the one way that is used."""
     for name in ("method", "baseline", "labels", "context"):
         _check_names(name, named.get(name))
+    if isinstance(named.get("grid"), list):
+        named["grid"] = tuple(named["grid"])
     for name in ("labels", "context"):
         if name in named:
             given = named[name] or ()
@@ -178,6 +183,8 @@ def check_options(options: RunOptions) -> None:
             f"columns must name columns, ours = theirs. Got {_short(options.columns)}."
         )
     _check_label(options)
+    if options.grid is not None:
+        check_grid(options.grid)
     check_choice("on_bad", options.on_bad, ("raise", "drop"))
     check_missing(options.missing)
     check_choice("evaluator", options.evaluator, catalog.names("evaluator", choose="run"))

@@ -14,6 +14,7 @@ from untilt.bias.estimator import BiasEstimator
 from untilt.bias.given import (
     Examination,
     as_position_bias,
+    best_cells_first,
     curve_names,
     numbered_for,
     parse_curve,
@@ -59,6 +60,14 @@ def bias_choice(given: Any) -> AskedEstimator | Examination | Literal["auto"]:
 
 
 def used_bias(
+    data: Data, advice: Advice, options: RunOptions, *, reading: ReadingTests | None = None
+) -> UsedBias:
+    """The bias as `_used` finds it; of a grid with its cells in order of examination."""
+    used = _used(data, advice, options, reading=reading)
+    return replace(used, bias=best_cells_first(used.bias))
+
+
+def _used(
     data: Data, advice: Advice, options: RunOptions, *, reading: ReadingTests | None = None
 ) -> UsedBias:
     """The bias by the audit's advice or as asked for; `sessions` says from which ones.
@@ -156,7 +165,7 @@ def _by_context(data: Data, used: UsedBias, options: RunOptions) -> UsedBias:
 
 def _assumed(data: Data, options: RunOptions, why: Fact) -> UsedBias:
     """The fallback: a curve that nobody measured, with a warning wherever it is used."""
-    bias = parse_curve(options.fallback).to_bias(data.log.depth)
+    bias = replace(parse_curve(options.fallback).to_bias(data.log.depth), layout=data.log.layout)
     warning = Fact("run.bias-assumed", why=why, curve=options.fallback)
     return UsedBias(bias, "assumed", why, (warning, *_ends_early(data, bias)))
 

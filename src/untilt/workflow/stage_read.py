@@ -277,11 +277,12 @@ ROWS = (
     "missing",
     "on_bad",
     "positions_from",
+    "grid",
     "sample_queries",
 )
 READING = (
     "documents", "features", "columns", "context", "missing", "on_bad", "positions_from",
-    "sample_queries",
+    "grid", "sample_queries",
 )  # fmt: skip
 SYNTHESISED = "synthesised"  # the label that several columns make
 
@@ -325,6 +326,7 @@ def _read_step(
             label=options.label if isinstance(options.label, str) else SYNTHESISED,
             labels=options.labels,
             context=options.context,
+            grid=options.grid,
             missing=options.missing,
             collapse=False if options.split == "time" else "halves",
             threads=options.threads,

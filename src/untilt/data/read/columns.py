@@ -6,6 +6,8 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from untilt._core.arrays import Missing
+from untilt.data.depth import DEEPEST
+from untilt.data.layout import Grid
 from untilt.data.read.database import Database, literal
 from untilt.data.read.sources import Source
 from untilt.data.read.types import (
@@ -28,6 +30,8 @@ Features = str | Sequence[str] | Callable[[str], bool] | None
 
 REQUIRED = ("query_id", "session_id", "doc_id", "position")
 OPTIONAL = ("ranker", "timestamp", "count")
+# In place of the position, where a page is a grid: asked for by name, or there without a position.
+CELL = ("row", "column")
 # Taken only where it is asked for by name: a column called random may hold anything.
 FLAG = "random"
 # So is the version of a document, which the documents table has too.
@@ -106,7 +110,7 @@ def log_layout(
 ) -> Layout:
     """The layout of an impressions table."""
     check_mapping(columns, labels, context)
-    wanted = [*REQUIRED, *labels, *context]
+    wanted = [*_place(source, columns), *labels, *context]
     roles = {role: _theirs(source, columns.get(role) or role) for role in wanted}
     for role in (*OPTIONAL, FLAG, VERSION):
         theirs = columns.get(role, role if role in OPTIONAL else None)
@@ -125,6 +129,21 @@ def log_layout(
 def _theirs(source: Source, name: str) -> str:
     """The column of this name, in whatever case; the name itself where there is none."""
     return source.named(name) or name
+
+
+def _place(source: Source, columns: Mapping[str, str | None]) -> tuple[str, ...]:
+    """The required roles: a position, or the row and the column of a grid."""
+    named = [role for role in CELL if role in columns]
+    if len(named) == 1:
+        other = next(role for role in CELL if role not in named)
+        raise OptionError(
+            f"a cell of a grid has a row and a column. columns names {named[0]!r} alone; name "
+            f"{other!r} too, or a position."
+        )
+    without = "position" not in columns and source.named("position") is None
+    if named or (without and all(source.named(role) for role in CELL)):
+        return (*REQUIRED[:-1], *CELL)
+    return REQUIRED
 
 
 def documents_layout(
@@ -200,7 +219,7 @@ def check_mapping(
 ) -> None:
     """Raise where a name of ours is taken twice or is none, or one of theirs is no name."""
     taken = (*REQUIRED, *OPTIONAL, FLAG, VERSION)
-    known = (*taken, *labels, *context)
+    known = (*taken, *CELL, *labels, *context)
     if len(set(known)) < len(known):
         given = f"{list(labels)}" + (f" and context={list(context)}" if context else "")
         raise OptionError(
@@ -335,8 +354,47 @@ def id_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> list[Fi
     ]
 
 
+def cell_sql(layout: Layout, types: Types, *, positions_from: int) -> tuple[str, str]:
+    """Row and column of a grid, from 1; NULL where they are none."""
+    row, column = (
+        whole_sql(types[layout.roles[role]], role, most=DEEPEST, least=positions_from)
+        for role in CELL
+    )
+    return row, column
+
+
+def _place_field(layout: Layout, types: Types, positions_from: int, grid: Grid | None) -> Field:
+    """The position, or the number of the cell of a grid."""
+    if grid is not None:
+        row, column = cell_sql(layout, types, positions_from=positions_from)
+        inside = f"{row} <= {grid.rows} AND {column} <= {grid.columns}"
+        names = [layout.roles[role] for role in CELL]
+        bad = Fact("log.bad-cell", row=names[0], column=names[1], rows=grid.rows,
+                   columns=grid.columns)  # fmt: skip
+        sql = f"CASE WHEN {inside} THEN ({row} - 1) * {grid.columns} + {column} END"
+        return Field("position", types[names[0]], sql, bad, is_number=True)
+    position = types[layout.roles["position"]]
+    return Field(
+        "position",
+        position,
+        whole_sql(position, "position", most=MOST_POSITION, least=positions_from),
+        Fact(
+            "log.bad-position",
+            column=position.name,
+            least=positions_from,
+            most=MOST_POSITION + positions_from - 1,
+        ),
+        is_number=True,
+    )
+
+
 def log_fields(
-    layout: Layout, types: Types, text_ids: frozenset[str], *, positions_from: int = 1
+    layout: Layout,
+    types: Types,
+    text_ids: frozenset[str],
+    *,
+    positions_from: int = 1,
+    grid: Grid | None = None,
 ) -> tuple[Field, ...]:
     """The roles of an impressions table."""
     fields = id_fields(layout, types, text_ids)
@@ -347,21 +405,7 @@ def log_fields(
     fields.append(
         Field("session_id", session, missing, Fact("log.session-missing", column="session_id"))
     )
-    position = types[layout.roles["position"]]
-    fields.append(
-        Field(
-            "position",
-            position,
-            whole_sql(position, "position", most=MOST_POSITION, least=positions_from),
-            Fact(
-                "log.bad-position",
-                column=position.name,
-                least=positions_from,
-                most=MOST_POSITION + positions_from - 1,
-            ),
-            is_number=True,
-        )
-    )
+    fields.append(_place_field(layout, types, positions_from, grid))
     for index, (name, theirs) in enumerate(layout.labels.items()):
         bad = Fact("log.bad-label", column=theirs)
         sql = label_sql(types[theirs], name)

@@ -12,6 +12,7 @@ from untilt._core.paths import is_utf8
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.depth import DEEPEST, DroppedRowsWarning
+from untilt.data.layout import Grid
 from untilt.data.read.assemble import Wanted, assemble
 from untilt.data.read.bad_rows import BadRows, ReadReport, cut_lists, examine
 from untilt.data.read.columns import (
@@ -23,6 +24,7 @@ from untilt.data.read.columns import (
     Layout,
     Summary,
     Types,
+    cell_sql,
     create_view,
     documents_layout,
     feature_fields,
@@ -55,6 +57,7 @@ class Request:
     context: Sequence[str] = ()
     features: Features = None
     positions_from: Literal[0, 1] | None = None
+    grid: tuple[int, int] | None = None
     missing: Missing = None
     text_ids: bool = False
     collapse: Collapse = True
@@ -81,6 +84,8 @@ class Request:
                 f"positions_from must be 0 or 1. Got {self.positions_from!r} instead. Positions "
                 "that begin elsewhere are those of a page further down: number them through."
             )
+        if self.grid is not None:
+            check_grid(self.grid)
         share = self.sample_queries
         if share is not None and (isinstance(share, bool) or not 0 < share <= 1):
             raise OptionError(
@@ -102,6 +107,17 @@ class Request:
                 f"Got {self.features!r} instead."
             )
         check_missing(self.missing)
+
+
+def check_grid(grid: object) -> None:
+    """Raise unless it is rows and columns."""
+    whole = (
+        isinstance(grid, tuple | list)
+        and len(grid) == 2
+        and all(isinstance(each, int) and not isinstance(each, bool) for each in grid)
+    )
+    if not whole:
+        raise OptionError(f"grid must be (rows, columns), such as (6, 4). Got {grid!r} instead.")
 
 
 def _are_texts(names: object) -> bool:
@@ -247,7 +263,8 @@ def _read(
     if request.collapse == "halves" and not _has_times(database, log):
         log = replace(log, layout=log.layout.without("timestamp"))
         tables[0] = log
-    roles = log_fields(log.layout, log.types, text_ids, positions_from=start)
+    grid = _grid(database, request, log, start)
+    roles = log_fields(log.layout, log.types, text_ids, positions_from=start, grid=grid)
     impressions = Impressions(roles, inline)
     share = request.sample_queries
     create_view(database, "impressions", log.name, (*impressions.fields, *inline), share)
@@ -268,12 +285,29 @@ def _read(
         clicks, report = found
     if deep is not None:
         report = report.with_more(deep)
+    clicks = clicks if grid is None else clicks._with(layout=grid)
     if request.positions_from == 0 and clicks.n_impressions and clicks.position.min() > 1:
         raise OptionError(
             f"positions_from=0, but no row of {log.source.what} has position 0: the smallest is "
             f"{clicks.position.min() - 1}. Leave it out where positions count from 1."
         )
     return clicks, report
+
+
+def _grid(database: Database, request: Request, log: Table, start: int) -> Grid | None:
+    """The grid of a log with rows and columns: as given, else as large as the log has it."""
+    if "row" not in log.layout.roles:
+        if request.grid is not None:
+            raise OptionError(
+                f"grid={request.grid!r} needs to know the cells, and {log.source.what} has no "
+                "columns row and column. Name them: columns={'row': ..., 'column': ...}."
+            )
+        return None
+    if request.grid is not None:
+        return Grid(*request.grid)
+    row, column = cell_sql(log.layout, log.types, positions_from=start)
+    most = database.row(f"SELECT max({row}), max({column}) FROM {log.name}")
+    return Grid(*(int(each or 1) for each in most))
 
 
 def _within_depth(database: Database, log: Impressions) -> tuple[Summary, BadRows | None]:
@@ -344,6 +378,7 @@ class ReadOptions(TypedDict, total=False):
     context: Sequence[str]
     features: Features
     positions_from: Literal[0, 1] | None
+    grid: tuple[int, int] | None
     missing: Missing
     text_ids: bool
     collapse: Collapse
@@ -364,6 +399,7 @@ def read_log(
     context: Sequence[str] = (),
     features: Features = None,
     positions_from: Literal[0, 1] | None = None,
+    grid: tuple[int, int] | None = None,
     missing: Missing = None,
     text_ids: bool = False,
     collapse: Collapse = True,
@@ -411,6 +447,8 @@ def read_log(
         default), else in the log itself (there none). What fits no column is an error. In the log
         they may change from impression to impression (price, stock, the user's own): a document
         then has one version for each set of features, and `log.item` says which belong together
+    grid : (rows, columns) of a log whose rows have a `row` and a `column` in place of a position,
+        where it is larger than what the log shows of it; see docs/grids.md
     positions_from : 0 for a log whose positions count from 0: they are read as 1, 2, 3, ... Where
         it is not said, a log that seems to count from 0 is refused, whatever `on_bad` says; 1 says
         that rows at position 0 are bad rows like others
@@ -444,6 +482,7 @@ def read_log(
         features=features,
         missing=missing,
         positions_from=positions_from,
+        grid=grid,
         text_ids=text_ids,
         collapse=collapse,
         on_bad=on_bad,

@@ -10,8 +10,10 @@ from untilt.auditing.audit import Audit
 from untilt.bias.curve import PositionBias
 from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.graph import graph_chart, positions_words
+from untilt.charts.grid import grid_chart
 from untilt.charts.theme import MOST_SERIES, PAGE
 from untilt.charts.tornado import tornado_chart
+from untilt.data.layout import Grid
 from untilt.data.rates import FEW_CLICKS
 from untilt.facts import Fact
 from untilt.messages.about_general import NO_INTERVAL
@@ -27,6 +29,8 @@ Curves = Mapping[str, Curve]
 def position_section(data: Decision) -> Section | None:
     """Click rate and examination by position, one above the other."""
     audit, used = data.audit, data.bias
+    if used is not None and isinstance(used.bias.layout, Grid):
+        return _grid_section(audit, used, used.bias.layout)
     told, figures, depth = [], [], None
     if audit is not None:
         rates = audit.click_rates
@@ -63,6 +67,51 @@ def position_section(data: Decision) -> Section | None:
         figures=tuple(figures),
         notes=tuple(words.sentence(each) for each in _where_from(used) if each),
     )
+
+
+def _grid_section(audit: Audit | None, used: UsedBias, grid: Grid) -> Section:
+    """Click rate and examination by cell of a grid, as maps."""
+    figures = []
+    if audit is not None:
+        rates = audit.click_rates
+        rate = Curve(rates.position, rates.rate, rates.low, rates.high)
+        plain = Grid(grid.rows, grid.columns)
+        caption = f"All sessions; {rates.level:.0%} intervals, clustered by query."
+        figures.append(_grid_figure("click-rate", "Click rate", plain, rate, caption))
+    relative = " Relative to the first cell." if used.bias.relative else ""
+    caption = f"By {used.bias.method}.{relative} {words.sentence(used.bias.status)}"
+    title = "Examination: how often readers look at a cell"
+    figures.append(_grid_figure("examination", title, grid, used.bias.drawn_curve(), caption))
+    most, least = (used.bias.layout.name(k) for k in (1, used.bias.known_depth))  # type: ignore[union-attr]
+    times = words.number(used.bias.at(1) / used.bias.at(used.bias.known_depth), 1)
+    told = f"{most.capitalize()} is looked at {times} times as often as {least}."
+    return Section(
+        "positions",
+        "Clicks and examination by cell",
+        paragraphs=(f"{told} {_how_known(used)}".strip(),),
+        figures=tuple(figures),
+        notes=tuple(words.sentence(each) for each in _where_from(used) if each),
+    )
+
+
+def _grid_figure(name: str, title: str, grid: Grid, curve: Curve, caption: str) -> Figure:
+    """A map of the grid with its table, row by row."""
+    at = {int(k): rest for k, *rest in curve.points()}
+    by_cell = sorted(at, key=lambda k: int(grid.number[k - 1]))
+    rows = tuple(
+        (str(grid.row[k - 1]), str(grid.column[k - 1]), *(_cell(at[k], j, 4) for j in range(3)))
+        for k in by_cell
+    )
+    known = [k for k in by_cell if at[k][0] is not None]
+    most = max(known, key=lambda k: at[k][0] or 0.0)
+    least = min(known, key=lambda k: at[k][0] or 0.0)
+    description = (
+        f"{title} over {grid.rows} rows and {grid.columns} columns: most in {grid.name(most)}, "
+        f"{words.number(at[most][0])}, least in {grid.name(least)}, {words.number(at[least][0])}."
+    )
+    table = Table(("row", "column", "value", "low", "high"), rows, text_columns=())
+    chart = grid_chart(grid, curve, theme=PAGE)
+    return Figure(name, title, specification(chart, description), description, table, caption, ())
 
 
 def _where_from(used: UsedBias | None) -> tuple[Fact | None, ...]:
