@@ -41,6 +41,7 @@ from untilt.cluster.spark import train_spark as train_spark
 from untilt.data.clicklog import ClickLog as ClickLog
 from untilt.data.depth import DroppedRowsWarning as DroppedRowsWarning
 from untilt.data.judged import JudgedLists as JudgedLists
+from untilt.data.layout import Grid as Grid
 from untilt.data.letor.read_letor import read_letor as read_letor
 from untilt.data.letor.write_letor import write_letor as write_letor
 from untilt.data.read.bad_rows import ReadReport as ReadReport
@@ -104,6 +105,8 @@ from untilt.selection.select import doubling as doubling
 from untilt.selection.select import grid as grid
 from untilt.selection.select import select as select
 from untilt.serving.watch import watch as watch
+from untilt.simulation.grids import grid_examination as grid_examination
+from untilt.simulation.grids import simulate_grid as simulate_grid
 from untilt.simulation.parquet import simulate_to_parquet as simulate_to_parquet
 from untilt.simulation.production import production_ranker as production_ranker
 from untilt.simulation.production import production_rankers as production_rankers

@@ -11,6 +11,7 @@ import pytest
 import untilt as ut
 from untilt.bias.given import best_cells_first, numbered_for
 from untilt.errors import BadRowsError, OptionError
+from untilt.evaluation.rank_metric import as_rank_metric
 
 GRID = ut.Grid(3, 4)
 READERS = ("rows", "columns", "f-shape")
@@ -205,8 +206,8 @@ def test_rows_and_columns_are_read_as_cells(log):
     assert read.layout == GRID
     assert read.n_sessions == log.n_sessions
     assert np.dot(read.label, read.row_count) == np.dot(log.label, log.row_count)
-    by_cell = [np.bincount(each.position, each.row_count, 13) for each in (read, log)]
-    assert np.array_equal(*by_cell)
+    one, two = (np.bincount(each.position, each.row_count, 13) for each in (read, log))
+    assert np.array_equal(one, two)
     other = rows.rename(columns={"row": "y", "column": "x"})
     assert same(ut.read_log(other, columns={"row": "y", "column": "x"}), read)
     zero = rows.assign(row=rows.row - 1, column=rows.column - 1)
@@ -326,3 +327,14 @@ def test_a_grid_bias_is_saved_drawn_and_printed(made, tmp_path):
         next(iter(drawn["datasets"].values())) if "datasets" in drawn else drawn["data"]["values"]
     )
     assert len(rows) == GRID.size
+
+
+def test_the_metric_examination_waits_for_its_curve(log):
+    bias = ut.PositionBias(ut.grid_examination(GRID, "rows"), layout=GRID)
+    scores = np.arange(log.n_documents, dtype=float)
+    named = ut.estimate(log, {"new": scores}, bias, metric="examination", unshown=False)
+    made_before = as_rank_metric("examination")
+    again = ut.estimate(log, {"new": scores}, bias, metric=made_before, unshown=False)
+    assert again["new"].value == named["new"].value
+    with pytest.raises(OptionError, match="needs the position bias"):
+        made_before.weights(3)

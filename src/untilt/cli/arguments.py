@@ -515,7 +515,10 @@ def parse_bias(text: str | None) -> Any:
 
 def context_of(bias: Any) -> tuple[str, ...]:
     """The context columns that a bias has curves for: a log that meets it is read with them."""
-    return tuple(getattr(getattr(bias, "layout", None), "columns", ()))
+    from untilt.data.layout import ContextCells
+
+    layout = getattr(bias, "layout", None)
+    return layout.columns if isinstance(layout, ContextCells) else ()
 
 
 # Options that say how a log is read: with another command on the same log they mean the same.

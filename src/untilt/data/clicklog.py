@@ -15,7 +15,7 @@ from untilt._core.grouping import Groups, group_equal_lists
 from untilt._core.portable import Portable
 from untilt._core.random import Seed
 from untilt.data.depth import DEEPEST, DroppedRowsWarning, too_deep
-from untilt.data.layout import Layout, ranks_of
+from untilt.data.layout import AnyLayout, ranks_of
 from untilt.data.rates import ClickRates, click_rates
 from untilt.errors import BadRowsError, OptionError, ShapeError
 
@@ -72,7 +72,7 @@ class ClickLog(Portable):
     context: Mapping[str, arrays.AnyArray]
     item: arrays.IntArray | None
     missing: arrays.Missing
-    layout: Layout | None
+    layout: AnyLayout | None
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class ClickLog(Portable):
         *,
         item: npt.ArrayLike | None = None,
         missing: arrays.Missing = None,
-        layout: Layout | None = None,
+        layout: AnyLayout | None = None,
     ) -> None:
         lists = arrays.whole_numbers(query, np.int32, what="query")
         features, feature_names = with_names(features, feature_names)
@@ -383,7 +383,7 @@ class ClickLog(Portable):
         new._store(**kept | self._handed_over(changes))
         return new
 
-    def _with_positions(self, position: arrays.IntArray, layout: Layout | None) -> "ClickLog":
+    def _with_positions(self, position: arrays.IntArray, layout: AnyLayout) -> "ClickLog":
         """The same lists with other numbers for their positions, rows in the order of those."""
         new = self._with(position=position, layout=layout)
         order = ragged.order_within_lists(new.indptr, new.position)

@@ -69,9 +69,8 @@ def as_rank_metric(metric: MetricLike, bias: PositionBias | None = None) -> Rank
     that a session would have (the scale of the curve cancels). It needs no idea of what a rank is
     worth, and so it is the metric of a grid.
     """
-    if isinstance(metric, str) and metric.strip().lower() == EXAMINATION:
-        theta = np.ones(1) if bias is None else bias.examination
-        return RankMetric(EXAMINATION, _Theta(tuple(theta.tolist())))
+    if _is_examination(metric):
+        return RankMetric(EXAMINATION, _Theta(() if bias is None else tuple(bias.examination)))
     if isinstance(metric, RankMetric):
         return metric
     if isinstance(metric, str) and metric.strip().lower().partition("@")[0] == RECIPROCAL:
@@ -107,13 +106,22 @@ class _DiscountOf:
         return self.metric.discount(len(rank))
 
 
+def _is_examination(metric: MetricLike) -> bool:
+    """Whether it is the curve itself, by its name or made without knowing the curve."""
+    if isinstance(metric, RankMetric):
+        return isinstance(metric.discount, _Theta)
+    return isinstance(metric, str) and metric.strip().lower() == EXAMINATION
+
+
 @dataclass(frozen=True)
 class _Theta:
-    """The curve as a function of rank, 0 below its end."""
+    """The curve as a function of rank, 0 below its end; empty until the curve is known."""
 
     theta: tuple[float, ...]
 
     def __call__(self, rank: FloatArray) -> FloatArray:
+        if not self.theta:
+            raise OptionError(f"the metric {EXAMINATION!r} needs the position bias: give bias=...")
         index = rank.astype(np.int64) - 1
         inside = index < len(self.theta)
         return np.where(inside, np.array(self.theta)[np.where(inside, index, 0)], 0.0)

@@ -1,5 +1,6 @@
 """Readers of grids with known truth: row by row, column by column, and in the shape of an F."""
 
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -8,12 +9,12 @@ from untilt._core.arrays import FloatArray
 from untilt.data.judged import JudgedLists
 from untilt.data.layout import Grid
 from untilt.errors import OptionError, check_choice
-from untilt.simulation.protocols.clicks import DLA
-from untilt.simulation.protocols.interventions import Harvest, Intervention, Shuffle, Swap
+from untilt.simulation.protocols.clicks import DLA, Protocol
+from untilt.simulation.protocols.interventions import Harvest, Shuffle, Swap
 from untilt.simulation.simulate import Simulation, simulate
 
 Reader = Literal["rows", "columns", "f-shape"]
-SHOWN = {"harvest": Harvest, "swap": Swap, "shuffle": Shuffle}
+SHOWN: dict[str, Callable[..., Protocol]] = {"harvest": Harvest, "swap": Swap, "shuffle": Shuffle}
 
 
 def grid_examination(grid: Grid, reader: Reader = "rows", *, fall: float = 0.6) -> FloatArray:
@@ -66,7 +67,7 @@ def simulate_grid(
     """
     check_choice("shown", shown, tuple(SHOWN))
     theta = grid_examination(grid, reader, fall=fall)
-    kind: type[Intervention] = SHOWN[shown]
-    protocol = kind(clicks=DLA(examination=theta, depth=grid.size), depth=grid.size)  # type: ignore[call-arg]
+    clicks = DLA(examination=theta, depth=grid.size)
+    protocol = SHOWN[shown](clicks=clicks, depth=grid.size)
     made = simulate(judged, protocol, **options)
     return Simulation(made.log._with(layout=grid), made.truth)

@@ -306,8 +306,8 @@ def _grid(database: Database, request: Request, log: Table, start: int) -> Grid 
     if request.grid is not None:
         return Grid(*request.grid)
     row, column = cell_sql(log.layout, log.types, positions_from=start)
-    most = database.row(f"SELECT max({row}), max({column}) FROM {log.name}")
-    return Grid(*(int(each or 1) for each in most))
+    rows, columns = database.row(f"SELECT max({row}), max({column}) FROM {log.name}")
+    return Grid(int(rows or 1), int(columns or 1))
 
 
 def _within_depth(database: Database, log: Impressions) -> tuple[Summary, BadRows | None]:

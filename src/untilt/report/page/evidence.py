@@ -83,7 +83,7 @@ def _grid_section(audit: Audit | None, used: UsedBias, grid: Grid) -> Section:
     title = "Examination: how often readers look at a cell"
     figures.append(_grid_figure("examination", title, grid, used.bias.drawn_curve(), caption))
     most, least = (used.bias.layout.name(k) for k in (1, used.bias.known_depth))  # type: ignore[union-attr]
-    times = words.number(used.bias.at(1) / used.bias.at(used.bias.known_depth), 1)
+    times = words.number(float(used.bias.at(1) / used.bias.at(used.bias.known_depth)), 1)
     told = f"{most.capitalize()} is looked at {times} times as often as {least}."
     return Section(
         "positions",
