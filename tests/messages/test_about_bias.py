@@ -235,6 +235,11 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         {"n_samples": 20},
         "errors from 20 bootstrap samples of queries",
     ),
+    "bias.smooth-grid": ({}, "neighbouring cells of the grid are examined much alike"),
+    "bias.grid-step": (
+        {"step": 0.4123},
+        "smooth over the grid: neighbours differ by about 0.41 on the log scale",
+    ),
     "bias.no-interval-smoothed": (
         {},
         "no interval: in one part of the contexts a network is off by as much as it smooths over "

@@ -28,6 +28,10 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         {"column": "click"},
         "click is missing, no number, infinite or negative",
     ),
+    "log.bad-cell": (
+        {"row": "y", "column": "x", "rows": 3, "columns": 4},
+        "y and x are no cell: missing, no whole numbers from 1, or outside of 3 x 4",
+    ),
     "log.bad-context": ({"column": "hour"}, "hour is missing or not finite"),
     "log.ranker-missing": ({"column": "system"}, "system is missing"),
     "log.bad-random": (

@@ -1,20 +1,19 @@
 """Readers of grids with known truth: row by row, column by column, and in the shape of an F."""
 
-from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt.catalog import find
 from untilt.data.judged import JudgedLists
 from untilt.data.layout import Grid
 from untilt.errors import OptionError, check_choice
-from untilt.simulation.protocols.clicks import DLA, Protocol
-from untilt.simulation.protocols.interventions import Harvest, Shuffle, Swap
+from untilt.simulation.protocols.clicks import DLA
+from untilt.simulation.protocols.interventions import Harvest, Intervention
 from untilt.simulation.simulate import Simulation, simulate
 
 Reader = Literal["rows", "columns", "f-shape"]
-SHOWN: dict[str, Callable[..., Protocol]] = {"harvest": Harvest, "swap": Swap, "shuffle": Shuffle}
 
 
 def grid_examination(grid: Grid, reader: Reader = "rows", *, fall: float = 0.6) -> FloatArray:
@@ -48,7 +47,7 @@ def simulate_grid(
     reader: Reader = "rows",
     *,
     fall: float = 0.6,
-    shown: Literal["harvest", "swap", "shuffle"] = "harvest",
+    shown: str | None = None,
     **options: Any,
 ) -> Simulation:
     """A log of a grid with its truth: `simulate` with cells for positions.
@@ -56,8 +55,9 @@ def simulate_grid(
     Parameters
     ----------
     reader, fall : as in `grid_examination`
-    shown : "harvest" (several rankers fill the cells row by row), "swap" (the document of the first
-        cell swapped with others in half of the sessions) or "shuffle"
+    shown : a protocol that intervenes: "harvest" (several rankers fill the cells row by row; where
+        not given), "swap" (the document of the first cell swapped with others in half of the
+        sessions) or "shuffle"
     options : as in `untilt.simulate`: n_sessions, seed, ...
 
     >>> from untilt import make_judged
@@ -65,9 +65,13 @@ def simulate_grid(
     >>> made.log.layout, made.log.depth <= 12
     (Grid(rows=3, columns=4, order=()), True)
     """
-    check_choice("shown", shown, tuple(SHOWN))
+    kind = Harvest if shown is None else find("protocol", shown, what="shown").load()
+    if not issubclass(kind, Intervention):
+        raise OptionError(
+            f"shown must be a protocol that shows documents at several positions. Got {shown!r}."
+        )
     theta = grid_examination(grid, reader, fall=fall)
     clicks = DLA(examination=theta, depth=grid.size)
-    protocol = SHOWN[shown](clicks=clicks, depth=grid.size)
+    protocol = kind(clicks=clicks, depth=grid.size)
     made = simulate(judged, protocol, **options)
     return Simulation(made.log._with(layout=grid), made.truth)
