@@ -1,10 +1,10 @@
 """A value for each cell of a grid, drawn where the cell lies."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from untilt._core.arrays import IntArray
 from untilt.charts.curves import Curve
 from untilt.charts.theme import FILE, Theme
-from untilt.data.layout import Grid
 
 if TYPE_CHECKING:
     import altair as alt
@@ -13,8 +13,28 @@ CELL = 56  # pixels of a cell, where there is room
 LEAST = 0.12  # of the darkest colour: the lightest cell is still seen
 
 
+class Cells(Protocol):
+    """What a chart needs to know of a grid: its size, and (cells,) where each cell lies."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+
+    @property
+    def columns(self) -> int:
+        """How many there are."""
+
+    @property
+    def row(self) -> IntArray:
+        """Of each cell, from 1."""
+
+    @property
+    def column(self) -> IntArray:
+        """Of each cell, from 1."""
+
+
 def grid_chart(
-    layout: Grid, curve: Curve, *, value_title: str = "examination", theme: Theme = FILE
+    layout: Cells, curve: Curve, *, value_title: str = "examination", theme: Theme = FILE
 ) -> "alt.LayerChart":
     """A map of the grid: the darker a cell, the larger its value, which stands in it.
 
@@ -48,7 +68,7 @@ def grid_chart(
     return alt.layer(cells, texts).properties(width=width, height=min(CELL, 36) * layout.rows)
 
 
-def _cells(layout: Grid, curve: Curve, value_title: str) -> list[dict[str, Any]]:
+def _cells(layout: Cells, curve: Curve, value_title: str) -> list[dict[str, Any]]:
     points = [point for point in curve.points() if point[1] is not None]
     most = max((point[1] for point in points if point[1] is not None), default=1.0)
     rows = []
