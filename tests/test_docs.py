@@ -13,6 +13,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from tests import click_samples
 
 import untilt
 from untilt.cli.main import app
@@ -61,7 +62,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with the files that pages speak of: a log, its documents, and a foreign CSV."""
+    """A folder with the files that pages speak of: a log, its documents, and foreign ones."""
     (tmp_path / "clicks.csv").write_text(CLICKS)
     (tmp_path / "documents.csv").write_text(DOCUMENTS)
     for name in ("clicks", "documents"):
@@ -69,6 +70,8 @@ def folder(tmp_path):
         table.write_parquet(str(tmp_path / f"{name}.parquet"))
         (tmp_path / f"{name}.csv").unlink()
     (tmp_path / "searches.csv.gz").write_bytes(gzip.compress(SEARCHES.encode()))
+    for write in click_samples.WRITERS.values():
+        write(tmp_path)
     return tmp_path
 
 

@@ -48,6 +48,8 @@ from untilt.data.read.bad_rows import ReadReport as ReadReport
 from untilt.data.read.collapse_sql import collapse_sql as collapse_sql
 from untilt.data.read.read_log import read_log as read_log
 from untilt.data.read.read_log import read_log_report as read_log_report
+from untilt.data.read.read_log import read_ubi as read_ubi
+from untilt.data.read.ubi import Ubi as Ubi
 from untilt.data.transform import synthesise as synthesise
 from untilt.data.write_log import write_log as write_log
 from untilt.errors import UntiltError as UntiltError

@@ -170,15 +170,29 @@ def test_rankers_are_named_in_order():
         (np.array([3, 1], "datetime64[s]"), np.array([1, 3], "datetime64[s]")),
         (np.array([3, 1], "datetime64[D]"), np.array([1, 3], "datetime64[D]")),
         (["1970-01-01 00:00:03", "1970-01-01 00:00:01"], np.array([1, 3], "datetime64[s]")),
+        (
+            ["1970-01-01T01:00:03+01:00", "1969-12-31T19:00:01-0500"],
+            np.array([1, 3], "datetime64[s]"),
+        ),
         (pa.array([3, 1], pa.timestamp("us", tz="Asia/Tokyo")), np.array([1, 3], "datetime64[us]")),
     ],
-    ids=["whole", "float", "ns", "s", "D", "text", "zone"],
+    ids=["whole", "float", "ns", "s", "D", "text", "offset", "zone"],
 )
 def test_times_of_any_type(times, expected):
     table = pa.table({**LOG, "session_id": [1, 2], "timestamp": times})
     log = read_log(table, collapse=False)
     assert log.time.dtype.kind == expected.dtype.kind
     np.testing.assert_array_equal(log.time, expected)
+
+
+def test_times_with_an_offset_in_csv(tmp_path):
+    rows = ["1,1,a,1,0,2026-03-29T03:00:00+02:00", "1,2,a,1,1,2026-03-29T01:30:00+01:00"]
+    head = "query_id,session_id,doc_id,position,click,timestamp"
+    (tmp_path / "log.csv").write_text("\n".join([head, *rows, "1,3,a,1,0,2026-03-29T00:00:00"]))
+    log = read_log(tmp_path / "log.csv", collapse=False)
+    hours = (log.time - np.datetime64("2026-03-29")) / np.timedelta64(1, "h")
+    assert hours.tolist() == [0, 0.5, 1]
+    assert log.label.tolist() == [0, 1, 0]
 
 
 # ---- features

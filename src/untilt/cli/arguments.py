@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from untilt._core.arrays import Missing
     from untilt.data.clicklog import ClickLog
     from untilt.data.read.read_log import Collapse
+    from untilt.data.read.ubi import Ubi
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object for machines, and nothing else.")
@@ -144,9 +145,52 @@ DocumentsTable = Annotated[
     typer.Option(metavar="NAME", help="Of a database with several tables, the one of --documents."),
 ]
 LogPath = Annotated[
-    Path,
+    Path | None,
     typer.Argument(metavar="LOG", help=LOG_HELP, parser=place),
 ]
+UbiFiles = Annotated[
+    tuple[Path, Path] | None,
+    typer.Option(
+        "--ubi",
+        metavar="QUERIES EVENTS",
+        help="In place of LOG, an export of User Behavior Insights: two files of JSON lines.",
+    ),
+]
+HitsShown = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="With --ubi: returned hits that a page shows, where no event is an impression."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class UbiOptions:
+    """Options of commands that read a log, or an export of UBI in place of one."""
+
+    ubi: UbiFiles = None
+    hits_shown: HitsShown = None
+
+    def source(self, log: Path | None) -> "Path | Ubi":
+        """What is read: the log or the export."""
+        export = export_of(self.ubi, self.hits_shown)
+        if log is not None and export is None:
+            return log
+        if log is None and export is not None:
+            return export
+        raise OptionError(
+            "there must be one log to read: LOG, or --ubi queries.jsonl events.jsonl. Got "
+            f"{'neither' if log is None else 'both'}."
+        )
+
+
+def export_of(ubi: tuple[Path, Path] | None, hits_shown: int | None) -> "Ubi | None":
+    """The export that --ubi names."""
+    from untilt.data.read.ubi import Ubi
+
+    if ubi is None and hits_shown is not None:
+        raise OptionError("--hits-shown goes with --ubi: the rows of a log are what was shown.")
+    return None if ubi is None else Ubi(str(ubi[0]), str(ubi[1]), hits_shown)
 
 
 GridOption = Annotated[
@@ -235,7 +279,7 @@ class ColumnOptions:
     def read(
         self,
         out: Output,
-        path: Path | list[Path],
+        path: "Path | list[Path] | Ubi",
         *,
         context: Sequence[str] = (),
         labels: Sequence[str] = (),
@@ -245,8 +289,10 @@ class ColumnOptions:
         """Read the log; say what was dropped. `to_rank`: a ranker will need its features."""
         from untilt.data.read.read_log import read_log_report
 
-        first, source = (path, path) if isinstance(path, Path) else (path[0], list(path))
-
+        source = list(path) if isinstance(path, list) else path
+        first = path[0] if isinstance(path, list) else path
+        if not isinstance(first, Path):
+            first = Path(first.queries)
         options = {field.name: getattr(self, field.name) for field in fields(self)}
         mapping, chosen = parse_columns(options.pop("column")), parse_labels(options.pop("label"))
         combine = parse_combine(options.pop("combine"), chosen)
@@ -269,9 +315,12 @@ class ColumnOptions:
             log = synthesise(log, chosen.weights, combine=combine)
         _check_content(log, first, to_rank=to_rank)
         out.detail(f"read {log!r}")
-        out.record(log=path, rows=report.n_rows, rows_dropped=report.n_dropped)
-        named = str(path) if isinstance(path, Path) else report.source
-        out.say(str(report) if report.bad else named)
+        named = path if isinstance(path, Path | list) else report.source
+        out.record(log=named, rows=report.n_rows, rows_dropped=report.n_dropped)
+        if report.notes:
+            out.record(read=[note.record() for note in report.notes])
+        plain = str(path) if isinstance(path, Path) else report.source
+        out.say(str(report) if report.bad or report.notes else plain)
         return log
 
 
@@ -522,7 +571,7 @@ def context_of(bias: Any) -> tuple[str, ...]:
 
 
 # Options that say how a log is read: with another command on the same log they mean the same.
-READING = frozenset(each.name for each in fields(LogOptions))
+READING = frozenset(each.name for group in (LogOptions, UbiOptions) for each in fields(group))
 _TYPED = "untilt.typed"
 
 # Names of methods in help texts: read from the catalogue when help is shown, not before.
@@ -571,7 +620,7 @@ class CommandWithMethods(TyperCommand):
         line.given = {
             name: [
                 without_secrets(str(value))
-                for value in (values if isinstance(values, list) else [values])
+                for value in (values if isinstance(values, list | tuple) else [values])
             ]
             for name, values in ctx.meta.get(_TYPED, {}).items()
             if values is not None

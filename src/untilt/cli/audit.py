@@ -26,7 +26,8 @@ MOST_ROWS = 40
 
 def audit(
     reading: arguments.LogOptions,
-    log: arguments.LogPath,
+    export: arguments.UbiOptions,
+    log: arguments.LogPath = None,
     context: arguments.ContextOption = None,
     plot: Annotated[
         Path | None,
@@ -55,7 +56,7 @@ def audit(
 
     with speaking(as_json=as_json, verbose=verbose) as out:
         arguments.check_plots(plot)
-        read = reading.read(out, log, context=context or (), collapse="halves")
+        read = reading.read(out, export.source(log), context=context or (), collapse="halves")
         with progress("looking at the log"):
             audited = audit_log(read)
         out.record(**audited.to_dict())
@@ -149,6 +150,7 @@ class Within(StrEnum):
 
 def plan(
     reading: arguments.ColumnOptions,
+    export: arguments.UbiOptions,
     log: Annotated[
         Path | None,
         typer.Argument(
@@ -214,7 +216,7 @@ def plan(
         arguments.check_share("--level", level)
         if assurance is not None:
             arguments.check_share("--assurance", assurance)
-        clicks = _clicks(out, log, rates, reading)
+        clicks = _clicks(out, log, rates, reading, export)
         depth, notes = _planned_depth(clicks, depth)
         plan_within = partial(
             plan_swaps,
@@ -260,16 +262,19 @@ def _planned_depth(
 
 
 def _clicks(
-    out: Output, log: Path | None, rates: str | None, reading: arguments.ColumnOptions
+    out: Output,
+    log: Path | None,
+    rates: str | None,
+    reading: arguments.ColumnOptions,
+    export: arguments.UbiOptions,
 ) -> "ClickLog | list[float]":
-    if (log is None) == (rates is None):
+    if (log is None and export.ubi is None) == (rates is None):
         raise OptionError(
             "a plan starts from a log or from click rates. Give either: untilt plan LOG, or "
             "untilt plan --rates 0.3,0.2,0.1."
         )
-    if log is not None:
-        return reading.read(out, log)
-    assert rates is not None
+    if rates is None:
+        return reading.read(out, export.source(log))
     try:
         return [float(rate) for rate in rates.split(",")]
     except ValueError:

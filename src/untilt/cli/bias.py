@@ -30,7 +30,8 @@ class Shape(StrEnum):
 
 def bias(
     reading: arguments.LogOptions,
-    log: arguments.LogPath,
+    export: arguments.UbiOptions,
+    log: arguments.LogPath = None,
     method: Annotated[
         str,
         arguments.method_option("auto (what the audit advises), {bias}."),
@@ -106,7 +107,7 @@ def bias(
         arguments.check_share("--level", level)
         chosen = None if method == "auto" else _named(method)
         _check_context(method, context)
-        clicks = reading.read(output, log, context=context or ())
+        clicks = reading.read(output, export.source(log), context=context or ())
         clicks = reading.without_leaks(output, clicks)
         if chosen is None:
             chosen, options = _advised(output, clicks, options, by_context=bool(context))

@@ -59,7 +59,8 @@ Plot = Annotated[
 
 def clickmodels(
     reading: arguments.ColumnOptions,
-    log: arguments.LogPath,
+    export: arguments.UbiOptions,
+    log: arguments.LogPath = None,
     model: Models = None,
     train: Train = 0.75,
     split: Split = SplitBy.SESSION,
@@ -83,7 +84,7 @@ def clickmodels(
         for name in model or ():
             find("click model", name, what="--model")
         # Merged sessions have no time.
-        read = reading.read(out, log, collapse=split is SplitBy.SESSION)
+        read = reading.read(out, export.source(log), collapse=split is SplitBy.SESSION)
         comparison = _compare(
             out, read, model, train, split, by=intervals.value, n_draws=draws, seed=seed
         )

@@ -26,7 +26,7 @@ class RowOptions(arguments.ColumnOptions):
 
 def collapse(
     reading: RowOptions,
-    log: arguments.LogPath,
+    export: arguments.UbiOptions,
     out: Annotated[
         Path,
         typer.Option(
@@ -34,6 +34,7 @@ def collapse(
         ),
         outputs.WRITES,
     ],
+    log: arguments.LogPath = None,
     context: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,7 +59,7 @@ def collapse(
     with speaking(as_json=as_json, verbose=verbose) as output:
         arguments.check_out(out)
         check_ending(out)
-        found = reading.read(output, log, context=context or ())
+        found = reading.read(output, export.source(log), context=context or ())
         write_log(found, out)
         rows = int(found.indptr[-1])
         output.record(

@@ -12,7 +12,7 @@ from untilt.errors import OptionError
 
 def judgments(
     reading: arguments.ColumnOptions,
-    log: arguments.LogPath,
+    export: arguments.UbiOptions,
     out: Annotated[
         Path,
         typer.Option(
@@ -20,6 +20,7 @@ def judgments(
         ),
         outputs.WRITES,
     ],
+    log: arguments.LogPath = None,
     bias: arguments.BiasOption = None,
     to: Annotated[
         str | None,
@@ -59,11 +60,12 @@ def judgments(
         if bias is None:
             raise OptionError(
                 "judgments need the position bias (--bias FILE, or a curve such as power-law:1): "
-                f"without it they would be click rates. Estimate it: `untilt bias {log} --out "
+                "without it they would be click rates. Estimate it: `untilt bias LOG --out "
                 "bias.json`. For lists in random order give --bias none."
             )
         curve = arguments.parse_bias(bias)
-        clicks = reading.read(output, log, context=arguments.context_of(curve))
+        context = arguments.context_of(curve)
+        clicks = reading.read(output, export.source(log), context=context)
         found = click_judgments(clicks, curve, level=level)
         found.write(out, form, name=name)
         output.record(

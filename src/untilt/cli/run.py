@@ -37,6 +37,8 @@ def run(
         typer.Option("--out", "-o", metavar="FOLDER", help="Where the results go (untilt-run)."),
         outputs.WRITES,
     ] = None,
+    ubi: arguments.UbiFiles = None,
+    hits_shown: arguments.HitsShown = None,
     config: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="A TOML file with these options; the command line wins."),
@@ -153,6 +155,8 @@ def run(
 
     Example: [bold]untilt run clicks.parquet --documents documents.parquet --out results[/bold]
 
+    From User Behavior Insights: [bold]untilt run --ubi queries.jsonl events.jsonl[/bold]
+
     With options in a file: [bold]untilt run --config run.toml --time-limit 10m[/bold]
     """
     labels = None if label is None else arguments.parse_labels(label)
@@ -168,14 +172,17 @@ def run(
         "context": context, "features": features, "missing": arguments.parse_missing(missing),
         "on_bad": on_bad, "positions_from": positions_from, "sample_queries": sample_queries,
         "grid": arguments.parse_grid(grid),
-        "title": title, "seed": seed, "threads": threads, "log": log, "out": out,
+        "title": title, "seed": seed, "threads": threads, "out": out,
     }  # fmt: skip
     with speaking(as_json=as_json, verbose=verbose) as output:
         from untilt.workflow.run import run as run_job
 
+        export = arguments.export_of(ubi, hits_shown)
+        if log is not None and export is not None:
+            raise OptionError(f"there must be one log to read. Got {log} and --ubi.")
         given = {
             **given,
-            "log": arguments.with_table(log, table, "--table"),
+            "log": export or arguments.with_table(log, table, "--table"),
             "documents": arguments.with_table(documents, documents_table, "--documents-table"),
         }
         source, folder, options = _merged(given, config)
@@ -194,8 +201,8 @@ def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict
     source, folder = options.pop("log", None), options.pop("out", None)
     if source is None:
         raise OptionError(
-            'there is no log to read: untilt run LOG, or log = "clicks.parquet" in the file of '
-            "--config."
+            "there is no log to read: untilt run LOG, --ubi QUERIES EVENTS, or log = "
+            '"clicks.parquet" in the file of --config.'
         )
     if objects := [n for n, v in {"log": source, **options}.items() if v == OBJECT]:
         raise OptionError(

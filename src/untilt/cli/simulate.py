@@ -33,6 +33,8 @@ FILES = {
     "train_labels": "train.txt.gz",
     "test_labels": "test.txt.gz",
 }
+# Beside them, with --ubi.
+UBI_FILES = {"ubi_queries": "ubi_queries.jsonl", "ubi_events": "ubi_events.jsonl"}
 
 
 def protocol_of(name: str, parameters: Sequence[str] | None) -> "Protocol":
@@ -78,7 +80,7 @@ def simulate(
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="FOLDER", help="Where to write."),
-        Writes(tuple(FILES.values())),
+        Writes((*FILES.values(), *UBI_FILES.values())),
     ],
     data: Annotated[
         list[Path] | None,
@@ -114,6 +116,10 @@ def simulate(
     test_share: Annotated[
         float, typer.Option(min=0.01, max=0.9, help="Share of queries set aside for tests.")
     ] = 0.2,
+    ubi: Annotated[
+        bool,
+        typer.Option("--ubi", help="Also write the log as an export of User Behavior Insights."),
+    ] = False,
     seed: Seed = 0,
     force: Force = False,
     as_json: AsJson = False,
@@ -129,18 +135,22 @@ def simulate(
     Example: [bold]untilt simulate --out sim --queries 500 --sessions 50000[/bold]
 
     With your own judged lists: [bold]untilt simulate --out sim --data MQ2008/S1.txt.gz[/bold]
+
+    As OpenSearch would export it, too: [bold]untilt simulate --out sim --ubi[/bold]
     """
     from untilt.data.letor.write_letor import write_letor
     from untilt.simulation.parquet import simulate_to_parquet
+    from untilt.simulation.ubi import write_ubi
 
     with speaking(as_json=as_json, verbose=verbose) as output:
         _check_folder(out)
-        refuse_taken(out, FILES.values(), force=force)
+        names = FILES | (UBI_FILES if ubi else {})
+        refuse_taken(out, names.values(), force=force)
         chosen = protocol_of(protocol or catalog.default("protocol").name, parameter)
         judged = _judged(data, queries=queries, features=features, seed=seed)
         output.detail(f"{'read' if data else 'made'} {judged!r}")
         train, test = judged.split(1 - test_share, seed=seed)
-        with replacing_all(out, FILES.values()) as folder:
+        with replacing_all(out, names.values()) as folder:
             files = simulate_to_parquet(
                 train,
                 folder,
@@ -158,7 +168,9 @@ def simulate(
                 write_letor(test, folder / FILES["test_labels"])
             files.truth.bias.save(folder / FILES["true_bias"])
             _write_truth(files, folder / FILES["truth"], seed=seed)
-        _report(output, files, out)
+            if ubi:
+                write_ubi(files.log, folder)
+        _report(output, files, {what: out / name for what, name in names.items()})
 
 
 def _check_folder(folder: Path) -> None:
@@ -199,8 +211,7 @@ def _write_truth(files: "SimulatedFiles", path: Path, *, seed: int) -> None:
         temporary.write_text(json.dumps(plain(known), indent=2, allow_nan=False) + "\n")
 
 
-def _report(out: Output, files: "SimulatedFiles", folder: Path) -> None:
-    paths = {what: folder / name for what, name in FILES.items()}
+def _report(out: Output, files: "SimulatedFiles", paths: dict[str, Path]) -> None:
     sizes = {
         "sessions": files.n_sessions,
         "impressions": files.n_impressions,
@@ -213,6 +224,8 @@ def _report(out: Output, files: "SimulatedFiles", folder: Path) -> None:
     out.heading("written")
     for what, path in paths.items():
         out.path(f"  {what.replace('_', ' ')}", path)
-    log, documents = str(paths["log"]), str(paths["documents"])
+    log, documents = [str(paths["log"])], str(paths["documents"])
+    if "ubi_queries" in paths:
+        log = ["--ubi", *(str(paths[what]) for what in UBI_FILES)]
     out.say("\nLook at it:")
-    out.command(shlex.join(["untilt", "audit", log, "--documents", documents]))
+    out.command(shlex.join(["untilt", "audit", *log, "--documents", documents]))

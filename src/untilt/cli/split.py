@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from untilt._core.places import refuse_taken
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
+
+if TYPE_CHECKING:
+    from untilt.data.read.ubi import Ubi
 
 # What is written, train and test: by kind of part.
 CLICKS = ("train.parquet", "test.parquet")
@@ -29,12 +32,13 @@ class SplitBy(StrEnum):
 
 def split(
     reading: arguments.LogOptions,
+    export: arguments.UbiOptions,
     data: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="LOG", help="A click log; or a LETOR file, with --letor.", parser=place
         ),
-    ],
+    ] = None,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="FOLDER", help="Where the parts are written."),
@@ -75,14 +79,17 @@ def split(
         output.record(folder=out, by=by.value, share=share, seed=seed)
         names = LABELS if letor else CLICKS if reading.documents is None else CLICKS + DOCUMENTS
         refuse_taken(out, names, force=force)
+        source = export.source(data)
         if letor:
-            _split_labels(output, data, out, share, by, seed)
+            if not isinstance(source, Path):
+                raise OptionError("--ubi holds clicks and --letor labels. Give one of the two.")
+            _split_labels(output, source, out, share, by, seed)
         else:
-            _split_clicks(output, reading, data, out, share, by, seed, context or [])
+            _split_clicks(output, reading, source, out, share, by, seed, context or [])
 
 
 def _split_clicks(
-    output: Output, reading: arguments.LogOptions, data: Path, out: Path, share: float,
+    output: Output, reading: arguments.LogOptions, data: "Path | Ubi", out: Path, share: float,
     by: SplitBy, seed: int, context: list[str],
 ) -> None:  # fmt: skip
     from untilt.data.seen import overlap_with, seen_in
@@ -91,7 +98,7 @@ def _split_clicks(
     log = reading.read(output, data, collapse=by is not SplitBy.TIME, context=context)
     if by is SplitBy.TIME and log.time is None:
         raise OptionError(
-            f"--by time needs to know when sessions were: {data} has no column timestamp. Name it "
+            "--by time needs to know when sessions were: there is no column timestamp. Name it "
             "with --column timestamp=YOUR_COLUMN, or split by query."
         )
     train, test = log.split(share, by=by.value, seed=seed)

@@ -164,15 +164,21 @@ class CommandLine:
     def _completed(self, command: re.Match[str]) -> str:
         """`untilt plan LOG` with the log and every option that the two commands share."""
         target, own = self.commands.get(command[1]), command[3]
-        log = "NEW_LOG" if command[2] else self.log
-        if target is None or not log:
+        log = ["NEW_LOG"] if command[2] else [self.log] if self.log else []
+        if target is None:
+            return command[0]
+        # An export in place of a log is an option, which comes with the others.
+        instead = "ubi" in self.given and any(each.name == "ubi" for each in target.params)
+        if not log and not instead:
             return command[0]
         named = set(re.findall(r" (--[a-z-]+)", own))
-        words = ["untilt", command[1], log]
+        words = ["untilt", command[1], *log]
         for parameter in target.params:
             if not named & set(parameter.opts) and self._shares(parameter):
-                for value in self.given[parameter.name]:
-                    words += [_flag(parameter)] + ([] if parameter.is_flag else [value])
+                values = self.given[parameter.name]
+                together = [values] if parameter.nargs > 1 else [[value] for value in values]
+                for each in together:
+                    words += [_flag(parameter)] + ([] if parameter.is_flag else each)
         return shlex.join(words) + own
 
     @property

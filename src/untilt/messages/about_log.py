@@ -45,6 +45,11 @@ MESSAGES = {
     ),
     "log.position-twice": Message("warning", "in a session where a position stands twice"),
     "log.session-differs": Message("warning", "in a session whose rows differ in {column}"),
+    "log.features-by-document": Message(
+        "note",
+        "The documents table has no query_id: each document has the same features for all queries "
+        "that showed it, and documents that no list shows are not candidates.",
+    ),
 }
 
 # What the person who made the log can do, by the code of the rule.

@@ -170,6 +170,8 @@ class Decision:
         told: list[str] = []
         for part in (self.bias, self.held_out, self.split, self.training, self.plan):
             told += part.warnings if part is not None else ()
+        read = () if self.source is None else self.source.notes
+        told += [each for each in read if each.severity != "note"]
         if self.shipped is not None and self.shipped.note is not None and not self.shipped.refit:
             told.append(self.shipped.note)
         if self.held_out is not None:

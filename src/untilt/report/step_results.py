@@ -30,12 +30,14 @@ class LogSource:
     """Where the log came from; `dropped`: rule that was broken -> rows that were left out.
 
     `begins`: where it is split by time, when the parts to choose by and to judge by begin.
+    `notes` say how it was understood, where there was something to understand.
     """
 
     source: str
     rows: int
     dropped: Mapping[str, int] = field(default_factory=dict)
     begins: tuple[str, ...] = ()
+    notes: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True)

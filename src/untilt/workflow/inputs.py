@@ -11,6 +11,7 @@ from typing import Any
 
 from untilt._core.progress import progress
 from untilt.data.read.files import Files, located, refuse_changed, stamps
+from untilt.data.read.ubi import Ubi
 
 
 class Inputs:
@@ -24,14 +25,17 @@ class Inputs:
 
         A folder such as day=1 adds a column to its files, so it is part of their names.
         """
-        files = located(source)
-        if not isinstance(files, Files):
+        if isinstance(source, Ubi):
+            both = [self.fingerprint(part) for part in (source.queries, source.events)]
+            return None if None in both else [*both, source.hits_shown]
+        found = located(source)
+        if not isinstance(found, Files):
             return None
-        self._seen.append((files, stamps(files)))
-        names = [name for name in files.with_changes if os.path.isfile(name)]
+        self._seen.append((found, stamps(found)))
+        names = [name for name in found.with_changes if os.path.isfile(name)]
         with progress("looking whether the input is the same", total=_size(names)) as advance:
             digests = [[_name(name), _digest(name, advance)] for name in names]
-        return [*digests, *([] if files.table is None else [str(files.table)])]
+        return [*digests, *([] if found.table is None else [str(found.table)])]
 
     def refuse_changed(self) -> None:
         """Raise where a file is not what it was when its fingerprint was taken."""

@@ -20,6 +20,7 @@ from untilt._core.arrays import Missing, check_missing
 from untilt._core.paths import check_name, is_utf8
 from untilt._core.statistics import check_level
 from untilt.data.read.read_log import check_grid
+from untilt.data.read.ubi import Ubi
 from untilt.data.transform import COMBINATIONS, check_weights
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
 from untilt.workflow.candidates import candidate, candidates
@@ -266,6 +267,7 @@ def with_title(options: RunOptions, source: Any) -> RunOptions:
     """The options with a title: the file's name where none was given."""
     if options.title is not None:
         return options
+    source = source.queries if isinstance(source, Ubi) else source
     named = isinstance(source, str | os.PathLike)
     if is_address(source):
         source = shown(os.fspath(source)).partition("?")[0]
@@ -341,11 +343,15 @@ def _resolved(place: Any, folder: Path) -> Any:
     if isinstance(place, dict) and set(place) == {"database", "table"}:
         _check_names("database and table", [*place.values()])
         return _resolved(place["database"], folder), place["table"]
+    if isinstance(place, dict) and {"queries", "events"} <= set(place):
+        queries, events = (_resolved(place[name], folder) for name in ("queries", "events"))
+        return Ubi(queries, events, place.get("hits_shown"))
     if isinstance(place, list):
         return [_resolved(each, folder) for each in place]
     if not isinstance(place, str):
         raise OptionError(
-            "log, out and documents must name a file, several, or { database, table }. "
+            "log, out and documents must name a file, several, or { database, table }; log also an "
+            "export of UBI, { queries, events, hits_shown }. "
             f"Got {_short(place)}."
         )
     return place if place == OBJECT or is_address(place) else str(folder / place)
@@ -379,6 +385,10 @@ def _absolute(source: Any) -> Any:
         return os.path.abspath(source)
     if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str | os.PathLike):
         return {"database": _absolute(source[0]), "table": source[1]}
+    if isinstance(source, Ubi):
+        both = {"queries": _absolute(source.queries), "events": _absolute(source.events)}
+        most = {} if source.hits_shown is None else {"hits_shown": source.hits_shown}
+        return both | most if all(_value(each) is not None for each in both.values()) else source
     return [_absolute(each) for each in source] if isinstance(source, list) else source
 
 

@@ -16,6 +16,7 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.given import numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.read.elsewhere import brought_here
+from untilt.data.read.ubi import parts_of, with_parts
 from untilt.data.transform import (
     in_parts_of_time,
     restrict_queries,
@@ -292,8 +293,9 @@ def read_step(
 ) -> tuple[Done[LogSource], Data]:
     """Where the log came from, and the log itself, which is loaded when first asked for."""
     # What lies in a store is copied once: the fingerprint is that of what is read.
-    with brought_here([source, options.documents]) as (here, documents):
-        return _read_step(here, folder, replace(options, documents=documents), steps)
+    with brought_here([*parts_of(source), options.documents]) as (*here, documents):
+        found = replace(options, documents=documents)
+        return _read_step(with_parts(source, here), folder, found, steps)
 
 
 def _read_step(
@@ -380,7 +382,7 @@ def _read(source: Any, options: RunOptions) -> tuple[ClickLog, LogSource]:
         kept = {name: made.extra_labels[name] for name in options.labels}
         log = replace(made, extra_labels=kept)
     log, begins = _merged(log, options)
-    return log, LogSource(report.source, report.n_rows, dropped, begins)
+    return log, LogSource(report.source, report.n_rows, dropped, begins, report.notes)
 
 
 def _merged(log: ClickLog, options: RunOptions) -> tuple[ClickLog, tuple[str, ...]]:

@@ -11,9 +11,10 @@ from untilt.data.read.columns import FLAG, DocumentFields, Field, Impressions
 from untilt.data.read.database import Database, literal
 from untilt.data.read.types import number_sql
 from untilt.facts import Fact
-from untilt.messages.about_log import FIXES
+from untilt.messages import about_log, about_ubi
 
 N_SHOWN = 5
+_FIXES = about_log.FIXES | about_ubi.FIXES
 _NAMES = {
     "session_id": "session",
     "query_id": "query",
@@ -58,7 +59,7 @@ class BadRows:
     @property
     def fix(self) -> str:
         """What to do about it."""
-        return FIXES[self.what.code]
+        return _FIXES[self.what.code]
 
     def __str__(self) -> str:
         rows = "row" if self.n_rows == 1 else "rows"
@@ -73,8 +74,9 @@ class ReadReport:
     """What was read, and what was left out and why.
 
     `bad` holds one entry per broken rule. A row counts once, under the first rule that it breaks;
-    `n_dropped` counts rows of the log alone, not those of the documents table. Features in the
-    rows that change within a (query, document) are `changing_features`: it then has versions.
+    `n_dropped` counts rows of the log alone, not those of the documents table nor of an export that
+    the log was made of. Features in the rows that change within a (query, document) are
+    `changing_features`: it then has versions. `notes` say how the log was understood.
     """
 
     source: str
@@ -83,6 +85,7 @@ class ReadReport:
     bad: tuple[BadRows, ...] = ()
     ignored_columns: tuple[str, ...] = ()
     changing_features: tuple[str, ...] = ()
+    notes: tuple[Fact, ...] = ()
 
     @property
     def counts_from_zero(self) -> bool:
@@ -98,7 +101,8 @@ class ReadReport:
 
     def __str__(self) -> str:
         head = f"{self.source}: {self.n_rows:,} rows, {self.n_dropped:,} dropped"
-        return "\n".join([head, *(str(bad) for bad in self.bad)])
+        notes = [f"  {note}" for note in self.notes]
+        return "\n".join([head, *notes, *(str(bad) for bad in self.bad)])
 
     def error_text(self) -> str:
         """The same as a refusal."""

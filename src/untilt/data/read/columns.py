@@ -149,11 +149,16 @@ def _place(source: Source, columns: Mapping[str, str | None]) -> tuple[str, ...]
 def documents_layout(
     source: Source, *, columns: Mapping[str, str | None], features: Features
 ) -> Layout:
-    """The layout of a documents table: our names for the keys, or the log's."""
+    """The layout of a documents table: our names for the keys, or the log's.
+
+    A table without a query, and without a column that may be one, is about documents alone.
+    """
     roles = {}
     for role in KEYS if columns.get(VERSION) is None else (*KEYS, VERSION):
         theirs = columns.get(role) or role
         roles[role] = source.named(theirs) or _theirs(source, role)
+    if not source.has(roles["query_id"]) and not _hint("query_id", "query_id", source.columns):
+        del roles["query_id"]
     _refuse_missing(source, roles)
     used = set(roles.values())
     if features is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.data.read.packed import as_text, sound
+from untilt.data.read.types import instant_sql
 from untilt.errors import FileFormatError
 
 _SEPARATORS = ",;\t|"
@@ -109,7 +110,9 @@ def _casts(database: Database, table: str, columns: Sequence[str], ids: frozense
         # A table without rows fits every type: None is not False.
         types = [type_ for type_ in fits if next(verdicts) is not False]
         type_ = types[0] if types else "VARCHAR"
-        casts.append(f"TRY_CAST({quoted(column)} AS {type_}) AS {quoted(column)}")
+        value = quoted(column)
+        cast = instant_sql(value) if type_ == "TIMESTAMP" else f"TRY_CAST({value} AS {type_})"
+        casts.append(f"{cast} AS {value}")
     return ", ".join(casts)
 
 

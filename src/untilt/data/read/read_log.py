@@ -36,11 +36,21 @@ from untilt.data.read.columns import (
 from untilt.data.read.database import Database, open_database, translated_errors
 from untilt.data.read.elsewhere import brought_here
 from untilt.data.read.engines import Engine, collapsed, engine_of, engine_source
-from untilt.data.read.files import Files, refuse_changed, stamps
+from untilt.data.read.files import refuse_changed, stamps
 from untilt.data.read.numbering import NotCleanError
 from untilt.data.read.sources import Source, open_source
-from untilt.data.read.types import Column, id_is_text_sql, time_sql
+from untilt.data.read.types import Column, id_is_text_sql, text_sql, time_sql
+from untilt.data.read.ubi import (
+    DOCUMENT_KEYS,
+    Ubi,
+    UbiWanted,
+    files_of,
+    open_ubi,
+    parts_of,
+    with_parts,
+)
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError, check_choice
+from untilt.facts import Fact
 
 Collapse = bool | Literal["halves"]
 
@@ -138,13 +148,14 @@ class Table:
 def read(request: Request) -> tuple[ClickLog, ReadReport]:
     """Read the log; bad rows are an error or are dropped, as asked for."""
     request.check()
-    sources = [request.source, request.documents]
-    with brought_here(sources, request.temp_directory) as (source, documents):
+    sources = [*parts_of(request.source), request.documents]
+    with brought_here(sources, request.temp_directory) as (*here, documents):
+        source = with_parts(request.source, here)
         return _read_here(replace(request, source=source, documents=documents))
 
 
 def _read_here(request: Request) -> tuple[ClickLog, ReadReport]:
-    files = [part for part in (request.source, request.documents) if isinstance(part, Files)]
+    files = [*files_of(request.source), *files_of(request.documents)]
     before = [stamps(part) for part in files]
     with open_database(
         memory_limit=request.memory_limit,
@@ -152,16 +163,17 @@ def _read_here(request: Request) -> tuple[ClickLog, ReadReport]:
         threads=request.threads,
         files=[name for part in files for name in part.names],
     ) as database:
-        log, documents = _tables(database, request)
+        request, log, table = _tables(database, request)
         with translated_errors(log.source.what):
-            result = _read(database, request, log, documents)
+            clicks, report = _read(database, request, log, table)
         for part, stamp in zip(files, before, strict=True):
             refuse_changed(part, stamp)
-        return result
+        notes = log.source.notes if table is None else (*log.source.notes, *table.source.notes)
+        return clicks, replace(report, bad=(*log.source.left_out, *report.bad), notes=notes)
 
 
-def _tables(database: Database, request: Request) -> tuple[Table, Table | None]:
-    """Open both tables and settle their columns."""
+def _tables(database: Database, request: Request) -> tuple[Request, Table, Table | None]:
+    """Open both tables and settle their columns; the request as it applies to them."""
     columns = request.columns or {}
     if request.documents is None and columns.get(VERSION) is not None:
         raise OptionError(
@@ -169,10 +181,16 @@ def _tables(database: Database, request: Request) -> tuple[Table, Table | None]:
             "its features from. Give documents=, or leave it out: features in the log itself may "
             "change from row to row."
         )
-    source, engine = _open(database, request.source, "log_table")
+    engine: Engine | None = None
+    if isinstance(request.source, Ubi):
+        source = _open_ubi(database, request)
+        # Its columns have our names by now, and its positions count from 1.
+        request, columns = replace(request, columns=None, positions_from=None), DOCUMENT_KEYS
+    else:
+        source, engine = _open(database, request.source, "log_table")
     layout = log_layout(
         source,
-        columns=columns,
+        columns=request.columns or {},
         labels=request.label_names,
         context=request.context,
         features=None if request.documents is not None else request.features,
@@ -185,10 +203,43 @@ def _tables(database: Database, request: Request) -> tuple[Table, Table | None]:
         source = engine_source(database, engine, "log_table", rows)
     log = _load(database, source, layout, request.features, ignored)
     if request.documents is None:
-        return log, None
+        return request, log, None
     source, _ = _open(database, request.documents, "documents_table")
     layout = documents_layout(source, columns=columns, features=request.features)
-    return log, _load(database, source, layout, request.features)
+    documents = _load(database, source, layout, request.features)
+    if "query_id" not in layout.roles:
+        documents = _for_all_queries(database, log, documents)
+    return request, log, documents
+
+
+def _open_ubi(database: Database, request: Request) -> Source:
+    wanted = UbiWanted(
+        columns=request.columns or {},
+        labels=request.label_names,
+        context=tuple(request.context),
+        positions_from=request.positions_from,
+        refuse=request.on_bad == "raise",
+    )
+    return open_ubi(database, request.source, "log_table", wanted)
+
+
+def _for_all_queries(database: Database, log: Table, documents: Table) -> Table:
+    """A table with one row per document as one with a row per query that showed it, too."""
+    query, shown = (log.types[log.layout.roles[role]] for role in KEYS)
+    own, name = documents.types[documents.layout.roles["doc_id"]], f"{documents.name}_of_queries"
+    with translated_errors(documents.source.what):
+        database.run(
+            f"CREATE TEMP VIEW {name} AS SELECT query_id, each.* FROM {documents.name} AS each "
+            f"JOIN (SELECT DISTINCT {query.raw} AS query_id, {text_sql(shown)} AS shown_id "
+            f"FROM {log.name}) ON shown_id = {text_sql(own)}"
+        )
+    return replace(
+        documents,
+        name=name,
+        source=replace(documents.source, notes=(Fact("log.features-by-document"),)),
+        layout=replace(documents.layout, roles={"query_id": "query_id", **documents.layout.roles}),
+        types={"query_id": replace(query, name="query_id"), **documents.types},
+    )
 
 
 def _open(database: Database, source: Any, name: str) -> tuple[Source, Engine | None]:
@@ -365,6 +416,7 @@ __all__ = [
     "ReadReport",
     "read_log",
     "read_log_report",
+    "read_ubi",
 ]
 
 
@@ -430,7 +482,8 @@ def read_log(
         Spark DataFrame or (PostgreSQL connection, table name), whose engine counts equal sessions
         itself before anything travels (see `collapse_sql`)
     documents : a table (any kind of source) with one row per (query_id, doc_id); its other columns
-        of numbers are the features. Documents that no list shows stay as unshown candidates
+        of numbers are the features. Documents that no list shows stay as unshown candidates. With
+        doc_id alone, a document has the same features for all queries that showed it
     columns : our names to yours, such as {"query_id": "srch_id", "click": "click_bool"}; None in
         place of a name leaves out an optional column. {"random": "random_bool"} names a flag that
         is true where a list was shown in random order: such lists get the ranker "shuffle", others
@@ -493,7 +546,37 @@ def read_log(
     )
     if report.bad:
         warnings.warn(str(report), DroppedRowsWarning, stacklevel=2)
+    elif any(note.severity != "note" for note in report.notes):
+        warnings.warn(str(report), UserWarning, stacklevel=2)
     return log
+
+
+def read_ubi(
+    queries: Any, events: Any, *, hits_shown: int | None = None, **options: Unpack[ReadOptions]
+) -> ClickLog:
+    """Read an export of User Behavior Insights (UBI 1.3: OpenSearch, Elasticsearch, Solr).
+
+    Its query_id is our session, its user_query our query, an object our document. Impression events
+    say what was shown; where there are none, the hits that were returned do, in their order. Events
+    of no known query are left out, and repeated ones count once. docs/sources.md tells all of it.
+    `read_log_report(ut.Ubi(queries, events))` returns what was left out and why.
+
+    Parameters
+    ----------
+    queries, events : the documents of `ubi_queries` and of `ubi_events`: JSON lines (also .gz),
+        bare or with `_source` around them, or any table that `read_log` takes
+    hits_shown : how many of the returned hits were on the page, where no event is an impression
+    options : those of `read_log`. `label` and `labels` are names of actions ("click" is also
+        "click_through"). `columns` maps our names to paths inside the documents: {"ranker":
+        "query_attributes.variant"}; labels and "impression" to names of actions: {"click":
+        "product_click"}. `positions_from` says from where ordinals count; without it the hits tell.
+        `documents` may have one row per document: features of an object that all queries share
+
+    Examples
+    --------
+    >>> log = read_ubi("ubi_queries.jsonl", "ubi_events.jsonl")    # doctest: +SKIP
+    """
+    return read_log(Ubi(queries, events, hits_shown), **options)
 
 
 def read_log_report(source: Any, **options: Unpack[ReadOptions]) -> tuple[ClickLog, ReadReport]:

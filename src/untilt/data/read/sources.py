@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from untilt._core.addresses import Address
 from untilt._core.optional import explained_import
@@ -34,6 +34,10 @@ from untilt.data.read.sqlite_files import (
     sqlite_tables,
 )
 from untilt.errors import ColumnError, FileFormatError, OptionError, did_you_mean
+from untilt.facts import Fact
+
+if TYPE_CHECKING:
+    from untilt.data.read.bad_rows import BadRows
 
 # columns wanted, and which of them hold ids -> the name of a table that can be read many times
 Load = Callable[[Sequence[str], frozenset[str]], str]
@@ -51,6 +55,9 @@ class Source:
     columns: tuple[str, ...]
     load: Load
     given: tuple[str, ...] = ()
+    # What was left out on the way to this table, and what else is to be said of it.
+    left_out: "tuple[BadRows, ...]" = ()
+    notes: tuple[Fact, ...] = ()
 
     def has(self, name: str) -> bool:
         """Whether there is a column of exactly this name."""

@@ -143,6 +143,17 @@ def id_sql(column: Column, *, as_text: bool) -> str:
     return f"TRY_CAST({column.raw} AS BIGINT)"
 
 
+def text_sql(column: Column) -> str:
+    """The column as text; whole numbers that a gap elsewhere has turned into floats as whole."""
+    if column.kind != "float":
+        return id_sql(column, as_text=True)
+    whole, text = f"TRY_CAST({column.raw} AS BIGINT)", id_sql(column, as_text=True)
+    return (
+        f"CASE WHEN {whole} = {column.raw} THEN CAST({whole} AS VARCHAR) "
+        f"WHEN isfinite({column.raw}) THEN {text} END"
+    )
+
+
 def id_is_text_sql(column: Column, role: str) -> str:
     """An aggregate over the column: whether its ids must be read as text."""
     if column.kind == "other":
@@ -171,12 +182,25 @@ def context_sql(column: Column, role: str) -> str:
     return f"CASE WHEN isfinite({value}) THEN {value} + 0.0 END"
 
 
+def instant_sql(text: str) -> str:
+    """A text as a time in UTC; NULL where it is none.
+
+    DuckDB's cast to TIMESTAMP passes over an offset (+02:00), its cast to TIMESTAMPTZ takes a text
+    without one for the time of this machine. So each kind of text has the cast that is right.
+    """
+    with_offset = f"regexp_matches({text}, ':[0-9]{{2}}.*([zZ]|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$')"
+    return (
+        f"CASE WHEN {with_offset} THEN make_timestamp(epoch_us(TRY_CAST({text} AS TIMESTAMPTZ))) "
+        f"ELSE TRY_CAST({text} AS TIMESTAMP) END"
+    )
+
+
 def time_sql(column: Column) -> str:
     """A time: a timestamp or any number; NULL for anything else."""
     if column.kind == "whole":
         return f"CAST({column.raw} AS BIGINT)"
     if column.kind == "text":
-        return f"TRY_CAST(CAST({column.raw} AS VARCHAR) AS TIMESTAMP)"
+        return instant_sql(f"CAST({column.raw} AS VARCHAR)")
     if column.kind == "time":
         instant = {
             "DATE": f"TRY_CAST({column.raw} AS TIMESTAMP)",

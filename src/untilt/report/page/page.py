@@ -162,9 +162,10 @@ def _log(data: Decision, audit: Audit) -> Section:
         small_tables=tuple(table for table in tables if table.rows),
         notes=tuple(
             sentence(note)
-            for part in (audit, split, models)
+            for part in (data.source, audit, split, models)
             if part is not None
             for note in part.notes
+            if note.severity == "note"  # others are among the warnings
         ),
     )
 

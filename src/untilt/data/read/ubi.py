@@ -1,0 +1,558 @@
+"""User Behavior Insights (UBI): an export of what was asked and what people did, as a click log.
+
+UBI 1.3 (https://o19s.github.io/ubi) keeps two tables. `ubi_queries` has one document per request:
+query_id, user_query, query_response_hit_ids. `ubi_events` has one per action: action_name,
+query_id, event_attributes.object.object_id, event_attributes.position.ordinal. Their query_id is
+our session, their user_query our query. This module makes one row per impression of them, in
+DuckDB, and `read_log` goes on from there.
+
+What was returned is not what was seen: where there are impression events they say what was shown,
+else the hits do, down to a depth. Nothing is left out in silence.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from untilt.data.read.bad_rows import N_SHOWN, BadRows, ReadReport
+from untilt.data.read.database import Database, literal, quoted, translated_errors
+from untilt.data.read.files import Files
+from untilt.data.read.json_paths import refuse_missing, texts_of
+from untilt.data.read.sources import Source
+from untilt.data.read.types import instant_sql
+from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
+from untilt.facts import Fact
+
+# Our name -> where UBI keeps it, the first that is there. `columns` puts another in its place.
+_ASKED = {
+    "session_id": ("query_id",),
+    "query_id": ("user_query",),
+    # The plugin's first name for it, and that of Solr, where it is one text with commas.
+    "hits": ("query_response_hit_ids", "query_response_object_ids", "doc_ids"),
+    "timestamp": ("timestamp",),
+    "ranker": (),
+    # How many results stood on the pages before; else the request itself says so.
+    "offset": (),
+}
+_DONE = {
+    "session_id": ("query_id",),
+    "doc_id": ("event_attributes.object.object_id",),
+    "position": ("event_attributes.position.ordinal",),
+}
+# Names that a table of documents may have for its keys, beside ours.
+DOCUMENT_KEYS: Mapping[str, str | None] = {"query_id": "user_query", "doc_id": "object_id"}
+_ACTION = {"action": ("action_name",)}
+_IMPRESSION = "impression"
+_ACTIONS = {"click": "click,click_through", _IMPRESSION: "impression"}
+# Below this share of clicks on objects that the lists know, ids of two kinds are compared.
+_LEAST_KNOWN = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Ubi:
+    """An export of User Behavior Insights (UBI 1.3), for `read_log`, `run` and all that read a log.
+
+    Parameters
+    ----------
+    queries, events : the documents of `ubi_queries` and `ubi_events`: a path to JSON lines (also
+        .gz), bare or with `_source` around them, a folder or pattern of such files, or any table
+        that `read_log` takes
+    hits_shown : how many of the returned hits were on the page. It counts where the events hold no
+        impressions; without it all returned hits are taken for shown, and that is said
+
+    Examples
+    --------
+    >>> log = ut.read_log(ut.Ubi("queries.jsonl", "events.jsonl"))    # doctest: +SKIP
+    """
+
+    queries: Any
+    events: Any
+    hits_shown: int | None = None
+
+    def __post_init__(self) -> None:
+        shown = self.hits_shown
+        whole = isinstance(shown, int) and not isinstance(shown, bool)
+        if shown is not None and not (whole and shown >= 1):
+            raise OptionError(
+                f"hits_shown must be a whole number of at least 1. Got {shown!r} instead."
+            )
+
+    @property
+    def files(self) -> list[Files]:
+        """Its files, where they are `located`."""
+        return [part for part in (self.queries, self.events) if isinstance(part, Files)]
+
+
+@dataclass(frozen=True)
+class UbiWanted:
+    """What `read_log` was asked for, as far as it says how an export is read.
+
+    columns : our name -> path inside the documents; a label or "impression" -> names of actions
+    refuse : whether what cannot be used is an error
+    """
+
+    columns: Mapping[str, str | None]
+    labels: tuple[str, ...]
+    context: tuple[str, ...]
+    positions_from: int | None
+    refuse: bool
+
+    def check(self) -> None:
+        """Raise where a name means nothing here, or two things."""
+        ours, own = (*_ASKED, *_DONE, _IMPRESSION), (*self.labels, *self.context)
+        known = tuple(dict.fromkeys([*ours, *own]))
+        if len(known) < len(set(ours)) + len(own):
+            raise OptionError(
+                f"labels and contexts must have names of their own. Got {', '.join(own)}; the "
+                f"names {', '.join(dict.fromkeys(ours))} are taken. Map them: label='bought', "
+                "columns={'bought': 'purchase'}."
+            )
+        for name, theirs in self.columns.items():
+            if name not in known:
+                raise OptionError(
+                    f"columns maps our names to those of UBI: {', '.join(known)}. Got the key "
+                    f"{name!r} instead.{did_you_mean(str(name), known)}"
+                )
+            is_path = isinstance(theirs, str) and '"' not in theirs and "\0" not in theirs
+            if not is_path and not (theirs is None and name == _IMPRESSION):
+                raise OptionError(
+                    f"columns[{name!r}] must be a path such as 'query_attributes.variant', or the "
+                    f"name of an action for a label. Got {theirs!r} instead."
+                )
+
+    def paths(self, usual: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        """Our names with the paths that were asked for, or the usual ones."""
+        given = {n: (path,) for n, path in self.columns.items() if n in usual and path}
+        return {**usual, **given, **_ACTION}
+
+    def actions(self, name: str) -> tuple[str, ...]:
+        """The actions that stand for a label, or for impressions."""
+        text = self.columns.get(name, _ACTIONS.get(name, name))
+        return () if text is None else tuple(part.strip() for part in text.split(","))
+
+    def is_one(self, name: str) -> str:
+        """SQL: whether an action stands for a label, or for an impression."""
+        actions = ", ".join(map(literal, self.actions(name)))
+        return f"coalesce(action IN ({actions}), false)" if actions else "false"
+
+
+def parts_of(source: Any) -> list[Any]:
+    """The sources that one source of a log is made of."""
+    return [source.queries, source.events] if isinstance(source, Ubi) else [source]
+
+
+def with_parts(source: Any, parts: Sequence[Any]) -> Any:
+    """The same with other parts: those that were looked for and found."""
+    if isinstance(source, Ubi):
+        return replace(source, queries=parts[0], events=parts[1])
+    return parts[0]
+
+
+def files_of(source: Any) -> list[Files]:
+    """The files behind a source that was located."""
+    if isinstance(source, Ubi):
+        return source.files
+    return [source] if isinstance(source, Files) else []
+
+
+def open_ubi(database: Database, export: Ubi, name: str, wanted: UbiWanted) -> Source:
+    """The table of impressions under our names, with what was left out of it and why."""
+    wanted.check()
+    made = _Making(database, export, wanted)
+    made.read_both()
+    with translated_errors(made.what):
+        made.find_sessions()
+        made.leave_out_events()
+        made.find_shown()
+        made.find_labels()
+        columns = made.write(name)
+    if wanted.refuse and made.bad:
+        raise BadRowsError(ReadReport(made.what, 0, 0, tuple(made.bad)).error_text())
+    return Source(
+        made.what,
+        columns,
+        lambda _columns, _ids: name,
+        left_out=(*made.bad, *made.left_out),
+        notes=tuple(made.notes),
+    )
+
+
+@dataclass
+class _Making:
+    """The export on its way to a table of impressions, and what is found out on it.
+
+    Tables: `ubi_asked` has the requests, `ubi_done` the actions (one row per session, action and
+    object), `ubi_sessions` the sessions, `ubi_hits` what was returned, `ubi_shown` what was shown.
+
+    bad : what makes an export unfit, unless it may be dropped; left_out : what any export may have
+    """
+
+    database: Database
+    export: Ubi
+    wanted: UbiWanted
+    bad: list[BadRows] = field(default_factory=list)
+    left_out: list[BadRows] = field(default_factory=list)
+    notes: list[Fact] = field(default_factory=list)
+    by_impressions: bool = False
+
+    @property
+    def what(self) -> str:
+        """What to call it in messages."""
+        parts = (self.export.queries, self.export.events)
+        return " and ".join(
+            part.what if isinstance(part, Files) else f"the {type(part).__name__}" for part in parts
+        )
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """What all requests of a session have in common, beside its query."""
+        return ("ranker", *(f"context_{i}" for i in range(len(self.wanted.context))))
+
+    def read_both(self) -> None:
+        """`ubi_asked` and `ubi_done`."""
+        context = {
+            name: (self.wanted.columns.get(theirs) or theirs,)
+            for name, theirs in zip(self.shared[1:], self.wanted.context, strict=True)
+        }
+        asked = {**self.wanted.paths(_ASKED), **context, "request": ("query",)}
+        done = self.wanted.paths(_DONE)
+        queries, events = self.export.queries, self.export.events
+        self._read(queries, "ubi_asked", asked, ("session_id", "query_id"), self._asked_sql)
+        self._read(events, "ubi_done", done, ("session_id", "action", "doc_id"), self._done_sql)
+        self._check_actions()
+
+    def _read(
+        self,
+        part: Any,
+        name: str,
+        paths: Mapping[str, tuple[str, ...]],
+        needed: tuple[str, ...],
+        sql: Callable[[str], str],
+    ) -> None:
+        texts = f"{name}_text"
+        what = texts_of(self.database, part, texts, paths)
+        counts = ", ".join(f"count({each})" for each in needed)
+        with translated_errors(what):
+            self.database.run(f"CREATE TEMP TABLE {name} AS {sql(texts)}")
+            is_there = all(self.database.row(f"SELECT {counts} FROM {name}"))
+        if not is_there:
+            refuse_missing(self.database, part, texts, paths, needed, what)
+
+    def _asked_sql(self, texts: str) -> str:
+        """Requests that were written twice are one row. Theirs may be events: they are none."""
+        shared = ", ".join(self.shared)
+        # Search engines keep a time as text, or as milliseconds since 1970.
+        number = "CASE WHEN regexp_full_match(timestamp, '[0-9]{11,14}') THEN timestamp END"
+        time = f"coalesce(epoch_ms(CAST({number} AS BIGINT)), {instant_sql('timestamp')})"
+        hits = (
+            "CASE WHEN hits LIKE '[%' THEN from_json(TRY_CAST(hits AS JSON), '[\"VARCHAR\"]') ELSE "
+            "[trim(hit) for hit in string_split(hits, ',') if trim(hit) <> ''] END"
+        )
+        first = "coalesce(\"offset\", TRY_CAST(request AS JSON) ->> '$.from')"
+        return (
+            f"SELECT session_id, query_id, {time} AS timestamp, {shared}, "
+            f"coalesce(TRY_CAST({first} AS BIGINT), 0) AS first, {hits} AS hits, count(*) AS n "
+            f"FROM {texts} WHERE action IS NULL GROUP BY ALL"
+        )
+
+    def _done_sql(self, texts: str) -> str:
+        """What was done twice is one row; actions that nobody asked for are one row each."""
+        asked_for = " OR ".join(map(self.wanted.is_one, (*self.wanted.labels, _IMPRESSION)))
+        ids = [
+            f"CASE WHEN {asked_for} THEN {name} END AS {name}" for name in ("session_id", "doc_id")
+        ]
+        ordinal = "TRY_CAST(TRY_CAST(position AS DOUBLE) AS BIGINT)"
+        return (
+            f"SELECT {', '.join(ids)}, action, count(*) AS n, min({ordinal}) AS ordinal, "
+            f"max({ordinal}) AS lowest FROM {texts} GROUP BY ALL"
+        )
+
+    def _check_actions(self) -> None:
+        """Raise where no event is what was asked for; say which were not asked for."""
+        counts = dict(
+            self.database.rows(
+                "SELECT action, CAST(sum(n) AS BIGINT) FROM ubi_done WHERE action IS NOT NULL "
+                "GROUP BY action ORDER BY 2 DESC, 1"
+            )
+        )
+        asked = [
+            *self.wanted.labels,
+            *([_IMPRESSION] if _IMPRESSION in self.wanted.columns else []),
+        ]
+        for name in asked:
+            actions = self.wanted.actions(name)
+            if actions and not counts.keys() & set(actions):
+                found = ", ".join(f"{action} ({n:,})" for action, n in list(counts.items())[:12])
+                raise ColumnError(
+                    f"{self.what}: no event has the action {' or '.join(actions)}. Found: {found}. "
+                    f"Name the action that is meant: columns={{{name!r}: {next(iter(counts))!r}}}."
+                )
+        used = {a for name in (*self.wanted.labels, _IMPRESSION) for a in self.wanted.actions(name)}
+        if others := {action: n for action, n in counts.items() if action not in used}:
+            self.notes.append(Fact("ubi.other-actions", actions=others))
+        self.by_impressions = bool(counts.keys() & set(self.wanted.actions(_IMPRESSION)))
+
+    # ---- sessions
+
+    def find_sessions(self) -> None:
+        """`ubi_sessions`: those whose requests agree on what they share."""
+        self._refuse("session_id IS NULL", "ubi.no-query-id", "'user_query ' || query_id")
+        self._refuse("query_id IS NULL", "ubi.no-user-query", "'query_id ' || session_id")
+        if not self._one("SELECT count(*) FROM ubi_asked"):
+            raise ColumnError(f"{self.what}: there is no query with a query_id and a user_query.")
+        shared = ", ".join(f"min({name}) AS {name}" for name in self.shared)
+        differ = " OR ".join(f"count(DISTINCT {name}) > 1" for name in ("query_id", *self.shared))
+        self.database.run(
+            "CREATE TEMP TABLE ubi_sessions AS SELECT session_id, min(query_id) AS query_id, "
+            f"min(timestamp) AS timestamp, {shared}, {differ} AS differs, sum(n) AS n, "
+            "min(query_id) || ' and ' || max(query_id) AS either FROM ubi_asked GROUP BY session_id"
+        )
+        repeats = self._one("SELECT coalesce(sum(n - 1), 0) FROM ubi_asked")
+        if repeats:
+            self.notes.append(Fact("ubi.query-repeats", n=repeats))
+        self._leave_sessions(
+            "differs", "ubi.two-queries", "'query_id ' || session_id || ': ' || either"
+        )
+
+    def _refuse(self, condition: str, code: str, example: str) -> None:
+        """Requests that cannot be used."""
+        n = self._one(f"SELECT coalesce(sum(n), 0) FROM ubi_asked WHERE {condition}")
+        if n:
+            texts = self._examples(f"ubi_asked WHERE {condition}", example)
+            self.bad.append(BadRows(Fact(code), n, texts, "queries"))
+            self.database.run(f"DELETE FROM ubi_asked WHERE {condition}")
+
+    def _leave_sessions(
+        self, condition: str, code: str, example: str, *, is_bad: bool = True
+    ) -> None:
+        """Sessions that are no list, or none that anybody could tell. They go as a whole."""
+        n = self._one(f"SELECT coalesce(sum(n), 0) FROM ubi_sessions WHERE {condition}")
+        if n:
+            texts = self._examples(f"ubi_sessions WHERE {condition}", example)
+            found = BadRows(Fact(code), n, texts, "queries")
+            (self.bad if is_bad else self.left_out).append(found)
+            self.database.run(f"DELETE FROM ubi_sessions WHERE {condition}")
+
+    # ---- events
+
+    def leave_out_events(self) -> None:
+        """Events of no request and of no object; of repeated ones one is left."""
+        nameless = self._one("SELECT coalesce(sum(n), 0) FROM ubi_done WHERE action IS NULL")
+        if nameless and self.export.queries != self.export.events:
+            self.left_out.append(BadRows(Fact("ubi.no-action"), nameless, (), "events"))
+        kinds = " OR ".join(map(self.wanted.is_one, (*self.wanted.labels, _IMPRESSION)))
+        self.database.run(f"DELETE FROM ubi_done WHERE NOT ({kinds})")
+        self._leave_events("session_id IS NULL OR doc_id IS NULL", "ubi.no-object", "action")
+        self._leave_events(
+            "session_id NOT IN (SELECT session_id FROM ubi_asked)",
+            "ubi.unknown-query",
+            "action || ' of query_id ' || session_id",
+        )
+        repeats = self._one("SELECT coalesce(sum(n - 1), 0) FROM ubi_done")
+        if repeats:
+            self.notes.append(Fact("ubi.event-repeats", n=repeats))
+
+    def _leave_events(self, condition: str, code: str, example: str) -> None:
+        n = self._one(f"SELECT coalesce(sum(n), 0) FROM ubi_done WHERE {condition}")
+        if n:
+            texts = self._examples(f"ubi_done WHERE {condition}", example)
+            self.left_out.append(BadRows(Fact(code), n, texts, "events"))
+            self.database.run(f"DELETE FROM ubi_done WHERE {condition}")
+
+    # ---- what was shown
+
+    def find_shown(self) -> None:
+        """`ubi_shown`: a row per session and object that it showed, with its position from 1."""
+        self.database.run(
+            "CREATE TEMP TABLE ubi_hits AS SELECT session_id, doc_id, min(first) AS first, "
+            "min(first + i) AS position, max(first + i) AS lowest FROM (SELECT session_id, first, "
+            "unnest(hits) AS doc_id, generate_subscripts(hits, 1) AS i FROM (SELECT DISTINCT "
+            "session_id, first, hits FROM ubi_asked SEMI JOIN ubi_sessions USING (session_id))) "
+            "WHERE doc_id IS NOT NULL GROUP BY session_id, doc_id"
+        )
+        base, in_page = self._ordinals()
+        if self.by_impressions:
+            self._from_impressions(base, in_page)
+        else:
+            self._from_hits()
+        deepest, sessions, twice = self.database.row(
+            "SELECT coalesce(max(position), 0), count(DISTINCT session_id), "
+            "count(*) FILTER (twice) FROM ubi_shown"
+        )
+        if twice:
+            self.notes.append(Fact("ubi.shown-twice", n=twice))
+        stated = "hits" if self.export.hits_shown else "all-hits"
+        by = "impressions" if self.by_impressions else stated
+        self.notes.append(Fact(f"ubi.shown-by-{by}", deepest=deepest, sessions=sessions))
+
+    def _ordinals(self) -> tuple[int, bool]:
+        """Whether ordinals count from 0 or 1, and whether they begin anew on every page.
+
+        What was returned tells: the ordinal of an object is compared with its place in the hits.
+        """
+        zero, one, compared, least = self.database.row(
+            "SELECT count(*) FILTER (ordinal = position - 1), "
+            "count(*) FILTER (ordinal = position), count(position), min(ordinal) FROM ubi_done "
+            "LEFT JOIN (FROM ubi_hits WHERE first = 0) "
+            "USING (session_id, doc_id) WHERE ordinal IS NOT NULL"
+        )
+        base = self.wanted.positions_from
+        if base is None:
+            base = int(zero < one) if zero + one else int((least or 0) > 0)
+        rank = f"ordinal - {base} + 1"
+        in_page, through = self.database.row(
+            f"SELECT count(*) FILTER ({rank} = position - first), count(*) FILTER ({rank} = "
+            "position) FROM ubi_done JOIN ubi_hits USING (session_id, doc_id) WHERE first > 0"
+        )
+        if least is not None:
+            agree = one if base else zero
+            code = "ubi.ordinals" if agree >= compared / 2 else "ubi.order-differs"
+            self.notes.append(Fact(code, base=base, agree=agree, compared=compared))
+        return base, in_page > through
+
+    def _from_impressions(self, base: int, in_page: bool) -> None:
+        self.database.run(
+            "CREATE TEMP TABLE ubi_shown AS SELECT session_id, doc_id, min(ordinal) AS ordinal, "
+            "min(position) AS position, coalesce(min(first), 0) AS first, "
+            "max(ubi_done.lowest) > min(ordinal) AS twice FROM ubi_done "
+            "LEFT JOIN ubi_hits USING (session_id, doc_id) SEMI JOIN ubi_sessions "
+            f"USING (session_id) WHERE {self.wanted.is_one(_IMPRESSION)} "
+            "GROUP BY session_id, doc_id"
+        )
+        if self._one("SELECT count(ordinal) FROM ubi_shown"):
+            page = "first" if in_page else "0"
+            self.database.run(f"UPDATE ubi_shown SET position = ordinal - {base} + 1 + {page}")
+        else:
+            self._refuse_two_lists()
+        lost = "ubi_shown WHERE position IS NULL"
+        n = self._one(f"SELECT count(*) FROM {lost}")
+        if n:
+            texts = self._examples(lost, "'query_id ' || session_id || ', object ' || doc_id")
+            self.bad.append(BadRows(Fact("ubi.no-position"), n, texts, "events"))
+            self.database.run(f"DELETE FROM {lost}")
+        self._leave_sessions(
+            "session_id NOT IN (SELECT session_id FROM ubi_shown)",
+            "ubi.no-impressions",
+            "'query_id ' || session_id",
+            is_bad=False,
+        )
+
+    def _from_hits(self) -> None:
+        if not self._one("SELECT count(*) FROM ubi_hits"):
+            raise ColumnError(
+                f"{self.what}: nothing says what was shown. No event has the action "
+                f"{' or '.join(self.wanted.actions(_IMPRESSION)) or 'of an impression'}, and no "
+                f"query has {' or '.join(_ASKED['hits'])}. Name what yours is called: "
+                "columns={'impression': 'your action'} or columns={'hits': 'your field'}."
+            )
+        self._refuse_two_lists()
+        self._leave_sessions(
+            "session_id NOT IN (SELECT session_id FROM ubi_hits)",
+            "ubi.no-hits",
+            "'query_id ' || session_id",
+            is_bad=False,
+        )
+        self.database.run(
+            "CREATE TEMP TABLE ubi_shown AS SELECT session_id, doc_id, position, "
+            "lowest > position AS twice FROM ubi_hits "
+            f"SEMI JOIN ubi_sessions USING (session_id) WHERE NOT {self._below}"
+        )
+
+    @property
+    def _below(self) -> str:
+        """SQL: whether a hit was returned below the end of its page."""
+        most = self.export.hits_shown
+        if most is None or self.by_impressions:
+            return "false"
+        return f"coalesce(position - first > {most}, false)"
+
+    def _refuse_two_lists(self) -> None:
+        """Sessions with two answers for the same page: nobody can say which was clicked."""
+        self._leave_sessions(
+            "session_id IN (SELECT session_id FROM (SELECT DISTINCT session_id, first, hits FROM "
+            "ubi_asked) GROUP BY session_id, first HAVING count(*) > 1)",
+            "ubi.two-lists",
+            "'query_id ' || session_id",
+        )
+        for table in ("ubi_hits", *(["ubi_shown"] if self.by_impressions else [])):
+            self.database.run(
+                f"DELETE FROM {table} WHERE session_id NOT IN (SELECT session_id FROM ubi_sessions)"
+            )
+
+    # ---- what people did
+
+    def find_labels(self) -> None:
+        """`ubi_labels`: what was done to each object; clicks elsewhere than on the list go."""
+        labels = ", ".join(
+            f"CAST(max(CAST({self.wanted.is_one(name)} AS INTEGER)) AS UTINYINT) AS label_{i}"
+            for i, name in enumerate(self.wanted.labels)
+        )
+        is_label = " OR ".join(map(self.wanted.is_one, self.wanted.labels))
+        self.database.run(
+            f"CREATE TEMP TABLE ubi_labels AS SELECT session_id, doc_id, {labels}, sum(n) AS n "
+            f"FROM ubi_done SEMI JOIN ubi_sessions USING (session_id) WHERE {is_label} GROUP BY ALL"
+        )
+        self.database.run(
+            "CREATE TEMP TABLE ubi_elsewhere AS SELECT session_id, doc_id, n, position, first FROM "
+            "ubi_labels ANTI JOIN ubi_shown USING (session_id, doc_id) "
+            "LEFT JOIN ubi_hits USING (session_id, doc_id)"
+        )
+        self._refuse_other_ids()
+        below = Fact("ubi.below", shown=self.export.hits_shown)
+        self._leave_labels(self._below, below, self.left_out)
+        self._leave_labels("position IS NOT NULL", Fact("ubi.no-impression"), self.bad)
+        self._leave_labels("true", Fact("ubi.outside"), self.bad)
+
+    def _refuse_other_ids(self) -> None:
+        """Raise where hardly any object of an event is on its list: ids of two kinds."""
+        done, lost = (
+            self._one(f"SELECT count(*) FROM {table}") for table in ("ubi_labels", "ubi_elsewhere")
+        )
+        if done == 0 or done - lost >= _LEAST_KNOWN * done:
+            return
+        (event,) = self._examples("ubi_elsewhere", "doc_id")[:1]
+        known = self._examples("ubi_shown", "doc_id")[:3]
+        raise ColumnError(
+            f"{self.what}: of {done:,} objects that people clicked, the lists of their queries "
+            f"show {done - lost:,}. Events name objects like {event!r}, lists like "
+            f"{', '.join(map(repr, known))}: these seem to be ids of two kinds. Set "
+            "object_id_field so that both are the same, or name the field of the events that holds "
+            "the other id: columns={'doc_id': 'event_attributes.object.internal_id'}."
+        )
+
+    def _leave_labels(self, condition: str, what: Fact, where: list[BadRows]) -> None:
+        rows = f"ubi_elsewhere WHERE {condition}"
+        n = self._one(f"SELECT coalesce(sum(n), 0) FROM {rows}")
+        if n:
+            texts = self._examples(rows, "'query_id ' || session_id || ', object ' || doc_id")
+            where.append(BadRows(what, n, texts, "events"))
+            self.database.run(f"DELETE FROM {rows}")
+
+    def write(self, name: str) -> tuple[str, ...]:
+        """The table of impressions; its columns."""
+        timed, ranked = self.database.row(
+            "SELECT count(timestamp), count(ranker) FROM ubi_sessions"
+        )
+        columns = {"query_id": "query_id", "session_id": "session_id", "doc_id": "doc_id"}
+        columns["position"] = "position"
+        columns |= {n: f"coalesce(label_{i}, 0)" for i, n in enumerate(self.wanted.labels)}
+        columns |= {n: f"context_{i}" for i, n in enumerate(self.wanted.context)}
+        columns |= {each: each for each, n in (("timestamp", timed), ("ranker", ranked)) if n}
+        chosen = ", ".join(f"{sql} AS {quoted(ours)}" for ours, sql in columns.items())
+        self.database.run(
+            f"CREATE TEMP TABLE {name} AS SELECT {chosen} FROM ubi_shown JOIN ubi_sessions "
+            "USING (session_id) LEFT JOIN ubi_labels USING (session_id, doc_id)"
+        )
+        for table in ("asked", "done", "sessions", "hits", "shown", "labels", "elsewhere"):
+            self.database.run(f"DROP TABLE ubi_{table}")
+        return tuple(columns)
+
+    def _one(self, sql: str) -> int:
+        (value,) = self.database.row(sql)
+        return int(value)
+
+    def _examples(self, rows: str, example: str) -> tuple[str, ...]:
+        found = self.database.rows(
+            f"SELECT DISTINCT left({example}, 120) FROM {rows} ORDER BY 1 LIMIT {N_SHOWN}"
+        )
+        return tuple(str(text) for (text,) in found if text is not None)
