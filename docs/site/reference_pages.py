@@ -23,6 +23,7 @@ CHAPTERS = {
     "evaluation": "Evaluation",
     "selection": "Selection",
     "report": "Reports",
+    "cluster": "Training with workers",
     "exports": "Exports to engines",
     "serving": "Serving and watching",
     "simulation": "Simulation",
