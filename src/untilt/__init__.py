@@ -53,6 +53,7 @@ _NAMES = {
     "untilt.rankers.trees.own_pipeline": (
         "lightgbm_dataset lightgbm_objective objective xgboost_matrix xgboost_objective"
     ),
+    "untilt.report.card": "model_card",
     "untilt.report.decision": "Decision write_report",
     "untilt.selection.query_folds": "QueryKFold",
     "untilt.selection.select": "doubling grid select",

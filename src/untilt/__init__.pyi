@@ -100,6 +100,7 @@ from untilt.rankers.trees.own_pipeline import objective as objective
 from untilt.rankers.trees.own_pipeline import xgboost_matrix as xgboost_matrix
 from untilt.rankers.trees.own_pipeline import xgboost_objective as xgboost_objective
 from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker as PairwiseTrustRanker
+from untilt.report.card import model_card as model_card
 from untilt.report.decision import Decision as Decision
 from untilt.report.decision import write_report as write_report
 from untilt.selection.query_folds import QueryKFold as QueryKFold

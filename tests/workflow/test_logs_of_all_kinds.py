@@ -56,6 +56,14 @@ def test_no_features_documents_are_reordered_and_no_ranker_is_left(judged, tmp_p
     assert (found.folder / "tables" / "click_models.parquet").exists()
 
 
+def test_no_card_of_another_ranker_is_left(judged, tmp_path):
+    log = without_features(ut.simulate(judged, "harvest", n_sessions=4000, seed=8).log)
+    ut.run(log, tmp_path / "run", **FAST)
+    (tmp_path / "run" / "ranker.md").write_text("of an earlier run")
+    ut.run(log, tmp_path / "run", title="the same log", **FAST)
+    assert not (tmp_path / "run" / "ranker.md").exists()
+
+
 def test_too_few_queries_are_split_by_session(tmp_path):
     small = ut.make_judged(n_queries=22, n_features=4, seed=9)
     log = ut.simulate(small, "harvest", n_sessions=4000, seed=9).log

@@ -19,13 +19,19 @@ def test_every_file_is_there(finished):
     found = {path.name for path in finished.folder.iterdir()}
     assert found == {
         *("report.html", "figures.json", "audit.json", "bias.json", "ranker.untilt", "run.toml"),
-        *("provenance.json", "tables", "work"),
+        *("ranker.md", "provenance.json", "tables", "work"),
     }
     assert "<html" in finished.report.read_text(encoding="utf8")
     assert Decision.load(finished.folder / "figures.json") == finished.decision
     assert json.loads((finished.folder / "audit.json").read_text())["size"]["sessions"] == 8000
     # Nothing half-written, and the lock let go of.
     assert not [p for p in finished.folder.rglob(".*") if p.is_file()]
+
+
+def test_the_card_beside_the_ranker_is_that_of_the_figures(finished):
+    card = (finished.folder / "ranker.md").read_text(encoding="utf8")
+    assert card == ut.model_card(Decision.load(finished.folder / "figures.json"))
+    assert finished.decision.shipped.method in card
 
 
 def test_the_parts_share_no_query_and_are_all(made):

@@ -17,11 +17,11 @@ from untilt.report.decision import FIGURES, PROVENANCE
 # What people look at lies in the folder, what a run needs to go on in `work/`.
 PLACES = {
     "report": "report.html", "figures": FIGURES, "provenance": PROVENANCE, "audit": "audit.json",
-    "bias": "bias.json", "ranker": "ranker.untilt", "options": "run.toml", "tables": "tables",
-    "work": "work", "log": "work/log.parquet", "documents": "work/documents.parquet",
-    "candidates": "work/candidates", "steps": "work/steps",
+    "bias": "bias.json", "ranker": "ranker.untilt", "card": "ranker.md", "options": "run.toml",
+    "tables": "tables", "work": "work", "log": "work/log.parquet",
+    "documents": "work/documents.parquet", "candidates": "work/candidates", "steps": "work/steps",
 }  # fmt: skip
-RESULTS = ("report", "figures", "provenance", "audit", "bias", "ranker", "options")
+RESULTS = ("report", "figures", "provenance", "audit", "bias", "ranker", "card", "options")
 _SUFFIXES = {Path(place).suffix for place in PLACES.values()} - {""} | {".npy"}
 # In `work/`: says whose folder it is.
 CLAIM = "untilt-run.txt"
@@ -39,6 +39,7 @@ class RunFolder:
     report, figures : the page to look at, and everything in it as JSON
     provenance : how and when it was computed: what differs from run to run of the same log
     audit, bias, ranker : what the log tells, the bias that was used, the ranker that was chosen
+    card : of the ranker, for people who get it without its report
     options : for `untilt run --config`
     tables : the figures as Parquet
     work : what a run needs to go on; `steps` are their results, `candidates` all trained rankers,
@@ -52,6 +53,7 @@ class RunFolder:
     audit: Path = field(init=False)
     bias: Path = field(init=False)
     ranker: Path = field(init=False)
+    card: Path = field(init=False)
     options: Path = field(init=False)
     tables: Path = field(init=False)
     work: Path = field(init=False)

@@ -156,9 +156,10 @@ def run(
     of the same method without the queries that it was judged by.
 
     The folder gets `report.html`, `figures.json` (every figure), `tables/` (the same as Parquet),
-    `ranker.untilt`, `bias.json`, `audit.json`, `run.toml` (the options) and `provenance.json` (when
-    and where). Stopped at any moment, the same call goes on where it was and ends with the same
-    result; changed options redo just what depends on them. See docs/run.md.
+    `ranker.untilt` and its model card `ranker.md`, `bias.json`, `audit.json`, `run.toml` (the
+    options) and `provenance.json` (when and where). Stopped at any moment, the same call
+    goes on where it was and ends with the same result; changed options redo just what depends on
+    them. See docs/run.md.
 
     Where the log cannot tell its position bias, a curve is assumed and every place that uses it
     says so. Where it has no features, documents are reordered by their own clicks instead.
@@ -382,6 +383,7 @@ class _Run:
 
     def _report(self, known: Decision, split: r.Split) -> Decision:
         def compute() -> _Written:
+            from untilt.report.card import model_card
             from untilt.report.page.page import page
 
             how = provenance(self.options, self.steps.times, split, command=self.command)
@@ -392,6 +394,10 @@ class _Run:
                 temporary.write_text(text, encoding="utf-8")
             write_figures(decision, self.folder.figures)
             write_page(page(decision), self.folder.report)
+            if known.shipped is None:
+                self.folder.card.unlink(missing_ok=True)  # of an earlier run on another log
+            else:
+                write_page(model_card(known), self.folder.card)
             return _Written(how, tables)
 
         written = self.steps.run(
@@ -401,11 +407,12 @@ class _Run:
             {step.name: step.key for step in self.steps.done},
             self.options.title,
             what="writing the report",
-            files=self._report_files,
+            files=lambda written: self._report_files(written, known),
         )
         return replace(known, provenance=written.result.provenance)
 
-    def _report_files(self, written: _Written) -> list[Path]:
+    def _report_files(self, written: _Written, known: Decision) -> list[Path]:
         own = self.folder
+        cards = [] if known.shipped is None else [own.card]
         tables = [table_path(own.tables, name) for name in written.tables]
-        return [own.report, own.figures, own.provenance, own.options, *tables]
+        return [own.report, own.figures, own.provenance, own.options, *cards, *tables]
