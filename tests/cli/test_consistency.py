@@ -30,6 +30,7 @@ INPUTS = {
     "plan": ["plan", "{}"],
     "bias": ["bias", "{}"],
     "clickmodels": ["clickmodels", "{}"],
+    "collapse": ["collapse", "{}", "--out", "counted.parquet"],
     "train": ["train", "{}"],
     "train, documents": ["train", "log.csv", "--documents", "{}"],
     "train, labels": ["train", "{}", "--letor"],
@@ -123,7 +124,8 @@ def test_an_option_of_one_value_is_given_once(name, folder):
     """The last one would count, in silence; those that may be repeated add up."""
     for option in (each for n, each in OPTIONS if n == name):
         if not (option.multiple or option.is_flag):
-            told = refused(call(name, option.opts[0], "1", option.opts[-1], "2"))
+            given = [[flag, *"12"[: option.nargs]] for flag in (option.opts[0], option.opts[-1])]
+            told = refused(call(name, *given[0], *given[1]))
             assert "was given 2 times" in told
 
 

@@ -102,7 +102,7 @@ def test_labels_are_split_by_query(made, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--by", "time"], "has no column timestamp"),
+        (["--by", "time"], "there is no column timestamp"),
         (["--share", "1.5"], "--share must lie between 0 and 1"),
         (["--share", "0.001"], "train.parquet would hold no session"),
     ],

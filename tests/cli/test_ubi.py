@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     """A simulated log, in its own format and as an export."""
     folder = tmp_path_factory.mktemp("export") / "sim"
     size = ("--queries", 60, "--features", 4, "--sessions", 3000)
-    made = answer("simulate", "--out", folder, "--ubi", "--protocol", "harvest", *size)
+    made = answer("simulate", "--out", folder, "--as-ubi", "--protocol", "harvest", *size)
     assert {"ubi_queries", "ubi_events"} < made["files"].keys()
     return folder
 

@@ -33,7 +33,7 @@ FILES = {
     "train_labels": "train.txt.gz",
     "test_labels": "test.txt.gz",
 }
-# Beside them, with --ubi.
+# Beside them, with --as-ubi.
 UBI_FILES = {"ubi_queries": "ubi_queries.jsonl", "ubi_events": "ubi_events.jsonl"}
 
 
@@ -118,7 +118,7 @@ def simulate(
     ] = 0.2,
     ubi: Annotated[
         bool,
-        typer.Option("--ubi", help="Also write the log as an export of User Behavior Insights."),
+        typer.Option("--as-ubi", help="Also write the log as an export of User Behavior Insights."),
     ] = False,
     seed: Seed = 0,
     force: Force = False,
@@ -136,7 +136,7 @@ def simulate(
 
     With your own judged lists: [bold]untilt simulate --out sim --data MQ2008/S1.txt.gz[/bold]
 
-    As OpenSearch would export it, too: [bold]untilt simulate --out sim --ubi[/bold]
+    As OpenSearch would export it, too: [bold]untilt simulate --out sim --as-ubi[/bold]
     """
     from untilt.data.letor.write_letor import write_letor
     from untilt.simulation.parquet import simulate_to_parquet
