@@ -33,7 +33,7 @@ OTHER_MEANINGS = {
     ),
     "lightgbm": (
         "the package, whose version is kept and whose memory is counted",
-        "_core/memory.py _core/saved.py workflow/stage_report.py",
+        "_core/memory.py _core/saved.py mlflow.py workflow/stage_report.py",
     ),
     "xgboost": ("the package, which an extra brings", "_core/optional.py"),
     "opensearch": ("a form of judgments", "exports/judgments.py"),

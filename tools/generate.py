@@ -304,6 +304,15 @@ def api() -> dict[Path, str]:
 
 def _described(name: str) -> Iterator[str]:
     value = getattr(untilt, name)
+    if inspect.ismodule(value):
+        for each, member in sorted(vars(value).items()):
+            if (
+                inspect.isfunction(member)
+                and member.__module__ == value.__name__
+                and each[0] != "_"
+            ):
+                yield f"{name}.{each}{_signature(member)}"
+        return
     if not callable(value):
         yield name
         return

@@ -1,6 +1,9 @@
 """Pages of the reference: every public name by what it is for, and the bibliography."""
 
+from collections.abc import Iterator
 from functools import cache
+from inspect import isfunction, ismodule
+from operator import attrgetter
 from pathlib import Path
 
 from pybtex.backends.plaintext import Backend
@@ -25,6 +28,7 @@ CHAPTERS = {
     "report": "Reports",
     "cluster": "Training with workers",
     "exports": "Exports to engines",
+    "mlflow": "MLflow",
     "serving": "Serving and watching",
     "simulation": "Simulation",
     "errors": "Errors",
@@ -54,17 +58,29 @@ def keys(root: Path) -> list[str]:
 
 def _chapters() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {part: [] for part in CHAPTERS}
-    for name in untilt.__all__:
+    for name in _names():
         if name != "__version__":
-            part = getattr(untilt, name).__module__.split(".")[1]
+            part = attrgetter(name)(untilt).__module__.split(".")[1]
             found["rankers" if part == "_core" else part].append(name)  # `load` and `register`
     return found
+
+
+def _names() -> Iterator[str]:
+    """Every public name; of a module, its functions."""
+    for name in untilt.__all__:
+        value = getattr(untilt, name)
+        if not ismodule(value):
+            yield name
+            continue
+        for each, member in vars(value).items():
+            if isfunction(member) and member.__module__ == value.__name__ and each[0] != "_":
+                yield f"{name}.{each}"
 
 
 def _chapter(part: str, names: list[str]) -> str:
     text = _title(CHAPTERS[part])
     for name in sorted(names, key=str.lower):
-        value = getattr(untilt, name)
+        value = attrgetter(name)(untilt)
         kind = "class" if isinstance(value, type) else "function" if callable(value) else "data"
         text += f".. auto{kind}:: untilt.{name}\n\n"
     return text

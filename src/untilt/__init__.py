@@ -67,6 +67,8 @@ _NAMES = {
     "untilt.weighting.tail_bound": "tail_bound",
     "untilt.workflow.run": "RunResult run",
 }
+# Modules that are called by their own name: `ut.mlflow.log_run`.
+_MODULES = ("mlflow",)
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 
@@ -74,12 +76,14 @@ def _homes() -> dict[str, str]:
     """Every public name with its module, methods included."""
     from untilt.catalog import homes
 
-    return {**_HOME, **homes()}
+    return {**_HOME, **dict.fromkeys(_MODULES, "untilt"), **homes()}
 
 
 def __getattr__(name: str) -> object:
     if name == "__all__":
         return ["UntiltError", "__version__", *_homes()]
+    if name in _MODULES:
+        return import_module(f"untilt.{name}")
     home = _HOME.get(name)
     # Methods are classes: a lower-case name is a submodule, which needs no look at the records.
     if home is None and name[:1].isupper():

@@ -1,4 +1,5 @@
 # Written by `make stub`.
+from untilt import mlflow as mlflow
 from untilt._core.saved import load as load
 from untilt._core.saved import register as register
 from untilt._version import __version__ as __version__
