@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import untilt as ut
 from untilt.facts import codes
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -133,3 +134,20 @@ def test_the_main_job_on_the_hotels(data_dir, tmp_path):
     compared = judge.compare("any order")
     for name in ("raw clicks", "balanced", "linear"):
         assert compared[name].interval.low > 0
+
+
+def test_optuna_searches_by_the_estimate():
+    """Its best value is the gain of that very ranker on the part that it was chosen by."""
+    pytest.importorskip("optuna", reason="optuna is not installed; only this example needs it")
+    script = load("optuna_search")
+    log = ut.simulate(ut.make_judged(60, 5, seed=0), "harvest", n_sessions=3000, seed=0).log
+    train, valid = log.split(0.5, by="query")
+    bias = ut.EyeTracking()
+    study = script["search"](train, valid, bias, n_trials=3)
+    assert len({trial.value for trial in study.trials}) == 3
+    best = script["ranker_of"](study.best_trial.params, bias).fit(train)
+    shown, new = ut.estimate(valid, {"shown": ut.shown, "best": best}, bias)
+    assert max(trial.value for trial in study.trials) == pytest.approx(new.value - shown.value)
+    printed = run("optuna_search", "2")
+    assert "best of 2 trials" in printed
+    assert "trained on" not in printed  # no warning: nothing was judged by queries it knows
