@@ -306,6 +306,16 @@ def test_features_are_found_by_their_names(log, fitted, make_each):
         ranker.predict(pd.DataFrame(backwards).assign(doc_id=1))
 
 
+def test_a_loaded_ranker_has_the_same_card(fitted, make, tmp_path):
+    file, cards = tmp_path / "ranker.untilt", (tmp_path / "first.md", tmp_path / "again.md")
+    fitted(make).save(file, card=cards[0])
+    load(file).save(file, card=cards[1])
+    first, again = (each.read_text(encoding="utf-8") for each in cards)
+    assert first == again
+    assert "title match, age, noise" in first
+    assert "| sessions | 320 |" in first  # 16 queries, 20 sessions each
+
+
 def test_a_saved_ranker_can_be_trained_again(log, fitted, make_each, tmp_path):
     fitted(make_each).save(tmp_path / "ranker.untilt")
     again = clone(load(tmp_path / "ranker.untilt")).fit(log)

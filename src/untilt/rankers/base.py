@@ -1,7 +1,9 @@
 """What every ranker shares: it is fitted on a log or on judged lists, and scores features."""
 
+import os
 from abc import abstractmethod
 from inspect import signature
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy.typing as npt
 from untilt._core.arrays import FeatureArray, FloatArray, Missing, check_missing
 from untilt._core.estimator import BaseEstimator
 from untilt._core.feature_table import feature_array, known_values
+from untilt._core.files import replacing
 from untilt._core.saved import Saved
 from untilt._core.seen_queries import SeenQueries
 from untilt.bias.given import BiasLike, numbered_for
@@ -19,6 +22,7 @@ from untilt.data.judged import JudgedLists
 from untilt.data.seen import seen_in
 from untilt.errors import FileFormatError, NotFittedError, OptionError, ShapeError
 from untilt.rankers import learning_data
+from untilt.rankers.card import ranker_card
 from untilt.rankers.validation import validation_for
 
 BYTES_PER_ROW = 80  # of working memory, measured for trees on lists that are all different
@@ -117,6 +121,21 @@ class Ranker(BaseEstimator, Saved):
                 f"Got an array of shape {rows.shape} instead."
             )
         return self._scores(known_values(rows, self.feature_names_, self.missing_))
+
+    def save(
+        self, path: str | os.PathLike[str], *, card: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Write it to one file that `untilt.load` reads; no pickle inside.
+
+        With `card`, also write a model card there: Markdown with the YAML header of the Hugging
+        Face Hub, about what the ranker was trained on and how, its features, position bias and
+        limits. It has no evaluation, which a ranker does not know: see `untilt.model_card`.
+        """
+        super().save(path)
+        if card is not None:
+            with replacing(card) as temporary:
+                text = ranker_card(self, Path(path).name)
+                temporary.write_text(text, encoding="utf-8")
 
     def warm_up(self) -> Self:
         """Do now what else the first calls of `predict` would do, such as to compile kernels.

@@ -5,25 +5,30 @@ figures give the same bytes, and a card can be published.
 """
 
 import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from untilt import catalog
+from untilt._core.markdown import bullets, plain, table, yaml_text
 from untilt._version import __version__
 from untilt.errors import OptionError
+from untilt.rankers.card import (
+    FROM_CLICKS,
+    LIMITS,
+    MOST_FEATURES,
+    TAGS,
+    bias_table,
+    header,
+    how_to_use,
+)
 from untilt.report.decision import Answer, Decision
 from untilt.report.page import words
 from untilt.report.step_results import HeldOut, Shipped, UsedBias
 
-MOST_POSITIONS, MOST_FEATURES = 20, 10
-_TAGS = ("learning-to-rank", "unbiased-learning-to-rank", "position-bias", "click-logs")
 _LIMITS = (
-    "Scores order the documents of one query. They are no probabilities, and scores of different "
-    "queries cannot be compared.",
-    "Rows need the features that it was trained with, computed in the same way.",
+    *LIMITS,
     "The estimate rests on clicks, not on human judgements of relevance: what makes people click "
     "and disappoints them later counts as good.",
-    "Documents that were never shown have no clicks. How it ranks those is not judged here.",
+    *FROM_CLICKS,
 )
 _KINDS = {
     "measured": "It was measured in this log, without a model of relevance.",
@@ -51,12 +56,9 @@ def model_card(decision: Decision) -> str:
         )
     parts = [
         _header(decision, shipped),
-        f"# Ranker for {_plain(decision.title)}",
+        f"# Ranker for {plain(decision.title)}",
         _verdict(decision),
-        "## How to use it",
-        '```python\nimport untilt as ut\n\nranker = ut.load("ranker.untilt")\n'
-        "scores = ranker.predict(features)   # columns in the order of ranker.feature_names_; a "
-        "higher score ranks before a lower one\n```",
+        how_to_use("ranker.untilt"),
         "## Data",
         *_data(decision),
         "## Method",
@@ -67,35 +69,42 @@ def model_card(decision: Decision) -> str:
     if decision.held_out is not None:
         parts += ["## Evaluation", *_evaluation(decision.held_out)]
     limits = [*_LIMITS, *map(words.sentence, decision.warnings)]
-    parts += ["## Limits", _bullets(limits), f"Made by untilt {__version__}."]
+    parts += ["## Limits", bullets(limits), f"Made by untilt {__version__}."]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _header(decision: Decision, shipped: Shipped) -> str:
     """The YAML between two lines of dashes; the result in the terms of a hub's `model-index`."""
-    lines = ["---", "library_name: untilt", "tags:"]
-    lines += [f"- {_yaml(tag)}" for tag in (*_TAGS, shipped.method)]
+    lines: list[str] = []
     answer = decision.answer
     if answer is not None and math.isfinite(answer.new.value):
-        lines += ["model-index:", f"- name: {_yaml(decision.title)}", "  results:", "  - task:"]
+        lines = ["model-index:", f"- name: {yaml_text(decision.title)}", "  results:", "  - task:"]
         lines += ["      type: ranking", "      name: ranking by clicks", "    dataset:"]
-        lines += ["      type: click-log", f"      name: {_yaml(decision.title)}", "    metrics:"]
+        lines += [
+            "      type: click-log",
+            f"      name: {yaml_text(decision.title)}",
+            "    metrics:",
+        ]
         lines += [line for each in _metrics(answer) for line in each]
-    return "\n".join([*lines, "---"])
+    return header((*TAGS, shipped.method), *lines)
 
 
 def _metrics(answer: Answer) -> list[list[str]]:
     metric, gap, new = words.metric_name(answer.new.metric), answer.difference, answer.new
     known = [(f"{metric} per session", new.value, new.interval)]
     known.append((f"{metric} minus that of the {gap.baseline}", gap.value, gap.interval))
-    return [
-        [
-            f"    - type: {_yaml(answer.new.metric)}",
-            f"      name: {_yaml(f'{name}, {i.level:.0%} interval {i.low:.6g} to {i.high:.6g}')}",
-            f"      value: {value:.6f}",
-        ]
+    named = [
+        (f"{name}, {i.level:.0%} interval {i.low:.6g} to {i.high:.6g}", value)
         for name, value, i in known
         if math.isfinite(value)
+    ]
+    return [
+        [
+            f"    - type: {yaml_text(answer.new.metric)}",
+            f"      name: {yaml_text(name)}",
+            f"      value: {value:.6f}",
+        ]
+        for name, value in named
     ]
 
 
@@ -104,7 +113,7 @@ def _verdict(decision: Decision) -> str:
     if answer is None:
         return _sentences([decision.no_answer])
     told = _sentences([words.first_sentence(answer), answer.recommendation])
-    reasons = _bullets(map(words.sentence, answer.reasons))
+    reasons = bullets(map(words.sentence, answer.reasons))
     return f"{told}\n\n{reasons}" if reasons else told
 
 
@@ -127,9 +136,9 @@ def _data(decision: Decision) -> list[str]:
         rows += [(f"{held}, {name}", words.whole(n)) for name, n in parts.items()]
     dropped = {} if source is None else source.dropped
     rows += [(f"rows left out: {rule}", words.whole(n)) for rule, n in dropped.items()]
-    parts = [_table(("of the click log", ""), rows)] if rows else []
+    parts = [table(("of the click log", ""), rows)] if rows else []
     if decision.kept_out:
-        named = ", ".join(map(_plain, decision.kept_out))
+        named = ", ".join(map(plain, decision.kept_out))
         parts.append(f"Not used, because they know the click: {named}.")
     return parts
 
@@ -149,11 +158,11 @@ def _method(decision: Decision, shipped: Shipped) -> list[str]:
         None if shipped.learned is None else shipped.learned.reason,
         None if training is None else training.why,
     ]
-    parts = [_bullets(words.stopped(str(each)) for each in told if each)]
+    parts = [bullets(words.stopped(str(each)) for each in told if each)]
     if part is not None and part.importances:
         largest = list(part.importances.items())[:MOST_FEATURES]
         header = ("feature", f"share of the {part.importance_of or 'importance'}")
-        parts.append(_table(header, [(name, words.percent(share)) for name, share in largest]))
+        parts.append(table(header, [(name, words.percent(share)) for name, share in largest]))
     return parts
 
 
@@ -161,25 +170,10 @@ def _bias(used: UsedBias) -> list[str]:
     """How much each position is looked at, with intervals; a pair of columns for each context."""
     bias = used.bias
     told = [f"Examination by position, by {bias.method}", used.why, used.context, used.sessions]
-    curves = bias.contexts or {"": bias}
-    depth = max(each.known_depth for each in curves.values())
-    shown = min(depth, MOST_POSITIONS)
-    interval = "bounds or interval" if bias.bounds is not None else f"{bias.level:.0%} interval"
-    header = ["position"]
-    for name in curves:
-        of = f" ({name})" if name else ""
-        header += [f"examination{of}", f"{interval}{of}"]
-    rows = [
-        (str(k), *(cell for each in curves.values() for cell in each.text(k)))
-        for k in range(1, shown + 1)
-    ]
-    cut = f"Positions {shown + 1} to {depth} are in `bias.json`." if shown < depth else ""
     unsure = "How far it is off is not known." if bias.estimated and not bias.has_interval else ""
-    relative = "Position 1 counts as 1." if bias.relative else ""
     return [
         " ".join(part for part in (_sentences(told), _KINDS[used.kind], unsure) if part),
-        _table(tuple(header), rows),
-        " ".join(part for part in (relative, cut) if part),
+        *bias_table(bias, rest="in `bias.json`"),
     ]
 
 
@@ -212,52 +206,12 @@ def _evaluation(part: HeldOut) -> list[str]:
         part.check,
     ]
     header = ("order", metric, level, f"minus the {comparison.baseline}", level)
-    parts = [_sentences(told), _table(header, rows)]
+    parts = [_sentences(told), table(header, rows)]
     if part.sensitivity is not None and part.sensitivity.causes:
         turns = [words.sentence(each.answer) for each in part.sensitivity.causes]
-        parts += ["What would turn the answer:", _bullets(turns)]
+        parts += ["What would turn the answer:", bullets(turns)]
     return parts
 
 
 def _sentences(told: Iterable[object]) -> str:
-    return " ".join(_plain(words.sentence(str(each))) for each in told if each)
-
-
-def _bullets(texts: Iterable[str]) -> str:
-    return "\n".join(f"- {_plain(text)}" for text in texts)
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The first column as words, all others as numbers."""
-    marks = ["---", *["---:"] * (len(header) - 1)]
-    cells = [[_plain(cell) for cell in row] for row in (header, *rows)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], marks, *cells[1:]))
-
-
-def _plain(text: str) -> str:
-    r"""A line that reads as it stands: names of a log make no markup of their own.
-
-    >>> print(_plain("a_b [x](y) <b>|"), _plain("1. _x_"), _plain("[0.1, 0.2]"))
-    a_b \[x](y) \<b>\| 1\. \_x\_ [0.1, 0.2]
-    """
-    line = " ".join(_printable(text).split())
-    line = re.sub(r"([\\*<&|~])", r"\\\1", line)
-    if re.search(r"\][(\[:]", line):  # a link, or where one leads
-        line = line.replace("[", r"\[")
-    line = re.sub(r"(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])", r"\\_", line)
-    return re.sub(r"^(\d*)([#>]|[-+.)](?=[- +]|$))", r"\1\\\2", line)
-
-
-def _yaml(text: str) -> str:
-    """Text in double quotes, as YAML reads it.
-
-    >>> print(_yaml('a "b"'))
-    "a \\"b\\""
-    """
-    escaped = _printable(text).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _printable(text: str) -> str:
-    """Without control characters, and without what no file of UTF-8 can hold."""
-    return "".join(each if each.isprintable() else " " for each in text)
+    return " ".join(plain(words.sentence(str(each))) for each in told if each)
