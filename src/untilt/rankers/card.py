@@ -99,7 +99,7 @@ def bias_table(bias: PositionBias, *, rest: str) -> list[str]:
 def _data(ranker: Any, summary: dict[str, Any]) -> list[str]:
     names = ranker.feature_names_
     rows = [("trained on", str(summary["trained_on"]))] if "trained_on" in summary else []
-    counts = [each for each in _COUNTS.get(summary.get("trained_on"), ()) if each in summary]
+    counts = [each for each in _COUNTS.get(summary.get("trained_on", ""), ()) if each in summary]
     rows += [(each.replace("_", " "), f"{summary[each]:,}") for each in counts]
     valid = getattr(ranker, "validated_on_", None)
     rows += [("queries that decided when to stop", f"{len(valid):,}")] if valid is not None else []
