@@ -223,3 +223,16 @@ def test_null_tests_clip_and_sensitivity_take_it_as_well(log):
     told = [cause.answer.fields["position"] for cause in found if "position" in cause.answer.fields]
     assert told
     assert max(told) <= DEPTH
+
+
+@pytest.mark.parametrize(
+    ("columns", "values", "said"),
+    [
+        ((), (), "at least one"),
+        (("device", "hour"), (("phone",),), "a value for each"),
+        (("device",), (("phone",), ("phone",)), "twice"),
+    ],
+)
+def test_contexts_that_are_none(columns, values, said):
+    with pytest.raises(OptionError, match=said):
+        ContextCells(columns, values)

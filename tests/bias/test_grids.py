@@ -10,7 +10,7 @@ import pytest
 
 import untilt as ut
 from untilt.bias.given import best_cells_first, numbered_for
-from untilt.errors import BadRowsError, OptionError
+from untilt.errors import BadRowsError, OptionError, ShapeError
 from untilt.evaluation.rank_metric import as_rank_metric
 
 GRID = ut.Grid(3, 4)
@@ -53,7 +53,7 @@ def test_cells_are_numbered_row_by_row():
     assert sorted(zip(one.tolist(), two.tolist(), strict=True)) == [(1, 2), (1, 3), (2, 4), (3, 4)]
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (40, 26)])
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (40, 26), (2.5, 3), ("3", 4), (True, 3)])
 def test_a_grid_has_cells_and_not_too_many(shape):
     with pytest.raises(OptionError, match="at least one row and one column"):
         ut.Grid(*shape)
@@ -162,6 +162,23 @@ def test_smoothing_is_the_posterior_by_hand():
     v = error**2
     s2 = max(1.0 - v, 0)  # the likeliest variance of one z^ = -1 is z^2 - v
     assert found == pytest.approx(-s2 / (s2 + v), rel=1e-3)
+
+
+def test_a_matrix_that_is_no_covariance_leaves_the_curve_as_it_is():
+    """Its direction of negative variance has none: (1, -1) here, of the last two cells."""
+    grid, theta = ut.Grid(1, 3), np.array([1.0, 0.5, 0.25])
+    V = np.array([[0, 0, 0], [0, 1, 2], [0, 2, 1]])
+    bias = ut.PositionBias(theta, covariance=V * np.outer(theta, theta) * 1e-2, layout=grid)
+    found = np.log(bias.smooth().examination)
+    assert found[1] - found[2] == pytest.approx(np.log(2), abs=1e-3)
+
+
+def test_a_curve_has_no_more_values_than_its_grid_has_cells():
+    ut.PositionBias(np.ones(5), layout=ut.Grid(2, 3))
+    with pytest.raises(ShapeError, match="7 values for the 6 cells"):
+        ut.PositionBias(np.ones(7), layout=ut.Grid(2, 3))
+    with pytest.raises(OptionError, match="layout must be a Grid"):
+        ut.PositionBias(np.ones(6), layout="2x3")  # type: ignore[arg-type]
 
 
 def test_a_curve_without_errors_or_grid_is_not_smoothed_over_one():

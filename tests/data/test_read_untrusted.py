@@ -1,8 +1,10 @@
 """Files that somebody else made, and names that nobody expects: read, or refused in a sentence."""
 
 import os
+import struct
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import duckdb
@@ -225,3 +227,17 @@ def test_names_of_no_file(path):
     with pytest.raises((FileFormatError, OptionError)) as caught:
         read_log(path)
     assert str(caught.value).encode()
+
+
+def test_a_length_that_a_damaged_arrow_file_names_makes_no_room_for_it(tmp_path):
+    """Eleven bytes that say: 1.4 GB of metadata follow."""
+    file = tmp_path / "log.arrow"
+    file.write_bytes(b"\xff" * 4 + struct.pack("<i", 1_415_455_203) + b"abc")
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileFormatError, match="cannot be read"):
+            read_log(file)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 200 << 20

@@ -5,6 +5,7 @@ import gzip
 import json
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ def build(folder: Path, *, quick: bool) -> None:
     run = ut.run(made.log, folder / "run", documents=made.documents, **RUN_OPTIONS)
     shutil.copyfile(run.folder / "bias.json", folder / "bias.json")
     shutil.copyfile(run.folder / "figures.json", folder / "figures.json")
+    _layouts(folder, judged)
     (folder / "tiny.toml").write_text(EXPERIMENT)
     _results(folder)
     if not quick:
@@ -111,6 +113,25 @@ def _log_in_every_format(folder: Path, log: Path) -> None:
         file.write((folder / "log.csv").read_bytes())
     with gzip.open(folder / "judged.txt.gz", "wb") as file:
         file.write((folder / "judged.txt").read_bytes())
+
+
+def _layouts(folder: Path, judged: Any) -> None:
+    """Logs whose positions are more than ranks, counted and with contexts; their curves."""
+    import untilt as ut
+    from untilt.simulation.ubi import write_ubi
+
+    write_ubi(folder / "log.parquet", folder)
+    grid = ut.simulate_grid(judged, ut.Grid(2, 3), n_sessions=400, seed=5, n_threads=1).log
+    device = np.where(np.arange(grid.n_lists) % 2, "phone", "desktop").astype(object)
+    grid = replace(grid, context={"device": device})
+    listed = replace(grid, layout=None)
+    ut.write_log(grid, folder / "grid.parquet", drop_unshown=True)
+    ut.write_log(listed, folder / "counted.parquet", drop_unshown=True)
+    curves = folder / "curves"
+    curves.mkdir()
+    shutil.copyfile(folder / "bias.json", curves / "list.json")
+    ut.AllPairs().fit(grid).bias_.save(curves / "grid.json")
+    ut.ContextualBias().fit(listed).curves_.by_context().save(curves / "context.json")
 
 
 def _newer_formats(folder: Path) -> None:

@@ -24,13 +24,19 @@ def resealed_json(data: bytes, rng: random.Random) -> bytes:
 def _bias(corpus: Path, folder: Path, rng: random.Random) -> None:
     import untilt as ut
 
-    data = resealed_json((corpus / "bias.json").read_bytes(), rng)
+    curve = rng.choice(sorted((corpus / "curves").iterdir()))
+    data = resealed_json(curve.read_bytes(), rng)
     bias = ut.PositionBias.load(written(folder / "bias.json", data))
     repr(bias), bias.to_json(), bias.at(1)
     depth = min(bias.depth, 10)
     if bias.known_depth >= depth:
         ut.IPS(bias).table(depth)
     repr(bias.compare(bias)) if bias.depth < 100 else None
+    log = ut.read_log(
+        corpus / ("grid.parquet" if curve.stem == "grid" else "counted.parquet"), context=["device"]
+    )
+    repr(ut.estimate(log, {"shown": ut.shown}, bias, metric=rng.choice(["dcg@3", "examination"])))
+    bias.smooth() if bias.has_interval else None
 
 
 @target("figures.json", 14)

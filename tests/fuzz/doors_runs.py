@@ -12,7 +12,7 @@ from tests.fuzz import mutations as m
 from tests.fuzz.corpus import RUN_OPTIONS
 from tests.fuzz.doors_models import use_model
 from tests.fuzz.doors_records import resealed_json
-from tests.fuzz.doors_tables import use_judged, use_log
+from tests.fuzz.doors_tables import UBI, use_judged, use_log
 from tests.fuzz.targets import RefusedError, WrongResultError, target
 
 
@@ -78,7 +78,7 @@ ODD = [
     "dcg@0", "dcg@-1", "dcg@99999999999999999999", "dcg@", "ndcg@10", "precision@x", "clicks",
     "log.csv",
     "bias.json", "figures.json", "ranker.untilt", "nobody.parquet", ".", "10m", "-3h", "1h1h",
-    "keep",
+    "keep", "2x3", "0x0", "99999x99999", "x3", "device", "curves/grid.json", "curves/context.json",
 ]  # fmt: skip
 # Sizes of what a command is asked to make: a large number there is an honest wish for long work.
 SIZES = ("--sessions", "--clicks", "--sessions-per-query", "--queries", "--features", "--threads",
@@ -134,7 +134,21 @@ SMALL_COMMANDS = {
     "reproduce": ["reproduce", "tiny.toml", "--quick", "-o", "o"],
     "export": ["export", "ranker.untilt", "-o", "o.txt"],
     "methods": ["methods"],
+    "collapse": ["collapse", "log.parquet", "-o", "o.parquet"],
+    "judgments": ["judgments", "log.parquet", "--bias", "power-law:1", "-o", "o.json"],
+    "score": ["score", "ranker.untilt", "documents.parquet", "-o", "o.parquet"],
+    "watch": ["watch", "log.parquet"],
 }
+# In place of log.parquet, for commands that know them.
+OTHER_LOGS = [
+    ["grid.parquet"],
+    ["grid.parquet", "--grid", "4x5"],
+    ["counted.parquet", "--context", "device"],
+    ["--ubi", *UBI],
+    ["log.sqlite", "--table", "clicks"],
+    ["log.duckdb"],
+    ["log.jsonl.zst"],
+]
 
 
 @target("command line", 10)
@@ -144,26 +158,26 @@ def _command_line(corpus: Path, folder: Path, rng: random.Random) -> None:
     from typer.testing import CliRunner
 
     from untilt.cli.main import app
+    from untilt.cli.watch import ALARM
 
-    for name in (
-        "log.parquet",
-        "documents.parquet",
-        "log.csv",
-        "bias.json",
-        "figures.json",
-        "tiny.toml",
-    ):
-        shutil.copyfile(corpus / name, folder / name)
+    for file in corpus.iterdir():
+        if file.is_file():
+            shutil.copyfile(file, folder / file.name)
+    shutil.copytree(corpus / "curves", folder / "curves")
     shutil.copyfile(corpus / "models" / "ranker" / "lambdamart.untilt", folder / "ranker.untilt")
     command = rng.choice(sorted(SMALL_COMMANDS))
     words = list(SMALL_COMMANDS[command])
+    if "log.parquet" in words and rng.random() < 0.4:
+        place = words.index("log.parquet")
+        words[place : place + 1] = rng.choice(OTHER_LOGS)
     known: Any = typer.main.get_command(app)
     options = [p for p in known.commands[command].params if p.opts and p.opts[0].startswith("--")]
     for _ in range(rng.choice([1, 1, 2, 3])):
         option = rng.choice(options)
         name = option.opts[0]
         values = [word for word in ODD if not (name in SIZES and len(word) > 2)]
-        words += [name] if getattr(option, "is_flag", False) else [name, rng.choice(values)]
+        flag = getattr(option, "is_flag", False)
+        words += [name, *(rng.choice(values) for _ in range(0 if flag else option.nargs))]
     if rng.random() < 0.2:
         words[rng.randrange(1, len(words))] = rng.choice(ODD)
     (folder / "command.txt").write_text(repr(words), encoding="utf-8", errors="replace")
@@ -177,7 +191,7 @@ def _command_line(corpus: Path, folder: Path, rng: random.Random) -> None:
         raise result.exception
     if result.exit_code == 2:
         raise RefusedError(result.output)
-    if result.exit_code != 0:
+    if result.exit_code not in (0, ALARM if command == "watch" else 0):
         raise WrongResultError(f"exit code {result.exit_code}: {result.output[-300:]}")
 
 
@@ -185,8 +199,9 @@ def warm_up(corpus: Path) -> None:
     """Use every good file once: libraries are loaded and kernels compiled before time counts."""
     import untilt as ut
 
-    for name in ("log.parquet", "log.csv", "log.csv.gz", "log.duckdb"):
+    for name in ("log.parquet", "log.csv", "log.csv.gz", "log.duckdb", "grid.parquet"):
         use_log(ut.read_log(corpus / name))
+    use_log(ut.read_ubi(*(corpus / name for name in UBI)))
     for name in ("judged.txt", "judged.txt.gz"):
         use_judged(ut.read_letor(corpus / name))
     for file in sorted((corpus / "models").rglob("*.untilt")):

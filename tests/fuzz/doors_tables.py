@@ -10,7 +10,11 @@ from typing import Any
 
 import numpy as np
 from tests.fuzz import mutations as m
-from tests.fuzz.targets import target, written
+from tests.fuzz.targets import WrongResultError, target, written
+
+from untilt.simulation.ubi import EVENTS, QUERIES
+
+UBI = (QUERIES, EVENTS)
 
 
 def use_log(log: Any) -> None:
@@ -23,11 +27,14 @@ def use_log(log: Any) -> None:
         repr(part)
 
 
-def read(source: Any, rng: random.Random, **more: Any) -> None:
+def read(source: Any, rng: random.Random, **more: Any) -> Any:
+    """The log, after use."""
     import untilt as ut
 
     on_bad: Any = rng.choice(["raise", "drop", "drop"])
-    use_log(ut.read_log(source, on_bad=on_bad, **more))
+    log = ut.read_log(source, on_bad=on_bad, **more)
+    use_log(log)
+    return log
 
 
 @target("parquet bytes", 12)
@@ -60,13 +67,7 @@ def _duckdb(corpus: Path, folder: Path, rng: random.Random) -> None:
 
 @target("json lines", 8)
 def _json_lines(corpus: Path, folder: Path, rng: random.Random) -> None:
-    rows = [json.loads(line) for line in (corpus / "log.jsonl").read_text().splitlines()]
-    if rng.random() < 0.6:
-        data = "".join(m.json_text(row) + "\n" for row in m.changed(rows, rng)).encode(
-            "utf-8", "surrogatepass"
-        )
-    else:
-        data = m.damaged((corpus / "log.jsonl").read_bytes(), rng)
+    data = changed_lines((corpus / "log.jsonl").read_bytes(), rng)
     read(written(folder / "log.jsonl", data), rng)
 
 
@@ -86,6 +87,120 @@ def _feather(corpus: Path, folder: Path, rng: random.Random) -> None:
 def _sqlite(corpus: Path, folder: Path, rng: random.Random) -> None:
     data = m.damaged((corpus / "log.sqlite").read_bytes(), rng)
     read((written(folder / "log.sqlite", data), rng.choice(["clicks", "clicks", "other"])), rng)
+
+
+# Exports of User Behavior Insights, logs of grids, counted logs with contexts
+
+
+def changed_lines(data: bytes, rng: random.Random) -> bytes:
+    """JSON lines with some of their values changed, or damaged as bytes."""
+    if rng.random() < 0.4:
+        return m.damaged(data, rng)
+    rows = m.changed([json.loads(line) for line in data.splitlines()], rng)
+    return "".join(m.json_text(row) + "\n" for row in rows).encode("utf-8", "surrogatepass")
+
+
+@target("ubi json lines", 12)
+def _ubi_lines(corpus: Path, folder: Path, rng: random.Random) -> None:
+    import untilt as ut
+
+    for name in UBI:
+        shutil.copyfile(corpus / name, folder / name)
+    for name in rng.choice([UBI[:1], UBI[1:], UBI]):
+        written(folder / name, changed_lines((corpus / name).read_bytes(), rng))
+    queries, events = (folder / name for name in UBI)
+    read(ut.Ubi(queries, events, _hits_shown(rng)), rng, **ubi_options(rng))
+
+
+@target("ubi tables", 8)
+def _ubi_tables(corpus: Path, folder: Path, rng: random.Random) -> None:
+    """Rows of other types and names; nested as structs, as JSON text, or flattened."""
+    import pandas as pd
+
+    import untilt as ut
+
+    tables = []
+    for name in UBI:
+        rows = [json.loads(line) for line in (corpus / name).read_text().splitlines()]
+        kind = rng.randrange(3)
+        if kind == 0:
+            rows = [{k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in row.items()}
+                    for row in rows]  # fmt: skip
+        elif kind == 1:
+            rows = pd.json_normalize(rows).to_dict("records")
+        columns = {key: [row.get(key) for row in rows] for key in rows[0]}
+        tables.append(arrow(changed_columns(columns, rng) if rng.random() < 0.6 else columns))
+    read(ut.Ubi(tables[0], tables[1], _hits_shown(rng)), rng, **ubi_options(rng))
+
+
+def _hits_shown(rng: random.Random) -> Any:
+    return rng.choice([None] * 9 + [1, 3, 10**9, 2**70, 0, -1, 2.5, "x", True])
+
+
+def ubi_options(rng: random.Random) -> dict[str, Any]:
+    """None of them most of the time."""
+    paths: list[Any] = [
+        "user_query", "query_attributes.ranker", "timestamp", "nobody", "a..b", "", ".", "x.'y",
+        'a"b', None, 7, "$", "query_response_hit_ids", "\x00", "*", "[0]", "a\\b", "a,b",
+    ]  # fmt: skip
+    ours = ["query_id", "session_id", "doc_id", "position", "timestamp", "hits", "offset", "ranker",
+            "impression", "click", "odd"]  # fmt: skip
+    options: dict[str, Any] = {
+        "columns": {rng.choice(ours): rng.choice(paths) for _ in range(rng.choice([1, 1, 2]))},
+        "label": rng.choice(["click", "impression", "buy", ""]),
+        "labels": rng.choice([(), ["impression"], ["click"], ["buy"], "click"]),
+        "context": rng.choice([(), ["client_id"], ["nobody"], ["query_attributes.simulated"]]),
+        "positions_from": rng.choice([None, 0, 1, 2]),
+    }
+    return {
+        name: options[name] for name in rng.sample(sorted(options), rng.choice([0, 0, 0, 1, 2]))
+    }
+
+
+@target("grid", 8)
+def _grid(corpus: Path, folder: Path, rng: random.Random) -> None:
+    """Rows and columns of other types and sizes, and grids that are none."""
+    columns = columns_of(corpus, rng, "grid.parquet")
+    name = rng.choice(["row", "column"])
+    if name in columns and rng.random() < 0.5:
+        more = rng.choice([2**31 - 1, 2**62, -3, 0, 1000, 1001, 0.5, 1e18, float("nan"), None, "x"])
+        columns[name] = [more if rng.random() < 0.1 else each for each in columns[name]]
+    sizes: list[Any] = [
+        None, None, None, (2, 3), (2, 3), (5, 6), (1, 1), (0, 3), (2**31, 2**31), (2, "x"),
+        (2.5, 3), (), 3, "2x3", (True, 3), (2, 3, 4), (40, 26), [2, 3], (None, 1),
+    ]  # fmt: skip
+    options = {"grid": rng.choice(sizes), "positions_from": rng.choice([None, None, 0, 1])}
+    log = read(arrow(columns), rng, **options)
+    if log.n_impressions:
+        read_again(log, folder, grid=log.layout and (log.layout.rows, log.layout.columns))
+
+
+@target("counted log", 8)
+def _counted(corpus: Path, folder: Path, rng: random.Random) -> None:
+    """Counts and contexts with odd values; what is read is written and read as the same."""
+    columns = columns_of(corpus, rng, "counted.parquet")
+    name = rng.choice(["count", "device"])
+    if name in columns and rng.random() < 0.5:
+        odd = rng.choice([0, -1, 2**31, 2**53, 2**62, 0.5, float("nan"), None, "", "\x00", [1]])
+        columns[name] = [odd if rng.random() < 0.1 else each for each in columns[name]]
+    options: dict[str, Any] = {"context": ["device"], "collapse": rng.choice([True, False])}
+    log = read(arrow(columns), rng, **options)
+    if log.n_impressions:
+        read_again(log, folder, context=["device"])
+
+
+def read_again(log: Any, folder: Path, **options: Any) -> None:
+    """Raise unless the log, written and read, is the same."""
+    import untilt as ut
+
+    ut.write_log(log, folder / "again.parquet", drop_unshown=True)
+    again = ut.read_log(folder / "again.parquet", text_ids=log.query_id.dtype == object, **options)
+    for about in ("n_sessions", "n_impressions", "depth"):
+        if getattr(log, about) != getattr(again, about):
+            raise WrongResultError(f"{about} of the written log differs")
+    one, two = (np.bincount(each.position, each.label * each.row_count) for each in (log, again))
+    if not np.allclose(one, two, rtol=1e-9):
+        raise WrongResultError("clicks of the written log differ")
 
 
 @target("name of a file", 3)
@@ -120,7 +235,11 @@ def columns_of(corpus: Path, rng: random.Random, file: str = "log.parquet") -> d
     """Columns of the log, some renamed, gone, cut, of other types or with odd values."""
     import pyarrow.parquet as pq
 
-    columns: dict[str, list[Any]] = pq.read_table(corpus / file).slice(0, 120).to_pydict()
+    return changed_columns(pq.read_table(corpus / file).slice(0, 120).to_pydict(), rng)
+
+
+def changed_columns(columns: dict[str, list[Any]], rng: random.Random) -> dict[str, list[Any]]:
+    """The same by hand."""
     for _ in range(rng.choice([1, 1, 2, 3])):
         name = rng.choice(list(columns) or ["x"])
         kind, values = rng.randrange(7), columns.pop(name, [])

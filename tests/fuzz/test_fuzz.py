@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz import corpus, mutations
+from tests.fuzz.doors_runs import SMALL_COMMANDS
 from tests.fuzz.runner import Worker, cases, fuzz
 from tests.fuzz.targets import all_targets
+
+from untilt.cli.main import app
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
 
@@ -94,6 +97,12 @@ def test_resealed_files_pass_the_checksum(good):
     record = json.loads((good / "bias.json").read_text())
     seal = record.pop("sha256")
     assert mutations.checksum(record) == seal
+
+
+def test_every_command_has_a_door():
+    """Those that serve, and the demo, have tests of their own: they do not end by themselves."""
+    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert known - {"demo", "serve", "collect"} == set(SMALL_COMMANDS)
 
 
 def test_every_saved_kind_has_a_door():

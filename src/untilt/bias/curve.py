@@ -14,7 +14,7 @@ from untilt._core.portable import Portable
 from untilt._core.statistics import Interval, normal_quantile
 from untilt.bias.level_bounds import LevelBounds
 from untilt.catalog import storable
-from untilt.data.layout import AnyLayout, ContextCells, Grid
+from untilt.data.layout import AnyLayout, ContextCells, Grid, Layout
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import Fact, as_fact, as_facts
 from untilt.messages.about_general import NO_INTERVAL, NOT_KNOWN, positions_text
@@ -142,6 +142,13 @@ class PositionBias(Portable):
             store |= {"low": frozen(np.maximum(theta - half, 0)), "high": frozen(theta + half)}
         if bounds is not None and len(bounds.part) != K:
             raise ShapeError(f"bounds must be of {K} positions. Got {len(bounds.part)} instead.")
+        if layout is not None and not isinstance(layout, Layout):
+            raise OptionError(f"layout must be a Grid, or None for a list. Got {layout!r} instead.")
+        if isinstance(layout, Grid) and layout.size < K:
+            raise ShapeError(
+                f"a curve has at most one value for each cell. Got {K} values for the "
+                f"{layout.size} cells of {layout!r}."
+            )
         for name, value in store.items():
             object.__setattr__(self, name, value)
 

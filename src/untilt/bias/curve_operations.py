@@ -147,8 +147,12 @@ def smooth_grid(bias: PositionBias) -> PositionBias:
         )
     z, V = log_ratios(bias)
     L = _laplacian(layout, bias.depth)[1:, 1:]
-    V = V[1:, 1:] + 1e-12 * np.eye(len(L))
     inverse_L = np.linalg.inv(L)
+    # Directions without variance get a tiny one, as in `whitening`, and so do those of a matrix
+    # that is no covariance (a curve of somebody's own): there the estimate stays as it is.
+    variance, direction = np.linalg.eigh(V[1:, 1:])
+    variance = np.maximum(variance, max(1e-12, 1e-10 * variance.max()))
+    V, precision = (direction * variance) @ direction.T, (direction / variance) @ direction.T
 
     def unlikely(log_variance: float) -> float:
         factor, lower = linalg.cho_factor(V + np.exp(log_variance) * inverse_L, lower=True)
@@ -156,7 +160,6 @@ def smooth_grid(bias: PositionBias) -> PositionBias:
         return float(fit / 2 + np.sum(np.log(np.diag(factor))))
 
     found = optimize.minimize_scalar(unlikely, bounds=(-14, 6), method="bounded")
-    precision = np.linalg.inv(V)
     A = np.linalg.inv(precision + L / np.exp(found.x))
     covariance = np.zeros((len(z), len(z)))
     covariance[1:, 1:] = A

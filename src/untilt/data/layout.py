@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 OTHERS = "any other"  # the context that has no curve of its own
 
 
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number, and not a truth value."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 class Layout(ABC):
     """What positions 1, 2, ... stand for."""
 
@@ -54,6 +59,15 @@ class ContextCells(Layout):
 
     columns: tuple[str, ...]
     values: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.columns or any(len(row) != len(self.columns) for row in self.values):
+            raise OptionError(
+                f"each context has a value for each of its columns, of which there is at least "
+                f"one. Got the columns {self.columns} and the values {self.values[:3]}."
+            )
+        if len(set(self.values)) < len(self.values):
+            raise OptionError("a context has one curve. Got the values of one of them twice.")
 
     @property
     def n_contexts(self) -> int:
@@ -120,10 +134,11 @@ class Grid(Layout):
     order: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.rows < 1 or self.columns < 1 or self.size > DEEPEST:
+        whole = is_whole(self.rows) and is_whole(self.columns)
+        if not whole or self.rows < 1 or self.columns < 1 or self.size > DEEPEST:
             raise OptionError(
-                f"a grid has at least one row and one column, and at most {DEEPEST:,} cells. Got "
-                f"{self.rows} x {self.columns}."
+                "a grid has at least one row and one column, as whole numbers, and at most "
+                f"{DEEPEST:,} cells. Got {self.rows!r} x {self.columns!r}."
             )
         if self.order and sorted(self.order) != list(range(1, self.size + 1)):
             raise OptionError(f"order must name each of the {self.size} cells once.")

@@ -5,6 +5,8 @@ crafted one would make a reader look outside its memory. So every piece is check
 DuckDB sees it.
 """
 
+import io
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,12 +18,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+class _Content(io.BufferedReader):
+    """A file that reads no further than its end.
+
+    Python makes room for all that is asked for before it reads. A damaged file of a few bytes asks
+    for 1.4 GB.
+    """
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, os.fstat(self.fileno()).st_size - self.tell())
+        return super().read(left if size is None or size < 0 else min(size, left))
+
+
 @contextmanager
 def _opened(file: str) -> Iterator[Any]:
     """A reader of the file format or, where the file is one, of the stream format."""
     import pyarrow as pa
 
-    with open(file, "rb") as content:  # Arrow takes no path that is not UTF-8
+    with _Content(io.FileIO(file)) as content:  # Arrow takes no path that is not UTF-8
         head = content.read(6)
         content.seek(0)
         if head[:4] == b"FEA1":

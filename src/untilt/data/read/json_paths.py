@@ -83,9 +83,12 @@ def _from_lines(
         for ours, theirs in paths.items()
     }
     about_index = " AND ".join(f"t[{number[_in_json(path)[0]]}] IS NULL" for path in _BULK)
+    # DuckDB moves conditions on t below what makes it, and would parse each line anew for each of
+    # them (2.2 million events: 3.5 s in place of 2.1). It does not move them below unnest.
+    parsed = f"unnest([json_extract_string(json, [{', '.join(map(literal, asked))}])])"
     database.run(
-        f"CREATE TEMP VIEW {name} AS SELECT {_coalesced(columns)} FROM (SELECT json_extract_string("
-        f"json, [{', '.join(map(literal, asked))}]) AS t FROM {name}_lines) WHERE {about_index}"
+        f"CREATE TEMP VIEW {name} AS SELECT {_coalesced(columns)} FROM "
+        f"(SELECT {parsed} AS t FROM {name}_lines) WHERE {about_index}"
     )
 
 

@@ -12,7 +12,7 @@ from untilt._core.paths import is_utf8
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.depth import DEEPEST, DroppedRowsWarning
-from untilt.data.layout import Grid
+from untilt.data.layout import Grid, is_whole
 from untilt.data.read.assemble import Wanted, assemble
 from untilt.data.read.bad_rows import BadRows, ReadReport, cut_lists, examine
 from untilt.data.read.columns import (
@@ -121,11 +121,7 @@ class Request:
 
 def check_grid(grid: object) -> None:
     """Raise unless it is rows and columns."""
-    whole = (
-        isinstance(grid, tuple | list)
-        and len(grid) == 2
-        and all(isinstance(each, int) and not isinstance(each, bool) for each in grid)
-    )
+    whole = isinstance(grid, tuple | list) and len(grid) == 2 and all(map(is_whole, grid))
     if not whole:
         raise OptionError(f"grid must be (rows, columns), such as (6, 4). Got {grid!r} instead.")
 

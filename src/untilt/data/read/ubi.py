@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from untilt.data.layout import is_whole
 from untilt.data.read.bad_rows import N_SHOWN, BadRows, ReadReport
 from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.data.read.files import Files
@@ -71,8 +72,7 @@ class Ubi:
 
     def __post_init__(self) -> None:
         shown = self.hits_shown
-        whole = isinstance(shown, int) and not isinstance(shown, bool)
-        if shown is not None and not (whole and shown >= 1):
+        if shown is not None and not (is_whole(shown) and shown >= 1):
             raise OptionError(
                 f"hits_shown must be a whole number of at least 1. Got {shown!r} instead."
             )
@@ -113,11 +113,20 @@ class UbiWanted:
                     f"columns maps our names to those of UBI: {', '.join(known)}. Got the key "
                     f"{name!r} instead.{did_you_mean(str(name), known)}"
                 )
-            is_path = isinstance(theirs, str) and '"' not in theirs and "\0" not in theirs
-            if not is_path and not (theirs is None and name == _IMPRESSION):
+            if name in (*self.labels, _IMPRESSION):
+                fits = _has_parts(theirs, ",") or (theirs is None and name == _IMPRESSION)
+            else:
+                fits = _has_parts(theirs, ".")
+            if not fits:
                 raise OptionError(
                     f"columns[{name!r}] must be a path such as 'query_attributes.variant', or the "
                     f"name of an action for a label. Got {theirs!r} instead."
+                )
+        for name in self.context:
+            if name not in self.columns and not _has_parts(name, "."):
+                raise OptionError(
+                    "a context must be a path such as 'query_attributes.device', or a name that "
+                    f"columns maps to one. Got {name!r} instead."
                 )
 
     def paths(self, usual: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -134,6 +143,13 @@ class UbiWanted:
         """SQL: whether an action stands for a label, or for an impression."""
         actions = ", ".join(map(literal, self.actions(name)))
         return f"coalesce(action IN ({actions}), false)" if actions else "false"
+
+
+def _has_parts(theirs: object, separator: str) -> bool:
+    """Whether it is text with something between the separators, as paths and actions are."""
+    if not isinstance(theirs, str) or '"' in theirs or "\0" in theirs:
+        return False
+    return all(part.strip() for part in theirs.split(separator))
 
 
 def parts_of(source: Any) -> list[Any]:
