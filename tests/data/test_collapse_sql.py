@@ -293,6 +293,70 @@ def test_postgres(server, parquet, contents):
         read((fast, "no_such"))
 
 
+@pytest.mark.slow
+def test_an_address_of_postgres_is_counted_there(server, parquet, contents, monkeypatch):
+    """By rows and counted by the server: the same arrays, from fewer rows."""
+    psycopg = pytest.importorskip("psycopg", reason="needs psycopg: pip install psycopg[binary]")
+    pytest.importorskip("adbc_driver_postgresql", reason="needs adbc-driver-postgresql")
+    with psycopg.connect(server) as connection:
+        connection.execute("CREATE SCHEMA counted; SET search_path TO counted")
+        filled(connection, parquet)
+        connection.execute("ALTER ROLE untilt SET extra_float_digits = -15")
+        connection.execute(
+            "CREATE COLLATION caseless (provider = icu, locale = 'und-u-ks-level2', "
+            "deterministic = false)"
+        )
+        for name in parquet:
+            connection.execute(
+                f"ALTER TABLE {name} ADD at timestamptz DEFAULT now(), ADD x real, "
+                "ALTER doc_id TYPE text COLLATE caseless"
+            )
+            connection.execute(
+                f"UPDATE {name} SET doc_id = upper(doc_id) WHERE random() < 0.5; "
+                f"UPDATE {name} SET click = click + 1e-14 WHERE click = 1 AND random() < 0.5; "
+                f"UPDATE {name} SET x = CASE WHEN random() < 0.5 THEN 0.1 ELSE 'NaN' END"
+            )
+
+    def both(name, **options):
+        """The log and its rows, counted by the server and not."""
+        source = (server, f"counted.{name}")
+        found, report = read_log_report(source, on_bad="drop", **{**OPTIONS, **options})
+        with monkeypatch.context() as patched:
+            patched.setattr("untilt.data.read.read_log.counted_at", lambda *_: None)
+            expected, whole = read_log_report(source, on_bad="drop", **{**OPTIONS, **options})
+        assert_same(found, expected)
+        assert report.source == whole.source
+        return report.n_rows, whole.n_rows
+
+    for name, file in parquet.items():
+        n = pq.read_table(file).num_rows
+        counted, whole = both(name)
+        assert counted < whole == n
+        for more in (
+            {"features": ["x"], "missing": "keep"},
+            {"columns": {**COLUMNS, "click": "seen"}},
+            {"collapse": "halves"},
+            {"sample_queries": 0.9},
+            {"text_ids": True},
+        ):
+            counted, whole = both(name, **more)
+            assert counted < whole
+        timed = {**COLUMNS, "timestamp": "at"}
+        # Times differ where all else is equal, so that these are read by rows.
+        assert both(name, columns=timed, collapse="halves") == (n, n)
+        assert both(name, collapse=False) == (n, n)
+    with psycopg.connect(server) as connection:
+        connection.execute(
+            "CREATE TABLE counted.words AS SELECT query_id, session_id, doc_id, click, "
+            "position::text AS position FROM counted.clean; CREATE TABLE counted.cells AS SELECT "
+            "query_id, session_id, doc_id, click, position AS row, 1 AS column FROM counted.clean"
+        )
+    n = pq.read_table(parquet["clean"]).num_rows
+    plain: dict[str, Any] = {"labels": (), "context": (), "columns": None}
+    # A server does not compare text with numbers; cells of a grid are numbered by `read_log`.
+    assert both("words", **plain) == both("cells", **plain) == (n, n)
+
+
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"
 )

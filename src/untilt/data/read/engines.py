@@ -13,12 +13,14 @@ from operator import add, and_
 from typing import Any
 from uuid import uuid4
 
+from untilt._core.addresses import Address
 from untilt._core.progress import progress
 from untilt.data.depth import DEEPEST
 from untilt.data.read.collapse_sql import COUNT, DIALECTS, Dialect, Key, counted_sql, slots
 from untilt.data.read.columns import Layout
 from untilt.data.read.database import Database
-from untilt.data.read.sources import Source, stream_source
+from untilt.data.read.postgres import NUMBERS, postgres_opened, postgres_select
+from untilt.data.read.sources import Source, postgres_found, stream_source
 from untilt.data.read.types import MOST_COUNT
 from untilt.errors import ColumnError, FileFormatError, OptionError
 
@@ -69,8 +71,7 @@ class Engine(ABC):
 def collapsed(engine: Engine, layout: Layout) -> tuple[Layout, Any]:
     """The counted log, and the layout to read it by."""
     key = Key.of(layout)
-    free = (name for name in (COUNT, "u_count") if name not in engine.columns)
-    count = key.count or next(free, f"u_count_{uuid4().hex[:8]}")
+    count = key.count or _free_name(engine.columns)
     with progress("counting sessions where they live"), translated(engine.what):
         depth = depth_for(engine.rows_at(key.position), key.most_depth(engine.dialect))
         rows = engine.counted(key, depth, count)
@@ -85,6 +86,42 @@ def depth_for(rows_at: dict[float, int], most: int) -> int:
         if seen >= _SHARE_WITHIN_DEPTH * total:
             return max(1, min(most, int(position)))
     return 1
+
+
+def counted_at(
+    database: Database, address: Address, layout: Layout, name: str
+) -> tuple[Layout, Source] | None:
+    """The table behind postgresql://..., with equal sessions counted by its server; its layout.
+
+    Columns have the types in which rows would come, so that the log is the same; counted rows come
+    piece by piece, as rows do. None where the server cannot compare: positions or counts in text.
+    """
+    key, dialect = Key.of(layout), DIALECTS["postgres"]
+    what, in_sql, types = postgres_found(address)
+    if not {types[each] for each in (key.position, key.count) if each} <= NUMBERS:
+        return None
+    count = key.count or _free_name(tuple(types))
+    table = f"({postgres_select(in_sql, types, layout.names, layout.ids)}) AS u_log"
+
+    def load(columns: Sequence[str], ids: frozenset[str]) -> str:
+        with postgres_opened(address) as cursor:
+            # Labels are compared as text: with all digits, whatever the server is set to.
+            cursor.execute("SET LOCAL extra_float_digits = 1")
+            with progress("counting sessions where they live"):
+                at = PostgresTable(cursor.connection, table, what).rows_at(key.position)
+                depth = depth_for(at, key.most_depth(dialect))
+                cursor.execute(counted_sql(table, key, depth, dialect, count))
+            rows = stream_source(database, cursor.fetch_record_batch(), name, what)
+            return rows.load(columns, ids)
+
+    counted = layout.with_count(count)
+    return counted, Source(what, tuple(counted.names), load)
+
+
+def _free_name(columns: Sequence[str]) -> str:
+    """A name for the counts of a log that has none."""
+    free = (name for name in (COUNT, "u_count") if name not in columns)
+    return next(free, f"u_count_{uuid4().hex[:8]}")
 
 
 @contextmanager
@@ -289,11 +326,7 @@ class PostgresTable(Engine):
 
     connection: Any
     table: str
-
-    @property
-    def what(self) -> str:  # type: ignore[override]
-        """How messages call it."""
-        return f"the PostgreSQL table {self.table}"
+    what: str
 
     @property
     def dialect(self) -> Dialect:
@@ -403,7 +436,7 @@ def postgres_table(source: tuple[Any, Any]) -> PostgresTable:
             "ut.collapse_sql(table, depth, dialect) yourself and read its result, or give an Ibis "
             "table."
         )
-    return PostgresTable(connection, table)
+    return PostgresTable(connection, table, f"the PostgreSQL table {table}")
 
 
 def engine_of(source: Any) -> Engine | None:

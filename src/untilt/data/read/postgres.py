@@ -1,6 +1,6 @@
 """A table of a PostgreSQL server, by ADBC: rows come as Arrow, piece by piece.
 
-Only rows are read: the transaction is read-only, whatever a view or a function on the server does.
+Nothing is written: the transaction is read-only, whatever a view or a function on the server does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,6 +20,7 @@ _AS_THEY_ARE = {
     "smallint", "integer", "bigint", "real", "double precision", "boolean", "text",
     "character varying", "date", "timestamp without time zone", "timestamp with time zone",
 }  # fmt: skip
+NUMBERS = {"smallint", "integer", "bigint", "real", "double precision", "numeric"}
 _TABLES_SQL = """
 SELECT n.nspname AS schema, c.relname AS name, c.oid::bigint AS oid
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -81,13 +82,22 @@ def postgres_rows(
     cursor: Any, table: str, types: dict[str, str], columns: Sequence[str], ids: frozenset[str]
 ) -> "pa.RecordBatchReader":
     """Some columns of all rows, as a stream."""
-    chosen = ", ".join(_column(name, types[name], name in ids) for name in columns)
-    cursor.execute(f"SELECT {chosen} FROM {table}")
+    cursor.execute(postgres_select(table, types, columns, ids))
     return cursor.fetch_record_batch()
+
+
+def postgres_select(
+    table: str, types: dict[str, str], columns: Sequence[str], ids: frozenset[str]
+) -> str:
+    """The query for some columns of all rows, in types that Arrow has."""
+    return f"SELECT {', '.join(_column(c, types[c], c in ids) for c in columns)} FROM {table}"
 
 
 def _column(name: str, kind: str, is_id: bool) -> str:
     column = quoted(name)
+    if kind in ("text", "character varying"):
+        # By bytes: there are collations by which two different texts are equal.
+        return f'{column} COLLATE "C" AS {column}'
     if kind in _AS_THEY_ARE:
         return column
     cast = "double precision" if kind == "numeric" and not is_id else "text"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, Unpack
 
+from untilt._core.addresses import Address
 from untilt._core.arrays import Missing, check_missing
 from untilt._core.optional import explained_import
 from untilt._core.paths import is_utf8
@@ -35,7 +36,7 @@ from untilt.data.read.columns import (
 )
 from untilt.data.read.database import Database, open_database, translated_errors
 from untilt.data.read.elsewhere import brought_here
-from untilt.data.read.engines import Engine, collapsed, engine_of, engine_source
+from untilt.data.read.engines import Engine, collapsed, counted_at, engine_of, engine_source
 from untilt.data.read.files import refuse_changed, stamps
 from untilt.data.read.numbering import NotCleanError
 from untilt.data.read.sources import Source, open_source
@@ -193,10 +194,14 @@ def _tables(database: Database, request: Request) -> tuple[Request, Table, Table
         with_time=request.collapse is not True,
     )
     ignored: tuple[str, ...] = ()
-    if engine is not None and request.collapse is True:
-        layout, ignored = _numbers(source.what, layout, engine.numeric(), request.features)
-        layout, rows = collapsed(engine, layout)
-        source = engine_source(database, engine, "log_table", rows)
+    if _may_be_counted(request, layout):
+        if engine is not None:
+            layout, ignored = _numbers(source.what, layout, engine.numeric(), request.features)
+            layout, rows = collapsed(engine, layout)
+            source = engine_source(database, engine, "log_table", rows)
+        elif isinstance(request.source, Address):
+            counted = counted_at(database, request.source, layout, "log_table")
+            layout, source = counted or (layout, source)
     log = _load(database, source, layout, request.features, ignored)
     if request.documents is None:
         return request, log, None
@@ -206,6 +211,12 @@ def _tables(database: Database, request: Request) -> tuple[Request, Table, Table
     if "query_id" not in layout.roles:
         documents = _for_all_queries(database, log, documents)
     return request, log, documents
+
+
+def _may_be_counted(request: Request, layout: Layout) -> bool:
+    """Whether the engine that holds the log may count its sessions: by positions, without times."""
+    halves = request.collapse == "halves" and "timestamp" in layout.roles
+    return bool(request.collapse) and not halves and "position" in layout.roles
 
 
 def _open_ubi(database: Database, request: Request) -> Source:
@@ -476,7 +487,7 @@ def read_log(
         address s3://... or (postgresql://..., table name), a DuckDB relation, a pyarrow, Polars or
         pandas table, a `DeltaTable`, a pyiceberg table or scan, a cursor of ADBC; an Ibis table, a
         Spark DataFrame or (PostgreSQL connection, table name), whose engine counts equal sessions
-        itself before anything travels (see `collapse_sql`)
+        itself before anything travels, as does the server behind postgresql:// (see `collapse_sql`)
     documents : a table (any kind of source) with one row per (query_id, doc_id); its other columns
         of numbers are the features. Documents that no list shows stay as unshown candidates. With
         doc_id alone, a document has the same features for all queries that showed it

@@ -273,13 +273,17 @@ def _from_sqlite(database: Database, files: Files, name: str) -> Source:
     return Source(what, names, load)
 
 
-def _from_postgres(database: Database, address: Address, name: str) -> Source:
+def postgres_found(address: Address) -> tuple[str, str, dict[str, str]]:
+    """What to call the table behind an address, its name in SQL, its columns and their types."""
     with postgres_opened(address) as cursor:
         tables = postgres_tables(cursor)
         table = chosen_table(address.what, address.table, tables)
         in_sql, oid = tables[table]
-        types = postgres_columns(cursor, oid)
-    what = f"{address.what}, table {table}"
+        return f"{address.what}, table {table}", in_sql, postgres_columns(cursor, oid)
+
+
+def _from_postgres(database: Database, address: Address, name: str) -> Source:
+    what, in_sql, types = postgres_found(address)
     _refuse_alike(what, list(types))
 
     def load(columns: Sequence[str], ids: frozenset[str]) -> str:
