@@ -30,6 +30,7 @@ _RATIO, _ALWAYS_ALLOWED = 100, 64 << 20
 _END = struct.Struct("<4s4H2LH")  # of the record at the end of a zip archive
 _END_MARK, _END_MARK_64 = b"PK\5\6", b"PK\6\7"
 _DATE = (1980, 1, 1, 0, 0, 0)
+_LEVEL = 1  # of packing: trees take a quarter of the usual time, for a tenth more bytes
 _ENCRYPTED = 1
 _NUMBERS = re.compile(r"[<>|=]?[biuf][0-9]{1,2}")
 _KEPT_MEMORY = "Load it where there is more, or save a smaller model."
@@ -72,7 +73,7 @@ def _zipped(parts: Mapping[str, bytes], comment: bytes, kind: int) -> bytes:
     with zipfile.ZipFile(buffer, "w", kind) as archive:
         for name, data in parts.items():
             # A fixed date: the content tells when it was made, and equal content is equal bytes.
-            archive.writestr(zipfile.ZipInfo(name, _DATE), data, kind)
+            archive.writestr(zipfile.ZipInfo(name, _DATE), data, kind, _LEVEL)
         archive.comment = comment
     return buffer.getvalue()
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, sum_by
-from untilt._core.progress import track
+from untilt._core.progress import progress
+from untilt._core.threads import side_by_side
 from untilt._core.statistics import weighted_mean
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import baseline_lists
@@ -133,10 +134,16 @@ def evaluate_rankers(
     Importances are those of the `shipped` ranker.
     """
     assert training.chosen is not None
-    scores = {
-        each.name: _scores_of(each, judged, folder)
-        for each in track(training.candidates, "loading rankers")
-    }
+    names = [each.name for each in training.candidates]
+    with progress("loading rankers", total=len(names)) as advance:
+
+        def score(candidate: step_results.Candidate) -> FloatArray:
+            found = _scores_of(candidate, judged, folder)
+            advance()
+            return found
+
+        at_once = side_by_side(score, training.candidates, n_threads=options.threads)
+    scores = dict(zip(names, at_once, strict=True))
     name = training.chosen
     if set(training.by_fold) - {name}:
         # The estimate of a choice is honest where no query had a say in its own.

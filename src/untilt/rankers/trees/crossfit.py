@@ -172,11 +172,17 @@ class FoldTraining:
         train = self._data.subset(among.tolist(), self._quiet).construct()
         options = {**self.params, **params, "metric": "none", "objective": "none"}
         booster = lightgbm.Booster(options, train)
-        every = self._data.subset(list(range(len(self.fold))), self._quiet).construct()
-        booster.add_valid(every, "all")
+        trained_on_all = len(among) == len(self.fold)
+        if not trained_on_all:
+            every = self._data.subset(list(range(len(self.fold))), self._quiet).construct()
+            booster.add_valid(every, "all")
         for _ in range(n_trees):
             booster.update(fobj=objective)
-        return CrossFitted((booster,), TreesTried((), (), n_trees), _scores_of(booster))
+        scores = np.empty(len(self.fold))
+        scores[among if trained_on_all else slice(None)] = _scores_of(
+            booster, of_training=trained_on_all
+        )
+        return CrossFitted((booster,), TreesTried((), (), n_trees), scores)
 
     def regress(
         self, target: FloatArray, n_trees: int, params: dict[str, Any]
@@ -184,6 +190,7 @@ class FoldTraining:
         """Trees on a target by least squares over all rows, with parameters over the others."""
         import lightgbm
 
+        _be_quiet(self.params["num_threads"])
         every = self._data.subset(list(range(len(self.fold))), self._quiet).construct()
         every.set_label(target)
         booster = lightgbm.Booster({**self.params, **params, "objective": "regression"}, every)
@@ -296,13 +303,16 @@ class _Fold:
         return _scores_of(self.booster)
 
 
-def _scores_of(booster: "lightgbm.Booster") -> FloatArray:
-    """Of the rows that were added to a booster, as far as it is grown."""
+def _scores_of(booster: "lightgbm.Booster", *, of_training: bool = False) -> FloatArray:
+    """Of the rows that were added to a booster, or that it is trained on, as far as it is grown."""
     seen: list[FloatArray] = []
 
     def look(scores: FloatArray, _: object) -> tuple[str, float, bool]:
         seen.append(np.array(scores, dtype=float))
         return "look", 0.0, True
 
-    booster.eval_valid(look)
+    if of_training:
+        booster.eval_train(look)
+    else:
+        booster.eval_valid(look)
     return seen[0]

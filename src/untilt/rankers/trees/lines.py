@@ -93,18 +93,18 @@ def line_part(cells: ClickCells, rows: Rows, folds: FoldTraining, model: Hierarc
         return _path(own, z[:n][document], (model.v, model.s2))
 
     paths = side_by_side(path, range(folds.n_folds), n_threads=folds.options.n_threads)
-    fits: dict[float, HierarchyFit] = {}
-    scores: dict[float, FloatArray] = {}
-    for at, penalty in enumerate(PENALTIES):
+
+    def held_out(at: int) -> tuple[FloatArray, HierarchyFit]:
         own = np.empty(len(z))
         for k, weights in enumerate(paths):
-            held_out = folds.fold == k
-            own[held_out] = z[held_out] @ weights[at]
-        scores[penalty], fits[penalty] = own, slopes(cells, [own[:n]])
-    best = max(PENALTIES, key=lambda penalty: fits[penalty].log_likelihood)
-    at = PENALTIES.index(best)
+            asked = folds.fold == k
+            own[asked] = z[asked] @ weights[at]
+        return own, slopes(cells, [own[:n]])
+
+    tried = side_by_side(held_out, range(len(PENALTIES)), n_threads=folds.options.n_threads)
+    at = max(range(len(PENALTIES)), key=lambda at: tried[at][1].log_likelihood)
     weights = np.mean([each[at] for each in paths], axis=0)
-    return Lines(weights, scale, z * weights, scores[best], best)
+    return Lines(weights, scale, z * weights, tried[at][0], PENALTIES[at])
 
 
 def _path(cells: ClickCells, z: FloatArray, variances: tuple[float, float]) -> list[FloatArray]:

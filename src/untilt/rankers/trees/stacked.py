@@ -56,9 +56,11 @@ MOST_BINS = 127
 # NDCG@10 with B trained once: .7765 against .7764 with 500 queries, but .348 against .364 and .429
 # against .445 with 50 to 70.
 MANY_QUERIES = 300
-# From so many on trees of the ranker's own shape are tried, too. With 500 to 800 queries held-out
-# clicks refused them in 15 of 16 fits, and they took a quarter of the time; with 1,500 NDCG@10 was
-# .8130 with them and .8096 without (100 sessions each), .7978 and .7950 (10). Lines are for fewer.
+# From so many on trees of the ranker's own shape take the place of those with random thresholds.
+# With 500 to 800 queries held-out clicks refused them in 15 of 16 fits; with 1,500 NDCG@10 was .8130
+# with them and .8096 without (100 sessions each), .7978 and .7950 (10). Random thresholds beside
+# them changed it by +.0000 to -.0026 (six logs of 1,500 queries, two of 4,000), for a third of the
+# time. Lines are for fewer.
 RICH_QUERIES = 1000
 # Trees and lines of equal weight count as much as what this many queries say of their weights.
 EQUAL_SHARES = 70
@@ -192,7 +194,10 @@ def fit_stacked(
     weights = stack(cells, model, pi[:n], f[:n], None if support is None else rho[:n])
     A = weights.score(pi, f, rho)
     mu, model = posterior(cells, rows, A)
-    lambdas = _lambdas(log, rows, L, mu, weights, clicks, folds, training, options)
+    no_sum = None if support is None else A - weights.b * pi - weights.k * f
+    lambdas, exact = _lambdas(
+        log, rows, L, mu, weights, clicks, folds, training, options, no_sum=no_sum
+    )
     to_A, to_B = _per_spread(A), _per_spread(lambdas.scores)
     sums = [
         *clicks.parts(to_A * weights.k * said.trees),
@@ -202,9 +207,8 @@ def fit_stacked(
     steps = []
     if lines is not None and said.lines > 0:
         steps = lines.trees(to_A * weights.k * said.lines, rows.features)
-    if support is not None:
-        no_sum = A - weights.b * pi - weights.k * f
-        sums.append((folds.regress(no_sum, EXACT_TREES, EXACT), EXACT_TREES, to_A))
+    if exact is not None:
+        sums.append((exact, EXACT_TREES, to_A))
     believed = to_A * weights.k * weights.believed(rho)
     linear = np.zeros(len(f)) if lines is None else said.lines * lines.scores
     linear = believed * (linear - np.mean(linear[:n]))
@@ -266,7 +270,7 @@ def _per_spread(scores: FloatArray) -> float:
 def shapes_of(params: dict[str, Any], n_queries: int) -> dict[str, dict[str, Any]]:
     """The shapes of trees to try, with their parameters."""
     rate = {"learning_rate": RATE * params["learning_rate"]}
-    wanted = {"random", *(["fine"] if n_queries >= RICH_QUERIES else [])}
+    wanted = {"fine" if n_queries >= RICH_QUERIES else "random"}
     if params["num_leaves"] > OF_CLICKS["small"]["num_leaves"]:
         wanted.add("small")
     return {name: {**rate, **each} for name, each in OF_CLICKS.items() if name in wanted}
@@ -286,8 +290,9 @@ def chosen_shapes(
     def fit(names: list[str]) -> HierarchyFit:
         return slopes(cells, [np.mean([trees[name].scores[:n] for name in names], axis=0)])
 
-    order = sorted(trees, key=lambda name: -fit([name]).log_likelihood)
-    kept, best = order[:1], fit(order[:1])
+    alone = {name: fit([name]) for name in trees}
+    order = sorted(trees, key=lambda name: -alone[name].log_likelihood)
+    kept, best = order[:1], alone[order[0]]
     for name in order[1:]:
         new = fit([*kept, name])
         loss = best.per_query - new.per_query
@@ -307,8 +312,12 @@ def _lambdas(
     folds: FoldTraining,
     training: TreeTraining,
     options: dict[str, dict[str, Any]],
-) -> Shapes:
-    """B in the shapes that the likelihood has, each divided by its spread."""
+    *,
+    no_sum: FloatArray | None,
+) -> "tuple[Shapes, lightgbm.Booster | None]":
+    """B in the shapes that the likelihood has, each divided by its spread; at the same time trees
+    on the part of A that is no sum, where there is one.
+    """
     weight = np.where(rows.is_shown > 0, 1.0, abs(weights.kappa) * rows.weight)
     among = np.flatnonzero(weight)
     traffic = traffic_of(log, rows, training.lambdas)
@@ -321,10 +330,15 @@ def _lambdas(
             slates, folds, among, training.lambdas, n_trees, options[name], once=once
         )
 
-    at_once = side_by_side(part, clicks.trees, n_threads=training.boosting.n_threads)
+    def exact() -> "lightgbm.Booster | None":
+        return None if no_sum is None else folds.regress(no_sum, EXACT_TREES, EXACT)
+
+    todo: list[Callable[[], Any]] = [*(partial(part, name) for name in clicks.trees), exact]
+    threads = training.boosting.n_threads
+    *at_once, of_product = side_by_side(lambda each: each(), todo, n_threads=threads)
     parts = dict(zip(clicks.trees, at_once, strict=True))
     per = {name: _per_spread(each.scores) / len(parts) for name, each in parts.items()}
-    return Shapes.of(parts, per, rows.n_shown)
+    return Shapes.of(parts, per, rows.n_shown), of_product
 
 
 def posterior(cells: ClickCells, rows: Rows, A: FloatArray) -> tuple[FloatArray, Hierarchy]:
