@@ -9,8 +9,8 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, sum_by
 from untilt._core.progress import progress
-from untilt._core.threads import side_by_side
 from untilt._core.statistics import weighted_mean
+from untilt._core.threads import side_by_side
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import baseline_lists
 from untilt.catalog import record_of

@@ -57,10 +57,10 @@ MOST_BINS = 127
 # against .445 with 50 to 70.
 MANY_QUERIES = 300
 # From so many on trees of the ranker's own shape take the place of those with random thresholds.
-# With 500 to 800 queries held-out clicks refused them in 15 of 16 fits; with 1,500 NDCG@10 was .8130
-# with them and .8096 without (100 sessions each), .7978 and .7950 (10). Random thresholds beside
-# them changed it by +.0000 to -.0026 (six logs of 1,500 queries, two of 4,000), for a third of the
-# time. Lines are for fewer.
+# With 500 to 800 queries held-out clicks refused them in 15 of 16 fits; with 1,500 NDCG@10 was
+# .8130 with them and .8096 without (100 sessions each), .7978 and .7950 (10). Random thresholds
+# beside them changed it by +.0000 to -.0026 (six logs of 1,500 queries, two of 4,000), for a third
+# of the time. Lines are for fewer.
 RICH_QUERIES = 1000
 # Trees and lines of equal weight count as much as what this many queries say of their weights.
 EQUAL_SHARES = 70
