@@ -181,10 +181,14 @@ def test_ctrl_c_in_the_middle_leaves_no_file(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True
     )
-    for _ in range(1200):  # until the log has begun to grow
-        if any(path.stat().st_size > 10_000 for path in folder.rglob("clicks*")):
+    begun = False
+    for _ in range(1200):  # until the documents are written: sessions are drawn from then on
+        begun = any(path.stat().st_size > 10_000 for path in folder.rglob("documents*"))
+        if begun:
             break
         time.sleep(0.05)
+    assert begun
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
