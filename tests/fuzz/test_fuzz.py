@@ -2,7 +2,9 @@
 
 import json
 import random
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,21 @@ def test_a_worker_that_dies_is_told_by_its_signal(good):
     worker.process.kill()
     assert worker.answer(1.0) is None
     assert "SIGKILL" in worker.end()
+
+
+@pytest.mark.parametrize(("starved", "silent"), [(False, 60), (True, 2)])
+def test_waiting_for_a_processor_is_no_hang(monkeypatch, starved, silent):
+    """0.6 seconds by the clock are allowed, six times 0.1; a process that waits has longer."""
+    worker = Worker.__new__(Worker)
+    began = time.monotonic()
+    if starved:
+        monkeypatch.setattr(Worker, "_waited", lambda self: time.monotonic() - began)
+    with subprocess.Popen(["sleep", str(silent)], stdout=subprocess.PIPE, text=True) as process:
+        worker.process = process
+        assert worker.answer(0.1) is None
+        took = time.monotonic() - began
+        process.kill()
+    assert took > 1.9 if starved else took < 50
 
 
 def test_damage_repeats_and_differs(good):
