@@ -10,11 +10,12 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
 from untilt.data.read.read_log import read_log
-from untilt.errors import FileFormatError, OptionError
+from untilt.errors import ColumnError, FileFormatError, OptionError
 
 TABLE = pa.table(
     {
@@ -241,3 +242,25 @@ def test_a_length_that_a_damaged_arrow_file_names_makes_no_room_for_it(tmp_path)
     finally:
         tracemalloc.stop()
     assert peak < 200 << 20
+
+
+def arrow_file(table, folder):
+    with pa.ipc.new_stream(folder / "log.arrow", table.schema) as writer:
+        writer.write_table(table)
+    return folder / "log.arrow"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        arrow_file,
+        lambda table, _: table,
+        lambda table, _: table.to_reader(),
+        lambda table, _: pa.dataset.Scanner.from_batches(table.to_reader()),
+    ],
+    ids=["file", "table", "reader", "scanner"],
+)
+def test_names_of_arrow_columns_that_are_no_text(tmp_path, given):
+    table = TABLE.append_column(pa.field(b"\xc4\xff", pa.int64()), pa.array([1, 2, 3]))
+    with pytest.raises(ColumnError, match="no UTF-8"):
+        read_log(given(table, tmp_path))

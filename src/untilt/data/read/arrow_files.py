@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from untilt._core.paths import printable
-from untilt.errors import FileFormatError
+from untilt.errors import ColumnError, FileFormatError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,18 @@ def _opened(file: str) -> Iterator[Any]:
 def arrow_names(file: str) -> list[str]:
     """The names of its columns."""
     with _opened(file) as reader:
-        return list(reader.schema.names)
+        return arrow_schema_names(reader.schema, printable(file))
+
+
+def arrow_schema_names(schema: Any, what: str) -> list[str]:
+    """The names of the columns of a schema, which Arrow keeps as any bytes."""
+    try:
+        return list(schema.names)
+    except UnicodeDecodeError as error:
+        raise ColumnError(
+            f"{what} has a column whose name is no UTF-8: {error.object[:40]!r}. Rename it, or "
+            "write the file again where it is damaged."
+        ) from error
 
 
 def arrow_batches(file: str, columns: Sequence[str]) -> "pa.RecordBatchReader":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from untilt._core.addresses import Address
 from untilt._core.optional import explained_import
-from untilt.data.read.arrow_files import arrow_batches, arrow_names
+from untilt.data.read.arrow_files import arrow_batches, arrow_names, arrow_schema_names
 from untilt.data.read.csv_files import distinct, load_csv
 from untilt.data.read.database import (
     Database,
@@ -409,7 +409,8 @@ def _from_arrow(database: Database, source: Any, name: str) -> Source:
     if isinstance(source, pa.RecordBatchReader):
         return stream_source(database, source, name)
     if hasattr(source, "projected_schema") and hasattr(source, "to_reader"):  # a Scanner
-        return _streamed(database, what, name, source.projected_schema.names, source.to_reader)
+        names = arrow_schema_names(source.projected_schema, what)
+        return _streamed(database, what, name, names, source.to_reader)
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if not isinstance(source, pa.Table) and not hasattr(source, "get_fragments"):
@@ -422,9 +423,10 @@ def _from_arrow(database: Database, source: Any, name: str) -> Source:
 
 def _from_dataset(database: Database, source: Any, name: str, what: str) -> Source:
     """What can be scanned many times: an Arrow table or dataset."""
+    names = arrow_schema_names(source.schema, what)
     with translated_errors(what):
         database.connection.register(name, source)
-        return _view(database, what, name, lambda: tuple(source.schema.names))
+        return _view(database, what, name, lambda: tuple(names))
 
 
 def _from_delta(database: Database, table: Any, name: str) -> Source:
@@ -478,7 +480,7 @@ def _from_cursor(database: Database, cursor: Any, name: str) -> Source:
             f"the cursor has no result to read: {in_short(error)}. Run a query first: "
             'cursor.execute("SELECT ... FROM clicks").'
         ) from error
-    return _streamed(database, what, name, reader.schema.names, lambda: reader)
+    return _streamed(database, what, name, arrow_schema_names(reader.schema, what), lambda: reader)
 
 
 def stream_source(database: Database, source: Any, name: str, what: str | None = None) -> Source:
@@ -490,7 +492,7 @@ def stream_source(database: Database, source: Any, name: str, what: str | None =
         reader = pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, OSError, RuntimeError, TypeError, ValueError) as error:
         raise FileFormatError(f"{what} gives no Arrow stream: {error}") from error
-    return _streamed(database, what, name, reader.schema.names, lambda: reader)
+    return _streamed(database, what, name, arrow_schema_names(reader.schema, what), lambda: reader)
 
 
 def _streamed(
