@@ -21,7 +21,11 @@ COLUMNS = {
 
 def table(name: str) -> list[list[str]]:
     """The lines of the table of this name."""
-    return {"quality": _quality, "training": _training, "speed": _speed}[name]()
+    tables = {
+        "quality": _quality, "training": _training, "speed": _speed,
+        "click models": _click_models, "values": _values,
+    }  # fmt: skip
+    return tables[name]()
 
 
 def _quality() -> list[list[str]]:
@@ -102,6 +106,31 @@ def _speed() -> list[list[str]]:
             _command("letor"),
         ],
     ]
+
+
+def _click_models() -> list[list[str]]:
+    """Seconds to fit, and log-likelihood of held-out sessions; means over the logs."""
+    rows = _results("others")["click_models"]
+    truth = next(each["log_likelihood_of_the_truth"] for each in rows if each["who"] == "untilt")
+    header = ["model", "by", "CPU seconds", "seconds", "log-likelihood of a held-out session"]
+    lines = [header, ["---", "---", "---:", "---:", "---:"]]
+    names = {"untilt": "untilt (EM)", "clax": "CLAX (gradients)"}
+    for each in rows:
+        figures = (f"{each['cpu_seconds']:.1f}", f"{each['seconds']:.1f}")
+        likelihood = f"{each['log_likelihood']:.4f}"
+        lines.append([each["model"].upper(), names[each["who"]], *figures, likelihood])
+    return [*lines, ["the truth", "the simulator", "", "", f"{truth:.4f}"]]
+
+
+def _values() -> list[list[str]]:
+    """Errors of the estimated clicks per session under a new order."""
+    rows = _results("others")["values"]["rows"]
+    header = ["estimator", "mean error", "root mean squared error", "milliseconds"]
+    lines = [header, ["---", "---:", "---:", "---:"]]
+    for name, each in rows.items():
+        error, size = each["mean_error"], each["root_mean_square_error"]
+        lines.append([name, f"{error:+.4f}", f"{size:.4f}", f"{1000 * each['median_seconds']:.0f}"])
+    return lines
 
 
 def _steps(run: dict[str, Any]) -> float:
