@@ -98,6 +98,13 @@ FeaturesOption = Annotated[
         "with commas between them. May be repeated.",
     ),
 ]
+MissingOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VALUE|keep",
+        help="What a missing feature counts as, or keep for trees; else it is a bad row.",
+    ),
+]
 
 
 class Among(StrEnum):
@@ -338,13 +345,7 @@ class LogOptions(ColumnOptions):
     ] = None
     documents_table: DocumentsTable = None
     features: FeaturesOption = None
-    missing: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VALUE|keep",
-            help="What a missing feature counts as, or keep for trees; else it is a bad row.",
-        ),
-    ] = None
+    missing: MissingOption = None
 
     def read_to_train(self, out: Output, path: Path, *, context: Sequence[str] = ()) -> "ClickLog":
         """The log with features that a ranker may learn from."""

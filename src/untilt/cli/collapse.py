@@ -15,13 +15,7 @@ class RowOptions(arguments.ColumnOptions):
     """Options of a log whose features, if any, stand in its rows."""
 
     features: arguments.FeaturesOption = None
-    missing: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VALUE|keep",
-            help="What a missing feature counts as, or keep for trees; else it is a bad row.",
-        ),
-    ] = None
+    missing: arguments.MissingOption = None
 
 
 def collapse(

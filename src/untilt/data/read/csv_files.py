@@ -8,7 +8,7 @@ import csv
 import glob
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.data.read.packed import as_text, sound
@@ -100,18 +100,27 @@ def _reader(file: str, separator: str, names: Sequence[str]) -> str:
     )
 
 
-def _casts(database: Database, table: str, columns: Sequence[str], ids: frozenset[str]) -> str:
-    """Each column as the narrowest type that keeps all its values."""
-    tests = [_tests(column, column in ids) for column in columns]
+def narrowest_types(
+    database: Database, table: str, tests: Sequence[Mapping[str, str]]
+) -> list[str | None]:
+    """For each column the first of its types whose test all rows pass; None where there is none.
+
+    A table without rows passes every test.
+    """
     aggregates = [f"bool_and({test})" for fits in tests for test in fits.values()]
     verdicts = iter(database.row(f"SELECT {', '.join(aggregates)} FROM {table}"))
+    passed = [[type_ for type_ in fits if next(verdicts) is not False] for fits in tests]
+    return [types[0] if types else None for types in passed]
+
+
+def _casts(database: Database, table: str, columns: Sequence[str], ids: frozenset[str]) -> str:
+    """Each column as the narrowest type that keeps all its values."""
+    types = narrowest_types(database, table, [_tests(each, each in ids) for each in columns])
     casts = []
-    for column, fits in zip(columns, tests, strict=True):
-        # A table without rows fits every type: None is not False.
-        types = [type_ for type_ in fits if next(verdicts) is not False]
-        type_ = types[0] if types else "VARCHAR"
+    for column, type_ in zip(columns, types, strict=True):
         value = quoted(column)
-        cast = instant_sql(value) if type_ == "TIMESTAMP" else f"TRY_CAST({value} AS {type_})"
+        plain = f"TRY_CAST({value} AS {type_ or 'VARCHAR'})"
+        cast = instant_sql(value) if type_ == "TIMESTAMP" else plain
         casts.append(f"{cast} AS {value}")
     return ", ".join(casts)
 

@@ -10,7 +10,7 @@ import glob
 import json
 from collections.abc import Callable, Sequence
 
-from untilt.data.read.csv_files import distinct
+from untilt.data.read.csv_files import distinct, narrowest_types
 from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.data.read.packed import as_text, sound
 from untilt.errors import FileFormatError
@@ -116,15 +116,11 @@ def _value(key: str) -> str:
 
 def _casts(database: Database, table: str, columns: Sequence[str], ids: frozenset[str]) -> str:
     """Each column as the narrowest type that keeps all its values."""
-    tests = [_tests(column, column in ids) for column in columns]
-    aggregates = [f"bool_and({test})" for fits in tests for test in fits.values()]
-    verdicts = iter(database.row(f"SELECT {', '.join(aggregates)} FROM {table}"))
+    types = narrowest_types(database, table, [_tests(each, each in ids) for each in columns])
     casts = []
-    for column, fits in zip(columns, tests, strict=True):
-        # A table without rows fits every type: None is not False.
-        types = [type_ for type_ in fits if next(verdicts) is not False]
+    for column, type_ in zip(columns, types, strict=True):
         text = f"{quoted(column)} ->> '$'"
-        cast = f"TRY_CAST({text} AS {types[0]})" if types else quoted(column)
+        cast = quoted(column) if type_ is None else f"TRY_CAST({text} AS {type_})"
         casts.append(f"{cast} AS {quoted(column)}")
     return ", ".join(casts)
 
