@@ -516,6 +516,7 @@ def test_nothing_says_what_was_shown(export):
         ({"columns": {"hits": "."}}, "must be a path"),
         ({"columns": {"offset": "query..from"}}, "must be a path"),
         ({"columns": {"query_id": ""}}, "must be a path"),
+        ({"columns": {"doc_id": "event_attributes.*"}}, "must be a path"),
         ({"columns": {"click": "click,"}}, "must be a path"),
         ({"context": ["query_attributes."]}, "a context must be a path"),
         ({"label": "hits"}, "names of their own"),

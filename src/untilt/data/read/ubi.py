@@ -146,10 +146,13 @@ class UbiWanted:
 
 
 def _has_parts(theirs: object, separator: str) -> bool:
-    """Whether it is text with something between the separators, as paths and actions are."""
+    """Whether it is text with something between the separators, as paths and actions are.
+
+    A star alone is none: DuckDB takes it for every key, even in quotes.
+    """
     if not isinstance(theirs, str) or '"' in theirs or "\0" in theirs:
         return False
-    return all(part.strip() for part in theirs.split(separator))
+    return all(part.strip() not in ("", "*") for part in theirs.split(separator))
 
 
 def parts_of(source: Any) -> list[Any]:
