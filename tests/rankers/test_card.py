@@ -1,5 +1,7 @@
 """The card that `save` writes: what the ranker knows, and no more."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -65,3 +67,9 @@ def test_labels_have_no_position_bias_and_no_sessions(card):
     assert "## Position bias" not in text
     assert "sessions" not in text
     assert "click-logs" not in text
+
+
+def test_no_name_of_a_feature_becomes_markup(card):
+    names = ("a|b", "<script>", "[x](y)", "**b**")
+    text = card(ut.LinearRanker(), replace(LOG, feature_names=names))
+    assert r"a\|b, \<script>, \[x](y), \*\*b\*\*" in text
