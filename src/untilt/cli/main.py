@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from types import FrameType
 from typing import Annotated, Any
 
@@ -194,8 +195,19 @@ def _untilt(
 _SPARED = ("sklearn", "pandas")
 
 
+class _Spared(MetaPathFinder):
+    """Imports as if these packages were not installed.
+
+    None in `sys.modules` would do that as well, but compiled code takes it for the module: pyarrow
+    then asks None for its version.
+    """
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
+        if name in _SPARED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 def main() -> None:
     """The `untilt` program."""
-    for name in _SPARED:
-        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Spared())
     app()
