@@ -3,6 +3,7 @@
     python benchmarks/bench_neural.py             # list sizes 10 and 100, batches of 256 and 4096
     python benchmarks/bench_neural.py --small     # does it run?
     python benchmarks/bench_neural.py --torch     # the same model in plain PyTorch, on the CPU
+    python benchmarks/bench_neural.py --together 8                # so many networks in one program
     python benchmarks/bench_neural.py --compare a.json b.json     # loss curves of two devices
 
 The model is [512, 256, 128] with ELU, 136 features, pairwise logistic loss, Adam, single precision.
@@ -11,6 +12,10 @@ Nothing of untilt is used but `untilt.networks`: a machine with NumPy, JAX and o
 What is timed: `training.train` over whole epochs, from the call to its end, compiled before. The
 device cuts its batches itself, and one call makes many steps. "--precision bfloat16" is the option
 of the rankers; "--precision exact" is for comparing the curves of two devices.
+
+"--together" times `together.train_together` against the same trainings one by one, in turns in the
+same process; of networks that differ in l2 and share their batches, and of such with seeds of their
+own. The ratio is the time of one by one over that of together.
 """
 
 import argparse
@@ -20,13 +25,17 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from untilt.networks import together
 from untilt.networks.batches import Batch, PaddedLists
 from untilt.networks.jax_layers import Optimiser, jax_modules, start_layers
 from untilt.networks.ranking_losses import pairwise_loss
+from untilt.networks.together import Training, train_together
 from untilt.networks.training import train
 
 WIDTHS, FEATURES, SEED, RATE = (512, 256, 128), 136, 0, 1e-3
@@ -35,6 +44,7 @@ SMALL = {"list": (5,), "batch": (8,)}
 CURVE = {"list": 10, "batch": 256, "steps": 10, "epochs": 20}
 # "exact": for curves of two devices; by default a GPU rounds inputs of products to 10 bits.
 MULTIPLY = {"float32": "default", "exact": "highest", "bfloat16": "bfloat16"}
+TOGETHER = {"widths": ((32, 16), (128, 64), WIDTHS), "list": 10, "batch": (64,), "steps": 32}
 DOCUMENTS = 50_000
 MOST_ROWS = {"cpu": 1_000_000, "gpu": 30_000_000}  # of an epoch
 
@@ -181,6 +191,74 @@ def jax_record(small: bool, least: float, steps: int, precision: str) -> dict[st
     return {"device": f"{device.platform}: {device.device_kind}", "versions": versions, **measured}
 
 
+def several(
+    lists: Lists, widths: tuple[int, ...], n: int, kind: str, epochs: int
+) -> list[Training]:
+    """Networks that differ in l2 alone, or in l2 and seed."""
+    seeds = range(n) if kind == "seeds" else [SEED] * n
+    return [
+        Training(
+            pairwise_loss("elu"),
+            start_layers(seed, widths),
+            replace(lists.batches, seed=seed),
+            Optimiser("adam", RATE),
+            epochs,
+            {**lists.constants, "l2": np.asarray(1e-4 * number, np.float32)},
+        )
+        for number, seed in enumerate(seeds)
+    ]
+
+
+def together_record(small: bool, n: int, rounds: int) -> dict[str, Any]:
+    """Seconds of several trainings one by one and together, the best of some rounds."""
+    jax, _, optax = jax_modules()
+    together.CPU_WEIGHTS = math.inf  # also where it does not pay, which is how that is known
+    sizes = {**TOGETHER, "widths": ((8, 4),), "batch": (8,), "steps": 4} if small else TOGETHER
+    n_features, results = 6 if small else FEATURES, []
+    for widths in sizes["widths"]:
+        for batch_size in sizes["batch"]:
+            lists = Lists(sizes["steps"], sizes["list"], batch_size, n_features)
+            for kind in ("l2", "seeds"):
+                make = partial(several, lists, (n_features, *widths, 1), n, kind)
+                results.append({
+                    "widths": widths, "batch_size": batch_size, "networks": n, "differ_in": kind,
+                    **in_turns(make, rounds),
+                })  # fmt: skip
+                print(json.dumps(results[-1]), flush=True)
+    device = jax.devices()[0]
+    versions = {"jax": jax.__version__, "optax": optax.__version__}
+    return {
+        "device": f"{device.platform}: {device.device_kind}",
+        "versions": versions,
+        "together": {"list_size": sizes["list"], "steps_per_epoch": sizes["steps"],
+                     "results": results},
+    }  # fmt: skip
+
+
+def in_turns(make: Callable[[int], list[Training]], rounds: int) -> dict[str, float]:
+    """Seconds of two epochs; "first" are those of one epoch and of compiling, before."""
+
+    def alone(epochs: int) -> list[Any]:
+        return [training.alone() for training in make(epochs)]
+
+    def at_once(epochs: int) -> list[Any]:
+        return train_together(make(epochs))
+
+    seconds: dict[str, list[float]] = {"one_by_one": [], "together": []}
+    first = {}
+    for name, run in (("one_by_one", alone), ("together", at_once)):
+        start = time.perf_counter()
+        run(1)
+        first[f"first_{name}"] = time.perf_counter() - start
+    for _ in range(rounds):
+        for name, run in (("one_by_one", alone), ("together", at_once)):
+            start = time.perf_counter()
+            assert not any(isinstance(each, Exception) for each in run(2))
+            seconds[name].append(time.perf_counter() - start)
+    best = {name: min(each) for name, each in seconds.items()}
+    return {**best, **first, "ratio": best["one_by_one"] / best["together"]}
+
+
 def torch_record(small: bool, least: float, steps: int, _: str) -> dict[str, Any] | None:
     try:
         import torch
@@ -210,6 +288,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="tiny sizes: does it run?")
     parser.add_argument("--torch", action="store_true", help="PyTorch instead, on the CPU")
+    parser.add_argument("--together", type=int, help="so many networks together and one by one")
+    parser.add_argument("--rounds", type=int, default=3, help="of --together; the best counts")
     parser.add_argument("--seconds", type=float, default=3.0, help="least time of a measurement")
     parser.add_argument("--out", help="write the record to this JSON file")
     parser.add_argument("--compare", nargs=2, metavar="FILE", help="compare two records' curves")
@@ -220,8 +300,11 @@ def main() -> None:
         compare(*given.compare)
         return
     least = 0.05 if given.small else given.seconds
-    made = torch_record if given.torch else jax_record
-    record = made(given.small, least, given.steps, given.precision)
+    if given.together:
+        record: dict[str, Any] | None = together_record(given.small, given.together, given.rounds)
+    else:
+        made = torch_record if given.torch else jax_record
+        record = made(given.small, least, given.steps, given.precision)
     if record is None:
         return
     record = {

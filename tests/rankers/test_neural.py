@@ -11,6 +11,7 @@ import pytest
 from untilt.bias.given import KnownBias
 from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, ShapeError
+from untilt.networks import together
 from untilt.networks.jax_layers import apply_layers, jax_modules, rounded, start_layers
 from untilt.networks.training import compiled_value
 from untilt.objectives.pairs import PairObjective
@@ -329,6 +330,61 @@ def test_held_out_data_says_when_to_stop(pbm_log):
     fewer = replace(valid, features=valid.features[:, :2], feature_names=())
     with pytest.raises(ShapeError, match="held-out data must have the 4 features"):
         NeuralRanker(**SMALL).fit(train, valid=fewer)
+
+
+@pytest.mark.parametrize("loss", ["pairwise", "listwise", "pointwise"])
+def test_networks_fitted_together_are_those_fitted_alone(pbm_log, monkeypatch, loss):
+    """Two seeds, each with its own start, shuffle and queries set aside, and two penalties."""
+    programs, whole = [], together._in_one_program
+
+    def counted(given):
+        programs.append(len(given))
+        return whole(given)
+
+    monkeypatch.setattr(together, "_in_one_program", counted)
+    log = pbm_log(n_queries=60, sessions=8).log
+    options: dict[str, Any] = {**SMALL, "epochs": 25, "learning_rate": 0.03, "early_stopping": 4}
+    made: list[dict[str, Any]] = [{"seed": seed, "l2": l2} for seed in (0, 1) for l2 in (0.0, 0.03)]
+    rankers = [NeuralRanker(loss=loss, **options, **each) for each in made]
+    assert NeuralRanker.fit_together(rankers, log) == [None] * 4
+    assert programs == [4]
+    for each, ranker in zip(made, rankers, strict=True):
+        alone = NeuralRanker(loss=loss, **options, **each).fit(log)
+        mine, own = dict(ranker.summary_), dict(alone.summary_)
+        assert mine.pop("held_out_value") == pytest.approx(own.pop("held_out_value"), rel=1e-4)
+        assert mine == own  # epochs, steps and the best epoch among it
+        assert ranker.watched_ == pytest.approx(alone.watched_, rel=1e-4)
+        for w, w_alone in zip(ranker.network_.weights, alone.network_.weights, strict=True):
+            assert np.allclose(w, w_alone, rtol=1e-4, atol=1e-5)
+        assert np.allclose(
+            ranker.predict(log.features), alone.predict(log.features), rtol=1e-4, atol=1e-5
+        )
+        assert ranker.trained_on_ == alone.trained_on_
+        assert ranker.validated_on_ is None
+    assert len({ranker.summary_["epochs"] for ranker in rankers}) > 1
+    assert len({tuple(ranker.predict(log.features)) for ranker in rankers}) == 4
+
+
+def test_fitted_together_each_has_its_own_error(made):
+    rankers = [
+        NeuralRanker(**SMALL),
+        NeuralRanker(**{**SMALL, "epochs": 0}),
+        NeuralRanker(**SMALL, optimiser="sgd", learning_rate=1e30),
+        NeuralRanker(PairwiseDebiasing(p=1), **SMALL, dropout=0.2),
+        NeuralRanker(**SMALL, dropout=0.2),
+        NeuralRanker(**SMALL, dropout=0.2, seed=3),
+    ]
+    errors = NeuralRanker.fit_together(rankers, made.log)
+    assert [type(error) for error in errors] == [
+        type(None), OptionError, OptionError, type(None), type(None), type(None),
+    ]  # fmt: skip
+    assert "epochs must be" in str(errors[1])
+    assert "the loss became" in str(errors[2])
+    for ranker, error in zip(rankers, errors, strict=True):
+        if error is None:
+            alone = NeuralRanker(**ranker.get_params(deep=False)).fit(made.log)
+            one, two = (each.predict(made.log.features) for each in (ranker, alone))
+            assert np.allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
 def test_dropout_l2_and_seeds_change_what_is_learned(made):

@@ -151,6 +151,59 @@ def test_processes_give_the_same_as_one(parts):
         assert np.array_equal(one.fitted[name].scores, two.fitted[name].scores)
 
 
+class Several(OneFeature):
+    """Fitted several at once; feature 5 cannot be fitted."""
+
+    calls: list[int] = []
+
+    @classmethod
+    def fit_together(cls, rankers, data):
+        cls.calls.append(len(rankers))
+        errors = [OptionError("not feature 5") if each.feature == 5 else None for each in rankers]
+        for each, error in zip(rankers, errors, strict=True):
+            if error is None:
+                each.fit(data)
+        return errors
+
+
+class Sub(Several):
+    """Inherits `fit_together`, and is fitted by itself."""
+
+
+def test_candidates_fitted_together_keep_their_order_and_their_files(parts, tmp_path):
+    train, valid = parts
+    given = {"train": train, "valid": valid, "bias": BIAS, "folder": tmp_path}
+    Several.calls.clear()
+    mixed = [Several(0), OneFeature(1), Several(2), Sub(3), Several(4)]
+    found = select(mixed, **given)
+    assert Several.calls == [3]
+    assert list(found.fitted) == [repr(each) for each in mixed]
+    for each, fitted in zip(mixed, found.fitted.values(), strict=True):
+        assert np.array_equal(fitted.scores, valid.features[:, each.feature])
+        assert not fitted.resumed
+    assert all(each.resumed for each in select(mixed, **given).fitted.values())
+    # One that fails is told, and the others are kept.
+    with pytest.raises(OptionError, match="not feature 5"):
+        select([Several(5), Several(1), Several(3)], **given)
+    FITS.clear()
+    found = select([Several(1), Several(3), Several(0, -1.0)], **given)
+    assert [each.resumed for each in found.fitted.values()] == [True, True, False]
+    assert Several.calls == [3, 3]  # a single one is fitted as any other
+    assert FITS == [(0, -1.0)]
+
+
+def test_networks_of_a_search_are_those_of_fitting_each(parts):
+    train, valid = parts
+    options: dict[str, Any] = {"widths": (4,), "epochs": 3, "batch_size": 16, "early_stopping": 2}
+    networks = grid(NeuralRanker(PRS(BIAS), **options), seed=[0, 1], l2=[0.0, 0.1])
+    mixed = {"one": OneFeature(0), **networks, "two": OneFeature(1)}
+    found = select(mixed, train=train, valid=valid, bias=BIAS)
+    assert list(found.fitted) == list(mixed)
+    for name, each in networks.items():
+        alone = each.fit(train).predict(valid.features)
+        assert np.allclose(found.fitted[name].scores, alone, rtol=1e-4, atol=1e-5)
+
+
 def test_keys_tell_any_two_values_apart():
     theta = np.array([1.0, 0.5, 0.25])
     things = [

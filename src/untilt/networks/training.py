@@ -82,7 +82,7 @@ class Trained:
     held_out_value: float | None = None
 
 
-class _Progress(NamedTuple):
+class Progress(NamedTuple):
     """The state of training between two epochs."""
 
     params: Params
@@ -221,19 +221,19 @@ def _train(
 ) -> Trained:
     _check(optimiser, epochs, max_steps)
     params = jax_modules().jax.device_put(params)
-    at = _start(params, learned(params), optimiser, companion, checkpoint, fingerprint)
+    at = start_of(params, learned(params), optimiser, companion, checkpoint, fingerprint)
     limit = epochs * batches.steps_per_epoch
     total = limit if max_steps is None else min(limit, max_steps)
     with progress(what, total=total) as advance, refusing(what, SMALLER_STEPS):
         advance(at.step)
-        while at.epoch < epochs and at.step < total and not _stopped(at, stopping):
+        while at.epoch < epochs and at.step < total and not is_stopped(at, stopping):
             at = _one_epoch(at, run, optimiser, total, advance)
             if companion is not None:
                 companion.after_epoch(at.epoch, at.params)
-            at = _judged(at, stopping)
+            at = judged(at, stopping)
             if checkpoint is not None:
                 _save(at, checkpoint, fingerprint, companion)
-    return _result(at, stopping)
+    return result_of(at, stopping)
 
 
 @lru_cache(maxsize=128)
@@ -269,7 +269,14 @@ def compiled_value(loss: Loss) -> Callable[..., Array]:
 def compiled_steps(
     loss: Loss, optimiser: Optimiser, cut: Cut, lengths: tuple[int, ...], whole: bool
 ) -> Callable[..., tuple[Params, Params, Array]]:
-    """(params, state, steps, columns, constants) -> (params, state, losses), many steps at once.
+    """`many_steps`, compiled."""
+    return jax_modules().jax.jit(many_steps(loss, optimiser, cut, lengths, whole))
+
+
+def many_steps(
+    loss: Loss, optimiser: Optimiser, cut: Cut, lengths: tuple[int, ...], whole: bool
+) -> Callable[..., tuple[Params, Params, Array]]:
+    """(params, state, steps, columns, constants) -> (params, state, losses), to be compiled.
 
     `steps` is a dict of arrays with one entry for each step: "rate", "kind", "picks", "is_step" and
     "per_step". The device cuts the batches itself, so that it never waits for the host. Where
@@ -293,7 +300,6 @@ def compiled_steps(
         params = jax.tree.map(lambda p, u: kept(p - step["rate"] * u, p), params, update)
         return params, jax.tree.map(kept, moved, state), value
 
-    @jax.jit
     def steps(
         params: Params, state: Params, steps: Any, columns: Any, constants: Any
     ) -> tuple[Params, Params, Array]:
@@ -358,7 +364,8 @@ def _scanned(
     jax = jax_modules().jax
     columns = jax.device_put(resident.columns)
     drawn: dict[int, Picks] = {0: batches.picks(0)}
-    size = _steps_at_once(params, drawn[0], resident)
+    per_epoch, batch_size = drawn[0].picks.shape
+    size = steps_at_once(n_weights(params), per_epoch, batch_size * max(resident.lengths))
 
     def run(
         params: Params, state: Params, epoch: int, n: int, total: int, optimiser: Optimiser,
@@ -383,7 +390,7 @@ def _scanned(
         with ThreadPoolExecutor(1) as beside:
             ahead = beside.submit(batches.picks, epoch + 1) if n + n_steps < total else None
             for start in range(0, n_steps, size):
-                part = jax.tree.map(partial(_part, start, size), steps)
+                part = jax.tree.map(partial(part_of, start, size), steps)
                 params, state, losses = compiled(params, state, part, columns, shared)
                 stop = min(start + size, n_steps)
                 values.append(losses[: stop - start])
@@ -395,7 +402,7 @@ def _scanned(
     return run
 
 
-def _part(start: int, size: int, column: AnyArray) -> AnyArray:
+def part_of(start: int, size: int, column: AnyArray) -> AnyArray:
     """So many entries from the start on, filled up with zeros."""
     found = column[start : start + size]
     if len(found) == size:
@@ -404,23 +411,31 @@ def _part(start: int, size: int, column: AnyArray) -> AnyArray:
     return np.concatenate([found, more])
 
 
-def _steps_at_once(params: Params, drawn: Picks, resident: Resident) -> int:
+def steps_at_once(weights: int, steps: int, rows: int) -> int:
     """As many as keep the device at work for some tenths of a second, and no more than an epoch."""
-    jax = jax_modules().jax
-    weights = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
-    steps, batch_size = drawn.picks.shape
-    rows = batch_size * max(resident.lengths)
-    device = "cpu" if jax.default_backend() == "cpu" else "other"
+    device = "cpu" if jax_modules().jax.default_backend() == "cpu" else "other"
     fit = int(_OPERATIONS[device] / (6.0 * rows * max(1, weights)))
     # Calls of equal length: mostly the last one then needs nothing to fill it up.
     return -(-steps // -(-steps // max(1, min(fit, _MOST_STEPS))))
 
 
+def n_weights(params: Params) -> int:
+    """Numbers among the parameters."""
+    return sum(np.size(leaf) for leaf in jax_modules().jax.tree.leaves(params))
+
+
 def _one_epoch(
-    at: _Progress, run: Run, optimiser: Optimiser, total: int, advance: Advance
-) -> _Progress:
+    at: Progress, run: Run, optimiser: Optimiser, total: int, advance: Advance
+) -> Progress:
     params, state, values = run(at.params, at.state, at.epoch, at.step, total, optimiser, advance)
     losses = np.concatenate([np.atleast_1d(v) for v in jax_modules().jax.device_get(values)])
+    return after_epoch(at, params, state, losses, optimiser)
+
+
+def after_epoch(
+    at: Progress, params: Params, state: Params, losses: AnyArray, optimiser: Optimiser
+) -> Progress:
+    """What an epoch's steps led to; an error where its loss is no number."""
     n, loss = at.step + len(losses), float(np.mean(losses))
     if not math.isfinite(loss):
         raise OptionError(
@@ -432,7 +447,8 @@ def _one_epoch(
     )
 
 
-def _judged(at: _Progress, stopping: Stopping | None) -> _Progress:
+def judged(at: Progress, stopping: Stopping | None) -> Progress:
+    """With the value on held-out data, and the best parameters so far."""
     if stopping is None:
         return at
     value = float(stopping.value(at.params))
@@ -443,21 +459,23 @@ def _judged(at: _Progress, stopping: Stopping | None) -> _Progress:
     return at._replace(best=at.params, best_epoch=at.epoch) if better else at
 
 
-def _stopped(at: _Progress, stopping: Stopping | None) -> bool:
+def is_stopped(at: Progress, stopping: Stopping | None) -> bool:
+    """Whether the value has not improved for too long."""
     if stopping is None or stopping.patience is None:
         return False
     return at.epoch - at.best_epoch >= stopping.patience
 
 
-def _start(
+def start_of(
     params: Params,
     learned: Params,
     optimiser: Optimiser,
-    companion: Companion | None,
-    checkpoint: str | os.PathLike[str] | None,
-    fingerprint: str,
-) -> _Progress:
-    fresh = _Progress(params, optimiser.direction().init(learned), 0, 0, [], [], None, 0)
+    companion: Companion | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    fingerprint: str = "",
+) -> Progress:
+    """Before the first epoch, or where the checkpoint ends."""
+    fresh = Progress(params, optimiser.direction().init(learned), 0, 0, [], [], None, 0)
     saved = None if checkpoint is None else load_checkpoint(checkpoint, fingerprint=fingerprint)
     if saved is None:
         return fresh
@@ -468,7 +486,7 @@ def _start(
             companion.restore(saved.companion)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise damaged(str(checkpoint)) from error
-    return _Progress(params, state, best=best, **saved.numbers)
+    return Progress(params, state, best=best, **saved.numbers)
 
 
 def _filled(template: Params, leaves: tuple[AnyArray, ...]) -> Params:
@@ -484,7 +502,7 @@ def _filled(template: Params, leaves: tuple[AnyArray, ...]) -> Params:
 
 
 def _save(
-    at: _Progress,
+    at: Progress,
     path: str | os.PathLike[str],
     fingerprint: str,
     companion: Companion | None,
@@ -506,12 +524,13 @@ def _leaves(tree: Params) -> tuple[AnyArray, ...]:
     return tuple(np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(tree)))
 
 
-def _result(at: _Progress, stopping: Stopping | None) -> Trained:
+def result_of(at: Progress, stopping: Stopping | None) -> Trained:
+    """What is kept of a training that has ended."""
     jax = jax_modules().jax
     best_epoch = at.best_epoch if stopping is not None else at.epoch
     status = Fact("network.trained", epochs=at.epoch, steps=at.step)
     if stopping is not None:
-        code = "network.stopped" if _stopped(at, stopping) else "network.trained-best"
+        code = "network.stopped" if is_stopped(at, stopping) else "network.trained-best"
         status = Fact(code, epochs=at.epoch, steps=at.step, best_epoch=best_epoch)
     chosen = at.params if at.best is None else at.best
     value = None

@@ -37,7 +37,9 @@ class Ranker(BaseEstimator, Saved):
     learned from, and of those that decided when to stop; None where there were none).
 
     A ranker of your own gives `_fit`, which sets `feature_names_` and what is learned, and
-    `_scores`.
+    `_scores`. Where several learn faster at once, its class may have a class method
+    `fit_together(rankers, data)`: `fit(data)` of each, and a list of the errors, None for a ranker
+    that is fitted. `untilt.select` then uses it; a subclass must define it anew.
     """
 
     saved_as = "ranker"
@@ -73,9 +75,7 @@ class Ranker(BaseEstimator, Saved):
         groups : (rows,) the query of each row, in any order; scikit-learn's name for it
         valid : held-out data, for rankers that stop early or choose a parameter by it
         """
-        lists = self._numbered(learning_data.as_lists(data, labels, groups))
-        if isinstance(lists, ClickLog):
-            check_room(lists, type(self).__name__, per_row=BYTES_PER_ROW)
+        lists = self._checked(data, labels, groups)
         if valid is None:
             self._fit(lists)
         elif "valid" in signature(self._fit).parameters:
@@ -83,9 +83,27 @@ class Ranker(BaseEstimator, Saved):
             self._fit(lists, valid=self._numbered(valid))
         else:
             raise OptionError(f"{type(self).__name__} takes no held-out data. Leave valid out.")
+        self._remember(lists, valid)
+        return self
+
+    def _checked(
+        self,
+        data: Any,
+        labels: npt.ArrayLike | None = None,
+        groups: npt.ArrayLike | None = None,
+    ) -> ClickLog | JudgedLists:
+        """What `fit` was given, as `_fit` takes it."""
+        lists = self._numbered(learning_data.as_lists(data, labels, groups))
+        if isinstance(lists, ClickLog):
+            check_room(lists, type(self).__name__, per_row=BYTES_PER_ROW)
+        return lists
+
+    def _remember(
+        self, lists: ClickLog | JudgedLists, valid: ClickLog | JudgedLists | None = None
+    ) -> None:
+        """The queries that a fitted ranker has seen."""
         self.trained_on_ = seen_in(lists, self)
         self.validated_on_ = None if valid is None else seen_in(valid, self)
-        return self
 
     def _numbered(self, data: ClickLog | JudgedLists) -> ClickLog | JudgedLists:
         """A log with its positions numbered as the ranker's curve has them, by context say."""

@@ -1,4 +1,4 @@
-"""Fitting the candidates of a search, one after the other or in several processes."""
+"""Fitting the candidates of a search: one after the other, together, or in several processes."""
 
 import hashlib
 import inspect
@@ -8,7 +8,7 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class Fitted:
     """A candidate after its training: its scores on the held-out documents.
 
     `ranker` is None where it lies in `path` alone. `resumed` means that nothing was trained now.
+    `seconds` of candidates that were fitted together are equal shares of the time of all.
     """
 
     name: str
@@ -160,7 +161,7 @@ def fit_all(
                 done[name] = kept
                 advance()
         missing = [
-            (name, each, train, valid, store, keys[name])
+            _Task(name, each, train, valid, store, keys[name])
             for name, each in named.items()
             if name not in done
         ]
@@ -187,29 +188,71 @@ def fit_alone(name: str, candidate: Candidate, train: Any, *, folder: Path) -> F
     return replace(store.write(key, record, np.empty(0), ranker), ranker=ranker)
 
 
-_Task = tuple[str, Candidate, Any, ClickLog, Store | None, str]
+class _Task(NamedTuple):
+    """A candidate that is to be fitted; `store` keeps it under `key`."""
+
+    name: str
+    candidate: Candidate
+    train: Any
+    valid: ClickLog
+    store: Store | None
+    key: str
 
 
 def _run(tasks: list[_Task], n_jobs: int) -> Iterator[Fitted]:
     if n_jobs == 1 or len(tasks) < 2:
-        for task in tasks:
-            yield _fit_one(*task)
+        for group in _groups(tasks):
+            yield from _fit_group(group)
         return
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
     yield from Parallel(n_jobs=n_jobs, return_as="generator_unordered")(
-        delayed(_fit_one)(*task) for task in tasks
+        delayed(_fit_one)(task) for task in tasks
     )
 
 
-def _fit_one(
-    name: str, candidate: Candidate, train: Any, valid: ClickLog, store: Store | None, key: str
-) -> Fitted:
+def _groups(tasks: list[_Task]) -> list[list[_Task]]:
+    """Candidates of a class with `fit_together` in one group, every other one by itself."""
+    groups: dict[Any, list[_Task]] = {}
+    for number, task in enumerate(tasks):
+        kind = type(task.candidate)
+        # Its own: what a base class does with several may not be what a subclass does with one.
+        several = "fit_together" in vars(kind) and not _stopping(task.candidate, task.valid)
+        groups.setdefault(kind if several else number, []).append(task)
+    return list(groups.values())
+
+
+def _fit_group(tasks: list[_Task]) -> Iterator[Fitted]:
+    """All that can be fitted, then the error of the first that cannot."""
+    from untilt._core.estimator import clone
+
+    if len(tasks) == 1:
+        yield _fit_one(tasks[0])
+        return
+    start = time.perf_counter()
+    rankers = [clone(task.candidate) for task in tasks]
+    errors = type(rankers[0]).fit_together(rankers, tasks[0].train)
+    share = (time.perf_counter() - start) / len(tasks)
+    for task, ranker, error in zip(tasks, rankers, errors, strict=True):
+        if error is None:
+            yield _finished(task, ranker, share)
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def _fit_one(task: _Task) -> Fitted:
     from untilt._core.estimator import clone
 
     start = time.perf_counter()
-    ranker = clone(candidate)
-    ranker.fit(train, **_stopping(ranker, valid))
+    ranker = clone(task.candidate)
+    ranker.fit(task.train, **_stopping(ranker, task.valid))
+    return _finished(task, ranker, time.perf_counter() - start)
+
+
+def _finished(task: _Task, ranker: Any, seconds: float) -> Fitted:
+    """A fitted candidate with its scores, kept where there is a store."""
+    name, valid, start = task.name, task.valid, time.perf_counter()
     assert valid.features is not None
     scores = np.asarray(
         predicted(ranker, valid.features, valid.feature_names, valid.missing), dtype=float
@@ -219,13 +262,13 @@ def _fit_one(
             f"candidate {name!r} must give {valid.n_documents:,} scores, one per held-out "
             f"document. Got shape {scores.shape} instead."
         )
-    seconds = time.perf_counter() - start
+    seconds += time.perf_counter() - start
     if has_memory(ranker):
         # It may be the one that is chosen by these clicks.
         ranker.validated_on_ = seen_in(valid, ranker)
-    if store is None:
+    if task.store is None:
         return Fitted(name, scores, seconds, False, ranker, None)
-    return store.write(key, _record_of(name, ranker, seconds), scores, ranker)
+    return task.store.write(task.key, _record_of(name, ranker, seconds), scores, ranker)
 
 
 def _record_of(name: str, ranker: Any, seconds: float) -> FittedRecord:

@@ -209,7 +209,7 @@ def select(
     folder : keep each finished candidate there; a second call trains only what is missing. Results
         belong to parameters and data, not to names
     n_jobs : candidates fitted at once, in processes of their own; -1 for one per core. Give the
-        candidates n_threads=1 then
+        candidates n_threads=1 then. With 1, networks of one shape are trained in one program
     held_out : judge by the sessions of `valid` whose queries are not in `train`
     """
     named = _named(candidates)

@@ -2,12 +2,13 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from untilt._core import memory
 from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, Missing
 from untilt._core.random import child_generator
 from untilt._core.restored import check_array
@@ -18,6 +19,7 @@ from untilt.networks.batches import Batch, Picks, Resident, Sampler
 from untilt.networks.jax_layers import PRECISIONS, Layers, Optimiser, start_layers, to_network
 from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, Network, normalisation, normalised
 from untilt.networks.ranking_losses import scores_function, slopes_function
+from untilt.networks.together import Training, train_together
 from untilt.networks.training import Trained, compiled_value
 from untilt.rankers.base import Ranker, check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
@@ -161,6 +163,49 @@ class DropoutNetworkRanker(NetworkRanker):
 
     def _with_noise(self, batches: Sampler) -> Sampler:
         return Noisy(batches, self.seed) if self.dropout > 0 else batches
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A ranker's training, and what is done with its result."""
+
+    training: Training
+    keep: Callable[[Trained], None]
+
+
+MOST_TOGETHER = 16
+
+
+def fit_together(rankers: Sequence[Any], data: Any) -> list[Exception | None]:
+    """Fit rankers that have `_prepared` on the same data; the error of each, or None.
+
+    As many are prepared at a time as memory has room for.
+    """
+    errors: list[Exception | None] = [None] * len(rankers)
+    ready: dict[int, tuple[ClickLog | JudgedLists, Prepared]] = {}
+
+    def train_ready() -> None:
+        results = train_together([prepared.training for _, prepared in ready.values()])
+        for (number, (lists, prepared)), result in zip(ready.items(), results, strict=True):
+            if isinstance(result, Exception):
+                errors[number] = result
+            else:
+                prepared.keep(result)
+                rankers[number]._remember(lists)
+        ready.clear()
+
+    for number, ranker in enumerate(rankers):
+        try:
+            lists = ranker._checked(data)
+            ready[number] = lists, ranker._prepared(lists)
+        except Exception as error:
+            errors[number] = error
+            continue
+        needed = 4.0 * len(ready) * ready[number][1].training.nbytes
+        if len(ready) == MOST_TOGETHER or not memory.fits(needed):
+            train_ready()
+    train_ready()
+    return errors
 
 
 def check_network(name: str, network: Network, n: int) -> None:

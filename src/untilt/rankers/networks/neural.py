@@ -1,6 +1,6 @@
 """A network as ranker: pairwise, listwise or pointwise, on collapsed slates in mini-batches."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
@@ -23,7 +23,8 @@ from untilt.networks.ranking_losses import (
     sided_listwise_loss,
     sided_pointwise_loss,
 )
-from untilt.networks.training import Loss, train
+from untilt.networks.together import Training
+from untilt.networks.training import Loss, Trained
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmLikelihood
 from untilt.objectives.sided_losses import SidedPointwise
@@ -101,6 +102,18 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
     ) -> Self:
         """Learn from clicks or labels; `valid` decides when to stop, or queries set aside."""
+        prepared = self._prepared(data, valid)
+        prepared.keep(prepared.training.alone())
+        return self
+
+    @classmethod
+    def fit_together(cls, rankers: Sequence[Self], data: Any) -> list[Exception | None]:
+        """`fit(data)` of each; networks of one shape share a program (`networks.together`)."""
+        return network_ranker.fit_together(rankers, data)
+
+    def _prepared(
+        self, data: ClickLog | JudgedLists, valid: ClickLog | JudgedLists | None = None
+    ) -> network_ranker.Prepared:
         self._check()
         parts = early_stopping.set_aside(self, data, valid)
         lists = learning_data.training_lists(parts.train, self.weighting)
@@ -108,15 +121,20 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         self._check_bias(lists)
         inputs = network_ranker.inputs_of(lists, self.transform)
         task = task_of(self, *learning_data.pooled(lists, weighting, self.gain), inputs)
-        self._train(task, inputs, parts.held_out)
         trained_on = lists.summary(self.weighting)
-        self.summary_ = {**trained_on, "loss": self.loss, **self.summary_, **parts.summary}
-        return self
 
-    def _train(
+        def keep(trained: Trained) -> None:
+            self._keep_network(trained.params, inputs)
+            self._keep_bias(task.joint, trained.best_epoch)
+            self._keep_history(trained)
+            self.summary_ = {**trained_on, "loss": self.loss, **self.summary_, **parts.summary}
+
+        return network_ranker.Prepared(self._training(task, inputs, parts.held_out), keep)
+
+    def _training(
         self, task: "Task", inputs: network_ranker.Inputs, held_out: early_stopping.Data | None
-    ) -> None:
-        trained = train(
+    ) -> Training:
+        return Training(
             task.loss,
             task.start,
             self._with_noise(task.batches),
@@ -142,9 +160,6 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
             precision=self.precision,
             what="training a ranking network",
         )
-        self._keep_network(trained.params, inputs)
-        self._keep_bias(task.joint, trained.best_epoch)
-        self._keep_history(trained)
 
     def _fingerprint(
         self, task: "Task", inputs: network_ranker.Inputs, held_out: early_stopping.Data | None
