@@ -404,7 +404,7 @@ def test_more_data_than_memory(tmp_path, rng, monkeypatch):
         {
             "query_id": query,
             "session_id": session * 7919,
-            "doc_id": query * 10 + place,
+            "doc_id": (query * 10 + place).astype(str),
             "position": place + 1,
             "click": rng.random(len(place)) < 0.3,
         }
@@ -453,7 +453,7 @@ def pack_for_ages(database, *arguments, **options):
     threading.Thread(target=press).start()
     database.rows("SELECT max(hash(range)) FROM range(1000000000000000)")
 
-assembly.pack = pack_for_ages
+assembly.pack_runs = pack_for_ages
 names = ["query_id", "session_id", "doc_id", "position", "click"]
 try:
     read_log(pa.table({name: [1] for name in names}), temp_directory=sys.argv[1])
@@ -482,7 +482,7 @@ def pack_for_ages(database, *arguments, **options):
     database = replace(database, tasks=Interrupted(database.tasks))
     database.rows("SELECT max(hash(range)) FROM range(1000000000000000)")
 
-assembly.pack = pack_for_ages
+assembly.pack_runs = pack_for_ages
 names = ["query_id", "session_id", "doc_id", "position", "click"]
 try:
     read_log(pa.table({name: [1] for name in names}), temp_directory=sys.argv[1])

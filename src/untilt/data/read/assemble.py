@@ -16,14 +16,17 @@ from untilt.data.read import numbering
 from untilt.data.read.columns import DocumentFields, Impressions, Summary
 from untilt.data.read.database import Database
 from untilt.data.read.packing import (
+    MOST_WORDS,
     Packed,
     SessionColumn,
     Unpacker,
     count_filled,
     fill_rows,
+    fitting,
     pack,
     unpacker,
 )
+from untilt.data.read.runs import RowCode, Seen, pack_runs
 from untilt.data.read.stream import Pieces
 
 # Rows that are unpacked at a time: some hundred MB, also where lists are very long.
@@ -183,15 +186,21 @@ def assemble(
     """
     if not summary.is_clean:
         raise numbering.NotCleanError
-    numbered = numbering.number_documents(
-        database, documents or view, wanted.documents, may_change=bool(wanted.log.features)
-    )
     labels = numbering.label_code(database, view, summary.largest_labels)
-    code = numbering.document_code(summary, numbered, label_bits=labels.bits)
     rankers = _number_rankers(database, view) if wanted.log.has("ranker") else ()
     contexts = _number_contexts(database, view, wanted)
-    packed = _pack(database, wanted, view, code, labels, summary.depth)
+    code, numbered = numbering.id_code(summary, label_bits=labels.bits), None
+    if code is None or documents is not None or wanted.documents.features:
+        numbered = numbering.number_documents(
+            database, documents or view, wanted.documents, may_change=bool(wanted.log.features)
+        )
+        if code is None or numbered.has_versions:
+            code = numbering.number_code(numbered)
+    packed = _pack(database, wanted, view, code, labels, summary)
     _check_lists(database, wanted, summary)
+    if numbered is None:
+        shown = numbering.shown_sql(database, view, packed.packing, code)
+        numbered = numbering.number_documents(database, shown, wanted.documents, may_change=False)
     with progress("unpacking the lists"):
         lists = fetch_lists(
             database,
@@ -232,10 +241,10 @@ def _pack(
     view: str,
     code: numbering.DocumentCode,
     labels: numbering.LabelCode,
-    depth: int,
+    summary: Summary,
 ) -> Packed:
+    """Pack the rows as they go by, or else by groups; those only if the summary is sure."""
     columns = ["session_id", f"{code.query} AS query", "position - 1 AS slot"]
-    columns.append(f"({code.sql} << {labels.bits}) | {labels.sql} AS code")
     joins, carried = f"{code.join} {labels.join}", []
     if wanted.log.has("ranker"):
         columns.append("r")
@@ -251,9 +260,33 @@ def _pack(
     if wanted.log.has("timestamp"):
         columns.append(f"{_half(database, view) if wanted.collapse else 'timestamp'} AS t")
         carried.append(SessionColumn("t", "min", "t"))
-    rows = f"(SELECT {', '.join(columns)} FROM {view} AS i {joins})"
-    bits = code.bits + labels.bits
-    return pack(database, rows, bits=bits, depth=depth, carried=carried, collapse=wanted.collapse)
+    depth, tables = summary.depth, f"FROM {view} AS i {joins}"
+    packing = fitting(code.bits + labels.bits, depth)
+    if wanted.collapse and packing.n_words <= MOST_WORDS:
+        numbers = [f"{code.number} AS number"]
+        numbers += [f"{name} AS label_{j}" for j, name in enumerate(labels.columns)]
+        rows = f"(SELECT {', '.join([*columns, *numbers])} {tables})"
+        least = 1 if code.least is None else code.least
+        most = (1 << code.bits) - 1 if code.most is None else code.most
+        row_code = RowCode(least, most, labels.widths)
+        with progress("merging sessions that are alike"):
+            seen = pack_runs(database, rows, packing, row_code, depth=depth, carried=carried)
+        if seen is not None and (not summary.is_stated or _as_stated(seen, summary, code, labels)):
+            return Packed(packing, ())
+    if summary.is_stated:
+        raise numbering.NotCleanError
+    columns.append(f"({code.sql} << {labels.bits}) | {labels.sql} AS code")
+    rows = f"(SELECT {', '.join(columns)} {tables})"
+    bits, collapse = packing.bits, wanted.collapse
+    return pack(database, rows, bits=bits, depth=depth, carried=carried, collapse=collapse)
+
+
+def _as_stated(
+    seen: Seen, summary: Summary, code: numbering.DocumentCode, labels: numbering.LabelCode
+) -> bool:
+    """Whether the rows pack as what was stated of them: the order of lists goes by that."""
+    bits = code.bits if code.least is None else (seen.most - seen.least + 1).bit_length()
+    return (bits, seen.depth, seen.widths) == (code.bits, summary.depth, labels.widths)
 
 
 def _half(database: Database, view: str) -> str:

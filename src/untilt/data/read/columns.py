@@ -9,7 +9,7 @@ from untilt._core.arrays import Missing
 from untilt.data.depth import DEEPEST
 from untilt.data.layout import Grid
 from untilt.data.read.database import Database, literal
-from untilt.data.read.sources import Source
+from untilt.data.read.sources import Source, Stated
 from untilt.data.read.types import (
     MOST_COUNT,
     MOST_POSITION,
@@ -343,6 +343,8 @@ class Summary:
     largest_labels: tuple[int | None, ...]
     # The least and the greatest document id, None where ids are text or there are no rows.
     id_bounds: tuple[int, int] | None
+    # Whether that is what a file says of itself, which packing must check.
+    is_stated: bool = False
 
 
 def id_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> list[Field]:
@@ -498,6 +500,24 @@ def _refuse_many(database: Database, view: str) -> None:
             f"the counts add up to {int(total):,} impressions, and at most {MOST_COUNT:,} (2**53) "
             "can be counted exactly. Mend the column `count`, or divide it by a common factor."
         )
+
+
+def stated_summary(log: Impressions, stated: Stated) -> Summary | None:
+    """The summary that a clean log has if its file is right; None where that says too little."""
+    known = {field.alias: stated.get(field.column.name) for field in log.fields}
+    numbers = [known[field.alias] for field in log.fields if field.is_number]
+    if not log.has_number_ids or log.has("count") or not all((*numbers, known["doc_id"])):
+        return None
+    session = next(field for field in log.fields if field.alias == "session_id")
+    if session.column.kind != "whole" or not all(field.is_whole for field in log.labels):
+        return None
+    assert known["doc_id"] is not None
+    (n_rows, *bounds), (_, first, depth) = known["doc_id"], known["position"] or (0, 0, 0)
+    labels = [known[field.alias] or (0, 0, 0) for field in log.labels]
+    if first < 1 or depth > DEEPEST or any(least < 0 for _, least, _ in labels):
+        return None
+    most = tuple(most for _, _, most in labels)
+    return Summary(n_rows, True, depth, most, (bounds[0], bounds[1]), is_stated=True)
 
 
 def summarise(database: Database, view: str, log: Impressions) -> Summary:

@@ -86,6 +86,31 @@ class Database:
         finally:
             stream.close()
 
+    @contextmanager
+    def in_order(self) -> Iterator[None]:
+        """Rows come in the order of the source inside the block; an older DuckDB stays as it is."""
+        import duckdb
+
+        with suppress(duckdb.InvalidInputException):
+            self.run("SET preserve_insertion_order = true")
+        try:
+            yield
+        finally:
+            with suppress(duckdb.InvalidInputException):
+                self.run("SET preserve_insertion_order = false")
+
+    def append(self, table: str, columns: dict[str, AnyArray]) -> None:
+        """Append to a table, made with the first rows; also while `pieces` is being read."""
+
+        def work() -> None:
+            with closing(self.connection.cursor()) as beside:
+                beside.register("appended", columns)
+                beside.execute(f"CREATE TABLE IF NOT EXISTS {table} AS FROM appended LIMIT 0")
+                beside.execute(f"INSERT INTO {table} BY NAME FROM appended")
+                beside.unregister("appended")
+
+        self._wait_for(work)
+
     def batches(self, sql: str, *, size: int) -> "Iterator[pa.RecordBatch]":
         """A large result in Arrow's own pieces, of columns of any type; needs pyarrow."""
         reader = self._wait_for(lambda: arrow_reader(self.connection.sql(sql), size))
@@ -297,7 +322,7 @@ def _close_off(connection: "duckdb.DuckDBPyConnection", files: Sequence[str], fo
     import duckdb
 
     with suppress(duckdb.CatalogException):  # an older DuckDB, in which memory cannot be given back
-        connection.execute("SET allowed_configs = ['memory_limit']")
+        connection.execute("SET allowed_configs = ['memory_limit', 'preserve_insertion_order']")
     connection.execute("SET lock_configuration = true")
 
 

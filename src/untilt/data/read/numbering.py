@@ -17,7 +17,7 @@ from untilt._core.progress import progress
 from untilt.data.read.bad_rows import all_present
 from untilt.data.read.columns import KEYS, DocumentFields, Summary
 from untilt.data.read.database import Database
-from untilt.data.read.packing import fitting
+from untilt.data.read.packing import Packing, fitting
 from untilt.data.read.stream import Pieces
 
 _BATCH = 1 << 16
@@ -44,6 +44,11 @@ class Documents:
     features: FeatureArray | None
     key: tuple[str, ...]
     item: IntArray | None
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether an id alone does not say which document it is."""
+        return len(self.key) > len(KEYS)
 
     @property
     def per_query(self) -> IntArray:
@@ -168,30 +173,54 @@ class DocumentCode:
 
     Where `least` is None, it is the document's number within its query. Else it is the id, counted
     from the least one; `query` is then the query's id, and only the documents of distinct lists are
-    looked up.
+    looked up. `number` is the column that the code is made of.
     """
 
     bits: int
     sql: str
     join: str
     query: str
+    number: str
     least: int | None = None
+    most: int | None = None
 
 
-def document_code(summary: Summary, documents: Documents, *, label_bits: int) -> DocumentCode:
-    """Ids as they are where they are small whole numbers, else numbers within the query.
+def id_code(summary: Summary, *, label_bits: int) -> DocumentCode | None:
+    """Ids as they are where they are small whole numbers. They do not tell versions."""
+    if summary.id_bounds is None:
+        return None
+    least, most = summary.id_bounds
+    bits = (most - least + 1).bit_length()
+    if _words(bits + label_bits, summary.depth) > _MOST_VALUE_WORDS:
+        return None
+    sql = f"CAST(CAST(doc_id AS BIGINT) - ({least}) AS UBIGINT) + 1"
+    return DocumentCode(bits, f"({sql})", "", "query_id", "doc_id", least, most)
 
-    An id alone does not tell the version, so documents with versions go by their numbers.
+
+def shown_sql(database: Database, view: str, packing: Packing, code: DocumentCode) -> str:
+    """The ids of queries and documents in the table `lists`, of the types that they have in `view`.
+
+    Lists that were packed by ids hold all pairs of the log, in far fewer rows.
     """
-    if summary.id_bounds is not None and len(documents.key) == len(KEYS):
-        least, most = summary.id_bounds
-        bits = (most - least + 1).bit_length()
-        if _words(bits + label_bits, summary.depth) <= _MOST_VALUE_WORDS:
-            sql = f"CAST(CAST(doc_id AS BIGINT) - ({least}) AS UBIGINT) + 1"
-            return DocumentCode(bits, f"({sql})", "", "query_id", least)
+    slots = [
+        f"({word} >> {number * packing.bits + packing.bits - code.bits}) & {(1 << code.bits) - 1}"
+        for word in packing.words
+        for number in range(packing.per_word)
+    ]
+    types = database.columns(view)
+    doc_id = f"CAST(code AS BIGINT) - 1 + ({code.least})"
+    return (
+        f"(SELECT CAST(query AS {types['query_id']}) AS query_id, "
+        f"CAST({doc_id} AS {types['doc_id']}) AS doc_id "
+        f"FROM (SELECT query, unnest([{', '.join(slots)}]) AS code FROM lists) WHERE code > 0)"
+    )
+
+
+def number_code(documents: Documents) -> DocumentCode:
+    """Numbers within the query."""
     bits = int(documents.per_query.max(initial=1)).bit_length()
     join = f"JOIN documents USING ({', '.join(documents.key)})"
-    return DocumentCode(bits, "CAST(d AS UBIGINT)", join, "q")
+    return DocumentCode(bits, "CAST(d AS UBIGINT)", join, "q", "d")
 
 
 def _words(bits: int, depth: int) -> float:
@@ -205,12 +234,27 @@ _MOST_BITS = 16
 
 @dataclass(frozen=True)
 class LabelCode:
-    """How the labels of a row become one number below 2**bits; `values[j, code]` is label j."""
+    """How the labels of a row become one number below 2**bits; `values[j, code]` is label j.
 
-    bits: int
-    sql: str
+    The whole numbers `columns` have `widths` bits each, side by side, the first one lowest.
+    """
+
+    columns: tuple[str, ...]
+    widths: tuple[int, ...]
     join: str
     values: FloatArray
+
+    @property
+    def bits(self) -> int:
+        """Bits of all of them."""
+        return sum(self.widths)
+
+    @property
+    def sql(self) -> str:
+        """The number."""
+        shifts = np.cumsum([0, *self.widths[:-1]])
+        terms = zip(self.columns, shifts, strict=True)
+        return " | ".join(f"(CAST({name} AS UBIGINT) << {shift})" for name, shift in terms)
 
 
 def label_code(database: Database, view: str, largest: Sequence[int | None]) -> LabelCode:
@@ -225,10 +269,10 @@ def label_code(database: Database, view: str, largest: Sequence[int | None]) -> 
 def _side_by_side(widths: Sequence[int]) -> LabelCode:
     """Every label has bits of its own."""
     shifts, bits = np.cumsum([0, *widths[:-1]]), sum(widths)
-    terms = [f"(CAST(label_{j} AS UBIGINT) << {shift})" for j, shift in enumerate(shifts)]
     codes = np.arange(1 << bits)
     values = [(codes >> s) & ((1 << width) - 1) for s, width in zip(shifts, widths, strict=True)]
-    return LabelCode(bits, " | ".join(terms), "", np.array(values, dtype=np.float64))
+    names = tuple(f"label_{j}" for j in range(len(widths)))
+    return LabelCode(names, tuple(widths), "", np.array(values, dtype=np.float64))
 
 
 def _by_dictionary(database: Database, view: str, n_labels: int) -> LabelCode:
@@ -244,4 +288,4 @@ def _by_dictionary(database: Database, view: str, n_labels: int) -> LabelCode:
     values = np.array([columns[name] for name in names], dtype=np.float64)
     on = " AND ".join(f"CAST(i.{name} AS DOUBLE) = v.{name}" for name in names)
     bits = max(1, (values.shape[1] - 1).bit_length())
-    return LabelCode(bits, "label_code", f"JOIN label_values AS v ON {on}", values)
+    return LabelCode(("label_code",), (bits,), f"JOIN label_values AS v ON {on}", values)

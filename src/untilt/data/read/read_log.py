@@ -32,6 +32,7 @@ from untilt.data.read.columns import (
     id_fields,
     log_fields,
     log_layout,
+    stated_summary,
     summarise,
 )
 from untilt.data.read.database import Database, open_database, translated_errors
@@ -332,15 +333,18 @@ def _read(
     names = request.label_names, tuple(request.context)
     wanted = Wanted(impressions, fields, *names, bool(request.collapse), request.missing)
     ignored = tuple(name for table in tables for name in table.ignored)
-    summary, deep = _within_depth(database, impressions)
-    try:
-        clicks, changing = assemble(database, wanted, summary, "impressions", view)
-        report = ReadReport(log.source.what, summary.n_rows, 0, (), ignored, changing)
-    except NotCleanError:
-        report = None  # and out of this block, so that no frame of it keeps a result open
-    if report is None:
+    found, deep = None, None
+    # A clean log in Parquet is read once, by what the file says of itself. Where that is wrong, or
+    # the log is not clean, it is looked over first.
+    as_it_is = bool(request.collapse) and share is None and start == 1 and grid is None
+    if as_it_is and (stated := stated_summary(impressions, log.source.stated())):
+        found = _if_clean(database, wanted, stated, view, log.source.what, ignored)
+    if found is None:
+        summary, deep = _within_depth(database, impressions)
+        found = _if_clean(database, wanted, summary, view, log.source.what, ignored)
+    if found is None:
         found = _without_bad_rows(database, request, wanted, view, log.source.what, ignored)
-        clicks, report = found
+    clicks, report = found
     if deep is not None:
         report = report.with_more(deep)
     clicks = clicks if grid is None else clicks._with(layout=grid)
@@ -350,6 +354,22 @@ def _read(
             f"{clicks.position.min() - 1}. Leave it out where positions count from 1."
         )
     return clicks, report
+
+
+def _if_clean(
+    database: Database,
+    wanted: Wanted,
+    summary: Summary,
+    documents: str | None,
+    what: str,
+    ignored: tuple[str, ...],
+) -> tuple[ClickLog, ReadReport] | None:
+    """The log, if it is clean. No frame of a failure is left, which would keep a result open."""
+    try:
+        clicks, changing = assemble(database, wanted, summary, "impressions", documents)
+    except NotCleanError:
+        return None
+    return clicks, ReadReport(what, summary.n_rows, 0, (), ignored, changing)
 
 
 def _grid(database: Database, request: Request, log: Table, start: int) -> Grid | None:

@@ -4,7 +4,7 @@ import glob
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from untilt._core.addresses import Address
@@ -39,6 +39,9 @@ from untilt.facts import Fact
 if TYPE_CHECKING:
     from untilt.data.read.bad_rows import BadRows
 
+# (n, least, most) of columns of whole numbers, as a file states them; it may be wrong
+Stated = dict[str, tuple[int, int, int]]
+
 # columns wanted, and which of them hold ids -> the name of a table that can be read many times
 Load = Callable[[Sequence[str], frozenset[str]], str]
 
@@ -58,6 +61,8 @@ class Source:
     # What was left out on the way to this table, and what else is to be said of it.
     left_out: "tuple[BadRows, ...]" = ()
     notes: tuple[Fact, ...] = ()
+    # What it says of its columns without reading them.
+    stated: Callable[[], Stated] = dict
 
     def has(self, name: str) -> bool:
         """Whether there is a column of exactly this name."""
@@ -135,7 +140,23 @@ def _from_parquet(database: Database, files: Files, name: str) -> Source:
             f"CREATE TEMP VIEW {name} AS "
             f"SELECT * FROM read_parquet([{listed}], union_by_name = {len(paths) > 1})"
         )
-        return _view(database, files.what, name, lambda: _parquet_names(database, paths))
+        source = _view(database, files.what, name, lambda: _parquet_names(database, paths))
+        return replace(source, stated=lambda: _stated_by_parquet(database, paths))
+
+
+def _stated_by_parquet(database: Database, paths: Sequence[str]) -> Stated:
+    """From the ends of the files. Nothing of a column that some part says nothing of."""
+    listed = ", ".join(literal(glob.escape(path)) for path in paths)
+    least, most = (
+        f"coalesce(TRY_CAST({each} AS BIGINT), CAST(TRY_CAST({each} AS BOOLEAN) AS BIGINT))"
+        for each in ("stats_min_value", "stats_max_value")
+    )
+    found = database.rows(
+        "SELECT path_in_schema, CAST(sum(num_values) AS BIGINT), min(least), max(most) FROM "
+        f"(SELECT *, {least} AS least, {most} AS most FROM parquet_metadata([{listed}])) "
+        "GROUP BY 1 HAVING count(least) = count(*) AND count(most) = count(*)"
+    )
+    return {name: (n, low, high) for name, n, low, high in found}
 
 
 def _parquet_names(database: Database, paths: Sequence[str]) -> tuple[str, ...]:
