@@ -29,8 +29,8 @@ _WHOLE = frozenset(
 
 # Distinct lists that are merged at a time, and the memory that they may take. When there are more,
 # they go to DuckDB, which merges them again at the end and can spill.
-_MOST_LISTS = 1 << 21
-_MOST_BYTES = 256 << 20
+_MOST_LISTS = 1 << 22
+_MOST_BYTES = 512 << 20
 
 # Rows that are packed at a time, at most: DuckDB hands out fewer.
 _PIECE = 1 << 20
