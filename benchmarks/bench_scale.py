@@ -6,7 +6,7 @@ documents each, in an order of its own in every session, so that no two lists ar
 the share of sessions that go there. Clicks follow the position-based model with examination
 1 / position.
 
-    python benchmarks/bench_scale.py one [--sessions 100000000] [--queries 1000000] [--tail 0.03]
+    python benchmarks/bench_scale.py one [--sessions 100000000] [--queries 1000000] [--tail 0.02]
     python benchmarks/bench_scale.py growth
 
 `one` runs STEPS, DuckDB's GROUP BY of the same rows first, in three processes under
@@ -51,7 +51,7 @@ class World:
 
     sessions: int
     queries: int
-    tail: float = 0.03
+    tail: float = 0.02
     features: int = 4
 
     @property
@@ -257,10 +257,10 @@ def one(given: argparse.Namespace) -> None:
     print(f"saved to {save('scale', results, seed=SEED, packages=('duckdb', 'lightgbm'))}")
 
 
-BASE = World(sessions=400_000, queries=10_000, tail=0.1, features=4)
+BASE = World(sessions=1_000_000, queries=20_000, tail=0.1, features=4)
 CURVES = {
-    "sessions": (100_000, 200_000, 400_000, 800_000),
-    "queries": (1_000, 4_000, 16_000, 64_000),
+    "sessions": (250_000, 500_000, 1_000_000, 2_000_000),
+    "queries": (2_000, 8_000, 32_000, 128_000),
     "features": (2, 8, 32, 128),
     "tail": (0.0, 0.25, 0.5, 1.0),
     "workers": (1, 2),
@@ -295,7 +295,7 @@ def main() -> None:
     parser.add_argument("what", choices=("one", "growth"))
     parser.add_argument("--sessions", type=int, default=100_000_000)
     parser.add_argument("--queries", type=int, default=1_000_000)
-    parser.add_argument("--tail", type=float, default=0.03)
+    parser.add_argument("--tail", type=float, default=0.02)
     parser.add_argument("--limit", default="8GiB")
     parser.add_argument("--folder", type=Path, help="where to work; a log that is there is used")
     given = parser.parse_args()

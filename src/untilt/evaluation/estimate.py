@@ -47,6 +47,9 @@ from untilt.evaluation.unshown import Bound, Unshown, Worth
 from untilt.facts import Fact
 
 BYTES_PER_ROW = 80  # of working memory, measured on lists that are all different
+# Scores and sums by document. Without them 76.5 million rows with 11 million documents passed a
+# limit of 8 GiB, of which 80 bytes a row left 0.3 (benchmarks/bench_scale.py one --tail 0.03).
+BYTES_PER_DOCUMENT = 64
 
 # When an estimate should not be trusted.
 FEW_CLICKS = 100.0  # of equal weight; with fewer a normal interval is only rough
@@ -129,7 +132,7 @@ def estimate(
             f"estimate needs a ClickLog. Got {type(log).__name__} instead; ut.evaluate is for "
             "judged lists."
         )
-    check_room(log, "the evaluation", per_row=BYTES_PER_ROW)
+    check_room(log, "the evaluation", per_row=BYTES_PER_ROW, per_document=BYTES_PER_DOCUMENT)
     check_choice("interval", interval, ("normal", "bootstrap"))
     check_level(level)
     if n_draws < 2:
