@@ -1,7 +1,7 @@
 """One small log in the formats of other tools, with what real exports have beside it.
 
-Retries that repeat an event, clicks that come from no list, and events that have nothing to do
-with lists stand among the others.
+Retries that repeat an event, clicks that come from no list, lists and clicks of nobody (cookies
+were refused), and events that have nothing to do with lists stand among the others.
 """
 
 import json
@@ -119,6 +119,7 @@ def write_ga4(folder: Path) -> None:
         rows += [event("select_item", each, 5, [item(each, d)]) for d in each.clicked]
     rows.append(event("select_item", sessions()[0], 7, [item(sessions()[0], "elsewhere")]))
     rows.append(event("page_view", sessions()[0], 1, []))
+    rows += [row | {"user_pseudo_id": None} for row in rows[:2]]
     _lines(folder / "ga4_events.jsonl", _with_retries(rows))
 
 
@@ -145,6 +146,7 @@ def write_snowplow(folder: Path) -> None:
         rows += [event("list_click", each, [d], 5) for d in each.clicked]
     rows.append(event("list_click", sessions()[0], ["elsewhere"], 7))
     rows.append(rows[0] | {"event_id": "view", "event_name": "page_view"})
+    rows += [row | {"event_id": str(n), "domain_sessionid": None} for n, row in enumerate(rows[:2])]
     table = pa.Table.from_pylist(_with_retries(rows))
     parquet.write_table(table, folder / "snowplow_events.parquet")
 
@@ -168,6 +170,7 @@ def write_segment(folder: Path) -> None:
             k = each.documents.index(d) + 1
             rows.append(event("Product Clicked", each, k, 5, {"product_id": d, "position": k}))
     rows.append(event("Product Clicked", sessions()[0], 99, 7, {"product_id": "elsewhere"}))
+    rows += [row | {"messageId": str(n), "anonymousId": None} for n, row in enumerate(rows[:2])]
     _lines(folder / "segment_events.jsonl", _with_retries(rows))
 
 

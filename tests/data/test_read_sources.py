@@ -140,6 +140,20 @@ def upper_case(folder):
     return folder / "u.pq"
 
 
+def upper_case_csv(folder):
+    names, rest = Path(csv(folder)).read_text().split("\n", 1)
+    (folder / "log.csv").write_text(f"{names.upper()}\n{rest}")
+    return folder / "log.csv"
+
+
+def upper_case_database(folder):
+    path = database(folder)
+    names = ", ".join(f'{name} AS "{name.upper()}"' for name in TABLE.column_names)
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE TABLE upper AS SELECT {names} FROM clicks; DROP TABLE clicks")
+    return path
+
+
 def scanner(folder):
     return pa.dataset.dataset(parquet(folder)).scanner(batch_size=2)
 
@@ -251,6 +265,8 @@ SOURCES = {
     "sqlite": sqlite,
     "sqlite table": sqlite_table,
     "upper case": upper_case,
+    "upper case CSV": upper_case_csv,
+    "upper case database": upper_case_database,
     "upper case frame": lambda _: TABLE.to_pandas().rename(columns=str.title),
     "arrow scanner": scanner,
     "cursor": lambda _: Cursor(),

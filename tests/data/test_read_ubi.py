@@ -242,7 +242,7 @@ def test_impressions_without_ordinals_stand_where_they_were_returned(export):
     log, report = read(paths, on_bad="drop")
     assert rows(log) == {("shoe", "c", 3, 1): 1}
     assert left_out(report) == {"ubi.no-position": 1}
-    with pytest.raises(BadRowsError, match="impression without an ordinal"):
+    with pytest.raises(BadRowsError, match="whose ordinal is missing or no whole number"):
         read(paths)
 
 
@@ -271,6 +271,32 @@ def test_ordinals_from_0_and_from_1_are_told_apart(export, base):
         assert log.position.tolist() == [1, 2, 3, 4]
         (fact,) = (note for note in report.notes if note.code == "ubi.ordinals")
         assert fact.fields["base"] == base
+
+
+def test_clients_that_count_differently_are_a_warning(export):
+    """Of the sessions of a second client, every position is one too far down."""
+    seen = [done("impression", "s1", d, o) for o, d in enumerate("abcd")]
+    seen += [done("impression", "s3", d, o) for o, d in enumerate("abcd", start=1)]
+    _, report = read(export([QUERIES[0], QUERIES[2]], [*seen, done("click", "s1", "b", 1)]))
+    (fact,) = (note for note in report.notes if note.code == "ubi.two-bases")
+    assert fact.fields == {"base": 0, "other": 4, "compared": 9}
+    assert fact.severity == "warning"
+
+
+@pytest.mark.parametrize("base", [0, 1])
+@pytest.mark.parametrize("start", [0, 10])
+def test_ordinals_of_later_pages_alone(export, base, start):
+    """Nobody looked at a first page; ordinals begin anew on this one, or go on."""
+    queries = [asked("s1") | {"query": {"from": 10}}]
+    seen = [done("impression", "s1", d, o) for o, d in enumerate("abcd", start=base + start)]
+    log, _ = read(export(queries, [*seen, done("click", "s1", "b", 1 + base + start)]))
+    assert log.position.tolist() == [11, 12, 13, 14]
+
+
+def test_an_ordinal_between_two_places_is_none(export):
+    seen = [done("impression", "s1", d, o) for d, o in (("a", 0), ("b", 1.0), ("c", 1.5))]
+    _, report = read(export(QUERIES[:1], [*seen, done("click", "s1", "a", 0)]), on_bad="drop")
+    assert left_out(report) == {"ubi.no-position": 1}
 
 
 def test_ordinals_can_be_said_to_count_from_1(export):
@@ -347,6 +373,7 @@ def test_what_is_left_out_without_asking(export):
     [
         ([asked(None)], [], "ubi.no-query-id", 3),
         ([asked("s4") | {"user_query": None}], [], "ubi.no-user-query", 3),
+        ([asked("s4") | {"user_query": " "}], [], "ubi.no-user-query", 3),
         ([asked("s1", "hat")], [], "ubi.two-queries", 2),
         ([asked("s1", hits=["q", "b"])], [], "ubi.two-lists", 2),
         ([], [done("click", "s1", "elsewhere")], "ubi.outside", 3),
@@ -406,6 +433,14 @@ def test_an_action_can_be_named(export):
 def test_an_action_that_nobody_did_is_refused(export):
     with pytest.raises(ColumnError, match=r"no event has the action buy\. Found: .*click \(1\)"):
         read(export(), label="buy")
+
+
+def test_impressions_are_never_offered_as_clicks(export):
+    seen = [done("impression", "s1", "a", 0)] * 2
+    with pytest.raises(ColumnError, match=r"columns=\{'click': 'your action'\}"):
+        read(export(events=seen))
+    with pytest.raises(ColumnError, match=r"columns=\{'click': 'open'\}"):
+        read(export(events=[*seen, done("open", "s1", "a", 0)]))
 
 
 def test_context_by_its_path(export):

@@ -38,6 +38,13 @@ NOTES: dict[str, tuple[dict[str, Any], str]] = {
         "not show results in the order in which they were returned, or put others between them: "
         "without impression events with ordinals, positions are wrong then.",
     ),
+    "ubi.two-bases": (
+        {"base": 0, "other": 4, "compared": 9},
+        "Ordinals are taken to count from 0, but 4 of 9 agree with the order of the hits if they "
+        "count from 1. If some clients count from 1, their positions are wrong by one: send the "
+        "same from all clients, or read each kind of client by itself with positions_from=0 or 1. "
+        "If something else is shown above these results, positions are right.",
+    ),
     "ubi.shown-twice": (
         {"n": 4},
         "Objects that stand at several places of one list, and count at the highest: 4.",
@@ -53,10 +60,10 @@ NOTES: dict[str, tuple[dict[str, Any], str]] = {
 }
 ROWS = {
     "ubi.no-query-id": "a query without a query_id",
-    "ubi.no-user-query": "a query without a user_query",
+    "ubi.no-user-query": "a query without a user_query, or with a blank one",
     "ubi.two-queries": "a query_id that stands for two queries, rankers or contexts",
     "ubi.two-lists": "a query_id with two different lists of hits for the same page",
-    "ubi.no-position": "an impression without an ordinal, of an object that is no hit",
+    "ubi.no-position": "an impression whose ordinal is missing or no whole number",
     "ubi.no-impression": "a click on a hit that has no impression event",
     "ubi.outside": "a click on an object that the list of its query does not have",
     "ubi.below": "a click on a hit below position 10, where the page is said to end",
@@ -66,7 +73,7 @@ ROWS = {
     "ubi.no-hits": "a query that returned nothing",
     "ubi.no-impressions": "a query without an impression event",
 }
-WARN = {"ubi.shown-by-all-hits", "ubi.order-differs"}
+WARN = {"ubi.shown-by-all-hits", "ubi.order-differs", "ubi.two-bases"}
 
 
 @pytest.mark.parametrize("code", NOTES)

@@ -54,6 +54,16 @@ def _order_differs(base: int, agree: int, compared: int) -> str:
     )
 
 
+def _two_bases(base: int, other: int, compared: int) -> str:
+    return (
+        f"Ordinals are taken to count from {base}, but {other:,} of {compared:,} agree with the "
+        f"order of the hits if they count from {1 - base}. If some clients count from "
+        f"{1 - base}, their positions are wrong by one: send the same from all clients, or read "
+        "each kind of client by itself with positions_from=0 or 1. If something else is shown "
+        "above these results, positions are right."
+    )
+
+
 NOTES: Texts = {
     "ubi.other-actions": _others,
     "ubi.shown-by-impressions": _impressions,
@@ -70,13 +80,17 @@ NOTES: Texts = {
         f"{n:,}."
     ),
 }
-WARNINGS: Texts = {"ubi.shown-by-all-hits": _all_hits, "ubi.order-differs": _order_differs}
+WARNINGS: Texts = {
+    "ubi.shown-by-all-hits": _all_hits,
+    "ubi.order-differs": _order_differs,
+    "ubi.two-bases": _two_bases,
+}
 _ROWS = {
     "ubi.no-query-id": "a query without a query_id",
-    "ubi.no-user-query": "a query without a user_query",
+    "ubi.no-user-query": "a query without a user_query, or with a blank one",
     "ubi.two-queries": "a query_id that stands for two queries, rankers or contexts",
     "ubi.two-lists": "a query_id with two different lists of hits for the same page",
-    "ubi.no-position": "an impression without an ordinal, of an object that is no hit",
+    "ubi.no-position": "an impression whose ordinal is missing or no whole number",
     "ubi.no-impression": "a click on a hit that has no impression event",
     "ubi.outside": "a click on an object that the list of its query does not have",
     "ubi.below": "a click on a hit below position {shown}, where the page is said to end",
@@ -104,7 +118,10 @@ FIXES = {
         "give every request a query_id of its own; pages of one list say where they begin "
         "(`from` in `query`, or columns={'offset': 'query_attributes.offset'})"
     ),
-    "ubi.no-position": "send event_attributes.position.ordinal with every impression",
+    "ubi.no-position": (
+        "send event_attributes.position.ordinal with every impression; places among the hits are "
+        "used where no impression has one"
+    ),
     "ubi.no-impression": (
         "nothing where events are lost now and then: the object is left out of this list, clicked "
         "or not. If most impressions are missing, leave them aside: columns={'impression': ...}"

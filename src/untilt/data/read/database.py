@@ -148,8 +148,17 @@ class Database:
                 self.run(f"SET memory_limit = '{max(size, _LITTLE_MEMORY)}B'")
 
     def columns(self, relation: str) -> dict[str, str]:
-        """Column names and DuckDB types of a table, view or table function."""
-        return {name: type_ for name, type_, *_ in self.rows(f"DESCRIBE SELECT * FROM {relation}")}
+        """Column names and DuckDB types of a table, view or table function.
+
+        Not by DESCRIBE, which in DuckDB 2.0 names a column of a view as the table below it does:
+        QUERY_ID for `"QUERY_ID" AS query_id`.
+        """
+
+        def described() -> dict[str, str]:
+            chosen = self.connection.sql(f"SELECT * FROM {relation}")
+            return dict(zip(chosen.columns, map(str, chosen.types), strict=True))
+
+        return self._wait_for(described)
 
     def path(self, file: str) -> str:
         """A file's name as DuckDB takes it; a second name where it would take it for another."""

@@ -47,6 +47,9 @@ _IMPRESSION = "impression"
 _ACTIONS = {"click": "click,click_through", _IMPRESSION: "impression"}
 # Below this share of clicks on objects that the lists know, ids of two kinds are compared.
 _LEAST_KNOWN = 0.1
+# Above this share of ordinals that agree with the other way of counting, clients of two kinds are
+# likely. A few do by chance, where a page shows something that was not returned.
+_MOST_OTHERS = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +156,11 @@ def _has_parts(theirs: object, separator: str) -> bool:
     if not isinstance(theirs, str) or '"' in theirs or "\0" in theirs:
         return False
     return all(part.strip() not in ("", "*") for part in theirs.split(separator))
+
+
+def _not_blank(name: str) -> str:
+    """SQL of a text, NULL where it is blank: nothing was asked, and pages of categories say so."""
+    return f"CASE WHEN trim({name}) <> '' THEN {name} END"
 
 
 def parts_of(source: Any) -> list[Any]:
@@ -268,8 +276,9 @@ class _Making:
             "[trim(hit) for hit in string_split(hits, ',') if trim(hit) <> ''] END"
         )
         first = "coalesce(\"offset\", TRY_CAST(request AS JSON) ->> '$.from')"
+        ids = ", ".join(f"{_not_blank(name)} AS {name}" for name in ("session_id", "query_id"))
         return (
-            f"SELECT session_id, query_id, {time} AS timestamp, {shared}, "
+            f"SELECT {ids}, {time} AS timestamp, {shared}, "
             f"coalesce(TRY_CAST({first} AS BIGINT), 0) AS first, {hits} AS hits, count(*) AS n "
             f"FROM {texts} WHERE action IS NULL GROUP BY ALL"
         )
@@ -278,9 +287,11 @@ class _Making:
         """What was done twice is one row; actions that nobody asked for are one row each."""
         asked_for = " OR ".join(map(self.wanted.is_one, (*self.wanted.labels, _IMPRESSION)))
         ids = [
-            f"CASE WHEN {asked_for} THEN {name} END AS {name}" for name in ("session_id", "doc_id")
+            f"CASE WHEN {asked_for} THEN {_not_blank(name)} END AS {name}"
+            for name in ("session_id", "doc_id")
         ]
-        ordinal = "TRY_CAST(TRY_CAST(position AS DOUBLE) AS BIGINT)"
+        number = "TRY_CAST(position AS DOUBLE)"
+        ordinal = f"CASE WHEN {number} = trunc({number}) THEN TRY_CAST({number} AS BIGINT) END"
         return (
             f"SELECT {', '.join(ids)}, action, count(*) AS n, min({ordinal}) AS ordinal, "
             f"max({ordinal}) AS lowest FROM {texts} GROUP BY ALL"
@@ -302,9 +313,11 @@ class _Making:
             actions = self.wanted.actions(name)
             if actions and not counts.keys() & set(actions):
                 found = ", ".join(f"{action} ({n:,})" for action, n in list(counts.items())[:12])
+                seen = self.wanted.actions(_IMPRESSION)
+                meant = next((each for each in counts if each not in seen), "your action")
                 raise ColumnError(
                     f"{self.what}: no event has the action {' or '.join(actions)}. Found: {found}. "
-                    f"Name the action that is meant: columns={{{name!r}: {next(iter(counts))!r}}}."
+                    f"Name the action that is meant: columns={{{name!r}: {meant!r}}}."
                 )
         used = {a for name in (*self.wanted.labels, _IMPRESSION) for a in self.wanted.actions(name)}
         if others := {action: n for action, n in counts.items() if action not in used}:
@@ -407,14 +420,14 @@ class _Making:
     def _ordinals(self) -> tuple[int, bool]:
         """Whether ordinals count from 0 or 1, and whether they begin anew on every page.
 
-        What was returned tells: the ordinal of an object is compared with its place in the hits.
+        What was returned tells: the ordinal of an object is compared with its place in the hits,
+        on first pages, and on later ones where there are no others.
         """
-        zero, one, compared, least = self.database.row(
-            "SELECT count(*) FILTER (ordinal = position - 1), "
-            "count(*) FILTER (ordinal = position), count(position), min(ordinal) FROM ubi_done "
-            "LEFT JOIN (FROM ubi_hits WHERE first = 0) "
-            "USING (session_id, doc_id) WHERE ordinal IS NOT NULL"
+        (least,) = self.database.row("SELECT min(ordinal) FROM ubi_done")
+        pages = self._agreeing("first = 0", "position") or self._agreeing(
+            "first > 0", "position", "position - first"
         )
+        zero, one, compared = pages or (0, 0, 0)
         base = self.wanted.positions_from
         if base is None:
             base = int(zero < one) if zero + one else int((least or 0) > 0)
@@ -424,10 +437,26 @@ class _Making:
             "position) FROM ubi_done JOIN ubi_hits USING (session_id, doc_id) WHERE first > 0"
         )
         if least is not None:
-            agree = one if base else zero
+            agree, other = (one, zero) if base else (zero, one)
             code = "ubi.ordinals" if agree >= compared / 2 else "ubi.order-differs"
             self.notes.append(Fact(code, base=base, agree=agree, compared=compared))
+            if self.by_impressions and agree >= compared / 2 and other > _MOST_OTHERS * compared:
+                self.notes.append(Fact("ubi.two-bases", base=base, other=other, compared=compared))
         return base, in_page > through
+
+    def _agreeing(self, pages: str, *places: str) -> tuple[int, int, int] | None:
+        """Ordinals that agree with a place when counted from 0, and from 1; of how many.
+
+        None where none is compared.
+        """
+        zero, one = (
+            " OR ".join(f"ordinal = {place} - {less}" for place in places) for less in (1, 0)
+        )
+        zero, one, compared = self.database.row(
+            f"SELECT count(*) FILTER ({zero}), count(*) FILTER ({one}), count(*) FROM ubi_done "
+            f"JOIN ubi_hits USING (session_id, doc_id) WHERE ordinal IS NOT NULL AND {pages}"
+        )
+        return (zero, one, compared) if compared else None
 
     def _from_impressions(self, base: int, in_page: bool) -> None:
         self.database.run(
