@@ -240,7 +240,7 @@ def test_a_larger_grid_and_cells_outside_of_it(log):
     larger = ut.read_log(rows, grid=(5, 6))
     assert larger.layout == ut.Grid(5, 6)
     assert larger.depth == 2 * 6 + 4
-    with pytest.raises(BadRowsError, match="outside of 2 x 4"):
+    with pytest.raises(BadRowsError, match=r"outside of 2 x 4\n.*: row, column = 3, \d\n"):
         ut.read_log(rows, grid=(2, 4))
     with pytest.raises(OptionError, match="no columns row and column"):
         ut.read_log(rows.assign(position=1).drop(columns=["row", "column"]), grid=(3, 4))

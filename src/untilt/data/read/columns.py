@@ -273,13 +273,17 @@ Types = Mapping[str, Column]
 
 @dataclass(frozen=True)
 class Field:
-    """One role: `sql` over their table is NULL where the value is `bad`."""
+    """One role: `sql` over their table is NULL where the value is `bad`.
+
+    raw : SQL of what their table has, where that is not one column
+    """
 
     alias: str
     column: Column
     sql: str
     bad: Fact
     is_number: bool = False
+    raw: str | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -379,7 +383,10 @@ def _place_field(layout: Layout, types: Types, positions_from: int, grid: Grid |
         bad = Fact("log.bad-cell", row=names[0], column=names[1], rows=grid.rows,
                    columns=grid.columns)  # fmt: skip
         sql = f"CASE WHEN {inside} THEN ({row} - 1) * {grid.columns} + {column} END"
-        return Field("position", types[names[0]], sql, bad, is_number=True)
+        both = [f"coalesce(CAST({types[name].raw} AS VARCHAR), 'NULL')" for name in names]
+        cell = replace(types[names[0]], name=", ".join(names))
+        raw = " || ', ' || ".join(both)
+        return Field("position", cell, sql, bad, is_number=True, raw=raw)
     position = types[layout.roles["position"]]
     return Field(
         "position",
@@ -475,7 +482,7 @@ def create_view(
 ) -> None:
     """A view with every field typed and raw; what a query does not use costs nothing."""
     shown = [f"{field.sql} AS {field.alias}" for field in fields]
-    raw = [f"{field.column.raw} AS raw_{field.alias}" for field in fields]
+    raw = [f"{field.raw or field.column.raw} AS raw_{field.alias}" for field in fields]
     chosen = f"SELECT {', '.join([*shown, *raw])} FROM {table}"
     if sample_queries is not None:
         chosen = f"SELECT * FROM ({chosen}) WHERE {_sampled_sql(sample_queries)}"
