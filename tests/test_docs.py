@@ -8,11 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
 import duckdb
 import pytest
+import typer
 from tests import click_samples
 
 import untilt
@@ -195,6 +197,44 @@ def test_commands_in_the_readme_run(tmp_path):
             [*program, *command[1:]], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert run.returncode == 0, f"{shlex.join(command)}\n{run.stderr}"
+
+
+def commands_of(page: Path) -> list[list[str]]:
+    """The commands of untilt on a page, in its blocks and in its sentences, as words."""
+    text = page.read_text(encoding="utf8")
+    shown = [block for kind in ("sh", "console", "bash", "") for block in blocks(text, kind)]
+    lines = [re.sub(r"^\s*(\$ )?", "", line) for line in "\n".join(shown).splitlines()]
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    lines += re.findall(r"`(untilt [^`]+)`|^ {4}(untilt .*)$", prose, flags=re.M)
+    flat = [each for line in lines for each in ([line] if isinstance(line, str) else line)]
+    return [shlex.split(line, comments=True) for line in flat if line.startswith("untilt ")]
+
+
+def test_commands_and_options_that_are_named_exist():
+    known = {
+        name: {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+        for name, command in typer.main.get_command(app).commands.items()
+    }
+    named = [words[1:] for page in PAGES for words in commands_of(page)]
+    assert {words[0] for words in named if words[0][0] != "-"} - {"COMMAND"} == set(known)
+    for command, *words in named:
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert options <= known.get(command, options) | {"--help"}, shlex.join([command, *words])
+
+
+def test_every_extra_is_on_the_page_about_the_install():
+    """Those for people who use it; the others are for those who work on it."""
+    extras = set(
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    )
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf8")
+    table = page.partition("## What is an extra")[2]
+    assert set(re.findall(r"^\| `([a-z]+)` \|", table, flags=re.M)) == extras - {
+        "dev",
+        "docs",
+        "bench",
+        "sources",
+    }
 
 
 def test_make_targets_that_are_named_exist():
