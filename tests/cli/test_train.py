@@ -57,6 +57,18 @@ def test_every_method_with_a_curve_saves_a_ranker_that_scores(made, tmp_path, me
     assert ("choice" in facts) == (method == "auto")
 
 
+def test_a_model_card_where_it_is_asked_for(made, tmp_path) -> None:
+    out, card = tmp_path / "ranker.untilt", tmp_path / "README.md"
+    assert train(made, out).exit_code == 0
+    assert not card.exists()
+    result = train(made, out, "--card", card)
+    assert result.exit_code == 0, result.output
+    assert "ranker.untilt" in card.read_text(encoding="utf-8")
+    for place in (out, tmp_path):
+        assert train(made, out, "--card", place).exit_code == 2
+    assert load(out).feature_names_
+
+
 @pytest.mark.parametrize("ranker", ["lambdamart", "linear"])
 def test_weights_of_a_click_model_need_no_curve(made, tmp_path, ranker) -> None:
     out = tmp_path / "ranker.untilt"

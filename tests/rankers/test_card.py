@@ -7,6 +7,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 import untilt as ut
+from untilt.errors import OptionError
 
 JUDGED = ut.make_judged(30, 4, seed=0)
 LOG = ut.simulate(JUDGED, "harvest", n_sessions=600, seed=0).log
@@ -25,6 +26,13 @@ def card(tmp_path):
 def test_without_a_card_there_is_one_file(tmp_path):
     ut.LinearRanker().fit(LOG).save(tmp_path / "best.untilt")
     assert [path.name for path in tmp_path.iterdir()] == ["best.untilt"]
+
+
+def test_a_card_never_takes_the_place_of_the_ranker(tmp_path):
+    ranker = ut.LinearRanker().fit(LOG)
+    with pytest.raises(OptionError, match="another file"):
+        ranker.save(tmp_path / "best", card=tmp_path / "." / "best")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_header_is_what_a_hub_reads(card):

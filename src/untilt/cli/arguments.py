@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -43,13 +44,21 @@ def check_share(name: str, share: float) -> None:
         raise OptionError(f"{name} must lie between 0 and 1. Got {share} instead.")
 
 
-def check_out(path: Path | None) -> None:
+def check_out(path: Path | None, option: str = "--out") -> None:
     """Raise unless a file can stand at this path; ask before a long computation."""
     if path is None:
         return
     if path.is_dir():
-        raise OptionError(f"--out {path} is a folder. Give the name of a file in it.")
-    _check_parents(path)
+        raise OptionError(f"{option} {path} is a folder. Give the name of a file in it.")
+    _check_parents(path, option)
+
+
+def check_ranker_out(out: Path, card: Path | None) -> None:
+    """Raise unless a ranker can stand at this path, and its card beside it."""
+    check_out(out)
+    check_out(card, "--card")
+    if card is not None and os.path.realpath(card) == os.path.realpath(out):
+        raise OptionError(f"--card {card} is the file of --out. Give it a name of its own.")
 
 
 def check_out_folder(path: Path) -> None:
@@ -59,11 +68,11 @@ def check_out_folder(path: Path) -> None:
     _check_parents(path)
 
 
-def _check_parents(path: Path) -> None:
+def _check_parents(path: Path, option: str = "--out") -> None:
     for parent in path.parents:
         if parent.exists():
             if not parent.is_dir():
-                raise OptionError(f"--out {path}: {parent} is a file, not a folder.")
+                raise OptionError(f"{option} {path}: {parent} is a file, not a folder.")
             return
 
 

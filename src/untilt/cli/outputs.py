@@ -35,6 +35,13 @@ WRITES = Writes()
 Force = Annotated[
     bool, typer.Option("--force", help="Replace files of these names that lie in the folder.")
 ]
+Card = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Also write a model card of the ranker: Markdown, such as README.md."
+    ),
+    WRITES,
+]
 # --chart was the first name of it.
 PlotIntervals = Annotated[
     Path | None,

@@ -34,6 +34,7 @@ def select(
         typer.Option("--out", "-o", metavar="FILE", help="Where the chosen ranker is written."),
         outputs.WRITES,
     ] = Path("ranker.untilt"),
+    card: outputs.Card = None,
     valid: Annotated[
         Path | None,
         typer.Option(
@@ -118,7 +119,7 @@ def select(
         from untilt.evaluation.rank_metric import as_rank_metric
         from untilt.selection.select import select as choose
 
-        arguments.check_out(out)
+        arguments.check_ranker_out(out, card)
         arguments.check_plots(plot)
         arguments.check_share("--hold-out", hold_out)
         curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)
@@ -135,8 +136,11 @@ def select(
             evaluator=evaluator, among=among.value, baseline=baseline, folder=folder, n_jobs=jobs,
             held_out=held_out,
         )  # fmt: skip
-        selection.ranker.save(out)
+        selection.ranker.save(out, card=card)
         _report(output, selection, out)
+        if card is not None:
+            output.record(card=card)
+            output.say(f"Its model card: {card}.")
         if plot is not None:
             title = "Candidates on held-out clicks"
             estimates = selection.estimates

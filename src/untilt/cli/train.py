@@ -28,6 +28,7 @@ def train(
         typer.Option("--out", "-o", metavar="FILE", help="Where the ranker is written."),
         outputs.WRITES,
     ] = Path("ranker.untilt"),
+    card: outputs.Card = None,
     method: Annotated[
         str | None,
         arguments.method_option(
@@ -70,7 +71,7 @@ def train(
     On human labels: [bold]untilt train train.txt --letor[/bold]
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_out(out)
+        arguments.check_ranker_out(out, card)
         from untilt.workflow.candidates import make_ranker
 
         curve = arguments.parse_bias(bias)
@@ -91,8 +92,11 @@ def train(
             context = arguments.context_of(curve)
             given = reading.read_to_train(output, data, context=context)
         model.fit(given)
-        model.save(out)
+        model.save(out, card=card)
         _report(output, model, out)
+        if card is not None:
+            output.record(card=card)
+            output.say(f"Its model card: {card}.")
 
 
 def _report(out: Output, model: Any, path: Path) -> None:

@@ -149,6 +149,8 @@ class Ranker(BaseEstimator, Saved):
         Face Hub, about what the ranker was trained on and how, its features, position bias and
         limits. It has no evaluation, which a ranker does not know: see `untilt.model_card`.
         """
+        if card is not None and os.path.realpath(card) == os.path.realpath(path):
+            raise OptionError(f"card must be another file than the ranker's. Got {card} for both.")
         super().save(path)
         if card is not None:
             with replacing(card) as temporary:
