@@ -211,9 +211,10 @@ def commands_of(page: Path) -> list[list[str]]:
 
 
 def test_commands_and_options_that_are_named_exist():
+    commands = vars(typer.main.get_command(app))["commands"]
     known = {
         name: {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
-        for name, command in typer.main.get_command(app).commands.items()
+        for name, command in commands.items()
     }
     named = [words[1:] for page in PAGES for words in commands_of(page)]
     assert {words[0] for words in named if words[0][0] != "-"} - {"COMMAND"} == set(known)

@@ -15,13 +15,13 @@ NOTES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "ubi.shown-by-impressions": (
         {"deepest": 10, "sessions": 3000},
-        "Impression events say what was shown: 3,000 sessions, down to position 10. What was "
-        "returned beside it counts for nothing.",
+        "Impression events say what was shown: 3,000 sessions, down to position 10. Other hits "
+        "that were returned are not counted.",
     ),
     "ubi.shown-by-hits": (
         {"deepest": 10, "sessions": 1},
-        "There is no impression event. As was said, the first hits that were returned are what was "
-        "shown: 1 session, down to position 10.",
+        "There is no impression event. The first hits that were returned are taken for shown, as "
+        "many as hits_shown says: 1 session, down to position 10.",
     ),
     "ubi.shown-by-all-hits": (
         {"deepest": 100, "sessions": 2},
@@ -47,7 +47,7 @@ NOTES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "ubi.shown-twice": (
         {"n": 4},
-        "Objects that stand at several places of one list, and count at the highest: 4.",
+        "Objects at several places of one list, which count at the highest: 4.",
     ),
     "ubi.query-repeats": (
         {"n": 1200},

@@ -22,14 +22,14 @@ def _sessions(n: int) -> str:
 def _impressions(deepest: int, sessions: int) -> str:
     return (
         f"Impression events say what was shown: {_sessions(sessions)}, down to position "
-        f"{deepest:,}. What was returned beside it counts for nothing."
+        f"{deepest:,}. Other hits that were returned are not counted."
     )
 
 
 def _hits(deepest: int, sessions: int) -> str:
     return (
-        "There is no impression event. As was said, the first hits that were returned are what was "
-        f"shown: {_sessions(sessions)}, down to position {deepest:,}."
+        "There is no impression event. The first hits that were returned are taken for shown, as "
+        f"many as hits_shown says: {_sessions(sessions)}, down to position {deepest:,}."
     )
 
 
@@ -70,7 +70,7 @@ NOTES: Texts = {
     "ubi.shown-by-hits": _hits,
     "ubi.ordinals": _ordinals,
     "ubi.shown-twice": lambda n: (
-        f"Objects that stand at several places of one list, and count at the highest: {n:,}."
+        f"Objects at several places of one list, which count at the highest: {n:,}."
     ),
     "ubi.query-repeats": lambda n: (
         f"Queries that were written more than once, and count once: {n:,}."
