@@ -40,6 +40,8 @@ def run(tmp_path, monkeypatch):
             WRITERS[each](tmp_path)
         names = {"__name__": "recipe"}
         exec("\n".join(map(code_of, titles)), names)
+        if "normalised" in names:
+            assert lists_of(names["normalised"]) == expected()
         return names["log"]
 
     return run
