@@ -1,14 +1,18 @@
 """Lists and feedback become the log that they are: joined, once, by UTC's days, again and again."""
 
 import asyncio
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from tests.serving.asking import saved_ranker, with_server
+from typer.testing import CliRunner
 
 import untilt as ut
+from untilt.cli.main import app
 from untilt.errors import FileFormatError, OptionError
 from untilt.serving.collect import collect
 from untilt.serving.journal import Journal, segments
@@ -204,7 +208,8 @@ def test_what_a_server_logged_is_collected(tmp_path):
     for list_id, answer in answers.items():
         mine = [each for each in found if each["session_id"] == list_id]
         assert [each["doc_id"] for each in mine] == answer["documents"]
-        assert {each["ranker"] for each in mine} == {answer["ranker"]}
+        named = f"{answer['ranker']}@swap-adjacent:0.5:3"
+        assert {each["ranker"] for each in mine} == {named}
         assert {each["doc_id"]: each["click"] for each in mine} == {"x": 0, "y": 1, "z": 0}
         # The ranker in shadow goes by the second feature.
         assert {each["doc_id"]: each["shadow_position"] for each in mine} == {
@@ -217,7 +222,49 @@ def test_what_a_server_logged_is_collected(tmp_path):
         assert {each["probability"] for each in mine} == {p}
     log = ut.read_log(tmp_path / "out", features=["a", "b"])
     assert log.n_sessions == 30
-    assert set(log.ranker_names) == {"base", "swap:1-2", "swap:2-3"}
+    arms = ("base", "swap:1-2", "swap:2-3")
+    assert set(log.ranker_names) == {f"{arm}@swap-adjacent:0.5:3" for arm in arms}
+
+
+def test_a_rate_that_was_changed_is_not_pooled(tmp_path):
+    """Few swaps while everybody clicks, many when hardly anybody does; commands know of neither."""
+    theta, relevance = np.array([1.0, 0.6, 0.3]), {"a": 0.9, "b": 0.6, "c": 0.8}
+    orders = {"base": "abc", "swap:1-2": "bac", "swap:2-3": "acb"}
+    rng, records = np.random.default_rng(0), []
+    for season, (share, clicks) in enumerate([(0.05, 1.0), (0.5, 0.25)]):
+        experiment = f"swap-adjacent:{share}:3"
+        arms = [("base", 1 - share), ("swap:1-2", share / 2), ("swap:2-3", share / 2)]
+        for arm, probability in arms:
+            for i in range(round(8000 * probability)):
+                name = f"{season} {arm} {i}"
+                time = MONDAY + season * DAY + i
+                documents = orders[arm]
+                records.append(
+                    shown(name, *documents, time=time, query=f"q{i % 30}", ranker=arm,
+                          experiment=experiment, probability=probability)
+                )  # fmt: skip
+                chance = clicks * theta * [relevance[each] for each in documents]
+                records += [
+                    clicked(f"{name} {k}", name, documents[k], time=time)
+                    for k in np.flatnonzero(rng.random(3) < chance)
+                ]
+    write(tmp_path / "log", *records)
+    done = collect(tmp_path / "log", tmp_path / "out")
+    assert done.experiments == ["swap-adjacent:0.05:3", "swap-adjacent:0.5:3"]
+    assert done.arms_p_value > 0.99
+    log = ut.read_log(tmp_path / "out")
+    advice = ut.audit(log).advice
+    # Both swaps have position 2 in common.
+    assert (advice.estimator, advice.options) == ("PivotSwap", {"pivot": 2})
+    told = CliRunner().invoke(app, ["bias", str(tmp_path / "out"), "--json"])
+    assert told.exit_code == 0, told.output
+    found = json.loads(told.stdout)
+    assert found["method"] == "PivotSwap"
+    assert np.all((found["low"] <= theta) & (theta <= found["high"]))
+    # The arms alone, as if there had been one experiment: the swapped positions seem to be hidden.
+    pooled = replace(log, ranker_names=tuple(n.partition("@")[0] for n in log.ranker_names))
+    wrong = ut.PivotSwap(2, check=False).fit(pooled).bias_
+    assert np.any((wrong.high < theta) | (wrong.low > theta))
 
 
 def test_records_of_a_newer_version_are_refused(tmp_path):

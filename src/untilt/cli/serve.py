@@ -287,8 +287,8 @@ def _report(out: Output, done: "Collected") -> None:
         out.points(
             [
                 f"Lists are of {len(done.experiments)} explorations "
-                f"({', '.join(done.experiments)}), each with probabilities of its own. To compare "
-                "documents within one of them: read_log(..., context=['experiment'])."
+                f"({', '.join(done.experiments)}), each with probabilities of its own. Estimators "
+                "of swaps compare lists within one of them, by what follows @ in their ranker."
             ]
         )
     out.heading("written")

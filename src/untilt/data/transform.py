@@ -51,38 +51,6 @@ def restrict_queries(log: ClickLog, queries: IntArray) -> ClickLog:
     )
 
 
-def apart_by(log: ClickLog, name: str) -> ClickLog:
-    """Each query as one query for each value of a context: what they show is never compared.
-
-    Documents that no list shows are left out. The log itself where the context has one value.
-    """
-    values, group = np.unique(np.asarray(log.context[name]), return_inverse=True)
-    if len(values) < 2:
-        return log
-    lists = log.query.astype(np.int64) * len(values) + group
-    queries, query = np.unique(lists, return_inverse=True)
-    rows = log.document.astype(np.int64) * len(values) + np.repeat(group, np.diff(log.indptr))
-    documents, document = np.unique(rows, return_inverse=True)
-    of_document = log.doc_query[documents // len(values)].astype(np.int64) * len(values)
-    doc_query = np.searchsorted(queries, of_document + documents % len(values))
-    # Documents stand by query; versions of one stay side by side.
-    order = np.argsort(doc_query, kind="stable")
-    place = np.argsort(order)
-    old = (documents // len(values))[order]
-    item = (
-        None if log.item is None else log.item[old] * len(values) + (documents % len(values))[order]
-    )
-    return log._with(
-        query_id=np.arange(len(queries)),
-        doc_id=log.doc_id[old],
-        doc_query=doc_query[order].astype(np.int32),
-        features=None if log.features is None else log.features[old],
-        item=_renumbered(item),
-        query=query.astype(np.int32),
-        document=place[document].astype(np.int32),
-    )
-
-
 def _renumbered(item: IntArray | None) -> IntArray | None:
     """The same groups of versions, numbered 0, 0, 1, ...; None where none has a second version."""
     if item is None:

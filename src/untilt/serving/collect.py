@@ -40,7 +40,7 @@ _IMPRESSIONS = pa.schema(
         ("query", pa.string()), ("document", pa.string()), ("position", pa.int32()),
         ("ranker", pa.string()), ("probability", pa.float64()), ("experiment", pa.string()),
         ("model", pa.string()), ("names", pa.string()), ("features", pa.binary()),
-        ("shadow_position", pa.int32()), ("team", pa.int32()),
+        ("shadow_position", pa.int32()), ("shadow_model", pa.string()), ("team", pa.int32()),
     ]
 )  # fmt: skip
 _EVENTS = pa.schema(
@@ -261,6 +261,7 @@ def _impressions(shown: list[Shown], names: Mapping[str, list[str]]) -> pa.Recor
         repeated([each.names for each in shown], text),
         pa.array(features, pa.binary()),
         pa.array(shadow, pa.int32()),
+        repeated([each.shadow_model for each in shown], text),
         pa.array(teams, pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_IMPRESSIONS)
@@ -359,14 +360,16 @@ def _write_day(
         for label, rule in labels.items()
     )
     chosen = ", ".join(f'coalesce(l."{label}", 0) AS "{label}"' for label in labels)
+    # "swap:1-2@pivot:0.02:10": estimators compare lists of one experiment alone.
+    ranker = "CASE s.experiment WHEN '' THEN s.ranker ELSE s.ranker || '@' || s.experiment END"
     sql.execute(
         f"""
         CREATE OR REPLACE TABLE joined AS
         WITH l AS (SELECT list, document, {of_label} FROM known WHERE day = {day}
                    GROUP BY list, document)
         SELECT s.query AS query_id, s.list AS session_id, s.document AS doc_id, s.position,
-               {chosen}, s.ranker, s.time, s.session, s.model, s.probability, s.experiment,
-               s.shadow_position, s.team, s.names, s.features
+               {chosen}, {ranker} AS ranker, s.time, s.session, s.model, s.probability,
+               s.experiment, s.shadow_position, s.shadow_model, s.team, s.names, s.features
         FROM shown s LEFT JOIN l USING (list, document) WHERE s.day = {day}
         """
     )
@@ -389,7 +392,8 @@ def _schema(labels: Iterable[str], features: Iterable[str], closed_at: int) -> p
         ("position", pa.int32()), *((label, pa.float64()) for label in labels),
         ("ranker", pa.string()), ("timestamp", pa.timestamp("us", tz="UTC")),
         ("session", pa.string()), ("model", pa.string()), ("probability", pa.float64()),
-        ("experiment", pa.string()), ("shadow_position", pa.int32()), ("team", pa.int32()),
+        ("experiment", pa.string()), ("shadow_position", pa.int32()),
+        ("shadow_model", pa.string()), ("team", pa.int32()),
         *((name, pa.float32()) for name in features),
     ]  # fmt: skip
     return pa.schema(fields, metadata={_CLOSED: str(closed_at)})

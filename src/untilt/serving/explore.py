@@ -10,8 +10,9 @@ A list takes part only where all arms together are expected to lose no more than
     sum_a p_a loss_a <= cap,    loss of a swap of a and b = (theta_a - theta_b) (gamma_a - gamma_b)
 
 clicks a session under the position-based model. Whether it takes part depends on the list and never
-on the arm that was drawn: among lists that take part, arms stay random with known probabilities. In
-the log their `ranker` is "swap:2-3", "shuffle-top-3" or "base"; all other lists are "production".
+on the arm that was drawn: among lists that take part, arms stay random with known probabilities.
+Their `ranker` is "swap:2-3", "shuffle-top-3" or "base", which `collect` writes with the exploration
+behind it ("base@pivot:0.02:10"); all other lists are "production".
 """
 
 import mmap

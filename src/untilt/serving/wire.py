@@ -23,7 +23,8 @@ CLICK = "click"
 # Columns of the collected log: no label may have such a name.
 TAKEN = frozenset(
     ("query_id", "session_id", "doc_id", "position", "ranker", "timestamp", "count", "session",
-     "model", "probability", "experiment", "version", "random", "shadow_position", "team")
+     "model", "probability", "experiment", "version", "random", "shadow_position",
+     "shadow_model", "team")
 )  # fmt: skip
 
 Id = str | int

@@ -2,6 +2,11 @@
 
 `simulate` writes "base", "shuffle" and "swap:2-5". Other logs have other names: estimators take a
 mapping from names, or a function of the name.
+
+What follows "@" names the experiment: "swap:2-5@spring" and "base@spring" are two arms of one.
+`untilt collect` writes so, with the probabilities as the experiment's name. Arms are random within
+an experiment alone: where their shares change while relevance does, sessions of two experiments
+must not be compared.
 """
 
 import re
@@ -16,6 +21,7 @@ from untilt.errors import IdentifiabilityError, OptionError, did_you_mean
 from untilt.facts import Fact
 
 BASE = "base"
+EXPERIMENT = "experiment"  # a context of this name says the same as "@" in names
 SHUFFLE = "shuffle"  # how the name of a ranker begins that shuffled its lists
 Baseline = str | Iterable[str] | None
 Swapped = tuple[int, int] | str | None
@@ -26,13 +32,36 @@ SwapNames = Mapping[str, Swapped] | Callable[[str], Swapped] | None
 def swap_of(name: str) -> Swapped:
     """(2, 5) of "swap:2-5", "base" of "base", None of any other name.
 
-    >>> swap_of("swap:2-5"), swap_of("base"), swap_of("production-1")
+    >>> swap_of("swap:2-5@spring"), swap_of("base"), swap_of("production-1")
     ((2, 5), 'base', None)
     """
-    if name == BASE:
+    arm = name.partition("@")[0]
+    if arm == BASE:
         return BASE
-    match = re.fullmatch(r"swap:(\d+)-(\d+)", name)
+    match = re.fullmatch(r"swap:(\d+)-(\d+)", arm)
     return None if match is None else (int(match[1]), int(match[2]))
+
+
+def top_of(name: str) -> int | None:
+    """3 of "shuffle-top-3": the positions that were shuffled. None where the name does not say.
+
+    >>> top_of("shuffle-top-3@spring"), top_of("shuffle")
+    (3, None)
+    """
+    match = re.fullmatch(rf"{SHUFFLE}-top-(\d+)", name.partition("@")[0])
+    return None if match is None else int(match[1])
+
+
+def experiments_of(log: ClickLog) -> IntArray:
+    """(lists,) a number for the experiment of each list; all 0 where nothing names one."""
+    experiment = np.zeros(log.n_lists, dtype=np.int64)
+    if log.ranker is not None:
+        suffix = [name.partition("@")[2] for name in log.ranker_names]
+        experiment = np.unique(suffix, return_inverse=True)[1][log.ranker]
+    if EXPERIMENT in log.context:
+        values, also = np.unique(np.asarray(log.context[EXPERIMENT]), return_inverse=True)
+        experiment = experiment * len(values) + also
+    return np.unique(experiment, return_inverse=True)[1]
 
 
 def is_experiment(name: str) -> bool:

@@ -5,10 +5,11 @@ from dataclasses import KW_ONLY, dataclass
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core import ragged
+from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.estimator import BiasEstimator
-from untilt.bias.experiments.assignment import Shuffled, refuse, shuffled_lists
+from untilt.bias.experiments.assignment import Shuffled, refuse, shuffled_lists, top_of
 from untilt.bias.experiments.shuffle_tests import shuffle_facts
 from untilt.bias.harvesting.pairs import few_clicks
 from untilt.bias.log_ratios import (
@@ -46,14 +47,18 @@ class ShuffledTop(BiasEstimator):
     In random order every document is as likely at k as at 1, so relevance averages out. Lists too
     short to reach k are left out of both sums: short lists may be about other queries.
 
+    Whatever share of the sessions was shuffled, and whenever: a shuffled session is compared with
+    itself. Of lists that are called "shuffle-top-3" the first three positions count, also where
+    others were shuffled deeper.
+
     Needs neither repeated queries nor a model, but each shuffled session costs relevance at the
     top. Without a shuffle this formula is the click rate by position, which is no position bias.
 
     Parameters
     ----------
-    top : the first `top` positions were shuffled. Where not given: all positions down to the first
-        whose document never changes although its queries are shown again and again, or that has no
-        click to compare
+    top : the first `top` positions were shuffled. Where not given: what names such as
+        "shuffle-top-3" say; else all positions down to the first whose document never changes
+        although its queries are shown again and again, or that has no click to compare
     ranker : which lists were shuffled: a name of the log's `ranker`, several, or a function of the
         name; `lambda name: True` takes all. Names that begin with "shuffle" where not given
     check : test whether the order was random (`untilt.bias.experiments.shuffle_tests`) and refuse
@@ -75,7 +80,8 @@ class ShuffledTop(BiasEstimator):
         return True  # the tests of the shuffle do; the curve needs the positions of clicks alone
 
     def _estimate(self, log: ClickLog) -> PositionBias:
-        chosen = shuffled_lists(log, self.ranker)
+        chosen, depth = shuffled_lists(log, self.ranker), log.depth
+        log = _named_tops(log, chosen)
         shuffled = log if chosen.all() else log.take(chosen)
         mixed = _checked_top(shuffled, self.top)
         tests = shuffle_facts(log, chosen, mixed)
@@ -92,9 +98,21 @@ class ShuffledTop(BiasEstimator):
             level=self.level,
             method="ShuffledTop",
             assumes=(Fact("bias.position-based"), Fact("bias.random-order", top=top)),
-            status=joined(*_evidence(used, at_k, mixed, log.depth), *tests, errors.rule),
+            status=joined(*_evidence(used, at_k, mixed, depth), *tests, errors.rule),
             any_time=self.any_time,
         )
+
+
+def _named_tops(log: ClickLog, chosen: BoolArray) -> ClickLog:
+    """The log without what the chosen lists show below the top that their ranker's name says."""
+    if log.ranker is None:
+        return log
+    tops = [top_of(name) or log.depth for name in log.ranker_names]
+    top = np.where(chosen, np.array(tops)[log.ranker], log.depth)
+    keep = log.position <= np.repeat(top, ragged.lengths(log.indptr))
+    if keep.all():
+        return log
+    return log._with(indptr=ragged.keep_rows(log.indptr, keep), **log._rows(np.flatnonzero(keep)))
 
 
 def _checked_top(log: ClickLog, top: int | None) -> int:

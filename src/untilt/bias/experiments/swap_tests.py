@@ -2,7 +2,8 @@
 
 Which sessions are swapped must depend on nothing. The *arms* of the experiment are the usual list
 and one per pair of positions; a list that does not reach a position cannot be swapped there, so
-lists of different lengths are kept apart. Three kinds of tests:
+lists of different lengths are kept apart, and so are experiments with shares of their own
+(`experiments_of`). Three kinds of tests:
 
 - arms: whether the arms' shares are the same for all queries, and for all original lists (which
   document would have gone up). Chi-square over a table of sessions with the mean and variance that
@@ -24,6 +25,7 @@ from scipy import special
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.grouping import group_equal_lists
+from untilt.bias.experiments.assignment import experiments_of
 from untilt.bias.experiments.shuffle_tests import ALARM, Tested, as_facts, usable_features
 from untilt.data.clicklog import ClickLog
 from untilt.facts import Fact
@@ -39,15 +41,18 @@ class _Experiment:
     swapped : (lists, 2) positions, 0 for none
     rank : (rows,) the position before the swap
     arm : (lists,) 0 for the usual list, then one number per pair
-    length : (lists,) the lowest position of the uncut list
-    original, shown : (lists,) numbers of the list before the swap and of the list as it was shown
+    experiment : (lists,) whose shares are the same in all its sessions
+    stratum : (lists,) lists of one experiment that reach equally far when uncut
+    original : (lists,) a number for the list before the swap, of its query and experiment
+    shown : (lists,) a number for the list as it was shown
     """
 
     log: ClickLog
     swapped: IntArray
     rank: IntArray
     arm: IntArray
-    length: IntArray
+    experiment: IntArray
+    stratum: IntArray
     original: IntArray
     shown: IntArray
 
@@ -76,18 +81,20 @@ def _experiment(log: ClickLog, part: BoolArray, swapped: IntArray) -> _Experimen
     rank = np.where(lists.position == a, b, np.where(lists.position == b, a, lists.position))
     order = ragged.order_within_lists(lists.indptr, rank)
     keys = [lists.document[order], rank[order]]
-    original = group_equal_lists(lists.indptr, keys, [lists.query]).group_of_list
+    experiment = experiments_of(lists)
+    original = group_equal_lists(lists.indptr, keys, [lists.query, experiment]).group_of_list
     arm = np.unique(pairs[:, 0] * (depth + 1) + pairs[:, 1], return_inverse=True)[1]
     arm = np.where(pairs[:, 1] > 0, arm + 1, 0)
     shown = lists.slates().group_of_list
-    return _Experiment(lists, pairs, rank, arm, length, original, shown)
+    stratum = np.unique(experiment * (int(length.max()) + 1) + length, return_inverse=True)[1]
+    return _Experiment(lists, pairs, rank, arm, experiment, stratum, original, shown)
 
 
 def _arms(made: _Experiment, unit: AnyArray, units: str) -> Tested | None:
-    """Chi-square of arms by units within lists of a length, added up over the lengths."""
+    """Chi-square of arms by units within a stratum, added up over the strata."""
     statistic, mean, variance = 0.0, 0.0, 0.0
-    for length in np.unique(made.length):
-        at = made.length == length
+    for stratum in range(int(made.stratum.max()) + 1):
+        at = made.stratum == stratum
         parts = _table_moments(unit[at], made.arm[at], made.log.sessions[at])
         statistic, mean, variance = statistic + parts[0], mean + parts[1], variance + parts[2]
     name = f"arms by {units}"
@@ -130,19 +137,24 @@ def _table_moments(unit: AnyArray, arm: IntArray, sessions: IntArray) -> tuple[f
 
 
 def _lists(made: _Experiment) -> Tested | None:
-    """Swapped lists, swapped back, among the usual ones of their query."""
+    """Swapped lists, swapped back, among the usual ones of their query and experiment."""
     log, is_base = made.log, made.arm == 0
     of_base = sum_by(made.original, log.sessions * is_base)
     unchanged = sum_by(made.shown, log.sessions * is_base)[made.shown] > 0
-    base = sum_by(log.query, log.sessions * is_base, log.n_queries)
+    several = int(made.experiment.max()) + 1
+    query = np.unique(log.query.astype(np.int64) * several + made.experiment, return_inverse=True)[
+        1
+    ]
+    n_queries = int(query.max()) + 1
+    base = sum_by(query, log.sessions * is_base, n_queries)
     agreeing = log.sessions * is_base * (of_base[made.original] >= 2)
     # At least two usual sessions, to know how often they agree; rounded to the safe side.
-    share = (sum_by(log.query, agreeing, log.n_queries) + 1) / (base + 2)
+    share = (sum_by(query, agreeing, n_queries) + 1) / (base + 2)
     both = _both_shown(made)
-    usable = ~is_base & both & (base[log.query] >= 2)
+    usable = ~is_base & both & (base[query] >= 2)
     if not usable.any():
         return None
-    n = sum_by(log.query[usable], log.sessions[usable], log.n_queries)
+    n = sum_by(query[usable], log.sessions[usable], n_queries)
     total = float(n.sum())
     matched = float(log.sessions[usable & (of_base[made.original] > 0)].sum())
     expected = float(np.dot(n, share))
@@ -188,7 +200,7 @@ def _features(made: _Experiment) -> Tested | None:
             x = log.features[:, j]
             D = x[lower[usable]].astype(np.float64) - x[upper[usable]]
             found = _difference(
-                D, made.arm[usable] == arm, made.length[usable], log.sessions[usable]
+                D, made.arm[usable] == arm, made.stratum[usable], log.sessions[usable]
             )
             if found is not None:
                 z.append(found[0])
@@ -221,14 +233,14 @@ def _documents_at(made: _Experiment, a: int, b: int) -> tuple[IntArray, IntArray
 
 
 def _difference(
-    D: FloatArray, in_arm: BoolArray, length: IntArray, sessions: IntArray
+    D: FloatArray, in_arm: BoolArray, stratum: IntArray, sessions: IntArray
 ) -> tuple[float, float] | None:
-    """(z, correlation) of D with being in the arm, within lists of a length."""
+    """(z, correlation) of D with being in the arm, within lists of a stratum."""
     known = np.isfinite(D)
-    D, in_arm, length, n = D[known], in_arm[known], length[known], sessions[known]
+    D, in_arm, n = D[known], in_arm[known], sessions[known]
     if len(D) == 0:
         return None
-    stratum = np.unique(length, return_inverse=True)[1]
+    stratum = np.unique(stratum[known], return_inverse=True)[1]
     N, n_arm = sum_by(stratum, n), sum_by(stratum, n * in_arm)
     centred = D - (sum_by(stratum, n * D) / N)[stratum]
     S = sum_by(stratum, n * centred**2)

@@ -7,11 +7,16 @@ import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, sum_by
+from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over, sum_by
 from untilt.bias.curve import PositionBias
 from untilt.bias.curve_operations import fit_quadratic, hold_last
 from untilt.bias.estimator import BiasEstimator
-from untilt.bias.experiments.assignment import SwapNames, refuse, swapped_lists
+from untilt.bias.experiments.assignment import (
+    SwapNames,
+    experiments_of,
+    refuse,
+    swapped_lists,
+)
 from untilt.bias.experiments.swap_tests import swap_facts
 from untilt.bias.harvesting.harvesting import check_edges, pivot_edges, tree_bias, tree_equations
 from untilt.bias.harvesting.pairs import (
@@ -29,17 +34,12 @@ from untilt.bias.log_ratios import (
 )
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts, counts_from_rows, position_counts
+from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.depth import allow_table
-from untilt.data.transform import apart_by
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact, joined
 
 WITHIN = ("document", "length")
-# A context of this name says which experiment a list was part of (`untilt collect` writes it). Each
-# has its own probabilities: where they change while relevance does, swapped and usual sessions of a
-# document are alike within an experiment only.
-EXPERIMENT = "experiment"
 
 
 class SwapEstimator(BiasEstimator):
@@ -56,8 +56,6 @@ class SwapEstimator(BiasEstimator):
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         check_choice("within", self.within, WITHIN)
-        if EXPERIMENT in log.context:
-            log = apart_by(log, EXPERIMENT)
         part, swapped = swapped_lists(log, self.ranker)
         tests = _tested(log, part, swapped, self.within)
         if self.check:
@@ -76,7 +74,7 @@ class SwapEstimator(BiasEstimator):
             return _bias_by_length(
                 lists, swapped, edges, method=method, level=self.level, any_time=self.any_time
             )
-        cells = position_counts(lists.top(depth) if depth < lists.depth else lists)
+        cells = _document_cells(lists, swapped, depth)
         at_random = Fact("bias.random-swaps")
         return tree_bias(
             cells,
@@ -114,8 +112,10 @@ class PivotSwap(SwapEstimator):
     repeat. within="length" compares swapped with other lists of the same length, as the arXiv
     study did with queries asked once [mao_arxivlogs]_: only the random draw makes them alike.
 
-    Where a log has a context called "experiment", documents are compared within one experiment
-    alone: the probabilities of the arms are then the same for all sessions compared.
+    The sessions compared are those for which a swap was equally likely: of one experiment (what
+    follows "@" in the names "swap:1-5@spring" and "base@spring", or a context called "experiment"),
+    equally long down to the lowest swap, and with the document at the same position before any
+    swap. So the arms are alike, whatever changes with time, ranker or length of a list.
 
     Parameters
     ----------
@@ -222,11 +222,11 @@ def _bias_by_length(
 ) -> PositionBias:
     """Swapped lists against other lists of the same length, where queries do not repeat.
 
-    swapped : (lists, 2) positions, 0 for none. A *unit* is an original rank in lists of one length:
-    what would be shown at that position without a swap. The random draw makes the documents of a
-    unit alike wherever they are shown, so a unit is compared with itself at two positions as a
-    document is elsewhere. List lengths are kept apart because a list too short for a swap is shown
-    as it is: untouched lists are shorter on average.
+    swapped : (lists, 2) positions, 0 for none. A *unit* is an original rank in lists of one length
+    and experiment: what would be shown at that position without a swap. The random draw makes the
+    documents of a unit alike wherever they are shown, so a unit is compared with itself at two
+    positions as a document is elsewhere. List lengths are kept apart because a list too short for a
+    swap is shown as it is: untouched lists are shorter on average.
     """
     units = _units(log, swapped, depth=int(swapped.max()))
     sums = pair_sums(units.cells, "session")
@@ -246,6 +246,68 @@ def _bias_by_length(
 
 
 @dataclass(frozen=True, eq=False)
+class _Strata:
+    """Lists for which each swap was equally likely, and where each row stood before its swap.
+
+    rank : (rows,) the position before the swap
+    of_list : (lists,) a number for the experiment and the length
+    of_row : (rows,) the same
+    """
+
+    rank: IntArray
+    of_list: IntArray
+    of_row: IntArray
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return int(self.of_list.max(initial=0)) + 1
+
+
+def _strata(log: ClickLog, swapped: IntArray, reach: IntArray) -> _Strata:
+    """By experiment and by how far lists `reach`, (lists,)."""
+    lengths = ragged.lengths(log.indptr)
+    a, b = np.repeat(swapped, lengths, axis=0).T
+    rank = np.where(log.position == a, b, np.where(log.position == b, a, log.position))
+    code = experiments_of(log) * (log.depth + 1) + reach
+    of_list = np.unique(code, return_inverse=True)[1]
+    return _Strata(rank, of_list, np.repeat(of_list, lengths))
+
+
+def _last_position(log: ClickLog) -> IntArray:
+    """(lists,) the lowest position; 0 of an empty list."""
+    last = np.zeros(log.n_lists, dtype=np.int64)
+    filled = np.diff(log.indptr) > 0
+    last[filled] = log.position[log.indptr[1:][filled] - 1]
+    return last
+
+
+def _document_cells(log: ClickLog, swapped: IntArray, depth: int) -> PositionCounts:
+    """Cells of (document, position before any swap, stratum), in place of documents.
+
+    Lists count as equally long from `depth` on, where nothing is swapped. Where lists have gaps,
+    what was shown is not all there: a swap may then decide where a list seems to end, and all are
+    taken together.
+    """
+    last = _last_position(log)
+    whole = bool(np.all(last == ragged.lengths(log.indptr)))
+    strata = _strata(log, swapped, np.minimum(last, depth if whole else 0))
+    by_query = np.argsort(log.doc_query, kind="stable")
+    place = np.empty(log.n_documents, dtype=np.int64)
+    place[by_query] = np.arange(log.n_documents)
+    near = log.position <= depth
+    code = place[log.document[near]] * strata.number + strata.of_row[near]
+    found, unit = np.unique(code * (depth + 1) + strata.rank[near], return_inverse=True)
+    cells = counts_from_rows(
+        unit, log.position[near], log.row_count[near], log.label[near], len(found), depth
+    )
+    document = by_query[found // (depth + 1) // strata.number]
+    return replace(
+        cells, query=handed_over(log.doc_query[document]), document=handed_over(document)
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class _Units:
     """Cells of units instead of documents, and the cell of each row of the lists."""
 
@@ -254,13 +316,10 @@ class _Units:
 
 
 def _units(log: ClickLog, swapped: IntArray, depth: int) -> _Units:
-    lengths = ragged.lengths(log.indptr)
-    a, b = np.repeat(swapped, lengths, axis=0).T
-    rank = np.where(log.position == a, b, np.where(log.position == b, a, log.position))
+    strata = _strata(log, swapped, _last_position(log))
     # Below the lowest swap nothing is compared; those rows go to units that no pair uses.
-    deepest = np.repeat(np.maximum.reduceat(log.position, log.indptr[:-1]), lengths)
-    code = deepest.astype(np.int64) * (log.depth + 1) + rank
-    in_use = np.zeros((log.depth + 1) ** 2, dtype=np.int64)
+    code = strata.of_row * (log.depth + 1) + strata.rank
+    in_use = np.zeros(strata.number * (log.depth + 1), dtype=np.int64)
     in_use[code] = 1
     unit = (np.cumsum(in_use) - 1)[code]
     near = log.position <= depth
