@@ -51,8 +51,8 @@ class Kind:
         if self.top:
             left -= self.shuffled
             orders = list(permutations(usual[: self.top]))
-            for order in orders:
-                shown = (*order, *usual[self.top :])
+            for top in orders:
+                shown = (*top, *usual[self.top :])
                 yield f"shuffle-top-{self.top}{self.name}", shown, self.shuffled / len(orders)
         yield f"base{self.name}", usual, left
 

@@ -115,6 +115,8 @@ BAD = {
     "too few rows": ({**ASKED, "features": ROWS[:2]}, 400),
     "short row": ({**ASKED, "features": [[1.0], *ROWS[1:]]}, 400),
     "other names": ({**ASKED, "feature_names": ["a", "c"]}, 400),
+    "a name twice": ({**ASKED, "features": [[1.0] * 3] * 3, "feature_names": ["a", "b", "b"]}, 400),
+    "no name": ({**ASKED, "features": [[1.0] * 3] * 3, "feature_names": ["a", "b", ""]}, 400),
     "name missing": ({**ASKED, "features": [{"a": 1.0}, *ROWS[1:]]}, 400),
     "short piece": ({**ASKED, "features": "AAAA"}, 400),
     "missing value": ({**ASKED, "features": [[None, 1.0], *ROWS[1:]]}, 400),
@@ -260,6 +262,29 @@ def test_a_full_queue_is_503_and_a_full_disk_does_not_stop_the_search(settings, 
     assert (queue.status, disk.status, feedback.status) == (503, 200, 503)
     assert disk.json["list"] is None
     assert disk.json["documents"] == ["y", "z", "x"]
+
+
+def test_names_of_features_do_not_fill_the_memory(settings):
+    """Each list of names is kept for every segment: a client that always has new ones is told."""
+
+    async def talk(ask):
+        statuses = []
+        for i in range(60):
+            # The names alone are some 25 kB, so that about forty lists of them may be kept.
+            names = ["a", "b", *(f"{i} {'x' * 240} {j}" for j in range(100))]
+            rows = [[float(j)] * len(names) for j in range(3)]
+            answer = await ask.rank(**{**ASKED, "features": rows, "feature_names": names})
+            statuses.append(answer.status)
+        usual = await ask("POST", "/rank", {**ASKED, "features": rows, "feature_names": names})
+        again = await ask("POST", "/rank", ASKED)
+        return statuses, usual, again
+
+    statuses, refused, again = with_server(settings(), talk)
+    taken = statuses.index(400)
+    assert 20 < taken < 45
+    assert set(statuses[taken:]) == {400}
+    assert "one order" in refused.error
+    assert again.status == 200
 
 
 def test_bad_feedback_is_refused_with_a_sentence(settings):

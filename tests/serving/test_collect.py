@@ -160,6 +160,38 @@ def test_features_of_requests_become_columns(tmp_path):
     ]  # fmt: skip
 
 
+def test_no_feature_takes_the_place_of_a_column(tmp_path):
+    """Names that a request may send: the position of another list, a label, two that differ in
+    case."""
+    names = ["position", "dwell", "Price", "price", "feature_dwell"]
+    values = np.arange(1, 6, dtype="<f4")
+    write(
+        tmp_path / "log",
+        Names("n", names),
+        shown("one", "a", features=values.tobytes(), names="n"),
+        clicked("e", "one", "a", label="dwell", value=30.0),
+    )
+    done = collect(tmp_path / "log", tmp_path / "out")
+    columns = ["feature_position", "feature_dwell", "Price", "feature_price",
+               "feature_feature_dwell"]  # fmt: skip
+    assert done.features == tuple(columns)
+    assert done.renamed == {n: c for n, c in zip(names, columns, strict=True) if n != c}
+    (found,) = rows(tmp_path / "out")
+    assert (found["position"], found["dwell"]) == (1, 30.0)
+    assert [found[each] for each in columns] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert ut.read_log(tmp_path / "out", features=columns).n_features == 5
+
+
+def test_a_disk_that_lost_the_names_of_features_keeps_the_lists(tmp_path):
+    write(tmp_path / "log", Names("n", ["x"]), shown("one", "a", features=b"\0\0\0\0", names="n"))
+    (path,) = segments(tmp_path / "log")
+    path.write_bytes(path.read_bytes().replace(b"\xa5names\x91", b"\xa5nam\0s\x91"))
+    done = collect(tmp_path / "log", tmp_path / "out")
+    assert (done.lists, done.without_features, done.features) == (1, 1, ())
+    assert done.damaged > 0
+    assert [each["doc_id"] for each in rows(tmp_path / "out")] == ["a"]
+
+
 def test_arms_are_compared_with_their_probabilities(tmp_path):
     def lists(n_swapped, n_base):
         arms = ["swap:1-2"] * n_swapped + ["base"] * n_base
@@ -217,6 +249,7 @@ def test_what_a_server_logged_is_collected(tmp_path):
             "z": 2,
             "y": 3,
         }
+        assert len({each["shadow_model"] for each in mine} - {"", mine[0]["model"]}) == 1
         assert {each["doc_id"]: each["b"] for each in mine} == {"x": 3.0, "y": 1.0, "z": 2.0}
         p = 0.5 if answer["ranker"] == "base" else 0.25
         assert {each["probability"] for each in mine} == {p}

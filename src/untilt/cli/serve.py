@@ -269,9 +269,14 @@ def _report(out: Output, done: "Collected") -> None:
         "events that came after their day was closed": done.late,
         "bytes of records that were never acknowledged, cut": done.cut,
         "bytes that the disk lost": done.damaged,
+        "lists whose features cannot be read: the disk lost their names": done.without_features,
         "segments removed": done.removed,
     }
     out.points([f"{count:,} {what}" for what, count in told.items() if count])
+    out.points([
+        f"feature {name!r} is the column {column!r}: the log has a {name.lower()!r} of its own"
+        for name, column in done.renamed.items()
+    ])  # fmt: skip
     if done.arms:
         out.heading("arms of the exploration")
         rows = [(arm, f"{n:,}", f"{done.expected[arm]:,.1f}") for arm, n in done.arms.items()]

@@ -227,8 +227,7 @@ class Server:
             *record.documents,
         )  # fmt: skip
         if candidates.inline:
-            record.names = hashed(*candidates.names)[:12]
-            self.journal.declare(record.names, pack(Names(record.names, list(candidates.names))))
+            record.names = self._declared(candidates.names)
             record.features = candidates.values[order].astype("<f4").tobytes()
         try:
             await asyncio.wait_for(self.journal.append(pack(record)), self.options.limits.seconds)
@@ -237,6 +236,20 @@ class Server:
             self.counters.add("untilt_unlogged_lists_total")
             return None
         return record.list_id
+
+    def _declared(self, names: tuple[str, ...]) -> str:
+        """The id of these names of features in the journal. The rankers' own are always taken."""
+        key = hashed(*names)[:12]
+        own = any(names == model.names for model in self.models.all)
+        try:
+            self.journal.declare(key, pack(Names(key, list(names))), bounded=not own)
+        except JournalFullError:
+            raise RequestError(
+                400,
+                "too many different lists of feature names were sent to this server. Send them "
+                "always in one order.",
+            ) from None
+        return key
 
     async def feedback(self, request: Request) -> Response:
         """POST /feedback: answered once every event is on the disk."""

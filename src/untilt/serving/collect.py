@@ -11,7 +11,7 @@ that comes even later is counted and left out. Segments that hold closed days al
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -62,6 +62,9 @@ class Collected:
     orphans : events whose list or document is not known (yet)
     late : events of days that were closed before
     cut, damaged : bytes, as in `SegmentRead`
+    without_features : lists whose features came with the request and cannot be told apart, because
+        the disk lost their names
+    renamed : feature -> its column, where a column of the log or a label has its name already
     experiments : explorations that lists took part in
     arms : name -> sessions, of lists that took part in exploration
     expected : name -> sessions expected by the logged probabilities
@@ -81,6 +84,8 @@ class Collected:
     cut: int = 0
     damaged: int = 0
     removed: int = 0
+    without_features: int = 0
+    renamed: dict[str, str] = field(default_factory=dict)
     days: dict[str, int] = field(default_factory=dict)
     closed: list[str] = field(default_factory=list)
     labels: tuple[str, ...] = (CLICK,)
@@ -134,6 +139,7 @@ def collect(
         result.segments = len(done)
         result.cut = sum(each.cut for each in done)
         result.damaged = sum(each.damaged for each in done)
+        result.without_features = read.without_features
         with progress("joining lists and feedback"):
             closing = _closing(close_after, now)
             _join(database.connection, read, result, rules, closing, moment)
@@ -172,6 +178,7 @@ class _Tables:
     def __init__(self, folder: Path) -> None:
         self.impressions, self.events = folder / "impressions.parquet", folder / "events.parquet"
         self.names: dict[str, list[str]] = {}
+        self.without_features = 0
         self.days_of: dict[Path, set[str]] = {}
         self._shown: list[Shown] = []
         self._feedback: list[Feedback] = []
@@ -191,6 +198,10 @@ class _Tables:
             self.flush()
 
     def flush(self) -> None:
+        for each in self._shown:
+            if each.features is not None and each.names not in self.names:
+                each.features, each.names = None, ""
+                self.without_features += 1
         if self._shown:
             self._writers[0].write_batch(_impressions(self._shown, self.names))
         if self._feedback:
@@ -319,7 +330,10 @@ def _join(
         name: rules.get(name, "sum") for name in sorted({*found, *rules}) if name != CLICK
     }
     result.labels = tuple(labels)
-    result.features = tuple(dict.fromkeys(n for each in tables.names.values() for n in each))
+    columns = _feature_columns(tables.names.values(), labels)
+    result.features = tuple(columns.values())
+    result.renamed = {name: column for name, column in columns.items() if name != column}
+    names = {key: [columns[name] for name in each] for key, each in tables.names.items()}
     final = _closed_days(result.out)
     days = [day for (day,) in sql.execute("SELECT DISTINCT day FROM shown").fetchall()]
     for day in sorted(days):
@@ -327,7 +341,7 @@ def _join(
         if name not in final:
             is_last = closing is not None and date.fromisoformat(name) < closing
             closed_at = moment if is_last else 0
-            result.days[name] = _write_day(sql, result, tables.names, labels, day, name, closed_at)
+            result.days[name] = _write_day(sql, result, names, labels, day, name, closed_at)
             if is_last:
                 result.closed.append(name)
     unknown = "once ANTI JOIN known USING (event)"
@@ -339,6 +353,19 @@ def _join(
         # Their lists may be gone with the segments, which makes them no orphans.
         result.orphans -= number(f"SELECT count(*) FROM {unknown} WHERE {of_day}")
     _arms(sql, result)
+
+
+def _feature_columns(names: Iterable[Sequence[str]], labels: Iterable[str]) -> dict[str, str]:
+    """Feature -> column: its name, with "feature_" in front where that is taken, in any case."""
+    taken = {*TAKEN, *labels}
+    columns = {}
+    for name in dict.fromkeys(name for each in names for name in each):
+        column = name
+        while column.lower() in taken:
+            column = f"feature_{column}"
+        taken.add(column.lower())
+        columns[name] = column
+    return columns
 
 
 def _at(path: Path) -> str:

@@ -34,6 +34,7 @@ _BEGIN = b"untilt journal 1\n"
 _MARK = b"utlf"
 _HEAD = struct.Struct("<4sII")
 MOST_RECORD = 1 << 26  # bytes; a length above is no length
+MOST_DECLARED = 1 << 20  # bytes that every segment begins with
 
 
 class JournalFullError(OptionError):
@@ -73,15 +74,24 @@ class Journal:
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="untilt-journal")
         self._handle, self._size, self._since, self._number = -1, 0, 0.0, 0
         self._preamble: dict[str, bytes] = {}
+        self._repeat = False  # a declared record may be missing in this segment
         self._mine = f"{os.getpid()}-{os.urandom(4).hex()}"
         make_folder(folder)
 
-    def declare(self, key: str, payload: bytes) -> None:
+    def declare(self, key: str, payload: bytes, *, bounded: bool = True) -> None:
         """A record that every segment has before the first record appended from now on.
 
         What many records refer to, such as the names of features, is written once a segment.
+        Raises `JournalFullError` where these would become too many to be held in memory, unless it
+        is not `bounded`.
         """
         if key not in self._preamble:
+            held = sum(map(len, self._preamble.values()))
+            if bounded and held + len(payload) > MOST_DECLARED:
+                raise JournalFullError(
+                    f"more than {MOST_DECLARED:,} bytes would stand at the beginning of each "
+                    "segment."
+                )
             self._preamble[key] = frame(payload)
             # Also where no segment is open: one may just be beginning in the other thread.
             self._waiting.append((self._preamble[key], _loop().create_future()))
@@ -132,18 +142,22 @@ class Journal:
         full = self._size >= self.segment_bytes
         if self._handle < 0 or full or monotonic() - self._since > self.segment_seconds:
             self._begin()
+        elif self._repeat:
+            data = b"".join(list(self._preamble.values())) + data
         try:
             _write_all(self._handle, data)
             sync_handle(self._handle)
         except OSError:
             # What was not acknowledged is taken back; if not even that works, the next segment
             # begins and the reader cuts the tail of this one.
+            self._repeat = True
             try:
                 os.ftruncate(self._handle, self._size)
                 os.lseek(self._handle, self._size, os.SEEK_SET)
             except OSError:
                 self._end()
             raise
+        self._repeat = False
         self._size += len(data)
         self.written_bytes += len(data)
         self.syncs += 1

@@ -18,7 +18,7 @@ import numpy as np
 from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.errors import ColumnError, OptionError, UntiltError
 from untilt.serving.explore import Relevance, fit_relevance, uniform
-from untilt.serving.wire import RankRequest, RequestError
+from untilt.serving.wire import MOST_ID, RankRequest, RequestError
 
 CALIBRATION_ROWS = 50_000
 
@@ -198,7 +198,7 @@ def candidates_of(
 ) -> Candidates:
     """The features of a request, from it or from the table."""
     if request.features is not None:
-        names = tuple(request.feature_names or model.names)
+        names = _checked_names(request.feature_names) or model.names
         return Candidates(names, _matrix(request.features, names, len(documents)), inline=True)
     if table is None:
         raise RequestError(
@@ -219,6 +219,20 @@ def candidates_of(
             "start the server with --unknown last.",
         )
     return Candidates(table.names, table.values[rows], inline=False, known=[r >= 0 for r in rows])
+
+
+def _checked_names(names: list[str] | None) -> tuple[str, ...] | None:
+    """Names that can be columns of a log; None where the request has none."""
+    if not names:
+        return None
+    wrong = next((name for name in names if not 0 < len(name) <= MOST_ID), None)
+    if wrong is not None:
+        raise RequestError(
+            400, f"a feature's name must have 1 to {MOST_ID} characters. Got {len(wrong)}."
+        )
+    if len(set(names)) < len(names):
+        raise RequestError(400, "each feature must be named once.")
+    return tuple(names)
 
 
 def _matrix(rows: Any, names: tuple[str, ...], n: int) -> FeatureArray:
