@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -118,3 +119,10 @@ def test_duckdb_is_given_a_share_of_what_is_left(monkeypatch):
     with database.open_database(memory_limit=None, temp_directory=None, threads=1) as found:
         (text,) = found.row("SELECT current_setting('memory_limit')")
     assert text == "512.0 MiB"
+
+
+def test_a_library_that_another_thread_is_importing_is_no_error_of_its_own(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightgbm", ModuleType("lightgbm"))
+    monkeypatch.delitem(sys.modules, "lightgbm.basic", raising=False)
+    monkeypatch.setitem(sys.modules, "duckdb", ModuleType("duckdb"))
+    assert not memory.ran_out(ValueError("what really happened"))

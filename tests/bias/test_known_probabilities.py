@@ -87,7 +87,7 @@ def expected(kinds, sessions=1e6):
                 made.append((query, order, {k}, round(sessions * probability * p), ranker))
             left = round(sessions * probability * (1 - chance.sum()))
             made.append((query, order, set(), left, ranker))
-    return table(made)
+    return table([session for session in made if session[3]])
 
 
 def seasons(pairs, *, name=True, order=(0, 1, 2, 3, 4), each=(0.01, 0.2)):
@@ -164,20 +164,20 @@ def test_shuffles_of_different_depth(order):
     assert bias.assumes[1].fields == {"top": 4}
 
 
-# ---- intervals
+# ---- by chance
 
 
-def drawn(rng, kinds, sessions):
+def drawn(rng, kinds, sessions, queries=2):
     """Sessions at random: any number of clicks, each by its own chance."""
     made = []
     for kind in kinds:
         arms = list(kind.arms())
         chance = np.array([probability for _, _, probability in arms])
         arm = rng.choice(len(arms), size=sessions, p=chance / chance.sum())
-        query = rng.integers(len(RELEVANCE), size=sessions)
+        query = rng.integers(queries, size=sessions)
         for a, q in zip(arm, query, strict=True):
             ranker, order, _ = arms[a]
-            p = kind.clicks * THETA[: len(order)] * RELEVANCE[q][list(order)]
+            p = kind.clicks * THETA[: len(order)] * RELEVANCE[q % 2][list(order)]
             made.append((q, order, set(np.flatnonzero(rng.random(len(p)) < p)), 1, ranker))
     return table(made)
 
@@ -207,3 +207,19 @@ def test_intervals_cover_the_truth(rng, estimator, kinds):
     assert missed.max() < 6
     spread = np.std(error, axis=0) / np.sqrt(len(error))
     assert np.abs(np.mean(error, axis=0) / spread).max() < 4
+
+
+def test_rankers_are_compared_within_an_experiment_too(rng):
+    """That people click less in winter is no reason to doubt a curve that knows of the seasons."""
+
+    def audited(*, name):
+        found = ut.audit(ut.read_log(drawn(rng, seasons(PIVOT, name=name), 5000, queries=40)))
+        (ranker,) = (test for test in found.reading.tests if test.asks == "ranker")
+        return found, ranker
+
+    found, ranker = audited(name=True)
+    assert found.advice.estimator == "PivotSwap"
+    assert found.interventions.failed == ()
+    assert not ranker.fails
+    _, ranker = audited(name=False)
+    assert ranker.fact.code == "reading.ranker-level-serious"

@@ -66,13 +66,13 @@ def ran_out(error: BaseException) -> bool:
     """Whether an error, of Python, the system or a library, says that memory ran out."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
-    duckdb, lightgbm = sys.modules.get("duckdb"), sys.modules.get("lightgbm")
-    if duckdb is not None and isinstance(error, duckdb.OutOfMemoryException):
+    # Another thread may be importing them: then they have no such errors yet.
+    duckdb_error = getattr(sys.modules.get("duckdb"), "OutOfMemoryException", ())
+    lightgbm_error = getattr(sys.modules.get("lightgbm.basic"), "LightGBMError", ())
+    if isinstance(error, duckdb_error):
         return True
     # A library that cannot be loaded or that gets no thread says so in an error of its own.
-    is_library = isinstance(error, RuntimeError | ImportError) or (
-        lightgbm is not None and isinstance(error, lightgbm.basic.LightGBMError)
-    )
+    is_library = isinstance(error, (RuntimeError, ImportError, lightgbm_error))
     return is_library and bool(_RAN_OUT.search(str(error)))
 
 

@@ -28,9 +28,10 @@ from untilt.auditing.scores import (
 )
 from untilt.bias.contextual.contextual import ContextualBias
 from untilt.bias.em.trust_em import TrustEM
+from untilt.bias.experiments.assignment import experiments_of, has_several_experiments
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
-from untilt.data.transform import later_half
+from untilt.data.transform import apart_by, later_half
 from untilt.facts import Fact
 
 SIZE = 0.05  # of all tests together
@@ -288,11 +289,18 @@ def _time(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
 
 
 def _ranker(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
-    """Is the same document at the same position clicked as often under every ranker?"""
+    """Is the same document at the same position clicked as often under every ranker?
+
+    Several experiments have their times and shares of their own, and estimators of swaps and
+    shuffles compare lists within one alone: so does this.
+    """
     if log.ranker is None:
         return
+    ranker = log.ranker
+    if has_several_experiments(log):
+        log = apart_by(log, experiments_of(log))
     tests = []
-    for name, cells in _against_others(log, log.ranker, log.ranker_names):
+    for name, cells in _against_others(log, ranker, log.ranker_names):
         both = (*_level(cells, "ranker", level), *_slope(cells, "ranker", level, reach))
         tests += [replace(test, about=name, column="ranker") for test in both]
     yield from _least(tests)

@@ -51,6 +51,34 @@ def restrict_queries(log: ClickLog, queries: IntArray) -> ClickLog:
     )
 
 
+def apart_by(log: ClickLog, group: IntArray) -> ClickLog:
+    """Each query as one query for each group of its lists: what they show is never compared.
+
+    group : (lists,) numbers from 0 on. Documents that no list shows are left out
+    """
+    n_groups = int(group.max(initial=0)) + 1
+    lists = log.query.astype(np.int64) * n_groups + group
+    queries, query = np.unique(lists, return_inverse=True)
+    rows = log.document.astype(np.int64) * n_groups + np.repeat(group, np.diff(log.indptr))
+    documents, document = np.unique(rows, return_inverse=True)
+    of_document = log.doc_query[documents // n_groups].astype(np.int64) * n_groups
+    doc_query = np.searchsorted(queries, of_document + documents % n_groups)
+    # Documents stand by query; versions of one stay side by side.
+    order = np.argsort(doc_query, kind="stable")
+    place = np.argsort(order)
+    old = (documents // n_groups)[order]
+    item = None if log.item is None else log.item[old] * n_groups + (documents % n_groups)[order]
+    return log._with(
+        query_id=np.arange(len(queries)),
+        doc_id=log.doc_id[old],
+        doc_query=doc_query[order].astype(np.int32),
+        features=None if log.features is None else log.features[old],
+        item=_renumbered(item),
+        query=query.astype(np.int32),
+        document=place[document].astype(np.int32),
+    )
+
+
 def _renumbered(item: IntArray | None) -> IntArray | None:
     """The same groups of versions, numbered 0, 0, 1, ...; None where none has a second version."""
     if item is None:

@@ -52,6 +52,13 @@ def top_of(name: str) -> int | None:
     return None if match is None else int(match[1])
 
 
+def has_several_experiments(log: ClickLog) -> bool:
+    """Whether names of rankers, or a context, tell of two experiments or more."""
+    names = {name.partition("@")[2] for name in log.ranker_names} - {""}
+    named = {str(value) for value in np.unique(np.asarray(log.context.get(EXPERIMENT, [])))} - {""}
+    return len(names) > 1 or len(named) > 1
+
+
 def experiments_of(log: ClickLog) -> IntArray:
     """(lists,) a number for the experiment of each list; all 0 where nothing names one."""
     experiment = np.zeros(log.n_lists, dtype=np.int64)
