@@ -97,6 +97,14 @@ def trees(weighting=None):
     return ut.LambdaMART(weighting, gain="linear", n_trees=60, n_threads=1)
 
 
+def network(weighting=None):
+    """As many steps for every weighting: held-out clicks would need a curve to be judged by."""
+    return ut.NeuralRanker(
+        weighting, gain="linear", widths=(32, 16), epochs=60, batch_size=32, learning_rate=0.01,
+        l2=0.001, early_stopping=None,
+    )  # fmt: skip
+
+
 def compared(readers, seeds, make, model, *more, **size):
     """Name -> NDCG by seed: clicks, the curve of PBM, a click model, labels."""
     found: dict[str, list[float]] = {}
@@ -133,7 +141,7 @@ def test_a_click_model_recovers_what_a_curve_cannot(readers, model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [linear, trees])
+@pytest.mark.parametrize("make", [linear, trees, network])
 @pytest.mark.parametrize(
     ("readers", "model", "at_least"),
     [
@@ -147,8 +155,8 @@ def test_a_click_model_recovers_what_a_curve_cannot(readers, model):
 )
 def test_with_standard_errors(readers, model, at_least, make):
     """Share of what the curve leaves, 6 seeds; under PBM nothing is lost by the click model."""
-    others: list[tuple[str, str, float]] = [("list", "inverse", 0.0)]
-    if readers != "stop at the first click":  # sessions are refused there
+    others: list[tuple[str, str, float]] = [("list", "inverse", 0.0)] if make is not network else []
+    if others and readers != "stop at the first click":  # sessions are refused there
         clips = (1e-4, 0.05) if (readers, model) == ("browse", ut.DBN) else (0.0,)
         others += [("session", form, clip) for form in ("ratio", "inverse") for clip in clips]
     found = compared(readers, range(6), make, model, *others)
