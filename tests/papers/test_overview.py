@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from untilt.papers.overview import Reproduced, claims_table, write_overview
+from untilt.papers.cells import plan
+from untilt.papers.claims import HOLDS, verdicts
+from untilt.papers.datasets import Source
+from untilt.papers.overview import Reproduced, claims_table, known_sources, write_overview
 from untilt.papers.schema import documents, load, names
+from untilt.papers.summary import Summary
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "reproduced"
 
@@ -69,6 +73,23 @@ def test_counts_are_the_number_of_verdicts(folder):
 def test_the_published_overview_is_up_to_date(folder, name):
     """Else: python tools/generate.py pages."""
     assert (folder / name).read_text() == (PUBLISHED / name).read_text()
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_claim_has_a_reason_where_it_does_not_hold_and_there_alone(name):
+    experiment = load(name)
+    for source in known_sources():
+        results = plan(experiment, source, PUBLISHED).finished()
+        for found in verdicts(Summary(experiment, results)) if results else []:
+            if not found.claim.own:
+                assert (source.name in found.claim.because) == (found.verdict != HOLDS)
+
+
+def test_every_claim_was_tested_in_fifteen_runs_on_mq2008():
+    for experiment in map(load, names()):
+        results = plan(experiment, Source("mq2008", Path("mq2008")), PUBLISHED).finished()
+        assert {found.n_runs for found in verdicts(Summary(experiment, results))} <= {15}
+        assert len({cell.run for cell in results}) == 15
 
 
 def test_a_page_that_is_not_there_is_not_linked():

@@ -298,6 +298,15 @@ def setting(panel=None, **sizes):
     return Setting(train, test, panel or TINY.panels[0], size, seed=0)
 
 
+def test_the_production_ranker_learns_from_the_share_that_the_size_says():
+    default, other = setting(), setting(production_share=0.5)
+    assert len(default.production.training_queries) == 5  # 1% of 30, and never fewer than five
+    assert len(other.production.training_queries) == 15
+    assert other.sim.truth.judged.n_queries == 30 - 15  # they are not among those to learn from
+    again = other.repeats[0].truth.rankers[0]
+    np.testing.assert_array_equal(again.weights, other.production.weights)
+
+
 def test_the_value_of_the_axis_reaches_the_protocol_or_the_size():
     panel, size = at_value(TINY.panels[0], Size(), 0.25)
     assert (panel.parameters, size) == ({"theta": 0.25}, Size())

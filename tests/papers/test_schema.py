@@ -181,6 +181,13 @@ def test_a_file_may_have_a_size_smaller_than_the_documents(table):
     assert experiment.size == experiment.full
 
 
+def test_similar_names_one_other_row(table):
+    rows = ["prs", "clicks", "clicks"]
+    claim = {"text": "t", "source": "s", "kind": "similar", "rows": rows, "margin": 0.1}
+    with pytest.raises(OptionError, match="compares with one other row"):
+        parse({**table, "claim": [claim]}, where="mine.toml")
+
+
 def test_every_experiment_is_of_a_known_document():
     known = {each.name: each for each in documents()}
     for experiment in map(load, names()):

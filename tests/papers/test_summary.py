@@ -144,6 +144,18 @@ def test_the_table_has_the_document_beside_it(by_hand):
     assert table.rows[1][4] == "0.50"
 
 
+def test_further_figures_of_the_document_have_a_table_of_their_own():
+    figures = 'row = "mid"\nsource = "Yahoo"\nvalues = { "ndcg@10" = 0.7 }'
+    text = TABLE.replace(figures, figures.replace("0.7 }", "0.7, map = 0.65 }"))
+    values = {("mid", None, seed): {"ndcg@10": 0.6, "map": 0.5} for seed in range(2)}
+    ours, theirs = tables_of(Summary(experiment(text), results(values)))
+    assert ours.columns[:3] == ("method", "ndcg@10", "map")
+    assert theirs.title == "p: the figures of 003 (Yahoo)"
+    assert theirs.columns == ("method", "ndcg@10", "map")
+    assert theirs.rows[1] == ("Method", "0.7000", "0.6500")
+    assert theirs.rows[2] == ("Labels", "0.9000", "")
+
+
 def test_markdown_shows_the_cells():
     table = Table("t", ("method", "a|b"), (("x", "1.0"), ("longer", "22.0")))
     assert markdown(table) == [
@@ -212,8 +224,27 @@ def test_claims_by_hand(kind, rows, more, value, verdict):
 
 def test_better_than_all_is_decided_by_the_nearest():
     found = decided("above", ["a", "b", "f"], "at = [0]")
-    assert found.against == "B"
+    assert (found.verdict, found.sides, found.against) == (HOLDS, (2, 0, 0), "B")
     assert "against B" in found.sentence
+
+
+def test_better_than_all_needs_a_clear_lead_over_each():
+    """The least lead is clear, and a larger one is not: its row varies too much."""
+    values = {}
+    for seed, shift in enumerate((-0.3, 0.3, -0.3, 0.3)):
+        noise = 0.001 * seed
+        values |= {("a", 0.0, seed): 0.9, ("b", 0.0, seed): 0.8 + noise}
+        values["f", None, seed] = 0.7 + shift
+    claim = CLAIM.format(kind="above", rows='["a", "b", "f"]')
+    (found,) = verdicts(Summary(experiment(LINES, claim), results(values)))
+    assert (found.against, found.sides, found.verdict) == ("B", (1, 0, 1), OPEN)
+
+
+def test_several_others_and_many_x_are_one_test_for_each_other():
+    """Mean leads over x: 0.2 over B, and 0.2, 0.1 and 0 over F."""
+    found = decided("above", ["a", "b", "f"])
+    assert (found.sides, found.at) == ((2, 0, 0), None)
+    assert (found.against, found.value) == ("Fixed", pytest.approx(0.1, abs=0.004))
 
 
 def test_a_noisy_difference_stays_open():
@@ -425,4 +456,7 @@ def test_the_document_s_figures_are_those_of_the_same_data_where_it_has_them(dat
     cell = Cell(data, panel.name, row.name, None, 0, 1, "")
     summary = Summary(experiment, {cell: Result(cell, {"ndcg@10": 0.5}, 1.0)})
     assert summary.reported(panel, row, "ndcg@10") == figure
-    assert f"ndcg@10 in 001 ({source})" in tables_of(summary)[0].columns
+    ours, theirs, *_ = tables_of(summary)
+    assert f"ndcg@10 in 001 ({source})" in ours.columns
+    assert theirs.columns == ("method", "ndcg@10, Yahoo set 1", "ndcg@10, MSLR-WEB30K")
+    assert (row.title, "0.7589", "0.4132") in theirs.rows

@@ -31,6 +31,7 @@ def tables_of(summary: Summary) -> list[Table]:
         plain = [metric for metric in metrics if metric not in along]
         if plain:
             tables.append(_by_metric(summary, panel, plain))
+            tables += _reported(summary, panel, plain)
         tables += [_by_x(summary, panel, metric) for metric in along]
     return tables
 
@@ -61,6 +62,29 @@ def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> Table:
             line += [_number(summary.reported_share(panel, row, main), digits=2)]
         lines.append(tuple(line))
     return Table(panel.name, tuple(columns), tuple(lines))
+
+
+def _reported(summary: Summary, panel: Panel, metrics: list[str]) -> list[Table]:
+    """All figures of the document, where it has more than the table above shows beside ours."""
+    experiment, rows = summary.experiment, summary.experiment.rows_of(panel)
+    sources = list(dict.fromkeys(each.source for each in experiment.reported))
+    figures = {
+        (source, metric): [summary.reported(panel, row, metric, on=source) for row in rows]
+        for source in sources
+        for metric in metrics
+    }
+    there = {key: column for key, column in figures.items() if any(v is not None for v in column)}
+    if len(there) < 2:
+        return []
+    names = [metric if len(sources) == 1 else f"{metric}, {source}" for source, metric in there]
+    lines = [
+        (named(row, rows), *(_number(column[i]) for column in there.values()))
+        for i, row in enumerate(rows)
+        if any(column[i] is not None for column in there.values())
+    ]
+    where = f" ({sources[0]})" if len(sources) == 1 else ""
+    title = f"{panel.name}: the figures of {experiment.document}{where}"
+    return [Table(title, ("method", *names), tuple(lines))]
 
 
 def _by_x(summary: Summary, panel: Panel, metric: str) -> Table:

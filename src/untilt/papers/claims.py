@@ -3,9 +3,9 @@
 "similar" is the exception: there the number is a difference that should be within a margin.
 
 A claim about several x or panels is about their mean, unless it says "every": then each x (of a
-claim about rising or falling: each step to the next x), each panel and each other row has a test of
-its own, with p-values corrected by Holm for their number. It holds where all of them do, and does
-not where one is clearly on the other side.
+claim about rising or falling: each step to the next x) and each panel has a test of its own. Each
+other row has one always. p-values of several tests are corrected by Holm for their number. The
+claim holds where all of them do, and does not where one is clearly on the other side.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,10 +45,10 @@ WORDS: dict[ClaimKind, str] = {
 class Verdict:
     """A claim, the mean over runs of the number that should be positive, and what that says.
 
-    `against` is the title of the row, and `at` the x, that a claim about several was decided by.
-    `sides` counts the tests of a claim about every x: clearly on its side, clearly on the other,
-    neither. `runs_needed` is about how many runs with this mean and spread would decide what is
-    undecided; None where that is more than MOST_RUNS, or nothing is undecided.
+    `against` is the title of the row, and `at` the x, of the test with the least value, where a
+    claim has several. `sides` counts these: clearly on its side, clearly on the other, neither.
+    `runs_needed` is about how many runs with this mean and spread would decide what is undecided;
+    None where that is more than MOST_RUNS, or nothing is undecided.
     """
 
     claim: Claim
@@ -97,19 +97,12 @@ def verdicts(summary: Summary) -> list[Verdict]:
 
 def _verdict(summary: Summary, claim: Claim) -> Verdict | None:
     panels = [p for p in summary.experiment.panels if claim.panel in ("", p.name)]
-    if claim.every:
-        return _of_every(summary, claim, panels)
-    candidates = []
-    for other in ("",) if claim.kind == "larger-gap" else claim.rows[1:] or ("",):
-        values = _over_panels([_by_run(summary, claim, panel, other) for panel in panels])
-        if len(values):
-            candidates.append((float(np.mean(values)), other, values))
-    if not candidates:
+    if claim.every or len(_others(claim)) > 1:
+        return _of_several(summary, claim, panels)
+    values = _over_panels([_by_run(summary, claim, panel, *_others(claim)) for panel in panels])
+    if not len(values):
         return None
-    # "Better than all others" is decided by the other that comes nearest; "like all others"
-    # names one other only.
-    _, against, by_run_of_it = min(candidates, key=lambda candidate: candidate[0])
-    mean = weighted_mean(by_run_of_it)
+    mean = weighted_mean(values)
     interval = mean.interval(LEVEL) if mean.n > 1 else None
     return Verdict(
         claim=claim,
@@ -117,9 +110,13 @@ def _verdict(summary: Summary, claim: Claim) -> Verdict | None:
         value=mean.value,
         interval=interval,
         n_runs=mean.n,
-        against=_title(summary, against) if against and len(claim.rows) > 2 else "",
         runs_needed=_runs_needed(mean, _distance(claim, mean.value), LEVEL),
     )
+
+
+def _others(claim: Claim) -> tuple[str, ...]:
+    """The rows that the first one is compared with, "" for none; two gaps are one comparison."""
+    return ("",) if claim.kind == "larger-gap" else claim.rows[1:] or ("",)
 
 
 def _over_panels(by_panel: list[dict[Run, float]]) -> FloatArray:
@@ -161,16 +158,17 @@ def _runs_needed(mean: MeanEstimate, distance: float, level: float) -> int | Non
     return None
 
 
-def _of_every(summary: Summary, claim: Claim, panels: list[Panel]) -> Verdict | None:
-    """A test for each panel, each other row and each x, or each step from one x to the next."""
+def _of_several(summary: Summary, claim: Claim, panels: list[Panel]) -> Verdict | None:
+    """A test for each other row; of "every" also for each panel and each x or step."""
     tested: list[tuple[Value | None, str, MeanEstimate]] = []
-    for panel in panels:
-        for other in claim.rows[1:] or ("",):
-            for place in _places(summary, claim, panel):
-                values = _by_run(summary, replace(claim, at=place), panel, other)
-                if values:
-                    mean = weighted_mean(np.array(list(values.values())))
-                    tested.append((_in_words(place), other, mean))
+    for together in [[panel] for panel in panels] if claim.every else [panels]:
+        for other in _others(claim):
+            for place in _places(summary, claim, together[0]) if claim.every else [claim.at]:
+                asked = replace(claim, at=place)
+                values = _over_panels([_by_run(summary, asked, p, other) for p in together])
+                if len(values):
+                    at = _in_words(place) if claim.every else None
+                    tested.append((at, other, weighted_mean(values)))
     if not tested:
         return None
     p = holm(np.array([mean.p_value for *_, mean in tested]))
@@ -188,7 +186,7 @@ def _of_every(summary: Summary, claim: Claim, panels: list[Panel]) -> Verdict | 
         against=_title(summary, against) if len(claim.rows) > 2 else "",
         at=at,
         sides=(*sides, len(tested) - sum(sides)),
-        runs_needed=_runs_needed_of_every(unclear, len(tested)),
+        runs_needed=_runs_needed_of_several(unclear, len(tested)),
     )
 
 
@@ -210,7 +208,7 @@ def _in_words(at: tuple[Value, ...]) -> Value | None:
     )
 
 
-def _runs_needed_of_every(unclear: list[MeanEstimate], n_tests: int) -> int | None:
+def _runs_needed_of_several(unclear: list[MeanEstimate], n_tests: int) -> int | None:
     """One that is clearly on the other side decides, else all must be clear.
 
     By the level that Holm's first step asks for.

@@ -37,6 +37,8 @@ class Size:
     Networks of all rows alike: `epochs`, `widths`, `batch` (lists a step), `learning_rate`,
     `patience` (epochs without improvement on held-out queries), `penalties` (l2, of which held-out
     queries choose).
+    `production_share` : of the training queries, whose labels train the production ranker; where
+        not given 0.01
     `swap_sessions` : of the experiment with swaps; where not given as many per query as the log
         has, at least 100
     """
@@ -50,6 +52,7 @@ class Size:
     clicks: int | None = None
     clicks_per_query: float | None = None
     swap_sessions: int | None = None
+    production_share: float | None = None
     share: float = 1.0
     trees: int = 200
     features: int = 50
@@ -156,8 +159,9 @@ class Reported:
 class Claim:
     """A sentence of the document and how it is put to the test.
 
-    Items of `rows` are names of rows, or `row:metric` where two metrics are compared. "similar"
-    without a second row compares with `value`. `every` asks it of each x alone, or of each step to
+    Items of `rows` are names of rows, or `row:metric` where two metrics are compared; of several
+    rows the first is compared with each of the others, in a test of its own. "similar" without a
+    second row compares with `value`. `every` asks it of each x alone, or of each step to
     the next x, and not of their mean or their ends. `own` is no sentence of the document: a
     question that we ask beside it. `because` gives the reason where it does not hold, by data set.
     """
@@ -372,6 +376,11 @@ def _check(experiment: Experiment, where: str) -> None:
     for claim in experiment.claims:
         if claim.kind == "larger-gap" and len(claim.rows) != 4:
             raise OptionError(f"{where}: 'larger-gap' needs four rows, two gaps. Got {claim.rows}.")
+        if claim.kind == "similar" and len(claim.rows) > 2:
+            raise OptionError(
+                f"{where}: 'similar' compares with one other row. Got {claim.rows}; write a claim "
+                "for each of the others."
+            )
         if claim.every and claim.kind not in POINTWISE + STEPWISE:
             raise OptionError(
                 f"{where}: 'every' asks each x alone, which {claim.kind!r} cannot say. Use it with "

@@ -12,6 +12,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, did_you_mean
 from untilt.papers.schema import Panel, Size, Value
+from untilt.simulation.production import ProductionRanker, production_ranker
 from untilt.simulation.protocols import Harvest, Protocol, Shuffle, Swap, as_protocol
 from untilt.simulation.simulate import Simulation, simulate
 
@@ -133,6 +134,12 @@ class Setting:
         """The ranker that made the lists."""
         return self.sim.truth.rankers[0]
 
+    @property
+    def _own_production(self) -> ProductionRanker | None:
+        """A ranker trained on another share of the queries than that of `simulate`, if asked."""
+        share = self.size.production_share
+        return None if share is None else production_ranker(self.train, share=share, seed=self.seed)
+
     def labels(self) -> JudgedLists:
         """The labels of all documents of the training queries: the skyline learns from them."""
         return self.binary(self.train) if self.panel.binary else self.train
@@ -168,7 +175,7 @@ class Setting:
             self.train,
             protocol,
             **(other or self._amount),
-            ranker=None if seed == self.seed else self.production,
+            ranker=self._own_production if seed == self.seed else self.production,
             seed=seed,
             max_label=self.max_label,
             n_threads=self.n_threads,

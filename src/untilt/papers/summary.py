@@ -113,14 +113,14 @@ class Summary:
             return None
         return _ratio(np.array(values, dtype=float))
 
-    def reported(self, panel: Panel, row: Row, metric: str) -> float | None:
-        """The document's own figure: on the same data set where it has one, else on its first."""
+    def reported(self, panel: Panel, row: Row, metric: str, *, on: str = "") -> float | None:
+        """The document's own figure on this data set; without one on that of `reported_on`."""
         values = {
             each.source: each.values[metric]
             for each in reversed(self.experiment.reported)
             if each.row == row.name and each.panel in ("", panel.name) and metric in each.values
         }
-        return values.get(self.reported_on)
+        return values.get(on or self.reported_on)
 
     @property
     def reported_on(self) -> str:
