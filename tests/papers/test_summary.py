@@ -230,10 +230,10 @@ def test_better_than_all_is_decided_by_the_nearest():
 
 def test_better_than_all_needs_a_clear_lead_over_each():
     """The least lead is clear, and a larger one is not: its row varies too much."""
-    values = {}
+    values: dict[tuple[str, float | None, int], float] = {}
     for seed, shift in enumerate((-0.3, 0.3, -0.3, 0.3)):
         noise = 0.001 * seed
-        values |= {("a", 0.0, seed): 0.9, ("b", 0.0, seed): 0.8 + noise}
+        values["a", 0.0, seed], values["b", 0.0, seed] = 0.9, 0.8 + noise
         values["f", None, seed] = 0.7 + shift
     claim = CLAIM.format(kind="above", rows='["a", "b", "f"]')
     (found,) = verdicts(Summary(experiment(LINES, claim), results(values)))
