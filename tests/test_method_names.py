@@ -32,14 +32,14 @@ OTHER_MEANINGS = {
         "bias/contextual/ charts/ metrics/ objectives/ papers/ rankers/ simulation/production.py",
     ),
     "lightgbm": (
-        "the package, whose version is kept and whose memory is counted",
-        "_core/memory.py _core/saved.py mlflow.py workflow/stage_report.py",
+        "the package, whose version is kept",
+        "_core/saved.py mlflow.py workflow/stage_report.py",
     ),
     "xgboost": ("the package, which an extra brings", "_core/optional.py"),
     "opensearch": ("a form of judgments", "exports/judgments.py"),
     "c": (
         "the beginning of names: columns in SQL, colours",
-        "charts/theme.py data/read/assemble.py data/read/stream.py data/table_file.py",
+        "charts/theme.py data/read/stream.py data/table_file.py",
     ),
     "svm": ("a kind of production ranker", "simulation/production.py"),
     "ndcg": (LAMBDA_METRIC, "objectives/ rankers/"),

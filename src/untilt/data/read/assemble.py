@@ -255,8 +255,9 @@ def _pack(
         carried += [SessionColumn("x_low", "min", "x"), SessionColumn("x_high", "max", "x")]
         joins += f" JOIN contexts USING ({', '.join(field.alias for field in wanted.log.context)})"
     if wanted.log.has("count"):
-        columns.append("count AS c")
-        carried += [SessionColumn("c_low", "min", "c"), SessionColumn("c_high", "max", "c")]
+        columns.append("count AS counted")
+        carried.append(SessionColumn("c_low", "min", "counted"))
+        carried.append(SessionColumn("c_high", "max", "counted"))
     if wanted.log.has("timestamp"):
         columns.append(f"{_half(database, view) if wanted.collapse else 'timestamp'} AS t")
         carried.append(SessionColumn("t", "min", "t"))

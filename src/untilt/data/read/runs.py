@@ -103,7 +103,7 @@ def pack_runs(
 
 def _fold(database: Database, rows: str, lists: "_Lists", code: RowCode, depth: int) -> Seen:
     types = {"session_id": "BIGINT", "query": "BIGINT", "slot": "INTEGER", "number": "BIGINT"}
-    beside = [*lists.beside, *(["c"] if lists.has_count else [])]
+    beside = [*lists.beside, *(["counted"] if lists.has_count else [])]
     columns = [f"CAST({name} AS {type_}) AS {name}" for name, type_ in types.items()]
     columns += [f"label_{j}" for j in range(len(code.widths))]
     columns += [f"CAST({name} AS BIGINT) AS {name}" for name in beside]
@@ -136,8 +136,8 @@ class _Lists:
     ) -> None:
         self.database, self.packing, self.carried = database, packing, carried
         columns = dict.fromkeys(value.column for value in carried)
-        self.has_count = "c" in columns
-        self.beside = tuple(name for name in columns if name != "c")
+        self.has_count = "counted" in columns
+        self.beside = tuple(name for name in columns if name != "counted")
         self.key = ("query", "n", *self.beside, *packing.words)
         size, room = 8 * (len(self.key) + 4), memory.room()
         most = _MOST_BYTES if room is None else min(_MOST_BYTES, room // 8)
@@ -173,7 +173,9 @@ class _Lists:
         """Make the table `lists`."""
         self._flush()
         columns = ["query", "n", *self.packing.words]
-        columns += [f"{each.column} AS {each.name}" for each in self.carried if each.column != "c"]
+        columns += [
+            f"{each.column} AS {each.name}" for each in self.carried if each.column != "counted"
+        ]
         sums, tail = ["copies", "sessions"], ""
         if self.n_flushed > 1:
             sums = [f"CAST(sum({name}) AS BIGINT) AS {name}" for name in sums]
@@ -208,7 +210,7 @@ class _Runs:
         """Records of the runs that ended: session, query, rows, beside, words, count."""
         labels = self._table(piece, [f"label_{j}" for j in range(len(self.labels))])
         beside = self._table(piece, self.beside)
-        count = piece.get("c", np.empty(0, dtype=np.int64))
+        count = piece.get("counted", np.empty(0, dtype=np.int64))
         whole = [piece[name] for name in ("session_id", "query", "slot", "number")]
         if any(column.dtype.kind == "f" for column in (*whole, count)):
             raise _OddError  # a NULL
