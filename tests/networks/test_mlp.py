@@ -9,7 +9,7 @@ import pytest
 
 from untilt.errors import OptionError, ShapeError
 from untilt.networks import jax_layers, mlp
-from untilt.networks.jax_layers import apply_layers, start_layers, to_network
+from untilt.networks.jax_layers import apply_layers, jax_activation, start_layers, to_network
 from untilt.networks.mlp import ACTIVATIONS, Network, normalisation, normalised
 
 
@@ -141,3 +141,13 @@ def test_a_child_of_a_process_that_used_jax_gets_an_error_and_does_not_wait(monk
     monkeypatch.setattr("os.getpid", lambda: process + 1)
     with pytest.raises(OptionError, match=r"forked [\s\S]*spawn"):
         jax_layers.jax_modules()
+
+
+def test_elu_and_its_slope():
+    """Also far below 0, where no slope may be lost, and at 0, where it is 1."""
+    jax = pytest.importorskip("jax")
+    elu = jax_activation("elu")
+    x = np.array([-100.0, -2.0, -1e-3, 0.0, 1e-3, 3.0], np.float32)
+    slope = jax.vmap(jax.grad(elu))(x)
+    np.testing.assert_allclose(elu(x), np.where(x > 0, x, np.expm1(np.minimum(x, 0))), atol=1e-7)
+    np.testing.assert_allclose(slope, np.where(x > 0, 1, np.exp(np.minimum(x, 0))), atol=1e-7)

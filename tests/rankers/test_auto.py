@@ -64,7 +64,7 @@ def said(fitted, X):
 @pytest.mark.parametrize("many", [10, 1000])
 def test_one_booster_holds_the_sum_of_all_parts(log, many, monkeypatch):
     """Nothing unshown: no part is a product, so that trees say the sum; many queries and few."""
-    for name in ("MANY_QUERIES", "RICH_QUERIES"):
+    for name in ("ONCE_QUERIES", "RICH_QUERIES"):
         monkeypatch.setattr(f"untilt.rankers.trees.stacked.{name}", many)
     shown = np.unique(log.document)
     number = np.zeros(log.n_documents, dtype=int)
@@ -182,9 +182,19 @@ def test_labels_give_credit_by_grade(judged):
 
 
 def test_threads_do_not_matter_with_many_queries(log, judged, monkeypatch):
-    monkeypatch.setattr("untilt.rankers.trees.stacked.MANY_QUERIES", 10)
-    one, two = (mart(n_threads=n).fit(log).predict(judged.features) for n in (1, 2))
-    np.testing.assert_array_equal(one, two)
+    """Nor do those of one tree, which has two here as if there were millions of values."""
+    for name in ("ONCE_QUERIES", "RICH_QUERIES", "MANY_QUERIES"):
+        monkeypatch.setattr(f"untilt.rankers.trees.stacked.{name}", 10)
+    monkeypatch.setattr("untilt.rankers.trees.crossfit.MANY_QUERIES", 10)
+    alone = mart(n_threads=1).fit(log)
+    assert [name for name in alone.choice_.trees if "likelihood" in name] == [
+        "likelihood, fine trees"
+    ]
+    monkeypatch.setattr(
+        "untilt.rankers.trees.crossfit.thread_count", lambda n_threads, *, values: n_threads
+    )
+    both = mart(n_threads=2).fit(log)
+    np.testing.assert_array_equal(both.predict(judged.features), alone.predict(judged.features))
 
 
 def test_threads_sessions_and_order_do_not_matter(ranker, log, judged):

@@ -74,6 +74,17 @@ def test_a_collapsed_log_and_repeated_sessions_say_the_same(clicks):
     assert one.value(logit) == pytest.approx(other.value(logit), rel=1e-6)
 
 
+def test_some_queries_are_those_of_a_smaller_log(clicks):
+    log, scores = clicks
+    some, document = held_out_likelihood(log, THETA).of_some_queries(7)
+    shown = np.unique(log.document)
+    queries = np.unique(log.doc_query[shown[document]])
+    assert len(queries) == 7
+    alone = held_out_likelihood(log.take(np.isin(log.query, queries)), THETA)
+    assert some.value(scores[document]) == pytest.approx(alone.value(scores[document]), rel=1e-9)
+    assert held_out_likelihood(log, THETA).of_some_queries(10**6)[0].cells.n_queries > 7
+
+
 def test_cells_by_hand(tiny):
     """Documents, positions and clicks as the sessions have them; trust bias by its affine curve."""
     bias = KnownBias([1.0, 0.5], eps_plus=[0.9, 0.8], eps_minus=[0.1, 0.2])

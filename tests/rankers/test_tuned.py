@@ -79,6 +79,11 @@ def test_folds_keep_queries_together_and_depend_on_their_set_alone(rng):
     np.testing.assert_array_equal(folds_of(query[mixed], 4, seed=0), fold[mixed])
 
 
+@pytest.mark.parametrize(("n_queries", "n_folds"), [(3, 3), (9_999, 4), (10_000, 2)])
+def test_many_queries_need_fewer_folds(n_queries, n_folds):
+    assert folds_of(np.arange(n_queries), None, seed=0).max() + 1 == n_folds
+
+
 def test_the_best_prefix_is_kept_and_scores_are_of_trees_that_did_not_see_the_row(rng):
     X = rng.normal(size=(400, 3)).astype(np.float32)
     y = X[:, 0] + 0.5 * rng.normal(size=400)

@@ -132,14 +132,29 @@ def jax_activation(name: str) -> Callable[[Array], Array]:
     """The activation as a function of JAX arrays."""
     check_choice("activation", name, ACTIVATIONS)
     nn, jnp = jax_modules().jax.nn, jax_modules().numpy
-
-    def elu(x: Array) -> Array:
-        # Not nn.elu: its expm1 is exact to the last digit near 0, where exp(x) - 1 errs by 6e-8,
-        # and takes two functions in place of one: a fifth of the time of a step on a CPU.
-        return jnp.where(x > 0, x, jnp.exp(jnp.where(x > 0, 0.0, x)) - 1)
-
-    known = {"elu": elu, "relu": nn.relu, "tanh": jnp.tanh, "identity": lambda x: x}
+    known = {"elu": _elu(), "relu": nn.relu, "tanh": jnp.tanh, "identity": lambda x: x}
     return known.get(name, lambda x: nn.gelu(x, approximate=True))
+
+
+@cache
+def _elu() -> Callable[[Array], Array]:
+    """x where x > 0, else exp(x) - 1; its slope is min(elu(x), 0) + 1.
+
+    jax.nn.elu takes expm1, exact to the last digit near 0 where exp(x) - 1 errs by 6e-8, and more
+    functions for the slope: a step takes 10 to 15% longer with it on a CPU.
+    """
+    jax, jnp, _ = jax_modules()
+
+    @jax.custom_jvp
+    def elu(x: Array) -> Array:
+        return jnp.where(x > 0, x, jnp.exp(jnp.minimum(x, 0)) - 1)
+
+    @elu.defjvp
+    def _(point: tuple[Array], step: tuple[Array]) -> tuple[Array, Array]:
+        value = elu(*point)
+        return value, step[0] * (jnp.minimum(value, 0) + 1)
+
+    return elu  # type: ignore[no-any-return]
 
 
 def sum_of_squares(layers: Layers) -> Array:

@@ -147,6 +147,15 @@ class HeldOutLikelihood:
             return None
         return fit
 
+    def of_some_queries(self, most: int) -> "tuple[HeldOutLikelihood, IntArray]":
+        """The same for so many queries, evenly over all, and which documents are theirs."""
+        n = self.cells.n_queries
+        if n <= most:
+            return self, np.arange(self.cells.n_documents)
+        chosen = np.diff(np.arange(n) * most // n, prepend=-1) > 0
+        cells, document = self.cells.take_queries(chosen)
+        return HeldOutLikelihood(self.features[document], cells, self.sessions[chosen]), document
+
     def with_curve(self, alpha: FloatArray, beta: FloatArray | None = None) -> "HeldOutLikelihood":
         """The same clicks under another curve, (positions,) each."""
         new = np.zeros(len(alpha)) if beta is None else np.asarray(beta, dtype=float)

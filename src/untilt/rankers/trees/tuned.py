@@ -23,9 +23,12 @@ from untilt.metrics import parse_metric
 from untilt.rankers.click_likelihood import held_out_likelihood
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.trees.boosting import Boosted, boost, check_features
-from untilt.rankers.trees.crossfit import N_FOLDS, FoldTraining, folds_of
+from untilt.rankers.trees.crossfit import FoldTraining, folds_of
 from untilt.rankers.trees.objectives import BoostingOptions, TreeObjective
 from untilt.weighting.base import JointWeighting
+
+# More queries would not choose another number, and a look at 12,000 took as long as ten trees.
+JUDGING_QUERIES = 4000
 
 Make = Callable[[TrainingLists], TreeObjective]
 
@@ -48,7 +51,7 @@ def boost_tuned(
         raise OptionError(
             "n_trees='auto' holds queries out, and there is a single one. Give a number of trees."
         )
-    fold = folds_of(lists.doc_query, N_FOLDS, seed)
+    fold = folds_of(lists.doc_query, None, seed)
     folds = FoldTraining(lists.features, fold, options)
     objectives = [make(lists.of_documents(fold != k)) for k in range(folds.n_folds)]
     grown = folds.grow(objectives, _judge(data, bias), what="choosing the number of trees")
@@ -61,7 +64,8 @@ def boost_tuned(
 
 def _judge(data: ClickLog | JudgedLists, bias: BiasLike | None) -> Callable[[FloatArray], float]:
     if isinstance(data, ClickLog):
-        return held_out_likelihood(data, bias).value
+        judge, document = held_out_likelihood(data, bias).of_some_queries(JUDGING_QUERIES)
+        return lambda scores: judge.value(scores[document])
     judged, metric = data, parse_metric("ndcg@10")
     return lambda scores: float(np.mean(metric.per_list(scores, judged.labels, judged.indptr)))
 
