@@ -10,7 +10,8 @@ the share of sessions that go there. Clicks follow the position-based model with
     python benchmarks/bench_scale.py growth
 
 `one` runs STEPS, DuckDB's GROUP BY of the same rows first, in three processes under
-UNTILT_MEMORY_LIMIT, with a watcher that kills them above that. `growth` changes one size at a time.
+UNTILT_MEMORY_LIMIT, with a watcher that kills them above that. `growth` changes one size at a time;
+its `workers` are processes on this machine that train together (`train_part`), a thread each.
 """
 
 import argparse
@@ -131,7 +132,7 @@ def _write(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
         writer.close()
 
 
-def child(folder: Path, steps: list[str], workers: int) -> None:
+def child(folder: Path, steps: list[str], threads: int) -> None:
     """Run the steps on the log, and print what each took."""
     import untilt as ut
 
@@ -140,7 +141,7 @@ def child(folder: Path, steps: list[str], workers: int) -> None:
 
     def read() -> dict[str, object]:
         documents = folder / "documents.parquet"
-        log = known["log"] = ut.read_log(folder / "log", documents=documents, threads=workers)
+        log = known["log"] = ut.read_log(folder / "log", documents=documents, threads=threads)
         return {"lists": log.n_lists, "sessions": log.n_sessions, "documents": log.n_documents}
 
     def bias() -> dict[str, object]:
@@ -150,7 +151,7 @@ def child(folder: Path, steps: list[str], workers: int) -> None:
 
     def train() -> None:
         bias = known.get("bias") or ut.PowerLaw(1.0)
-        ranker = ut.LambdaMART(ut.PRS(bias), n_trees=N_TREES, n_threads=workers)
+        ranker = ut.LambdaMART(ut.PRS(bias), n_trees=N_TREES, n_threads=threads)
         ranker.fit(known["log"]).save(folder / "ranker.untilt")
 
     def evaluate() -> dict[str, object]:
@@ -164,9 +165,37 @@ def child(folder: Path, steps: list[str], workers: int) -> None:
             for name in ("RCTR", "DCM", "SDBN", "PBM"):
                 _timed(name, lambda name=name: getattr(ut, name)().fit(known["log"]) and None)
         elif step == "group by":
-            _timed(step, lambda: _group_by(folder, workers))
+            _timed(step, lambda: _group_by(folder, threads))
         else:
             _timed(step, locals()[step])
+
+
+def work_together(folder: Path, number: int, n: int, workers: dict[str, str]) -> None:
+    """One of n processes: the queries that are its own, trained with the others."""
+    import untilt as ut
+
+    _warm_up()
+    log = ut.read_log(folder / "log", documents=folder / "documents.parquet", threads=1)
+    part = log.take(np.flatnonzero(log.query % n == number))
+    ranker = ut.LambdaMART(ut.PRS(ut.PowerLaw(1.0)), n_trees=N_TREES, n_threads=1)
+    workers = {**workers, "dmlc_task_id": str(number)}
+    _timed("train", lambda: ut.train_part(ranker, part, workers) and None)
+
+
+def trained_together(folder: Path, n: int) -> dict:
+    """The slowest of n processes; CPU time is that of all."""
+    import untilt as ut
+
+    with ut.tracker(n_workers=n, host="127.0.0.1") as workers:
+        command = [sys.executable, __file__, "together", str(folder), str(n), json.dumps(workers)]
+        setting = {**os.environ, "OMP_NUM_THREADS": "1"}
+        each = [
+            subprocess.Popen([*command, str(k)], stdout=subprocess.PIPE, env=setting, text=True)
+            for k in range(n)
+        ]
+        rows = [json.loads(process.communicate()[0].splitlines()[-1]) for process in each]
+    slowest = max(rows, key=lambda row: row["seconds"])
+    return {**slowest, "cpu_seconds": sum(row["cpu_seconds"] for row in rows)}
 
 
 def _warm_up() -> None:
@@ -181,10 +210,10 @@ def _warm_up() -> None:
     ut.estimate(log, {"new": ranker, "shown": ut.shown}, bias, unshown=False)
 
 
-def _group_by(folder: Path, workers: int) -> dict[str, object]:
+def _group_by(folder: Path, threads: int) -> dict[str, object]:
     import duckdb
 
-    connection = duckdb.connect(config={"threads": workers, "memory_limit": "6GB"})
+    connection = duckdb.connect(config={"threads": threads, "memory_limit": "6GB"})
     connection.execute(GROUP_BY.format(folder=folder))
     (n,) = connection.execute("SELECT count(*) FROM counted").fetchone()
     return {"groups": n}
@@ -209,10 +238,10 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def measured(folder: Path, steps: tuple[str, ...], limit: int, workers: int = 2) -> list[dict]:
+def measured(folder: Path, steps: tuple[str, ...], limit: int, threads: int = 2) -> list[dict]:
     """The rows of a child process; it is killed above the limit."""
-    setting = {**os.environ, VARIABLE: str(limit), "OMP_NUM_THREADS": str(workers)}
-    command = [sys.executable, __file__, "child", str(folder), str(workers), *steps]
+    setting = {**os.environ, VARIABLE: str(limit), "OMP_NUM_THREADS": str(threads)}
+    command = [sys.executable, __file__, "child", str(folder), str(threads), *steps]
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, env=setting, stdout=said)
         killed = False
@@ -263,19 +292,20 @@ CURVES = {
     "queries": (2_000, 8_000, 32_000, 128_000),
     "features": (2, 8, 32, 128),
     "tail": (0.0, 0.25, 0.5, 1.0),
-    "workers": (1, 2),
+    "threads": (1, 2),
 }
+WORKERS = (1, 2)
 
 
 def growth(given: argparse.Namespace) -> None:
     rows = []
     for curve, values in CURVES.items():
         for value in values:
-            world = BASE if curve == "workers" else replace(BASE, **{curve: value})
-            workers = value if curve == "workers" else 2
+            world = BASE if curve == "threads" else replace(BASE, **{curve: value})
+            threads = value if curve == "threads" else 2
             folder = given.folder / f"{curve}-{value}"
             world.write(folder)
-            steps = measured(folder, ("read", "bias", "train"), 1 << 40, workers)
+            steps = measured(folder, ("read", "bias", "train"), 1 << 40, threads)
             shutil.rmtree(folder)
             distinct = steps[0]["lists"] / world.sessions
             for step in steps:
@@ -283,6 +313,12 @@ def growth(given: argparse.Namespace) -> None:
                 x = distinct if curve == "tail" else value
                 rows.append({"curve": curve, "value": x, "distinct": distinct, **kept})
             print(json.dumps(rows[-3:]), flush=True)
+    folder = given.folder / "workers"
+    BASE.write(folder)
+    for n in WORKERS:
+        rows.append({"curve": "workers", "value": n, **trained_together(folder, n)})
+        print(json.dumps(rows[-1]), flush=True)
+    shutil.rmtree(folder)
     results = {"base": asdict(BASE), "trees": N_TREES, "rows": rows}
     print(f"saved to {save('growth', results, seed=SEED, packages=('duckdb', 'lightgbm'))}")
 
@@ -290,6 +326,10 @@ def growth(given: argparse.Namespace) -> None:
 def main() -> None:
     if sys.argv[1:2] == ["child"]:
         child(Path(sys.argv[2]), sys.argv[4:], int(sys.argv[3]))
+        return
+    if sys.argv[1:2] == ["together"]:
+        folder, n, workers, number = sys.argv[2:6]
+        work_together(Path(folder), int(number), int(n), json.loads(workers))
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("one", "growth"))
