@@ -6,13 +6,13 @@ STEPS = (
     Step(
         "Were some lists shown in random order?",
         "ShuffledTop",
-        "believes: every order was equally likely",
+        "assumes: every order was equally likely",
         ("ShuffledTop",),
     ),
     Step(
         "Were two documents swapped\nin some sessions?",
         "PivotSwap or AdjacentSwap",
-        "believes: chance chose the swapped sessions",
+        "assumes: chance chose the swapped sessions",
         ("PivotSwap", "AdjacentSwap"),
     ),
     Step(
@@ -24,13 +24,13 @@ STEPS = (
     Step(
         "Were the same documents shown at several\nplaces, so that all places are joined?",
         "AllPairs",
-        "believes: a document stayed as relevant as it was",
+        "assumes: a document stayed as relevant as it was",
         ("AllPairs",),
     ),
     Step(
         "Are there features that explain relevance?",
         "RegressionEM",
-        "believes: the old ranker knew nothing else",
+        "assumes: the old ranker knew nothing else",
         ("RegressionEM",),
     ),
     Step("", "None: every curve fits such a log", "Run a small swap: untilt plan"),

@@ -268,7 +268,7 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
         "First deal with the warning that people do not read by position: a curve of this log is "
         "wrong by as much.",
     ),
-    "audit.believes": ({"belief": "it rains"}, "It believes that it rains."),
+    "audit.believes": ({"belief": "it rains"}, "It assumes that it rains."),
     "audit.in-python": (
         {"call": "untilt.AllPairs().fit(log).bias_"},
         "In Python: untilt.AllPairs().fit(log).bias_",

@@ -141,6 +141,7 @@ def test_early_stopping_sees_the_held_out_log(parts):
     assert found.fitted["stops"].ranker.stopped_on_ is valid
 
 
+@pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")  # of older JAX
 def test_processes_give_the_same_as_one(parts):
     train, valid = parts
     candidates = {"a": LinearRanker(IPS(BIAS)), "b": LinearRanker(PRS(BIAS))}

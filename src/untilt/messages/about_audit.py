@@ -159,7 +159,7 @@ NOTES: Texts = {
         "First deal with the warning that people do not read by position: a curve of this log is "
         "wrong by as much."
     ),
-    "audit.believes": "It believes that {belief}.",
+    "audit.believes": "It assumes that {belief}.",
     "audit.in-python": "In Python: {call}",
     "audit.on-command-line": "On the command line: `{command}`",
     "audit.no-bias": "lists have a single position, so there is no bias to estimate",
