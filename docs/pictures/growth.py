@@ -16,15 +16,20 @@ PANELS = {
     "features": XAxis("features", "log"),
     "tail": XAxis("distinct lists / sessions", "linear"),
 }
+ON_THE_CLOCK = {
+    "threads": XAxis("threads", "linear"),
+    "workers": XAxis("worker processes of one thread", "linear"),
+}
 
 
 def draw():
     """A panel for each size, a line for each step."""
     found = json.loads(RESULTS.read_text(encoding="utf8"))["results"]
     base = found["base"]
-    parts = [_panel(found["rows"], curve, x) for curve, x in PANELS.items()]
+    parts = [_panel(found["rows"], curve, x, "CPU seconds") for curve, x in PANELS.items()]
+    parts += [_panel(found["rows"], curve, x, "seconds") for curve, x in ON_THE_CLOCK.items()]
     return finished(
-        alt.vconcat(alt.hconcat(*parts[:2]), alt.hconcat(*parts[2:])),
+        alt.vconcat(*(alt.hconcat(*parts[at : at + 2]) for at in (0, 2, 4))),
         title="How time grows with a log",
         subtitle=[
             f"{base['sessions']:,} sessions of ten impressions, {base['queries']:,} queries, "
@@ -34,13 +39,14 @@ def draw():
     )
 
 
-def _panel(rows, curve: str, x: XAxis):
+def _panel(rows, curve: str, x: XAxis, unit: str):
     mine = [row for row in rows if row["curve"] == curve]
     curves = {}
-    for step in STEPS:
-        points = sorted((row["value"], row["cpu_seconds"]) for row in mine if row["step"] == step)
+    for step in (each for each in STEPS if any(row["step"] == each for row in mine)):
+        column = unit.replace("CPU ", "cpu_")
+        points = sorted((row["value"], row[column]) for row in mine if row["step"] == step)
         curves[step] = Curve([round(v, 2) for v, _ in points], [seconds for _, seconds in points])
     chart = curves_chart(
-        curves, x=x, value_title="CPU seconds", value_format="~g", height=200, legend_columns=3
+        curves, x=x, value_title=unit, value_format="~g", height=200, legend_columns=3
     )
     return chart.properties(width=320, title=panel_title(x.title))
