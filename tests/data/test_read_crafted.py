@@ -269,3 +269,12 @@ def test_statistics_that_lie(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.splitlines()) == {str(read_log(pa.table(rows)))}
+
+
+def test_a_name_of_a_parquet_column_that_is_no_text_is_refused(tmp_path):
+    names = ("query_id", "session_id", "doc_id", "position", "click", "damaged")
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table({name: [1] for name in names}), path)
+    path.write_bytes(path.read_bytes().replace(b"damaged", b"dam\xffged"))
+    with pytest.raises(UntiltError):
+        read_log(path)

@@ -153,10 +153,14 @@ class Database:
         Not by DESCRIBE, which in DuckDB 2.0 names a column of a view as the table below it does:
         QUERY_ID for `"QUERY_ID" AS query_id`.
         """
+        import duckdb
 
         def described() -> dict[str, str]:
-            chosen = self.connection.sql(f"SELECT * FROM {relation}")
-            return dict(zip(chosen.columns, map(str, chosen.types), strict=True))
+            try:
+                chosen = self.connection.sql(f"SELECT * FROM {relation}")
+                return dict(zip(chosen.columns, map(str, chosen.types), strict=True))
+            except RuntimeError as error:  # of its bindings: bytes that are no text
+                raise duckdb.InvalidInputException("the name of a column is no UTF-8") from error
 
         return self._wait_for(described)
 
