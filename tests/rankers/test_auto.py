@@ -191,7 +191,7 @@ def test_threads_do_not_matter_with_many_queries(log, judged, monkeypatch):
         "likelihood, fine trees"
     ]
     monkeypatch.setattr(
-        "untilt.rankers.trees.crossfit.thread_count", lambda n_threads, *, values: n_threads
+        "untilt.rankers.trees.crossfit.thread_count", lambda n_threads, *, values: n_threads or 8
     )
     both = mart(n_threads=2).fit(log)
     np.testing.assert_array_equal(both.predict(judged.features), alone.predict(judged.features))

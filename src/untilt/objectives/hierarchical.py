@@ -128,6 +128,18 @@ class ClickCells:
         )
         return part, left
 
+    def of_some_queries(self, most: int) -> tuple["ClickCells", IntArray]:
+        """The same for so many queries, evenly over all, and which documents are theirs."""
+        if self.n_queries <= most:
+            return self, np.arange(self.n_documents)
+        return self.take_queries(evenly(self.n_queries, most))
+
+
+def evenly(n: int, most: int) -> BoolArray:
+    """(n,) which of the numbers 0, 1, ... are taken, if at most so many are."""
+    taken: BoolArray = np.diff(np.arange(n) * min(n, most) // max(n, 1), prepend=-1) > 0
+    return taken
+
 
 def click_cells(
     doc_query: IntArray,

@@ -17,7 +17,13 @@ from untilt.bias.given import BiasLike, as_position_bias, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.errors import OptionError
-from untilt.objectives.hierarchical import ClickCells, HierarchyFit, click_cells, fit_hierarchy
+from untilt.objectives.hierarchical import (
+    ClickCells,
+    HierarchyFit,
+    click_cells,
+    evenly,
+    fit_hierarchy,
+)
 
 
 def cells_of(
@@ -128,33 +134,37 @@ class HeldOutLikelihood:
 
     def per_query(self, scores: FloatArray) -> FloatArray:
         """(queries,) the gain of each query, summed over its sessions."""
-        fit = self.fit(scores)
+        return self.gain(self.fit(scores))
+
+    def gain(self, fit: HierarchyFit | None) -> FloatArray:
+        """(queries,) of a fit."""
         if fit is None:
             return np.zeros(self.cells.n_queries)
         return fit.per_query - self._null.per_query
 
-    def fit(self, scores: FloatArray) -> HierarchyFit | None:
-        """base and slope (per standard deviation of the centred score); None where slope is 0."""
+    def fit(self, scores: FloatArray, start: HierarchyFit | None = None) -> HierarchyFit | None:
+        """base and slope (per standard deviation of the centred score); None where slope is 0.
+
+        The fit of similar scores is a `start` that is near.
+        """
         centred = self.cells.centred(np.asarray(scores, dtype=float))
         spread = float(np.std(centred))
         if not np.isfinite(spread) or spread <= 1e-12 * float(np.max(np.abs(scores), initial=1.0)):
             return None
         columns = np.column_stack([np.ones(len(centred)), centred / spread])
         null = self._null
-        from_null = replace(null, weights=np.append(null.weights, 0.0))
-        fit = fit_hierarchy(self.cells, columns, start=from_null, low=(-np.inf, 0.0))
+        if start is None:
+            start = replace(null, weights=np.append(null.weights, 0.0))
+        fit = fit_hierarchy(self.cells, columns, start=start, low=(-np.inf, 0.0))
         if fit.weights[1] <= 0 or fit.log_likelihood <= null.log_likelihood:
             return None
         return fit
 
     def of_some_queries(self, most: int) -> "tuple[HeldOutLikelihood, IntArray]":
         """The same for so many queries, evenly over all, and which documents are theirs."""
-        n = self.cells.n_queries
-        if n <= most:
-            return self, np.arange(self.cells.n_documents)
-        chosen = np.diff(np.arange(n) * most // n, prepend=-1) > 0
-        cells, document = self.cells.take_queries(chosen)
-        return HeldOutLikelihood(self.features[document], cells, self.sessions[chosen]), document
+        cells, document = self.cells.of_some_queries(most)
+        sessions = self.sessions[evenly(self.cells.n_queries, most)]
+        return HeldOutLikelihood(self.features[document], cells, sessions), document
 
     def with_curve(self, alpha: FloatArray, beta: FloatArray | None = None) -> "HeldOutLikelihood":
         """The same clicks under another curve, (positions,) each."""

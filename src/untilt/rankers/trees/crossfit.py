@@ -111,8 +111,12 @@ class FoldTraining:
 
         self.fold, self.options = fold, options
         self.n_folds = int(fold.max()) + 1
-        # One thread for a small tree; where trees are large, what is left after one for each fold.
-        self.n_threads = thread_count(options.n_threads, values=features.size) or 1
+        # One thread for a small tree, whatever was asked for; where trees are large, what is left
+        # after one for each fold.
+        given, deserved = (
+            thread_count(n, values=features.size) or 1 for n in (options.n_threads, None)
+        )
+        self.n_threads = min(given, deserved)
         per_fold = max(1, self.n_threads // self.n_folds)
         own = {**FIXED, **options.params, "num_threads": per_fold}
         self.params = own if is_dense(features, own.get("max_bin", 255)) else own | BY_COLUMNS
@@ -120,7 +124,7 @@ class FoldTraining:
             features,
             label=np.zeros(len(features), dtype=np.float32),
             feature_name=[f"Column_{j}" for j in range(features.shape[1])],
-            params=self._quiet,
+            params={**self._quiet, "num_threads": self.n_threads},
         ).construct()
 
     def training_rows(self, held_out: int, among: IntArray | None = None) -> IntArray:

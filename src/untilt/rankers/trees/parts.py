@@ -23,6 +23,7 @@ from untilt.objectives.hierarchical import (
     ClickCells,
     Effects,
     Hierarchy,
+    evenly,
     fit_hierarchy,
     next_variances,
 )
@@ -46,7 +47,7 @@ EXACT: dict[str, Any] = {
     "learning_rate": 0.15, "num_leaves": 31, "min_data_in_leaf": 10, "bagging_fraction": 1.0,
     "bagging_freq": 0, "feature_fraction": 1.0,
 }  # fmt: skip
-SMOOTH_TREES, EXACT_TREES = 80, 100
+SMOOTH_TREES, EXACT_TREES = 80, 50
 SMOOTH_QUERIES = 4000  # more say nothing more of what is smooth
 PART_TREES = 300  # the most of the likelihood, where no number is given
 # The mean over folds and shapes takes steps of twice the ranker's learning rate: half the trees,
@@ -92,8 +93,7 @@ class Rows:
         """Rows of so many queries, evenly over all of them; None where there are no more."""
         if self.n_queries <= most:
             return None
-        step = np.arange(self.n_queries) * most // self.n_queries
-        return np.flatnonzero(np.diff(step, prepend=-1)[self.query] > 0)
+        return np.flatnonzero(evenly(self.n_queries, most)[self.query])
 
     @property
     def is_shown(self) -> FloatArray:

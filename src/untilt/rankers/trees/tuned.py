@@ -20,6 +20,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
 from untilt.metrics import parse_metric
+from untilt.objectives.hierarchical import HierarchyFit
 from untilt.rankers.click_likelihood import held_out_likelihood
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.trees.boosting import Boosted, boost, check_features
@@ -65,7 +66,13 @@ def boost_tuned(
 def _judge(data: ClickLog | JudgedLists, bias: BiasLike | None) -> Callable[[FloatArray], float]:
     if isinstance(data, ClickLog):
         judge, document = held_out_likelihood(data, bias).of_some_queries(JUDGING_QUERIES)
-        return lambda scores: judge.value(scores[document])
+        last: list[HierarchyFit | None] = [None]
+
+        def likelihood(scores: FloatArray) -> float:
+            last[0] = judge.fit(scores[document], last[0])
+            return float(judge.gain(last[0]).sum() / judge.sessions.sum())
+
+        return likelihood
     judged, metric = data, parse_metric("ndcg@10")
     return lambda scores: float(np.mean(metric.per_list(scores, judged.labels, judged.indptr)))
 
