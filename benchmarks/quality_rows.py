@@ -163,7 +163,7 @@ def single_methods(*, every: bool) -> Iterator[str]:
     for record in catalog.methods("objective", choose="train"):
         if record.name != AUTO:
             yield record.name
-    for record in catalog.methods("weighting", choose="train"):
+    for record in catalog.methods("weighting", choose="run"):
         usual = {"usual", "usual in select"} & set(record.choose)
         if not record.default and "trust" not in record.needs and (every or usual):
             yield record.name

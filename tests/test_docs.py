@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,6 +17,7 @@ import duckdb
 import pytest
 import typer
 from tests import click_samples
+from tests.forked import Forks
 
 import untilt
 from untilt.cli.main import app
@@ -62,18 +64,26 @@ def blocks(text: str, language: str) -> list[str]:
 # ---- code
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A folder with the files that pages speak of: a log, its documents, and foreign ones."""
-    (tmp_path / "clicks.csv").write_text(CLICKS)
-    (tmp_path / "documents.csv").write_text(DOCUMENTS)
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The files that pages speak of: a log, its documents, and foreign ones."""
+    place = tmp_path_factory.mktemp("files")
+    (place / "clicks.csv").write_text(CLICKS)
+    (place / "documents.csv").write_text(DOCUMENTS)
     for name in ("clicks", "documents"):
-        table = duckdb.read_csv(str(tmp_path / f"{name}.csv"))
-        table.write_parquet(str(tmp_path / f"{name}.parquet"))
-        (tmp_path / f"{name}.csv").unlink()
-    (tmp_path / "searches.csv.gz").write_bytes(gzip.compress(SEARCHES.encode()))
+        table = duckdb.read_csv(str(place / f"{name}.csv"))
+        table.write_parquet(str(place / f"{name}.parquet"))
+        (place / f"{name}.csv").unlink()
+    (place / "searches.csv.gz").write_bytes(gzip.compress(SEARCHES.encode()))
     for write in click_samples.WRITERS.values():
-        write(tmp_path)
+        write(place)
+    return place
+
+
+@pytest.fixture
+def folder(files, tmp_path):
+    """A folder of one's own with these files."""
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -104,8 +114,15 @@ RUN = [
 ]
 
 
+@pytest.fixture(scope="module")
+def forks():
+    started = Forks()
+    yield started
+    started.close()
+
+
 @pytest.mark.parametrize("page", RUN)
-def test_python_on_a_page_runs(page, folder):
+def test_python_on_a_page_runs(page, folder, forks):
     """The blocks of one page run one after the other, as a reader would type them."""
     code = "\n".join(blocks(page.read_text(encoding="utf8"), "python"))
     if not code:
@@ -118,13 +135,7 @@ def test_python_on_a_page_runs(page, folder):
         "default" if "mlflow" in code else "error"
     )  # what MLflow and its store warn of is theirs
     judges = any(each in code for each in ("evaluate(", "estimate(", "select("))
-    run = subprocess.run(
-        [sys.executable, "-W", warned, "-c", (NEVER_IN_SAMPLE if judges else "") + code],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = forks.run((NEVER_IN_SAMPLE if judges else "") + code, cwd=folder, warned=warned)
     assert run.returncode == 0, run.stderr
 
 
