@@ -18,9 +18,12 @@ from untilt import (
 )
 from untilt.errors import OptionError
 from untilt.facts import as_fact
+from untilt.rankers.click_likelihood import cells_of
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.trees.merging import merged
-from untilt.rankers.trees.stacked import fit_stacked
+from untilt.rankers.trees.parts import rows_of
+from untilt.rankers.trees.stacked import fit_stacked, posterior
+from untilt.rankers.trees.stacking import slopes
 from untilt.rankers.validation import held_out_labels
 
 BIAS = EyeTracking(1.0)
@@ -195,6 +198,37 @@ def test_threads_do_not_matter_with_many_queries(log, judged, monkeypatch):
     )
     both = mart(n_threads=2).fit(log)
     np.testing.assert_array_equal(both.predict(judged.features), alone.predict(judged.features))
+
+
+def test_the_relevance_after_the_clicks_is_the_same_by_weights_of_some_queries(log):
+    """The effects of all queries are found anew: here with the very weights of all queries."""
+    lists = training_lists(log)
+    rows = rows_of(log, lists, 0)
+    cells = cells_of(log, BIAS, rows.document[: rows.n_shown])
+    A = np.random.default_rng(0).normal(size=len(rows.query))
+    fit = slopes(cells, [A[: rows.n_shown]])
+    of_fit, _ = posterior(cells, rows, A, fit)
+    every = np.ones(cells.n_queries, dtype=bool)
+    as_if_some = replace(fit, model=replace(fit.model, cells=cells.take_queries(every)[0]))
+    found_anew, model = posterior(cells, rows, A, as_if_some)
+    np.testing.assert_allclose(found_anew, of_fit, atol=2e-3)
+    assert (model.v, model.s2) == (fit.model.v, fit.model.s2)
+
+
+def test_weights_of_some_queries_are_near_those_of_all(monkeypatch):
+    """Half of the queries stack the parts; B has half of the trees where queries are many."""
+    log = simulate(make_judged(240, 8, seed=5), "dla", sessions_per_query=60, seed=5).log
+    options = mart(n_trees=60)._training()
+    whole = fit_stacked(log, training_lists(log), options, BIAS)
+    monkeypatch.setattr("untilt.rankers.trees.stacked.STACKING_QUERIES", 120)
+    for name in ("untilt.rankers.trees.stacked", "untilt.rankers.trees.crossfit"):
+        monkeypatch.setattr(f"{name}.MANY_QUERIES", 100)
+    some = fit_stacked(log, training_lists(log), options, BIAS)
+    assert some.stack.k == pytest.approx(whole.stack.k, rel=0.4)
+    trees = some.trees
+    assert trees["lambdas, random trees"].best == trees["likelihood, random trees"].best // 2
+    A, other = some.held_out["stacked"], whole.held_out["stacked"]
+    assert np.corrcoef(A, other)[0, 1] > 0.9
 
 
 def test_threads_sessions_and_order_do_not_matter(ranker, log, judged):

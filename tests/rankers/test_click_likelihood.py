@@ -85,6 +85,18 @@ def test_some_queries_are_those_of_a_smaller_log(clicks):
     assert held_out_likelihood(log, THETA).of_some_queries(10**6)[0].cells.n_queries > 7
 
 
+def test_the_start_does_not_matter(clicks):
+    """From the fit of other scores: the same likelihood in fewer steps."""
+    log, scores = clicks
+    judge = held_out_likelihood(log, THETA)
+    noise = np.random.default_rng(0).normal(size=len(scores))
+    start = judge.fit(scores + noise)
+    found = judge.fit(scores, start)
+    assert judge.gain(found).sum() == pytest.approx(judge.per_query(scores).sum(), rel=1e-3)
+    assert judge.gain(start).sum() < 0.9 * judge.gain(found).sum()
+    assert not judge.gain(judge.fit(np.zeros(len(scores)), start)).any()
+
+
 def test_cells_by_hand(tiny):
     """Documents, positions and clicks as the sessions have them; trust bias by its affine curve."""
     bias = KnownBias([1.0, 0.5], eps_plus=[0.9, 0.8], eps_minus=[0.1, 0.2])

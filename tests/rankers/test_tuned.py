@@ -104,6 +104,19 @@ def test_the_best_prefix_is_kept_and_scores_are_of_trees_that_did_not_see_the_ro
     np.testing.assert_allclose(grown.booster().predict(X), mean, atol=1e-9)
 
 
+def test_small_trees_have_one_thread_whatever_was_asked_for(rng, monkeypatch):
+    """Threads beyond that are for parts at the same time; large trees have what was asked for."""
+    monkeypatch.setattr("untilt._core.threads.cores", lambda: 8)
+    fold = np.arange(400) % 2
+    X = rng.normal(size=(400, 5))
+    options = BoostingOptions({}, 1, n_threads=6)
+    assert FoldTraining(X, fold, options).n_threads == 1
+    monkeypatch.setattr("untilt._core.threads.TREE_VALUES", 250)
+    large = FoldTraining(X, fold, options)
+    assert (large.n_threads, large.params["num_threads"]) == (6, 3)
+    assert FoldTraining(X, fold, BoostingOptions({}, 1)).n_threads == 8
+
+
 def test_rows_that_are_denser_than_the_others_are_trained_on(rng):
     """LightGBM's table by rows overran its memory where it expected a quarter of the values."""
     X = rng.normal(size=(6000, 100)).astype(np.float32)
