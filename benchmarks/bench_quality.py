@@ -9,9 +9,10 @@
 Worlds come from `quality_world` (plain NumPy, nothing of `untilt.simulate`), the rows stand in
 `quality_rows`, the sums in `quality_report`. A line of results/quality-lines.jsonl is a row on one
 world; rows of the package are known by the revision of its source (or `--label`), all by that of
-the worlds, so that what older code did is neither mixed in nor done again. The summary goes to
-results/quality.json; `make tables` writes docs/quality.md anew then, `python docs/pictures quality`
-its picture.
+the worlds, so that what older code did is neither mixed in nor done again. Rows that nothing of
+ours is in (peers, human labels) take half of the time: results/quality-outside.jsonl keeps them for
+all revisions, and is part of the repository. The summary goes to results/quality.json; `make
+tables` writes docs/quality.md anew then, `python docs/pictures quality` its picture.
 """
 
 import argparse
@@ -46,7 +47,7 @@ from quality_world import FOLDS, REAL, Setting, World, make_world
 
 HERE = Path(__file__).resolve().parent
 WORLDS = ("quality_world.py", "quality_set.py")
-LINES = "quality-lines.jsonl"
+LINES, OUTSIDE_LINES = "quality-lines.jsonl", "quality-outside.jsonl"
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def _append(task: Task, row: str, found: dict[str, Any]) -> None:
         "row": row,
         **found,
     }
-    with (task.folder / LINES).open("a") as file:
+    with (task.folder / (OUTSIDE_LINES if row in OUTSIDE else LINES)).open("a") as file:
         file.write(json.dumps(line) + "\n")
 
 
@@ -206,8 +207,8 @@ def world_label() -> str:
 
 def known_lines(folder: Path, label: str, world: str) -> list[Line]:
     """The lines that hold now; a later one takes the place of an earlier one."""
-    path = folder / LINES
-    texts = path.read_text().splitlines() if path.exists() else []
+    paths = [path for name in (LINES, OUTSIDE_LINES) if (path := folder / name).exists()]
+    texts = [text for path in paths for text in path.read_text().splitlines()]
     held: dict[Any, Line] = {}
     for each in map(json.loads, texts):
         if each["world"] != world or each["label"] != _label(each["row"], label):
