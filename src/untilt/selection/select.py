@@ -7,28 +7,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_arguments
 from untilt._core.printed import Cells, as_table
-from untilt.bias.compare_curves import CurveComparison
+from untilt._core.statistics import MeanEstimate, weighted_mean
+from untilt.bias.compare_curves import CurveComparison, compare_curves
 from untilt.bias.experiments.assignment import Baseline, baseline_lists
-from untilt.bias.given import BiasLike
+from untilt.bias.given import BiasLike, as_examination
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.data.seen import overlap_with, seen_in, without_queries
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, UntiltError, check_choice
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.judged import overlap_facts
 from untilt.evaluation.pool import Among, Evaluator, bias_for, parse_evaluator
 from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimates, SystemComparison, count_text
+from untilt.facts import Fact
+from untilt.rankers.click_likelihood import held_out_likelihood
 from untilt.rankers.persist import load
-from untilt.selection.curves import best_curve, check_curves
 from untilt.selection.fitting import Candidate, Fitted, fit_all
-from untilt.selection.likelihood import Likelihoods, likelihoods
 
 Candidates = Mapping[str, Candidate] | Iterable[Candidate]
 JUDGES = ("value", "likelihood")
 LONGEST = 40  # characters of a value in a candidate's name
+JUDGE = "judge"  # the curve that candidates are judged by, beside theirs
 
 
 def grid(estimator: Candidate, /, **values: Sequence[Any]) -> dict[str, Candidate]:
@@ -69,6 +74,44 @@ def doubling(
             f"doubling needs start above 0 and times of at least 1. Got {start} and {times}."
         )
     return grid(estimator, **{parameter: [start * 2.0**step for step in range(times + 1)]})
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihoods:
+    """Gain in log-likelihood over scores that say nothing, of each candidate.
+
+    Parameters
+    ----------
+    gain : name -> (queries,) summed over the sessions of each query
+    sessions : (queries,)
+    """
+
+    gain: Mapping[str, FloatArray]
+    sessions: FloatArray
+
+    def value(self, name: str) -> MeanEstimate:
+        """Gain per session."""
+        return weighted_mean(self.gain[name] / self.sessions, self.sessions)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names, best first."""
+        return tuple(sorted(self.gain, key=lambda name: -float(np.sum(self.gain[name]))))
+
+    @property
+    def best(self) -> str:
+        """The candidate that makes the clicks most likely."""
+        return self.order[0]
+
+    def to_best(self, name: str) -> MeanEstimate:
+        """The gain per session minus that of the best, paired by query."""
+        gap = self.gain[name] - self.gain[self.best]
+        return weighted_mean(gap / self.sessions, self.sessions)
+
+    def within_noise(self, level: float) -> tuple[str, ...]:
+        """Candidates whose difference to the best may be 0."""
+        others = (name for name in self.gain if name != self.best)
+        return tuple(name for name in others if 0 in self.to_best(name).interval(level))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -279,3 +322,100 @@ def _fresh(name: str, taken: Mapping[str, Candidate]) -> str:
     if name not in taken:
         return name
     return next(f"{name} ({n})" for n in itertools.count(2) if f"{name} ({n})" not in taken)
+
+
+# ---- by the likelihood of held-out clicks
+
+
+def likelihoods(
+    valid: ClickLog, scores: Mapping[str, FloatArray], bias: BiasLike | None
+) -> Likelihoods:
+    """Judge scores, one per document of the held-out log."""
+    judge = held_out_likelihood(valid, bias)
+    shown = np.flatnonzero(np.bincount(valid.document, minlength=valid.n_documents) > 0)
+    gain = {name: judge.per_query(score[shown]) for name, score in scores.items()}
+    return Likelihoods(gain, judge.sessions)
+
+
+# ---- between curves: clicks on documents that moved decide, never values weighted by a curve
+
+
+def best_curve(valid: ClickLog, curves: Mapping[str, BiasLike | None]) -> str:
+    """The name of the curve that fits held-out clicks best; the first where they cannot tell."""
+    if not curves:
+        raise OptionError("no curve to judge by. Give at least one, such as {'mine': bias}.")
+    first = next(iter(curves))
+    known = {name: bias for name, bias in curves.items() if bias is not None}
+    if len(known) < 2:
+        return first
+    return compare_curves(valid, known).best or first
+
+
+def check_curves(
+    valid: ClickLog,
+    judge: str,
+    given: Mapping[str, BiasLike | None],
+    candidates: Mapping[str, Any],
+    fitted: Mapping[str, Fitted],
+) -> tuple[CurveComparison | None, tuple[Fact, ...]]:
+    """All curves of a search compared, and what is to be said of the one that judges."""
+    used = given[judge]
+    if used is None:
+        return None, ()
+    curves = {judge or JUDGE: used}
+    curves |= {name: bias for name, bias in given.items() if name != judge and bias is not None}
+    for name, candidate in candidates.items():
+        own = curve_of(fitted[name].ranker, candidate)
+        if own is not None and not any(_same(own, each, valid.depth) for each in curves.values()):
+            curves[name if name not in curves else f"{name} (own)"] = own
+    if len(curves) < 2:
+        return None, ()
+    found = compare_curves(valid, curves)
+    if not found.possible:
+        fact = Fact("selection.curves-untold", curve=judge, n_clicks=found.n_clicks)
+        return found, (fact,) if len(given) > 1 else ()
+    facts = []
+    if len(given) > 1:
+        worse = tuple(each.name for each in found if each.is_worse and each.name in given)
+        facts.append(Fact("selection.curve-chosen", curve=judge, worse=worse))
+    entry = found[judge or JUDGE]
+    if entry.is_worse and found.best is not None:
+        gap = entry.gap
+        facts.append(
+            Fact(
+                "selection.curve-fits-worse",
+                candidate=found.best,
+                gap=-gap.value,
+                std_error=gap.std_error,
+                power=entry.power.value,
+            )
+        )
+    return found, tuple(facts)
+
+
+def curve_of(ranker: Any, candidate: Any) -> BiasLike | None:
+    """The curve that a candidate learned, or was given in its weighting or as its bias."""
+    for holder, name in (
+        (ranker, "bias_"),
+        (getattr(candidate, "weighting", None), "position_bias"),
+        (candidate, "bias"),
+    ):
+        curve = getattr(holder, name, None)
+        if curve is not None:
+            return curve
+    return None
+
+
+def _same(one: BiasLike, other: BiasLike, depth: int) -> bool:
+    """Whether two curves are the same at the positions of the log."""
+    first, second = _at(one, depth), _at(other, depth)
+    if first is None or second is None:
+        return True  # not comparable: a curve of contexts, or one that is shorter than the log
+    return bool(np.allclose(first / first[0], second / second[0], rtol=1e-9))
+
+
+def _at(bias: BiasLike, depth: int) -> FloatArray | None:
+    try:
+        return np.asarray(as_examination(bias).at(np.arange(1, depth + 1)), dtype=float)
+    except (UntiltError, TypeError, AttributeError):
+        return None

@@ -19,7 +19,7 @@ from untilt.charts.convert import Call, ChartsNotDrawnError, can_convert, conver
 from untilt.charts.theme import PAGE, SHAPES, css_variables, inline_library
 from untilt.evaluation.results import MANY, SystemDifference
 from untilt.report.decision import Answer, Decision
-from untilt.report.page import evidence, learner, rankers, reading
+from untilt.report.page import evidence, learner, rankers
 from untilt.report.page.words import (
     Figure,
     Section,
@@ -57,7 +57,7 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         _log(data, data.audit) if data.audit else None,
         evidence.position_section(data),
         evidence.comparable_section(data.audit) if data.audit else None,
-        reading.reading_section(data.audit) if data.audit else None,
+        evidence.reading_section(data.audit) if data.audit else None,
         rankers.rankers_section(part, notes) if part else None,
         rankers.choice_section(data.training) if data.training else None,
         learner.learner_section(data.shipped.learned)
