@@ -192,6 +192,29 @@ def test_blas_has_one_thread_until_the_last_one_has_left():
         assert _blas_threads() == {2}
 
 
+def test_whatever_learns_has_one_thread_of_blas(monkeypatch):
+    """A last digit of a variance may be another split, and another split is another ranker."""
+    log = ut.simulate(ut.make_judged(40, 6, seed=1), "harvest", sessions_per_query=20, seed=1).log
+    seen = {}
+
+    def watched(kind, name):
+        learn = getattr(kind, name)
+
+        def look(self, *given, **more):
+            seen[type(self)] = _blas_threads()
+            return learn(self, *given, **more)
+
+        monkeypatch.setattr(kind, name, look)
+
+    watched(ut.LambdaMART, "_fit")
+    watched(ut.RegressionEM, "_estimate")
+    with threadpool_limits(2, user_api="blas"):
+        bias = ut.RegressionEM().fit(log).bias_
+        ut.LambdaMART("auto", bias=bias, n_trees=2).fit(log)
+        assert _blas_threads() == {2}
+    assert seen == {ut.LambdaMART: {1}, ut.RegressionEM: {1}}
+
+
 def test_weights_of_linear_rankers_do_not_depend_on_the_threads_of_blas():
     # From about 50,000 rows on, OpenBLAS shares such a product among its threads.
     log = ut.simulate(ut.make_judged(3000, 50, seed=0), "dla", n_sessions=100_000, seed=0).log

@@ -6,7 +6,7 @@ other thread a turn. So LightGBM gets one thread for each `TREE_VALUES` values, 
 each `KERNEL_NUMBERS` numbers, and never more than there are cores for this process (`cores`). Sums
 are taken in blocks and LightGBM is told to be deterministic, so results do not depend on it.
 
-**One thread of BLAS** for the products of linear rankers (`one_blas_thread`).
+**One thread of BLAS** while anything learns (`one_blas_thread`).
 
 **Side by side.** Small trainings that do not depend on each other run in threads of Python, each of
 them alone with its trees and kernels (`side_by_side`).
@@ -118,7 +118,8 @@ class _OneBlasThread(ContextDecorator):
 
     A product of a table and a vector is over before a second thread has woken up, its threads spin
     as well, and they sum in an order that depends on their number: 70,000 rows with 50 features
-    gave `RankSVM` other last digits on two threads, in 3.5 times the CPU time.
+    gave `RankSVM` other last digits on two threads, in 3.5 times the CPU time. A last digit of a
+    variance gave the stacked learner 130 trees in place of 90, and NDCG@10 .794 in place of .790.
     """
 
     def __init__(self) -> None:

@@ -6,6 +6,7 @@ from typing import Self
 
 from untilt._core.estimator import BaseEstimator
 from untilt._core.statistics import check_level
+from untilt._core.threads import one_blas_thread
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
@@ -32,7 +33,8 @@ class BiasEstimator(BaseEstimator):
         check_clicks(log, type(self).__name__)
         check_level(self.level)
         by_version = self._uses_features and log.features is not None
-        bias = self._estimate(log if by_version else log.without_versions())
+        with one_blas_thread:
+            bias = self._estimate(log if by_version else log.without_versions())
         self.bias_ = bias if log.layout is None else replace(bias, layout=log.layout)
         return self
 

@@ -12,6 +12,7 @@ from untilt._core.estimator import BaseEstimator
 from untilt._core.random import Seed, generator
 from untilt._core.restored import check_array, check_number, check_whole
 from untilt._core.saved import Saved
+from untilt._core.threads import one_blas_thread
 from untilt.bias.estimator import check_clicks
 from untilt.catalog import RecordName, storable
 from untilt.clickmodels.smoothing import check_strength
@@ -115,7 +116,8 @@ class ClickModel(BaseEstimator, Saved):
         check_strength(getattr(self, "prior_strength", 0.0))
         items = log.without_versions()
         by_version = self._uses_features and log.features is not None
-        self._learn(log if by_version else items)
+        with one_blas_thread:
+            self._learn(log if by_version else items)
         self.documents_ = Documents.of(items)
         self.depth_ = log.depth
         shown = np.zeros(items.n_documents, dtype=bool)

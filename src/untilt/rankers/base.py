@@ -15,6 +15,7 @@ from untilt._core.feature_table import feature_array, known_values
 from untilt._core.files import replacing
 from untilt._core.saved import Saved
 from untilt._core.seen_queries import SeenQueries
+from untilt._core.threads import one_blas_thread
 from untilt.bias.given import BiasLike, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.footprint import check_room
@@ -76,13 +77,14 @@ class Ranker(BaseEstimator, Saved):
         valid : held-out data, for rankers that stop early or choose a parameter by it
         """
         lists = self._checked(data, labels, groups)
-        if valid is None:
-            self._fit(lists)
-        elif "valid" in signature(self._fit).parameters:
+        more: dict[str, Any] = {}
+        if valid is not None:
+            if "valid" not in signature(self._fit).parameters:
+                raise OptionError(f"{type(self).__name__} takes no held-out data. Leave valid out.")
             valid = learning_data.with_features_of(valid, lists.feature_names)
-            self._fit(lists, valid=self._numbered(valid))
-        else:
-            raise OptionError(f"{type(self).__name__} takes no held-out data. Leave valid out.")
+            more["valid"] = self._numbered(valid)
+        with one_blas_thread:
+            self._fit(lists, **more)
         self._remember(lists, valid)
         return self
 

@@ -9,6 +9,7 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray, sum_by
 from untilt._core.estimator import BaseEstimator
 from untilt._core.statistics import check_level
+from untilt._core.threads import one_blas_thread
 from untilt.bias.contextual import likelihood
 from untilt.bias.contextual.curves import LinearCurves, NetworkCurves, design_of
 from untilt.bias.contextual.evidence import (
@@ -89,6 +90,7 @@ class ContextualBias(BaseEstimator):
     n_bootstrap: int = 0
     seed: int = 0
 
+    @one_blas_thread
     def fit(self, log: ClickLog, context: Context = None, *, per: str = "query") -> Self:
         """Estimate the curves of this log. Raises `IdentifiabilityError` where they cannot be had.
 

@@ -18,7 +18,6 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray
-from untilt._core.threads import one_blas_thread
 from untilt.bias.em.boosted import TreeOptions, tree_params
 from untilt.data.counts import PositionCounts
 
@@ -37,7 +36,6 @@ MOST_COMPETITORS = 25
 LEAST_CURVATURE = 1.0
 
 
-@one_blas_thread
 def predicted_position(
     cells: PositionCounts, features: FeatureArray, fold: IntArray, options: TreeOptions
 ) -> FloatArray:

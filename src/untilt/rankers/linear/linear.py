@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt._core.threads import one_blas_thread
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -89,7 +88,6 @@ class LinearRanker(model.LinearModel):
     tolerance: float = 1e-6
     max_rounds: int = 50
 
-    @one_blas_thread
     def _fit(self, data: ClickLog | JudgedLists) -> Self:
         """Learn from clicks, or from labels where `data` is judged (the skyline)."""
         self._check()

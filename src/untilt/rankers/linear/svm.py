@@ -9,7 +9,6 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray
 from untilt._core.progress import progress
 from untilt._core.random import Seed
-from untilt._core.threads import one_blas_thread
 from untilt.catalog import method, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -131,7 +130,6 @@ class RankSVM(model.LinearModel):
     max_rounds: int = 50
     valid_bias: Any = None
 
-    @one_blas_thread
     def _fit(
         self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
     ) -> Self:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray
-from untilt._core.threads import one_blas_thread, side_by_side
+from untilt._core.threads import side_by_side
 from untilt.objectives.hierarchical import ClickCells, Hierarchy, HierarchyFit, fit_hierarchy
 from untilt.rankers.trees.crossfit import FoldTraining
 from untilt.rankers.trees.merging import step_tree
@@ -79,7 +79,6 @@ class Lines:
         return [step_tree(j, features[:, j], weight * self.terms[:, j], _STEPS) for j in counts]
 
 
-@one_blas_thread
 def line_part(cells: ClickCells, rows: Rows, folds: FoldTraining, model: Hierarchy) -> Lines:
     """w, cross-fitted; `model` gives the variances of the effects."""
     n = rows.n_shown
