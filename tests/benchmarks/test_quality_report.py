@@ -153,7 +153,7 @@ def test_every_objective_is_a_row(bench):
     rows = bench.rows(every=False)
     assert {each.name for each in catalog.methods("objective", choose="train")} <= set(rows)
     trusting = {each.name for each in catalog.methods("weighting") if "trust" in each.needs}
-    weightings = {each.name for each in catalog.methods("weighting", choose="train")} - trusting
+    weightings = {each.name for each in catalog.methods("weighting", choose="run")} - trusting
     assert weightings - {catalog.default("weighting").name} <= set(bench.rows(every=True))
     assert {"raw clicks", "auto", "run", "LightGBM position", "XGBoost unbiased"} <= set(rows)
 
