@@ -36,7 +36,6 @@ from quality_report import Line, cell_columns, counts, summary
 from quality_rows import (
     OUTSIDE,
     PEERS,
-    SHOWN_LABELS,
     Fits,
     lightgbm_position,
     rows,
@@ -239,8 +238,6 @@ def tasks(options: argparse.Namespace, label: str, world: str) -> Iterator[Task]
     for cell in chosen_cells(options):
         for seed in cell.seeds(options.tier)[: options.seeds]:
             wanted = rows(every=cell.every and seed == 0)
-            if not cell.setting.cut:
-                wanted.pop(SHOWN_LABELS)
             missing = tuple(
                 row
                 for row in wanted

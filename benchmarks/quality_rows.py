@@ -113,7 +113,14 @@ class Fits:
         return self._best_prefix(self._trees(), self.world.train)
 
     def shown_labels(self) -> Scored:
-        return self._best_prefix(self._trees(), self.world.shown_train)
+        """The most that clicks could say: the labels of what was shown, as far as readers click by
+        them. Under "prs" that is two grades, whatever the labels are.
+        """
+        told, worth = self.world.shown_train, self.world.worth[self.world.shown]
+        if self.world.setting.protocol == "prs":
+            two_grades = (worth > worth.min()).astype(float)
+            told = ut.JudgedLists(told.features, two_grades, told.indptr, told.query_id)
+        return self._best_prefix(self._trees(), told)
 
     def old(self) -> Scored:
         """The mean of the rankers that made the lists."""

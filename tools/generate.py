@@ -145,7 +145,8 @@ def export_table(part: str) -> str:
 
 
 QUALITY = ROOT / "benchmarks/results/quality.json"
-QUALITY_ROWS = ("raw clicks", "LightGBM position", "XGBoost unbiased", "auto", "run", "labels")
+QUALITY_ROWS = ("raw clicks", "LightGBM position", "XGBoost unbiased", "auto", "run",
+                "labels of shown", "labels")  # fmt: skip
 
 
 def quality_table(group: str) -> str:

@@ -169,3 +169,20 @@ def test_real_sets_have_five_parts(q, data, queries, data_dir):
     assert len({each for test in tests for each in test.query_id}) == sum(
         test.n_queries for test in tests
     )
+
+
+def test_labels_of_shown_are_the_most_that_clicks_could_say(q, benchmark_module, tmp_path):
+    """All grades of what was shown, or two where readers click by two."""
+    rows = benchmark_module("quality_rows")
+    for setting in settings(q)[:2]:
+        fits, seen = rows.Fits(q.make_world(setting, 0), tmp_path / "none"), []
+        fits._best_prefix = lambda _, judged, seen=seen: seen.append(judged)
+        fits.shown_labels()
+        told, shown = seen[0].labels, fits.world.shown
+        labels, worth = fits.world.train.labels[shown], fits.world.worth[shown]
+        assert len(told) == shown.sum()
+        if setting.protocol == "prs":
+            assert np.array_equal(told, labels > 2)
+        else:
+            assert np.array_equal(told, labels)
+        assert np.array_equal(np.argsort(told, kind="stable"), np.argsort(worth, kind="stable"))
