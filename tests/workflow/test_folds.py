@@ -9,6 +9,7 @@ import untilt as ut
 from untilt.data.seen import overlap_of
 from untilt.errors import OptionError
 from untilt.facts import Fact
+from untilt.selection.fitting import fit_alone
 from untilt.workflow.candidates import make_candidate
 from untilt.workflow.options import RunOptions, options_of
 from untilt.workflow.stage_rankers import _by_fold
@@ -151,6 +152,57 @@ def test_the_ranker_is_the_chosen_method_trained_on_all_queries(kind, log, reque
     assert str(shipped.note) in found.report.read_text(encoding="utf-8")
     warned = ut.estimate(log, {"shown": ut.shown, "new": found.ranker}, found.bias)["new"].warnings
     assert "estimate.trained-queries" in [each.code for each in warned]
+
+
+@pytest.fixture
+def trained_on_all(monkeypatch):
+    """Each training on all queries: its name, and whether it was found in the folder."""
+    seen = []
+
+    def fit(name, *given, **options):
+        fitted = fit_alone(name, *given, **options)
+        seen.append((name, fitted.resumed))
+        return fitted
+
+    monkeypatch.setattr("untilt.workflow.stage_rankers.fit_alone", fit)
+    return seen
+
+
+def test_idle_cores_train_the_default_on_all_queries_beside_the_candidates(
+    made, finished, small_options, tmp_path, trained_on_all
+):
+    options = {**small_options, "threads": 2}
+    found = ut.run(made.log, tmp_path / "run", documents=made.documents, **options)
+    assert trained_on_all == [("balanced", False), ("balanced", True)]
+    features = ut.read_log(made.log, documents=made.documents).features
+    assert np.array_equal(found.ranker.predict(features), finished.ranker.predict(features))
+    assert found.decision.shipped == finished.decision.shipped
+
+
+def test_another_choice_than_the_default_is_still_trained_on_all_queries(
+    made, small_options, tmp_path, monkeypatch, trained_on_all
+):
+    chosen = ("linear", Fact("run.only-candidate", chosen="linear"), None)
+    monkeypatch.setattr("untilt.workflow.stage_rankers.choose", lambda *_: chosen)
+    options = {**small_options, "threads": 2}
+    found = ut.run(made.log, tmp_path / "run", documents=made.documents, **options)
+    assert trained_on_all == [("balanced", False), ("linear", False)]
+    assert (found.decision.shipped.method, found.decision.shipped.refit) == ("linear", True)
+    assert type(found.ranker) is ut.LinearRanker
+
+
+def test_what_cannot_be_trained_ahead_is_told_by_the_refit(
+    made, small_options, tmp_path, monkeypatch
+):
+    def fit(*_, **__):
+        raise OptionError("no room")
+
+    monkeypatch.setattr("untilt.workflow.stage_rankers.fit_alone", fit)
+    options = {**small_options, "threads": 2}
+    found = ut.run(made.log, tmp_path / "run", documents=made.documents, **options)
+    shipped = found.decision.shipped
+    assert (shipped.refit, shipped.note.code) == (False, "run.refit-failed")
+    assert shipped.note.fields["error"] == "no room"
 
 
 def test_without_time_the_judged_ranker_is_shipped(made, small_options, tmp_path):

@@ -8,7 +8,9 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,9 +166,7 @@ def train_and_choose(
 
     late: list[str] = []
     if seconds_left is None and _is_small(data, bias):
-        longest_first = sorted(plan.method, key=lambda each: -candidates.candidate(each).cost)
-        at_once = side_by_side(fit, longest_first, n_threads=options.threads)
-        outcome = dict(zip(longest_first, at_once, strict=True))
+        outcome = _at_the_same_time(fit, data, bias, options, plan, folder)
     else:
         outcome, late = _one_by_one(fit, data, options, plan, seconds_left)
     fitted = {name: each for name, each in outcome.items() if isinstance(each, list)}
@@ -185,6 +185,47 @@ def _is_small(data: Data, bias: PositionBias) -> bool:
     """Whether trees get one thread each, so that candidates can be trained at the same time."""
     train = data.training(0, bias.depth)
     return thread_count(None, values=train.n_documents * train.n_features) == 1
+
+
+def _at_the_same_time(
+    fit: Callable[[str], list[Fitted] | Fact],
+    data: Data,
+    bias: PositionBias,
+    options: RunOptions,
+    plan: TrainingPlan,
+    folder: Path,
+) -> dict[str, list[Fitted] | Fact]:
+    """What came of each candidate, the longest training first.
+
+    The default is also trained on all queries, which keeps idle cores busy: it is nearly always
+    what `refit` asks for, and then lies in the folder.
+    """
+
+    def on_all() -> None:
+        with suppress(UntiltError):  # `refit` meets it again, and says so
+            _on_all_queries(candidates.default_of(plan.method), data, bias, options, plan, folder)
+
+    longest_first = sorted(plan.method, key=lambda each: -candidates.candidate(each).cost)
+    ahead = [on_all] if (options.threads or cores()) > 1 else []
+    todo: list[Callable[[], Any]] = [*ahead, *(partial(fit, method) for method in longest_first)]
+    at_once = side_by_side(lambda each: each(), todo, n_threads=options.threads)
+    return dict(zip(longest_first, at_once[len(ahead) :], strict=True))
+
+
+def _on_all_queries(
+    method: str,
+    data: Data,
+    bias: PositionBias,
+    options: RunOptions,
+    plan: TrainingPlan,
+    folder: Path,
+) -> Fitted:
+    """A candidate that nothing is held out from; one that lies in the folder is taken."""
+    candidate = candidates.make_candidate(
+        method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
+    )
+    name = candidates.system_name(method)
+    return fit_alone(name, candidate, data.all(bias.depth), folder=folder)
 
 
 def _one_by_one(
@@ -353,10 +394,7 @@ def refit(
         note = Fact("run.refit-late", limit=limit, queries=shipped.queries, **told)
     else:
         try:
-            candidate = candidates.make_candidate(
-                best.method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
-            )
-            again = fit_alone(best.name, candidate, log, folder=folder)
+            again = _on_all_queries(best.method, data, bias, options, plan, folder)
             ranker, source = again.ranker, again.path or source
             shipped = Shipped(best.method, True, len(np.unique(log.query)), log.n_sessions)
             note = Fact("run.refit", queries=shipped.queries, **told)
