@@ -231,13 +231,16 @@ def test_weights_of_some_queries_are_near_those_of_all(monkeypatch):
     assert np.corrcoef(A, other)[0, 1] > 0.9
 
 
-def test_the_order_has_twice_the_trees_of_the_likelihood(log):
-    """Of 25 at least."""
+@pytest.mark.parametrize(("enough", "times"), [(10, 2), (1000, 1)])
+def test_the_order_has_twice_the_trees_of_the_likelihood(log, enough, times, monkeypatch):
+    """Of 25 at least; as many where queries are few."""
+    monkeypatch.setattr("untilt.rankers.trees.stacked.ONCE_QUERIES", enough)
     trees = fit_stacked(log, training_lists(log), mart(n_trees=60)._training(), BIAS).trees
     order = {name: each.best for name, each in trees.items() if name.startswith("lambdas")}
     assert order
     for name, n_trees in order.items():
-        assert n_trees == 2 * max(25, trees[name.replace("lambdas", "likelihood")].best)
+        of_clicks = trees[name.replace("lambdas", "likelihood")].best
+        assert n_trees == times * max(25, of_clicks)
 
 
 def test_threads_sessions_and_order_do_not_matter(ranker, log, judged):

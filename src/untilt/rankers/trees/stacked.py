@@ -74,10 +74,10 @@ STACKING_QUERIES = 4000
 # Trees and lines of equal weight count as much as what this many queries say of their weights.
 EQUAL_SHARES = 70
 ORDER = "lambdas"
-# Lambdas have graded labels without the noise of clicks: B has twice the trees of f, and some where
-# clicks allow few. Twice as many changed NDCG@10 by -.0008 to +.0034, +.0012 in the mean of 13
-# simulated logs, and by +.0007 in the mean of 30 real ones; three times by +.0009 on six simulated
-# logs, but by -.0042 with 50 to 70 queries (20 logs).
+# Lambdas have graded labels without the noise of clicks: from ONCE_QUERIES on B has twice the trees
+# of f, and some where clicks allow few. Twice as many changed NDCG@10 by -.0008 to +.0034, +.0012
+# in the mean of 13 simulated logs, by +.0018 on MQ2008 (10 logs) and by +.0002 with 50 to 70
+# queries (20 logs), where three times as many took .0042.
 MORE_OF_ORDER, FEWEST_OF_ORDER = 2, 25
 # From MANY_QUERIES on B takes a quarter of them, with steps twice as long: with 12,000 queries
 # NDCG@10 changed by -.0003 +- .0011 and -.0011 +- .0008 by half of the trees of f, and the whole
@@ -341,7 +341,7 @@ def _lambdas(
     slates = posterior_pairs(rows, L, mu, weight, traffic, among)
     once = rows.n_queries >= ONCE_QUERIES
     many = rows.n_queries >= MANY_QUERIES
-    more, longer = (1 / LONGER_STEPS, LONGER_STEPS) if many else (MORE_OF_ORDER, 1)
+    more, longer = (1 / LONGER_STEPS, LONGER_STEPS) if many else (MORE_OF_ORDER if once else 1, 1)
 
     def part(name: str) -> CrossFitted:
         n_trees = int(more * max(FEWEST_OF_ORDER, clicks.trees[name].tried.best))
