@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import random
 import threading
 import time
 from types import SimpleNamespace
@@ -91,6 +92,57 @@ def test_a_worker_has_the_threads_that_are_idle_and_no_more():
         return found
 
     assert threads.side_by_side(outer, ["long", "short"], n_threads=2) == [[1, 2], [1]]
+
+
+def test_an_idle_thread_helps_with_what_was_begun_before_it_was_idle():
+    both, begun = threading.Barrier(2, timeout=30), threading.Event()
+
+    def inner(item):
+        begun.set()
+        both.wait()  # the second item is taken by the thread that has no other work
+        return item
+
+    def outer(item):
+        if item == "long":
+            return threads.side_by_side(inner, "ab", n_threads=2)
+        assert begun.wait(30)  # the call inside is under way, and its first item waits
+        return item
+
+    found = threads.side_by_side(outer, ["long", "short"], n_threads=2)
+    assert found == [["a", "b"], "short"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_calls_inside_calls_give_what_one_thread_gives(seed):
+    def tree(random, depth):
+        return [
+            tree(random, depth - 1) if depth and random.random() < 0.5 else random.randint(0, 99)
+            for _ in range(random.randint(0, 5))
+        ]
+
+    def total(item):
+        if isinstance(item, list):
+            return sum(threads.side_by_side(total, item, n_threads=3))
+        if item == 7:
+            raise ValueError("seven")
+        time.sleep(item * 1e-5)
+        return item
+
+    def alone(item):
+        return sum(map(alone, item)) if isinstance(item, list) else item
+
+    def numbers(item):
+        return [n for each in item for n in numbers(each)] if isinstance(item, list) else [item]
+
+    whole = tree(random.Random(seed), 4)
+    before = threading.active_count()
+    if 7 in numbers(whole):
+        with pytest.raises(ValueError, match="seven"):
+            total(whole)
+    else:
+        assert total(whole) == alone(whole)
+    assert threading.active_count() == before
+    assert threads.side_by_side(str, [1, 2], n_threads=2) == ["1", "2"]
 
 
 def test_one_item_or_one_thread_stays_in_this_thread():

@@ -179,6 +179,16 @@ def test_idle_cores_train_the_default_on_all_queries_beside_the_candidates(
     assert found.decision.shipped == finished.decision.shipped
 
 
+def test_what_a_small_run_has_trained_it_does_not_load(made, small_options, tmp_path, monkeypatch):
+    def load(path):
+        raise AssertionError(path)
+
+    monkeypatch.setattr("untilt.selection.fitting.load", load)
+    options = {**small_options, "threads": 2}
+    found = ut.run(made.log, tmp_path / "run", documents=made.documents, **options)
+    assert found.decision.held_out.importances
+
+
 def test_another_choice_than_the_default_is_still_trained_on_all_queries(
     made, small_options, tmp_path, monkeypatch, trained_on_all
 ):

@@ -144,24 +144,100 @@ class _OneBlasThread(ContextDecorator):
 one_blas_thread = _OneBlasThread()
 
 
-class _Room:
-    """How many more threads may work for a call of `side_by_side` and for those inside it."""
+class _Call:
+    """A call of `side_by_side` under way, and what came of its items.
 
-    def __init__(self, more: int) -> None:
-        self._lock, self._more = threading.Lock(), more
+    The calls inside a call share its threads and its lock, that of `changed`.
+    """
 
-    def take(self, most: int) -> int:
-        with self._lock:
-            taken = max(0, min(most, self._more))
-            self._more -= taken
-        return taken
+    def __init__(self, function: Callable[[Any], Any], todo: list[Any], n_threads: int) -> None:
+        self.function, self.todo, self.n_threads = function, todo, n_threads
+        self.outer = outer = _inside.get()
+        self.places = deque(range(len(todo)))
+        self.found: dict[int, Any] = {}
+        self.failed: dict[int, BaseException] = {}
+        self.running = 0
+        self.first: _Call = self if outer is None else outer.first
+        self.context = copy_context()  # whoever listens to progress hears all threads
+        self.context.run(_inside.set, self)
+        # Of the outermost call alone:
+        self.changed = threading.Condition()
+        self.under_way: list[_Call] = []
+        self.spare = n_threads - 1  # threads that may still be started
 
-    def change(self, more: int) -> None:
-        with self._lock:
-            self._more += more
+    def results(self) -> list[Any]:
+        """In the order of the items; starts the threads that are left, and works with them."""
+        first = self.first
+        with first.changed:
+            first.under_way.append(self)
+            more = min(first.spare, self.n_threads - 1, len(self.todo) - 1)
+            first.spare -= more
+            first.changed.notify_all()
+        helpers = [threading.Thread(target=self._work, name=f"untilt_{n}") for n in range(more)]
+        try:
+            for each in helpers:
+                each.start()
+            self._work()
+        finally:
+            with first.changed:
+                self.places.clear()
+            for each in helpers:
+                each.join()
+            with first.changed:
+                first.under_way.remove(self)
+                first.spare += more
+        for place in sorted(self.failed):
+            raise self.failed[place]
+        return [self.found[place] for place in range(len(self.todo))]
+
+    def _work(self) -> None:
+        """Until all items have ended: those of calls inside this one first, then its own.
+
+        What is inside was begun earlier, and somebody waits for it.
+        """
+        changed = self.first.changed
+        before, _worker.alone = _worker.alone, True
+        try:
+            while True:
+                with changed:
+                    while (found := self._next()) is None and self.running:
+                        changed.wait()
+                if found is None:
+                    break
+                found[0]._run(found[1])
+        finally:
+            _worker.alone = before
+
+    def _next(self) -> "tuple[_Call, int] | None":
+        """An item that can be begun now, which counts as begun."""
+        inside = (each for each in self.first.under_way if each is not self and self in each._outer)
+        for call in (*inside, self):
+            if call.places and call.running < call.n_threads and not call.failed:
+                call.running += 1
+                return call, call.places.popleft()
+        return None
+
+    @property
+    def _outer(self) -> "Iterator[_Call]":
+        outer = self.outer
+        while outer is not None:
+            yield outer
+            outer = outer.outer
+
+    def _run(self, place: int) -> None:
+        try:
+            found = self.context.copy().run(self.function, self.todo[place])
+        except BaseException as error:
+            with self.first.changed:
+                self.failed[place] = error
+        else:
+            self.found[place] = found
+        with self.first.changed:
+            self.running -= 1
+            self.first.changed.notify_all()
 
 
-_room: ContextVar[_Room | None] = ContextVar("room", default=None)
+_inside: ContextVar[_Call | None] = ContextVar("inside", default=None)
 
 
 def side_by_side(
@@ -171,61 +247,15 @@ def side_by_side(
 
     For small trainings: LightGBM and the kernels release the GIL, and one thread each needs no
     waiting. The number of items that run at once is at most `n_threads` or the cores. A call inside
-    a call has the threads that are idle when it begins, so that what is left of a long item is
-    shared as soon as the short ones are done. The first error is raised when all that have begun
-    have ended.
+    a call has the same threads: one that is idle begins items of any call inside its own, so that
+    what is left of a long item is shared as soon as the short ones are done. The first error is
+    raised when all that have begun have ended.
     """
     todo = list(items)
     wanted = n_threads if n_threads is not None and n_threads > 0 else cores()
-    room = _room.get() or _Room(wanted - 1)
-    more = 0 if _state.one_thread else room.take(min(len(todo), wanted) - 1)
-    if not more:
+    if _state.one_thread or min(len(todo), wanted) < 2:
         return [function(item) for item in todo]
-    places = deque(range(len(todo)))
-    found: dict[int, R] = {}
-    failed: dict[int, BaseException] = {}
-
-    def work() -> None:
-        before, _worker.alone = _worker.alone, True
-        try:
-            while places and not failed:
-                try:
-                    place = places.popleft()
-                except IndexError:  # another thread was faster
-                    break
-                try:
-                    found[place] = function(todo[place])
-                except BaseException as error:
-                    failed[place] = error
-        finally:
-            _worker.alone = before
-
-    def help_out() -> None:
-        try:
-            work()
-        finally:
-            room.change(1)
-
-    token = _room.set(room)
-    # A context of its own: whoever listens to progress hears the helpers, too.
-    helpers = [
-        threading.Thread(target=copy_context().run, args=(help_out,), name=f"untilt_{number}")
-        for number in range(more)
-    ]
-    try:
-        for each in helpers:
-            each.start()
-        work()
-    finally:
-        places.clear()
-        room.change(1)  # this thread is idle, too, until the others are done
-        for each in helpers:
-            each.join()
-        room.change(-1)
-        _room.reset(token)
-    for place in sorted(failed):
-        raise failed[place]
-    return [found[place] for place in range(len(todo))]
+    return _Call(function, todo, wanted).results()
 
 
 class ParallelKernel:
@@ -271,6 +301,7 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
+    _inside.set(None)  # the threads of that call are the parent's
     if not _state.ended:
         _state.one_thread = True
         for path in _gnu_openmp():

@@ -20,6 +20,7 @@ from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.seen import has_memory, seen_in
 from untilt.errors import OptionError, ShapeError
+from untilt.rankers.persist import load
 
 
 class Candidate(Protocol):
@@ -79,9 +80,23 @@ class Store:
     `KEY.json`. Each file is written whole or not at all, and the JSON only when the others are
     there: a search that is killed leaves finished candidates and nothing else that counts. The JSON
     holds a checksum of itself and of the others: what was changed or damaged is fitted again.
+
+    `rankers`, by their files, are those that were fitted or loaded in this process and are small
+    enough to stay in memory; None keeps none.
     """
 
     folder: Path
+    rankers: dict[Path, Any] | None = None
+
+    def ranker(self, path: Path) -> Any:
+        """The one of this file; loaded, where it is not in memory."""
+        kept = None if self.rankers is None else self.rankers.get(path)
+        return load(path) if kept is None else kept
+
+    def keep(self, path: Path, ranker: Any) -> None:
+        """In memory, where rankers are to stay there."""
+        if self.rankers is not None:
+            self.rankers[path] = ranker
 
     def write(self, key: str, record: FittedRecord, scores: FloatArray, ranker: Any) -> Fitted:
         """Keep a finished candidate."""
@@ -93,6 +108,7 @@ class Store:
         path = self.folder / f"{key}.untilt" if hasattr(ranker, "save") else None
         if path is not None:
             ranker.save(path)
+            self.keep(path, ranker)
         whole = replace(record, files=self._digests(key))
         sealed = codec.sealed(whole, kind=KIND, version=VERSION)
         codec.write_json(self.folder / f"{key}.json", sealed)
@@ -146,11 +162,10 @@ def fit_all(
     train: Any,
     valid: ClickLog,
     *,
-    folder: Path | None,
+    store: Store | None,
     n_jobs: int,
 ) -> dict[str, Fitted]:
-    """All candidates by name, in their order. What the folder has is not trained again."""
-    store = None if folder is None else Store(folder)
+    """All candidates by name, in their order. What the store has is not trained again."""
     data = None if store is None else key_of(train, valid)
     keys = {name: key_of(each, data) if store else "" for name, each in named.items()}
     done: dict[str, Fitted] = {}
@@ -171,21 +186,18 @@ def fit_all(
     return {name: done[name] for name in named}
 
 
-def fit_alone(name: str, candidate: Candidate, train: Any, *, folder: Path) -> Fitted:
-    """One candidate on data that nothing is held out of; one that the folder has is taken.
-
-    `ranker` of the result is there where it was trained now.
-    """
+def fit_alone(name: str, candidate: Candidate, train: Any, *, store: Store) -> Fitted:
+    """One candidate on data that nothing is held out of; one that the store has is taken."""
     from untilt._core.estimator import clone
 
-    store, key = Store(folder), key_of(candidate, train)
+    key = key_of(candidate, train)
     kept = store.read(key, name, 0)
     if kept is not None and kept.path is not None:
         return kept
     start = time.perf_counter()
     ranker = clone(candidate).fit(train)
     record = _record_of(name, ranker, time.perf_counter() - start)
-    return replace(store.write(key, record, np.empty(0), ranker), ranker=ranker)
+    return store.write(key, record, np.empty(0), ranker)
 
 
 class _Task(NamedTuple):

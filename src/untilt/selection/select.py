@@ -28,7 +28,7 @@ from untilt.evaluation.results import Estimates, SystemComparison, count_text
 from untilt.facts import Fact
 from untilt.rankers.click_likelihood import held_out_likelihood
 from untilt.rankers.persist import load
-from untilt.selection.fitting import Candidate, Fitted, fit_all
+from untilt.selection.fitting import Candidate, Fitted, Store, fit_all
 
 Candidates = Mapping[str, Candidate] | Iterable[Candidate]
 JUDGES = ("value", "likelihood")
@@ -273,8 +273,8 @@ def select(
     if held_out and memory is not None:
         valid = without_queries(valid, memory)
     curve = best_curve(valid, given)
-    where = None if folder is None else Path(folder)
-    fitted = fit_all(named, train, valid, folder=where, n_jobs=n_jobs)
+    store = None if folder is None else Store(Path(folder))
+    fitted = fit_all(named, train, valid, store=store, n_jobs=n_jobs)
     scores = {name: each.scores for name, each in fitted.items()}
     estimates = estimate(
         valid, scores, given[curve], metric=metric, evaluator=evaluator, clip=clip, among=among,

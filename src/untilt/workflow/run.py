@@ -20,6 +20,7 @@ from untilt.facts import Fact
 from untilt.rankers.base import Ranker
 from untilt.report import step_results as r
 from untilt.report.decision import Decision, write_figures, write_page
+from untilt.selection.fitting import Store
 from untilt.workflow.folder import RunFolder, locked
 from untilt.workflow.options import RunOptions, config_text, options_of, with_title
 from untilt.workflow.stage_bias import bias_choice, used_bias
@@ -291,6 +292,7 @@ class _Run:
     def _rankers(self, known: Decision, used: Done[r.UsedBias], data: Data) -> Decision:
         """Rankers, for a log with features."""
         options, bias, spent = self.options, used.result.bias, self.steps.seconds
+        store = Store(self.folder.candidates, {})
         data = data.numbered_for(bias)
         plan = self.steps.run(
             "plan",
@@ -303,7 +305,7 @@ class _Run:
         training = self.steps.run(
             "rankers",
             r.Training,
-            lambda: self._train(plan.result, data, bias),
+            lambda: self._train(plan.result, data, bias, store),
             plan.key,
             options.pick("metric", "evaluator", "clip", "among", "baseline", "level"),
             what="training rankers and choosing one by held-out clicks",
@@ -317,7 +319,7 @@ class _Run:
             "refit",
             r.Shipped,
             lambda: refit(
-                data, bias, options, plan.result, training.result, folder=self.folder.candidates,
+                data, bias, options, plan.result, training.result, store=store,
                 file=self.folder.ranker, seconds_left=self._seconds_left(),
             ),
             plan.key,
@@ -331,7 +333,7 @@ class _Run:
             r.HeldOut,
             lambda: evaluate_rankers(
                 data.judged("test", bias.depth), bias, options, training.result,
-                self.folder.candidates, self.folder.ranker,
+                store, self.folder.ranker,
             ),
             training.key,
             shipped.key,
@@ -343,13 +345,15 @@ class _Run:
         limit = self.options.time_limit
         return None if limit is None else limit - self.steps.seconds
 
-    def _train(self, plan: r.TrainingPlan, data: Data, bias: PositionBias) -> r.Training:
+    def _train(
+        self, plan: r.TrainingPlan, data: Data, bias: PositionBias, store: Store
+    ) -> r.Training:
         return train_and_choose(
             data,
             bias,
             self.options,
             plan,
-            folder=self.folder.candidates,
+            store=store,
             seconds_left=self._seconds_left(),
         )
 

@@ -23,7 +23,6 @@ from untilt.evaluation.null_tests import null_tests
 from untilt.evaluation.pool import parse_evaluator
 from untilt.evaluation.results import Estimates
 from untilt.evaluation.systems import shown
-from untilt.rankers.persist import load
 from untilt.report import step_results
 from untilt.selection.fitting import Store
 from untilt.weighting import PairwiseDebiasing
@@ -126,7 +125,7 @@ def evaluate_rankers(
     bias: PositionBias,
     options: RunOptions,
     training: step_results.Training,
-    folder: Path,
+    store: Store,
     shipped: Path,
 ) -> step_results.HeldOut:
     """All candidates against the logged order on held-out queries, and what the chosen changes.
@@ -138,7 +137,7 @@ def evaluate_rankers(
     with progress("loading rankers", total=len(names)) as advance:
 
         def score(candidate: step_results.Candidate) -> FloatArray:
-            found = _scores_of(candidate, judged, folder)
+            found = _scores_of(candidate, judged, store)
             advance()
             return found
 
@@ -151,7 +150,7 @@ def evaluate_rankers(
         scores[name] = judged.pooled(
             [scores[each][rows] for each, rows in zip(training.by_fold, judged.rows, strict=True)]
         )
-    chosen: Any = load(shipped)
+    chosen: Any = store.ranker(shipped)
     shares = getattr(chosen, "feature_importances_", {}).items()
     gain = "gain of all splits"
     return evaluate_scores(
@@ -167,23 +166,26 @@ def evaluate_rankers(
             if share > 0
         },
         importance_of=gain if hasattr(chosen, "booster_") else "size of standardised weights",
-        pair_bias=_pair_bias(training, folder),
+        pair_bias=_pair_bias(training, store),
     )
 
 
-def _scores_of(candidate: step_results.Candidate, judged: Judged, folder: Path) -> FloatArray:
+def _scores_of(candidate: step_results.Candidate, judged: Judged, store: Store) -> FloatArray:
     """The scores of a candidate's rankers, each of its own documents.
 
     With folds they are those that it was chosen by, which lie beside the rankers.
     """
     features = judged.log.features
     assert features is not None
-    store, in_folds = Store(folder), len(judged.rows) > 1
+    in_folds = len(judged.rows) > 1
     scores = []
     for file, rows in zip(candidate.files, judged.rows, strict=True):
         kept = store.read(Path(file).stem, candidate.name, len(rows)) if in_folds else None
-        found = load(folder / file).predict(features[rows]) if kept is None else kept.scores
-        scores.append(np.asarray(found))
+        scores.append(
+            np.asarray(store.ranker(store.folder / file).predict(features[rows]))
+            if kept is None
+            else kept.scores
+        )
     return judged.pooled(scores)
 
 
@@ -278,11 +280,12 @@ def _clip_curve(
     )  # fmt: skip
 
 
-def _pair_bias(training: step_results.Training, folder: Path) -> step_results.PairBias | None:
+def _pair_bias(training: step_results.Training, store: Store) -> step_results.PairBias | None:
     """t+ and t- of pairwise debiasing, where it was trained; with folds those of the first."""
     own = record_of(PairwiseDebiasing).name
     file = next((each.file for each in training.candidates if each.method == own), None)
-    history = None if file is None else getattr(load(folder / file), "bias_history_", None)
+    ranker = None if file is None else store.ranker(store.folder / file)
+    history = getattr(ranker, "bias_history_", None)
     if not history:
         return None
     return step_results.PairBias(history[-1].plus, history[-1].minus, len(history))

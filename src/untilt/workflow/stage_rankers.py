@@ -26,7 +26,6 @@ from untilt.errors import UntiltError
 from untilt.evaluation.results import Estimates, SystemComparison
 from untilt.facts import Fact, as_fact
 from untilt.rankers.base import Ranker
-from untilt.rankers.persist import load
 from untilt.report.step_results import (
     Candidate,
     Learned,
@@ -149,24 +148,27 @@ def train_and_choose(
     options: RunOptions,
     plan: TrainingPlan,
     *,
-    folder: Path,
+    store: Store,
     seconds_left: float | None,
 ) -> Training:
-    """Finished candidates lie in `folder`, so that a run that is stopped trains only the rest."""
+    """Finished candidates lie in the store, so that a run that is stopped trains only the rest."""
     judged = data.judged("valid", bias.depth)
+    at_once = seconds_left is None and _is_small(data, bias)
+    if not at_once:
+        store = Store(store.folder)  # rankers of large data do not stay in memory
 
     def fit(method: str) -> list[Fitted] | Fact:
         try:
             candidate = candidates.make_candidate(
                 method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
             )
-            return _in_folds(method, candidate, data, judged, bias, options, folder)
+            return _in_folds(method, candidate, data, judged, bias, options, store)
         except UntiltError as error:
             return Fact("run.candidate-failed", candidate=method, error=str(error))
 
     late: list[str] = []
-    if seconds_left is None and _is_small(data, bias):
-        outcome = _at_the_same_time(fit, data, bias, options, plan, folder)
+    if at_once:
+        outcome = _at_the_same_time(fit, data, bias, options, plan, store)
     else:
         outcome, late = _one_by_one(fit, data, options, plan, seconds_left)
     fitted = {name: each for name, each in outcome.items() if isinstance(each, list)}
@@ -193,17 +195,17 @@ def _at_the_same_time(
     bias: PositionBias,
     options: RunOptions,
     plan: TrainingPlan,
-    folder: Path,
+    store: Store,
 ) -> dict[str, list[Fitted] | Fact]:
     """What came of each candidate, the longest training first.
 
     The default is also trained on all queries, which keeps idle cores busy: it is nearly always
-    what `refit` asks for, and then lies in the folder.
+    what `refit` asks for, and then is in the store.
     """
 
     def on_all() -> None:
         with suppress(UntiltError):  # `refit` meets it again, and says so
-            _on_all_queries(candidates.default_of(plan.method), data, bias, options, plan, folder)
+            _on_all_queries(candidates.default_of(plan.method), data, bias, options, plan, store)
 
     longest_first = sorted(plan.method, key=lambda each: -candidates.candidate(each).cost)
     ahead = [on_all] if (options.threads or cores()) > 1 else []
@@ -218,14 +220,14 @@ def _on_all_queries(
     bias: PositionBias,
     options: RunOptions,
     plan: TrainingPlan,
-    folder: Path,
+    store: Store,
 ) -> Fitted:
-    """A candidate that nothing is held out from; one that lies in the folder is taken."""
+    """A candidate that nothing is held out from; one that the store has is taken."""
     candidate = candidates.make_candidate(
         method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
     )
     name = candidates.system_name(method)
-    return fit_alone(name, candidate, data.all(bias.depth), folder=folder)
+    return fit_alone(name, candidate, data.all(bias.depth), store=store)
 
 
 def _one_by_one(
@@ -261,13 +263,13 @@ def _in_folds(
     judged: Judged,
     bias: PositionBias,
     options: RunOptions,
-    folder: Path,
+    store: Store,
 ) -> list[Fitted]:
-    """One candidate, trained for each fold, several at once; finished ones are in the folder."""
+    """One candidate, trained for each fold, several at once; finished ones are in the store."""
 
     def fit(fold: int) -> Fitted:
         train, part = data.training(fold, bias.depth), judged.part(fold)
-        return fit_all({method: candidate}, train, part, folder=folder, n_jobs=1)[method]
+        return fit_all({method: candidate}, train, part, store=store, n_jobs=1)[method]
 
     return side_by_side(fit, range(data.n_folds), n_threads=options.threads)
 
@@ -374,7 +376,7 @@ def refit(
     plan: TrainingPlan,
     training: Training,
     *,
-    folder: Path,
+    store: Store,
     file: Path,
     seconds_left: float | None,
 ) -> Shipped:
@@ -386,23 +388,26 @@ def refit(
     assert best is not None
     part = data.training(0, bias.depth)
     longer = log.n_sessions / max(1, part.n_sessions)
-    expected = longer * Store(folder).seconds(Path(best.file).stem)
-    told, source, ranker = {"system": best.name, "file": file.name}, folder / best.file, None
+    expected = longer * store.seconds(Path(best.file).stem)
+    told, source = {"system": best.name, "file": file.name}, store.folder / best.file
     shipped = Shipped(best.method, False, len(np.unique(part.query)), part.n_sessions)
     if seconds_left is not None and expected > seconds_left:
         limit = duration_text(options.time_limit or 0.0)
         note = Fact("run.refit-late", limit=limit, queries=shipped.queries, **told)
     else:
         try:
-            again = _on_all_queries(best.method, data, bias, options, plan, folder)
-            ranker, source = again.ranker, again.path or source
+            again = _on_all_queries(best.method, data, bias, options, plan, store)
+            assert again.path is not None  # every ranker of this package can be saved
+            source = again.path
             shipped = Shipped(best.method, True, len(np.unique(log.query)), log.n_sessions)
             note = Fact("run.refit", queries=shipped.queries, **told)
         except UntiltError as error:
             note = Fact("run.refit-failed", error=str(error), queries=shipped.queries, **told)
     with replacing(file) as temporary:
         shutil.copyfile(source, temporary)
-    return replace(shipped, note=note, learned=learned_of(ranker or load(file)))
+    ranker = store.ranker(source)
+    store.keep(file, ranker)
+    return replace(shipped, note=note, learned=learned_of(ranker))
 
 
 def learned_of(ranker: Any) -> Learned | None:
