@@ -1,9 +1,9 @@
 """How many threads work deserves, how they wait, and that no result depends on it."""
 
 import os
+import random
 import subprocess
 import sys
-import random
 import threading
 import time
 from types import SimpleNamespace

@@ -1,6 +1,10 @@
 """The scores of boosted trees are LightGBM's to the last bit, whatever the trees and the rows."""
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import lightgbm
@@ -264,7 +268,7 @@ def test_a_short_call_waits_for_no_kernels_and_a_long_run_gets_them(hard, monkey
     trees = [grown(np.random.default_rng(t), 9, rows.shape[1], thresholds) for t in range(4)]
     booster = booster_of(trees, rows.shape[1])
     monkeypatch.setattr(scorer, "_READING", 1000)
-    monkeypatch.setattr(scorer, "_KERNELS", 0)
+    monkeypatch.setattr(scorer, "_kernels", lambda: 0)
     read = []
     monkeypatch.setattr(TreeScorer, "of", lambda *given: read.append(given))
     for _ in range(6):  # of 150 rows: 900 in all
@@ -273,3 +277,23 @@ def test_a_short_call_waits_for_no_kernels_and_a_long_run_gets_them(hard, monkey
     scorer.predict(booster, 4, rows, 1)
     scorer.predict(booster, 4, rows, 1)
     assert len(read) == 1
+
+
+def test_kernels_cost_less_where_they_lie_on_disk(tmp_path):
+    """The files of numba's cache are where this looks for them: compile, forget, look again."""
+    command = (
+        "import numpy as np; from untilt.rankers.trees import scorer\n"
+        "print(scorer._kernels())\n"
+        "import tests.rankers.test_scorer as t\n"
+        "scorer.warm_up(t.booster_of([t.stump(0.5, 8)], 1), 1)\n"
+        "print(scorer._kernels())"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", command], env=environment, capture_output=True, text=True,
+            check=True, cwd=Path(__file__).parents[2],
+        ).stdout.split()
+        for _ in range(2)
+    ]  # fmt: skip
+    assert printed == [[str(scorer._COMPILED), "0"], [str(scorer._FROM_DISK), "0"]]

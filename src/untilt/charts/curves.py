@@ -145,7 +145,9 @@ def curves_chart(
     if any(row["low"] is not None for row in rows):
         band = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
         low = alt.Y("low:Q", title=value_title)
-        layers.append(band.mark_area(opacity=0.16, strokeWidth=0).encode(y=low, y2="high:Q"))
+        layers.append(
+            band.mark_area(opacity=0.16, strokeWidth=0).encode(y=low, y2=alt.Y2("high:Q"))
+        )
     thick = alt.condition("datum.truth", alt.value(6), alt.value(2))
     layers.append(base.mark_line().encode(y=y, strokeDash=looks.dash(), strokeWidth=thick))
     size = 46 if len(values) <= FEW_POINTS else 12
@@ -231,15 +233,15 @@ def _lines_behind(
     if diagonal:
         ends = chart(*({"x": x, "value": x} for x in (1, values[-1])))
         line = ends.mark_line(color=theme.colours["muted"], strokeDash=[3, 4], strokeWidth=1)
-        lines.append(line.encode(x="x:Q", y="value:Q"))
+        lines.append(line.encode(x=alt.X("x:Q"), y=alt.Y("value:Q")))
     if level is not None:
         rule = chart({"value": level}).mark_rule(strokeDash=[3, 4])
-        lines.append(rule.encode(x=alt.value(0), x2=alt.value("width"), y="value:Q"))
+        lines.append(rule.encode(x=alt.XValue(0), x2=alt.X2Value("width"), y=alt.Y("value:Q")))
     if marked is not None:
         rule = chart({"x": marked}).mark_rule(
             stroke=theme.colours["c2"], strokeDash=[5, 4], strokeWidth=2
         )
-        lines.append(rule.encode(x="x:Q"))
+        lines.append(rule.encode(x=alt.X("x:Q")))
     return lines
 
 
@@ -277,10 +279,10 @@ def _tooltips(
         alt.Chart(alt.Data(values=rows))
         .mark_rect(color=theme.colours["muted"])
         .encode(
-            x="from:Q",
-            x2="to:Q",
-            y=alt.value(0),
-            y2=alt.value("height"),
+            x=alt.X("from:Q"),
+            x2=alt.X2("to:Q"),
+            y=alt.YValue(0),
+            y2=alt.Y2Value("height"),
             opacity=alt.condition(pointed, alt.value(0.1), alt.value(0), empty=False),
             tooltip=[alt.Tooltip("x:N", title=x.title.partition(":")[0]), *tips],
         )

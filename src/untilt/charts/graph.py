@@ -163,8 +163,8 @@ def _arcs(arcs: Sequence[Link], names: dict[int, str]) -> "alt.Chart":
         alt.Chart(alt.Data(values=tuple(rows)))
         .mark_line(opacity=0.45)
         .encode(
-            order="step:Q",
-            detail="arc:N",
+            order=alt.Order("step:Q"),
+            detail=alt.Detail("arc:N"),
             strokeWidth=alt.StrokeWidth("weight:Q", scale=width, legend=None),
             tooltip=[
                 alt.Tooltip("arc:N", title="positions"),
@@ -186,7 +186,11 @@ def _swaps(swaps: Sequence[Pair], theme: Theme) -> "alt.Chart":
     return (
         alt.Chart(alt.Data(values=tuple(rows)))
         .mark_line(color=theme.series[1], strokeDash=[5, 4], strokeWidth=2)
-        .encode(order="step:Q", detail="arc:N", tooltip=alt.Tooltip("arc:N", title="would join"))
+        .encode(
+            order=alt.Order("step:Q"),
+            detail=alt.Detail("arc:N"),
+            tooltip=alt.Tooltip("arc:N", title="would join"),
+        )
     )
 
 
@@ -213,7 +217,7 @@ def _positions(
     )
     size = 10 if deepest > 9 else 11
     numbers = base.mark_text(fontWeight="bold", fontSize=size, fill=theme.colours["paper"])
-    return [points] if small else [points, numbers.encode(text="x:Q")]
+    return [points] if small else [points, numbers.encode(text=alt.Text("x:Q"))]
 
 
 def _joined(position: int, names: dict[int, str]) -> str:

@@ -76,7 +76,7 @@ def intervals_chart(
     base = alt.Chart().encode(y=y, color=colour, tooltip=tips)
     layers = [
         base.mark_rule(strokeWidth=3, yOffset=offset, strokeCap="round").encode(
-            x=alt.X("low:Q", **x), x2="high:Q"
+            x=alt.X("low:Q", **x), x2=alt.X2("high:Q")
         ),
         base.mark_point(filled=True, size=100, opacity=1, yOffset=offset, shape="circle").encode(
             x=alt.X("value:Q", **x)
@@ -88,7 +88,13 @@ def intervals_chart(
         diamonds = alt.Chart(alt.Data(values=others)).mark_point(
             shape="diamond", size=90, color=theme.series[1], opacity=1
         )
-        layers.append(diamonds.encode(y=y, x=alt.X("value:Q", **x), tooltip=["name:N", "value:Q"]))
+        layers.append(
+            diamonds.encode(
+                y=y,
+                x=alt.X("value:Q", **x),
+                tooltip=[alt.Tooltip("name:N"), alt.Tooltip("value:Q")],
+            )
+        )
     if at is not None:
         layers.insert(0, _upright(at, len(rows), x, y, names, theme, row))
     return alt.layer(*layers, data=alt.Data(values=rows)).properties(
@@ -105,7 +111,7 @@ def _upright(
     ink, place = theme.colours["ink"], alt.X("value:Q", **x)
     if names != "above":
         line = alt.Chart(alt.Data(values=[{"value": at}])).mark_rule(stroke=ink)
-        return line.encode(x=place, y=alt.value(0), y2=alt.value("height"))
+        return line.encode(x=place, y=alt.YValue(0), y2=alt.Y2Value("height"))
     pieces = alt.Chart(alt.Data(values=[{"value": at, "i": i} for i in range(n_rows)]))
     length = row // 2
     return pieces.mark_tick(
@@ -135,11 +141,11 @@ def _labels(base: Any, x: dict[str, Any], names: str, theme: Theme) -> "list[alt
     import altair as alt
 
     if names == "above":
-        base, look = base.encode(x=alt.value(0)), {"align": "left", "yOffset": -10, "limit": 330}
+        base, look = base.encode(x=alt.XValue(0)), {"align": "left", "yOffset": -10, "limit": 330}
     else:
         base, look = base.encode(x=alt.X("value:Q", **x)), {"dy": -13, "fontSize": 12}
     paper = theme.colours["paper"]
-    text = base.encode(text="label:N")
+    text = base.encode(text=alt.Text("label:N"))
     return [text.mark_text(**look, stroke=paper, strokeWidth=5, fill=paper), text.mark_text(**look)]
 
 
@@ -183,7 +189,7 @@ def groups_chart(
     )
     return alt.layer(
         base.mark_rule(strokeWidth=3).encode(
-            y=alt.Y("low:Q", **y), y2="high:Q", color=look["color"]
+            y=alt.Y("low:Q", **y), y2=alt.Y2("high:Q"), color=look["color"]
         ),
         base.mark_point(filled=True, size=90, opacity=1).encode(
             y=alt.Y("value:Q", **y), **look, tooltip=[alt.Tooltip("name:N"), *_tips()]
@@ -209,7 +215,7 @@ def bars_chart(
         .encode(
             y=alt.Y("label:N", sort=None, title=None, axis=axis),
             x=alt.X("share:Q", title=value_title, axis=alt.Axis(format="%", tickCount=4)),
-            tooltip=["name:N", alt.Tooltip("share:Q", format=".1%")],
+            tooltip=[alt.Tooltip("name:N"), alt.Tooltip("share:Q", format=".1%")],
         )
         .properties(width=theme.width, height=row * len(rows))
     )

@@ -67,15 +67,17 @@ def tornado_chart(
     ]
     marks = alt.Chart(alt.Data(values=rows)).encode(y=y)
     bar = marks.mark_bar(height=12, yOffset=11).encode(
-        x=alt.X("from:Q", **x), x2="to:Q", color=colour, tooltip=tips
+        x=alt.X("from:Q", **x), x2=alt.X2("to:Q"), color=colour, tooltip=tips
     )
-    names = marks.transform_filter("datum.part == 'kept'").encode(x=alt.value(0), text="label:N")
+    names = marks.transform_filter("datum.part == 'kept'").encode(
+        x=alt.XValue(0), text=alt.Text("label:N")
+    )
     look = {"align": "left", "yOffset": -9, "limit": 420}
     paper = theme.colours["paper"]
     lines = [
         alt.Chart(alt.Data(values=[{"at": at}]))
         .mark_rule(stroke=theme.colours["ink"], strokeDash=dash)
-        .encode(x=alt.X("at:Q", **x), y=alt.value(0), y2=alt.value("height"))
+        .encode(x=alt.X("at:Q", **x), y=alt.YValue(0), y2=alt.Y2Value("height"))
         for at, dash in ((0.0, [1, 0]), (value, [4, 3]))
     ]
     return alt.layer(

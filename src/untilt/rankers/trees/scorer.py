@@ -23,6 +23,7 @@ vectors; so the vectors are spelled out.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
@@ -56,8 +57,8 @@ _PLAIN_OBJECTIVES = (None, "custom", "regression", "lambdarank", "rank_xendcg")
 
 
 # In trees walked by LightGBM, some 75 ns each: what it takes to read the trees of a booster, for
-# each of them, and to have the kernels: 0.2 s where they lie on disk, 3 s where they do not.
-_READING, _KERNELS = 1_500, 20_000_000
+# each of them; and to have the kernels, 0.2 s where they lie on disk, 3 s where they do not.
+_READING, _FROM_DISK, _COMPILED = 1_500, 3_000_000, 40_000_000
 _FEWEST_ROWS = 4  # fewer leave so many lanes empty that LightGBM is as fast
 
 
@@ -75,7 +76,7 @@ def predict(
         own = _scoring[booster] = _Scoring(n_trees)
     if features.dtype == np.float32 and len(features) >= _FEWEST_ROWS:
         own.walked += len(features) * n_trees
-        if not own.is_read and own.walked >= n_trees * _READING + _KERNELS * _are_missing():
+        if not own.is_read and own.walked >= n_trees * _READING + _kernels():
             own.read(booster)
         if own.scorer is not None:
             return own.scorer.scores(features, n_threads)
@@ -108,9 +109,14 @@ class _Scoring:
 _scoring: "WeakKeyDictionary[lightgbm.Booster, _Scoring]" = WeakKeyDictionary()
 
 
-def _are_missing() -> bool:
-    """Whether no process-wide kernel has been compiled or loaded yet."""
-    return not _score_rows.signatures
+def _kernels() -> int:
+    """What it takes to have the kernels, in trees walked."""
+    if _score_rows.signatures:
+        return 0
+    folder, own = Path(_score_rows.stats.cache_path), Path(__file__)
+    found = folder.glob(f"{own.stem}.{_score_rows.__name__}-*.nbi")
+    on_disk = any(each.stat().st_mtime >= own.stat().st_mtime for each in found)
+    return _FROM_DISK if on_disk else _COMPILED
 
 
 @dataclass(frozen=True)
