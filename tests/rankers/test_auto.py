@@ -18,12 +18,14 @@ from untilt import (
 )
 from untilt.errors import OptionError
 from untilt.facts import as_fact
+from untilt.objectives.hierarchical import ClickCells
 from untilt.rankers.click_likelihood import cells_of
 from untilt.rankers.learning_data import training_lists
+from untilt.rankers.trees.crossfit import CrossFitted, TreesTried
 from untilt.rankers.trees.merging import merged
-from untilt.rankers.trees.parts import rows_of
+from untilt.rankers.trees.parts import likeness, rows_of
 from untilt.rankers.trees.stacked import fit_stacked, posterior
-from untilt.rankers.trees.stacking import slopes
+from untilt.rankers.trees.stacking import OLD, slopes, stack
 from untilt.rankers.validation import held_out_labels
 
 BIAS = EyeTracking(1.0)
@@ -47,6 +49,43 @@ def mart(**options):
 @pytest.fixture(scope="module")
 def ranker(log):
     return mart().fit(log)
+
+
+# ---- the weight of the old ranker
+
+
+def weights(truth, n_queries, impressions, likeness, seed=0):
+    """By clicks with eta = -1 + truth pi + f, ten documents a query, no position bias."""
+    rng, n = np.random.default_rng(seed), 10 * n_queries
+    pi, f = rng.normal(size=n), 0.5 * rng.normal(size=n)
+    clicks = rng.binomial(impressions, 1 / (1 + np.exp(1 - truth * pi - f))).astype(float)
+    cells = ClickCells(
+        order=np.arange(n), query_ptr=np.arange(0, n + 1, 10), indptr=np.arange(n + 1),
+        impressions=np.full(n, float(impressions)), clicks=clicks,
+        place=np.zeros(n, dtype=np.int64), alpha=np.ones(1), beta=np.zeros(1),
+    )  # fmt: skip
+    return stack(cells, slopes(cells, [f]).model, pi, f, None, likeness)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_clicks_leave_the_old_ranker_what_its_imitation_is_worth(seed):
+    assert weights(0.0, 4, 3, 0.8, seed).b == pytest.approx(0.8 * OLD, abs=0.04)
+    assert weights(0.0, 4, 3, 0.0, seed).b < 0.04  # no imitation: as good as random
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.05, 0.4])
+def test_many_clicks_say_what_the_old_ranker_is_worth(truth):
+    many = weights(truth, 3000, 30, 0.8)
+    assert many.b == pytest.approx(truth, abs=0.03)
+    assert many.k == pytest.approx(1, abs=0.05)
+
+
+def test_likeness_is_the_correlation_with_what_is_imitated():
+    def likeness_of(*values):
+        return likeness(CrossFitted((), TreesTried((10, 20), values, 20), np.zeros(3)))
+
+    assert likeness_of(0.04, 0.25) == 0.5
+    assert likeness_of(-0.1, -0.2) == 0
 
 
 # ---- what is served

@@ -261,6 +261,11 @@ def old_ranker_part(L: FloatArray, rows: Rows, training: FoldTraining) -> CrossF
     )  # fmt: skip
 
 
+def likeness(old: CrossFitted) -> float:
+    """The correlation of pi with what it imitates, on queries that it has not seen."""
+    return float(np.sqrt(max(0.0, *old.tried.values)))
+
+
 def support_part(rows: Rows, training: FoldTraining) -> CrossFitted:
     """rho: trees on whether a row was shown; scores are probabilities."""
     shown, w = rows.is_shown, rows.weight

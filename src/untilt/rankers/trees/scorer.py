@@ -23,6 +23,7 @@ vectors; so the vectors are spelled out.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
@@ -113,10 +114,14 @@ def _kernels() -> int:
     """What it takes to have the kernels, in trees walked."""
     if _score_rows.signatures:
         return 0
+    return _FROM_DISK if _are_on_disk() else _COMPILED
+
+
+@cache
+def _are_on_disk() -> bool:
     folder, own = Path(_score_rows.stats.cache_path), Path(__file__)
     found = folder.glob(f"{own.stem}.{_score_rows.__name__}-*.nbi")
-    on_disk = any(each.stat().st_mtime >= own.stat().st_mtime for each in found)
-    return _FROM_DISK if on_disk else _COMPILED
+    return any(each.stat().st_mtime >= own.stat().st_mtime for each in found)
 
 
 @dataclass(frozen=True)

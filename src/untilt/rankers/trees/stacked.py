@@ -45,6 +45,7 @@ from untilt.rankers.trees.parts import (
     Likelihood,
     Rows,
     click_part,
+    likeness,
     mean_log_rank,
     old_ranker_part,
     rows_of,
@@ -208,7 +209,9 @@ def fit_stacked(
     said = said_by_clicks(cells, clicks, lines)
     pi, f, n = old.scores * _per_spread(old.scores), said.scores, rows.n_shown
     rho = np.ones(len(f)) if support is None else support.scores
-    weights = stack(some, model, pi[asked], f[asked], None if support is None else rho[asked])
+    weights = stack(
+        some, model, pi[asked], f[asked], None if support is None else rho[asked], likeness(old)
+    )
     A = weights.score(pi, f, rho)
     mu, model = posterior(cells, rows, A, slopes(some, [A[asked]]))
     no_sum = None if support is None else A - weights.b * pi - weights.k * f

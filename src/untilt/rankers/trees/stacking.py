@@ -2,9 +2,11 @@ r"""How much each part is worth: weights by the likelihood of clicks that the tr
 
     eta = base + u_q + b pi + k f + kappa k (1 - rho) f + u_i,     b, k >= 0,
 
-fitted to the clicks with cross-fitted pi, f and rho. b and k are shrunk (Stein). b0 is the slope of
-pi alone. kappa has the prior N(-1, 0.3^2) and is kept in [-1, 0]: off the support f is not believed
-unless the log says so. The score is
+fitted to the clicks with cross-fitted pi, f and rho. pi has standard deviation 1, and b the prior
+N(0.15 r, 0.04^2), r the correlation of pi with what it imitates: the old ranker knew something that
+few clicks cannot tell, and many can. k is shrunk (Stein), and so is b0, the slope of pi alone.
+kappa has the prior N(-1, 0.3^2) and is kept in [-1, 0]: off the support f is not believed unless
+the log says so. The score is
 
     A = b pi + k m f + max(b0 - b, 0) (1 - m) pi,       m = clip(1 + kappa (1 - rho), 0, 1):
 
@@ -19,6 +21,9 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt.objectives.hierarchical import ClickCells, Hierarchy, HierarchyFit, fit_hierarchy
 
+# With b shrunk to 0 as k is, NDCG@10 was .0032 +- .0015 less in the mean of 90 logs of 50 to 600
+# queries (OHSUMED, MSLR, MQ2008), .013 less on whole lists of MSLR, .004 more on those of OHSUMED.
+OLD, OLD_ERROR = 0.15, 0.04
 KAPPA, KAPPA_ERROR = -1.0, 0.3
 
 
@@ -43,18 +48,30 @@ class Stack:
 
 
 def stack(
-    cells: ClickCells, model: Hierarchy, pi: FloatArray, f: FloatArray, rho: FloatArray | None
+    cells: ClickCells,
+    model: Hierarchy,
+    pi: FloatArray,
+    f: FloatArray,
+    rho: FloatArray | None,
+    likeness: float,
 ) -> Stack:
     """The weights, by the clicks of the shown documents; `rho` None where nothing is unshown.
 
-    pi, f and rho are cross-fitted, pi and f centred in each query.
+    pi, f and rho are cross-fitted, pi has standard deviation 1; `likeness` is r.
     """
     one = np.ones(len(pi))
     variances = (model.v, model.s2)
     old = slopes(cells, [pi], variances)
     b0 = shrunk(old, 1)
-    both = slopes(cells, [pi, f], variances)
-    b, k, base = shrunk(both, 1), shrunk(both, 2), float(both.weights[0])
+    both = fit_hierarchy(
+        cells,
+        np.column_stack([one, pi, f]),
+        variances=variances,
+        low=(-np.inf, 0.0, 0.0),
+        prior_mean=(0.0, OLD * likeness, 0.0),
+        prior_precision=(0.0, 1 / OLD_ERROR**2, 0.0),
+    )
+    b, k, base = float(both.weights[1]), shrunk(both, 2), float(both.weights[0])
     if rho is None:
         return Stack(base, b, k, b0, 0.0)
     if k == 0:
