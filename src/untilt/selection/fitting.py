@@ -81,8 +81,8 @@ class Store:
     there: a search that is killed leaves finished candidates and nothing else that counts. The JSON
     holds a checksum of itself and of the others: what was changed or damaged is fitted again.
 
-    `rankers`, by their files, are those that this process has fitted and keeps in memory; None keeps
-    none.
+    `rankers`, by their files, are those that this process has fitted and keeps in memory; with None
+    it keeps none.
     """
 
     folder: Path
