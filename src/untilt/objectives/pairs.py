@@ -68,7 +68,7 @@ class PairObjective:
     table: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        check_choice("metric", self.metric, tuple(DELTAS))
+        check_metric(self.metric)
         check_pass(self.loss, self.sigma, self.truncation)
 
     def with_table(self, table: FloatArray, offset: FloatArray | None = None) -> "PairObjective":
@@ -181,10 +181,7 @@ class PairObjective:
 
     @cached_property
     def _discounts(self) -> FloatArray:
-        """D(rank) for 0-based ranks, of which pairs take the difference; empty where delta is 1."""
-        rank = np.arange(int(ragged.lengths(self.slates.indptr).max(initial=0)), dtype=float)
-        kind = DELTAS[self.metric]
-        return np.zeros(0) if kind == 0 else 1 / np.log2(rank + 2) if kind == 1 else rank
+        return rank_discounts(self.metric, self.slates.indptr)
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,6 +292,18 @@ def weights_of(table: FloatArray | None, slates: PairSlates) -> FloatArray:
     if table is not None:
         return np.ascontiguousarray(table, dtype=float)
     return np.ones((max(1, slates.depth),) * 2)
+
+
+def rank_discounts(metric: str, indptr: IntArray) -> FloatArray:
+    """D(rank) for the 0-based ranks of these lists; empty where delta is 1 for every pair."""
+    rank = np.arange(int(ragged.lengths(indptr).max(initial=0)), dtype=float)
+    kind = DELTAS[metric]
+    return np.zeros(0) if kind == 0 else 1 / np.log2(rank + 2) if kind == 1 else rank
+
+
+def check_metric(metric: str) -> None:
+    """Raise unless pairs can be weighed by this metric."""
+    check_choice("metric", metric, tuple(DELTAS))
 
 
 def check_pass(loss: str, sigma: float, truncation: int | None) -> None:

@@ -104,7 +104,7 @@ def residual_variance(estimates: RelevanceEstimates, prior: FloatArray, noise: F
 )  # fmt: skip
 def ips_objective(
     lists: learning_data.TrainingLists, training: objectives.TreeTraining
-) -> objectives.PairTreeObjective:
+) -> objectives.TreeObjective:
     """Lambdas on IPS labels."""
     curves = learning_data.affine_curves(of_positions(training.bias), lists.depth)
     estimates = relevance_estimates(learning_data.click_counts(lists), *curves)
@@ -119,7 +119,7 @@ def ips_objective(
 )  # fmt: skip
 def posterior_objective(
     lists: learning_data.TrainingLists, training: objectives.TreeTraining
-) -> objectives.PairTreeObjective:
+) -> objectives.TreeObjective:
     """Lambdas on posterior labels: a cross-fitted likelihood model and the counts, combined."""
     curves = learning_data.affine_curves(of_positions(training.bias), lists.depth)
     if not lists.label.any():

@@ -8,7 +8,7 @@ record, see `pbm_objective`.
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from untilt.bias.given import BiasLike
 from untilt.catalog import method
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, check_choice
+from untilt.objectives.graded_pairs import GradedPairs, GradedSlates
 from untilt.objectives.pair_slates import GAINS, PairSlates, list_norms, sum_pairs
 from untilt.objectives.pairs import MapObjective, PairObjective
 from untilt.objectives.pbm import PbmLikelihood
@@ -35,9 +36,12 @@ METRICS = ("ndcg", "dcg", "arp", "map", "none")
 class TreeObjective(Protocol):
     """What boosting needs each round."""
 
-    def __call__(self, scores: FloatArray, dataset: object) -> tuple[FloatArray, FloatArray]:
+    def __call__(self, scores: FloatArray, dataset: object = None) -> tuple[FloatArray, FloatArray]:
         """Gradient and hessian of the loss, one entry per document."""
         ...
+
+
+T = TypeVar("T", bound=TreeObjective)
 
 
 class LikeAFunction:
@@ -141,6 +145,21 @@ class LambdaOptions:
         return kind(slates, sigma=self.sigma, pair_norm=self.pair_norm, truncation=self.truncation)
 
 
+class GradedTreeObjective(LikeAFunction):
+    """Lambdas on graded labels, each pair in both directions."""
+
+    def __init__(self, slates: GradedSlates, options: LambdaOptions) -> None:
+        _check_graded(options)
+        self._pairs = GradedPairs(
+            slates, options.metric, options.sigma, options.pair_norm, options.truncation
+        )
+
+    def __call__(self, scores: FloatArray, dataset: object = None) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+        """Gradient and hessian at these scores."""
+        result = self._pairs.evaluate(scores)
+        return result.gradient, result.hessian
+
+
 @dataclass(frozen=True)
 class BoostingOptions:
     """How trees are grown: LightGBM's parameters, the number of trees, and threads (None: all)."""
@@ -197,7 +216,7 @@ def lambda_parts(
 
 def label_objective(
     lists: TrainingLists, labels: FloatArray, options: LambdaOptions, *, two_sided: bool = False
-) -> PairTreeObjective:
+) -> TreeObjective:
     """One list per query over all its shown documents, with a graded label for each.
 
     `two_sided`: a pair pulls both ways, "i above j" with the label of i and "j above i" with the
@@ -214,21 +233,19 @@ def label_objective(
     traffic = sum_by(lists.query, lists.list_weights(options.query_weight))[queries]
     if not two_sided:  # the norm is itself noisy here; two-sided pairs lost 0.003 to 0.009 by it
         traffic = traffic * list_norms(indptr, gain, options.metric, options.truncation)
-    whole = Slates(
-        indptr=indptr,
-        query=queries,
-        count=traffic,
-        document=order,
-        position_index=np.zeros(len(order), dtype=np.int64),
-        n_documents=lists.n_documents,
-    )
+    shown: dict[str, Any] = {
+        "indptr": indptr,
+        "query": queries,
+        "count": traffic,
+        "document": order,
+        "position_index": np.zeros(len(order), dtype=np.int64),
+        "n_documents": lists.n_documents,
+    }
+    if two_sided:
+        graded = GradedSlates(**shown, label=gain, weight=np.ones(len(order)))
+        return _with_pairs(GradedTreeObjective(graded, options), lists)
     slates = sum_pairs(
-        whole,
-        np.arange(len(queries)),
-        gain=gain,
-        weight=traffic,
-        against_all=two_sided,
-        collapse=False,
+        Slates(**shown), np.arange(len(queries)), gain=gain, weight=traffic, collapse=False
     )
     return _with_pairs(PairTreeObjective(options.objective(slates), Naive()), lists)
 
@@ -242,7 +259,7 @@ def _check_graded(options: LambdaOptions) -> None:
         )
 
 
-def _with_pairs(objective: PairTreeObjective, lists: TrainingLists) -> PairTreeObjective:
+def _with_pairs(objective: T, lists: TrainingLists) -> T:
     """The objective, unless no pair has any weight: trees would then all be empty."""
     _, hessian = objective(np.zeros(lists.n_documents))
     if not hessian.any():

@@ -9,24 +9,21 @@ the clicks say nothing of such documents, 0 where they are as good a guide there
 from dataclasses import replace
 from typing import Any
 
-import numba as nb
 import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import child_generator
 from untilt.data.clicklog import ClickLog
-from untilt.data.slates import Slates
-from untilt.objectives.pair_slates import PairSlates
+from untilt.objectives.graded_pairs import GradedSlates
 from untilt.rankers.learning_data import QUERY_WEIGHTS
 from untilt.rankers.trees.crossfit import CrossFitted, FoldTraining
-from untilt.rankers.trees.objectives import LambdaOptions, PairTreeObjective
+from untilt.rankers.trees.objectives import GradedTreeObjective, LambdaOptions
 from untilt.rankers.trees.parts import Rows
-from untilt.weighting.tables import Naive
 
 
 def lambda_part(
-    slates: PairSlates,
+    slates: GradedSlates,
     folds: FoldTraining,
     among: IntArray,
     options: LambdaOptions,
@@ -41,12 +38,10 @@ def lambda_part(
     folds rest on a model that has seen these clicks, and what B remembers of them comes back.
     """
     if once:
-        objective = PairTreeObjective(options.objective(_of_rows(slates, among)), Naive())
+        objective = GradedTreeObjective(_of_rows(slates, among), options)
         return folds.grow_once(objective, among, n_trees, params)
     objectives = [
-        PairTreeObjective(
-            options.objective(_of_rows(slates, folds.training_rows(k, among))), Naive()
-        )
+        GradedTreeObjective(_of_rows(slates, folds.training_rows(k, among)), options)
         for k in range(folds.n_folds)
     ]
     return folds.grow(
@@ -61,8 +56,8 @@ def posterior_pairs(
     weight: FloatArray,
     traffic: FloatArray,
     among: IntArray,
-) -> PairSlates:
-    """All pairs of the rows `among` of each query; "i above j" weighs mu_i, times both weights.
+) -> GradedSlates:
+    """The rows `among` of each query, with mu as their labels.
 
     Equal scores rank as the old ranker did, then by a projection of the features: trees leave many
     scores equal, and the order of the documents table must not decide between them.
@@ -71,31 +66,19 @@ def posterior_pairs(
     projection = np.nan_to_num(rows.features[among]) @ direction
     order = among[np.lexsort((projection, L[among], rows.query[among]))]
     queries, sizes = np.unique(rows.query[order], return_counts=True)
-    indptr, pairs = ragged.indptr_of(sizes), sizes * (sizes - 1) // 2
-    start = np.cumsum(pairs) - pairs
-    above, below = np.empty(int(pairs.sum())), np.empty(int(pairs.sum()))
-    _fill_pairs(indptr, start, mu[order], weight[order], traffic[queries], above, below)
-    whole = Slates(
-        indptr=indptr,
+    return GradedSlates(
+        indptr=ragged.indptr_of(sizes),
         query=queries,
         count=traffic[queries],
         document=order,
         position_index=np.zeros(len(order), dtype=np.int64),
         n_documents=len(rows.query),
-    )
-    return PairSlates.of(
-        whole,
-        start=start,
-        above=above,
-        below=below,
-        gain=np.zeros(len(order)),
-        scale=np.zeros(len(queries)),
-        plain=False,
-        against_all=True,
+        label=mu[order],
+        weight=weight[order],
     )
 
 
-def _of_rows(slates: PairSlates, own: IntArray) -> PairSlates:
+def _of_rows(slates: GradedSlates, own: IntArray) -> GradedSlates:
     """The slates of these rows, whole queries, numbered 0, 1, ... in their order."""
     number = np.full(slates.n_documents, -1, dtype=np.int64)
     number[own] = np.arange(len(own))
@@ -111,18 +94,3 @@ def traffic_of(log: ClickLog, rows: Rows, options: LambdaOptions) -> FloatArray:
     traffic[rows.query[shown]] = sessions[log.doc_query[rows.document[shown]]]
     share = traffic ** (1 - QUERY_WEIGHTS[options.query_weight])
     return share / share.mean()
-
-
-@nb.njit(cache=True)
-def _fill_pairs(
-    indptr: IntArray, start: IntArray, mu: FloatArray, weight: FloatArray, traffic: FloatArray,
-    above: FloatArray, below: FloatArray,
-) -> None:  # fmt: skip
-    for q in range(len(start)):
-        begin = indptr[q]
-        for i in range(indptr[q + 1] - begin):
-            for j in range(i):
-                both = traffic[q] * weight[begin + i] * weight[begin + j]
-                at = start[q] + i * (i - 1) // 2 + j
-                above[at] = both * mu[begin + i]
-                below[at] = both * mu[begin + j]
