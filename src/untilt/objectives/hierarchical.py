@@ -36,6 +36,8 @@ from untilt._core.threads import Share, parallel_kernel
 _EDGE = 1e-9
 # No logit of a relevance is further from 0: exp(12) sessions would be needed to tell.
 _FARTHEST = 12.0
+# Newton steps up to this many logits are taken as they are.
+_SHORT = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,7 +464,7 @@ def _modes(
     for q in range(mine[0], mine[1]):
         first, last = query_ptr[q], query_ptr[q + 1]
         move = np.empty(last - first)
-        height, of_query = -np.inf, u_q[q]
+        height, is_known, of_query, before = -np.inf, False, u_q[q], np.inf
         for at in range(first, last):  # no start is further away than a mode can be
             u[order[at]] = min(max(u[order[at]], -_FARTHEST), _FARTHEST)
         for round_number in range(steps + 1):
@@ -485,10 +487,6 @@ def _modes(
                 right += (G + h * u[i]) * shrink
                 move[at - first] = v * (G + h * u[i]) * shrink - u[i]
             S[q] = schur
-            if round_number == 0:
-                height = _height(
-                    first, last, order, indptr, n, c, place, alpha, beta, offset, v, s2, u, of_query
-                )
             step = right / schur
             largest = abs(step)
             for at in range(first, last):
@@ -497,6 +495,19 @@ def _modes(
                 largest = max(largest, abs(move[at - first]))
             if largest < tolerance or round_number == steps:
                 break
+            # Steps that are short and shrink need no look at the height, whose logarithms take
+            # longer than all the rest.
+            if largest < _SHORT and largest < 0.5 * before:
+                for at in range(first, last):
+                    u[order[at]] += move[at - first]
+                of_query, before, is_known = of_query + step, largest, False
+                continue
+            before = largest
+            if not is_known:
+                is_known = True
+                height = _height(
+                    first, last, order, indptr, n, c, place, alpha, beta, offset, v, s2, u, of_query
+                )
             # A full step may overshoot where the curve is far from a parabola: halve it then.
             share = min(1.0, 4.0 / largest)
             for _ in range(12):
@@ -515,6 +526,10 @@ def _modes(
                 break
             height, of_query = new, of_query + share * step
         u_q[q] = of_query
+        if not is_known:
+            height = _height(
+                first, last, order, indptr, n, c, place, alpha, beta, offset, v, s2, u, of_query
+            )
         total = height - 0.5 * np.log(s2 * S[q])
         for at in range(first, last):
             total -= 0.5 * np.log1p(v * H[order[at]])
