@@ -58,8 +58,9 @@ _PLAIN_OBJECTIVES = (None, "custom", "regression", "lambdarank", "rank_xendcg")
 
 
 # In trees walked by LightGBM, some 75 ns each: what it takes to read the trees of a booster, for
-# each of them; and to have the kernels, 0.2 s where they lie on disk, 3 s where they do not.
-_READING, _FROM_DISK, _COMPILED = 1_500, 3_000_000, 40_000_000
+# each of them; and to have the kernels, 0.2 s where they lie on disk, 1.5 s where they do not. That
+# is once for a machine: half of it is reason enough.
+_READING, _FROM_DISK, _COMPILED = 1_500, 3_000_000, 10_000_000
 _FEWEST_ROWS = 4  # fewer leave so many lanes empty that LightGBM is as fast
 
 
@@ -163,7 +164,8 @@ class TreeScorer:
 
     def scores(self, features: FeatureArray, n_threads: int = 1) -> FloatArray:
         """The sum of the trees for each row of single-precision features."""
-        rows = np.ascontiguousarray(features, dtype=np.float32)
+        rows = np.ascontiguousarray(features, dtype=np.float32).view()
+        rows.flags.writeable = False  # numba compiles again for tables that can be written to
         out = np.empty(len(rows))
         # Whole blocks for each thread.
         size = max(LANES, -(-len(rows) // max(n_threads, 1) // LANES) * LANES)
