@@ -120,9 +120,8 @@ def _kernels() -> int:
 
 @cache
 def _are_on_disk() -> bool:
-    folder, own = Path(_score_rows.stats.cache_path), Path(__file__)
-    found = folder.glob(f"{own.stem}.{_score_rows.__name__}-*.nbi")
-    return any(each.stat().st_mtime >= own.stat().st_mtime for each in found)
+    folder = Path(_score_rows.stats.cache_path)
+    return any(folder.glob(f"{Path(__file__).stem}.{_score_rows.__name__}-*.nbi"))
 
 
 @dataclass(frozen=True)
