@@ -25,6 +25,31 @@ def test_version():
     assert (result.returncode, result.stdout) == (0, f"untilt {untilt.__version__}\n")
 
 
+def test_the_program_leaves_when_all_is_written_and_all_that_others_registered_is_done():
+    code = (
+        "import atexit, sys; from untilt.cli.main import main\n"
+        "atexit.register(lambda: sys.stdout.write('the end'))\n"
+        "class Left:\n"
+        "    def __del__(self): print('taken apart')\n"
+        "sys.left = Left()\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"untilt {untilt.__version__}\nthe end"
+
+
+def test_output_that_nobody_can_take_is_no_success():
+    if not sys.platform.startswith("linux"):
+        pytest.skip("/dev/full is a file of Linux")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*PROGRAM, "--version"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode != 0
+
+
 def test_help_names_every_command_and_is_quick_to_load():
     code = "import sys; from untilt.cli.main import app; print(*sys.modules)"
     loaded = subprocess.run(

@@ -1,9 +1,12 @@
 """The command line. One file per command; this one only gathers them."""
 
+import atexit
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 from types import FrameType
 from typing import Annotated, Any
@@ -210,4 +213,23 @@ class _Spared(MetaPathFinder):
 def main() -> None:
     """The `untilt` program."""
     sys.meta_path.insert(0, _Spared())
-    app()
+    try:
+        app()
+    except SystemExit as leaving:
+        if not leaving.code:
+            _leave()
+        raise
+
+
+def _leave() -> None:
+    """End the process without taking it apart, which takes 0.3 to 0.5 s after a run.
+
+    Everything is written by now: files are closed, what others have registered for the end is done,
+    and whoever reads the output has it. Where that fails, the process ends as others do.
+    """
+    with suppress(OSError, ValueError):  # a closed pipe
+        if threading.active_count() == 1:
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
