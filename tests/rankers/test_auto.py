@@ -21,6 +21,7 @@ from untilt.facts import as_fact
 from untilt.objectives.hierarchical import ClickCells
 from untilt.rankers.click_likelihood import cells_of
 from untilt.rankers.learning_data import training_lists
+from untilt.rankers.trees import auto
 from untilt.rankers.trees.crossfit import CrossFitted, TreesTried
 from untilt.rankers.trees.merging import merged
 from untilt.rankers.trees.parts import likeness, rows_of
@@ -49,6 +50,13 @@ def mart(**options):
 @pytest.fixture(scope="module")
 def ranker(log):
     return mart().fit(log)
+
+
+@pytest.mark.parametrize(("option", "said"), [("map", "graded labels"), ("ndgc", "metric")])
+def test_options_are_refused_before_anything_is_trained(log, monkeypatch, option, said):
+    monkeypatch.setattr(auto, "fit_stacked", lambda *_: pytest.fail("it was trained"))
+    with pytest.raises(OptionError, match=said):
+        mart(metric=option).fit(log)
 
 
 # ---- the weight of the old ranker

@@ -101,6 +101,7 @@ def fit_auto(
         return _fallback(lists, training, Fact("training.no-clicks", label=log.label_name))
     if n_queries < 2:
         return _fallback(lists, training, Fact("training.one-query"))
+    objectives.check_graded(training.lambdas)
     fitted = fit_stacked(log, lists, training, training.bias)
     choice = AutoChoice(
         STACKED,

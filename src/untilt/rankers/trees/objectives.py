@@ -149,7 +149,7 @@ class GradedTreeObjective(LikeAFunction):
     """Lambdas on graded labels, each pair in both directions."""
 
     def __init__(self, slates: GradedSlates, options: LambdaOptions) -> None:
-        _check_graded(options)
+        check_graded(options)
         self._pairs = GradedPairs(
             slates, options.metric, options.sigma, options.pair_norm, options.truncation
         )
@@ -199,7 +199,7 @@ def lambda_parts(
     options.check()
     lists, weighting = learning_data.pooled(lists, weighting, options.gain)
     if isinstance(weighting, learning_data.PooledTable):
-        _check_graded(options)
+        check_graded(options)
     slates = learning_data.pair_slates(
         lists,
         weighting,
@@ -224,8 +224,7 @@ def label_objective(
     the log of the ratio of the labels, instead of running apart on the sign of a noisy difference;
     measured on simulated clicks it is worth 0.003 to 0.009 NDCG@10.
     """
-    options.check()
-    _check_graded(options)
+    check_graded(options)
     order = learning_data.tie_order(lists)
     queries, per_query = np.unique(lists.doc_query, return_counts=True)
     indptr = ragged.indptr_of(per_query)
@@ -250,8 +249,9 @@ def label_objective(
     return _with_pairs(PairTreeObjective(options.objective(slates), Naive()), lists)
 
 
-def _check_graded(options: LambdaOptions) -> None:
-    """Raise where the metric has no use for graded labels."""
+def check_graded(options: LambdaOptions) -> None:
+    """Raise where an option is unknown, or the metric has no use for graded labels."""
+    options.check()
     if options.metric == "map":
         raise OptionError(
             "metric='map' knows relevant and irrelevant alone and cannot use graded labels, which "
