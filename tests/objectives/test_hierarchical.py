@@ -88,6 +88,31 @@ def test_modes_are_those_of_a_general_optimiser(rng):
         np.testing.assert_allclose([effects.query[q], *effects.document[of]], best, atol=2e-5)
 
 
+@pytest.mark.parametrize(("v", "s2"), [(0.5, 0.5), (2.0, 0.1), (5.0, 3.0)])
+def test_modes_where_readers_rarely_look(rng, v, s2):
+    """Examination 1/k down to place 60, and an offset that the clicks contradict."""
+    n_queries, depth = 12, 60
+    document = np.arange(n_queries * depth)
+    doc_query, place = document // depth, document % depth
+    alpha, beta = 1 / (1.0 + np.arange(depth)), np.zeros(depth)
+    eta = 2 * rng.normal(size=len(document)) - 1
+    n = np.full(len(document), 100.0)
+    c = rng.binomial(100, alpha[place] / (1 + np.exp(-eta))).astype(float)
+    cells = click_cells(doc_query, document, place, n, c, alpha, beta)
+    offset = -2 + 0.7 * rng.normal(size=len(document))
+    found = Hierarchy(cells, v, s2).modes(offset)
+    slope = np.zeros(len(document))
+    for query, documents in enumerate(cells_by_query(cells)):
+        for i, own in documents:
+            at = offset[i] + found.query[query] + found.document[i]
+            ends = log_p(cells, own, np.array([at - 1e-5, at + 1e-5]))
+            slope[i] = (ends[1] - ends[0]) / 2e-5
+    assert found.document / v == pytest.approx(slope, abs=1e-4)
+    assert found.query / s2 == pytest.approx(cells.by_query(slope), abs=1e-3)
+    soon = Hierarchy(cells, v, s2).modes(offset, steps=8)
+    assert soon.log_likelihood.sum() == pytest.approx(found.log_likelihood.sum(), abs=0.2)
+
+
 def test_steps_of_boosting_reach_the_same_modes(rng):
     cells, _ = made(rng)
     offset, model = rng.normal(size=cells.n_documents), Hierarchy(cells, 0.6, 0.9)

@@ -18,8 +18,11 @@ method; its system is an arrow (u_q meets every u_i, no u_i meets another), so u
     log L_q = log p(c | mode) - u_q^2/(2 s2) - sum u_i^2/(2 v)
               - 1/2 sum log(1 + v H_i) - 1/2 log(s2 S).
 
-At the mode d log L_q / d offset_i = u_i / v, and H_i / (1 + v H_i) is the curvature: what boosting
-needs. Counts stand for sessions: collapsed clicks give the same as repeated ones.
+Steps take the curvature of the clicks themselves in place of H_i: by the Fisher information they
+shrink slowly where readers rarely look. With examination 1/k on 150 places modes were still off by
+up to 0.1 after 40 steps. At the mode d log L_q / d offset_i = u_i / v, and H_i / (1 + v H_i) is the
+curvature: what boosting needs. Counts stand for sessions: collapsed clicks give the same as
+repeated ones.
 """
 
 from collections.abc import Sequence
@@ -383,9 +386,11 @@ def _scored(variance: float, second_moment: FloatArray, posterior: FloatArray) -
 def _slopes(
     begin: int, end: int, n: FloatArray, c: FloatArray, place: IntArray,
     alpha: FloatArray, beta: FloatArray, eta: float,
-) -> tuple[float, float]:  # fmt: skip
-    """G = d log p(c) / d eta and the Fisher information H of one document's cells."""
-    G, H = 0.0, 0.0
+) -> tuple[float, float, float]:  # fmt: skip
+    """Of one document's cells: G = d log p(c) / d eta, the Fisher information H, and the curvature
+    -dG / d eta that its clicks have; 0 where the likelihood bends the other way.
+    """
+    G, H, bend = 0.0, 0.0, 0.0
     g = 1.0 / (1.0 + np.exp(-min(max(eta, -30.0), 30.0)))
     change = g * (1.0 - g)
     for cell in range(begin, end):
@@ -393,9 +398,11 @@ def _slopes(
         p = min(max(alpha[k] * g + beta[k], _EDGE), 1.0 - _EDGE)
         slope = alpha[k] * change
         scaled = slope / (p * (1.0 - p))
-        G += (c[cell] - n[cell] * p) * scaled
+        more = (c[cell] - n[cell] * p) * scaled
+        G += more
         H += n[cell] * slope * scaled
-    return G, H
+        bend += more * scaled * (1.0 - 2.0 * p)
+    return G, H, max(H + bend - G * (1.0 - 2.0 * g), 0.0)
 
 
 @nb.njit(cache=True, nogil=True, inline="always", error_model="numpy")
@@ -438,7 +445,7 @@ def _newton(
         S, right = 1.0 / s2, -u_q[q] / s2
         for at in range(query_ptr[q], query_ptr[q + 1]):
             i = order[at]
-            G, h = _slopes(
+            G, h, _ = _slopes(
                 indptr[at], indptr[at + 1], n, c, place, alpha, beta, offset[i] + u_q[q] + u[i]
             )
             H[i] = h
@@ -463,35 +470,30 @@ def _modes(
 ) -> None:  # fmt: skip
     for q in range(mine[0], mine[1]):
         first, last = query_ptr[q], query_ptr[q + 1]
-        move = np.empty(last - first)
+        move, follow = np.empty(last - first), np.empty(last - first)
         height, is_known, of_query, before = -np.inf, False, u_q[q], np.inf
         for at in range(first, last):  # no start is further away than a mode can be
             u[order[at]] = min(max(u[order[at]], -_FARTHEST), _FARTHEST)
         for round_number in range(steps + 1):
-            schur, right = 1.0 / s2, -of_query / s2
+            schur, along, right = 1.0 / s2, 1.0 / s2, -of_query / s2
             for at in range(first, last):
                 i = order[at]
-                G, h = _slopes(
-                    indptr[at],
-                    indptr[at + 1],
-                    n,
-                    c,
-                    place,
-                    alpha,
-                    beta,
+                G, h, curve = _slopes(
+                    indptr[at], indptr[at + 1], n, c, place, alpha, beta,
                     offset[i] + of_query + u[i],
-                )
+                )  # fmt: skip
                 H[i] = h
-                shrink = 1.0 / (1.0 + v * h)
-                schur += h * shrink
-                right += (G + h * u[i]) * shrink
-                move[at - first] = v * (G + h * u[i]) * shrink - u[i]
+                schur += h / (1.0 + v * h)
+                share = 1.0 / (1.0 + v * curve)
+                along += curve * share
+                right += (G + curve * u[i]) * share
+                move[at - first] = v * (G + curve * u[i]) * share - u[i]
+                follow[at - first] = v * curve * share
             S[q] = schur
-            step = right / schur
+            step = right / along
             largest = abs(step)
             for at in range(first, last):
-                h = H[order[at]]
-                move[at - first] -= step * v * h / (1.0 + v * h)
+                move[at - first] -= step * follow[at - first]
                 largest = max(largest, abs(move[at - first]))
             if largest < tolerance or round_number == steps:
                 break
