@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 # Threads that wait should sleep: on a busy machine OpenMP's spinning took five times the CPU time of
 # the work itself (examples/quickstart.py: 13.6 s against 2.5 s). Waking up costs microseconds.
 export OMP_WAIT_POLICY ?= passive
+# Tests start many processes: where Python may keep no compiled modules, each compiles 400 of them.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: demo test test-slow test-lowest fuzz torture torture-serve soak coverage check docs generated stub tables api notebooks cookbooks pictures bench release clean
