@@ -9,7 +9,8 @@ the log of the ratio of their labels, as they would with sessions in place of la
 
 The weight of a pair is a product of what its two rows have, so that nothing is stored for pairs,
 and a row is summed over all others in one loop that writes nothing: the processor does several
-pairs at a time. That is each pair twice, in half of the time of each pair once.
+pairs at a time. That is each pair twice: 1.7 ms for 777 lists of 7 to 144 documents, where each pair
+once with stored weights took 1.6 to 2.2 ms.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from untilt.objectives.pair_kernels import FASTMATH, longest_of, pair_exponentia
 from untilt.objectives.pairs import PairPass, check_metric, check_pass, rank_discounts
 
 # Lists are filled up to a multiple of this with rows that weigh nothing: loops then have no rest
-# that is done row by row. Measured with lists of 24: 1.2 ms, 1.6 ms with 8.
+# that is done row by row. Measured with 777 lists of 18 to 30: 1.2 ms, 1.6 ms with 8.
 _LANES = 16
 
 
