@@ -9,8 +9,8 @@ the log of the ratio of their labels, as they would with sessions in place of la
 
 The weight of a pair is a product of what its two rows have, so that nothing is stored for pairs,
 and a row is summed over all others in one loop that writes nothing: the processor does several
-pairs at a time. That is each pair twice: 1.7 ms for 777 lists of 7 to 144 documents, where each pair
-once with stored weights took 1.6 to 2.2 ms.
+pairs at a time. That is each pair twice: 1.7 ms for 777 lists of 7 to 144 documents, where each
+pair once with stored weights took 1.6 to 2.2 ms.
 """
 
 from dataclasses import dataclass
