@@ -46,6 +46,16 @@ def handed_over(values: AnyArray, dtype: npt.DTypeLike | None = None) -> AnyArra
     return array
 
 
+def read_only_view(array: AnyArray) -> AnyArray:
+    """The same memory for a kernel that only reads it.
+
+    numba compiles a kernel anew for each mix of arrays that can and cannot be written to.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def identifiers(values: npt.ArrayLike) -> AnyArray:
     """Ids of queries, documents or rankers: int64 where they are whole numbers, else text."""
     array = _as_array(values)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import AnyArray, BoolArray, IntArray
+from untilt._core.arrays import AnyArray, BoolArray, IntArray, read_only_view
 from untilt._core.portable import Portable
 from untilt._core.threads import Share, parallel_kernel
 
@@ -51,7 +51,8 @@ def _columns(
 ) -> list[tuple[IntArray, AnyArray]]:
     """All keys with their lists; a list key is a row key of lists with one row each."""
     one_each = np.arange(len(indptr))
-    return [*((one_each, key) for key in heads), *((indptr, key) for key in rows)]
+    columns = [*((one_each, key) for key in heads), *((indptr, key) for key in rows)]
+    return [(read_only_view(starts), read_only_view(key)) for starts, key in columns]
 
 
 def _hash_lists(indptr: IntArray, rows: list[AnyArray], heads: list[AnyArray]) -> AnyArray:

@@ -12,7 +12,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, sum_by
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, read_only_view, sum_by
 from untilt._core.portable import Portable
 from untilt.data.clicklog import ClickLog
 
@@ -220,7 +220,8 @@ def counts_from_rows(
     `count` may hold any weights. With `keep_unshown` documents without rows stay, without cells.
     """
     order, start = _rows_by_document(document, n_documents)
-    n_cells, cell_position, impressions, clicks = _fill(order, start, position, count, label, depth)
+    columns = (read_only_view(column) for column in (position, count, label))
+    n_cells, cell_position, impressions, clicks = _fill(order, start, *columns, depth)
     kept = np.arange(n_documents) if keep_unshown else np.flatnonzero(n_cells)
     return PositionCounts(
         indptr=handed_over(ragged.indptr_of(n_cells[kept])),

@@ -20,6 +20,7 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.grouping import group_equal_lists
 from untilt._core.portable import Portable
+from untilt._core.sorting import falling_order
 from untilt._core.threads import Share, parallel_kernel
 from untilt.data.clicklog import ClickLog
 
@@ -206,7 +207,7 @@ def ranks(scores: FloatArray, ahead: IntArray, same: IntArray) -> None:
                 equal += scores[j] == scores[i]
             ahead[i], same[i] = above, equal
         return
-    order = np.argsort(-scores)
+    order = falling_order(scores)
     first = 0
     while first < m:
         last = first + 1

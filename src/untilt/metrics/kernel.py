@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray, IntArray, read_only_view
+from untilt._core.sorting import falling_order
 from untilt._core.threads import Share, parallel_kernel
 
 # How equal scores are ordered.
@@ -45,6 +46,7 @@ def values_of_lists(
 ) -> FloatArray:
     """Value of each metric on each list, shape (lists, metrics)."""
     values = np.empty((len(indptr) - 1, len(formulas.walk)))
+    scores, labels, indptr = (read_only_view(each) for each in (scores, labels, indptr))
     _every_list(len(values), scores, labels, indptr, ties, formulas, values)
     return values
 
@@ -61,16 +63,17 @@ def _every_list(
 ) -> None:
     for i in range(mine[0], mine[1]):
         a, b = indptr[i], indptr[i + 1]
-        _one_list(scores[a:b], labels[a:b], ties, formulas, values[i])
+        _one_list(scores[a:b].copy(), labels[a:b].copy(), ties, formulas, values[i])
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, inline="always")
 def _one_list(
     score: FloatArray, label: FloatArray, ties: int, formulas: Formulas, values: FloatArray
 ) -> None:
     order = _order(score, label, ties)
     ends = _group_ends(score[order], ties == AVERAGE)
-    ranked, best = label[order], -np.sort(-label)
+    ranked = label[order]
+    best = ranked[falling_order(ranked)]
     for m in range(len(formulas.walk)):
         gain, relevant_from = formulas.gain[m], formulas.relevant_from[m]
         g = _gains(ranked, gain, relevant_from)
@@ -93,16 +96,16 @@ def _one_list(
         values[m] = value
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, inline="always")
 def _order(score: FloatArray, label: FloatArray, ties: int) -> IntArray:
-    """Rows by falling score; mergesort keeps equal scores in the order it finds them."""
+    """Rows by falling score; equal scores in the order of their rows, or by label."""
     if ties == PESSIMISTIC:
-        first = np.argsort(label, kind="mergesort")
+        first = falling_order(-label)
     elif ties == OPTIMISTIC:
-        first = np.argsort(-label, kind="mergesort")
+        first = falling_order(label)
     else:
-        return np.argsort(-score, kind="mergesort")
-    return first[np.argsort(-score[first], kind="mergesort")]
+        return falling_order(score)
+    return first[falling_order(score[first])]
 
 
 @nb.njit(cache=True)

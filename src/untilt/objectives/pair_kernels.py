@@ -8,6 +8,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.sorting import falling_order
 from untilt._core.threads import Share, parallel_kernel
 
 # With Python's rule that division by zero raises, no loop with a division is vectorised: kernels
@@ -178,7 +179,7 @@ def ranks_of(s: FloatArray, rank: IntArray) -> None:
     """0-based rank of each score, ties in row order. Counting beats sorting on short lists."""
     length = len(s)
     if length > 64:
-        order = np.argsort(-s, kind="mergesort")
+        order = falling_order(s)
         for r in range(length):
             rank[order[r]] = r
         return

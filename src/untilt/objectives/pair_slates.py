@@ -19,7 +19,8 @@ from typing import ClassVar
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.arrays import FloatArray, IntArray, read_only_view, sum_by
+from untilt._core.sorting import falling_order
 from untilt._core.threads import Share, parallel_kernel
 from untilt.data.slates import CountArray, Slates, merge_slates
 from untilt.errors import OptionError, check_choice
@@ -115,7 +116,7 @@ def list_norms(
     if metric == "ndcg":
         cut = np.iinfo(np.int64).max if truncation is None else truncation
         ideal = np.zeros(len(indptr) - 1)
-        _ideal_dcg(len(ideal), indptr, gain, cut, ideal)
+        _ideal_dcg(len(ideal), read_only_view(indptr), read_only_view(gain), cut, ideal)
     elif metric == "arp":
         ideal = ragged.sums_by_list(indptr, gain)
     else:
@@ -128,10 +129,10 @@ def _ideal_dcg(
     mine: Share, indptr: IntArray, gain: FloatArray, truncation: int, ideal: FloatArray
 ) -> None:
     for u in range(mine[0], mine[1]):
-        ordered = np.sort(gain[indptr[u] : indptr[u + 1]])
-        length = len(ordered)
-        for r in range(min(length, truncation)):
-            ideal[u] += ordered[length - 1 - r] / np.log2(r + 2.0)
+        own = gain[indptr[u] : indptr[u + 1]].copy()
+        order = falling_order(own)
+        for r in range(min(len(own), truncation)):
+            ideal[u] += own[order[r]] / np.log2(r + 2.0)
 
 
 def sum_pairs(
@@ -180,8 +181,8 @@ def sum_pairs(
     above, below = np.zeros(int(pairs.sum())), np.zeros(int(pairs.sum()))
     lists_ptr = np.append(lead, len(order))
     _accumulate(
-        len(start), lists_ptr, order, lists.indptr, gain, weight, start, above, below, plain,
-        against_all,
+        len(start), lists_ptr, order, read_only_view(lists.indptr), read_only_view(gain), weight,
+        start, above, below, plain, against_all,
     )  # fmt: skip
     if share is not None:
         rows = ragged.rows_of_lists(lists.indptr, lead_list)
