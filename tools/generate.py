@@ -23,7 +23,7 @@ from typing import Any, cast, get_args
 import typer
 
 import untilt
-from untilt import catalog
+from untilt import _names, catalog
 from untilt.cli.main import app
 from untilt.papers.page import republish
 
@@ -34,13 +34,22 @@ import others  # noqa: E402
 
 
 def stub() -> dict[Path, str]:
-    """One import per public name, sorted by its module."""
-    homes = untilt._homes() | {"UntiltError": "untilt.errors", "__version__": "untilt._version"}
+    """One import per public name, sorted by its module: of the front page and each namespace."""
+    top = {**_names.homes(), "UntiltError": "untilt.errors", "__version__": "untilt._version"}
+    spaces = dict.fromkeys(_names.MODULES, "untilt")
+    stubs = {ROOT / "src/untilt/__init__.pyi": _stub(top | spaces)}
+    for space in filter(None, _names.NAMESPACES):
+        path = ROOT / "src/untilt" / space
+        path = path / "__init__.pyi" if path.is_dir() else path.with_suffix(".pyi")
+        stubs[path] = _stub(_names.homes(space))
+    return stubs
+
+
+def _stub(homes: Mapping[str, str]) -> str:
     # As ruff sorts: by module, then constants, classes, functions.
     names = sorted(homes, key=lambda name: (homes[name], not name.isupper(), name.islower(), name))
     lines = [f"from {homes[name]} import {name} as {name}" for name in names]
-    text = "# Written by `make stub`.\n" + "\n".join(lines) + "\n"
-    return {ROOT / "src/untilt/__init__.pyi": text}
+    return "# Written by `make stub`.\n" + "\n".join(lines) + "\n"
 
 
 # Between `<!-- methods: KIND -->`, `<!-- coverage: GROUP -->`, `<!-- quality: GROUP -->`,
@@ -299,7 +308,11 @@ def _said(parameter: Any) -> str:
 
 def api() -> dict[Path, str]:
     """Every public name and signature, and the public methods of public classes."""
-    lines = [line for name in sorted(untilt.__all__) for line in _described(name)]
+    names = sorted({"UntiltError", "__version__", "mlflow", *_names.homes()})
+    lines = [line for name in names for line in _described(name)]
+    for space in ("", *filter(None, _names.NAMESPACES)):
+        held = sorted(_names.homes(space)) if space else untilt.__dir__()
+        lines.append(f"{'.'.join(filter(None, ('untilt', space)))}: {' '.join(held)}")
     return {ROOT / "tests/public_api.txt": "\n".join(lines) + "\n"}
 
 

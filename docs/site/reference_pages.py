@@ -11,6 +11,7 @@ from pybtex.database import parse_file
 from pybtex.plugin import find_plugin
 
 import untilt
+from untilt import _names
 
 FOLDER = "docs/reference"
 # The part of the package that a name lives in says what it is for.
@@ -38,7 +39,9 @@ CHAPTERS = {
 def write(root: Path) -> None:
     """Write the pages, each only where it changed (Sphinx reads times)."""
     chapters = _chapters()
-    index = _title("Reference") + "Every public name, by what it is for.\n\n.. toctree::\n\n"
+    front = ", ".join(f"`{name}`" for name in sorted(_names.FRONT, key=str.lower))
+    index = _title("Reference") + f"What most programs need: {front}.\n\nThe rest is in namespaces "
+    index += "such as `ut.bias` and `ut.evaluators`.\n\n.. toctree::\n\n"
     pages = {f"{part}.rst": _chapter(part, names) for part, names in chapters.items()}
     pages["bibliography.rst"] = _bibliography(root / "docs" / "references.bib")
     pages["index.rst"] = index + "".join(f"   {part}\n" for part in [*chapters, "bibliography"])
@@ -58,16 +61,15 @@ def keys(root: Path) -> list[str]:
 
 def _chapters() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {part: [] for part in CHAPTERS}
-    for name in _names():
-        if name != "__version__":
-            part = attrgetter(name)(untilt).__module__.split(".")[1]
-            found["rankers" if part == "_core" else part].append(name)  # `load` and `register`
+    for name in _public_names():
+        part = attrgetter(name)(untilt).__module__.split(".")[1]
+        found["rankers" if part == "_core" else part].append(name)  # `load` and `register`
     return found
 
 
-def _names() -> Iterator[str]:
+def _public_names() -> Iterator[str]:
     """Every public name; of a module, its functions."""
-    for name in untilt.__all__:
+    for name in ["UntiltError", "mlflow", *_names.homes()]:
         value = getattr(untilt, name)
         if not ismodule(value):
             yield name

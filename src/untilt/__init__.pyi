@@ -1,5 +1,18 @@
 # Written by `make stub`.
+from untilt import bias as bias
+from untilt import clickmodels as clickmodels
+from untilt import cluster as cluster
+from untilt import data as data
+from untilt import evaluators as evaluators
+from untilt import exports as exports
+from untilt import metrics as metrics
 from untilt import mlflow as mlflow
+from untilt import pipelines as pipelines
+from untilt import rankers as rankers
+from untilt import report as report
+from untilt import selection as selection
+from untilt import simulation as simulation
+from untilt import weightings as weightings
 from untilt._core.saved import load as load
 from untilt._core.saved import register as register
 from untilt._version import __version__ as __version__
@@ -84,7 +97,9 @@ from untilt.metrics.formulas import MRR as MRR
 from untilt.metrics.formulas import NDCG as NDCG
 from untilt.metrics.formulas import Precision as Precision
 from untilt.metrics.formulas import Recall as Recall
+from untilt.metrics.metric import Metric as Metric
 from untilt.metrics.metric import parse_metric as parse_metric
+from untilt.metrics.metric import parse_metrics as parse_metrics
 from untilt.rankers.linear.linear import LinearRanker as LinearRanker
 from untilt.rankers.linear.svm import RankSVM as RankSVM
 from untilt.rankers.networks.dual_learning import DualLearning as DualLearning
@@ -107,6 +122,7 @@ from untilt.report.decision import write_report as write_report
 from untilt.selection.query_folds import QueryKFold as QueryKFold
 from untilt.selection.select import doubling as doubling
 from untilt.selection.select import grid as grid
+from untilt.selection.select import parameter_grid as parameter_grid
 from untilt.selection.select import select as select
 from untilt.serving.watch import watch as watch
 from untilt.simulation.grids import grid_examination as grid_examination

@@ -18,7 +18,7 @@ with records: see CONTRIBUTING.md.
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -174,10 +174,10 @@ class RecordName:
             raise AttributeError(str(error)) from None
 
 
-def homes() -> dict[str, str]:
-    """Class or function -> module, of the records that `untilt` exports."""
+def homes_of(kinds: Collection[str]) -> dict[str, str]:
+    """Class or function -> module, of our own public records of these kinds."""
     own = _read(_own_sources())[0]
-    return {each.target: each.home for each in own if each.public}
+    return {each.target: each.home for each in own if each.public and each.kind in kinds}
 
 
 def storable_homes() -> dict[str, str]:

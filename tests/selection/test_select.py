@@ -17,7 +17,7 @@ from untilt.rankers.linear.linear import LinearRanker
 from untilt.rankers.networks.neural import NeuralRanker
 from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.selection.fitting import key_of
-from untilt.selection.select import doubling, grid, select
+from untilt.selection.select import doubling, parameter_grid, select
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import IPS, PRS
@@ -55,7 +55,7 @@ def _no_fits():
 
 def test_the_best_estimate_wins_in_the_direction_of_the_metric(parts):
     train, valid = parts
-    candidates = grid(OneFeature(), feature=[0, 1, 2, 3, 4, 5], sign=[1.0, -1.0])
+    candidates = parameter_grid(OneFeature(), feature=[0, 1, 2, 3, 4, 5], sign=[1.0, -1.0])
     for metric, better in (("dcg@5", max), ("arp", min)):
         found = select(candidates, train=train, valid=valid, bias=BIAS, metric=metric)
         values = {
@@ -83,9 +83,9 @@ def test_candidates_are_cloned_and_lists_are_named_by_what_they_are(parts):
 def test_a_second_call_trains_only_what_is_missing(parts, tmp_path):
     train, valid = parts
     run = {"train": train, "valid": valid, "bias": BIAS, "folder": tmp_path / "runs"}
-    first = select(grid(OneFeature(), feature=[0, 1]), **run)
+    first = select(parameter_grid(OneFeature(), feature=[0, 1]), **run)
     assert len(FITS) == 2
-    again = select(grid(OneFeature(), feature=[0, 1, 2]), **run)
+    again = select(parameter_grid(OneFeature(), feature=[0, 1, 2]), **run)
     assert FITS[2:] == [(2, 1.0)]
     assert [each.resumed for each in again.fitted.values()] == [True, True, False]
     for name in first.fitted:
@@ -196,7 +196,7 @@ def test_candidates_fitted_together_keep_their_order_and_their_files(parts, tmp_
 def test_networks_of_a_search_are_those_of_fitting_each(parts):
     train, valid = parts
     options: dict[str, Any] = {"widths": (4,), "epochs": 3, "batch_size": 16, "early_stopping": 2}
-    networks = grid(NeuralRanker(PRS(BIAS), **options), seed=[0, 1], l2=[0.0, 0.1])
+    networks = parameter_grid(NeuralRanker(PRS(BIAS), **options), seed=[0, 1], l2=[0.0, 0.1])
     mixed = {"one": OneFeature(0), **networks, "two": OneFeature(1)}
     found = select(mixed, train=train, valid=valid, bias=BIAS)
     assert list(found.fitted) == list(mixed)
@@ -225,9 +225,9 @@ def test_doubling_and_grid():
     assert [c.sign for c in found.values()] == [0.5, 1.0, 2.0, 4.0]  # type: ignore[attr-defined]
     assert list(found) == ["sign=0.5", "sign=1", "sign=2", "sign=4"]
     with pytest.raises(OptionError, match="no parameter 'sing'"):
-        grid(OneFeature(), sing=[1])
+        parameter_grid(OneFeature(), sing=[1])
     with pytest.raises(OptionError, match="list of values"):
-        grid(OneFeature(), sign="high")
+        parameter_grid(OneFeature(), sign="high")
     with pytest.raises(OptionError, match="start above 0"):
         doubling(OneFeature(), "sign", start=0)
 
@@ -326,7 +326,7 @@ def test_where_nothing_moved_the_first_curve_judges_and_it_is_said():
 
 def test_likelihood_judges_scores(moving):
     train, valid = moving
-    candidates = grid(OneFeature(), feature=[0, 1], sign=[1.0, -1.0])
+    candidates = parameter_grid(OneFeature(), feature=[0, 1], sign=[1.0, -1.0])
     found = select(candidates, train=train, valid=valid, bias=POWERS["1"], judge="likelihood")
     assert found.best == "feature=0, sign=1"
     judge = held_out_likelihood(valid, POWERS["1"])

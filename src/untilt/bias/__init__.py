@@ -1,1 +1,5 @@
-"""Layer 2: position bias, given or estimated, always with its uncertainty."""
+"""Position bias, given or estimated, always with its uncertainty."""
+
+from untilt._names import namespace
+
+__getattr__, __dir__ = namespace(__name__)

@@ -1,1 +1,5 @@
-"""Layer 1: click logs and judged lists, from and to disk."""
+"""Click logs and judged lists, from and to disk."""
+
+from untilt._names import namespace
+
+__getattr__, __dir__ = namespace(__name__)

@@ -245,7 +245,7 @@ class ClickLog(Portable):
         raise OptionError(
             "a ClickLog is no array, so scikit-learn's tools cannot cut it into rows: clicks need "
             "their lists and positions. Use ut.select, which fits candidates on one part of a log "
-            "and judges them on another (ut.grid makes the candidates)."
+            "and judges them on another (ut.selection.parameter_grid makes the candidates)."
         )
 
     # ---- new logs from this one

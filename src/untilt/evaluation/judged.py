@@ -20,8 +20,16 @@ from untilt.data.seen import Overlap, has_memory, held_out_part, overlap_of
 from untilt.errors import OptionError, ShapeError, did_you_mean
 from untilt.evaluation.unshown import TOP, Bound, Unshown, labels_under, never_shown, top_places
 from untilt.facts import Fact
-from untilt.metrics import Metric, parse_metric, parse_metrics
-from untilt.metrics.metric import Empty, Ties, checked_weights, mean_of_lists, values_per_list
+from untilt.metrics.metric import (
+    Empty,
+    Metric,
+    Ties,
+    checked_weights,
+    mean_of_lists,
+    parse_metric,
+    parse_metrics,
+    values_per_list,
+)
 
 
 @runtime_checkable

@@ -10,8 +10,7 @@ from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.catalog import methods
 from untilt.errors import OptionError, did_you_mean
-from untilt.metrics import Metric, parse_metric
-from untilt.metrics.metric import checked_cut
+from untilt.metrics.metric import Metric, checked_cut, parse_metric
 
 RECIPROCAL = "reciprocal"  # 1 / rank has a name, though it is no metric of labels
 EXAMINATION = "examination"  # the curve itself: expected clicks

@@ -1,1 +1,5 @@
-"""Layer 4: rankers. What varies between methods is a weighting that is passed in."""
+"""Rankers. What varies between methods is a weighting that is passed in."""
+
+from untilt._names import namespace
+
+__getattr__, __dir__ = namespace(__name__)

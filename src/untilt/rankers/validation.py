@@ -16,7 +16,7 @@ from untilt.data.judged import JudgedLists
 from untilt.data.layout import Layout, by_rank
 from untilt.data.slates import Slates, slates_of, slot_discounts
 from untilt.errors import OptionError, ShapeError
-from untilt.metrics import parse_metric
+from untilt.metrics.metric import parse_metric
 
 _DCG = parse_metric("dcg@10:gain=linear")
 

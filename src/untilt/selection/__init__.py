@@ -1,1 +1,5 @@
-"""Layer 5: choosing rankers and their parameters by held-out clicks."""
+"""Choosing rankers and their parameters by held-out clicks."""
+
+from untilt._names import namespace
+
+__getattr__, __dir__ = namespace(__name__)

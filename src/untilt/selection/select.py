@@ -36,11 +36,11 @@ LONGEST = 40  # characters of a value in a candidate's name
 JUDGE = "judge"  # the curve that candidates are judged by, beside theirs
 
 
-def grid(estimator: Candidate, /, **values: Sequence[Any]) -> dict[str, Candidate]:
+def parameter_grid(estimator: Candidate, /, **values: Sequence[Any]) -> dict[str, Candidate]:
     """Copies of an estimator, one for each combination of parameter values, named after them.
 
     >>> from sklearn.linear_model import Ridge
-    >>> list(grid(Ridge(), alpha=[1, 2], fit_intercept=[True]))
+    >>> list(parameter_grid(Ridge(), alpha=[1, 2], fit_intercept=[True]))
     ['alpha=1, fit_intercept=True', 'alpha=2, fit_intercept=True']
     """
     from untilt._core.estimator import clone
@@ -48,7 +48,9 @@ def grid(estimator: Candidate, /, **values: Sequence[Any]) -> dict[str, Candidat
     known = estimator.get_params()
     for name, options in values.items():
         if isinstance(options, str) or len(options) == 0:
-            raise OptionError(f"grid needs a list of values for {name!r}. Got {options!r} instead.")
+            raise OptionError(
+                f"parameter_grid needs a list of values for {name!r}. Got {options!r} instead."
+            )
         if name not in known:
             raise OptionError(
                 f"{type(estimator).__name__} has no parameter {name!r}. It has: {', '.join(known)}."
@@ -62,6 +64,9 @@ def grid(estimator: Candidate, /, **values: Sequence[Any]) -> dict[str, Candidat
     return candidates
 
 
+grid = parameter_grid  # `ut.grid`; its name differs from `ut.data.Grid` in case alone
+
+
 def doubling(
     estimator: Candidate, parameter: str, *, start: float, times: int = 8
 ) -> dict[str, Candidate]:
@@ -73,7 +78,9 @@ def doubling(
         raise OptionError(
             f"doubling needs start above 0 and times of at least 1. Got {start} and {times}."
         )
-    return grid(estimator, **{parameter: [start * 2.0**step for step in range(times + 1)]})
+    return parameter_grid(
+        estimator, **{parameter: [start * 2.0**step for step in range(times + 1)]}
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +244,7 @@ def select(
 
     Parameters
     ----------
-    candidates : name -> estimator, or a list of them; see `untilt.grid` and `untilt.doubling`.
+    candidates : name -> estimator, or a list of them; see `parameter_grid` and `doubling`.
         Anything with `fit(train)`, `predict(features)` and scikit-learn's `get_params`; each is
         cloned. One with `early_stopping` is stopped on `valid` too, by its own rule: that makes
         its value a little too good

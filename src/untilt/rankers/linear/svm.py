@@ -13,7 +13,7 @@ from untilt.catalog import method, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
-from untilt.metrics import ARP, DCG
+from untilt.metrics.formulas import ARP, DCG
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists

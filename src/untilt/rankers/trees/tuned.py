@@ -19,7 +19,7 @@ from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
-from untilt.metrics import parse_metric
+from untilt.metrics.metric import parse_metric
 from untilt.objectives.hierarchical import HierarchyFit
 from untilt.rankers.click_likelihood import held_out_likelihood
 from untilt.rankers.learning_data import TrainingLists
