@@ -8,9 +8,7 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, Missing
 from untilt._core.optional import explained_import
-from untilt.errors import ColumnError, OptionError, ShapeError, did_you_mean
-
-MOST_NAMES = 10  # in an error
+from untilt.errors import ColumnError, OptionError, ShapeError, did_you_mean, listed
 
 
 def feature_array(features: Any, names: Sequence[str]) -> FeatureArray:
@@ -179,19 +177,13 @@ def _check_names(have: Sequence[str], names: Sequence[str], *, fix: str) -> None
         return
     parts = [f"the features must be the {len(names)} that the ranker was trained on."]
     if missing:
-        parts.append(f"Missing: {_listed(missing)}.{did_you_mean(missing[0], extra)}")
+        parts.append(f"Missing: {listed(missing, quoted=True)}.{did_you_mean(missing[0], extra)}")
     if extra:
-        parts.append(f"Not among them: {_listed(extra)}.")
+        parts.append(f"Not among them: {listed(extra, quoted=True)}.")
     if twice:
-        parts.append(f"More than once: {_listed(twice)}.")
+        parts.append(f"More than once: {listed(twice, quoted=True)}.")
     if is_numbered(names):
         parts.append("Columns without names are called f1, f2, ...: an array goes by their order.")
     else:
         parts.append(f"To choose the columns, {fix}.")
     raise ColumnError(" ".join(parts))
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:MOST_NAMES])
-    more = len(names) - MOST_NAMES
-    return shown if more <= 0 else f"{shown} and {more:,} more"

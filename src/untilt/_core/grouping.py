@@ -10,6 +10,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import AnyArray, BoolArray, IntArray, read_only_view
+from untilt._core.hashing import multiply_shift
 from untilt._core.portable import Portable
 from untilt._core.threads import Share, parallel_kernel
 
@@ -79,20 +80,15 @@ def _numbered(leader: IntArray) -> Groups:
     return Groups(number[leader], np.flatnonzero(is_first))
 
 
-@nb.njit(cache=True)
-def _mix(state: np.uint64, word: np.uint64) -> np.uint64:
-    """One round of a splitmix-like hash: multiply, shift, add the next word."""
-    z = (state ^ word) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    return z ^ (z >> np.uint64(32))
+_mixed = nb.njit(cache=True)(multiply_shift)
 
 
 @parallel_kernel()
 def _mix_in(mine: Share, hashes: AnyArray, indptr: IntArray, key: AnyArray) -> None:
     for i in range(mine[0], mine[1]):
-        state = _mix(hashes[i], np.uint64(indptr[i + 1] - indptr[i] + 1))
+        state = _mixed(hashes[i] ^ np.uint64(indptr[i + 1] - indptr[i] + 1))
         for row in range(indptr[i], indptr[i + 1]):
-            state = _mix(state, np.uint64(key[row]))
+            state = _mixed(state ^ np.uint64(key[row]))
         hashes[i] = state
 
 
@@ -145,6 +141,4 @@ def _settle_collisions(
 
 def mixed(word: AnyArray) -> AnyArray:
     """Numbers that look random, the same for the same word: multiply and shift, modulo 2^64."""
-    z = word.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    return z ^ (z >> np.uint64(32))
+    return multiply_shift(word.astype(np.uint64))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from untilt._core.arrays import AnyArray, BoolArray, FeatureArray, IntArray, frozen, handed_over
+from untilt._core.hashing import GOLDEN, splitmix64
 from untilt._core.portable import Portable
 from untilt.catalog import storable
 from untilt.errors import ShapeError
@@ -20,7 +21,6 @@ from untilt.errors import ShapeError
 # hashes are kept, which is a random sample of them.
 MOST = 1 << 20
 _BLOCK = 2048  # rows hashed at once: they stay in the cache
-_MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 class Lookup(NamedTuple):
@@ -112,16 +112,9 @@ def row_hashes(features: FeatureArray) -> AnyArray:
     sum_j m_j x_j modulo 2^64 over the bits x_j of the entries, with odd m_j, and mixed at the end.
     """
     words = np.ascontiguousarray(features, dtype=np.float32).view(np.uint32)
-    m = _mixed(np.arange(1, words.shape[1] + 1, dtype=np.uint64) * _MIX[0]) | np.uint64(1)
+    m = splitmix64(np.arange(1, words.shape[1] + 1, dtype=np.uint64) * GOLDEN) | np.uint64(1)
     total = np.empty(len(words), dtype=np.uint64)
     for start in range(0, len(words), _BLOCK):
         rows = slice(start, start + _BLOCK)
         total[rows] = words[rows].astype(np.uint64) @ m
-    return (_mixed(total) >> np.uint64(32)).astype(np.uint32)
-
-
-def _mixed(x: AnyArray) -> AnyArray:
-    """Each bit of the input changes about half of the output's (SplitMix64's last steps)."""
-    x = (x ^ (x >> np.uint64(30))) * _MIX[1]
-    x = (x ^ (x >> np.uint64(27))) * _MIX[2]
-    return x ^ (x >> np.uint64(31))
+    return (splitmix64(total) >> np.uint64(32)).astype(np.uint32)

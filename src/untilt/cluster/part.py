@@ -20,6 +20,7 @@ import numpy as np
 
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.estimator import clone
+from untilt._core.hashing import GOLDEN, MULTIPLIER, splitmix64
 from untilt._core.progress import progress
 from untilt._core.seen_queries import MOST, SeenQueries, id_hashes, row_hashes
 from untilt.cluster.edges import MAX_BIN, Edges, global_edges
@@ -40,7 +41,6 @@ from untilt.weighting.base import JointWeighting
 _SHARE_GRID = float(1 << 16)
 # Bytes of tables S of single queries that are held at once.
 _TABLES = 1 << 26
-_MIX = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
 # What is decided here, and by what.
 _OURS = {
     "objective": "LambdaMART(weighting=...)", "base_score": "the objective",
@@ -240,7 +240,7 @@ def _in_order(lists: TrainingLists) -> TrainingLists:
     packed words, whose width depends on all that it read.
     """
     number = lists.document - np.searchsorted(lists.doc_query, lists.query)[_owner(lists)]
-    row = _mixed(number.astype(np.uint64) * _MIX[0] + lists.position_index.astype(np.uint64))
+    row = _mixed(number.astype(np.uint64) * GOLDEN + lists.position_index.astype(np.uint64))
     label = np.ascontiguousarray(lists.label, dtype=np.float64).view(np.uint64)
     slate, whole = _summed(row, lists.indptr), _summed(_mixed(row + label), lists.indptr)
     found = lists.take(np.lexsort((whole, lists.slate_of_list, slate, lists.query)))
@@ -255,11 +255,8 @@ def _owner(lists: TrainingLists) -> IntArray:
 
 
 def _mixed(numbers: AnyArray) -> AnyArray:
-    """A hash of 64 bits of each number (splitmix64)."""
-    z = numbers + _MIX[0]
-    z = (z ^ (z >> np.uint64(30))) * _MIX[1]
-    z = (z ^ (z >> np.uint64(27))) * _MIX[2]
-    return z ^ (z >> np.uint64(31))
+    """A hash of 64 bits of each number."""
+    return splitmix64(numbers + GOLDEN)
 
 
 def _summed(rows: AnyArray, indptr: IntArray) -> AnyArray:
@@ -273,7 +270,7 @@ def _row_keys(log: ClickLog, lists: TrainingLists) -> AnyArray:
     shown = np.flatnonzero(np.bincount(log.document, minlength=log.n_documents) > 0)
     query = id_hashes(log.query_id)[log.doc_query[shown]]
     document, version = id_hashes(log.doc_id[shown]), row_hashes(lists.features).astype(np.uint64)
-    return _mixed(_mixed(query) + _MIX[0] * document + _MIX[1] * version)
+    return _mixed(_mixed(query) + GOLDEN * document + MULTIPLIER * version)
 
 
 class WorkersObjective(PairTreeObjective):

@@ -34,7 +34,7 @@ from untilt.data.read.files import FileKind, Files, refuse_changed, stamps
 from untilt.data.read.sources import Source, open_source
 from untilt.data.read.types import Column
 from untilt.data.table_file import CSV, PARQUET, check_ending
-from untilt.errors import BadRowsError, ColumnError, OptionError, ShapeError, did_you_mean
+from untilt.errors import BadRowsError, ColumnError, OptionError, ShapeError, did_you_mean, listed
 from untilt.rankers.base import Ranker, check_rounds
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ PathLike = str | os.PathLike[str]
 SCORE, RANK = "score", "rank"
 # Values in a piece: a few tens of MB, whatever the number of columns; and the fewest rows.
 _PIECE, _FEWEST = 1 << 22, 1024
-_LISTED = 10  # names in an error
 
 
 @dataclass(frozen=True)
@@ -176,14 +175,14 @@ def _check_columns(
         hint = did_you_mean(missing[0], others)
         raise ColumnError(
             f"{source.what} lacks {len(missing):,} of the {len(features):,} features that the "
-            f"ranker was trained on: {_listed(missing)}.{hint} It has, and the ranker does not "
-            f"know: {_listed(others) or 'none'}. Rename its columns, or add those features."
+            f"ranker was trained on: {listed(missing)}.{hint} It has, and the ranker does not "
+            f"know: {listed(others) or 'none'}. Rename its columns, or add those features."
         )
     numbered = [each for each in others if each[:1] == "f" and each[1:].isdigit()]
     if is_numbered(features) and numbered:
         raise ColumnError(
             f"the features of the ranker are numbered, f1 to {features[-1]}, and {source.what} has "
-            f"more of them: {_listed(numbered)}. It is of another kind than the ranker was trained "
+            f"more of them: {listed(numbered)}. It is of another kind than the ranker was trained "
             "on; name the columns, or write those that are meant to a file of their own."
         )
     taken = {each.lower(): each for each in source.columns}
@@ -193,11 +192,6 @@ def _check_columns(
                 f"{source.what} has a column {taken[names[role].lower()]!r} already. Name the new "
                 f"one otherwise: columns={{{role!r}: 'new_{role}'}}."
             )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,9 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.grouping import Groups, group_equal_lists
+from untilt._core.hashing import GOLDEN, splitmix64
 from untilt._core.progress import Advance, progress
 from untilt._core.threads import Share, parallel_kernel
-
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, the step of splitmix64
-FIRST = np.uint64(0xBF58476D1CE4E5B9)
-SECOND = np.uint64(0x94D049BB133111EB)
 
 # Draws of a session as a whole, then eight for each row of its list.
 QUERY, VARIANT = 0, 1
@@ -35,12 +32,7 @@ BLOCK = 2**25
 CHUNK_ROWS = 2**21
 
 
-@nb.njit(cache=True)
-def mixed(word: np.uint64) -> np.uint64:
-    """The finaliser of splitmix64: every bit of the word changes half of the result's bits."""
-    z = (word ^ (word >> np.uint64(30))) * FIRST
-    z = (z ^ (z >> np.uint64(27))) * SECOND
-    return z ^ (z >> np.uint64(31))
+mixed = nb.njit(cache=True)(splitmix64)
 
 
 @nb.njit(cache=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, IntArray
 from untilt.data.clicklog import ClickLog
-from untilt.errors import IdentifiabilityError, OptionError, did_you_mean
+from untilt.errors import IdentifiabilityError, OptionError, did_you_mean, listed
 from untilt.facts import Fact
 
 BASE = "base"
@@ -104,7 +104,7 @@ def baseline_lists(log: ClickLog, baseline: Baseline = None) -> BoolArray:
     chosen = np.array([name in wanted for name in names])[log.ranker]
     if not chosen.any():
         raise OptionError(
-            f"no session of this part of the log was made by {_listed(tuple(wanted))}, which "
+            f"no session of this part of the log was made by {listed(wanted, quoted=True)}, which "
             "should be the baseline. Name another ranker, or use more of the log."
         )
     return chosen
@@ -143,7 +143,8 @@ def shuffled_lists(log: ClickLog, ranker: Shuffled) -> BoolArray:
     mask = np.array(chosen, dtype=bool)[log.ranker]
     if not mask.any():
         raise OptionError(
-            f"no list is known to be shuffled. Rankers of this log: {_listed(names)}. "
+            "no list is known to be shuffled. Rankers of this log: "
+            f"{listed(names, quoted=True)}. "
             'Say which of them shuffled: ranker="..." (a name, several, or a function of the name).'
         )
     return mask
@@ -166,7 +167,8 @@ def swapped_lists(log: ClickLog, ranker: SwapNames) -> tuple[BoolArray, IntArray
     swapped = pairs[log.ranker]
     if not np.any(part & (swapped[:, 1] > 0)):
         raise OptionError(
-            f"no list is known to be swapped. Rankers of this log: {_listed(names)}. Swaps are "
+            "no list is known to be swapped. Rankers of this log: "
+            f"{listed(names, quoted=True)}. Swaps are "
             'named "swap:2-5"; for other names give ranker={"name": (2, 5), "other": "base"}.'
         )
     return part, swapped
@@ -207,10 +209,5 @@ def _check_known(wanted: list[str], names: tuple[str, ...]) -> None:
         if name not in names:
             raise OptionError(
                 f"no list of this log was made by ranker {name!r}.{did_you_mean(name, names)} "
-                f"Its rankers: {_listed(names)}."
+                f"Its rankers: {listed(names, quoted=True)}."
             )
-
-
-def _listed(names: tuple[str, ...], most: int = 8) -> str:
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,6 +1,6 @@
 """Which column plays which role, and the typed views of a log: NULL where a value is bad."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -23,7 +23,7 @@ from untilt.data.read.types import (
     time_sql,
     whole_sql,
 )
-from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
+from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean, listed
 from untilt.facts import Fact
 
 Features = str | Sequence[str] | Callable[[str], bool] | None
@@ -189,8 +189,9 @@ def choose_features(
             chosen[text] = _fitting(source, text, others)
     if empty := [text for text, fits in chosen.items() if not fits]:
         raise ColumnError(
-            f"{source.what} lacks the columns {_listed(empty)}, which were asked for as features. "
-            f"Columns that may be features: {_listed(others) or 'none'}."
+            f"{source.what} lacks the columns {listed(empty, most=40)}, which were asked for as "
+            "features. "
+            f"Columns that may be features: {listed(others, most=40) or 'none'}."
             f"{did_you_mean(empty[0].strip('*?'), others)}"
         )
     return chosen
@@ -249,8 +250,8 @@ def _refuse_missing(source: Source, roles: Mapping[str, str]) -> None:
     hints = [hint for role, name in missing.items() if (hint := _hint(role, name, source.columns))]
     example = next(iter(missing))
     raise ColumnError(
-        f"{source.what} lacks the columns {_listed(missing.values())}. "
-        f"Found: {_listed(source.columns) or 'none'}."
+        f"{source.what} lacks the columns {listed(missing.values(), most=40)}. "
+        f"Found: {listed(source.columns, most=40) or 'none'}."
         + (f" Did you mean {', '.join(hints)}?" if hints else "")
         + f" Map names with columns={{{example!r}: 'your column'}}."
     )
@@ -261,11 +262,6 @@ def _hint(role: str, name: str, columns: Sequence[str]) -> str:
     known = [by_lower[other] for other in _OTHER_NAMES.get(role, ()) if other in by_lower]
     near = [by_lower[close] for close in get_close_matches(name.lower(), list(by_lower), n=1)]
     return f"{role} = {(near or known)[0]!r}" if near or known else ""
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:40]) + (f" and {len(names) - 40} more" if len(names) > 40 else "")
 
 
 Types = Mapping[str, Column]

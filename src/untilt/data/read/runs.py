@@ -20,6 +20,7 @@ import numpy as np
 
 from untilt._core import memory
 from untilt._core.arrays import AnyArray, BoolArray, IntArray
+from untilt._core.hashing import splitmix64
 from untilt.data.read.database import Database
 from untilt.data.read.packing import Packing, SessionColumn
 
@@ -282,14 +283,7 @@ def _less(session: IntArray, query: IntArray, session_: IntArray, query_: IntArr
 
 
 def _hash(session: IntArray, query: IntArray) -> AnyArray:
-    return _mixed(session.view(np.uint64) + _mixed(query.view(np.uint64)))
-
-
-def _mixed(key: AnyArray) -> AnyArray:
-    """The finish of SplitMix64: no two numbers have the same."""
-    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return key ^ (key >> np.uint64(31))
+    return splitmix64(session.view(np.uint64) + splitmix64(query.view(np.uint64)))
 
 
 @nb.njit(cache=True, nogil=True)

@@ -13,6 +13,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.hashing import splitmix64
 from untilt.data.counts import PositionCounts
 from untilt.data.depth import allow_table
 from untilt.networks.batches import (
@@ -205,20 +206,13 @@ def content_hash(indptr: IntArray, *columns: AnyArray) -> AnyArray:
     words = np.zeros(int(indptr[-1]), np.uint64)
     for column in columns:
         bits = np.ascontiguousarray(column, np.float64).view(np.uint64)
-        words = _mixed(words ^ bits)
-    words = _mixed(words + ragged.index_in_list(indptr).astype(np.uint64))
+        words = splitmix64(words ^ bits)
+    words = splitmix64(words + ragged.index_in_list(indptr).astype(np.uint64))
     sums = np.zeros(len(indptr) - 1, np.uint64)
     filled = ragged.lengths(indptr) > 0
     if filled.any():
         sums[filled] = np.add.reduceat(words, indptr[:-1][filled])
     return sums
-
-
-def _mixed(words: AnyArray) -> AnyArray:
-    """The finaliser of splitmix64: each bit of the result depends on every bit."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
 
 
 def _padded(
