@@ -9,6 +9,7 @@ import pytest
 from sklearn.base import BaseEstimator
 from tests.bias.moving_documents import three_rankers
 
+from untilt._core.store import key_of
 from untilt.bias.given import EyeTracking, KnownBias, PowerLaw
 from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.estimate import estimate
@@ -16,7 +17,6 @@ from untilt.rankers.click_likelihood import held_out_likelihood
 from untilt.rankers.linear.linear import LinearRanker
 from untilt.rankers.networks.neural import NeuralRanker
 from untilt.rankers.trees.lambdamart import LambdaMART
-from untilt.selection.fitting import key_of
 from untilt.selection.select import doubling, parameter_grid, select
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
@@ -109,7 +109,7 @@ def test_damaged_results_are_made_again(parts, tmp_path, damage):
     found = select({"a": OneFeature(1)}, **run)
     assert len(FITS) == 2
     assert not found.fitted["a"].resumed
-    facts = json.loads(next(tmp_path.glob("*.json")).read_text())
+    facts = json.loads(next(tmp_path.glob("*.json")).read_text())["result"]
     assert facts["name"] == "a"
     assert facts["parameters"]["feature"] == "1"
 

@@ -55,7 +55,7 @@ def test_a_run_killed_at_its_start_can_go_on(tmp_path):
     RunFolder(tmp_path / "absent").check()
     (tmp_path / "work").mkdir()
     RunFolder(tmp_path).check()
-    RunFolder(tmp_path).claim()
+    RunFolder(tmp_path).mark_as_run_folder()
     (tmp_path / "bias.json").write_text("{}")
     RunFolder(tmp_path).check()
 

@@ -12,7 +12,7 @@ import untilt as ut
 from untilt.data.read import read_log as reading
 from untilt.errors import FileFormatError
 from untilt.workflow import stage_read
-from untilt.workflow.inputs import Inputs
+from untilt.workflow.stage_read import Inputs
 
 
 def fingerprint(source):

@@ -11,9 +11,9 @@ import pytest
 
 import untilt as ut
 from untilt._core import codec, files
+from untilt._core.store import locked
 from untilt.errors import OptionError
 from untilt.facts import Fact
-from untilt.workflow.folder import locked
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_what_a_kill_left_half_written_is_removed(made, copy, small_options):
 HOLD = """
 import sys, time
 from pathlib import Path
-from untilt.workflow.folder import locked
+from untilt._core.store import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

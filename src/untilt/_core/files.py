@@ -289,6 +289,23 @@ def lock(handle: int, *, wait: bool) -> bool:
     return True
 
 
+def unlock(handle: int) -> None:
+    """Let go of a lock, where the system has such locks."""
+    with suppress(ImportError):
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+def remove_if_nothing(path: Path) -> None:
+    """Remove a link to nowhere or an empty folder; everything else stays."""
+    with suppress(OSError):
+        if path.is_symlink() and not path.exists():
+            path.unlink()
+        elif path.is_dir():
+            path.rmdir()  # which refuses where there is something in it
+
+
 # Folders, permissions and the way to the disk.
 
 

@@ -1,22 +1,20 @@
 """Fitting the candidates of a search: one after the other, together, or in several processes."""
 
-import hashlib
 import inspect
 import io
 import time
-import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from untilt._core import codec
 from untilt._core.arrays import FloatArray
 from untilt._core.feature_table import predicted
 from untilt._core.files import replacing
 from untilt._core.progress import progress
+from untilt._core.store import Store, key_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.seen import has_memory, seen_in
 from untilt.errors import OptionError, ShapeError
@@ -55,31 +53,20 @@ class Fitted:
     path: Path | None
 
 
-KIND, VERSION = "untilt candidate", 1  # of the JSON beside a candidate
-
-
 @dataclass(frozen=True)
-class FittedRecord:
-    """What a folder says about a finished candidate; parameters as text, for people.
-
-    `files` are the SHA-256 of its other files, by how their names end; None where there is none.
-    """
+class CandidateRecord:
+    """What a folder says about a finished candidate; parameters as text, for people."""
 
     name: str
     ranker: str
-    seconds: float
     parameters: Mapping[str, str]
-    files: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Store:
+class CandidateStore:
     """Finished candidates in a folder, so that a search goes on where it was stopped.
 
-    Each has `KEY.npy` (scores), `KEY.untilt` (the ranker, where it can be saved) and, last,
-    `KEY.json`. Each file is written whole or not at all, and the JSON only when the others are
-    there: a search that is killed leaves finished candidates and nothing else that counts. The JSON
-    holds a checksum of itself and of the others: what was changed or damaged is fitted again.
+    Each has `KEY.npy` (scores), `KEY.untilt` (the ranker, where it can be saved) and its entry.
 
     `rankers`, by their files, are those that this process has fitted and keeps in memory; with None
     it keeps none.
@@ -98,7 +85,9 @@ class Store:
         if self.rankers is not None:
             self.rankers[path] = ranker
 
-    def write(self, key: str, record: FittedRecord, scores: FloatArray, ranker: Any) -> Fitted:
+    def write(
+        self, key: str, record: CandidateRecord, seconds: float, scores: FloatArray, ranker: Any
+    ) -> Fitted:
         """Keep a finished candidate."""
         with replacing(self.folder / f"{key}.npy") as temporary:
             # Not to the file itself: where a disk is full, numpy does not say so.
@@ -109,17 +98,15 @@ class Store:
         if path is not None:
             ranker.save(path)
             self.keep(path, ranker)
-        whole = replace(record, files=self._digests(key))
-        sealed = codec.sealed(whole, kind=KIND, version=VERSION)
-        codec.write_json(self.folder / f"{key}.json", sealed)
+        self._store.write(key, key, record, seconds=seconds, files=self._files(key))
         kept = None if path is not None else ranker
-        return Fitted(record.name, scores, record.seconds, False, kept, path)
+        return Fitted(record.name, scores, seconds, False, kept, path)
 
     def read(self, key: str, name: str, n_scores: int) -> Fitted | None:
         """A finished candidate, or None where there is none or its files are damaged."""
         try:
-            record = self._record(key)
-            if record.files != self._digests(key):
+            entry, files = self._store.read(key, key), self._files(key)
+            if entry is None or len(entry.files) != len(files) or self._store.damaged(entry, files):
                 return None
             # Mapped, not read: a header may promise more than there is memory for.
             scores = np.lib.format.open_memmap(self.folder / f"{key}.npy", mode="r")
@@ -127,34 +114,24 @@ class Store:
             return None
         if scores.shape != (n_scores,) or scores.dtype != np.float64:
             return None
-        path = self.folder / f"{key}.untilt"
-        kept = path if path.exists() else None
-        return Fitted(name, np.array(scores), record.seconds, True, None, kept)
+        path = next((file for file in files if file.suffix == ".untilt"), None)
+        return Fitted(name, np.array(scores), entry.seconds, True, None, path)
 
     def seconds(self, key: str) -> float:
         """What the training of a finished candidate took; 0 where nothing is known of it."""
         try:
-            return self._record(key).seconds
+            entry = self._store.read(key, key)
         except (OSError, ValueError):
             return 0.0
+        return 0.0 if entry is None else entry.seconds
 
-    def _record(self, key: str) -> FittedRecord:
-        where = self.folder / f"{key}.json"
-        return codec.unsealed(
-            codec.read_file(where, again=""), FittedRecord, kind=KIND, version=VERSION,
-            where=where.name, again="", strict=True,
-        )  # fmt: skip
+    @property
+    def _store(self) -> Store:
+        return Store(self.folder, "untilt candidate", version=2)
 
-    def _digests(self, key: str) -> dict[str, str | None]:
-        return {end: _digest(self.folder / f"{key}{end}") for end in (".npy", ".untilt")}
-
-
-def _digest(path: Path) -> str | None:
-    """SHA-256 of a file; None where there is none."""
-    if not path.exists():
-        return None
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    def _files(self, key: str) -> list[Path]:
+        both = (self.folder / f"{key}.npy", self.folder / f"{key}.untilt")
+        return [path for path in both if path.exists()]
 
 
 def fit_all(
@@ -162,7 +139,7 @@ def fit_all(
     train: Any,
     valid: ClickLog,
     *,
-    store: Store | None,
+    store: CandidateStore | None,
     n_jobs: int,
 ) -> dict[str, Fitted]:
     """All candidates by name, in their order. What the store has is not trained again."""
@@ -186,7 +163,7 @@ def fit_all(
     return {name: done[name] for name in named}
 
 
-def fit_alone(name: str, candidate: Candidate, train: Any, *, store: Store) -> Fitted:
+def fit_alone(name: str, candidate: Candidate, train: Any, *, store: CandidateStore) -> Fitted:
     """One candidate on data that nothing is held out of; one that the store has is taken."""
     from untilt._core.estimator import clone
 
@@ -196,8 +173,8 @@ def fit_alone(name: str, candidate: Candidate, train: Any, *, store: Store) -> F
         return kept
     start = time.perf_counter()
     ranker = clone(candidate).fit(train)
-    record = _record_of(name, ranker, time.perf_counter() - start)
-    return store.write(key, record, np.empty(0), ranker)
+    seconds = time.perf_counter() - start
+    return store.write(key, _record_of(name, ranker), seconds, np.empty(0), ranker)
 
 
 class _Task(NamedTuple):
@@ -207,7 +184,7 @@ class _Task(NamedTuple):
     candidate: Candidate
     train: Any
     valid: ClickLog
-    store: Store | None
+    store: CandidateStore | None
     key: str
 
 
@@ -280,12 +257,12 @@ def _finished(task: _Task, ranker: Any, seconds: float) -> Fitted:
         ranker.validated_on_ = seen_in(valid, ranker)
     if task.store is None:
         return Fitted(name, scores, seconds, False, ranker, None)
-    return task.store.write(task.key, _record_of(name, ranker, seconds), scores, ranker)
+    return task.store.write(task.key, _record_of(name, ranker), seconds, scores, ranker)
 
 
-def _record_of(name: str, ranker: Any, seconds: float) -> FittedRecord:
+def _record_of(name: str, ranker: Any) -> CandidateRecord:
     parameters = {option: repr(each) for option, each in ranker.get_params(deep=False).items()}
-    return FittedRecord(name, type(ranker).__name__, seconds, parameters)
+    return CandidateRecord(name, type(ranker).__name__, parameters)
 
 
 def _stopping(ranker: Any, valid: ClickLog) -> dict[str, ClickLog]:
@@ -301,52 +278,3 @@ def _stopping(ranker: Any, valid: ClickLog) -> dict[str, ClickLog]:
             "Leave early_stopping out."
         )
     return {"valid": valid}
-
-
-def key_of(*things: Any) -> str:
-    """40 hexadecimal digits that change with any value in the things, down to the last bit.
-
-    The same work has the same key, whatever it is called: parameters and data in, no names.
-    """
-    digest = hashlib.sha256()
-    for thing in things:
-        _add(digest, thing)
-    return digest.hexdigest()[:40]
-
-
-def _add(digest: Any, thing: Any) -> None:
-    """Feed one value; every kind begins with its name, so that 1 and "1" differ."""
-    digest.update(f"<{type(thing).__module__}.{type(thing).__qualname__}>".encode())
-    if thing is None or isinstance(thing, bool | int | float | str | bytes | np.generic):
-        digest.update(repr(thing).encode())
-    elif isinstance(thing, np.ndarray) and thing.dtype != object:
-        digest.update(f"{thing.dtype.str}{thing.shape}".encode())
-        digest.update(np.ascontiguousarray(thing).data)
-    elif isinstance(thing, list | tuple | np.ndarray):
-        digest.update(f"{len(thing)}:".encode())
-        for member in thing:
-            _add(digest, member)
-    elif isinstance(thing, Mapping):
-        for name in sorted(thing, key=str):
-            _add(digest, str(name))
-            _add(digest, thing[name])
-    elif isinstance(thing, type | types.FunctionType):
-        # Two lambdas share one name, so a name with <lambda> or <locals> in it identifies nothing.
-        if "<" in thing.__qualname__:
-            _refuse(thing)
-        digest.update(f"{thing.__module__}.{thing.__qualname__}".encode())
-    elif hasattr(thing, "get_params"):
-        _add(digest, thing.get_params(deep=False))
-    elif is_dataclass(thing):
-        _add(digest, {field.name: getattr(thing, field.name) for field in fields(thing)})
-    elif getattr(thing, "__dict__", None):
-        _add(digest, vars(thing))
-    else:
-        _refuse(thing)
-
-
-def _refuse(thing: object) -> NoReturn:
-    raise OptionError(
-        f"a {type(thing).__name__} among a candidate's parameters has no value to compare by, so "
-        "results cannot be kept in a folder. Leave folder out, or use plain parameters."
-    )

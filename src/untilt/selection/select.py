@@ -28,7 +28,7 @@ from untilt.evaluation.results import Estimates, SystemComparison, count_text
 from untilt.facts import Fact
 from untilt.rankers.click_likelihood import held_out_likelihood
 from untilt.rankers.persist import load
-from untilt.selection.fitting import Candidate, Fitted, Store, fit_all
+from untilt.selection.fitting import Candidate, CandidateStore, Fitted, fit_all
 
 Candidates = Mapping[str, Candidate] | Iterable[Candidate]
 JUDGES = ("value", "likelihood")
@@ -280,7 +280,7 @@ def select(
     if held_out and memory is not None:
         valid = without_queries(valid, memory)
     curve = best_curve(valid, given)
-    store = None if folder is None else Store(Path(folder))
+    store = None if folder is None else CandidateStore(Path(folder))
     fitted = fit_all(named, train, valid, store=store, n_jobs=n_jobs)
     scores = {name: each.scores for name, each in fitted.items()}
     estimates = estimate(

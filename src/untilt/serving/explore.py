@@ -28,7 +28,7 @@ from time import time
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt._core.files import lock, make_folder
+from untilt._core.files import lock, make_folder, unlock
 from untilt.bias.experiments.assignment import BASE, SHUFFLE
 from untilt.data.read.columns import PRODUCTION
 from untilt.errors import OptionError, did_you_mean
@@ -328,7 +328,7 @@ class SessionTable:
                 os.ftruncate(self._handle, 0)
                 os.ftruncate(self._handle, slots * self._SLOT.size)
         finally:
-            _unlock(self._handle)
+            unlock(self._handle)
         self._map = mmap.mmap(self._handle, slots * self._SLOT.size)
 
     def takes_part(self, session: str, key: Sequence[str]) -> bool:
@@ -346,17 +346,9 @@ class SessionTable:
             self._SLOT.pack_into(self._map, at, who, what, now)
             return True
         finally:
-            _unlock(self._handle)
+            unlock(self._handle)
 
     def close(self) -> None:
         """Let go of the file."""
         self._map.close()
         os.close(self._handle)
-
-
-def _unlock(handle: int) -> None:
-    try:
-        import fcntl
-    except ImportError:
-        return
-    fcntl.flock(handle, fcntl.LOCK_UN)

@@ -1,16 +1,10 @@
-"""The folder of a run: its files and its lock."""
+"""The folder of a run and its files."""
 
-import json
 import os
-import platform
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
 
-from untilt._core.files import clear_unfinished, replacing
+from untilt._core.files import clear_unfinished, remove_if_nothing, replacing
 from untilt.errors import OptionError
 from untilt.report.decision import FIGURES, PROVENANCE
 
@@ -88,14 +82,14 @@ class RunFolder:
 
     @property
     def is_ours(self) -> bool:
-        """Whether a run has been here; those before 0.3 left nothing but their steps."""
+        """Whether a run has been here: by its mark, or by its steps alone."""
         steps = self.steps.glob("*.json") if self.steps.is_dir() else ()
         return (self.work / CLAIM).is_file() or any(map(_is_step, steps))
 
-    def claim(self) -> None:
+    def mark_as_run_folder(self) -> None:
         """Note that this is the folder of a run, before anything else is written."""
         if not (self.work / CLAIM).is_file():
-            _remove_if_nothing(self.work / CLAIM)
+            remove_if_nothing(self.work / CLAIM)
             with replacing(self.work / CLAIM) as temporary:
                 temporary.write_text(_CLAIMED, encoding="utf-8")
 
@@ -104,7 +98,7 @@ class RunFolder:
         for place in (self.path, self.tables, self.work, self.steps, self.candidates):
             clear_unfinished(place)
 
-    def clear_way(self) -> None:
+    def remove_blockers(self) -> None:
         """Remove empty folders and links to nowhere that stand where files of a run go.
 
         What is not empty is somebody's: it stays, and writing there ends with an error.
@@ -114,7 +108,7 @@ class RunFolder:
             places += folder.iterdir() if folder.is_dir() else ()
         for path in places:
             if path.suffix in _SUFFIXES:
-                _remove_if_nothing(path)
+                remove_if_nothing(path)
 
 
 def _other_files(folder: Path) -> list[str]:
@@ -133,84 +127,3 @@ def _is_step(path: Path) -> bool:
             return b'"untilt step"' in file.read(4096)
     except OSError:
         return False
-
-
-def _remove_if_nothing(path: Path) -> None:
-    with suppress(OSError):
-        if path.is_symlink() and not path.exists():
-            path.unlink()
-        elif path.is_dir():
-            path.rmdir()  # which refuses where there is something in it
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the folder; refuse where another process that is alive holds it.
-
-    The operating system keeps the lock and lets go of it when its process ends, however it ends,
-    so a lock is never left over by a kill and no file of a dead process stands in the way.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_symlink():
-        path.unlink()  # what it leads to would be emptied
-    _remove_if_nothing(path)
-    with path.open("a+", encoding="utf-8") as file:
-        if not _taken(file):
-            raise OptionError(
-                f"another run works in {path.parent.parent}{_holder(path)}. Wait for it or stop "
-                "it; a second one needs a folder of its own."
-            )
-        file.truncate(0)
-        json.dump(
-            {
-                "process": os.getpid(),
-                "machine": platform.node(),
-                "since": datetime.now(UTC).isoformat(timespec="seconds"),
-            },
-            file,
-        )
-        file.flush()
-        try:
-            yield
-        finally:
-            file.truncate(0)
-            _let_go(file)
-
-
-def _holder(path: Path) -> str:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        by = json.loads(path.read_text(encoding="utf-8"))
-        return f" (process {by['process']} on {by['machine']} since {by['since']})"
-    return ""
-
-
-def _taken(file: TextIO) -> bool:
-    """Whether the lock could be had."""
-    try:
-        import fcntl
-    except ImportError:
-        return _taken_on_windows(file)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _let_go(file: TextIO) -> None:
-    with suppress(ImportError):
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def _taken_on_windows(file: TextIO) -> bool:
-    import msvcrt
-
-    # One byte far behind the text, so that others can still read who holds it.
-    file.seek(1 << 20)
-    try:
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    except OSError:
-        return False
-    return True

@@ -9,6 +9,7 @@ from typing import Any
 from untilt._core import codec
 from untilt._core.files import replacing
 from untilt._core.places import refuse_inputs
+from untilt._core.store import locked
 from untilt.auditing.audit import Audit, audit
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import baseline_lists
@@ -20,8 +21,8 @@ from untilt.facts import Fact
 from untilt.rankers.base import Ranker
 from untilt.report import step_results as r
 from untilt.report.decision import Decision, write_figures, write_page
-from untilt.selection.fitting import Store
-from untilt.workflow.folder import RunFolder, locked
+from untilt.selection.fitting import CandidateStore
+from untilt.workflow.folder import RunFolder
 from untilt.workflow.options import RunOptions, config_text, options_of, with_title
 from untilt.workflow.stage_bias import bias_choice, used_bias
 from untilt.workflow.stage_documents import click_models, reorder
@@ -178,10 +179,10 @@ def run(
     place = RunFolder(Path(folder))
     place.check(force=force)
     refuse_inputs(place.written, (log, chosen.documents, *_files(chosen.bias)))
-    place.claim()
+    place.mark_as_run_folder()
     with locked(place.work / "lock"):
         place.clear_unfinished()
-        place.clear_way()
+        place.remove_blockers()
         say = tell or (lambda _: None)
         steps = Steps(place, say)
         try:
@@ -292,7 +293,7 @@ class _Run:
     def _rankers(self, known: Decision, used: Done[r.UsedBias], data: Data) -> Decision:
         """Rankers, for a log with features."""
         options, bias, spent = self.options, used.result.bias, self.steps.seconds
-        store = Store(self.folder.candidates, {})
+        store = CandidateStore(self.folder.candidates, {})
         data = data.numbered_for(bias)
         plan = self.steps.run(
             "plan",
@@ -346,7 +347,7 @@ class _Run:
         return None if limit is None else limit - self.steps.seconds
 
     def _train(
-        self, plan: r.TrainingPlan, data: Data, bias: PositionBias, store: Store
+        self, plan: r.TrainingPlan, data: Data, bias: PositionBias, store: CandidateStore
     ) -> r.Training:
         return train_and_choose(
             data,

@@ -24,7 +24,7 @@ from untilt.evaluation.pool import parse_evaluator
 from untilt.evaluation.results import Estimates
 from untilt.evaluation.systems import shown
 from untilt.report import step_results
-from untilt.selection.fitting import Store
+from untilt.selection.fitting import CandidateStore
 from untilt.weighting import PairwiseDebiasing
 from untilt.workflow.candidates import BY_FOLD, RAW, SHOWN
 from untilt.workflow.options import RunOptions
@@ -125,7 +125,7 @@ def evaluate_rankers(
     bias: PositionBias,
     options: RunOptions,
     training: step_results.Training,
-    store: Store,
+    store: CandidateStore,
     shipped: Path,
 ) -> step_results.HeldOut:
     """All candidates against the logged order on held-out queries, and what the chosen changes.
@@ -170,7 +170,9 @@ def evaluate_rankers(
     )
 
 
-def _scores_of(candidate: step_results.Candidate, judged: Judged, store: Store) -> FloatArray:
+def _scores_of(
+    candidate: step_results.Candidate, judged: Judged, store: CandidateStore
+) -> FloatArray:
     """The scores of a candidate's rankers, each of its own documents.
 
     With folds they are those that it was chosen by, which lie beside the rankers.
@@ -280,7 +282,9 @@ def _clip_curve(
     )  # fmt: skip
 
 
-def _pair_bias(training: step_results.Training, store: Store) -> step_results.PairBias | None:
+def _pair_bias(
+    training: step_results.Training, store: CandidateStore
+) -> step_results.PairBias | None:
     """t+ and t- of pairwise debiasing, where it was trained; with folds those of the first."""
     own = record_of(PairwiseDebiasing).name
     file = next((each.file for each in training.candidates if each.method == own), None)

@@ -34,7 +34,7 @@ from untilt.report.step_results import (
     TrainingPlan,
     TreeValues,
 )
-from untilt.selection.fitting import Fitted, Store, fit_all, fit_alone
+from untilt.selection.fitting import CandidateStore, Fitted, fit_all, fit_alone
 from untilt.weighting.tables import Balanced
 from untilt.workflow import candidates
 from untilt.workflow.options import RunOptions, duration_text
@@ -148,14 +148,14 @@ def train_and_choose(
     options: RunOptions,
     plan: TrainingPlan,
     *,
-    store: Store,
+    store: CandidateStore,
     seconds_left: float | None,
 ) -> Training:
     """Finished candidates lie in the store, so that a run that is stopped trains only the rest."""
     judged = data.judged("valid", bias.depth)
     at_once = seconds_left is None and _is_small(data, bias)
     if not at_once:
-        store = Store(store.folder)  # rankers of large data do not stay in memory
+        store = CandidateStore(store.folder)  # rankers of large data do not stay in memory
 
     def fit(method: str) -> list[Fitted] | Fact:
         try:
@@ -195,7 +195,7 @@ def _at_the_same_time(
     bias: PositionBias,
     options: RunOptions,
     plan: TrainingPlan,
-    store: Store,
+    store: CandidateStore,
 ) -> dict[str, list[Fitted] | Fact]:
     """What came of each candidate, the longest training first.
 
@@ -220,7 +220,7 @@ def _on_all_queries(
     bias: PositionBias,
     options: RunOptions,
     plan: TrainingPlan,
-    store: Store,
+    store: CandidateStore,
 ) -> Fitted:
     """A candidate that nothing is held out from; one that the store has is taken."""
     candidate = candidates.make_candidate(
@@ -263,7 +263,7 @@ def _in_folds(
     judged: Judged,
     bias: PositionBias,
     options: RunOptions,
-    store: Store,
+    store: CandidateStore,
 ) -> list[Fitted]:
     """One candidate, trained for each fold, several at once; finished ones are in the store."""
 
@@ -376,7 +376,7 @@ def refit(
     plan: TrainingPlan,
     training: Training,
     *,
-    store: Store,
+    store: CandidateStore,
     file: Path,
     seconds_left: float | None,
 ) -> Shipped:

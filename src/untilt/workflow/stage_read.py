@@ -3,20 +3,25 @@
 What was read is kept for a run that goes on.
 """
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.progress import progress
 from untilt._core.random import child_generator
+from untilt._core.store import file_digest, key_of
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.read.elsewhere import brought_here
-from untilt.data.read.ubi import parts_of, with_parts
+from untilt.data.read.files import Files, located, refuse_changed, stamps
+from untilt.data.read.ubi import Ubi, parts_of, with_parts
 from untilt.data.transform import (
     in_parts_of_time,
     restrict_queries,
@@ -26,9 +31,7 @@ from untilt.data.transform import (
 from untilt.errors import OptionError
 from untilt.facts import Fact
 from untilt.report.step_results import LogSource, Split
-from untilt.selection.fitting import key_of
 from untilt.workflow.folder import RunFolder
-from untilt.workflow.inputs import Inputs
 from untilt.workflow.options import SHARE, RunOptions, SplitBy
 from untilt.workflow.steps import Done, Steps
 
@@ -417,3 +420,45 @@ def _plain_features(features: Any) -> Any:
     if callable(features):
         return f"{features.__module__}.{features.__qualname__}"
     return features if features is None or isinstance(features, str) else list(features)
+
+
+class Inputs:
+    """The files that a run reads, as they were when their fingerprints were taken.
+
+    The fingerprint is SHA-256 over all bytes of all files, taken at every start. Size and time of
+    change are no substitute: copying tools set both. A sample of a large file would miss an edit.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[Files, list[Any]]] = []
+
+    def fingerprint(self, source: Any) -> list[Any] | None:
+        """Names and content of the files behind a source of `read_log`; None where it is no file.
+
+        A folder such as day=1 adds a column to its files, so it is part of their names.
+        """
+        if isinstance(source, Ubi):
+            both = [self.fingerprint(part) for part in (source.queries, source.events)]
+            return None if None in both else [*both, source.hits_shown]
+        found = located(source)
+        if not isinstance(found, Files):
+            return None
+        self._seen.append((found, stamps(found)))
+        names = [name for name in found.with_changes if os.path.isfile(name)]
+        with progress("looking whether the input is the same", total=_total_size(names)) as advance:
+            digests = [[_fingerprint_name(name), file_digest(name, advance)] for name in names]
+        return [*digests, *([] if found.table is None else [str(found.table)])]
+
+    def refuse_changed(self) -> None:
+        """Raise where a file is not what it was when its fingerprint was taken."""
+        for files, before in self._seen:
+            refuse_changed(files, before)
+
+
+def _fingerprint_name(file: str) -> str:
+    path = Path(file)
+    return "/".join([*(part for part in path.parts[:-1] if "=" in part), path.name])
+
+
+def _total_size(names: list[str]) -> int:
+    return sum(os.path.getsize(name) for name in names)
