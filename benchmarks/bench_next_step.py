@@ -1,4 +1,6 @@
-"""Which estimator first, where a log gives reason for several? The order of `untilt.auditing.next_step`.
+"""Which estimator first, where a log gives reason for several?
+
+The order of the rules in `untilt.auditing.next_step` rests on it.
 
 Readers are known: examination k^-exponent, by device where devices differ; at position k a share
 trust/k of those who look click whatever stands there, so that P(click at k) = alpha_k gamma +
@@ -6,16 +8,18 @@ beta_k. Clicks identify alpha_k / alpha_1. In a share of the sessions an experim
 "stock" lowers the worth of some documents in some sessions, which production knows and the log does
 not. Two errors for each estimator, as means over the seeds with their standard errors: the root
 mean square of log(alpha_k / alpha_1) over positions 2..10 (and devices), and the estimated
-difference of two rankers minus the true one, in percent of the true one (its root mean square).
+difference of two rankers minus the true one, in percent of the true one.
 "trust named" is the share of logs whose reading tests name trust and call it material: of the
 whole log, and of the shuffled lists alone.
 """
 
 import argparse
+import json
+from functools import partial
 from typing import Any
 
 import numpy as np
-from _harness import save, table
+from _harness import RESULTS, save, table
 
 import untilt as ut
 from untilt.auditing.reading import ReadingTests, reading_tests
@@ -120,15 +124,13 @@ def estimators(log: ut.ClickLog, world: dict[str, Any]) -> dict[str, Any]:
     if "trust" in world:
         made["TrustEM"] = lambda: ut.TrustEM().fit(log).bias_
     if "devices" in world:
-        made["ContextualBias"] = lambda: ut.ContextualBias().fit(log).curves_.by_context()
+        made["ContextualBias"] = partial(_by_context, log)
     if experiment == "shuffle":
         part = shuffled(log)
         if "trust" in world:
             made["TrustEM, shuffled lists"] = lambda: ut.TrustEM().fit(part).bias_
         if "devices" in world:
-            made["ContextualBias, shuffled lists"] = lambda: (
-                ut.ContextualBias().fit(part).curves_.by_context()
-            )
+            made["ContextualBias, shuffled lists"] = partial(_by_context, part)
     return made
 
 
@@ -138,9 +140,14 @@ def shuffled(log: ut.ClickLog) -> ut.ClickLog:
     return log.take(np.flatnonzero(log.ranker == log.ranker_names.index("shuffle")))
 
 
+def _by_context(log: ut.ClickLog) -> ut.PositionBias:
+    return ut.ContextualBias().fit(log).curves_.by_context()
+
+
 def slopes(bias: ut.PositionBias) -> np.ndarray:
     """alpha_k / alpha_1 of each device: (2, K)."""
-    curves = list(bias.contexts.values()) if bias.contexts else [bias, bias]
+    # The last context is the mean of all.
+    curves = list(bias.contexts.values())[:2] if bias.contexts else [bias, bias]
     alpha = np.array([_alpha(each) for each in curves])
     return alpha / alpha[:, :1]
 
@@ -194,49 +201,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--sessions", type=int, default=30_000)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="Worlds whose name has this; others are kept.")
     given = parser.parse_args()
-    rows, results = [], {}
+    file = RESULTS / "next_step.json"
+    results = json.loads(file.read_text())["results"] if file.exists() and given.only else {}
     for label, options in WORLDS.items():
-        if given.only not in label:
-            continue
-        runs = [one(seed, given.sessions, options) for seed in range(given.seeds)]
-        named = np.array([run.pop("named") for run in runs]).mean(axis=0)
-        for name in dict.fromkeys(name for run in runs for name in run):
-            errors = np.array([run[name] for run in runs if name in run])
-            curve, n = errors[:, 0], len(errors)
-            squares = 100 * np.sqrt(np.mean(errors[:, 1] ** 2))
-            row = {
-                "curve": float(curve.mean()), "curve_se": float(curve.std(ddof=1) / np.sqrt(n)),
-                "difference": float(100 * errors[:, 1].mean()),
-                "difference_se": float(100 * errors[:, 1].std(ddof=1) / np.sqrt(n)),
-                "rms": float(squares), "logs": n,
-                "trust_named": [round(float(share), 2) for share in named],
-            }  # fmt: skip
-            results.setdefault(label, {})[name] = row
-            rows.append([label, name, *row.values()])
-        print(
-            label,
-            {
-                n: {k: v if k == "trust_named" else round(v, 3) for k, v in r.items()}
-                for n, r in results[label].items()
-            },
-            flush=True,
-        )
-    header = (
-        "world",
-        "estimator",
-        "curve",
-        "+-",
-        "difference %",
-        "+-",
-        "rms %",
-        "logs",
-        "trust named",
+        if given.only in label:
+            runs = [one(seed, given.sessions, options) for seed in range(given.seeds)]
+            results[label] = _summary(runs)
+            save("next_step", results, seed=0)
+    header = ("world", "estimator", "curve", "+-", "difference %", "+-", "trust named")
+    table(
+        header, ([w, name, *row.values()] for w, of in results.items() for name, row in of.items())
     )
-    table(header, rows)
-    if not given.only:
-        save("next_step", results, seed=0)
+
+
+def _summary(runs: list[dict[str, list[float]]]) -> dict[str, dict[str, Any]]:
+    """Means and standard errors of each estimator."""
+    named = np.array([run.pop("named") for run in runs]).mean(axis=0).round(2).tolist()
+    found = {}
+    for name in dict.fromkeys(name for run in runs for name in run):
+        errors = np.array([run[name] for run in runs if name in run]) * [1, 100]
+        mean, error = errors.mean(axis=0), errors.std(axis=0, ddof=1) / np.sqrt(len(errors))
+        found[name] = {
+            "curve": float(mean[0]), "curve_error": float(error[0]),
+            "difference": float(mean[1]), "difference_error": float(error[1]),
+            "trust_named": named,
+        }  # fmt: skip
+    return found
 
 
 if __name__ == "__main__":

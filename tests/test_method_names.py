@@ -60,7 +60,7 @@ OTHER_MEANINGS = {
     "power-law": ("a shape put on an estimated curve", "cli/bias.py"),
     "trust": (
         "what a weighting needs of a bias; what may turn a decision",
-        "weighting/ evaluation/departures.py messages/about_sensitivity.py",
+        "weighting/ evaluation/sensitivity.py messages/about_sensitivity.py",
     ),
     "p": ("the column of p-values", "cli/watch.py evaluation/ selection/ serving/watch_page.py"),
     "precision": ("bits that networks compute with", "networks/ rankers/networks/"),

@@ -67,7 +67,6 @@ from untilt.data.read.ubi import Ubi as Ubi
 from untilt.data.transform import synthesise as synthesise
 from untilt.data.write_log import write_log as write_log
 from untilt.errors import UntiltError as UntiltError
-from untilt.evaluation.ab_test import first_clicks as first_clicks
 from untilt.evaluation.clip_curve import clip_curve as clip_curve
 from untilt.evaluation.estimate import estimate as estimate
 from untilt.evaluation.evaluators import AffineEvaluator as AffineEvaluator
@@ -79,12 +78,13 @@ from untilt.evaluation.evaluators import IPSEvaluator as IPSEvaluator
 from untilt.evaluation.evaluators import NaiveEvaluator as NaiveEvaluator
 from untilt.evaluation.evaluators import PolicyAwareEvaluator as PolicyAwareEvaluator
 from untilt.evaluation.evaluators import SNIPSEvaluator as SNIPSEvaluator
-from untilt.evaluation.interleaving import interleaved as interleaved
-from untilt.evaluation.interleaving import team_draft as team_draft
 from untilt.evaluation.judged import WinSameLoss as WinSameLoss
 from untilt.evaluation.judged import evaluate as evaluate
+from untilt.evaluation.live import first_clicks as first_clicks
+from untilt.evaluation.live import interleaved as interleaved
+from untilt.evaluation.live import team_draft as team_draft
 from untilt.evaluation.null_tests import null_tests as null_tests
-from untilt.evaluation.rank_metric import RankMetric as RankMetric
+from untilt.evaluation.slots import RankMetric as RankMetric
 from untilt.evaluation.systems import shown as shown
 from untilt.exports.check import check_export as check_export
 from untilt.exports.format import export_model as export_model

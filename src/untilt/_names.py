@@ -73,13 +73,12 @@ NAMESPACES = {
     "evaluators": Namespace(
         ("evaluator",),
         {
-            "untilt.evaluation.ab_test": "first_clicks",
             "untilt.evaluation.clip_curve": "clip_curve",
             "untilt.evaluation.estimate": "estimate",
-            "untilt.evaluation.interleaving": "interleaved team_draft",
+            "untilt.evaluation.live": "first_clicks interleaved team_draft",
             "untilt.evaluation.judged": "WinSameLoss evaluate",
             "untilt.evaluation.null_tests": "null_tests",
-            "untilt.evaluation.rank_metric": "RankMetric",
+            "untilt.evaluation.slots": "RankMetric",
             "untilt.evaluation.systems": "shown",
         },
     ),

@@ -11,7 +11,7 @@ import pytest
 import untilt as ut
 from untilt.bias.given import best_cells_first, numbered_for
 from untilt.errors import BadRowsError, OptionError, ShapeError
-from untilt.evaluation.rank_metric import as_rank_metric
+from untilt.evaluation.slots import as_rank_metric
 
 GRID = ut.Grid(3, 4)
 READERS = ("rows", "columns", "f-shape")

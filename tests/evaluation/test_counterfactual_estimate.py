@@ -15,8 +15,8 @@ from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.clip_curve import clip_curve
 from untilt.evaluation.estimate import estimate
-from untilt.evaluation.rank_metric import RankMetric
 from untilt.evaluation.results import corrected_p_values
+from untilt.evaluation.slots import RankMetric
 from untilt.evaluation.systems import shown
 from untilt.facts import codes
 

@@ -8,7 +8,7 @@ import pytest
 from untilt.bias.given import KnownBias
 from untilt.data.clicklog import ClickLog
 from untilt.evaluation.estimate import estimate
-from untilt.evaluation.rank_metric import RankMetric
+from untilt.evaluation.slots import RankMetric
 from untilt.evaluation.systems import shown
 
 THETA = np.array([0.8, 0.5, 0.25, 0.1])

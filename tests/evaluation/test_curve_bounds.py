@@ -10,7 +10,7 @@ import pytest
 import untilt as ut
 from untilt.bias.level_bounds import LevelBounds, tightest
 from untilt.errors import IdentifiabilityError, OptionError
-from untilt.evaluation.curve_bounds import at_levels, extreme_curves
+from untilt.evaluation.systems import at_levels, extreme_curves
 from untilt.facts import codes
 
 K = 6

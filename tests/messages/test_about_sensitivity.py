@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from untilt.evaluation import departures
+from untilt.evaluation import sensitivity
 from untilt.facts import Fact
 from untilt.messages import about_sensitivity
 from untilt.messages.about_sensitivity import MESSAGES, TITLES, amount_text
@@ -128,7 +128,7 @@ def test_other_grammar():
 
 def test_the_largest_amounts_are_those_that_are_tried():
     for name in ("MOST_FACTOR", "MOST_TRUST", "MOST_CLIP"):
-        assert getattr(about_sensitivity, name) == getattr(departures, name)
+        assert getattr(about_sensitivity, name) == getattr(sensitivity, name)
 
 
 @pytest.mark.parametrize("name", TITLES)

@@ -12,8 +12,7 @@ import untilt as ut
 from untilt.auditing.reading import ReadingTest, ReadingTests
 from untilt.cli.run import answer_text
 from untilt.evaluation.null_tests import NullTests
-from untilt.evaluation.support import Support
-from untilt.evaluation.uncertainty import CurveCheck
+from untilt.evaluation.uncertainty import CurveCheck, Support
 from untilt.facts import Fact, codes
 from untilt.report import floors
 from untilt.report.decision import Decision

@@ -152,7 +152,7 @@ def evaluate(
                 "says so itself; give all candidates with --documents."
             )
         from untilt.evaluation.estimate import estimate
-        from untilt.evaluation.rank_metric import as_rank_metric
+        from untilt.evaluation.slots import as_rank_metric
         from untilt.evaluation.systems import shown
 
         curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)

@@ -116,7 +116,7 @@ def select(
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
         from untilt.data.transform import without_features
-        from untilt.evaluation.rank_metric import as_rank_metric
+        from untilt.evaluation.slots import as_rank_metric
         from untilt.selection.select import select as choose
 
         arguments.check_ranker_out(out, card)

@@ -32,8 +32,7 @@ from untilt.evaluation.pool import (
     pool_of,
     with_option,
 )
-from untilt.evaluation.rank_metric import MetricLike, RankMetric, as_rank_metric
-from untilt.evaluation.slots import Discounts, slots_of
+from untilt.evaluation.slots import Discounts, MetricLike, RankMetric, as_rank_metric, slots_of
 from untilt.evaluation.systems import System, named_systems, query_totals, system_scores
 
 if TYPE_CHECKING:

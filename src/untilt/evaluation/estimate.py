@@ -17,7 +17,6 @@ from untilt.data.footprint import check_room
 from untilt.data.seen import held_out_part
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation import uncertainty
-from untilt.evaluation.all_candidates import candidate_scores, unshown_documents, with_candidates
 from untilt.evaluation.clip_curve import best_clip, clip_curve_evaluator
 from untilt.evaluation.judged import memory_facts
 from untilt.evaluation.pool import (
@@ -31,9 +30,16 @@ from untilt.evaluation.pool import (
     pool_of,
     with_option,
 )
-from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimate, Estimates
-from untilt.evaluation.slots import Discounts, slots_of
+from untilt.evaluation.slots import (
+    Discounts,
+    MetricLike,
+    as_rank_metric,
+    candidate_scores,
+    slots_of,
+    unshown_documents,
+    with_candidates,
+)
 from untilt.evaluation.systems import (
     Inputs,
     System,
@@ -125,7 +131,7 @@ def estimate(
         chosen by. Without, an `Estimate` warns where there are others
     unshown : where the log has candidates that nobody was shown, also value each system as if it
         ranked all candidates, under two beliefs about those: `Estimate.unshown`; the formulas are
-        in `untilt.evaluation.all_candidates`. False saves the time
+        in `untilt.evaluation.slots`. False saves the time
     """
     if not isinstance(log, ClickLog):
         raise OptionError(

@@ -46,9 +46,8 @@ from untilt.evaluation.pool import (
     pool_of,
     with_option,
 )
-from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import SystemDifference
-from untilt.evaluation.slots import Discounts, Slots, slots_of
+from untilt.evaluation.slots import Discounts, MetricLike, Slots, as_rank_metric, slots_of
 from untilt.evaluation.systems import System, query_totals, system_scores
 from untilt.facts import Fact
 

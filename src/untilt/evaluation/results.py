@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
@@ -13,11 +13,9 @@ from untilt._core.printed import Cells, as_table
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, holm
 from untilt.errors import OptionError, check_choice, did_you_mean
-from untilt.evaluation.curve_bounds import extreme_curves
 from untilt.evaluation.pool import Among
-from untilt.evaluation.rank_metric import RankMetric
-from untilt.evaluation.sensitivity import Sensitivity
-from untilt.evaluation.systems import NOTHING, Inputs
+from untilt.evaluation.slots import RankMetric
+from untilt.evaluation.systems import NOTHING, Inputs, extreme_curves
 from untilt.evaluation.uncertainty import (
     ClickWeights,
     CurveCheck,
@@ -28,6 +26,9 @@ from untilt.evaluation.uncertainty import (
 )
 from untilt.evaluation.unshown import Bound, Unshown, unshown_table
 from untilt.facts import Fact
+
+if TYPE_CHECKING:
+    from untilt.evaluation.sensitivity import Sensitivity
 
 MANY = 100  # effective queries, which are then written without a decimal
 CORRECTIONS = ("holm", "bonferroni", "benjamini-hochberg", "none")  # of p-values
@@ -88,7 +89,7 @@ class Estimates:
 
     `if_nothing` and `if_as_shown` are the same systems ranking *all* candidates of each query, if
     those that nobody was shown are worth nothing, and as much as the shown ones (see
-    `untilt.evaluation.all_candidates`); None where the log has no such candidates.
+    `untilt.evaluation.slots`); None where the log has no such candidates.
     """
 
     entries: tuple[Estimate, ...]
@@ -315,7 +316,7 @@ class Estimates:
         *,
         factor: float = 1.5,
         trust: float = 0.2,
-    ) -> Sensitivity:
+    ) -> "Sensitivity":
         """What would turn the difference of a system to the baseline: see `Sensitivity`.
 
         Parameters
@@ -325,7 +326,7 @@ class Estimates:
         factor : by which the curve may be wrong, at position 10 or at one position alone
         trust : share of the clicks at position 1 that may come from trust in the top alone
         """
-        from untilt.evaluation.departures import sensitivity_of
+        from untilt.evaluation.sensitivity import sensitivity_of
 
         base = self[self.systems[0] if baseline is None else baseline].system
         others = [name for name in self.order if name != base]

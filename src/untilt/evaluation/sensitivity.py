@@ -1,12 +1,47 @@
-"""What would turn a decision: the difference under departures from the model, one at a time."""
+"""What would turn a decision: how wrong the curve, or the model of reading, would have to be.
 
-from collections.abc import Iterator
+The interval of a difference covers chance. It does not cover a model that is wrong, and no log can
+rule that out. So the difference D is computed again under one family of departures at a time, each
+with one amount a that leaves everything as measured at its neutral value:
+
+    curve      theta_k' = theta_k f^(log k / log K)    K = 10 or the lowest position; neutral f = 1
+    position   theta_k' = f theta_k at the one position k that D depends on most
+    drift      documents were f times as relevant while they stood at 1 as while they stood at K
+    trust      a share t of the clicks at position 1 comes from trust in the top alone
+    clip       another clip than the one used
+    queries    the n queries that speak most for the answer are left out
+    time       the two halves of the log, earlier and later sessions
+    bounds     positions that nothing joins to position 1, at any level within their bounds
+
+Trust keeps the mean click rates as they are, as a curve that was estimated from clicks does. With m
+the mean relevance, sum of clicks over sum of n theta, and eps-_k falling as 1/k
+([agarwal2019trust]_),
+
+    E[c_k] = theta_k (1 - t/k) gamma + theta_k m t/k
+
+which is theta_k m at gamma = m whatever t is. Clicks c then stand for (c - n theta_k m t/k) /
+(1 - t/k) of the position-based model, for any evaluator.
+
+Drift of relevance that the order follows is seen by a curve from repeated positions as a curve that
+falls too fast: the ratio of clicks is theta_k / theta_1 times the ratio of relevance.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from scipy.optimize import brentq
+
+from untilt._core.arrays import FloatArray
 from untilt._core.printed import Cells, as_table
 from untilt._core.statistics import Interval
+from untilt.data.layout import ranks_of
 from untilt.errors import OptionError
+from untilt.evaluation.pool import with_option
+from untilt.evaluation.results import Estimates, SystemDifference
+from untilt.evaluation.systems import Inputs, extreme_curves
 from untilt.facts import Fact
 from untilt.messages.about_sensitivity import TITLES, amount_text
 
@@ -157,3 +192,315 @@ class Sensitivity:
             f"{self.title}: {self.value:+.4f}, {self.interval.level:.0%} interval {self.interval}"
         )
         return "\n".join([head, as_table(*self.table()), *(f"- {c.answer}" for c in self.causes)])
+
+
+REFERENCE = 10  # the position whose examination, against position 1, measures the curve's slope
+MOST_FACTOR = 10.0  # no factor beyond is tried: such a curve would not be called measured
+MOST_TRUST = 0.9
+MOST_CLIP = 1.0
+POSITIONS_TRIED = 3  # of one position alone: those with the steepest derivatives
+STEPS = 5  # amounts tried between the neutral one and the largest
+PRECISE = 1e-3  # of an amount that turns the answer
+CLEAR = 2.0  # standard errors between two halves of a log that are called a trend
+
+
+def sensitivity_of(
+    estimates: Estimates, system: str, baseline: str, *, factor: float = 1.5, trust: float = 0.2
+) -> Sensitivity:
+    """What would turn `system` minus `baseline`; see `Estimates.sensitivity`."""
+    if not 1 < factor <= MOST_FACTOR:
+        raise OptionError(f"factor must lie above 1, up to {MOST_FACTOR:g}. Got {factor} instead.")
+    if not 0 < trust <= MOST_TRUST:
+        raise OptionError(f"trust must lie above 0, up to {MOST_TRUST:g}. Got {trust} instead.")
+    if estimates.inputs is None:
+        raise OptionError("these estimates do not know their log: make them by untilt.estimate.")
+    pair = _Pair(estimates, system, baseline, estimates.inputs)
+    now = pair.now
+    found: list[Cause | None] = []
+    if now.value != 0 and np.isfinite(now.value):
+        if pair.inputs.evaluator.needs_bias:
+            found += [*_of_curve(pair, factor), _of_trust(pair, trust), _of_clip(pair)]
+            found.append(_of_bounds(pair))
+        found += [_of_queries(pair), _of_time(pair)]
+    causes = sorted((each for each in found if each), key=lambda each: -each.swing)
+    interval = estimates.compare(baseline)[system].interval
+    return Sensitivity(system, baseline, str(estimates.metric), now.value, interval, tuple(causes))
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """Two systems whose difference is computed again."""
+
+    estimates: Estimates
+    system: str
+    baseline: str
+    inputs: Inputs
+
+    @cached_property
+    def now(self) -> SystemDifference:
+        """The difference as it was estimated, without bounds of the curve."""
+        return self.difference()
+
+    @property
+    def slope(self) -> FloatArray:
+        """(K,) dD / dlog theta_k, up to a factor."""
+        cells, bias = self.inputs.cells, self.inputs.bias
+        at = [self.inputs.discounts[name].cell for name in (self.baseline, self.system)]
+        credit = self.inputs.evaluator.credit(cells, bias)
+        inside = min(cells.depth, bias.depth)
+        by_position = cells.by_position(credit.slope * (at[1] - at[0]))[:inside]
+        return by_position * bias.examination[:inside]
+
+    def difference(self, **changed: Any) -> SystemDifference:
+        """The difference had the curve, the evaluator, the clicks or the log been others."""
+        again = self.estimates.again((self.baseline, self.system), **changed)
+        return again.compare(self.baseline)[self.system]
+
+    def with_theta(self, factor: FloatArray) -> SystemDifference:
+        """The difference had the examination of all positions been `factor` times as large."""
+        return self.difference(bias=self.inputs.bias.scaled(factor))
+
+
+class _Turns(NamedTuple):
+    """Amounts, on the scale of the search, nearest to 0 that turn the sign and reach 0."""
+
+    sign: float | None
+    interval: float | None
+
+    def nearer(self, other: "_Turns") -> "_Turns":
+        def pick(one: float | None, two: float | None) -> float | None:
+            both = [each for each in (one, two) if each is not None]
+            return min(both, key=abs) if both else None
+
+        return _Turns(pick(self.sign, other.sign), pick(self.interval, other.interval))
+
+
+def _search(at: Callable[[float], SystemDifference], last: float, now: SystemDifference) -> _Turns:
+    """The first change of sign on the way from 0 to `last`, by steps and then to 0.1%."""
+    side = np.sign(now.value)
+
+    def margin(found: SystemDifference) -> float:
+        return float(side * (found.interval.low if side > 0 else found.interval.high))
+
+    seen: dict[float, SystemDifference] = {0.0: now}
+
+    def cached(amount: float) -> SystemDifference:
+        if amount not in seen:
+            seen[amount] = at(amount)
+        return seen[amount]
+
+    def first(measure: Callable[[SystemDifference], float]) -> float | None:
+        before = 0.0
+        if not measure(now) > 0:
+            return None
+        for amount in np.linspace(0, last, STEPS + 1)[1:].tolist():
+            if measure(cached(amount)) <= 0:
+                close = PRECISE * abs(last)
+                return float(brentq(lambda x: measure(cached(x)), before, amount, xtol=close))
+            before = amount
+        return None
+
+    return _Turns(first(lambda found: float(side * found.value)), first(margin))
+
+
+def _both_ways(
+    at: Callable[[float], SystemDifference], last: float, now: SystemDifference
+) -> _Turns:
+    return _search(at, last, now).nearer(_search(at, -last, now))
+
+
+def _of_curve(pair: _Pair, factor: float) -> Iterator[Cause]:
+    """Slope of the curve, one position alone, and drift where repeated positions made the curve."""
+    bias, now = pair.inputs.bias, pair.now
+    depth = min(bias.depth, pair.inputs.cells.depth)
+    if depth < 2:
+        return
+    ranks = ranks_of(bias.layout, bias.depth)
+    at = int(min(REFERENCE, ranks[depth - 1]))
+    if at < 2:
+        return
+    slope = np.log(ranks) / np.log(at)
+
+    def tilted(u: float) -> SystemDifference:
+        return pair.with_theta(np.exp(u * slope))
+
+    u, most = np.log(factor), np.log(MOST_FACTOR)
+    ends = [tilted(-u), tilted(u)]
+    yield _cause("curve", (1 / factor, factor), ends, _both_ways(tilted, most, now), position=at)
+    yield _of_position(pair, factor, depth)
+    if any(each.code == "bias.same-relevance" for each in bias.assumes):
+        # Relevance that is higher at the top makes a curve that falls too fast.
+        yield _cause(
+            "drift", (1.0, factor), [now, ends[1]], _search(tilted, most, now), position=at
+        )
+
+
+def _of_position(pair: _Pair, factor: float, depth: int) -> Cause:
+    """Of the positions with the steepest derivatives, the one that turns first or moves most."""
+    now, bias = pair.now, pair.inputs.bias
+
+    def alone(k: int) -> Callable[[float], SystemDifference]:
+        return lambda u: pair.with_theta(np.where(np.arange(bias.depth) == k, np.exp(u), 1.0))
+
+    tried = np.argsort(-np.abs(pair.slope[:depth]), kind="stable")[:POSITIONS_TRIED].tolist()
+    turns = {k: _both_ways(alone(k), np.log(MOST_FACTOR), now) for k in tried}
+    k = min(tried, key=lambda k: (abs(turns[k].sign or np.inf), tried.index(k)))
+    u = np.log(factor)
+    ends = [alone(k)(-u), alone(k)(u)]
+    rank = int(ranks_of(pair.inputs.cells.log.layout, depth)[k])
+    return _cause("position", (1 / factor, factor), ends, turns[k], position=rank)
+
+
+def _of_trust(pair: _Pair, share: float) -> Cause:
+    cells, bias = pair.inputs.cells, pair.inputs.bias
+    counts, alpha, _ = cells.under(bias)
+    k, rank = cells.position, ranks_of(cells.log.layout, cells.depth)[cells.position - 1]
+    exposure = float(np.sum(counts.impressions * alpha[k - 1]))
+    mean = float(counts.clicks.sum()) / max(exposure, 1e-300)
+    theta = bias.examination[np.minimum(k, bias.depth) - 1]
+
+    def trusting(t: float) -> SystemDifference:
+        part = t / rank
+        clicks = (cells.clicks - cells.impressions * theta * mean * part) / (1 - part)
+        return pair.difference(clicks=clicks)
+
+    now = pair.now
+    return _cause("trust", (0.0, share), [now, trusting(share)], _search(trusting, MOST_TRUST, now))
+
+
+def _of_clip(pair: _Pair) -> Cause | None:
+    evaluator = pair.inputs.evaluator
+    if not evaluator.takes("clip"):
+        return None
+    used = float(pair.estimates.clip)
+
+    def clipped(change: float) -> SystemDifference:
+        return pair.difference(evaluator=with_option(evaluator, "clip", max(used + change, 0.0)))
+
+    most = 2 * used if used > 0 else 0.1
+    turns, now = _search(clipped, max(MOST_CLIP - used, 0.1), pair.now), pair.now
+    if used > 0:
+        turns = turns.nearer(_search(clipped, -used, now))
+    ends = [clipped(-used), clipped(most - used)]
+    return _cause("clip", (0.0, most), ends, turns, used=used)
+
+
+def _of_bounds(pair: _Pair) -> Cause | None:
+    """The least and the greatest difference over the levels of positions that nothing joins."""
+    bounds = pair.inputs.bias.bounds
+    if bounds is None:
+        return None
+    curves = extreme_curves(pair.inputs, {pair.baseline: -1.0, pair.system: 1.0})
+    ends = [
+        sign * np.inf if curve is None else pair.difference(bias=curve).value
+        for sign, curve in zip((-1, 1), curves, strict=True)
+    ]
+    turns = min(ends[0] * pair.now.value, ends[1] * pair.now.value) < 0
+    positions = tuple((np.flatnonzero(bounds.bounded) + 1).tolist())
+    return Cause(
+        name="bounds",
+        tried=Fact("sensitivity.tried-bounds", positions=positions),
+        least=1.0,
+        most=1.0,
+        at_least=float(ends[0]),
+        at_most=float(ends[1]),
+        answer=Fact(f"sensitivity.{'turns' if turns else 'holds'}-bounds", positions=positions),
+        turns_at=1.0 if turns else None,
+    )
+
+
+def _of_queries(pair: _Pair) -> Cause | None:
+    """(D - d_q) / (N - n_q) without query q. Whose sum of d_q turns depends on no norm, so leaving
+    out the largest first needs the fewest queries."""
+    sums = pair.inputs.sums((pair.baseline, pair.system))
+    gap, norm = sums.total[:, 1] - sums.total[:, 0], sums.norm
+    n, now = len(gap), pair.now.value
+    if n < 2:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        without = (gap.sum() - gap) / (norm.sum() - norm)
+    without = without[np.isfinite(without)]
+    if len(without) == 0:
+        return None
+    most_for = np.sort(gap * np.sign(now))[::-1]
+    left = abs(gap.sum()) - np.cumsum(most_for)
+    turning = np.flatnonzero(left[:-1] < 0)
+    turns_at = float(turning[0] + 1) if len(turning) else None
+    code = "holds" if turns_at is None else "turns"
+    return Cause(
+        name="queries",
+        tried=Fact("sensitivity.tried-queries", of=n),
+        least=1.0,
+        most=1.0,
+        at_least=float(without.min()),
+        at_most=float(without.max()),
+        answer=Fact(f"sensitivity.{code}-queries", amount=turns_at, of=n),
+        turns_at=turns_at,
+    )
+
+
+def _of_time(pair: _Pair) -> Cause | None:
+    """The difference in the earlier and in the later half of the sessions, where times are known.
+
+    Two halves that differ clearly are continued as a straight line: turns_at is how many times the
+    length of the log after its end the line reaches 0.
+    """
+    log = pair.inputs.cells.log
+    if log.time is None or len(np.unique(log.time)) < 2:
+        return None
+    order = np.argsort(log.time, kind="stable")
+    reached = np.cumsum(log.sessions[order])
+    middle = log.time[order][np.searchsorted(reached, reached[-1] / 2)]
+    later = log.time >= middle if (log.time < middle).any() else log.time > middle
+    try:
+        halves = [pair.difference(inputs=pair.inputs.on(part)) for part in (~later, later)]
+    except OptionError:  # one half has no session of the baseline
+        return None
+    early, late = (half.value for half in halves)
+    noise = np.hypot(halves[0].std_error, halves[1].std_error)
+    slope, turns_at = 2 * (late - early), None
+    end = late + slope / 4
+    if abs(late - early) > CLEAR * noise and slope * pair.now.value < 0:
+        turns_at = max(0.0, float(-end / slope))
+    code = "holds" if turns_at is None else "turns"
+    fields = {"early": early, "late": late}
+    return Cause(
+        name="time",
+        tried=Fact("sensitivity.tried-time"),
+        least=0.0,
+        most=1.0,
+        at_least=float(early),
+        at_most=float(late),
+        answer=Fact(f"sensitivity.{code}-time", amount=turns_at, **fields),
+        turns_at=turns_at,
+    )
+
+
+def _cause(
+    name: str,
+    amounts: tuple[float, float],
+    ends: Sequence[SystemDifference],
+    turns: _Turns,
+    **fields: float,
+) -> Cause:
+    """A cause with its words; what is searched for is the log of a factor, a share, or a change."""
+
+    def amount(found: float | None) -> float | None:
+        if found is None or name == "trust":
+            return found
+        return fields["used"] + found if name == "clip" else float(np.exp(found))
+
+    turns_at = amount(turns.sign)
+    tried = Fact(f"sensitivity.tried-{name}", least=amounts[0], most=amounts[1], **fields)
+    code = "holds" if turns_at is None else "turns"
+    return Cause(
+        name=name,
+        tried=tried,
+        least=amounts[0],
+        most=amounts[1],
+        at_least=ends[0].value,
+        at_most=ends[1].value,
+        answer=Fact(f"sensitivity.{code}-{name}", amount=turns_at, **fields),
+        turns_at=turns_at,
+        undecided_at=amount(turns.interval),
+    )

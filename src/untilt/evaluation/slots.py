@@ -1,4 +1,4 @@
-r"""Where systems would have put documents: the discount of each document in each list.
+"""Where systems would have put documents: the discount of each document in each list.
 
 A list has *slots*, its logged positions, with gaps where an advertisement stood or a row was lost.
 A system fills the slots that a list had, so that the logged order and a system with the same order
@@ -7,22 +7,171 @@ get the same discounts, bit for bit:
     among="list"        the documents of a list, highest score first, fill its slots in order
     "shown" and         the first documents of the query's pool fill them; a document that is not
     "candidates"        on the page adds no gain, and costs as much as the slot below all others
+
+**Candidates that nobody was shown.**
+A ranker that is deployed orders *all* candidates of a query, not only those that the log shows. Of
+candidates that no session showed, clicks say nothing. So the value of such a ranking is computed
+under two beliefs about them, with the same clicks, evaluator and errors. With lambda_d the mean
+discount of document d where the system's first documents fill the slots of each list, gamma_d the
+estimate of its relevance, n_d its impressions, S the shown and U the unshown candidates of a query,
+
+    worth nothing           sum_{d in S} lambda_d gamma_d
+    worth as much as those  sum_{d in S} lambda_d gamma_d + (sum_{d in U} lambda_d) g,
+    that were shown         g = sum_{d in S} n_d gamma_d / sum_{d in S} n_d
+
+each averaged over the sessions of the baseline: g is the mean relevance of an impression of the
+query. Both are sums of credits of shown documents, with other discounts: errors of queries, curve
+and people, intervals and paired differences are those of every estimate.
+
+They are two beliefs, not the least and the greatest value that there can be: unshown candidates may
+be better than the shown ones. Documents that an older ranker left out are rarely so on average.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
+import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
+from untilt._core.feature_table import predicted
 from untilt._core.threads import Share, parallel_kernel
+from untilt.bias.curve import PositionBias
+from untilt.catalog import methods
 from untilt.data.layout import by_rank, ranks_of
 from untilt.data.slates import ranks, slot_discounts
+from untilt.errors import OptionError, did_you_mean
+from untilt.evaluation.judged import Predicts
 from untilt.evaluation.pool import Pool
-from untilt.evaluation.rank_metric import RankMetric
-from untilt.evaluation.unshown import TOP
+from untilt.evaluation.unshown import TOP, Worth
+from untilt.metrics.metric import Metric, checked_cut, parse_metric
+
+RECIPROCAL = "reciprocal"  # 1 / rank has a name, though it is no metric of labels
+EXAMINATION = "examination"  # the curve itself: expected clicks
+
+
+@dataclass(frozen=True)
+class RankMetric:
+    r"""An additive metric: sum_i lambda(rank_i) y_i over the documents of a list.
+
+    Additive metrics are the ones whose expectation an inverse-propensity sum has
+    ([oosterhuis2020tutorial]_): each document adds its own part, whatever the others are. NDCG, MAP
+    and MRR divide by or look at other documents' labels, so no sum over clicks estimates them.
+
+    Parameters
+    ----------
+    name : how results call it
+    discount : lambda, from an array of 1-based ranks to an array of numbers
+    cut : the last rank that counts, or None
+    higher_is_better : False for costs such as a sum of ranks
+
+    >>> RankMetric("top 3", lambda rank: rank <= 3).weights(4)
+    array([1., 1., 1., 0.])
+    """
+
+    name: str
+    discount: Callable[[FloatArray], npt.ArrayLike]
+    cut: int | None = None
+    higher_is_better: bool = True
+
+    def weights(self, depth: int) -> FloatArray:
+        """lambda(r) for r = 1..depth, 0 below the cut."""
+        rank = np.arange(1.0, depth + 1)
+        values = np.asarray(self.discount(rank), dtype=float)
+        if values.shape != rank.shape or not np.all(np.isfinite(values)):
+            raise OptionError(
+                f"the metric {self.name!r} must give one finite number for each rank. Got shape "
+                f"{values.shape} for ranks 1..{depth}. Write it with NumPy functions of an array."
+            )
+        return np.where(rank <= (depth if self.cut is None else self.cut), values, 0.0)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+MetricLike = str | Metric | RankMetric | Callable[[FloatArray], npt.ArrayLike]
+
+
+def as_rank_metric(metric: MetricLike, bias: PositionBias | None = None) -> RankMetric:
+    """A metric by name, a `Metric` that is additive, a `RankMetric`, or a function of rank.
+
+    "dcg@k" and "dcg", "precision@k", "arp" and "reciprocal@k" (lambda = 1/r) have names. The label
+    enters as it is: for clicks that is what 2^y - 1 gives too. ARP is the *sum* of the ranks of
+    relevant documents; divided by their number, as `snips` does, it is their average rank.
+    "examination" has the curve `bias` itself as lambda: sum_i theta(slot_i) gamma_i, the clicks
+    that a session would have (the scale of the curve cancels). It needs no idea of what a rank is
+    worth, and so it is the metric of a grid.
+    """
+    if _is_examination(metric):
+        return RankMetric(EXAMINATION, _Theta(() if bias is None else tuple(bias.examination)))
+    if isinstance(metric, RankMetric):
+        return metric
+    if isinstance(metric, str) and metric.strip().lower().partition("@")[0] == RECIPROCAL:
+        return _reciprocal(metric.strip().lower())
+    if callable(metric) and not isinstance(metric, Metric):
+        return RankMetric(getattr(metric, "__name__", "function of rank"), metric)
+    known = parse_metric(metric)
+    if not known.additive:
+        cut = "" if known.cut is None else f"@{known.cut}"
+        near = known.nearest_additive and known.nearest_additive + cut
+        additive = [each.name for each in methods("metric") if each.load().additive]
+        raise OptionError(
+            f"clicks can estimate sums of lambda(rank) times relevance only, and {known} is none: "
+            "it divides by or depends on the labels of other documents."
+            f"{did_you_mean(near, [near])} There are: "
+            f"{', '.join([*additive, RECIPROCAL, EXAMINATION])}, or any function of rank."
+        )
+    return RankMetric(
+        str(known),
+        _DiscountOf(known),
+        cut=known.cut,
+        higher_is_better=known.higher_is_better,
+    )
+
+
+@dataclass(frozen=True)
+class _DiscountOf:
+    """lambda of a metric; a class, since functions made on the way cannot be pickled."""
+
+    metric: Metric
+
+    def __call__(self, rank: FloatArray) -> FloatArray:
+        return self.metric.discount(len(rank))
+
+
+def _is_examination(metric: MetricLike) -> bool:
+    """Whether it is the curve itself, by its name or made without knowing the curve."""
+    if isinstance(metric, RankMetric):
+        return isinstance(metric.discount, _Theta)
+    return isinstance(metric, str) and metric.strip().lower() == EXAMINATION
+
+
+@dataclass(frozen=True)
+class _Theta:
+    """The curve as a function of rank, 0 below its end; empty until the curve is known."""
+
+    theta: tuple[float, ...]
+
+    def __call__(self, rank: FloatArray) -> FloatArray:
+        if not self.theta:
+            raise OptionError(f"the metric {EXAMINATION!r} needs the position bias: give bias=...")
+        index = rank.astype(np.int64) - 1
+        inside = index < len(self.theta)
+        return np.where(inside, np.array(self.theta)[np.where(inside, index, 0)], 0.0)
+
+
+def _one_over(rank: FloatArray) -> FloatArray:
+    return 1 / rank
+
+
+def _reciprocal(name: str) -> RankMetric:
+    _, at, cut = name.partition("@")
+    if at and not cut.isdecimal():
+        raise OptionError(f"{RECIPROCAL}@k needs a whole number k of at least 1. Got {name!r}.")
+    return RankMetric(name, _one_over, cut=checked_cut(int(cut), name) if at else None)
 
 
 class Discounts(NamedTuple):
@@ -210,3 +359,89 @@ def _page_rows(
                     value += weights[position_index[a + r]] if r < m else past[query[slate]]
                 value /= equal
             discount[row] = value
+
+
+def unshown_documents(pool: Pool) -> BoolArray:
+    """(documents,) whether no session of the log shows it, experiments too."""
+    shown = np.zeros(pool.log.n_documents, dtype=bool)
+    shown[pool.log.document] = True
+    return ~shown[pool.document]
+
+
+def with_candidates(pool: Pool) -> Pool | None:
+    """The pool with all candidates of its queries; None where no session left one out.
+
+    None too where documents have several versions: it is not known which one would be ranked.
+    Propensities stay what they are: a document's mean over the sessions that they were taken over.
+    """
+    log = pool.log
+    if log.item is not None:
+        return None
+    if pool.among == "candidates":
+        return pool if unshown_documents(pool).any() else None
+    answered = np.unique(log.query)  # the log of a pool has the sessions of its queries alone
+    sessions = np.zeros(log.n_queries)
+    sessions[answered] = pool.sessions
+    document = np.flatnonzero(sessions[log.doc_query] > 0)
+    if len(document) == len(pool.document):
+        return None
+    document = document[np.argsort(log.doc_query[document], kind="stable")]
+    query = log.doc_query[document]
+    number = np.empty(log.n_documents, dtype=np.int64)
+    number[document] = np.arange(len(document))
+    known = number[pool.document]
+    n_cells, observed = np.zeros(len(document), dtype=np.int64), np.zeros(len(document))
+    n_cells[known], observed[known] = ragged.lengths(pool.indptr), pool.observed
+    slates = replace(pool.slates, document=known[pool.slates.document], n_documents=len(document))
+    return replace(
+        pool,
+        indptr=ragged.indptr_of(n_cells),
+        query=query,
+        document=document,
+        query_indptr=ragged.indptr_of(np.bincount(query, minlength=log.n_queries)[answered]),
+        slates=slates,
+        observed=observed,
+        ordered=sessions[query],
+        among="candidates",
+    )
+
+
+def candidate_scores(
+    system: Any, scores: FloatArray | None, pool: Pool, candidates: Pool
+) -> FloatArray | None:
+    """(candidates,) scores of a system that has `scores` on a smaller pool; None: logged order.
+
+    A candidate without a score (NaN) comes last.
+    """
+    if scores is None or candidates.document is pool.document:
+        return scores
+    log = pool.log
+    of_log = np.full(log.n_documents, np.nan)
+    of_log[pool.document] = scores
+    rest = np.setdiff1d(candidates.document, pool.document, assume_unique=True)
+    if not isinstance(system, Predicts):
+        of_log[rest] = np.asarray(system, dtype=float)[rest]
+    elif log.features is not None:
+        of_log[rest] = predicted(system, log.features[rest], log.feature_names, log.missing)
+    found = of_log[candidates.document]
+    return np.where(np.isnan(found), -np.inf, found)
+
+
+def under_belief(slots: Slots, scores: FloatArray | None, at: Discounts, worth: Worth) -> Discounts:
+    """Discounts with which the credits of shown documents sum up to the value under a belief."""
+    pool = slots.pool
+    unshown = unshown_documents(pool)
+    cell, document = at.cell, at.document
+    if len(document):
+        document = np.where(unshown, 0.0, document)
+    if worth == "as shown":
+        impressions = pool.by_document(pool.impressions)
+        on = slots.discount_of(unshown, scores) / np.maximum(pool.by_query(impressions), 1.0)
+        owner = pool.query_index
+        if pool.cell_row is not None:  # a cell has the credit of its own sessions alone
+            cell = cell + (on * pool.sessions)[owner[pool.document_index]]
+        else:
+            document = document + on[owner] * impressions
+    if pool.cell_row is None:
+        cell = document[pool.document_index]
+    return Discounts(cell, document)

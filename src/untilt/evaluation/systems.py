@@ -1,4 +1,28 @@
-"""The systems of an evaluation (rankers, score arrays, the shown order) and their sums."""
+"""The systems of an evaluation (rankers, score arrays, the shown order) and their sums.
+
+**People who come back.**
+Errors are clustered by query. Where a column of the log says whose session each is, what sessions
+of one person on *different* queries have in common is added, which is clustering both ways
+([cameron2011multiway]_): with I_uq the influence of person u's sessions on query q,
+
+    sum_q I_q I_q' + sum_u I_u I_u' - sum_uq I_uq I_uq'.
+
+People who click more than others move the values of all rankings alike, and hardly their
+differences: without the column values were held by .88 instead of .95 of the intervals, with ten
+sessions per person (docs/coverage.md).
+
+**A curve with bounded levels.**
+A curve of `AllPairs(unjoined="bounds")` leaves levels u of some parts of its positions open within
+bounds (`untilt.bias.level_bounds`). A document is shown within one part alone, else it would join
+two, so what it counts is proportional to x_p = e^{-u_p} of its part, and a value or a difference is
+sum_p A_p x_p. Its extremes over the bounds are corners of a linear program. A clip, self-normalised
+weights or documents of other sessions that do join parts bend it: then the program is solved again
+with the derivatives at the corner found, from several starts, until nothing is gained, and levels
+are tried one by one along their range.
+
+The interval runs from the lower end of the interval at the least value to the upper end of that at
+the greatest: within the bounds nothing is known, beyond them chance is what it always is.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,18 +31,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from untilt._core.arrays import BoolArray, FloatArray
+from untilt._core import ragged
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.portable import Portable
 from untilt._core.progress import progress
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
+from untilt.data.slates import slates_of
 from untilt.errors import OptionError
-from untilt.evaluation.all_candidates import under_belief
 from untilt.evaluation.judged import Predicts
-from untilt.evaluation.people import covariance_of_people
 from untilt.evaluation.pool import Credit, Evaluator, Pool, cells_for, pool_of, scores_of
-from untilt.evaluation.rank_metric import RankMetric
-from untilt.evaluation.slots import Discounts, Slots, slots_of
+from untilt.evaluation.slots import Discounts, RankMetric, Slots, slots_of, under_belief
 from untilt.evaluation.uncertainty import Sums, covariance_of, curve_degrees
 from untilt.evaluation.unshown import Worth
 
@@ -167,3 +190,156 @@ def query_totals(pool: Pool, credit: Credit, at: Discounts) -> FloatArray:
     if credit.document is not None:
         by_document = by_document + at.document * credit.document * pool.ordered
     return pool.by_query(by_document)
+
+
+def covariance_of_people(
+    pool: Pool, credit: Credit, discounts: Sequence[Discounts]
+) -> FloatArray | None:
+    """(systems, systems) what people add to the covariance of values; None where none are known."""
+    if pool.people is None:
+        return None
+    log, (person, in_baseline) = pool.log, pool.people
+    lists = ragged.list_of_row(log.indptr)
+    cell = _cell_of_row(pool, in_baseline)
+    inside = cell >= 0
+    at, owner = cell[inside], lists[inside]
+    # A click counts its weight; what else a cell is credited with is shared by its impressions.
+    shown = np.maximum(pool.impressions, 1e-300)
+    apart = np.where(pool.impressions > 0, (credit.cell - pool.clicks * credit.weight) / shown, 0.0)
+    row = log.row_count[inside] * (log.label[inside] * credit.weight[at] + apart[at])
+    sessions = np.where(in_baseline, log.sessions, 0).astype(float)
+    norm = sum_by(owner, row, log.n_lists) if credit.self_normalised else sessions
+    total = np.empty((log.n_lists, len(discounts)))
+    for i, each in enumerate(discounts):
+        total[:, i] = sum_by(owner, row * each.cell[at], log.n_lists)
+        if credit.document is not None:
+            total[:, i] += sessions * _model_per_session(pool, credit.document, each)[log.query]
+    whole = norm.sum()
+    influence = (total - total.sum(axis=0) / whole * norm[:, None]) / whole
+    pair = np.unique(person * np.int64(log.n_queries) + log.query, return_inverse=True)[1]
+    by_person, by_both = (_summed(unit, influence) for unit in (person, pair))
+    return by_person.T @ by_person - by_both.T @ by_both
+
+
+def _model_per_session(pool: Pool, relevance: FloatArray, at: Discounts) -> FloatArray:
+    """(queries of the log,) what a relevance model adds to each session of the baseline."""
+    of_query = pool.by_query(at.document * relevance * pool.ordered) / pool.sessions
+    answered = np.unique(pool.query)
+    per_session = np.zeros(pool.log.n_queries)
+    per_session[answered] = of_query
+    return per_session
+
+
+def _cell_of_row(pool: Pool, in_baseline: BoolArray) -> IntArray:
+    """(rows of the log,) the cell of the pool that each row is counted in, -1 for none."""
+    log = pool.log
+    if pool.cell_row is None:
+        key = pool.document[pool.document_index] * np.int64(log.depth + 1) + pool.position
+        order = np.argsort(key)
+        wanted = log.document * np.int64(log.depth + 1) + log.position
+        return order[np.searchsorted(key, wanted, sorter=order)]
+    cell_of = np.empty(len(pool.cell_row), dtype=np.int64)
+    cell_of[pool.cell_row] = np.arange(len(pool.cell_row))
+    cell = np.full(len(log.position), -1)
+    of_baseline = in_baseline[ragged.list_of_row(log.indptr)]
+    part = log if in_baseline.all() else log.take(in_baseline)
+    cell[of_baseline] = cell_of[slates_of(part)[1]]
+    return cell
+
+
+def _summed(unit: IntArray, influence: FloatArray) -> FloatArray:
+    n = int(unit.max()) + 1
+    return np.column_stack([sum_by(unit, each, n) for each in influence.T])
+
+
+ROUNDS = 6  # of solving the program again
+LEVEL_STEPS = 17  # levels tried along the range of a part where values are bent
+
+
+def extreme_curves(
+    inputs: Inputs, combination: Mapping[str, float]
+) -> tuple[PositionBias | None, PositionBias | None]:
+    """The curves at which sum_s c_s V_s is least and greatest; None where it has no bound.
+
+    `combination` is system -> c: 1 for a value, 1 and -1 for a difference.
+    """
+    return _end(inputs, combination, 1.0), _end(inputs, combination, -1.0)
+
+
+def _end(inputs: Inputs, combination: Mapping[str, float], sign: float) -> PositionBias | None:
+    """The curve at which sign times the sum is least."""
+    bounds = inputs.bias.bounds
+    assert bounds is not None
+    low, high = bounds.hull
+    best, best_value, bent = np.zeros(len(low)), np.inf, False
+    for start in (np.zeros(len(low)), high, np.where(np.isfinite(low), low, high - np.log(10))):
+        here, value = start, sign * _value(inputs, combination, start)
+        reached = np.inf
+        for _ in range(ROUNDS):
+            slope = sign * _slope(inputs, combination, here)
+            there = bounds.least(slope)
+            found = sign * _value(inputs, combination, there)
+            straight = value + slope @ (np.exp(-there) - np.exp(-here))
+            bent |= abs(found - straight) > 1e-6 * (abs(found) + abs(value))
+            if not found < reached - 1e-9 * abs(found):
+                break
+            here, value, reached = there, found, found
+        if reached < best_value:
+            best, best_value = here, reached
+        if not bent:
+            break  # a straight line has one least corner, whatever the start
+    if bounds.is_open(best):
+        return None
+    if bent:
+        best = _polished(inputs, combination, sign, best, best_value)
+    return at_levels(inputs.bias, best)
+
+
+def _polished(
+    inputs: Inputs, combination: Mapping[str, float], sign: float, levels: FloatArray, value: float
+) -> FloatArray:
+    """One level at a time along its range, the others held: a clip has its extremes anywhere."""
+    assert inputs.bias.bounds is not None
+    most = inputs.bias.bounds.most
+    best = levels.copy()
+    for _ in range(ROUNDS):
+        before = value
+        for p in range(1, len(best)):
+            others = np.arange(len(best)) != p
+            low, high = np.max((best - most[p])[others]), np.min((best + most[:, p])[others])
+            for level in np.linspace(low, high, LEVEL_STEPS).tolist() if np.isfinite(low) else ():
+                tried = best.copy()
+                tried[p] = level
+                found = sign * _value(inputs, combination, tried)
+                if found < value:
+                    best, value = tried, found
+        if not value < before - 1e-6 * abs(before):
+            break
+    return best
+
+
+def at_levels(bias: PositionBias, levels: FloatArray) -> PositionBias:
+    """The curve with its parts at these levels u, which are then taken as known."""
+    assert bias.bounds is not None
+    return replace(bias.scaled(np.exp(levels)[bias.bounds.part]), bounds=None)
+
+
+def _value(inputs: Inputs, combination: Mapping[str, float], levels: FloatArray) -> float:
+    sums = inputs.sums(combination, bias=at_levels(inputs.bias, levels))
+    return float(_weights(combination) @ sums.value)
+
+
+def _slope(inputs: Inputs, combination: Mapping[str, float], levels: FloatArray) -> FloatArray:
+    """(P,) derivatives by x_p = e^{-u_p}: -sum over the part of theta_k dV/dtheta_k, over x_p."""
+    bias = at_levels(inputs.bias, levels)
+    sums = inputs.sums(combination, bias=bias)
+    by_theta = _weights(combination) @ sums.gradient
+    n = min(len(by_theta), bias.depth)
+    assert inputs.bias.bounds is not None
+    part = inputs.bias.bounds.part[:n]
+    by_level = sum_by(part, by_theta[:n] * bias.examination[:n], len(levels))
+    return -by_level * np.exp(levels)
+
+
+def _weights(combination: Mapping[str, float]) -> FloatArray:
+    return np.array(list(combination.values()))

@@ -1,6 +1,6 @@
 """How much of a ranking nobody was shown, and what that may be worth; judged lists beside a log.
 
-The figures of click logs are made in `untilt.evaluation.all_candidates`, which has the formulas.
+The figures of click logs are made in `untilt.evaluation.slots`, which has the formulas.
 """
 
 from collections.abc import Mapping

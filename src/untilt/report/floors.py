@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from untilt.facts import Fact
 
 if TYPE_CHECKING:
-    from untilt.evaluation.support import Support
+    from untilt.evaluation.uncertainty import Support
     from untilt.report.decision import Decision
     from untilt.report.step_results import UsedBias
 

@@ -18,8 +18,7 @@ from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.pool import Among
 from untilt.evaluation.results import Estimate, Estimates, SystemComparison, SystemDifference
 from untilt.evaluation.sensitivity import Sensitivity
-from untilt.evaluation.support import Support, support_of
-from untilt.evaluation.uncertainty import CurveCheck
+from untilt.evaluation.uncertainty import CurveCheck, Support, support_of
 from untilt.facts import Fact
 
 BiasKind = Literal["measured", "modelled", "given", "assumed"]

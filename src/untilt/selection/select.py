@@ -23,8 +23,8 @@ from untilt.errors import OptionError, UntiltError, check_choice
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.judged import overlap_facts
 from untilt.evaluation.pool import Among, Evaluator, bias_for, parse_evaluator
-from untilt.evaluation.rank_metric import MetricLike, as_rank_metric
 from untilt.evaluation.results import Estimates, SystemComparison, count_text
+from untilt.evaluation.slots import MetricLike, as_rank_metric
 from untilt.facts import Fact
 from untilt.rankers.click_likelihood import held_out_likelihood
 from untilt.rankers.persist import load

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from untilt._core.arrays import FloatArray
 from untilt.errors import UntiltError, WriteError
-from untilt.evaluation.interleaving import team_draft
+from untilt.evaluation.live import team_draft
 from untilt.serving.explore import (
     INTERLEAVED,
     NOT_DRAWN,

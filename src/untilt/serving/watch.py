@@ -25,8 +25,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.rates import ClickRates
 from untilt.errors import OptionError, UntiltError
-from untilt.evaluation.ab_test import FirstClicks, first_clicks
-from untilt.evaluation.interleaving import Interleaved, interleaved
+from untilt.evaluation.live import FirstClicks, Interleaved, first_clicks, interleaved
 from untilt.facts import Fact
 
 MOST_PERIODS = MOST_SERIES  # curves that can be told apart in one chart

@@ -173,7 +173,7 @@ def _methods(given: Any) -> tuple[str, ...]:
 
 def check_options(options: RunOptions) -> None:
     """Raise before any long work where an option makes no sense."""
-    from untilt.evaluation.rank_metric import as_rank_metric
+    from untilt.evaluation.slots import as_rank_metric
 
     for name in _TEXTS:
         value = getattr(options, name)
