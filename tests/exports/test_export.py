@@ -12,9 +12,9 @@ from tests.rankers.conftest import pbm_log
 import untilt as ut
 from untilt import catalog
 from untilt.errors import ColumnError, FileFormatError, NotFittedError, OptionError, ShapeError
-from untilt.exports import engines
 from untilt.exports.check import check_export, compared, read_sample
 from untilt.exports.format import write_export
+from untilt.exports.onnx_reader import run_onnx_operators
 from untilt.networks.mlp import ACTIVATIONS, Network
 from untilt.rankers.base import Ranker
 
@@ -123,7 +123,7 @@ def test_networks_score_alike_in_onnx(log, tmp_path, activation, transform):
             rows[::3, 0] = rows[::4, 3] = np.nan
         path = ut.export_model(ranker, tmp_path / "network.onnx")
         assert check_export(ranker, path, rows).largest < 1e-5
-        np.testing.assert_allclose(engines.onnx_operators(path, rows), ranker.predict(rows), 1e-6)
+        np.testing.assert_allclose(run_onnx_operators(path, rows), ranker.predict(rows), 1e-6)
 
 
 def test_towers_of_several_kinds_of_feedback_score_alike_in_onnx(log, tmp_path):
@@ -136,9 +136,7 @@ def test_towers_of_several_kinds_of_feedback_score_alike_in_onnx(log, tmp_path):
     )  # fmt: skip
     path = ut.export_model(ranker, tmp_path / "towers.onnx")
     assert check_export(ranker, path, log).largest < 1e-5
-    np.testing.assert_allclose(
-        engines.onnx_operators(path, log.features), ranker.predict(log), 1e-5
-    )
+    np.testing.assert_allclose(run_onnx_operators(path, log.features), ranker.predict(log), 1e-5)
     with pytest.raises(OptionError, match=r"it is a network\. Formats that take it: onnx"):
         write_export(ranker, tmp_path / "m.json", "es-ltr")
 

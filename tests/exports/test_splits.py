@@ -22,9 +22,10 @@ from tests.exports.made_trees import (
 )
 
 from untilt import catalog
-from untilt.exports import engines
+from untilt.exports.engine_trees import read_json
 from untilt.exports.format import Target, format_of
 from untilt.exports.forms import Forest, cuts, next32, text32
+from untilt.exports.onnx_reader import run_onnx_operators
 from untilt.exports.solr import thresholds
 
 TREE_FORMATS = ("es-ltr", "opensearch", "solr", "vespa", "onnx", "xgboost")
@@ -109,20 +110,20 @@ def test_xgboost_itself(drawn, tmp_path):
 
     form, trees, text = drawn
     rows = hard_rows(trees, infinite=False)
-    _, path, _ = written("xgboost", form, tmp_path)
+    format, path, _ = written("xgboost", form, tmp_path)
     booster = xgboost.Booster(model_file=path)
     found = booster.predict(xgboost.DMatrix(rows, feature_names=list(NAMES)))
     assert np.array_equal(found, by_lightgbm(text, rows))
-    assert np.array_equal(found, engines.xgboost_json(path, NAMES, rows))
+    assert np.array_equal(found, format.scores(path, NAMES, rows))
 
 
 def test_onnxruntime_itself(drawn, tmp_path):
     pytest.importorskip("onnxruntime")
     form, trees, text = drawn
     rows = hard_rows(trees)
-    _, path, _ = written("onnx", form, tmp_path)
-    assert np.array_equal(engines.onnx(path, rows), by_lightgbm(text, rows))
-    assert np.array_equal(engines.onnx_operators(path, rows), by_lightgbm(text, rows))
+    format, path, _ = written("onnx", form, tmp_path)
+    assert np.array_equal(format.scores(path, NAMES, rows), by_lightgbm(text, rows))
+    assert np.array_equal(run_onnx_operators(path, rows), by_lightgbm(text, rows))
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
@@ -137,8 +138,8 @@ def test_vespa_in_single_precision_too(drawn, tmp_path):
     """Content nodes may hold thresholds and leaves as single floats: nothing changes."""
     form, trees, text = drawn
     rows = hard_rows(trees)
-    _, path, _ = written("vespa", form, tmp_path)
-    for node in engines._read_json(path)["tree_info"]:
+    format, path, _ = written("vespa", form, tmp_path)
+    for node in read_json(path)["tree_info"]:
         waiting = [node["tree_structure"]]
         while waiting:
             split = waiting.pop()
@@ -146,7 +147,7 @@ def test_vespa_in_single_precision_too(drawn, tmp_path):
                 t = split["threshold"]
                 assert float(np.float32(t)) == t or abs(t) == 3.5e38
                 waiting += [split["left_child"], split["right_child"]]
-    assert np.array_equal(engines.vespa(path, NAMES, rows), by_lightgbm(text, rows))
+    assert np.array_equal(format.scores(path, NAMES, rows), by_lightgbm(text, rows))
 
 
 # ---- the cut, by the words of LightGBM's own rule
@@ -223,8 +224,10 @@ def test_what_only_lightgbm_knows_is_refused(tmp_path):
             booster = lightgbm.train(quiet | params, data, 3)
         with pytest.raises(OptionError, match=word):
             Forest(NAMES, booster.model_to_string(), None).trees  # noqa: B018
-        _, path, _ = written("lightgbm", Forest(NAMES, booster.model_to_string(), None), tmp_path)
-        assert np.array_equal(engines.lightgbm_text(path, X), booster.predict(X))
+        format, path, _ = written(
+            "lightgbm", Forest(NAMES, booster.model_to_string(), None), tmp_path
+        )
+        assert np.array_equal(format.scores(path, NAMES, X), booster.predict(X))
 
 
 def test_zeros_that_go_another_way_than_their_neighbours_are_refused(tmp_path):

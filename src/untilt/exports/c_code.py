@@ -5,17 +5,22 @@ are x <= cut in single precision, leaves are added in double precision in LightG
 scores are those of `predict` to the last bit.
 """
 
+import ctypes
+import re
+import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
 from typing import Any, ClassVar
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt._core.files import scratch_folder
 from untilt._version import __version__
 from untilt.catalog import method
-from untilt.exports import engines
+from untilt.errors import FileFormatError, OptionError
 from untilt.exports.format import Files, Format, Target
 from untilt.exports.forms import Forest, LinearForm, SingleArray
 
@@ -73,8 +78,35 @@ class CCode(Format):
         return Files(code, beside={".h": header}, commands=_commands(target))
 
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:  # noqa: ARG002
-        """Compiled by the system's compiler, and called."""
-        return engines.c_code(path, features)
+        """The code, compiled by the system's compiler in a folder of its own."""
+        compiler = next((found for name in ("cc", "gcc", "clang") if (found := which(name))), None)
+        if compiler is None:
+            raise OptionError(
+                "C code is checked by compiling it, and there is no compiler here (cc, gcc, "
+                "clang). Install one, or check on a machine that has one."
+            )
+        name = re.search(r"^double (\w+)_score\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if name is None:
+            raise FileFormatError(f"{path} has no function that scores. Export it again.")
+        with scratch_folder() as folder:
+            library = folder / "model.so"
+            command = [
+                compiler,
+                "-O1",
+                "-std=c99",
+                "-shared",
+                "-fPIC",
+                "-o",
+                str(library),
+                str(path),
+            ]
+            done = subprocess.run([*command, "-lm"], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise FileFormatError(f"{path} cannot be compiled: {done.stderr.strip()[:500]}")
+            score = ctypes.CDLL(str(library))[f"{name[1]}_score"]
+            score.restype, score.argtypes = ctypes.c_double, [ctypes.c_void_p]
+            rows = np.ascontiguousarray(features, np.float32)
+            return np.array([score(row.ctypes.data) for row in rows], np.float64)
 
 
 def identifier(name: str) -> str:

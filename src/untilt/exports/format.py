@@ -1,8 +1,8 @@
 """`export_model`: a ranker as the file that another engine reads, and what is needed beside it.
 
 A format is a class with a record of the kind "export" in this folder. It says which forms of
-rankers it can hold, under which endings, writes them, and names the evaluator that reads the file
-back the way its engine does (`untilt.exports.engines`).
+rankers it can hold, under which endings, writes them, and reads the file back the way its engine
+does, in `scores`.
 """
 
 import os

@@ -14,7 +14,7 @@ where floor32(t) is the largest single float that is not above t. An engine that
 x < next32(cut), next32 being the next larger single float.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -72,9 +72,17 @@ class Tree:
                     of_leaf[~child] = of_split[node] + 1
         return of_split, of_leaf
 
-    def from_below(self) -> Iterator[int]:
-        """The splits, children before their parents."""
-        return iter(range(self.n_splits - 1, -1, -1))
+    def nested(self, leaves: Sequence[str], split: Callable[[int, str, str], str]) -> str:
+        """The tree as text, children inside their parents, without recursion.
+
+        leaves : the text of each leaf
+        split : the text of a split of its number and the texts of its left and right child
+        """
+        made = [""] * self.n_splits
+        for node in reversed(range(self.n_splits)):
+            children = (int(self.left[node]), int(self.right[node]))
+            made[node] = split(node, *(made[c] if c >= 0 else leaves[~c] for c in children))
+        return made[0] if made else leaves[0]
 
 
 @dataclass(frozen=True, eq=False)

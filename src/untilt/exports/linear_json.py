@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from untilt._core.arrays import FloatArray
 from untilt._version import __version__
 from untilt.catalog import method
-from untilt.exports import engines
+from untilt.exports.engine_trees import read_json
 from untilt.exports.format import Files, Format, Target
 from untilt.exports.forms import LinearForm, SingleArray
 
@@ -47,5 +49,11 @@ class LinearJson(Format):
         return Files(json.dumps(record, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
-        """In double precision."""
-        return engines.linear_json(path, names, features)
+        """The sum of weight times feature, as the file says."""
+        record = read_json(path)
+        weights = {each["name"]: each["weight"] for each in record["features"]}
+        rows = features.astype(np.float64)
+        if "missing" in record:
+            rows = np.where(np.isnan(rows), np.float32(record["missing"]), rows)
+        total: FloatArray = rows @ np.array([weights[name] for name in names], np.float64)
+        return total

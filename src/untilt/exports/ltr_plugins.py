@@ -16,8 +16,17 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt.catalog import method
-from untilt.errors import OptionError
-from untilt.exports import engines
+from untilt.errors import FileFormatError, OptionError
+from untilt.exports.engine_trees import (
+    Nodes,
+    below,
+    indices,
+    leaf_of,
+    linear_single,
+    read_json,
+    single_of,
+    summed,
+)
 from untilt.exports.format import Files, Format, Target
 from untilt.exports.forms import (
     Forest,
@@ -73,8 +82,28 @@ class LtrPlugin(Format):
         )
 
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
-        """As the plugin's classes give them."""
-        return engines.ltr_plugin(path, names, features)
+        """The body of `_createmodel`: model/xgboost+json or model/linear."""
+        model = read_json(path)["model"]["model"]
+        definition = json.loads(model["definition"])
+        if model["type"] == "model/linear":
+            weights = np.zeros(len(names), np.float32)
+            for name, weight in definition.items():
+                weights[indices(names)[name]] = single_of(weight)
+            return linear_single(features, weights)
+        if definition["objective"] not in ("rank:ndcg", "rank:map", "rank:pairwise", "reg:linear"):
+            raise FileFormatError(f"{path} has an objective that the plugin transforms or refuses.")
+        index, nodes = indices(names), Nodes.empty()
+
+        def split(node: Any) -> tuple[int, float, bool, Any, Any]:
+            yes, no = node["children"]
+            if (yes["nodeid"], no["nodeid"]) != (node["yes"], node["no"]) or "depth" not in node:
+                raise FileFormatError(f"{path} has a split whose children are not those it names.")
+            to_yes = node["missing"] == node["yes"]
+            return index[node["split"]], float(single_of(node["split_condition"])), to_yes, yes, no
+
+        for tree in definition["splits"]:
+            nodes.add_nested(tree, split, lambda node: leaf_of(node, "leaf"))
+        return summed(nodes.leaves(features, below, np.float32), np.float32)
 
     def _commands(self, target: Target) -> tuple[str, ...]:
         host, feature_set = self.engine.upper(), f"_ltr/_featureset/{target.name}"
@@ -107,23 +136,22 @@ def _trees(forest: Forest) -> str:
 
 
 def _nested(tree: Tree, names: list[str]) -> str:
-    """Children inside their parents; splits are numbered first, then leaves."""
+    """Splits are numbered first, then leaves."""
     depth, _ = tree.depths()
-    n = tree.n_splits
+    n, threshold = tree.n_splits, next32(tree.cut)
     values = tree.leaf.astype(np.float32)
-    texts = [f'{{"nodeid":{n + k},"leaf":{text32(value)}}}' for k, value in enumerate(values)]
-    made: list[str] = [""] * n
-    threshold = next32(tree.cut)
-    for node in tree.from_below():
-        left, right = int(tree.left[node]), int(tree.right[node])
-        yes, no = (child if child >= 0 else n + ~child for child in (left, right))
-        children = ",".join(made[c] if c >= 0 else texts[~c] for c in (left, right))
-        made[node] = (
+
+    def split(node: int, left: str, right: str) -> str:
+        children = (int(tree.left[node]), int(tree.right[node]))
+        yes, no = (child if child >= 0 else n + ~child for child in children)
+        return (
             f'{{"nodeid":{node},"depth":{depth[node]},"split":{names[tree.feature[node]]},'
             f'"split_condition":{text32(threshold[node])},"yes":{yes},"no":{no},'
-            f'"missing":{yes if tree.nan_left[node] else no},"children":[{children}]}}'
+            f'"missing":{yes if tree.nan_left[node] else no},"children":[{left},{right}]}}'
         )
-    return made[0] if n else texts[0]
+
+    leaves = [f'{{"nodeid":{n + k},"leaf":{text32(value)}}}' for k, value in enumerate(values)]
+    return tree.nested(leaves, split)
 
 
 def _linear(form: LinearForm, engine: str) -> str:

@@ -20,9 +20,9 @@ import numpy as np
 from untilt._core.arrays import AnyArray, FloatArray
 from untilt._version import __version__
 from untilt.catalog import method
-from untilt.exports import engines
 from untilt.exports.format import Files, Format, Target
 from untilt.exports.forms import Forest, LinearForm, NetworkForm, SingleArray
+from untilt.exports.onnx_reader import run_onnx
 from untilt.networks.mlp import Network
 
 # Tried with onnxruntime 1.17 and 1.31.
@@ -58,7 +58,7 @@ class OnnxModel(Format):
 
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:  # noqa: ARG002
         """By onnxruntime where it is installed, else by an evaluator of the operators."""
-        return engines.onnx(path, features)
+        return run_onnx(path, features)
 
 
 # ---- the graphs

@@ -21,8 +21,17 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray
 from untilt.catalog import method
-from untilt.errors import OptionError
-from untilt.exports import engines
+from untilt.errors import FileFormatError, OptionError
+from untilt.exports.engine_trees import (
+    Nodes,
+    indices,
+    leaf_of,
+    linear_single,
+    not_above,
+    read_json,
+    single_of,
+    summed,
+)
 from untilt.exports.format import Files, Format, Target
 from untilt.exports.forms import (
     Forest,
@@ -71,8 +80,35 @@ class Solr(Format):
         )
 
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
-        """As Solr's classes give them."""
-        return engines.solr(path, names, features)
+        """`MultipleAdditiveTreesModel` or `LinearModel`, with `StandardNormalizer`."""
+        model = read_json(path)
+        own = [each["name"] for each in model["features"]]
+        rows = np.stack([features[:, indices(names)[name]] for name in own], axis=1)
+        nulls = model["params"].get("isNullSameAsZero", True)
+        if nulls:
+            rows = np.where(np.isnan(rows), np.float32(0), rows)
+        for number, each in enumerate(model["features"]):
+            if "norm" in each:
+                average, spread = (single_of(each["norm"]["params"][key]) for key in ("avg", "std"))
+                with np.errstate(over="ignore"):
+                    rows[:, number] = (rows[:, number] - average) / spread
+        if model["class"].endswith(".LinearModel"):
+            weights = model["params"]["weights"]
+            return linear_single(rows, np.array([single_of(weights[name]) for name in own]))
+        index, nodes = indices(own), Nodes.empty()
+
+        def split(node: Any) -> tuple[int, float, bool, Any, Any]:
+            compared = np.float32(single_of(node["threshold"]) + np.float32(1e-6))
+            left = node.get("missing") == "left"
+            return index[node["feature"]], float(compared), left, node["left"], node["right"]
+
+        for tree in model["params"]["trees"]:
+            if tree["weight"] != "1":
+                raise FileFormatError(
+                    f"{path} has a tree with a weight, which untilt never writes."
+                )
+            nodes.add_nested(tree["root"], split, lambda node: leaf_of(node, "value"))
+        return summed(nodes.leaves(rows, not_above, np.float32), np.float32)
 
 
 def _trees(forest: Forest, target: Target) -> tuple[str, tuple[Fact, ...]]:
@@ -162,19 +198,15 @@ def _nested(tree: Tree, names: list[str], powers: list[int], knows_missing: bool
     power = np.array(powers)[tree.feature] if tree.n_splits else np.zeros(0, np.int64)
     with np.errstate(over="ignore"):
         written = thresholds(np.ldexp(tree.cut, power).astype(np.float32))
-    leaves = [f'{{"value":"{text32(value)}"}}' for value in tree.leaf.astype(np.float32)]
-    made = [""] * tree.n_splits
-    for node in tree.from_below():
-        left, right = (
-            made[child] if child >= 0 else leaves[~child]
-            for child in (int(tree.left[node]), int(tree.right[node]))
-        )
+
+    def split(node: int, left: str, right: str) -> str:
         way = f'"missing":"{"left" if tree.nan_left[node] else "right"}",' * knows_missing
-        made[node] = (
+        return (
             f'{{"feature":{names[tree.feature[node]]},"threshold":"{text32(written[node])}",{way}'
             f'"left":{left},"right":{right}}}'
         )
-    return made[0] if made else leaves[0]
+
+    return tree.nested([f'{{"value":"{text32(v)}"}}' for v in tree.leaf.astype(np.float32)], split)
 
 
 def _linear(form: LinearForm, target: Target) -> str:

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from untilt._core.arrays import FloatArray
+import numpy as np
+
+from untilt._core.arrays import BoolArray, FloatArray
 from untilt._version import __version__
 from untilt.catalog import method
-from untilt.exports import engines
+from untilt.errors import FileFormatError
+from untilt.exports.engine_trees import Nodes, indices, read_json, summed
 from untilt.exports.format import Files, Format, Target
 from untilt.exports.forms import (
     Forest,
@@ -65,8 +68,8 @@ class Vespa(Format):
         """As Vespa's importer and ranking expressions give them."""
         own = tuple(feature_name(name, number) for number, name in enumerate(names))
         if path.suffix == ".expression":
-            return engines.vespa_expression(path, own, features)
-        return engines.vespa(path, own, features)
+            return read_vespa_expression(path, own, features)
+        return read_vespa(path, own, features)
 
 
 def feature_name(name: str, number: int) -> str:
@@ -100,22 +103,17 @@ def _trees(forest: Forest, names: list[str]) -> str:
 
 def _nested(tree: Tree) -> str:
     threshold = next32(tree.cut)
-    leaves = [
-        f'{{"leaf_index":{k},"leaf_value":{value!r}}}' for k, value in enumerate(tree.leaf.tolist())
-    ]
-    made = [""] * tree.n_splits
-    for node in tree.from_below():
-        left, right = (
-            made[child] if child >= 0 else leaves[~child]
-            for child in (int(tree.left[node]), int(tree.right[node]))
-        )
-        made[node] = (
+
+    def split(node: int, left: str, right: str) -> str:
+        return (
             f'{{"split_index":{node},"split_feature":{tree.feature[node]},'
             f'"threshold":{_double(threshold[node])},"decision_type":"<=",'
             f'"default_left":{"true" if tree.nan_left[node] else "false"},"missing_type":"NaN",'
             f'"left_child":{left},"right_child":{right}}}'
         )
-    return made[0] if made else leaves[0]
+
+    leaf = '{{"leaf_index":{},"leaf_value":{!r}}}'.format
+    return tree.nested([leaf(k, value) for k, value in enumerate(tree.leaf.tolist())], split)
 
 
 def _double(threshold: Any) -> str:
@@ -167,3 +165,49 @@ def _notes(form: Forest | LinearForm) -> tuple[Fact, ...]:
     """An attribute of whole numbers has no NaN in Vespa."""
     told = () if form.missing is None else (Fact("export.vespa-missing"),)
     return (*told, *(() if isinstance(form, LinearForm) else (Fact("export.vespa-alone"),)))
+
+
+def read_vespa(path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
+    """LightGBM's JSON as Vespa's importer takes it."""
+    model = read_json(path)
+    if "objective" not in model or "pandas_categorical" not in model:
+        raise FileFormatError(f"{path} lacks what Vespa's importer asks for.")
+    columns = [indices(names)[name] for name in model["feature_names"]]
+    nodes = Nodes.empty()
+
+    def split(node: Any) -> tuple[int, float, bool, Any, Any]:
+        column, threshold = columns[node["split_feature"]], float(node["threshold"])
+        return column, threshold, node["default_left"], node["left_child"], node["right_child"]
+
+    for tree in model["tree_info"]:
+        nodes.add_nested(
+            tree["tree_structure"],
+            split,
+            lambda node: float(node["leaf_value"]) if "leaf_value" in node else None,
+        )
+    leaves = nodes.leaves(features.astype(np.float64), _vespa_left, np.float64)
+    return summed(leaves, np.float64)
+
+
+def _vespa_left(x: Any, threshold: Any, default_left: BoolArray) -> BoolArray:
+    """not (x >= t) or x < t; every comparison with NaN is false."""
+    left: BoolArray = np.where(default_left, ~(x >= threshold), x < threshold)
+    return left
+
+
+_TERM = re.compile(r"\(([^)]*)\) \* (?:if \(isNan\((?P<filled>.*)\), ([^,]*), .*\)|(.*))")
+
+
+def read_vespa_expression(path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
+    """A sum of weights times features, each with a number for NaN or without."""
+    constant, *terms = path.read_text(encoding="utf-8").rstrip("\n").split(" +\n")
+    total = np.full(len(features), float(constant))
+    index = indices(names)
+    for term in terms:
+        found = _TERM.fullmatch(term)
+        if found is None:
+            raise FileFormatError(f"{path} has a term that untilt never writes: {term[:60]!r}.")
+        weight, filled, fill, plain = found.groups()
+        x = features[:, index[filled or plain]].astype(np.float64)
+        total += float(weight) * (np.where(np.isnan(x), float(fill), x) if filled else x)
+    return total

@@ -15,7 +15,7 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.catalog import method
-from untilt.exports import engines
+from untilt.exports.engine_trees import Nodes, below, indices, read_json, single_of, summed
 from untilt.exports.format import Files, Format, Target
 from untilt.exports.forms import Forest, SingleArray, Tree, next32, text32
 from untilt.facts import Fact
@@ -58,8 +58,27 @@ class XGBoostJson(Format):
         return Files(text, notes=(Fact("export.xgboost-objective"),))
 
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
-        """As XGBoost gives them."""
-        return engines.xgboost_json(path, names, features)
+        """XGBoost's JSON; columns by name where it has names."""
+        learner = read_json(path)["learner"]
+        own, nodes = learner["feature_names"], Nodes.empty()
+        columns = [indices(names)[name] for name in own] if own else list(range(len(names)))
+        for tree in learner["gradient_booster"]["model"]["trees"]:
+            first = len(nodes.feature)
+            nodes.roots.append(first)
+            for node, left in enumerate(tree["left_children"]):
+                value = float(single_of(tree["split_conditions"][node]))
+                if left < 0:
+                    nodes.add(-1, value)
+                    continue
+                nodes.add(
+                    columns[tree["split_indices"][node]],
+                    value,
+                    nan_left=bool(tree["default_left"][node]),
+                    left=first + left,
+                    right=first + left + 1,  # whatever right_children says
+                )
+        start = single_of(learner["learner_model_param"]["base_score"].strip("[]"))
+        return float(start) + summed(nodes.leaves(features, below, np.float32), np.float32)
 
 
 def _names(names: tuple[str, ...]) -> list[str]:
