@@ -24,8 +24,8 @@ from untilt.rankers.learning_data import training_lists
 from untilt.rankers.trees import auto
 from untilt.rankers.trees.crossfit import CrossFitted, TreesTried
 from untilt.rankers.trees.merging import merged
-from untilt.rankers.trees.parts import likeness, rows_of
-from untilt.rankers.trees.stacked import fit_stacked, posterior
+from untilt.rankers.stacked.parts import likeness, rows_of
+from untilt.rankers.stacked.learner import fit_stacked, posterior
 from untilt.rankers.trees.stacking import OLD, slopes, stack
 from untilt.rankers.validation import held_out_labels
 
@@ -115,7 +115,7 @@ def said(fitted, X):
 def test_one_booster_holds_the_sum_of_all_parts(log, many, monkeypatch):
     """Nothing unshown: no part is a product, so that trees say the sum; many queries and few."""
     for name in ("ONCE_QUERIES", "RICH_QUERIES"):
-        monkeypatch.setattr(f"untilt.rankers.trees.stacked.{name}", many)
+        monkeypatch.setattr(f"untilt.rankers.stacked.learner.{name}", many)
     shown = np.unique(log.document)
     number = np.zeros(log.n_documents, dtype=int)
     number[shown] = np.arange(len(shown))
@@ -234,7 +234,7 @@ def test_labels_give_credit_by_grade(judged):
 def test_threads_do_not_matter_with_many_queries(log, judged, monkeypatch):
     """Nor do those of one tree, which has two here as if there were millions of values."""
     for name in ("ONCE_QUERIES", "RICH_QUERIES", "MANY_QUERIES"):
-        monkeypatch.setattr(f"untilt.rankers.trees.stacked.{name}", 10)
+        monkeypatch.setattr(f"untilt.rankers.stacked.learner.{name}", 10)
     monkeypatch.setattr("untilt.rankers.trees.crossfit.MANY_QUERIES", 10)
     alone = mart(n_threads=1).fit(log)
     assert [name for name in alone.choice_.trees if "likelihood" in name] == [
@@ -267,8 +267,8 @@ def test_weights_of_some_queries_are_near_those_of_all(monkeypatch):
     log = simulate(make_judged(240, 8, seed=5), "dla", sessions_per_query=60, seed=5).log
     options = mart(n_trees=60)._training()
     whole = fit_stacked(log, training_lists(log), options, BIAS)
-    monkeypatch.setattr("untilt.rankers.trees.stacked.STACKING_QUERIES", 120)
-    for name in ("untilt.rankers.trees.stacked", "untilt.rankers.trees.crossfit"):
+    monkeypatch.setattr("untilt.rankers.stacked.learner.STACKING_QUERIES", 120)
+    for name in ("untilt.rankers.stacked.learner", "untilt.rankers.trees.crossfit"):
         monkeypatch.setattr(f"{name}.MANY_QUERIES", 100)
     some = fit_stacked(log, training_lists(log), options, BIAS)
     assert some.stack.k == pytest.approx(whole.stack.k, rel=0.4)
@@ -281,7 +281,7 @@ def test_weights_of_some_queries_are_near_those_of_all(monkeypatch):
 @pytest.mark.parametrize(("enough", "times"), [(10, 2), (1000, 1)])
 def test_the_order_has_twice_the_trees_of_the_likelihood(log, enough, times, monkeypatch):
     """Of 25 at least; as many where queries are few."""
-    monkeypatch.setattr("untilt.rankers.trees.stacked.ONCE_QUERIES", enough)
+    monkeypatch.setattr("untilt.rankers.stacked.learner.ONCE_QUERIES", enough)
     trees = fit_stacked(log, training_lists(log), mart(n_trees=60)._training(), BIAS).trees
     order = {name: each.best for name, each in trees.items() if name.startswith("lambdas")}
     assert order

@@ -13,7 +13,7 @@ from untilt.rankers.learning_data import training_lists
 from untilt.rankers.trees.crossfit import FoldTraining, folds_of
 from untilt.rankers.trees.lines import Scale, line_part
 from untilt.rankers.trees.merging import merged, step_tree
-from untilt.rankers.trees.parts import rows_of
+from untilt.rankers.stacked.parts import rows_of
 from untilt.rankers.trees.stacking import slopes
 
 BIAS = PowerLaw(1.0)

@@ -5,7 +5,7 @@ import pytest
 
 from untilt import ClickLog, LambdaMART
 from untilt.rankers.learning_data import training_lists
-from untilt.rankers.trees.stacked import fit_stacked
+from untilt.rankers.stacked.learner import fit_stacked
 
 THETA = 1.0 / np.arange(1, 11)
 

@@ -24,11 +24,11 @@ from untilt.rankers.learning_data import (
     weighting_for,
 )
 from untilt.rankers.trees import objectives, scorer
-from untilt.rankers.trees.auto import AutoChoice, fit_auto
+from untilt.rankers.stacked.ranker import AutoChoice, fit_auto
 from untilt.rankers.trees.boosting import Boosted, boost, merged_params
 from untilt.rankers.trees.crossfit import MOST_TREES, PATIENCE
 from untilt.rankers.trees.missing import with_ways_for_missing
-from untilt.rankers.trees.parts import PART_TREES
+from untilt.rankers.stacked.parts import PART_TREES
 from untilt.rankers.trees.tuned import boost_tuned, judged_by
 from untilt.rankers.validation import validation_for
 from untilt.weighting.base import Weighting

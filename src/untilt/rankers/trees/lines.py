@@ -21,7 +21,7 @@ from untilt._core.threads import side_by_side
 from untilt.objectives.hierarchical import ClickCells, Hierarchy, HierarchyFit, fit_hierarchy
 from untilt.rankers.trees.crossfit import FoldTraining
 from untilt.rankers.trees.merging import step_tree
-from untilt.rankers.trees.parts import Rows
+from untilt.rankers.stacked.parts import Rows
 from untilt.rankers.trees.stacking import slopes
 
 PENALTIES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)

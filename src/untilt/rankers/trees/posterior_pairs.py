@@ -19,7 +19,7 @@ from untilt.objectives.graded_pairs import GradedSlates
 from untilt.rankers.learning_data import QUERY_WEIGHTS
 from untilt.rankers.trees.crossfit import CrossFitted, FoldTraining
 from untilt.rankers.trees.objectives import GradedTreeObjective, LambdaOptions
-from untilt.rankers.trees.parts import Rows
+from untilt.rankers.stacked.parts import Rows
 
 
 def lambda_part(

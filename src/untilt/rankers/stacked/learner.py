@@ -37,7 +37,7 @@ from untilt.rankers.trees.crossfit import (
 from untilt.rankers.trees.lines import Lines, line_part
 from untilt.rankers.trees.merging import merged
 from untilt.rankers.trees.objectives import TreeTraining
-from untilt.rankers.trees.parts import (
+from untilt.rankers.stacked.parts import (
     EXACT,
     EXACT_TREES,
     OF_CLICKS,

@@ -23,7 +23,7 @@ from untilt.rankers.click_likelihood import of_positions
 from untilt.rankers.trees import objectives
 from untilt.rankers.trees.boosting import Boosted, boost, check_features
 from untilt.rankers.trees.crossfit import TreesTried
-from untilt.rankers.trees.stacked import Fitted, fit_stacked
+from untilt.rankers.stacked.learner import Fitted, fit_stacked
 from untilt.rankers.validation import HeldOutClicks, held_out_clicks, held_out_labels
 from untilt.weighting.tables import Balanced
 
