@@ -21,12 +21,11 @@ from untilt.facts import as_fact
 from untilt.objectives.hierarchical import ClickCells
 from untilt.rankers.click_likelihood import cells_of
 from untilt.rankers.learning_data import training_lists
-from untilt.rankers.trees import auto
-from untilt.rankers.trees.crossfit import CrossFitted, TreesTried
-from untilt.rankers.trees.merging import merged
-from untilt.rankers.stacked.parts import likeness, rows_of
+from untilt.rankers.stacked import ranker as auto
 from untilt.rankers.stacked.learner import fit_stacked, posterior
-from untilt.rankers.trees.stacking import OLD, slopes, stack
+from untilt.rankers.stacked.parts import OLD, imitation_correlation, rows_of, slopes, stack
+from untilt.rankers.trees.boosting import merged
+from untilt.rankers.trees.crossfit import CrossFitted, TreesTried
 from untilt.rankers.validation import held_out_labels
 
 BIAS = EyeTracking(1.0)
@@ -52,17 +51,17 @@ def ranker(log):
     return mart().fit(log)
 
 
-@pytest.mark.parametrize(("option", "said"), [("map", "graded labels"), ("ndgc", "metric")])
-def test_options_are_refused_before_anything_is_trained(log, monkeypatch, option, said):
+@pytest.mark.parametrize(("option", "message"), [("map", "graded labels"), ("ndgc", "metric")])
+def test_options_are_refused_before_anything_is_trained(log, monkeypatch, option, message):
     monkeypatch.setattr(auto, "fit_stacked", lambda *_: pytest.fail("it was trained"))
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(OptionError, match=message):
         mart(metric=option).fit(log)
 
 
 # ---- the weight of the old ranker
 
 
-def weights(truth, n_queries, impressions, likeness, seed=0):
+def weights(truth, n_queries, impressions, imitation_correlation, seed=0):
     """By clicks with eta = -1 + truth pi + f, ten documents a query, no position bias."""
     rng, n = np.random.default_rng(seed), 10 * n_queries
     pi, f = rng.normal(size=n), 0.5 * rng.normal(size=n)
@@ -72,7 +71,7 @@ def weights(truth, n_queries, impressions, likeness, seed=0):
         impressions=np.full(n, float(impressions)), clicks=clicks,
         place=np.zeros(n, dtype=np.int64), alpha=np.ones(1), beta=np.zeros(1),
     )  # fmt: skip
-    return stack(cells, slopes(cells, [f]).model, pi, f, None, likeness)
+    return stack(cells, slopes(cells, [f]).model, pi, f, None, imitation_correlation)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -90,7 +89,7 @@ def test_many_clicks_say_what_the_old_ranker_is_worth(truth):
 
 def test_likeness_is_the_correlation_with_what_is_imitated():
     def likeness_of(*values):
-        return likeness(CrossFitted((), TreesTried((10, 20), values, 20), np.zeros(3)))
+        return imitation_correlation(CrossFitted((), TreesTried((10, 20), values, 20), np.zeros(3)))
 
     assert likeness_of(0.04, 0.25) == 0.5
     assert likeness_of(-0.1, -0.2) == 0
@@ -104,11 +103,11 @@ def of_shapes(shapes, X):
     return merged(shapes.parts(1.0)).predict(X) - shapes.shift
 
 
-def said(fitted, X):
+def click_score(fitted, X):
     """f for any rows, as its definition says it."""
-    f = fitted.said.trees * of_shapes(fitted.clicks, X) - fitted.said.shift
+    f = fitted.click_score.trees * of_shapes(fitted.clicks, X) - fitted.click_score.shift
     lines = fitted.lines
-    return f if lines is None else f + fitted.said.lines * (lines.scale(X) @ lines.weights)
+    return f if lines is None else f + fitted.click_score.lines * (lines.scale(X) @ lines.weights)
 
 
 @pytest.mark.parametrize("many", [10, 1000])
@@ -133,14 +132,14 @@ def test_one_booster_holds_the_sum_of_all_parts(log, many, monkeypatch):
     assert set(boosters) == {1 if many == 10 else 4}
     assert (fitted.lines is None) == (many == 10)
     X, stack = whole.features, fitted.stack
-    f, B = said(fitted, X), of_shapes(fitted.lambdas, X)
+    f, B = click_score(fitted, X), of_shapes(fitted.lambdas, X)
     pi = fitted.old.booster().predict(X) / np.std(fitted.old.scores)
     A = stack.b * pi + stack.k * f
     held_out_A = stack.b * fitted.old.scores / np.std(fitted.old.scores)
-    held_out_A = held_out_A + stack.k * fitted.said.scores
+    held_out_A = held_out_A + stack.k * fitted.click_score.scores
     expected = A / np.std(held_out_A) + B / np.std(fitted.lambdas.scores)
     served = fitted.booster.predict(X)
-    # Lines are said in steps, as fine as the bins of a feature.
+    # The linear part is said in steps, as fine as the bins of a feature.
     exact = 1e-6 if fitted.lines is None else 0.1
     np.testing.assert_allclose(served - served.mean(), expected - expected.mean(), atol=exact)
     assert np.corrcoef(served, expected)[0, 1] > 0.9999
@@ -152,14 +151,16 @@ def test_trees_learn_the_part_that_is_a_product(log):
     assert fitted.support is not None
     assert -1 <= fitted.stack.kappa <= 0
     X = make_judged(60, 8, seed=4).features
-    f, B = said(fitted, X), of_shapes(fitted.lambdas, X)
+    f, B = click_score(fitted, X), of_shapes(fitted.lambdas, X)
     pi = fitted.old.booster().predict(X) / np.std(fitted.old.scores)
     rho = np.mean([b.predict(X, num_iteration=fitted.support.tried.best)
                    for b in fitted.support.boosters], axis=0)  # fmt: skip
     A = fitted.stack.score(pi, f, rho)
     spread = np.std(fitted.held_out["stacked"])
     held_out = fitted.stack.score(
-        fitted.old.scores / np.std(fitted.old.scores), fitted.said.scores, fitted.support.scores
+        fitted.old.scores / np.std(fitted.old.scores),
+        fitted.click_score.scores,
+        fitted.support.scores,
     )
     expected = A / np.std(held_out) * spread + B / np.std(fitted.lambdas.scores)
     assert np.corrcoef(fitted.booster.predict(X), expected)[0, 1] > 0.99

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from untilt import LambdaMART, load, make_judged, simulate
-from untilt.rankers.trees import merging, scorer
+from untilt.rankers.trees import boosting, scorer
 from untilt.rankers.trees.scorer import TreeScorer
 
 TINY = np.float32(1e-35)  # what LightGBM takes for 0
@@ -191,8 +191,8 @@ def log():
 def test_a_step_tree_and_scaled_parts_of_a_merged_booster(log):
     ranker = LambdaMART(n_trees=15, n_threads=1).fit(log)
     rows = log.features
-    step = merging.step_tree(2, rows[:, 2], np.sin(rows[:, 2].astype(float)), 127)
-    booster = merging.merged([(ranker.booster_, 15, 0.37), (ranker.booster_, 4, -1 / 3)], [step])
+    step = boosting.step_tree(2, rows[:, 2], np.sin(rows[:, 2].astype(float)), 127)
+    booster = boosting.merged([(ranker.booster_, 15, 0.37), (ranker.booster_, 4, -1 / 3)], [step])
     assert booster.num_trees() == 20
     ours = TreeScorer.of(booster, 20).scores(rows)
     assert bits(ours) == bits(booster.predict(rows, num_threads=1))

@@ -8,8 +8,8 @@ import pytest
 
 from untilt import Balanced, EyeTracking, LambdaMART, PairwiseDebiasing, make_judged, simulate
 from untilt.errors import OptionError
+from untilt.rankers.trees.boosting import merged
 from untilt.rankers.trees.crossfit import FoldTraining, folds_of, is_dense
-from untilt.rankers.trees.merging import merged
 from untilt.rankers.trees.objectives import BoostingOptions
 
 BIAS = EyeTracking(1.0)

@@ -32,8 +32,8 @@ from untilt.errors import OptionError, UntiltError
 from untilt.objectives.pairs import DELTAS, PairObjective
 from untilt.rankers import learning_data
 from untilt.rankers.learning_data import TrainingLists, Whole
+from untilt.rankers.trees.boosting import text_with_missing_direction
 from untilt.rankers.trees.lambdamart import PAIRS, LambdaMART
-from untilt.rankers.trees.missing import text_with_ways
 from untilt.rankers.trees.objectives import PairTreeObjective, lambda_parts
 from untilt.weighting.base import JointWeighting
 
@@ -394,10 +394,10 @@ def _fitted(
 
     text, missing = lightgbm_text(booster.save_raw("json"), edges), part.lists.missing
     if missing == "keep":
-        text = text_with_ways(text, edges.median, ~edges.missing)
+        text = text_with_missing_direction(text, edges.median, ~edges.missing)
     elif missing is not None:
         value = np.full(len(edges.median), np.float64(np.float32(missing)))
-        text = text_with_ways(text, value, np.ones(len(value), dtype=bool))
+        text = text_with_missing_direction(text, value, np.ones(len(value), dtype=bool))
     found: LambdaMART = clone(ranker)
     found.booster_ = lightgbm.Booster(model_str=text)
     found.n_trees_ = booster.num_boosted_rounds()

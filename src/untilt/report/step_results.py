@@ -172,7 +172,7 @@ class TreeValues:
 
 @dataclass(frozen=True)
 class Learned:
-    """What the learner of many parts saw in the log: see `untilt.rankers.stacked.ranker.AutoChoice`.
+    """What the stacked learner saw in the log: see `untilt.rankers.stacked.ranker.AutoChoice`.
 
     Parameters
     ----------

@@ -18,15 +18,38 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.random import child_generator
 from untilt._core.threads import side_by_side
 from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
+from untilt.objectives.graded_pairs import GradedSlates
 from untilt.objectives.hierarchical import ClickCells, Hierarchy, HierarchyFit
 from untilt.objectives.pbm import sigmoid
 from untilt.rankers.click_likelihood import cells_of
-from untilt.rankers.learning_data import TrainingLists
+from untilt.rankers.learning_data import QUERY_WEIGHTS, TrainingLists
+from untilt.rankers.stacked.parts import (
+    EXACT,
+    EXACT_TREES,
+    OF_CLICKS,
+    RATE,
+    Likelihood,
+    LinearPart,
+    Rows,
+    Stack,
+    click_part,
+    imitation_correlation,
+    linear_part,
+    mean_log_rank,
+    old_ranker_part,
+    rows_of,
+    slopes,
+    stack,
+    support_part,
+)
+from untilt.rankers.trees.boosting import merged
 from untilt.rankers.trees.crossfit import (
     MANY_QUERIES,
     CrossFitted,
@@ -34,25 +57,7 @@ from untilt.rankers.trees.crossfit import (
     TreesTried,
     folds_of,
 )
-from untilt.rankers.trees.lines import Lines, line_part
-from untilt.rankers.trees.merging import merged
-from untilt.rankers.trees.objectives import TreeTraining
-from untilt.rankers.stacked.parts import (
-    EXACT,
-    EXACT_TREES,
-    OF_CLICKS,
-    RATE,
-    Likelihood,
-    Rows,
-    click_part,
-    likeness,
-    mean_log_rank,
-    old_ranker_part,
-    rows_of,
-    support_part,
-)
-from untilt.rankers.trees.posterior_pairs import lambda_part, posterior_pairs, traffic_of
-from untilt.rankers.trees.stacking import Stack, slopes, stack
+from untilt.rankers.trees.objectives import GradedTreeObjective, LambdaOptions, TreeTraining
 
 if TYPE_CHECKING:
     import lightgbm
@@ -67,8 +72,9 @@ ONCE_QUERIES = 300
 # With 500 to 800 queries held-out clicks refused them in 15 of 16 fits; with 1,500 NDCG@10 was
 # .8130 with them and .8096 without (100 sessions each), .7978 and .7950 (10). Random thresholds
 # beside them changed it by +.0000 to -.0026 (six logs of 1,500 queries, two of 4,000), for a third
-# of the time. Lines are for fewer. From MANY_QUERIES on there is no other shape: with 12,000
-# NDCG@10 was .8423 without small trees and .8431 with them (30 sessions each), in 60% of the time.
+# of the time. The linear part is for fewer. From MANY_QUERIES on there is no other shape: with
+# 12,000 NDCG@10 was .8423 without small trees and .8431 with them (30 sessions each), in 60% of
+# the time.
 RICH_QUERIES = 1000
 # A handful of weights is as sure with the clicks of so many queries as with more.
 STACKING_QUERIES = 4000
@@ -119,7 +125,7 @@ class Shapes:
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
+class ClickScore:
     """f = trees * (scores of the shapes) + lines * (scores of the lines) - shift.
 
     `scores` (rows,) are cross-fitted, with mean 0 over the shown rows.
@@ -132,14 +138,14 @@ class Said:
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class StackedFit:
     """All that the stacked learner has learned, and the booster to serve.
 
     Parameters
     ----------
     clicks, lines, old, support, lambdas : the parts; no lines with many queries, no support where
         nothing is unshown
-    said : f, of trees and lines
+    click_score : f, of trees and lines
     tried : trees of the likelihood, also of a shape that is not used
     stack : the weights of the parts in A
     model : v and s2 of the effects that A leaves
@@ -148,8 +154,8 @@ class Fitted:
 
     rows: Rows
     clicks: Shapes
-    lines: Lines | None
-    said: Said
+    lines: LinearPart | None
+    click_score: ClickScore
     tried: dict[str, TreesTried]
     old: CrossFitted
     support: CrossFitted | None
@@ -186,7 +192,7 @@ def fit_stacked(
     lists: TrainingLists,
     training: TreeTraining,
     bias: BiasLike | ContextualCurve | None,
-) -> Fitted:
+) -> StackedFit:
     """All parts, their weights, and the booster to serve."""
     rows = rows_of(log, lists, training.seed)
     cells = cells_of(log, bias, rows.document[: rows.n_shown])
@@ -205,12 +211,17 @@ def fit_stacked(
     likelihoods = dict(zip(options, each_shape, strict=True))
     some, asked = cells.of_some_queries(STACKING_QUERIES)
     clicks, model = chosen_shapes(some, asked, likelihoods, rows.n_shown)
-    lines = line_part(cells, rows, folds, model) if rows.n_queries < RICH_QUERIES else None
-    said = said_by_clicks(cells, clicks, lines)
-    pi, f, n = old.scores * _per_spread(old.scores), said.scores, rows.n_shown
+    lines = linear_part(cells, rows, folds, model) if rows.n_queries < RICH_QUERIES else None
+    click_score = combine_trees_and_linear(cells, clicks, lines)
+    pi, f, n = old.scores * _inverse_std(old.scores), click_score.scores, rows.n_shown
     rho = np.ones(len(f)) if support is None else support.scores
     weights = stack(
-        some, model, pi[asked], f[asked], None if support is None else rho[asked], likeness(old)
+        some,
+        model,
+        pi[asked],
+        f[asked],
+        None if support is None else rho[asked],
+        imitation_correlation(old),
     )
     A = weights.score(pi, f, rho)
     mu, model = posterior(cells, rows, A, slopes(some, [A[asked]]))
@@ -218,25 +229,25 @@ def fit_stacked(
     lambdas, exact = _lambdas(
         log, rows, L, mu, weights, clicks, folds, training, options, no_sum=no_sum
     )
-    to_A, to_B = _per_spread(A), _per_spread(lambdas.scores)
+    to_A, to_B = _inverse_std(A), _inverse_std(lambdas.scores)
     sums = [
-        *clicks.parts(to_A * weights.k * said.trees),
-        *old.parts(to_A * weights.b * _per_spread(old.scores)),
+        *clicks.parts(to_A * weights.k * click_score.trees),
+        *old.parts(to_A * weights.b * _inverse_std(old.scores)),
         *lambdas.parts(to_B),
     ]
     steps = []
-    if lines is not None and said.lines > 0:
-        steps = lines.trees(to_A * weights.k * said.lines, rows.features)
+    if lines is not None and click_score.lines > 0:
+        steps = lines.trees(to_A * weights.k * click_score.lines, rows.features)
     if exact is not None:
         sums.append((exact, EXACT_TREES, to_A))
     believed = to_A * weights.k * weights.believed(rho)
-    linear = np.zeros(len(f)) if lines is None else said.lines * lines.scores
+    linear = np.zeros(len(f)) if lines is None else click_score.lines * lines.scores
     linear = believed * (linear - np.mean(linear[:n]))
-    return Fitted(
+    return StackedFit(
         rows=rows,
         clicks=clicks,
         lines=lines,
-        said=said,
+        click_score=click_score,
         tried={name: each.trees.tried for name, each in likelihoods.items()},
         old=old,
         support=support,
@@ -259,14 +270,16 @@ def _side_by_side(parts: list[Callable[[], Any]], folds: FoldTraining) -> list[A
     return side_by_side(lambda part: part(), parts, n_threads=threads)
 
 
-def said_by_clicks(cells: ClickCells, clicks: Shapes, lines: Lines | None) -> Said:
-    """f: trees and lines with weights between equal shares and what held-out clicks say.
+def combine_trees_and_linear(
+    cells: ClickCells, clicks: Shapes, lines: LinearPart | None
+) -> ClickScore:
+    """f: trees and linear part, weighted between equal shares and what held-out clicks favour.
 
     Both say nearly the same, so that few clicks can hardly tell them apart.
     """
     n = cells.n_documents
     if lines is None:
-        return Said(1.0, 0.0, 0.0, clicks.scores)
+        return ClickScore(1.0, 0.0, 0.0, clicks.scores)
     both = np.column_stack([clicks.scores, lines.scores])
     spread = np.std(both[:n], axis=0)
     slope = slopes(cells, list(both[:n].T)).weights[1:] * spread
@@ -277,11 +290,11 @@ def said_by_clicks(cells: ClickCells, clicks: Shapes, lines: Lines | None) -> Sa
         weights = np.divide(shares, spread, out=np.zeros(2), where=spread > 0)
     scores = both @ weights
     shift = float(np.mean(scores[:n]))
-    return Said(float(weights[0]), float(weights[1]), shift, scores - shift)
+    return ClickScore(float(weights[0]), float(weights[1]), shift, scores - shift)
 
 
-def _per_spread(scores: FloatArray) -> float:
-    """1 / sd; 0 for scores that are all the same, which order nothing."""
+def _inverse_std(scores: FloatArray) -> float:
+    """1 / standard deviation; 0 for scores that are all the same."""
     spread = float(np.std(scores))
     return 1 / spread if spread > 1e-9 else 0.0
 
@@ -357,7 +370,7 @@ def _lambdas(
     todo: list[Callable[[], Any]] = [*(partial(part, name) for name in clicks.trees), exact]
     *at_once, of_product = _side_by_side(todo, folds)
     parts = dict(zip(clicks.trees, at_once, strict=True))
-    per = {name: _per_spread(each.scores) / len(parts) for name, each in parts.items()}
+    per = {name: _inverse_std(each.scores) / len(parts) for name, each in parts.items()}
     return Shapes.of(parts, per, rows.n_shown), of_product
 
 
@@ -376,3 +389,85 @@ def posterior(
     eta += effects.query[rows.query]
     eta[:n] += effects.document
     return sigmoid(eta), model
+
+
+# Lambdas on posterior relevance, over documents that were shown and candidates that never were.
+#
+# Every pair of a query pulls both ways, "i above j" with mu_i and "j above i" with mu_j, times
+# |D(rank_i) - D(rank_j)|: the scores settle where their difference is the log of the ratio of the
+# relevances. A row that was never shown weighs |kappa| times the documents it stands for: 1 where
+# the clicks say nothing of such documents, 0 where they are as good a guide there as anywhere.
+
+
+def lambda_part(
+    slates: GradedSlates,
+    folds: FoldTraining,
+    among: IntArray,
+    options: LambdaOptions,
+    n_trees: int,
+    params: dict[str, Any],
+    *,
+    once: bool,
+) -> CrossFitted:
+    """B of one shape of trees, bagged over the folds or trained once on all rows.
+
+    The number of trees is that of the likelihood. Held-out clicks cannot choose it: labels of other
+    folds rest on a model that has seen these clicks, and what B remembers of them comes back.
+    """
+    if once:
+        objective = GradedTreeObjective(_of_rows(slates, among), options)
+        return folds.grow_once(objective, among, n_trees, params)
+    objectives = [
+        GradedTreeObjective(_of_rows(slates, folds.training_rows(k, among)), options)
+        for k in range(folds.n_folds)
+    ]
+    return folds.grow(
+        objectives, None, what="ordering documents", among=among, most=n_trees, params=params
+    )
+
+
+def posterior_pairs(
+    rows: Rows,
+    L: FloatArray,
+    mu: FloatArray,
+    weight: FloatArray,
+    traffic: FloatArray,
+    among: IntArray,
+) -> GradedSlates:
+    """The rows `among` of each query, with mu as their labels.
+
+    Equal scores rank as the old ranker did, then by a projection of the features: trees leave many
+    scores equal, and the order of the documents table must not decide between them.
+    """
+    direction = child_generator(0, 1).standard_normal(rows.features.shape[1])
+    projection = np.nan_to_num(rows.features[among]) @ direction
+    order = among[np.lexsort((projection, L[among], rows.query[among]))]
+    queries, sizes = np.unique(rows.query[order], return_counts=True)
+    return GradedSlates(
+        indptr=ragged.indptr_of(sizes),
+        query=queries,
+        count=traffic[queries],
+        document=order,
+        position_index=np.zeros(len(order), dtype=np.int64),
+        n_documents=len(rows.query),
+        label=mu[order],
+        weight=weight[order],
+    )
+
+
+def _of_rows(slates: GradedSlates, own: IntArray) -> GradedSlates:
+    """The slates of these rows, whole queries, numbered 0, 1, ... in their order."""
+    number = np.full(slates.n_documents, -1, dtype=np.int64)
+    number[own] = np.arange(len(own))
+    part = slates.take(np.flatnonzero(number[slates.document[slates.indptr[:-1]]] >= 0))
+    return replace(part, document=number[part.document], n_documents=len(own))
+
+
+def traffic_of(log: ClickLog, rows: Rows, options: LambdaOptions) -> FloatArray:
+    """(queries,) what each weighs by its sessions: 1 on average."""
+    sessions = sum_by(log.query, log.sessions, log.n_queries)
+    shown = slice(rows.n_shown)
+    traffic = np.zeros(rows.n_queries)
+    traffic[rows.query[shown]] = sessions[log.doc_query[rows.document[shown]]]
+    share = traffic ** (1 - QUERY_WEIGHTS[options.query_weight])
+    return share / share.mean()

@@ -20,10 +20,10 @@ from untilt.errors import OptionError
 from untilt.facts import Fact
 from untilt.rankers import learning_data
 from untilt.rankers.click_likelihood import of_positions
+from untilt.rankers.stacked.learner import StackedFit, fit_stacked
 from untilt.rankers.trees import objectives
 from untilt.rankers.trees.boosting import Boosted, boost, check_features
 from untilt.rankers.trees.crossfit import TreesTried
-from untilt.rankers.stacked.learner import Fitted, fit_stacked
 from untilt.rankers.validation import HeldOutClicks, held_out_clicks, held_out_labels
 from untilt.weighting.tables import Balanced
 
@@ -128,7 +128,7 @@ def _fallback(
     return choice, boost(lists, objective, training.boosting)
 
 
-def _told(fitted: Fitted) -> dict[str, float]:
+def _told(fitted: StackedFit) -> dict[str, float]:
     shares, support = _shares(fitted), _support(fitted)
     return {
         "old_ranker": shares["old ranker"],
@@ -137,14 +137,14 @@ def _told(fitted: Fitted) -> dict[str, float]:
     }
 
 
-def _shares(fitted: Fitted) -> dict[str, float]:
+def _shares(fitted: StackedFit) -> dict[str, float]:
     """The spread that each part gives to the served score, as shares of their sum."""
     spread = {name: float(np.std(own)) for name, own in fitted.contributions.items()}
     total = max(sum(spread.values()), 1e-12)
     return {name: each / total for name, each in spread.items()}
 
 
-def _stacking(fitted: Fitted) -> dict[str, float]:
+def _stacking(fitted: StackedFit) -> dict[str, float]:
     weights = fitted.stack
     return {
         "b": weights.b, "k": weights.k, "b0": weights.b0, "kappa": weights.kappa,
@@ -152,7 +152,7 @@ def _stacking(fitted: Fitted) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _support(fitted: Fitted) -> dict[str, float]:
+def _support(fitted: StackedFit) -> dict[str, float]:
     rows = fitted.rows
     rho = np.ones(len(rows.query)) if fitted.support is None else fitted.support.scores
     n = rows.n_shown
@@ -170,7 +170,7 @@ def _curve(log: ClickLog, training: objectives.TreeTraining) -> Fact:
 
 def _estimates(
     log: ClickLog,
-    fitted: Fitted,
+    fitted: StackedFit,
     training: objectives.TreeTraining,
     valid: ClickLog | JudgedLists | None,
 ) -> dict[str, MeanEstimate]:

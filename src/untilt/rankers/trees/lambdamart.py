@@ -23,13 +23,11 @@ from untilt.rankers.learning_data import (
     validation_bias,
     weighting_for,
 )
-from untilt.rankers.trees import objectives, scorer
-from untilt.rankers.stacked.ranker import AutoChoice, fit_auto
-from untilt.rankers.trees.boosting import Boosted, boost, merged_params
-from untilt.rankers.trees.crossfit import MOST_TREES, PATIENCE
-from untilt.rankers.trees.missing import with_ways_for_missing
 from untilt.rankers.stacked.parts import PART_TREES
-from untilt.rankers.trees.tuned import boost_tuned, judged_by
+from untilt.rankers.stacked.ranker import AutoChoice, fit_auto
+from untilt.rankers.trees import objectives, scorer
+from untilt.rankers.trees.boosting import Boosted, boost, merged_params, set_missing_direction
+from untilt.rankers.trees.crossfit import MOST_TREES, PATIENCE, boost_tuned, judged_by
 from untilt.rankers.validation import validation_for
 from untilt.weighting.base import Weighting
 
@@ -66,7 +64,7 @@ class LambdaMART(Ranker):
     gain : "exponential" (2^y - 1), "linear", "plain", or "auto" (by the kind of labels)
     pair_norm : divide a pair's gradient by 0.01 + |s_i - s_j|
     query_weight : "sessions", "sqrt" or "equal": how a query's traffic counts
-    n_trees : a number, or "auto": held-out queries choose it, see `untilt.rankers.trees.tuned`.
+    n_trees : a number, or "auto": held-out queries choose it, see `untilt.rankers.trees.crossfit`.
         For weighting="auto" a number is the most trees of each part, and "auto" is 300
     min_data_in_leaf : distinct documents, not impressions; min_sum_hessian_in_leaf is on a scale
         where an average query weighs 1 in all
@@ -201,7 +199,7 @@ class LambdaMART(Ranker):
     def _keep(
         self, boosted: Boosted, lists: TrainingLists, objective: objectives.TreeObjective | None
     ) -> Self:
-        self.booster_ = with_ways_for_missing(boosted.booster, boosted.n_trees, lists)
+        self.booster_ = set_missing_direction(boosted.booster, boosted.n_trees, lists)
         self.n_trees_ = boosted.n_trees
         self.watched_ = boosted.values
         self.feature_names_, self.missing_ = lists.feature_names, lists.missing

@@ -10,11 +10,9 @@ from untilt import LambdaMART, PowerLaw, make_judged, simulate
 from untilt._core.tree_text import check_tree_model
 from untilt.rankers.click_likelihood import cells_of
 from untilt.rankers.learning_data import training_lists
+from untilt.rankers.stacked.parts import Scale, linear_part, rows_of, slopes
+from untilt.rankers.trees.boosting import merged, step_tree
 from untilt.rankers.trees.crossfit import FoldTraining, folds_of
-from untilt.rankers.trees.lines import Scale, line_part
-from untilt.rankers.trees.merging import merged, step_tree
-from untilt.rankers.stacked.parts import rows_of
-from untilt.rankers.trees.stacking import slopes
 
 BIAS = PowerLaw(1.0)
 
@@ -55,7 +53,7 @@ def made():
 def test_it_finds_the_line_and_steps_say_the_same(made):
     rows, cells, folds, w = made
     model = slopes(cells, [rows.features[:, 0].astype(float)]).model
-    lines = line_part(cells, rows, folds, model)
+    lines = linear_part(cells, rows, folds, model)
     raw = lines.weights * lines.scale.per_spread
     assert raw[0] == pytest.approx(w[0], abs=0.3)
     assert raw[1] == pytest.approx(w[1], abs=0.3)
@@ -92,7 +90,7 @@ def test_a_tree_of_steps_is_one_that_lightgbm_could_have_written(rng):
 
 def test_each_fold_is_scored_by_weights_that_have_not_seen_it(made, monkeypatch):
     """Clicks of a fold change nothing about the scores of its own documents."""
-    monkeypatch.setattr("untilt.rankers.trees.lines.PENALTIES", (10.0,))
+    monkeypatch.setattr("untilt.rankers.stacked.parts.PENALTIES", (10.0,))
     rows, cells, folds, _ = made
     model = slopes(cells, [rows.features[:, 0].astype(float)]).model
     query_fold = np.zeros(rows.n_queries, dtype=int)
@@ -100,7 +98,7 @@ def test_each_fold_is_scored_by_weights_that_have_not_seen_it(made, monkeypatch)
     own = query_fold[np.repeat(np.arange(cells.n_queries), np.diff(cells.query_ptr))] == 0
     clicked = np.repeat(own, np.diff(cells.indptr))
     other = replace(cells, clicks=np.where(clicked, cells.impressions, cells.clicks))
-    first, second = (line_part(each, rows, folds, model) for each in (cells, other))
+    first, second = (linear_part(each, rows, folds, model) for each in (cells, other))
     held_out = folds.fold == 0
     assert not np.allclose(first.scores[~held_out], second.scores[~held_out])
     np.testing.assert_array_equal(first.scores[held_out], second.scores[held_out])
