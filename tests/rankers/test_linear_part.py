@@ -54,7 +54,7 @@ def test_it_finds_the_line_and_steps_say_the_same(made):
     rows, cells, folds, w = made
     model = slopes(cells, [rows.features[:, 0].astype(float)]).model
     lines = linear_part(cells, rows, folds, model)
-    raw = lines.weights * lines.scale.per_spread
+    raw = lines.weights * lines.scale.inverse_std
     assert raw[0] == pytest.approx(w[0], abs=0.3)
     assert raw[1] == pytest.approx(w[1], abs=0.3)
     assert abs(raw[2]) < 0.2
