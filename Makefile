@@ -67,6 +67,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/budget.py
 
 # The site, in build/site; a link that leads nowhere fails it.
 docs: $(STAMP)
