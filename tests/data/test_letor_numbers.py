@@ -5,13 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from untilt.data.letor.numbers import (
-    MOST_VALUE_BYTES,
-    read_number,
-    to_double,
-    to_float32,
-    write_value,
-)
+from untilt.data.letor.parse import read_number, to_double, to_float32
+from untilt.data.letor.write_letor import MOST_VALUE_BYTES, write_value
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from untilt.data.read import assemble as lists
+from untilt.data.read.collapse import assemble as lists
 from untilt.data.read.read_log import DroppedRowsWarning, read_log, read_log_report
 from untilt.errors import BadRowsError, ColumnError, OptionError
 from untilt.facts import codes

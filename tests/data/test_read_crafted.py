@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from untilt.data.read import assemble as assembly
+from untilt.data.read.collapse import assemble as assembly
 from untilt.data.read.read_log import read_log, read_log_report
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError, UntiltError
 

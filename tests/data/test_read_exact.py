@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from untilt.data.read import numbering as coding
-from untilt.data.read import numbering as labels
-from untilt.data.read import packing
+from untilt.data.read.collapse import numbering as coding
+from untilt.data.read.collapse import numbering as labels
+from untilt.data.read.collapse import packing
 from untilt.data.read.read_log import read_log
 
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from untilt.data.read import assemble, runs, sources
+from untilt.data.read import sources
+from untilt.data.read.collapse import assemble, runs
 from untilt.data.read.read_log import read_log
 from untilt.errors import BadRowsError
 

@@ -19,8 +19,8 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from untilt.data.read import assemble as assembly
-from untilt.data.read import packing
+from untilt.data.read.collapse import assemble as assembly
+from untilt.data.read.collapse import packing
 from untilt.data.read.read_log import read_log
 from untilt.errors import ColumnError, FileFormatError, MemoryLimitError, OptionError
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from untilt.data.clicklog import ClickLog
-from untilt.data.read import packing
+from untilt.data.read.collapse import packing
 from untilt.data.read.read_log import read_log, read_log_report
 from untilt.data.write_log import write_log
 from untilt.errors import BadRowsError, OptionError, ShapeError

@@ -20,8 +20,21 @@ import numpy as np
 
 from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt._core.threads import Share, parallel_kernel
-from untilt.data.letor.numbers import read_number, to_double, to_float32
 from untilt.errors import FileFormatError
+
+PLUS, MINUS, POINT, ZERO = ord("+"), ord("-"), ord("."), ord("0")
+BIG_E, SMALL_E = ord("E"), ord("e")
+
+# With mantissas below 1e18, 1e-70 times one is 0 in float32 and 1e41 times one is infinite.
+LOWEST, _HIGHEST = -70, 60
+POWERS = np.array([float(f"1e{exponent}") for exponent in range(LOWEST, _HIGHEST + 1)])
+_EXACT_POWER = 22  # the last power of ten that a double holds exactly
+_EXACT_MANTISSA = 2**53
+_MANTISSA_ROOM = 10**17  # below this, one more digit fits into 18 digits
+_EXPONENT_ROOM = 10**9
+# The mantissa, the power and their product each round by at most 2**-53, the digits beyond 18 count
+# for less than 2**-56: 2**-49 covers their sum and the half unit between it and the true double.
+_SLACK = 2.0**-49
 
 FINE, SLOW = 0, 1
 BAD_LABEL, NEGATIVE_LABEL, NO_QID, BAD_FEATURE, ZERO_ID, BIG_ID, TWICE, BAD_VALUE, INFINITE = range(
@@ -29,7 +42,7 @@ BAD_LABEL, NEGATIVE_LABEL, NO_QID, BAD_FEATURE, ZERO_ID, BIG_ID, TWICE, BAD_VALU
 )
 
 _NEWLINE, _SPACE, _TAB, _RETURN, _HASH = 10, 32, 9, 13, ord("#")
-_COLON, _EQUALS, _ZERO = ord(":"), ord("="), ord("0")
+_COLON, _EQUALS = ord(":"), ord("=")
 _QID = np.frombuffer(b"qid:", np.uint8)
 _DOCID = np.frombuffer(b"docid", np.uint8)
 _NAN, _SMALL = np.frombuffer(b"nan", np.uint8), 32  # the bit that tells small letters from large
@@ -267,9 +280,9 @@ def _parse(
                 while code == FINE and buffer[at] not in (_NEWLINE, _HASH):
                     place = at
                     number = 0
-                    while _ZERO <= buffer[at] <= _ZERO + 9:
+                    while ZERO <= buffer[at] <= ZERO + 9:
                         if number < _FAR:
-                            number = number * 10 + (buffer[at] - _ZERO)
+                            number = number * 10 + (buffer[at] - ZERO)
                         at += 1
                     if at == place or buffer[at] != _COLON:
                         code = BAD_FEATURE
@@ -387,3 +400,91 @@ def physical_memory() -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+# Decimal text to float32: exactly float32(float(text)).
+
+
+@nb.njit(cache=True)
+def read_number(buffer: AnyArray, at: int) -> tuple[int, bool, int, int]:
+    """(end, negative, mantissa, exponent) of the number at `at`; end = `at` if there is none.
+
+    Digits beyond the 18th are dropped, so the number is then known to 2**-56 of itself.
+    """
+    begin = at
+    c = buffer[at]
+    negative = c == MINUS
+    if negative or c == PLUS:
+        at += 1
+        c = buffer[at]
+    mantissa, exponent, first = 0, 0, at
+    while ZERO <= c <= ZERO + 9:
+        if mantissa < _MANTISSA_ROOM:
+            mantissa = mantissa * 10 + (c - ZERO)
+        else:
+            exponent += 1
+        at += 1
+        c = buffer[at]
+    n_digits = at - first
+    if c == POINT:
+        at += 1
+        c = buffer[at]
+        first = at
+        while ZERO <= c <= ZERO + 9:
+            if mantissa < _MANTISSA_ROOM:
+                mantissa = mantissa * 10 + (c - ZERO)
+                exponent -= 1
+            at += 1
+            c = buffer[at]
+        n_digits += at - first
+    if n_digits == 0:
+        return begin, False, 0, 0
+    if c in (SMALL_E, BIG_E):
+        at += 1
+        c = buffer[at]
+        sign = -1 if c == MINUS else 1
+        if c in (MINUS, PLUS):
+            at += 1
+            c = buffer[at]
+        first, power = at, 0
+        while ZERO <= c <= ZERO + 9:
+            if power < _EXPONENT_ROOM:
+                power = power * 10 + (c - ZERO)
+            at += 1
+            c = buffer[at]
+        if at == first:
+            return begin, False, 0, 0
+        exponent += sign * power
+    return at, negative, mantissa, exponent
+
+
+@nb.njit(cache=True)
+def to_double(mantissa: int, exponent: int) -> tuple[float, bool]:
+    """mantissa * 10**exponent rounded once, or (something, False) where that takes more care."""
+    if mantissa == 0:
+        return 0.0, True
+    if mantissa > _EXACT_MANTISSA or exponent < -_EXACT_POWER or exponent > _EXACT_POWER:
+        return 0.0, False
+    # Both operands are exact, so one multiplication or division rounds correctly.
+    if exponent < 0:
+        return mantissa / POWERS[-exponent - LOWEST], True
+    return mantissa * POWERS[exponent - LOWEST], True
+
+
+@nb.njit(cache=True)
+def to_float32(mantissa: int, exponent: int) -> tuple[np.float32, bool]:
+    """mantissa * 10**exponent as float32, and whether it is certainly float32(float(text)).
+
+    Where the double is not exact, it is known within a slack; if both ends of the slack round to
+    the same float32, so does the true double. Only values next to a midpoint stay uncertain.
+    """
+    exact, known = to_double(mantissa, exponent)
+    if known:
+        return np.float32(exact), True
+    if exponent < LOWEST:
+        return np.float32(0.0), True
+    if exponent > _HIGHEST:
+        return np.float32(np.inf), True
+    near = mantissa * POWERS[exponent - LOWEST]
+    low, high = np.float32(near - near * _SLACK), np.float32(near + near * _SLACK)
+    return low, low == high

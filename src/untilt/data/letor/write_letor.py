@@ -16,10 +16,15 @@ from untilt._core.arrays import AnyArray, FeatureArray, IntArray
 from untilt._core.files import replacing
 from untilt._core.threads import Share, parallel_kernel
 from untilt.data.judged import JudgedLists
-from untilt.data.letor.numbers import MOST_VALUE_BYTES, write_value, write_whole
+from untilt.data.letor.parse import LOWEST, MINUS, POINT, POWERS, SMALL_E, ZERO, to_float32
 from untilt.errors import BadRowsError, OptionError
 
 PathLike = str | os.PathLike[str]
+
+SMALL_N, SMALL_A = ord("n"), ord("a")
+_SMALLEST_NORMAL = 2.0**-126
+
+MOST_VALUE_BYTES = 16  # the longest text of `write_value`, such as -1.17549435e-38
 
 _BATCH_BYTES = 1 << 25
 _SLICE_BYTES = 1 << 19
@@ -184,3 +189,110 @@ def _format(
             buffer[at] = _NEWLINE
             at += 1
         end[s] = at
+
+
+# A float32 as the shortest decimal text that reads back as it.
+
+
+@nb.njit(cache=True)
+def shortest_digits(value: float) -> tuple[int, int]:
+    """(mantissa, exponent) with the fewest digits that read back as the float32 `value` > 0.
+
+    Six digits are tried first: a shorter decimal that reads back equal lies within 2**-24 of the
+    value, closer than any other six digits, so it appears there with zeros at its end. Nine always
+    do. Below the normal floats precision falls, and one digit may do.
+    """
+    power = int(np.floor(np.log10(value)))
+    if POWERS[power - LOWEST] > value:  # log10 rounded up to a whole number
+        power -= 1
+    mantissa, exponent = 0, 0
+    for n_digits in range(6 if value >= _SMALLEST_NORMAL else 1, 10):
+        exponent = power + 1 - n_digits
+        if exponent < 0:
+            mantissa = int(np.rint(value * POWERS[-exponent - LOWEST]))
+        else:
+            mantissa = int(np.rint(value / POWERS[exponent - LOWEST]))
+        back, certain = to_float32(mantissa, exponent)
+        if certain and back == np.float32(value):
+            break
+    while mantissa % 10 == 0:
+        mantissa //= 10
+        exponent += 1
+    return mantissa, exponent
+
+
+@nb.njit(cache=True)
+def write_whole(buffer: AnyArray, at: int, number: int) -> int:
+    """Write a whole number >= 0 in decimal and return where it ends."""
+    end, rest = at + 1, number // 10
+    while rest > 0:
+        end += 1
+        rest //= 10
+    place, rest = end, number
+    while place > at:
+        place -= 1
+        buffer[place] = ZERO + rest % 10
+        rest //= 10
+    return end
+
+
+@nb.njit(cache=True)
+def write_value(buffer: AnyArray, at: int, value: np.float32) -> int:
+    """Write a float32 with the fewest digits that read back equal; return where it ends.
+
+    NaN is written as nan; infinite values cannot be written.
+    """
+    if np.isnan(value):
+        buffer[at], buffer[at + 1], buffer[at + 2] = SMALL_N, SMALL_A, SMALL_N
+        return at + 3
+    if np.signbit(value):
+        buffer[at] = MINUS
+        at += 1
+    if value == 0:
+        buffer[at] = ZERO
+        return at + 1
+    mantissa, exponent = shortest_digits(abs(np.float64(value)))
+    digits_end = write_whole(buffer, at, mantissa)
+    n_digits = digits_end - at
+    point = n_digits + exponent  # digits before the decimal point
+    if 0 < point <= 9:
+        return _write_plain(buffer, at, digits_end, point)
+    if -4 < point <= 0:
+        return _write_small(buffer, at, digits_end, -point)
+    if n_digits > 1:
+        _shift(buffer, at + 1, digits_end, 1)
+        buffer[at + 1] = POINT
+        digits_end += 1
+    buffer[digits_end] = SMALL_E
+    if point < 1:
+        buffer[digits_end + 1] = MINUS
+        digits_end += 1
+    return write_whole(buffer, digits_end + 1, abs(point - 1))
+
+
+@nb.njit(cache=True)
+def _write_plain(buffer: AnyArray, at: int, end: int, point: int) -> int:
+    """Digits at:end with the decimal point after the first `point` of them: 1234, 12.34, 1200."""
+    if at + point >= end:
+        buffer[end : at + point] = ZERO
+        return at + point
+    _shift(buffer, at + point, end, 1)
+    buffer[at + point] = POINT
+    return end + 1
+
+
+@nb.njit(cache=True)
+def _write_small(buffer: AnyArray, at: int, end: int, zeros: int) -> int:
+    """Digits at:end as 0.00digits, with this many zeros after the point."""
+    shift = 2 + zeros
+    _shift(buffer, at, end, shift)
+    buffer[at : at + shift] = ZERO
+    buffer[at + 1] = POINT
+    return end + shift
+
+
+@nb.njit(cache=True)
+def _shift(buffer: AnyArray, begin: int, end: int, by: int) -> None:
+    """Move bytes begin:end to the right, last byte first."""
+    for place in range(end - 1, begin - 1, -1):
+        buffer[place + by] = buffer[place]

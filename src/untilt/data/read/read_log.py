@@ -14,8 +14,8 @@ from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.depth import DEEPEST, DroppedRowsWarning
 from untilt.data.layout import Grid, is_whole
-from untilt.data.read.assemble import Wanted, assemble
 from untilt.data.read.bad_rows import BadRows, ReadReport, cut_lists, examine
+from untilt.data.read.collapse.assemble import NotCleanError, Wanted, assemble
 from untilt.data.read.columns import (
     KEYS,
     VERSION,
@@ -39,7 +39,6 @@ from untilt.data.read.database import Database, open_database, translated_errors
 from untilt.data.read.elsewhere import brought_here
 from untilt.data.read.engines import Engine, collapsed, counted_at, engine_of, engine_source
 from untilt.data.read.files import refuse_changed, stamps
-from untilt.data.read.numbering import NotCleanError
 from untilt.data.read.sources import Source, open_source
 from untilt.data.read.types import Column, id_is_text_sql, text_sql, time_sql
 from untilt.data.read.ubi import (

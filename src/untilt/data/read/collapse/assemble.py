@@ -12,10 +12,9 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, Missing, identifiers
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
-from untilt.data.read import numbering
-from untilt.data.read.columns import DocumentFields, Impressions, Summary
-from untilt.data.read.database import Database
-from untilt.data.read.packing import (
+from untilt.data.read.collapse import numbering
+from untilt.data.read.collapse.numbering import NotCleanError
+from untilt.data.read.collapse.packing import (
     MOST_WORDS,
     Packed,
     SessionColumn,
@@ -26,8 +25,12 @@ from untilt.data.read.packing import (
     pack,
     unpacker,
 )
-from untilt.data.read.runs import RowCode, Seen, pack_runs
+from untilt.data.read.collapse.runs import RowCode, Seen, pack_runs
+from untilt.data.read.columns import DocumentFields, Impressions, Summary
+from untilt.data.read.database import Database
 from untilt.data.read.stream import Pieces
+
+__all__ = ["NotCleanError", "Wanted", "assemble"]
 
 # Rows that are unpacked at a time: some hundred MB, also where lists are very long.
 _BATCH_ROWS = 1 << 21
@@ -74,7 +77,7 @@ class Decoder:
         if self.unpack.parts:
             size = count_filled(segments.words, packing)
             if not np.array_equal(np.bincount(segments.owner, size, len(words)), n):
-                raise numbering.NotCleanError
+                raise NotCleanError
         misfits = fill_rows(
             len(segments.words),
             segments.words,
@@ -92,7 +95,7 @@ class Decoder:
             to.labels,
         )
         if any(misfits):
-            raise numbering.NotCleanError
+            raise NotCleanError
 
     def _lookup(self) -> tuple[IntArray, int]:
         """The ids to look codes up in, and the id of code 1; no ids where codes are numbers."""
@@ -143,7 +146,7 @@ def fetch_lists(database: Database, decoder: Decoder, wanted: Wanted) -> Lists:
         _write(piece, first_list, lists, decoder)
         first_list += len(piece["n"])
     if first_list < n_lists:
-        raise numbering.NotCleanError  # a query that the documents do not have
+        raise NotCleanError  # a query that the documents do not have
     return lists
 
 
@@ -185,7 +188,7 @@ def assemble(
     Raises NotCleanError where it, or its documents, are not clean.
     """
     if not summary.is_clean:
-        raise numbering.NotCleanError
+        raise NotCleanError
     labels = numbering.label_code(database, view, summary.largest_labels)
     rankers = _number_rankers(database, view) if wanted.log.has("ranker") else ()
     contexts = _number_contexts(database, view, wanted)
@@ -275,7 +278,7 @@ def _pack(
         if seen is not None and (not summary.is_stated or _as_stated(seen, summary, code, labels)):
             return Packed(packing, ())
     if summary.is_stated:
-        raise numbering.NotCleanError
+        raise NotCleanError
     columns.append(f"({code.sql} << {labels.bits}) | {labels.sql} AS code")
     rows = f"(SELECT {', '.join(columns)} {tables})"
     bits, collapse = packing.bits, wanted.collapse
@@ -320,7 +323,7 @@ def _check_lists(database: Database, wanted: Wanted, summary: Summary) -> None:
         f"count(*) FILTER ({' OR '.join(differ) or 'false'}) FROM lists"
     )
     if packed != summary.n_rows or longest > summary.depth or spread > 0 or unequal > 0:
-        raise numbering.NotCleanError
+        raise NotCleanError
 
 
 def _click_log(

@@ -21,8 +21,8 @@ import numpy as np
 from untilt._core import memory
 from untilt._core.arrays import AnyArray, BoolArray, IntArray
 from untilt._core.hashing import splitmix64
+from untilt.data.read.collapse.packing import Packing, SessionColumn
 from untilt.data.read.database import Database
-from untilt.data.read.packing import Packing, SessionColumn
 
 _WHOLE = frozenset(
     ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")

@@ -15,9 +15,9 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt._core.progress import progress
 from untilt.data.read.bad_rows import all_present
+from untilt.data.read.collapse.packing import Packing, fitting
 from untilt.data.read.columns import KEYS, DocumentFields, Summary
 from untilt.data.read.database import Database
-from untilt.data.read.packing import Packing, fitting
 from untilt.data.read.stream import Pieces
 
 _BATCH = 1 << 16
