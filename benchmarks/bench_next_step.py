@@ -5,10 +5,13 @@ The order of the rules in `untilt.auditing.next_step` rests on it.
 Readers are known: examination k^-exponent, by device where devices differ; at position k a share
 trust/k of those who look click whatever stands there, so that P(click at k) = alpha_k gamma +
 beta_k. Clicks identify alpha_k / alpha_1. In a share of the sessions an experiment changes lists;
-"stock" lowers the worth of some documents in some sessions, which production knows and the log does
-not. Two errors for each estimator, as means over the seeds with their standard errors: the root
-mean square of log(alpha_k / alpha_1) over positions 2..10 (and devices), and the estimated
-difference of two rankers minus the true one, in percent of the true one.
+"stock" lowers the worth of some documents in some sessions, and in "personal" every session has its
+own tastes: production knows both, the log neither. "devices by query": queries differ in their
+share of phones.
+
+Two errors for each estimator, as means over the seeds with their standard errors: the root mean
+square of log(alpha_k / alpha_1) over positions 2..10 (and devices), and the estimated difference
+of two rankers minus the true one, in percent of the true one.
 "trust named" is the share of logs whose reading tests name trust and call it material: of the
 whole log, and of the shuffled lists alone.
 """
@@ -44,6 +47,14 @@ WORLDS: dict[str, dict[str, Any]] = {
     },
     "shuffle, stock": {"experiment": "shuffle", "stock": 1.0, "trust": 0.0},
     "shuffle, stock, trust 0.3": {"experiment": "shuffle", "stock": 1.0, "trust": 0.3},
+    "shuffle, personal": {"experiment": "shuffle", "personal": 1.0, "trust": 0.0},
+    "personal": {"personal": 1.0, "trust": 0.0},
+    **{
+        f"devices by query, trust {trust:g}": {
+            "devices": (0.5, 1.1), "phones": (0.1, 0.9), "trust": trust,
+        }
+        for trust in (0.0, 0.1, 0.3)
+    },
 }  # fmt: skip
 EXPERIMENTS = {"shuffle": "ShuffledTop", "pivot": "PivotSwap", "adjacent": "AdjacentSwap"}
 
@@ -57,17 +68,22 @@ def world(
     experiment: str = "",
     share: float = 0.25,
     stock: float = 0.0,
+    personal: float = 0.0,
+    phones: tuple[float, float] = (0.5, 0.5),
 ) -> tuple[ut.ClickLog, np.ndarray, np.ndarray]:
     """A log, its relevance by document (mean over sessions), and alpha_k / alpha_1 by device."""
     rng = np.random.default_rng(seed)
     query = np.sort(rng.integers(N_QUERIES, size=sessions))
     worth = rng.normal(size=(N_QUERIES, DEPTH))
     own = 0.6 * worth + 0.8 * rng.normal(size=(2, N_QUERIES, DEPTH))
-    ranker, phone = rng.integers(2, size=sessions), rng.random(sessions) < 0.5
-    low = stock * (rng.random((sessions, DEPTH)) < 0.3)  # less worth in this session alone
-    now = worth[query] - low
+    ranker, phone = rng.integers(2, size=sessions), rng.random(sessions)
+    phone = phone < np.array(phones)[query % 2]
+    # More or less worth in this session alone.
+    taste = personal * rng.normal(size=(sessions, DEPTH))
+    taste = taste - stock * (rng.random((sessions, DEPTH)) < 0.3)
+    now = worth[query] + taste
     noise = 0.35 * rng.normal(size=(sessions, DEPTH))
-    order = np.argsort(-(own[ranker, query] - 0.6 * low + noise), axis=1)
+    order = np.argsort(-(own[ranker, query] + 0.6 * taste + noise), axis=1)
     names = ["old", "new"]
     if experiment:
         drawn = np.flatnonzero(rng.random(sessions) < share)
@@ -82,7 +98,11 @@ def world(
         ranker_names=tuple(names), context={"device": np.where(phone, "phone", "desk")},
     )  # fmt: skip
     alpha = K ** -np.array(devices)[:, None] * (1 - trust / K)
+    tastes = personal * np.linspace(-4, 4, 801)
+    density = np.exp(-(np.linspace(-4, 4, 801) ** 2) / 2)
     mean = 0.7 * _relevance(worth) + 0.3 * _relevance(worth - stock)
+    if personal:
+        mean = _relevance(worth[..., None] + tastes) @ density / density.sum()
     return log, mean * (1 - trust), alpha / alpha[:, :1]
 
 

@@ -12,10 +12,9 @@ from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.advice import Advice, Interventions, advise, comparable_depth, interventions_of
-from untilt.auditing.checks import RelevanceProxy, relevance_proxy
+from untilt.auditing.checks import RelevanceProxy, Versions, relevance_proxy, versions_of
 from untilt.auditing.leaks import Leak, leaking_features, position_features
 from untilt.auditing.reading import ReadingTests, reading_tests
-from untilt.auditing.versions import Versions, versions_of
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.harvesting.harvesting import AllPairs

@@ -14,7 +14,7 @@ from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.portable import Portable
 from untilt._core.statistics import normal_quantile
 from untilt.auditing import swap_design
-from untilt.auditing.assurance import Widths, check_assurance
+from untilt.auditing.swap_design import Widths, check_assurance
 from untilt.bias.given import Examination, as_examination
 from untilt.bias.position_graph import most_lost
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
@@ -58,7 +58,7 @@ class Plan(Portable):
     width, level : asked for: high - low of the interval of theta_k / theta_1, relative to it
     assurance : asked for: the probability that all positions are within the width. None plans the
         mean width alone
-    probability_within : that all positions are within the width, by `untilt.auditing.assurance`
+    probability_within : that all positions are within the width, by `untilt.auditing.swap_design`
     expected_width : (K,) the mean width at each position, 0 at position 1
     estimator : the call that makes the curve of the log afterwards
     examination : (K,) the curve that was assumed for the calculation, relative to position 1
