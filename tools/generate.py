@@ -18,7 +18,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, cast, get_args
+from types import UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin
 
 import typer
 
@@ -288,8 +289,11 @@ def _typed(parameter: Any, takes: inspect.Parameter) -> str:
 
 def _value_of(annotation: Any) -> str:
     """What an option takes that does not say it itself: the choices, or the kind of number."""
-    kinds = set(get_args(get_args(annotation)[0])) or {get_args(annotation)[0]}
+    kind = get_args(annotation)[0]
+    kinds = set(get_args(kind)) if get_origin(kind) in (Union, UnionType) else {kind}
     for kind in kinds:
+        if get_origin(kind) is Literal:
+            return "|".join(get_args(kind))
         if issubclass(kind, Enum):
             return "|".join(each.value for each in kind)
     return "N" if int in kinds else "NUMBER" if float in kinds else "TEXT"

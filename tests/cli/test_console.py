@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from untilt.cli.arguments import parse_columns
 from untilt.cli.console import Output, bar, plain, speaking
+from untilt.data.read.options import columns_of
 from untilt.errors import OptionError
 
 
@@ -74,23 +74,23 @@ def test_bars_of_nothing_are_empty():
 
 
 def test_columns_are_a_mapping():
-    assert parse_columns(["query_id=srch_id", "click=a=b"]) == {
+    assert columns_of(["query_id=srch_id", "click=a=b"]) == {
         "query_id": "srch_id",
         "click": "a=b",
     }
-    assert parse_columns(None) == {}
-    assert parse_columns(["count="]) == {"count": None}  # read_log leaves it out
+    assert columns_of([]) == {}
+    assert columns_of(["count="]) == {"count": None}  # read_log leaves it out
 
 
 @pytest.mark.parametrize("pair", ["query_id", "=x", "="])
 def test_a_column_without_both_names_is_refused(pair):
     with pytest.raises(OptionError, match=f"NAME=COLUMN.*{pair!r}"):
-        parse_columns([pair])
+        columns_of([pair])
 
 
 def test_a_column_named_twice_is_refused():
     with pytest.raises(OptionError, match="'click' twice: 'a' and 'b'"):
-        parse_columns(["click=a", "click=b"])
+        columns_of(["click=a", "click=b"])
 
 
 # ---- narrow terminals

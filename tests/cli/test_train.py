@@ -183,7 +183,7 @@ def test_missing_features_are_kept_or_filled(made, tmp_path, words, missing) -> 
     assert load(out).missing_ == missing
     wrong = run(*log, "--missing", "none")
     assert wrong.exit_code == 2
-    assert "--missing takes a finite number" in " ".join(wrong.output.split())
+    assert "--missing must be 'keep'" in " ".join(wrong.output.split())
 
 
 def test_the_bias_by_features_is_not_estimated_from_what_knows_the_click(made, tmp_path) -> None:

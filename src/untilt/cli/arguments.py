@@ -3,30 +3,27 @@
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import wraps
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import typer
 from typer.core import TyperCommand
 
 from untilt import catalog
 from untilt._core.addresses import place, without_secrets
+from untilt._core.declared import declared
 from untilt._core.progress import progress
 from untilt.cli.console import Output
-from untilt.cli.outputs import check_outputs
 from untilt.cli.wording import CommandLine
+from untilt.data.read.options import ClickOptions, Collapse, DocumentOptions, ReadOptions
 from untilt.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
-    from untilt._core.arrays import Missing
     from untilt.data.clicklog import ClickLog
-    from untilt.data.read.read_log import Collapse
     from untilt.data.read.ubi import Ubi
 
 AsJson = Annotated[
@@ -85,37 +82,6 @@ def check_plots(*paths: Path | None) -> None:
             check_chart_path(path)
 
 
-PositionsFrom = Annotated[
-    int | None,
-    typer.Option(
-        min=0, max=1, metavar="0|1", help="0 where the positions of the log count from 0."
-    ),
-]
-SampleQueries = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SHARE",
-        help="Read about this share of the queries (0.1), with all their sessions: for a log that "
-        "does not fit into memory.",
-    ),
-]
-FeaturesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN",
-        help="Feature columns, in the log or in --documents: names and patterns such as 'f_*', "
-        "with commas between them. May be repeated.",
-    ),
-]
-MissingOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="VALUE|keep",
-        help="What a missing feature counts as, or keep for trees; else it is a bad row.",
-    ),
-]
-
-
 class Among(StrEnum):
     """What a ranker orders when it is judged."""
 
@@ -137,13 +103,6 @@ BaselineRankers = Annotated[
         "experiments (shuffle..., swap:2-5).",
     ),
 ]
-
-
-class OnBad(StrEnum):
-    """What to do with rows that break the rules of a log."""
-
-    RAISE = "raise"
-    DROP = "drop"
 
 
 LOG_HELP = (
@@ -209,14 +168,6 @@ def export_of(ubi: tuple[Path, Path] | None, hits_shown: int | None) -> "Ubi | N
     return None if ubi is None else Ubi(str(ubi[0]), str(ubi[1]), hits_shown)
 
 
-GridOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ROWSxCOLUMNS",
-        help="The size of the grid of a log with columns row and column (6x4), where it is larger "
-        "than what the log shows.",
-    ),
-]
 ContextOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -225,13 +176,6 @@ ContextOption = Annotated[
         "each has a curve of its own. May be repeated.",
     ),
 ]
-
-
-class Combine(StrEnum):
-    """How several labels become one."""
-
-    SUM = "sum"
-    PRODUCT = "product"
 
 
 LabelOption = Annotated[
@@ -243,7 +187,7 @@ LabelOption = Annotated[
     ),
 ]
 CombineOption = Annotated[
-    Combine | None,
+    Literal["sum", "product"] | None,
     typer.Option(help="Labels with weights: w1 a1 + w2 a2 + ... (sum), or a1^w1 a2^w2 ..."),
 ]
 
@@ -270,26 +214,17 @@ class Labels:
         return [name for name in self.names[not self.weights :] if name not in self.weights]
 
 
-@dataclass(frozen=True)
-class ColumnOptions:
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions(ClickOptions):
     """Options of commands that read clicks alone: where columns are, which label, bad rows."""
 
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=COLUMN",
-            help="Where a column has another name, as in query_id=srch_id; random=COLUMN is a flag "
-            "for lists shown in random order. May be repeated.",
-        ),
-    ] = None
+    FIRST: ClassVar = (
+        "columns", "label", "combine", "on_bad", "positions_from", "grid", "sample_queries",
+        "table", "documents", "documents_table",
+    )  # fmt: skip
+
     label: LabelOption = None
     combine: CombineOption = None
-    on_bad: Annotated[
-        OnBad, typer.Option(help="Refuse a log with bad rows, or drop and count them.")
-    ] = OnBad.RAISE
-    positions_from: PositionsFrom = None
-    grid: GridOption = None
-    sample_queries: SampleQueries = None
     table: TableOption = None
 
     def read(
@@ -309,26 +244,27 @@ class ColumnOptions:
         first = path[0] if isinstance(path, list) else path
         if not isinstance(first, Path):
             first = Path(first.queries)
-        options = {field.name: getattr(self, field.name) for field in fields(self)}
-        mapping, chosen = parse_columns(options.pop("column")), parse_labels(options.pop("label"))
-        combine = parse_combine(options.pop("combine"), chosen)
-        source = with_table(source, options.pop("table"), "--table")
-        if "documents" in options:
-            named = options.pop("documents_table")
-            options["documents"] = with_table(options["documents"], named, "--documents-table")
-        options["grid"] = parse_grid(options["grid"])
-        if "missing" in options:
-            options["missing"] = parse_missing(options["missing"])
+        options = {
+            name: getattr(self, name)
+            for name in declared(ReadOptions)
+            if name != "label" and hasattr(self, name)
+        }
+        chosen, combine = parse_labels(self.label), self.combine
+        source = with_table(source, self.table, "--table")
+        if isinstance(self, LogOptions):
+            named = with_table(self.documents, self.documents_table, "--documents-table")
+            options["documents"] = named
+        _check_combine(combine, chosen)
         with progress(f"reading {first.name}"):
             log, report = read_log_report(
-                source, columns=mapping, context=context, collapse=collapse, label=chosen.names[0],
+                source, context=context, collapse=collapse, label=chosen.names[0],
                 labels=[*chosen.names[1:], *(each for each in labels if each not in chosen.names)],
                 **options,
             )  # fmt: skip
         if chosen.weights:
             from untilt.data.transform import synthesise
 
-            log = synthesise(log, chosen.weights, combine=combine)
+            log = synthesise(log, chosen.weights, combine=combine or "sum")
         _check_content(log, first, to_rank=to_rank)
         out.detail(f"read {log!r}")
         named = path if isinstance(path, Path | list) else report.source
@@ -340,21 +276,11 @@ class ColumnOptions:
         return log
 
 
-@dataclass(frozen=True)
-class LogOptions(ColumnOptions):
+@dataclass(frozen=True, kw_only=True)
+class LogOptions(DocumentOptions, ColumnOptions):
     """Options of commands that read clicks and features."""
 
-    documents: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TABLE",
-            help="A table with the features of each document: query_id, doc_id, then numbers.",
-            parser=place,
-        ),
-    ] = None
     documents_table: DocumentsTable = None
-    features: FeaturesOption = None
-    missing: MissingOption = None
 
     def read_to_train(self, out: Output, path: Path, *, context: Sequence[str] = ()) -> "ClickLog":
         """The log with features that a ranker may learn from."""
@@ -384,41 +310,6 @@ class LogOptions(ColumnOptions):
         return without_features(log, kept_out)
 
 
-def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with one option per field in place of each parameter that is a dataclass.
-
-    `reading: LogOptions` is written once, and Typer sees --documents, --column, --label and the
-    others. They come after the command's own options, before --json and --verbose. A command does
-    not begin where it would write onto one of its inputs.
-    """
-    own: list[Parameter] = []
-    shared: list[Parameter] = []
-    groups: dict[str, type] = {}
-    for parameter in signature(command).parameters.values():
-        group = parameter.annotation
-        if not (is_dataclass(group) and isinstance(group, type)):
-            own.append(parameter)
-            continue
-        groups[parameter.name] = group
-        hints = get_type_hints(group, include_extras=True)
-        shared += [
-            parameter.replace(name=f.name, default=f.default, annotation=hints[f.name])
-            for f in fields(group)
-        ]
-    parameters = [*own[:-2], *shared, *own[-2:]]
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        check_outputs(parameters, given)
-        for name, group in groups.items():
-            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
-        command(**given)
-
-    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    return run
-
-
 def _check_content(log: "ClickLog", path: Path, *, to_rank: bool) -> None:
     """What every command needs of a log; the library would say it later, each part in its words."""
     if log.n_sessions == 0:
@@ -437,21 +328,6 @@ def with_table(source: Any, table: str | None, option: str) -> Any:
     if source is None or isinstance(source, list):
         raise OptionError(f"{option} names a table of one database. Give that one alone.")
     return source, table
-
-
-def parse_columns(pairs: Sequence[str] | None) -> dict[str, str | None]:
-    """NAME=COLUMN pairs as the mapping that `read_log` takes; NAME= leaves a column out."""
-    mapping: dict[str, str | None] = {}
-    for pair in pairs or ():
-        name, equals, column = pair.partition("=")
-        if not (name and equals):
-            raise OptionError(
-                f"--column needs NAME=COLUMN, such as query_id=srch_id. Got {pair!r} instead."
-            )
-        if name in mapping:
-            raise OptionError(f"--column names {name!r} twice: {mapping[name]!r} and {column!r}.")
-        mapping[name] = column or None
-    return mapping
 
 
 def parse_labels(texts: Sequence[str] | None) -> Labels:
@@ -482,24 +358,13 @@ def _weight(text: str, weight: str) -> float:
     return value
 
 
-def parse_combine(given: Combine | None, labels: Labels) -> str:
-    """How labels with weights become one; without weights there is nothing to combine."""
+def _check_combine(given: str | None, labels: Labels) -> None:
+    """Raise where there is nothing to combine: no label has a weight."""
     if given is not None and not labels.weights:
         raise OptionError(
             "--combine makes one label of several with weights, and none has one. Give them: "
             "--label click=1 --label booked=5."
         )
-    return (given or Combine.SUM).value
-
-
-def parse_grid(text: str | None) -> tuple[int, int] | None:
-    """6x4 as rows and columns."""
-    if text is None:
-        return None
-    rows, times, columns = text.lower().partition("x")
-    if not (times and rows.isdecimal() and columns.isdecimal()):
-        raise OptionError(f"--grid takes rows and columns, such as 6x4. Got {text!r} instead.")
-    return int(rows), int(columns)
 
 
 def parse_clip(text: str | None) -> "float | Literal['auto'] | None":
@@ -525,22 +390,6 @@ def parse_count(text: str | None, option: str) -> "int | Literal['auto'] | None"
     if not (text.isascii() and text.isdigit() and int(text) >= 1):
         raise OptionError(f"{option} takes auto or a whole number of at least 1. Got {text!r}.")
     return int(text)
-
-
-def parse_missing(text: str | None) -> "Missing":
-    """A number, or "keep"."""
-    if text is None or text == "keep":
-        return "keep" if text else None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise OptionError(
-            "--missing takes a finite number that missing features get, such as 0, or keep, which "
-            f"leaves them to boosted trees. Got {text!r} instead."
-        )
-    return value
 
 
 BiasOption = Annotated[
@@ -581,7 +430,7 @@ def context_of(bias: Any) -> tuple[str, ...]:
 
 
 # Options that say how a log is read: with another command on the same log they mean the same.
-READING = frozenset(each.name for group in (LogOptions, UbiOptions) for each in fields(group))
+READING = frozenset(name for group in (LogOptions, UbiOptions) for name in declared(group))
 _TYPED = "untilt.typed"
 
 # Names of methods in help texts: read from the catalogue when help is shown, not before.

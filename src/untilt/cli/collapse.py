@@ -8,18 +8,16 @@ import typer
 
 from untilt.cli import arguments, outputs
 from untilt.cli.console import speaking
+from untilt.data.read.options import FeatureOptions
 
 
-@dataclass(frozen=True)
-class RowOptions(arguments.ColumnOptions):
+@dataclass(frozen=True, kw_only=True)
+class CollapseOptions(FeatureOptions, arguments.ColumnOptions):
     """Options of a log whose features, if any, stand in its rows."""
-
-    features: arguments.FeaturesOption = None
-    missing: arguments.MissingOption = None
 
 
 def collapse(
-    reading: RowOptions,
+    reading: CollapseOptions,
     export: arguments.UbiOptions,
     out: Annotated[
         Path,

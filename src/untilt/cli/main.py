@@ -19,11 +19,12 @@ from typer.core import TyperGroup
 from untilt._core.addresses import without_secrets
 from untilt._core.memory import gib, limit, ran_out
 from untilt._version import __version__
-from untilt.cli.arguments import CommandWithMethods, expanded, plain_flag
+from untilt.cli.arguments import CommandWithMethods, plain_flag
 from untilt.cli.audit import audit, plan
 from untilt.cli.bias import bias
 from untilt.cli.clickmodels import clickmodels
 from untilt.cli.collapse import collapse
+from untilt.cli.declared import expanded
 from untilt.cli.demo import demo
 from untilt.cli.evaluate import evaluate
 from untilt.cli.export import export

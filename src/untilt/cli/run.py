@@ -1,7 +1,8 @@
 """`untilt run`: from a log to a decision, in one command."""
 
 import sys
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +12,19 @@ import typer
 from untilt._core.addresses import without_secrets
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
+from untilt.cli.declared import NOTHING, Given
 from untilt.cli.wording import reads_from
+from untilt.data.read.options import ClickOptions, DocumentOptions
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
     from untilt.report.decision import Decision
     from untilt.workflow.run import RunResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReading(DocumentOptions, ClickOptions):
+    """Options of reading."""
 
 
 class SplitBy(StrEnum):
@@ -42,10 +50,6 @@ def run(
     config: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="A TOML file with these options; the command line wins."),
-    ] = None,
-    documents: Annotated[
-        str | None,
-        typer.Option(metavar="TABLE", help="The features of each document: query_id, doc_id, ..."),
     ] = None,
     bias: Annotated[
         str | None,
@@ -110,30 +114,10 @@ def run(
             "timestamp)."
         ),
     ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=COLUMN", help="Where a column has another name. May be repeated."
-        ),
-    ] = None,
+    reading: Annotated[Mapping[str, Any], Given(RunReading)] = NOTHING,
     label: arguments.LabelOption = None,
     combine: arguments.CombineOption = None,
     context: arguments.ContextOption = None,
-    features: arguments.FeaturesOption = None,
-    missing: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VALUE|keep",
-            help="What a missing feature counts as, or keep for trees; else it is a bad row.",
-        ),
-    ] = None,
-    on_bad: Annotated[
-        arguments.OnBad | None,
-        typer.Option(help="Refuse a log with bad rows, or drop and count them."),
-    ] = None,
-    positions_from: arguments.PositionsFrom = None,
-    grid: arguments.GridOption = None,
-    sample_queries: arguments.SampleQueries = None,
     table: arguments.TableOption = None,
     documents_table: arguments.DocumentsTable = None,
     title: Annotated[str | None, typer.Option(help="Of the report.")] = None,
@@ -161,17 +145,14 @@ def run(
     """
     labels = None if label is None else arguments.parse_labels(label)
     given: dict[str, Any] = {
-        "documents": documents, "bias": bias, "fallback": fallback, "method": method,
+        **reading, "bias": bias, "fallback": fallback, "method": method,
         "trees": arguments.parse_count(trees, "--trees"), "time_limit": time_limit,
         "metric": metric, "evaluator": evaluator,
         "clip": arguments.parse_clip(clip), "among": among, "baseline": baseline,
         "level": level, "folds": arguments.parse_count(folds, "--folds"), "split": split,
-        "columns": arguments.parse_columns(column) or None,
         "label": None if labels is None else labels.option, "combine": combine,
         "labels": None if labels is None else labels.kept,
-        "context": context, "features": features, "missing": arguments.parse_missing(missing),
-        "on_bad": on_bad, "positions_from": positions_from, "sample_queries": sample_queries,
-        "grid": arguments.parse_grid(grid),
+        "context": context,
         "title": title, "seed": seed, "threads": threads, "out": out,
     }  # fmt: skip
     with speaking(as_json=as_json, verbose=verbose) as output:
@@ -183,7 +164,9 @@ def run(
         given = {
             **given,
             "log": export or arguments.with_table(log, table, "--table"),
-            "documents": arguments.with_table(documents, documents_table, "--documents-table"),
+            "documents": arguments.with_table(
+                reading.get("documents"), documents_table, "--documents-table"
+            ),
         }
         source, folder, options = _merged(given, config)
         result = run_job(

@@ -8,6 +8,7 @@ import typer
 from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
 from untilt.cli.console import speaking
+from untilt.data.read.options import columns_of
 
 
 def score(
@@ -64,7 +65,7 @@ def score(
             load(ranker),
             arguments.with_table(documents, table, "--table"),
             out,
-            columns=arguments.parse_columns(column),
+            columns=columns_of(column or ()),
             top=top,
             with_features=not without_features,
         )

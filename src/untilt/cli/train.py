@@ -87,7 +87,7 @@ def train(
         if letor:
             from untilt.data.letor.read_letor import read_letor
 
-            given: Any = read_letor(data, missing=arguments.parse_missing(reading.missing))
+            given: Any = read_letor(data, missing=reading.missing)
         else:
             context = arguments.context_of(curve)
             given = reading.read_to_train(output, data, context=context)

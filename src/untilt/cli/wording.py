@@ -25,7 +25,7 @@ _OUTPUTS = frozenset(
     {"out", "plot", "clip_plot", "sensitivity_plot", "folder", "as_json", "verbose"}
 )
 # Arguments of Python whose option has another name.
-_OPTIONS = {"columns": "column", "by": "intervals", "methods": "method", "models": "model"}
+_OPTIONS = {"by": "intervals", "methods": "method", "models": "model"}
 # Calls of Python, and what to do instead. The rest of a sentence must fit either.
 _CALLS = {
     r"(?:ut|untilt)\.AllPairs\(\)\.fit\(log\)\.bias_": (
@@ -215,7 +215,7 @@ def reads_from(log: Any, options: Mapping[str, Any]) -> None:
         return
     line.given["log"] = [without_secrets(log)]
     for name in line.command.params:
-        value = options.get("columns" if name.name == "column" else name.name)
+        value = options.get(name.name)
         if value is not None and name.name not in line.given:
             line.given[name.name] = _values(value, name)
 

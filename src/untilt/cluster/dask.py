@@ -1,27 +1,39 @@
 """Training on Dask: one task on each worker of a cluster."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
+from untilt._core.declared import changed, taking
 from untilt.cluster.edges import MAX_BIN
 from untilt.cluster.group import tracker
 from untilt.cluster.part import check_ranker, train_read
-from untilt.cluster.sent import Reading, model_bytes, ranker_of
+from untilt.cluster.sent import model_bytes, ranker_of
+from untilt.data.read.options import WorkerOptions
 from untilt.errors import OptionError
 from untilt.rankers.trees.lambdamart import LambdaMART
 
 
-def train_dask(
-    ranker: LambdaMART,
-    parts: Any,
-    client: Any,
-    *,
-    documents: Any = None,
-    host: str | None = None,
-    max_bin: int = MAX_BIN,
-    xgboost_params: Mapping[str, Any] | None = None,
-    **reading: Unpack[Reading],
-) -> LambdaMART:
+@dataclass(frozen=True)
+class DaskJob(WorkerOptions):
+    """What `train_dask` was asked for."""
+
+    FIRST: ClassVar = (
+        "ranker", "parts", "client", "documents", "host", "max_bin", "xgboost_params",
+    )  # fmt: skip
+
+    ranker: LambdaMART
+    parts: Any
+    client: Any
+    _: KW_ONLY
+    documents: Any = None
+    host: str | None = None
+    max_bin: int = MAX_BIN
+    xgboost_params: Mapping[str, Any] | None = None
+
+
+@taking(DaskJob)
+def train_dask(job: DaskJob) -> LambdaMART:
     """Train on the workers of a Dask cluster; the result is like that of `train_part`.
 
     Parameters
@@ -34,24 +46,24 @@ def train_dask(
     documents : the documents table, as in `read_log`: a source that all workers can read
     host : an address of this process that all workers reach; the one that the scheduler is reached
         from by default
-    reading : `columns`, `label`, `labels`, `features`, `missing`, `positions_from`, `text_ids` and
-        `on_bad`, as in `read_log`
+    columns, label, labels, features, missing, positions_from, text_ids, on_bad : as in `read_log`
 
     Examples
     --------
     >>> ranker = train_dask(ut.LambdaMART(ut.PRS(bias)), clicks, client,    # doctest: +SKIP
     ...                     documents="/shared/documents.parquet")
     """
-    check_ranker(ranker, xgboost_params, max_bin)
+    check_ranker(job.ranker, job.xgboost_params, job.max_bin)
+    client = job.client
     known = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    sources = _sources(parts, client, len(known), reading.get("columns") or {})
-    options = {**reading, "documents": documents}
-    with tracker(len(sources), host or _address(client)) as workers:
-        more = options, max_bin, dict(xgboost_params or {})
+    sources = _sources(job.parts, client, len(known), job.columns or {})
+    options = {**changed(job, WorkerOptions), "documents": job.documents}
+    with tracker(len(sources), job.host or _address(client)) as workers:
+        more = options, job.max_bin, dict(job.xgboost_params or {})
         tasks = [
             client.submit(
-                _train, ranker, source, {**workers, "dmlc_task_id": f"{number:06d}"}, number, *more,
-                workers=[worker], pure=False, retries=0, allow_other_workers=False,
+                _train, job.ranker, source, {**workers, "dmlc_task_id": f"{number:06d}"}, number,
+                *more, workers=[worker], pure=False, retries=0, allow_other_workers=False,
             )
             for number, (source, worker) in enumerate(zip(sources, known, strict=False))
         ]  # fmt: skip

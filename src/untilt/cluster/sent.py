@@ -1,27 +1,12 @@
-"""What goes to workers and comes back: options of reading, and a ranker as its own file."""
+"""What comes back from workers: a ranker as its own file."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypedDict
 
-from untilt._core.arrays import Missing
 from untilt._core.saved import load
 from untilt.errors import OptionError
 from untilt.rankers.trees.lambdamart import LambdaMART
-
-
-class Reading(TypedDict, total=False):
-    """The options of `read_log` that workers take."""
-
-    columns: Mapping[str, str | None] | None
-    label: str
-    labels: Sequence[str]
-    features: str | Sequence[str] | None
-    positions_from: Literal[0, 1] | None
-    missing: Missing
-    text_ids: bool
-    on_bad: Literal["raise", "drop"]
 
 
 def model_bytes(ranker: LambdaMART) -> bytes:

@@ -1,27 +1,39 @@
 """Training in the barrier tasks of Spark: all run at the same time, and each is a worker."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Unpack
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar
 
+from untilt._core.declared import Option, changed, taking
 from untilt.cluster.edges import MAX_BIN
 from untilt.cluster.group import tracker
 from untilt.cluster.part import check_ranker, train_read
-from untilt.cluster.sent import Reading, model_bytes, ranker_of
+from untilt.cluster.sent import model_bytes, ranker_of
+from untilt.data.read.options import WorkerOptions
 from untilt.errors import OptionError
 from untilt.rankers.trees.lambdamart import LambdaMART
 
 
-def train_spark(
-    ranker: LambdaMART,
-    frame: Any,
-    *,
-    n_workers: int,
-    documents: Any = None,
-    host: str | None = None,
-    max_bin: int = MAX_BIN,
-    xgboost_params: Mapping[str, Any] | None = None,
-    **reading: Unpack[Reading],
-) -> LambdaMART:
+@dataclass(frozen=True)
+class SparkJob(WorkerOptions):
+    """What `train_spark` was asked for."""
+
+    FIRST: ClassVar = (
+        "ranker", "frame", "n_workers", "documents", "host", "max_bin", "xgboost_params",
+    )  # fmt: skip
+
+    ranker: LambdaMART
+    frame: Any
+    _: KW_ONLY
+    n_workers: Annotated[int, Option(least=1)]
+    documents: Any = None
+    host: str | None = None
+    max_bin: int = MAX_BIN
+    xgboost_params: Mapping[str, Any] | None = None
+
+
+@taking(SparkJob)
+def train_spark(job: SparkJob) -> LambdaMART:
     """Train on a log in Spark, by XGBoost in barrier tasks; the ranker is as by `train_part`.
 
     Rows go to workers by their query, each worker reads its rows as `read_log` does, and the ranker
@@ -35,8 +47,7 @@ def train_spark(
     documents : a Spark DataFrame with the features of each (query_id, doc_id); without it they
         stand in the rows of the log, and `features` names them
     host : an address of the driver that all executors reach; spark.driver.host by default
-    reading : `columns`, `label`, `labels`, `features`, `missing`, `positions_from`, `text_ids` and
-        `on_bad`, as in `read_log`
+    columns, label, labels, features, missing, positions_from, text_ids, on_bad : as in `read_log`
 
     untilt, XGBoost and pyarrow must be installed where the executors' Python is (PYSPARK_PYTHON).
 
@@ -45,21 +56,20 @@ def train_spark(
     >>> ranker = train_spark(ut.LambdaMART(ut.PRS(bias)), clicks, n_workers=8,    # doctest: +SKIP
     ...                      documents=documents)
     """
-    check_ranker(ranker, xgboost_params, max_bin)
-    if isinstance(n_workers, bool) or not isinstance(n_workers, int) or n_workers < 1:
-        raise OptionError(f"n_workers must be a whole number of at least 1. Got {n_workers!r}.")
-    names = reading.get("columns") or {}
+    check_ranker(job.ranker, job.xgboost_params, job.max_bin)
+    names, frame, documents = job.columns or {}, job.frame, job.documents
+    reading = changed(job, WorkerOptions)
     query, document = (names.get(role) or role for role in ("query_id", "doc_id"))
     if documents is not None:
         features = [name for name in documents.columns if name not in (query, document)]
         reading.setdefault("features", features)
         frame = frame.join(documents, on=[query, document], how="left")
     session = frame.sparkSession
-    parts = frame.repartition(n_workers, query)
-    if host is None:
-        host = session.conf.get("spark.driver.host")
-    with tracker(n_workers, host) as workers:
-        task = _task(ranker, dict(workers), dict(reading), max_bin, dict(xgboost_params or {}))
+    parts = frame.repartition(job.n_workers, query)
+    host = job.host or session.conf.get("spark.driver.host")
+    with tracker(job.n_workers, host) as workers:
+        params = dict(job.xgboost_params or {})
+        task = _task(job.ranker, dict(workers), reading, job.max_bin, params)
         found = parts.mapInArrow(task, "model binary", barrier=True).collect()
     return ranker_of([bytes(row[0]) for row in found])
 

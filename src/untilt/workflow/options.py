@@ -17,9 +17,10 @@ from typing import Any, Literal, TypeGuard, get_args
 from untilt import catalog
 from untilt._core.addresses import is_address, shown
 from untilt._core.arrays import Missing, check_missing
+from untilt._core.declared import check_value, declared
 from untilt._core.paths import check_name, is_utf8
 from untilt._core.statistics import check_level
-from untilt.data.read.read_log import check_grid
+from untilt.data.read.options import ClickOptions
 from untilt.data.read.ubi import Ubi
 from untilt.data.transform import COMBINATIONS, check_weights
 from untilt.errors import FileFormatError, OptionError, check_choice, did_you_mean
@@ -184,8 +185,9 @@ def check_options(options: RunOptions) -> None:
             f"columns must name columns, ours = theirs. Got {_short(options.columns)}."
         )
     _check_label(options)
-    if options.grid is not None:
-        check_grid(options.grid)
+    grid = declared(ClickOptions)["grid"]
+    assert grid.option is not None
+    check_value("grid", options.grid, grid.kind, grid.option)
     check_choice("on_bad", options.on_bad, ("raise", "drop"))
     check_missing(options.missing)
     check_choice("evaluator", options.evaluator, catalog.names("evaluator", choose="run"))

@@ -9,6 +9,7 @@ from untilt._core.arrays import Missing
 from untilt.data.depth import DEEPEST
 from untilt.data.layout import Grid
 from untilt.data.read.database import Database, literal
+from untilt.data.read.options import Features
 from untilt.data.read.sources import Source, Stated
 from untilt.data.read.types import (
     MOST_COUNT,
@@ -25,8 +26,6 @@ from untilt.data.read.types import (
 )
 from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean, listed
 from untilt.facts import Fact
-
-Features = str | Sequence[str] | Callable[[str], bool] | None
 
 REQUIRED = ("query_id", "session_id", "doc_id", "position")
 OPTIONAL = ("ranker", "timestamp", "count")

@@ -1,26 +1,24 @@
 """Reading click logs from files, tables and frames of any size."""
 
-import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any
 
 from untilt._core.addresses import Address
-from untilt._core.arrays import Missing, check_missing
+from untilt._core.declared import changed, taking
 from untilt._core.optional import explained_import
 from untilt._core.paths import is_utf8
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.depth import DEEPEST, DroppedRowsWarning
-from untilt.data.layout import Grid, is_whole
+from untilt.data.layout import Grid
 from untilt.data.read.bad_rows import BadRows, ReadReport, cut_lists, examine
 from untilt.data.read.collapse.assemble import NotCleanError, Wanted, assemble
 from untilt.data.read.columns import (
     KEYS,
     VERSION,
     DocumentFields,
-    Features,
     Impressions,
     Layout,
     Summary,
@@ -39,6 +37,7 @@ from untilt.data.read.database import Database, open_database, translated_errors
 from untilt.data.read.elsewhere import brought_here
 from untilt.data.read.engines import Engine, collapsed, counted_at, engine_of, engine_source
 from untilt.data.read.files import refuse_changed, stamps
+from untilt.data.read.options import Features, ReadOptions, Request, UbiRequest
 from untilt.data.read.sources import Source, open_source
 from untilt.data.read.types import Column, id_is_text_sql, text_sql, time_sql
 from untilt.data.read.ubi import (
@@ -50,85 +49,8 @@ from untilt.data.read.ubi import (
     parts_of,
     with_parts,
 )
-from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError, check_choice
+from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError
 from untilt.facts import Fact
-
-Collapse = bool | Literal["halves"]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What `read_log` was asked for."""
-
-    source: Any
-    documents: Any = None
-    columns: Mapping[str, str | None] | None = None
-    label: str = "click"
-    labels: Sequence[str] = ()
-    context: Sequence[str] = ()
-    features: Features = None
-    positions_from: Literal[0, 1] | None = None
-    grid: tuple[int, int] | None = None
-    missing: Missing = None
-    text_ids: bool = False
-    collapse: Collapse = True
-    on_bad: Literal["raise", "drop"] = "raise"
-    sample_queries: float | None = None
-    memory_limit: str | int | None = None
-    temp_directory: str | os.PathLike[str] | None = None
-    threads: int | None = None
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """All labels, the main one first."""
-        return (self.label, *self.labels)
-
-    def check(self) -> None:
-        """Raise where an option makes no sense."""
-        check_choice("on_bad", self.on_bad, ("raise", "drop"))
-        if self.collapse not in (True, False, "halves"):
-            raise OptionError(
-                f"collapse must be True, False or 'halves'. Got {self.collapse!r} instead."
-            )
-        if self.positions_from not in (None, 0, 1):
-            raise OptionError(
-                f"positions_from must be 0 or 1. Got {self.positions_from!r} instead. Positions "
-                "that begin elsewhere are those of a page further down: number them through."
-            )
-        if self.grid is not None:
-            check_grid(self.grid)
-        share = self.sample_queries
-        if share is not None and (isinstance(share, bool) or not 0 < share <= 1):
-            raise OptionError(
-                f"sample_queries must be a share above 0 and at most 1. Got {share!r} instead."
-            )
-        for option, names in (("labels", self.labels), ("context", self.context)):
-            if isinstance(names, str) or not _are_texts(names):
-                raise OptionError(f"{option} must be a list of names. Got {names!r} instead.")
-        if not isinstance(self.label, str):
-            raise OptionError(f"label must be the name of a column. Got {self.label!r} instead.")
-        if self.columns is not None and not isinstance(self.columns, Mapping):
-            raise OptionError(
-                "columns must map our names to yours, such as {'query_id': 'srch_id'}. "
-                f"Got {self.columns!r} instead."
-            )
-        if not (self.features is None or callable(self.features) or _are_texts(self.features)):
-            raise OptionError(
-                "features must be names or patterns of columns, or a function of the name. "
-                f"Got {self.features!r} instead."
-            )
-        check_missing(self.missing)
-
-
-def check_grid(grid: object) -> None:
-    """Raise unless it is rows and columns."""
-    whole = isinstance(grid, tuple | list) and len(grid) == 2 and all(map(is_whole, grid))
-    if not whole:
-        raise OptionError(f"grid must be (rows, columns), such as (6, 4). Got {grid!r} instead.")
-
-
-def _are_texts(names: object) -> bool:
-    return isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
 
 
 @dataclass(frozen=True)
@@ -144,7 +66,6 @@ class Table:
 
 def read(request: Request) -> tuple[ClickLog, ReadReport]:
     """Read the log; bad rows are an error or are dropped, as asked for."""
-    request.check()
     sources = [*parts_of(request.source), request.documents]
     with brought_here(sources, request.temp_directory) as (*here, documents):
         source = with_parts(request.source, here)
@@ -446,47 +367,8 @@ __all__ = [
 ]
 
 
-class ReadOptions(TypedDict, total=False):
-    """The options of `read_log`."""
-
-    documents: Any
-    columns: Mapping[str, str | None] | None
-    label: str
-    labels: Sequence[str]
-    context: Sequence[str]
-    features: Features
-    positions_from: Literal[0, 1] | None
-    grid: tuple[int, int] | None
-    missing: Missing
-    text_ids: bool
-    collapse: Collapse
-    on_bad: Literal["raise", "drop"]
-    sample_queries: float | None
-    memory_limit: str | int | None
-    temp_directory: str | os.PathLike[str] | None
-    threads: int | None
-
-
-def read_log(
-    source: Any,
-    *,
-    documents: Any = None,
-    columns: Mapping[str, str | None] | None = None,
-    label: str = "click",
-    labels: Sequence[str] = (),
-    context: Sequence[str] = (),
-    features: Features = None,
-    positions_from: Literal[0, 1] | None = None,
-    grid: tuple[int, int] | None = None,
-    missing: Missing = None,
-    text_ids: bool = False,
-    collapse: Collapse = True,
-    on_bad: Literal["raise", "drop"] = "raise",
-    sample_queries: float | None = None,
-    memory_limit: str | int | None = None,
-    temp_directory: str | os.PathLike[str] | None = None,
-    threads: int | None = None,
-) -> ClickLog:
+@taking(Request)
+def read_log(request: Request) -> ClickLog:
     """Read a click log with one row per impression.
 
     A row has `query_id`, `session_id`, `doc_id`, `position` (from 1) and `click`, and may have
@@ -551,35 +433,16 @@ def read_log(
     --------
     >>> log = read_log("clicks.parquet", documents="documents.parquet")    # doctest: +SKIP
     """
-    log, report = read_log_report(
-        source,
-        documents=documents,
-        columns=columns,
-        label=label,
-        labels=labels,
-        context=context,
-        features=features,
-        missing=missing,
-        positions_from=positions_from,
-        grid=grid,
-        text_ids=text_ids,
-        collapse=collapse,
-        on_bad=on_bad,
-        sample_queries=sample_queries,
-        memory_limit=memory_limit,
-        temp_directory=temp_directory,
-        threads=threads,
-    )
+    log, report = read(request)
     if report.bad:
-        warnings.warn(str(report), DroppedRowsWarning, stacklevel=2)
+        warnings.warn(str(report), DroppedRowsWarning, stacklevel=3)
     elif any(note.severity != "note" for note in report.notes):
-        warnings.warn(str(report), UserWarning, stacklevel=2)
+        warnings.warn(str(report), UserWarning, stacklevel=3)
     return log
 
 
-def read_ubi(
-    queries: Any, events: Any, *, hits_shown: int | None = None, **options: Unpack[ReadOptions]
-) -> ClickLog:
+@taking(UbiRequest)
+def read_ubi(request: UbiRequest) -> ClickLog:
     """Read an export of User Behavior Insights (UBI 1.3: OpenSearch, Elasticsearch, Solr).
 
     Its query_id is our session, its user_query our query, an object our document. Impression events
@@ -602,9 +465,11 @@ def read_ubi(
     --------
     >>> log = read_ubi("ubi_queries.jsonl", "ubi_events.jsonl")    # doctest: +SKIP
     """
-    return read_log(Ubi(queries, events, hits_shown), **options)
+    export = Ubi(request.queries, request.events, request.hits_shown)
+    return read_log(export, **changed(request, ReadOptions))
 
 
-def read_log_report(source: Any, **options: Unpack[ReadOptions]) -> tuple[ClickLog, ReadReport]:
+@taking(Request)
+def read_log_report(request: Request) -> tuple[ClickLog, ReadReport]:
     """Like `read_log`, with a report of what was dropped and why in place of a warning."""
-    return read(Request(source, **options))
+    return read(request)

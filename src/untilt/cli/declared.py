@@ -1,0 +1,124 @@
+"""Groups of options as parameters of a command: what Typer shows, and the record that it makes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from typer.models import ParameterInfo
+
+from untilt._core.declared import Declared, as_number, declared, made
+from untilt.cli.outputs import check_outputs
+
+
+@dataclass(frozen=True)
+class Given:
+    """Marks a mapping of those options of a group that were typed, without the others."""
+
+    group: type
+
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})  # the default of what is `Given`
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with one option per field in place of each parameter that is a group.
+
+    `reading: LogOptions` is written once, and Typer sees --documents, --column, --label and the
+    others. They come after the command's own options, before --json and --verbose; those of a
+    `Given` stand where it does. A command does not begin where it would write onto one of its
+    inputs.
+    """
+    own: list[Parameter] = []
+    shared: list[Parameter] = []
+    groups: dict[str, tuple[type, list[str], bool]] = {}
+    for parameter in signature(command).parameters.values():
+        kind, *marks = get_args(parameter.annotation) or (parameter.annotation,)
+        given = next((mark for mark in marks if isinstance(mark, Given)), None)
+        group = kind if given is None else given.group
+        if not (isinstance(group, type) and is_dataclass(group)):
+            own.append(parameter)
+            continue
+        theirs = parameters(group, unset=given is not None)
+        groups[parameter.name] = group, [each.name for each in theirs], given is None
+        (shared if given is None else own).extend(theirs)
+    takes = [*own[:-2], *shared, *own[-2:]]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        check_outputs(takes, given)
+        for name, (group, names, whole) in groups.items():
+            values = _parsed(group, {each: given.pop(each) for each in names})
+            given[name] = made(group, values) if whole else values
+        command(**given)
+
+    run.__signature__ = Signature(takes)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in takes}
+    return run
+
+
+def parameters(group: type, *, unset: bool = False) -> list[Parameter]:
+    """The options of a group that a command line has; `unset`: without their defaults."""
+    return [
+        Parameter(
+            each.name,
+            Parameter.POSITIONAL_OR_KEYWORD,
+            default=_default(each, unset=unset),
+            annotation=_annotation(each, optional=unset),
+        )
+        for each in declared(group).values()
+        if (each.option and each.option.help)
+        or any(isinstance(mark, ParameterInfo) for mark in each.marks)
+    ]
+
+
+def _parsed(group: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that were given, as Python takes them."""
+    found = {}
+    for name, value in given.items():
+        if value is not None:
+            parse = _parser(declared(group)[name])
+            found[name] = value if parse is None else parse(value)
+    return found
+
+
+def _parser(field: Declared) -> Callable[[Any], Any] | None:
+    if field.option is None or field.option.parse is not None:
+        return None if field.option is None else field.option.parse
+    return as_number if _number_or_word(field) else None
+
+
+def _default(field: Declared, *, unset: bool) -> Any:
+    if unset or (field.default == () and field.option is not None):
+        return None
+    return field.default
+
+
+def _annotation(field: Declared, *, optional: bool) -> Any:
+    option = field.option
+    if option is None:
+        return Annotated[(field.kind, *field.marks)]
+    kind = option.typed or _typed(field)
+    ranged = kind in (int, float)
+    more: dict[str, Any] = {"min": option.least, "max": option.most} if ranged else {}
+    more |= {"help": option.help, "metavar": option.metavar, **(option.more or {})}
+    shown = typer.Option(*([option.flag] if option.flag else ()), **more)
+    needs_none = optional or _default(field, unset=False) is None
+    return Annotated[(kind | None if needs_none else kind, shown, *field.marks)]
+
+
+def _number_or_word(field: Declared) -> bool:
+    """Whether a number or a word such as "auto" is taken."""
+    kinds = field.kinds
+    return len(kinds) > 1 and any(get_origin(each) is Literal for each in kinds)
+
+
+def _typed(field: Declared) -> Any:
+    """The type on the command line."""
+    if _number_or_word(field):
+        return str
+    several = any(get_origin(each) in (Sequence, tuple) for each in field.kinds)
+    return list[str] if several else field.kinds[0]

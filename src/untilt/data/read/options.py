@@ -1,0 +1,187 @@
+"""The options of reading a log, each declared once.
+
+`read_log`, `read_ubi`, every command that reads a log, `untilt.run` with its TOML files and the
+workers of a cluster take them from here. What an option does stands in the docstring of `read_log`.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from untilt._core.addresses import place
+from untilt._core.declared import Option, as_number
+from untilt.errors import OptionError
+
+Collapse = bool | Literal["halves"]
+Features = str | Sequence[str] | Callable[[str], bool] | None
+
+
+def columns_of(pairs: Sequence[str]) -> dict[str, str | None]:
+    """NAME=COLUMN pairs as the mapping that `read_log` takes; NAME= leaves a column out."""
+    mapping: dict[str, str | None] = {}
+    for pair in pairs:
+        name, equals, column = pair.partition("=")
+        if not (name and equals):
+            raise OptionError(
+                f"--column needs NAME=COLUMN, such as query_id=srch_id. Got {pair!r} instead."
+            )
+        if name in mapping:
+            raise OptionError(f"--column names {name!r} twice: {mapping[name]!r} and {column!r}.")
+        mapping[name] = column or None
+    return mapping
+
+
+def _grid_of(text: str) -> tuple[int, int]:
+    """6x4 as rows and columns."""
+    rows, times, columns = text.lower().partition("x")
+    if not (times and rows.isdecimal() and columns.isdecimal()):
+        raise OptionError(f"--grid takes rows and columns, such as 6x4. Got {text!r} instead.")
+    return int(rows), int(columns)
+
+
+def _check_missing(missing: object) -> None:
+    from untilt._core.arrays import check_missing
+
+    check_missing(missing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """What the columns mean, and which rows are bad."""
+
+    columns: Annotated[
+        Mapping[str, str | None] | None,
+        Option(
+            "Where a column has another name, as in query_id=srch_id; random=COLUMN is a flag "
+            "for lists shown in random order. May be repeated.",
+            flag="--column", metavar="NAME=COLUMN", typed=list[str], parse=columns_of,
+            must="map our names to yours, such as {'query_id': 'srch_id'}",
+        ),
+    ] = None  # fmt: skip
+    on_bad: Annotated[
+        Literal["raise", "drop"], Option("Refuse a log with bad rows, or drop and count them.")
+    ] = "raise"
+    positions_from: Annotated[
+        Literal[0, 1] | None,
+        Option(
+            "0 where the positions of the log count from 0.",
+            metavar="0|1", typed=int, least=0, most=1, must="be 0 or 1",
+            hint="Positions that begin elsewhere are those of a page further down: number them "
+            "through.",
+        ),
+    ] = None  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClickOptions(RowOptions):
+    """Which lists of the log are read, and how their positions are laid out."""
+
+    grid: Annotated[
+        tuple[int, int] | None,
+        Option(
+            "The size of the grid of a log with columns row and column (6x4), where it is larger "
+            "than what the log shows.",
+            metavar="ROWSxCOLUMNS", typed=str, parse=_grid_of,
+            must="be (rows, columns), such as (6, 4)",
+            plain=lambda grid: tuple(grid) if isinstance(grid, list) else grid,
+        ),
+    ] = None  # fmt: skip
+    sample_queries: Annotated[
+        float | None,
+        Option(
+            "Read about this share of the queries (0.1), with all their sessions: for a log that "
+            "does not fit into memory.",
+            metavar="SHARE", must="be a share above 0 and at most 1",
+            fits=lambda share: 0 < share <= 1,
+        ),
+    ] = None  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureOptions:
+    """Which columns are features."""
+
+    features: Annotated[
+        Features,
+        Option(
+            "Feature columns, in the log or in --documents: names and patterns such as 'f_*', "
+            "with commas between them. May be repeated.",
+            metavar="PATTERN", typed=list[str],
+            must="be names or patterns of columns, or a function of the name",
+        ),
+    ] = None  # fmt: skip
+    missing: Annotated[
+        float | Literal["keep"] | None,
+        Option(
+            "What a missing feature counts as, or keep for trees; else it is a bad row.",
+            metavar="VALUE|keep", typed=str, parse=as_number, check=_check_missing,
+        ),
+    ] = None  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentOptions(FeatureOptions):
+    """Where features are."""
+
+    documents: Annotated[
+        Any,
+        Option(
+            "A table with the features of each document: query_id, doc_id, then numbers.",
+            metavar="TABLE", typed=Path, more={"parser": place},
+        ),
+    ] = None  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions:
+    """Which columns are feedback. Commands have one option, --label, for all of them."""
+
+    label: Annotated[str, Option(must="be the name of a column")] = "click"
+    labels: Annotated[Sequence[str], Option()] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions(LabelOptions, FeatureOptions, RowOptions):
+    """Options of `read_log` that the workers of a cluster are told."""
+
+    text_ids: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(LabelOptions, DocumentOptions, ClickOptions):
+    """The options of `read_log`."""
+
+    FIRST: ClassVar = (
+        "source", "documents", "columns", "label", "labels", "context", "features",
+        "positions_from", "grid", "missing", "text_ids", "collapse", "on_bad",
+    )  # fmt: skip
+
+    context: Annotated[Sequence[str], Option()] = ()
+    text_ids: bool = False
+    collapse: Annotated[Collapse, Option(must="be True, False or 'halves'")] = True
+    memory_limit: str | int | None = None
+    temp_directory: str | os.PathLike[str] | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Request(ReadOptions):
+    """What `read_log` was asked for."""
+
+    source: Any
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """All labels, the main one first."""
+        return (self.label, *self.labels)
+
+
+@dataclass(frozen=True)
+class UbiRequest(ReadOptions):
+    """What `read_ubi` was asked for."""
+
+    queries: Any
+    events: Any
+    hits_shown: int | None = field(default=None, kw_only=True)
