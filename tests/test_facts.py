@@ -4,11 +4,11 @@ import copy
 
 import pytest
 
-from untilt.facts import Fact, as_facts, codes, joined
+from untilt.facts import Fact, as_facts, codes, joined, note
 
 
 def test_a_fact_is_its_sentence_and_knows_its_fields():
-    fact = Fact("general.text", text="measured last spring")
+    fact = note("general.text", "{text}")(text="measured last spring")
     assert fact == "measured last spring"
     assert (fact.code, fact.severity, dict(fact.fields)) == (
         "general.text",
@@ -18,6 +18,7 @@ def test_a_fact_is_its_sentence_and_knows_its_fields():
     assert fact.record() == {
         "code": "general.text",
         "severity": "note",
+        "template": "{text}",
         "fields": {"text": "measured last spring"},
         "text": "measured last spring",
     }

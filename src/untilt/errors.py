@@ -4,14 +4,31 @@ Everything under `UntiltError` is the user's to mend; any other exception is a b
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class UntiltError(ValueError):
     """Base of all errors that untilt raises on purpose."""
 
+    @property
+    def text(self) -> str:
+        """What the error was raised with: the final text, or a phrase of `untilt.facts`."""
+        text: str = self.args[0] if self.args else ""
+        return text
+
+    def said(self, voice: Any) -> str:
+        """The message in the words of a voice (`untilt.facts.Voice`)."""
+        told: str = self.text.said(voice) if hasattr(self.text, "said") else str(self.text)
+        return _printable(told)
+
     def __str__(self) -> str:
-        """The message; bytes of a file's name that are no text in a form that can be printed."""
-        return super().__str__().encode(errors="backslashreplace").decode()
+        """The message in Python's words."""
+        return _printable(super().__str__())
+
+
+def _printable(text: str) -> str:
+    """Bytes of a file's name that are no text in a form that can be printed."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 class OptionError(UntiltError):

@@ -1,30 +1,67 @@
-"""Facts for the user: status, assumption or warning, each with a code, a severity and fields.
+"""Facts for the user: a sentence with a code, a severity and fields, worded by whoever shows it.
 
-A `Fact` is the sentence that people read, and knows what it says: `fact.code` and `fact.fields` are
-for programs and tests, `str(fact)` for people. The sentences stand in `untilt.messages` and nowhere
-else, one file per area; a code begins with its area.
+A sentence is written once, as a template, where its cause is found. `str(fact)` is the sentence in
+the words of Python; files store code, severity, template and fields. The command line renders the
+same template in its own words (`Fact.said`): options, methods and commands stand in it as marks.
 
->>> fact = Fact("general.text", text="curve of the last quarter")
+    {name}  {name:,.2f}     a field, with a number's format or one of `SPECS`
+    {n:query|queries}       the first word for 1, the second for any other value
+    [[missing='keep']]      an argument of Python, or a call: an option or a method elsewhere
+    [[log.top(3)|--top 3]]  Python's words, then those of the command line
+    `untilt plan LOG`       a command, completed with what was given to the command that runs
+
+>>> GAPS = warning("audit.gaps", "{n:,} {n:session skips|sessions skip} a position")
+>>> fact = GAPS(n=1200)
 >>> fact.code, fact.severity, str(fact)
-('general.text', 'note', 'curve of the last quarter')
+('audit.gaps', 'warning', '1,200 sessions skip a position')
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+import re
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 Severity = Literal["note", "warning", "serious"]
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "serious")
+# A mark, a command, a field, a brace: a template holds nothing else but text.
+_TOKEN = re.compile(r"\[\[(.+?)\]\]|`(untilt [^`]+)`|\{(\w+)(?::([^{}]*))?\}|\{\{|\}\}")
+_NUMBER = re.compile(r"\+?,?(\.\d{1,2})?[efg%]?")  # no widths: a file may not ask for 10^11 blanks
+
+
+class Voice(Protocol):
+    """The words of whoever shows a fact."""
+
+    def marked(self, text: str) -> str:
+        """An argument or a call of Python, in the words of this voice."""
+
+    def other(self, python: str, command_line: str) -> str:
+        """The one of two wordings that is for this voice."""
+
+    def command(self, command: str) -> str:
+        """A command such as "untilt plan LOG", completed."""
+
+    def method(self, name: str) -> str:
+        """The name of an estimator's class, as this voice calls it."""
+
+
+class _Python:
+    """Python's words: what stands in the template."""
+
+    def marked(self, text: str) -> str:
+        return text
+
+    def other(self, python: str, command_line: str) -> str:  # noqa: ARG002
+        return python
+
+    command = method = marked
+
+
+PYTHON: Voice = _Python()
 
 
 class Message(NamedTuple):
-    """How a code is told: "note" informs, "warning" weakens a result, "serious" may overturn it.
-
-    text : a format string over the fact's fields, or a function of them where grammar needs one
-    """
+    """How a code is told."""
 
     severity: Severity
     text: str | Callable[..., str]
@@ -38,23 +75,43 @@ def messages(severity: Severity, texts: Texts) -> dict[str, Message]:
     return {code: Message(severity, text) for code, text in texts.items()}
 
 
-class Fact(str):
-    """A sentence with a code and fields; as text it prints, joins and compares like any other."""
+class Command(str):
+    """A command line to run, such as "untilt plan LOG", completed by whoever shows it."""
 
-    __slots__ = ("code", "fields", "severity")
+    __slots__ = ()
+
+    def said(self, voice: Voice) -> str:
+        """The command with the log and the options that were given."""
+        return voice.command(str(self))
+
+
+class Fact(str):
+    """A sentence with a code and fields; as text it prints, joins and compares like any other.
+
+    `str(fact)` is in Python's words. A fact of an old file may have no template: it is its text.
+    """
+
+    __slots__ = ("code", "fields", "severity", "template")
     code: str
     severity: Severity
+    template: str
     fields: Mapping[str, Any]
 
-    def __new__(cls, code: str, **fields: Any) -> "Fact":
-        """The fact of this code; raises KeyError for a code or field that no message knows."""
-        severity, text = message_of(code)
-        for part in fields.get("parts", ()):
-            severity = max(severity, part.severity, key=_SEVERITIES.index)
-        said = text(**fields) if callable(text) else text.format(**fields)
-        self = super().__new__(cls, worded(said))
-        self.code, self.severity, self.fields = code, severity, MappingProxyType(fields)
-        return self
+    def __new__(
+        cls, code: str, severity: Severity | None = None, template: str = "", /, **fields: Any
+    ) -> "Fact":
+        """The fact; raises KeyError for a field that is missing, ValueError for a format."""
+        if severity is None:
+            severity, text = message_of(code)
+            filled = text(**fields) if callable(text) else text.format(**fields)
+            return _fact(filled, code, severity, "", fields)
+        return _fact(rendered(template, fields, PYTHON), code, severity, template, fields)
+
+    def said(self, voice: Voice) -> str:
+        """The sentence in the words of this voice; facts among the fields are said by it too."""
+        if not self.template:
+            return voice.worded(str(self)) if hasattr(voice, "worded") else str(self)
+        return rendered(self.template, self.fields, voice)
 
     @property
     def parts(self) -> tuple["Fact", ...]:
@@ -66,39 +123,29 @@ class Fact(str):
         return next((each for each in self.parts if each.code == code), None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.code, dict(self.fields))
+        return _fact, (str(self), self.code, self.severity, self.template, dict(self.fields))
 
-    def record(self) -> dict[str, Any]:
-        """For JSON: code, severity, fields and the sentence."""
+    def record(self, said: Callable[[str], str] = str) -> dict[str, Any]:
+        """For JSON: code, severity, template, fields and the sentence as `said` words it."""
         return {
             "code": self.code,
             "severity": self.severity,
+            "template": self.template,
             "fields": dict(self.fields),
-            "text": str(self),
+            "text": said(self),
         }
 
 
-def _again(code: str, fields: dict[str, Any]) -> Fact:
-    return Fact(code, **fields)
-
-
-_words: ContextVar[Callable[[str], str] | None] = ContextVar("words", default=None)
-
-
-@contextmanager
-def worded_by(words: Callable[[str], str]) -> Iterator[None]:
-    """Facts made inside are said in other words: those of a command line, not of Python."""
-    token = _words.set(words)
-    try:
-        yield
-    finally:
-        _words.reset(token)
-
-
-def worded(text: str) -> str:
-    """A text in the words of whoever is listening: Python's, unless `worded_by` says otherwise."""
-    words = _words.get()
-    return text if words is None else words(text)
+def _fact(
+    text: str, code: str, severity: Severity, template: str, fields: Mapping[str, Any]
+) -> Fact:
+    """The fact with this text; as severe as the worst of its parts."""
+    for part in fields.get("parts", ()):
+        severity = max(severity, part.severity, key=_SEVERITIES.index)
+    self = str.__new__(Fact, text)
+    self.code, self.severity, self.template = code, severity, template
+    self.fields = MappingProxyType(dict(fields))
+    return self
 
 
 def message_of(code: str) -> Message:
@@ -108,24 +155,162 @@ def message_of(code: str) -> Message:
     return found
 
 
-def as_fact(said: str) -> Fact:
+class Sentence(NamedTuple):
+    """A template with its code and severity; called with its fields it is a fact."""
+
+    code: str
+    severity: Severity
+    template: str
+
+    def __call__(self, /, **fields: Any) -> Fact:
+        """The fact with these fields."""
+        return Fact(*self, **fields)
+
+
+def note(code: str, template: str) -> Sentence:
+    """A sentence that informs."""
+    return Sentence(code, "note", template)
+
+
+def warning(code: str, template: str) -> Sentence:
+    """A sentence that weakens a result."""
+    return Sentence(code, "warning", template)
+
+
+def serious(code: str, template: str) -> Sentence:
+    """A sentence that may overturn a result."""
+    return Sentence(code, "serious", template)
+
+
+def phrase(template: str, /, **fields: Any) -> Fact:
+    """A clause or an error's text, which has no code."""
+    return Fact("", "note", template, **fields)
+
+
+def rendered(template: str, fields: Mapping[str, Any], voice: Voice) -> str:
+    """The template in the words of a voice. Only the template is parsed, never what fills it."""
+
+    def token(found: re.Match[str]) -> str:
+        mark, command, name, spec = found.groups()
+        if mark is not None:
+            python, bar, other = mark.partition("|")
+            if bar:
+                return rendered(voice.other(python, other), fields, voice)
+            return voice.marked(rendered(mark, fields, PYTHON))
+        if command is not None:
+            return f"`{voice.command(rendered(command, fields, PYTHON))}`"
+        if name is None:
+            return found[0][0]
+        return _field(fields[name], spec or "", voice)
+
+    return _TOKEN.sub(token, template)
+
+
+def _field(value: Any, spec: str, voice: Voice) -> str:
+    if spec in SPECS:
+        return SPECS[spec](value, voice)
+    if "|" in spec:
+        return spec.partition("|")[0 if value == 1 else 2]
+    if spec and _NUMBER.fullmatch(spec):
+        return format(value, spec)
+    if spec:
+        raise ValueError(f"{spec!r} is no format of a field")
+    return said(value, voice)
+
+
+def said(value: Any, voice: Voice) -> str:
+    """A fact or a command in the words of a voice; anything else as text."""
+    return value.said(voice) if isinstance(value, Fact | Command) else str(value)
+
+
+def positions_text(positions: Iterable[int], *, most: int = 8) -> str:
+    """ "positions 1..4, 7" for (1, 2, 3, 4, 7); of many stretches the first, and how many more."""
+    runs: list[list[int]] = []
+    for k in sorted(positions):
+        if runs and k == runs[-1][-1] + 1:
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    texts = [f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs[:most]]
+    more = sum(map(len, runs[most:]))
+    text = ", ".join(texts) + (f" and {more:,} more" if more else "")
+    return f"position {text}" if len(runs) == 1 and len(runs[0]) == 1 else f"positions {text}"
+
+
+def listed(values: Iterable[object], *, most: int = 10, voice: Voice = PYTHON) -> str:
+    """The first of the values, and how many more there are."""
+    texts = [said(value, voice) for value in values]
+    shown = ", ".join(texts[:most])
+    return shown if len(texts) <= most else f"{shown} and {len(texts) - most:,} more"
+
+
+def _joined_by(mark: str) -> Callable[[Any, Voice], str]:
+    return lambda values, voice: mark.join(said(each, voice) for each in values)
+
+
+SPECS: dict[str, Callable[[Any, Voice], str]] = {
+    "r": lambda value, _: repr(value),
+    "listed": lambda values, voice: listed(values, voice=voice),
+    "positions": lambda positions, _: positions_text(positions),
+    "pairs": lambda pairs, _: listed(f"{upper}-{lower}" for upper, lower in pairs),
+    "method": lambda name, voice: voice.method(str(name)),
+    "upper": lambda value, _: str(value).upper(),
+    "all": _joined_by(", "),
+    "and": _joined_by(" and "),
+    "clauses": _joined_by("; "),
+    "sentences": _joined_by(" "),
+    "lines": _joined_by("\n"),
+}
+"""Formats of a field beside those of numbers."""
+
+TEXT = note("general.text", "{text}")
+JOINED = note("general.joined", "{parts:clauses}")
+
+
+def stored(
+    code: str,
+    fields: Mapping[str, Any],
+    *,
+    severity: Any = None,
+    template: str = "",
+    text: str = "",
+) -> Fact:
+    """The fact that a file of any version holds: nothing that was stored makes it unreadable.
+
+    A template that does not fit the fields is left; the text says it then, or code and fields do.
+    """
+    if not template:
+        try:
+            return Fact(code, **fields)
+        except (KeyError, ImportError, TypeError, ValueError, AttributeError, IndexError):
+            pass
+    severity = severity if severity in _SEVERITIES else "note"
+    try:
+        if template:
+            return Fact(code, severity, template, **fields)
+    except (KeyError, ValueError, TypeError, AttributeError):
+        pass
+    return _fact(text or f"{code} {dict(fields)}", code, severity, "", fields)
+
+
+def as_fact(text: str) -> Fact:
     """A user's own words as a fact; a fact stays as it is."""
-    return said if isinstance(said, Fact) else Fact("general.text", text=said)
+    return text if isinstance(text, Fact) else TEXT(text=text)
 
 
-def as_facts(said: Iterable[str]) -> tuple[Fact, ...]:
+def as_facts(texts: Iterable[str]) -> tuple[Fact, ...]:
     """Each of them as a fact."""
-    return tuple(as_fact(each) for each in said)
+    return tuple(as_fact(each) for each in texts)
 
 
-def joined(*said: str) -> Fact:
+def joined(*texts: str) -> Fact:
     """Several facts as one, told one after the other; as severe as the worst of them.
 
     >>> joined("converged", "1,204 clicks")
     'converged; 1,204 clicks'
     """
-    parts = tuple(part for each in said for part in as_fact(each).parts)
-    return parts[0] if len(parts) == 1 else Fact("general.joined", parts=parts)
+    parts = tuple(part for each in texts for part in as_fact(each).parts)
+    return parts[0] if len(parts) == 1 else JOINED(parts=parts)
 
 
 def codes(facts: Iterable[str]) -> list[str]:

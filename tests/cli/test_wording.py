@@ -39,9 +39,9 @@ def suggested(text: str) -> set[str]:
 
 
 def in_json(value) -> str:
-    """Every text of a JSON object, one a line."""
+    """Every text of a JSON object but templates, one a line."""
     if isinstance(value, dict):
-        return "\n".join(map(in_json, value.values()))
+        return "\n".join(in_json(each) for name, each in value.items() if name != "template")
     return "\n".join(map(in_json, value)) if isinstance(value, list) else str(value)
 
 

@@ -35,7 +35,7 @@ from untilt._core.memory import refusing
 from untilt._core.paths import check_name, is_utf8
 from untilt._core.tagged import TaggedDecoder, TaggedEncoder, fact_of
 from untilt.errors import FileFormatError
-from untilt.facts import Fact, as_fact
+from untilt.facts import Command, Fact, as_fact
 
 T = TypeVar("T")
 Plain = dict[str, Any]
@@ -52,14 +52,19 @@ DO_NOT_FIT = (
 _DTYPES: dict[Any, Any] = {Any: None, np.signedinteger: np.int64, np.floating: np.float64}
 
 
-def to_plain(value: Any, *, exact: bool = True) -> Any:  # noqa: PLR0911  one for each kind
+def to_plain(  # noqa: PLR0911  one for each kind
+    value: Any, *, exact: bool = True, said: Callable[[str], str] = str
+) -> Any:
     """Dictionaries, lists, text, numbers, true, false and null.
 
     Numbers that are not finite become text that reads back, or null for other tools (not `exact`).
+    `said` words facts and commands for whoever shows them; files are in Python's words.
     """
     if isinstance(value, Fact):
-        record = {"code": value.code, "severity": value.severity, "text": str(value)}
-        return {**record, "fields": TaggedEncoder().encode(dict(value.fields), value.code)}
+        record = value.record(said)
+        return {**record, "fields": TaggedEncoder(said).encode(record["fields"], value.code)}
+    if isinstance(value, Command):
+        return said(value)
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, float):
@@ -70,25 +75,27 @@ def to_plain(value: Any, *, exact: bool = True) -> Any:  # noqa: PLR0911  one fo
         return os.fspath(value)
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value):
-            return {str(key): to_plain(each, exact=exact) for key, each in value.items()}
+            return {str(key): to_plain(each, exact=exact, said=said) for key, each in value.items()}
         return [
-            [to_plain(key, exact=exact), to_plain(each, exact=exact)] for key, each in value.items()
+            [to_plain(key, exact=exact), to_plain(each, exact=exact, said=said)]
+            for key, each in value.items()
         ]
     if is_dataclass(value) or hasattr(value, "_fields"):
-        return _object(value, exact=exact)
-    return [to_plain(each, exact=exact) for each in value]
+        return _object(value, exact=exact, said=said)
+    return [to_plain(each, exact=exact, said=said) for each in value]
 
 
-def _object(value: Any, *, exact: bool) -> Plain:
+def _object(value: Any, *, exact: bool, said: Callable[[str], str]) -> Plain:
     """Fields, then the properties that the class names for readers of the file."""
     defaults = _defaults(type(value))
     written = {
-        name: to_plain(getattr(value, name), exact=exact)
+        name: to_plain(getattr(value, name), exact=exact, said=said)
         for name in _names(type(value))
         if not (getattr(value, name) is None and defaults.get(name, MISSING) is None)
     }
     properties = getattr(value, "json_properties", ())
-    return written | {name: to_plain(getattr(value, name), exact=exact) for name in properties}
+    shown = {name: to_plain(getattr(value, name), exact=exact, said=said) for name in properties}
+    return written | shown
 
 
 def from_plain(kind: type[T], plain: Any, *, where: str) -> T:
@@ -257,7 +264,7 @@ def _read_scalar(hint: Any, plain: Any, where: str) -> Any:
 
 def _read_fact(plain: Mapping[str, Any], where: str) -> Fact:
     try:
-        return fact_of(plain["code"], TaggedDecoder().decode(plain["fields"]))
+        return fact_of(plain["code"], TaggedDecoder().decode(plain["fields"]), plain)
     except DO_NOT_FIT as error:
         raise FileFormatError(f"{where} is no fact: {_told(error)}") from error
 

@@ -159,6 +159,7 @@ class Encoder(TaggedEncoder):
     """Encodes values; arrays and models that get a file of their own are collected in `parts`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.parts: Parts = {}
 
     def array(self, value: AnyArray, where: str) -> Any:

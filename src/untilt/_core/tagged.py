@@ -4,7 +4,7 @@ What JSON has no word for stands in an object with one key that starts with "$":
 
     {"$float": "nan"}    {"$tuple": [...]}    {"$dict": [[key, value], ...]}
     {"$array": [...], "dtype": "<f8", "shape": [...]}      exact
-    {"$fact": "area.code", "fields": {...}}                a fact for the user
+    {"$fact": "area.code", "severity": "note", "template": "...", "fields": {...}}
 
 A saved ranker or click model adds marks of its own (`untilt._core.saved`). Where the class of a
 value is known beforehand, `untilt._core.codec` writes plainer JSON.
@@ -13,6 +13,7 @@ value is known beforehand, `untilt._core.codec` writes plainer JSON.
 import math
 import os
 import re
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from untilt._core.arrays import AnyArray
 from untilt.errors import FileFormatError, OptionError
-from untilt.facts import Fact
+from untilt.facts import Command, Fact, stored
 
 _DTYPE = re.compile(r"[<>|=]?([biuf][0-9]{1,2}|U[0-9]{1,8})")  # numbers, and text of one width
 _MOST_TEXT = 1 << 28  # bytes: each entry takes the width of the longest
@@ -28,7 +29,13 @@ _SIMPLE = (str, bool, int, type(None))
 
 
 class TaggedEncoder:
-    """Numbers, text, arrays, facts, lists, tuples and mappings; subclasses add objects."""
+    """Numbers, text, arrays, facts, lists, tuples and mappings; subclasses add objects.
+
+    `said` words commands among the fields of facts.
+    """
+
+    def __init__(self, said: Callable[[str], str] = str) -> None:
+        self.said = said
 
     def encode(self, value: Any, where: str) -> Any:  # noqa: PLR0911  one for each kind
         """The value as JSON; `where` names it in errors."""
@@ -37,7 +44,11 @@ class TaggedEncoder:
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
         if isinstance(value, Fact):
-            return {"$fact": value.code, "fields": self.encode(dict(value.fields), where)}
+            record = value.record(self.said)
+            del record["code"], record["template" if not value.template else "text"]
+            return {"$fact": value.code, **record, "fields": self.encode(record["fields"], where)}
+        if isinstance(value, Command):
+            return self.said(value)
         if isinstance(value, _SIMPLE):
             return value
         if isinstance(value, float):
@@ -105,7 +116,7 @@ class TaggedDecoder:
         return np.array(entries, dtype=kind).reshape(sizes)
 
     def _fact(self, value: dict[str, Any]) -> Fact:
-        return fact_of(value["$fact"], self.decode(value["fields"]))
+        return fact_of(value["$fact"], self.decode(value["fields"]), value)
 
     READERS: ClassVar[Mapping[str, Callable[[Any, dict[str, Any]], Any]]] = {
         "$float": lambda _, value: float(value["$float"]),
@@ -116,15 +127,19 @@ class TaggedDecoder:
     }
 
 
-def fact_of(code: Any, fields: Any) -> Fact:
-    """The fact that a file names by its code; a code or field of another version is refused."""
-    try:
-        return Fact(code, **fields)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ImportError) as error:
-        raise FileFormatError(
-            f"the message {code!r} is not known to this untilt, or not with these fields "
-            f"({error}). Use the untilt that wrote it."
-        ) from error
+def fact_of(code: Any, fields: Any, record: Mapping[str, Any]) -> Fact:
+    """The fact of a record in a file: by its template, its text, or in old files by its code."""
+    template, text = record.get("template", ""), record.get("text", "")
+    texts = (code, template, text)
+    whole = isinstance(fields, dict) and all(isinstance(t, str) for t in (*texts, *fields))
+    parts = fields.get("parts", ()) if whole else ()
+    if (
+        not whole
+        or not isinstance(parts, list | tuple)
+        or not all(isinstance(part, Fact) for part in parts)
+    ):
+        raise FileFormatError(f"a fact is no code with fields and text: {reprlib.repr(code)}.")
+    return stored(code, fields, severity=record.get("severity"), template=template, text=text)
 
 
 def cannot_save(value: Any, where: str) -> OptionError:

@@ -26,7 +26,7 @@ from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.position_graph import PositionGraph, joined_depth
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError
-from untilt.facts import Fact, joined, worded
+from untilt.facts import Command, Fact, joined
 
 Pair = tuple[int, int]
 NEGLIGIBLE = 0.01  # share of the clicks at the deepest positions that are not worth a model
@@ -107,6 +107,9 @@ class Advice:
     instead: str = ""
     json_properties: ClassVar[tuple[str, ...]] = ("call", "command")
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "instead", Command(self.instead))
+
     @property
     def call(self) -> str:
         """How to call it; "" without an estimator."""
@@ -114,13 +117,13 @@ class Advice:
         return f"untilt.{self.estimator}({options}).fit(log).bias_" if self.estimator else ""
 
     @property
-    def command(self) -> str:
+    def command(self) -> Command:
         """The same on the command line, LOG standing for the log's path."""
         if not self.estimator:
-            return worded(self.instead)
+            return Command(self.instead)
         options = "".join(f" --{name} {value}" for name, value in self.options.items())
         method = catalog.find("bias", self.estimator).name
-        return worded(f"untilt bias LOG --method {method}{options}")
+        return Command(f"untilt bias LOG --method {method}{options}")
 
 
 def interventions_of(log: ClickLog) -> Interventions:

@@ -1,6 +1,6 @@
 """What a log says about position bias, what is wrong with it, and what to do next."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from textwrap import fill
 from typing import Any, ClassVar
@@ -144,9 +144,9 @@ class Audit(Portable):
         """The estimator to use, why, what it believes, and how to call it."""
         return tuple(_next_steps(self))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, *, said: Callable[[str], str] = str) -> dict[str, Any]:
         """For JSON: the fields by name, and the properties that people look for."""
-        plain: dict[str, Any] = codec.to_plain(self, exact=False)
+        plain: dict[str, Any] = codec.to_plain(self, exact=False, said=said)
         return plain
 
     def __repr__(self) -> str:

@@ -114,9 +114,9 @@ class Plan(Portable):
             *bound,
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, *, said: Callable[[str], str] = str) -> dict[str, Any]:
         """For JSON: plain numbers, text and lists."""
-        plain: dict[str, Any] = codec.to_plain(self, exact=False)
+        plain: dict[str, Any] = codec.to_plain(self, exact=False, said=said)
         return plain
 
     def __repr__(self) -> str:

@@ -270,9 +270,9 @@ class ColumnOptions(ClickOptions):
         named = path if isinstance(path, Path | list) else report.source
         out.record(log=named, rows=report.n_rows, rows_dropped=report.n_dropped)
         if report.notes:
-            out.record(read=[note.record() for note in report.notes])
+            out.record(read=[note.record(out.said) for note in report.notes])
         plain = str(path) if isinstance(path, Path) else report.source
-        out.say(str(report) if report.bad or report.notes else plain)
+        out.say(report.told if report.bad or report.notes else plain)
         return log
 
 
@@ -306,7 +306,7 @@ class LogOptions(DocumentOptions, ColumnOptions):
         if told:
             out.heading("warnings")
             out.points(told)
-            out.record(leaks=[fact.record() for fact in told], kept_out=kept_out)
+            out.record(leaks=[fact.record(out.said) for fact in told], kept_out=kept_out)
         return without_features(log, kept_out)
 
 

@@ -59,7 +59,7 @@ def audit(
         read = reading.read(out, export.source(log), context=context or (), collapse="halves")
         with progress("looking at the log"):
             audited = audit_log(read)
-        out.record(**audited.to_dict())
+        out.record(**audited.to_dict(said=out.said))
         _report(out, audited)
         if plot is not None:
             _draw(out, audited, plot)
@@ -238,7 +238,7 @@ def plan(
                 raise
             planned = plan_within(within=Within.LENGTH.value)
             notes.append(Fact("plan.by-length"))
-        out.record(**planned.to_dict())
+        out.record(**planned.to_dict(said=out.said))
         out.record(notes=[*notes, *planned.notes])
         _report_plan(out, planned, notes)
 

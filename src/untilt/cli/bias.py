@@ -11,7 +11,7 @@ from untilt._core.progress import progress
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, bar, speaking
 from untilt.errors import IdentifiabilityError, OptionError
-from untilt.facts import worded
+from untilt.facts import phrase
 from untilt.messages.about_general import NO_INTERVAL
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _differ(out: Output, log: "ClickLog") -> bool:
         except UntiltError as error:
             differ, code, more = False, "untold", {"error": str(error)}
     fact = Fact(f"run.context-{code}", columns=columns, **more)
-    out.record(context=fact.record())
+    out.record(context=fact.record(out.said))
     out.points([fact])
     return differ
 
@@ -187,8 +187,10 @@ def _advised(
         return _named(_contextual()), options
     out.record(why=advice.why)
     if not advice.estimator:
-        raise IdentifiabilityError(f"this log cannot tell its position bias: {advice.why}.")
-    out.points([worded(f"{advice.estimator}: {advice.why}.")])
+        raise IdentifiabilityError(
+            phrase("this log cannot tell its position bias: {why}.", why=advice.why)
+        )
+    out.points([phrase("{estimator:method}: {why}.", estimator=advice.estimator, why=advice.why)])
     return _named(advice.estimator), {**advice.options, **options}
 
 
@@ -239,16 +241,17 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
     scale = "relative to position 1" if found.relative else "absolute"
     interval = f"{found.level:.0%} interval" if found.has_interval else NO_INTERVAL
     out.heading(f"examination by {found.method}, {scale} ({interval})")
+    from untilt.report.page.words import sentence
+
     rates = log.ctr_by_position()
     out.table(*_table(found, rates.drawn_depth))
     out.heading("worth knowing")
-    status = f"{found.status[:1].upper()}{found.status[1:]}."
+    status = sentence(out.said(found.status))
     if found.effective_queries is not None:
         status = f"{status} Effective queries: {found.effective_queries:,.1f}."
-    cut = (
-        [] if rates.not_drawn is None else [f"{rates.not_drawn[:1].upper()}{rates.not_drawn[1:]}."]
-    )
-    out.points([status, *cut, *(f"It assumes that {each}." for each in found.assumes)])
+    cut = [] if rates.not_drawn is None else [sentence(out.said(rates.not_drawn))]
+    beliefs = [phrase("It assumes that {belief}.", belief=each) for each in found.assumes]
+    out.points([status, *cut, *beliefs])
 
 
 def _in_one(curves: Any) -> "PositionBias | None":

@@ -119,7 +119,7 @@ def _compare(
     )
     for entry in comparison:
         status = getattr(getattr(entry.model, "em_", None), "status", "counted")
-        out.detail(f"{entry.name}: {status}, {entry.seconds:.2f} s")
+        out.detail(f"{entry.name}: {out.said(status)}, {entry.seconds:.2f} s")
     return comparison
 
 

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from untilt._core.progress import showing_progress
-from untilt.facts import worded
+from untilt.cli.wording import current_voice
+from untilt.facts import Command, Fact
 
 if TYPE_CHECKING:
     from untilt.data.rates import ClickRates
@@ -35,10 +36,15 @@ class Output:
         self._details = Console(stderr=True, quiet=not verbose, highlight=False)
         self._record: dict[str, Any] = {}
         self._started = time.monotonic()
+        self._voice = current_voice()
+
+    def said(self, text: str) -> str:
+        """A fact or a command in the words of this command line; other text as it is."""
+        return text.said(self._voice) if isinstance(text, Fact | Command) else text
 
     def say(self, text: str = "") -> None:
         """A sentence for people."""
-        self._people.print(Text(text))
+        self._people.print(Text(self.said(text)))
 
     def path(self, words: str, path: Any) -> None:
         """Where something is, never broken over two lines: people copy it."""
@@ -46,7 +52,7 @@ class Output:
 
     def heading(self, text: str) -> None:
         """The name of a part of what follows."""
-        self._people.print(Group(Text(), Text(worded(text), style="bold")))
+        self._people.print(Group(Text(), Text(self.said(text), style="bold")))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table for people: the first column and bars (no name) to the left, numbers right.
@@ -54,6 +60,7 @@ class Output:
         No word is cut: where the terminal is narrow, bars are drawn shorter, then cells go on below
         between their words, and where not even that fits, each row becomes a few lines.
         """
+        rows = [[self.said(cell) for cell in row] for row in rows]
         room = self._people.width - INDENT
         columns, rows = _with_shorter_bars(columns, rows, room)
         widths = _widths(columns, rows, room)
@@ -86,7 +93,7 @@ class Output:
 
         Commands stand in backticks. One with arguments gets a line of its own below the sentence.
         """
-        for sentence in sentences:
+        for sentence in map(self.said, sentences):
             grid = Table.grid(padding=(0, 1))
             grid.add_row("-", Text(_COMMAND.sub(_named, sentence)))
             self._people.print(Padding(grid, (0, 0, 0, INDENT), expand=False))
@@ -100,7 +107,7 @@ class Output:
     def detail(self, text: str) -> None:
         """What only -v shows, with the seconds since the start."""
         elapsed = time.monotonic() - self._started
-        self._details.print(Text(f"[{elapsed:6.2f} s] {text}"), soft_wrap=True)
+        self._details.print(Text(f"[{elapsed:6.2f} s] {self.said(text)}"), soft_wrap=True)
 
     def record(self, **facts: Any) -> None:
         """Facts for the JSON object."""
@@ -109,7 +116,7 @@ class Output:
     def finish(self) -> None:
         """Print the JSON object where it was asked for."""
         if self.as_json:
-            print(json.dumps(plain(self._record), indent=2, allow_nan=False))  # noqa: T201
+            print(json.dumps(plain(self._record, self.said), indent=2, allow_nan=False))  # noqa: T201
 
 
 @contextmanager
@@ -182,16 +189,18 @@ def bar(value: float, largest: float, *, width: int = 30) -> str:
     return "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, said: Callable[[str], str] = str) -> Any:
     """The value as JSON knows it: arrays as lists, numbers that are not finite as null."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
+        return {str(name): plain(item, said) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [plain(item, said) for item in value]
+    if isinstance(value, str):
+        return said(value)
     return str(value) if isinstance(value, Path) else value
 
 

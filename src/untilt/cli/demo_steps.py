@@ -113,7 +113,7 @@ def decide(
         seed=seed,
         title="untilt demo",
         command="untilt demo",
-        tell=lambda sentence: out.say(f"  {sentence}"),
+        tell=lambda sentence: out.say(f"  {out.said(sentence)}"),
         force=force,
     )
     answer = result.decision.answer
@@ -121,13 +121,13 @@ def decide(
     metric = answer.new.metric
     out.say(f"\n{metric} per session on held-out queries, by clicks (* chosen):")
     out.table(("ranker", "value", "to logged order", "interval"), result.rows())
-    out.say(answer_text(result))
+    out.say(answer_text(result, out.said))
     out.record(
-        answer=to_plain(answer.difference),
+        answer=to_plain(answer.difference, said=out.said),
         verdict=answer.verdict,
         chosen=answer.new.system,
         bias_kind=result.bias_kind,
-        warnings=to_plain(result.warnings),
+        warnings=to_plain(result.warnings, said=out.said),
         files=sorted(str(path) for path in result.folder.iterdir() if path.is_file()),
     )
     return result

@@ -12,6 +12,7 @@ from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
+from untilt.facts import phrase
 
 if TYPE_CHECKING:
     from untilt.data.clicklog import ClickLog
@@ -243,14 +244,14 @@ def _report(out: Output, estimates: "Estimates", baseline: str) -> None:
     out.table(*estimates.table())
     first = estimates.entries[0]
     out.say(
-        f"{estimates.scale}; {first.n_sessions:,} sessions of {first.n_queries:,} queries, "
-        f"{estimates.weights.n_clicks:,.0f} clicks"
+        f"{out.said(estimates.scale)}; {first.n_sessions:,} sessions of "
+        f"{first.n_queries:,} queries, {estimates.weights.n_clicks:,.0f} clicks"
     )
-    out.say(str(estimates.baseline))
+    out.say(estimates.baseline)
     say_unshown(out, estimates)
     comparison = estimates.compare(baseline) if len(estimates) > 1 else None
     decide = () if comparison is None else comparison.warnings
-    told = [str(each) for each in decide if each not in estimates.warnings]
+    told = [each for each in decide if each not in estimates.warnings]
     if notes := [*told, *estimates.notes()]:
         out.heading("Beware")
         out.points(notes)
@@ -324,7 +325,13 @@ def _by_labels(
     out.record(warnings=warnings)
     if warnings:
         out.heading("Beware")
-        out.points([f"{name}: {each}" for name, facts in warnings.items() for each in facts])
+        out.points(
+            [
+                phrase("{name}: {warning}", name=name, warning=each)
+                for name, facts in warnings.items()
+                for each in facts
+            ]
+        )
 
 
 def draw_estimates(

@@ -75,7 +75,7 @@ def export(
         output.record(
             ranker=ranker, model=out, kind=type(model).__name__, to=written.to,
             files=[*written.beside], kept=[*written.kept], commands=[*written.commands],
-            notes=[note.record() for note in written.notes],
+            notes=[note.record(output.said) for note in written.notes],
         )  # fmt: skip
         _tell(output, written, type(model).__name__)
         if sample is not None:

@@ -70,7 +70,7 @@ def judgments(
         found.write(out, form, name=name)
         output.record(
             judgments=out, to=form, queries=found.n_queries, documents=len(found), level=level,
-            notes=[note.record() for note in found.notes],
+            notes=[note.record(output.said) for note in found.notes],
         )  # fmt: skip
         output.say(
             f"\n{len(found):,} documents of {found.n_queries:,} queries judged: {out} ({form})."

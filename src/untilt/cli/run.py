@@ -1,7 +1,7 @@
 """`untilt run`: from a log to a decision, in one command."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -199,7 +199,7 @@ def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict
 
 def _teller(out: Output) -> Any:
     """Steps are told on stdout; with --json, which owns stdout, -v tells them on stderr."""
-    return out.detail if out.as_json else lambda sentence: out.say(f"  {sentence}")
+    return out.detail if out.as_json else lambda sentence: out.say(f"  {out.said(sentence)}")
 
 
 def _command() -> str:
@@ -214,16 +214,16 @@ def report_run(out: Output, result: "RunResult") -> None:
     from untilt._core.codec import to_plain
     from untilt.report.page.words import sentence
 
-    decision = result.decision
+    decision, judged = result.decision, result.decision.held_out
     out.record(
         folder=result.folder,
         report=result.report,
-        answer=to_plain(decision.answer),
+        answer=to_plain(decision.answer, said=out.said),
         no_answer=decision.no_answer,
-        rankers=to_plain(None if decision.held_out is None else decision.held_out.estimates),
-        differences=to_plain(None if decision.held_out is None else decision.held_out.comparison),
-        bias=to_plain(decision.bias),
-        warnings=to_plain(decision.warnings),
+        rankers=to_plain(None if judged is None else judged.estimates, said=out.said),
+        differences=to_plain(None if judged is None else judged.comparison, said=out.said),
+        bias=to_plain(decision.bias, said=out.said),
+        warnings=to_plain(decision.warnings, said=out.said),
         resumed=list(result.resumed),
         **_clip(decision),
         files=sorted(str(p) for p in result.folder.iterdir() if p.is_file()),
@@ -234,14 +234,14 @@ def report_run(out: Output, result: "RunResult") -> None:
         out.heading(f"{metric} per session on what was held out (* chosen)")
         out.table(("ranker", "value", "to logged order", "interval"), rows)
     out.heading("Answer")
-    out.say(answer_text(result))
+    out.say(answer_text(result, out.said))
     if decision.answer is not None and decision.answer.reasons:
-        out.points(tuple(map(sentence, decision.answer.reasons)))
+        out.points([sentence(out.said(each)) for each in decision.answer.reasons])
     _say_what_would_turn_it(out, decision)
     _say_what_is_shipped(out, decision)
     if decision.warnings:
         out.heading("Beware")
-        out.points(tuple(map(sentence, decision.warnings)))
+        out.points([sentence(out.said(each)) for each in decision.warnings])
     out.say()
     out.path("Report", result.report)
 
@@ -254,7 +254,7 @@ def _say_what_would_turn_it(out: Output, decision: "Decision") -> None:
     out.record(sensitivity=None if found is None else asdict(found))
     if found is None or decision.answer is None or decision.answer.verdict == "cannot tell":
         return
-    turning = [sentence(each.answer) for each in found if each.turns_at is not None]
+    turning = [sentence(out.said(each.answer)) for each in found if each.turns_at is not None]
     if turning:
         out.heading("What would turn it")
         out.points(turning)
@@ -269,11 +269,11 @@ def _say_what_is_shipped(out: Output, decision: "Decision") -> None:
     out.record(
         chosen=None if training is None else training.chosen,
         why_chosen=why,
-        shipped=to_plain(shipped),
+        shipped=to_plain(shipped, said=out.said),
     )
     if shipped is not None:
         out.heading("The ranker")
-        out.points([str(each) for each in (why, shipped.note) if each is not None])
+        out.points([each for each in (why, shipped.note) if each is not None])
 
 
 def _clip(decision: "Decision") -> dict[str, Any]:
@@ -283,11 +283,11 @@ def _clip(decision: "Decision") -> dict[str, Any]:
     return {"clip": used, "clip_chosen": used is not None and options.get("clip") == "auto"}
 
 
-def answer_text(result: "RunResult") -> str:
+def answer_text(result: "RunResult", said: Callable[[str], str] = str) -> str:
     """The answer in a sentence or two."""
     answer = result.decision.answer
     if answer is None:
-        return result.decision.no_answer or ""
+        return said(result.decision.no_answer or "")
     new, shown = answer.new.system, answer.shown.system
     verdicts = {
         "better": f"{new} would have been better than the {shown}",
@@ -296,13 +296,14 @@ def answer_text(result: "RunResult") -> str:
         "cannot tell": f"This log cannot tell whether {new} is better than the {shown}",
     }
     if answer.verdict == "cannot tell":
-        return f"{verdicts[answer.verdict]}. {answer.recommendation}"
+        return f"{verdicts[answer.verdict]}. {said(answer.recommendation)}"
     ends = answer.difference.interval
     claim = verdicts[answer.verdict]
-    claim += "" if answer.condition is None else f", {answer.condition}"
+    claim += "" if answer.condition is None else f", {said(answer.condition)}"
     return (
         f"{claim}: {answer.difference.value:+.4f} {answer.new.metric}, "
-        f"{ends.level:.0%} interval [{ends.low:+.4f}, {ends.high:+.4f}]. {answer.recommendation}"
+        f"{ends.level:.0%} interval [{ends.low:+.4f}, {ends.high:+.4f}]. "
+        f"{said(answer.recommendation)}"
     )
 
 

@@ -195,7 +195,7 @@ def _report(out: Output, selection: "Selection", path: Path) -> None:
     out.heading(f"Candidates by {by} on held-out clicks, best first")
     out.table(*selection.table())
     say_unshown(out, estimates)
-    out.say(str(estimates.baseline))
+    out.say(estimates.baseline)
     if any(each.resumed for each in selection.fitted.values()):
         out.say("* fitted by an earlier run")
     near = ", ".join(selection.within_noise)

@@ -155,23 +155,27 @@ def _report(out: Output, found: "Watch") -> None:
     if rest:
         out.heading("Notes")
         out.points(rest)
-    out.record(**_record(found))
+    out.record(**_record(found, out))
 
 
-def _record(found: "Watch") -> dict[str, Any]:
+def _record(found: "Watch", out: Output) -> dict[str, Any]:
     from dataclasses import asdict
 
     live: dict[str, Any] | None = None
     if found.live is not None:
-        live = {"new": found.live.new, "old": found.live.old, "fact": found.live.fact.record()}
+        live = {
+            "new": found.live.new,
+            "old": found.live.old,
+            "fact": found.live.fact.record(out.said),
+        }
         if found.live.first_clicks is not None:
             live["first_clicks"] = [asdict(each) for each in found.live.first_clicks]
         if found.live.interleaved is not None:
             live["interleaved"] = asdict(found.live.interleaved)
     return {
         "quiet": found.is_quiet,
-        "alarms": [each.record() for each in found.alarms],
-        "notes": [each.record() for each in found.notes],
+        "alarms": [each.record(out.said) for each in found.alarms],
+        "notes": [each.record(out.said) for each in found.notes],
         "level": found.level,
         "changes": [asdict(each) for each in found.changes],
         "reading": None if found.reading is None else vars(found.reading),

@@ -18,7 +18,7 @@ from typing import Any
 from untilt import catalog
 from untilt._core.addresses import without_secrets
 from untilt.errors import UntiltError
-from untilt.facts import worded_by
+from untilt.facts import PYTHON, Fact, Voice
 
 # What a command writes is its own: another one would write over it.
 _OUTPUTS = frozenset(
@@ -81,21 +81,38 @@ _COMMAND = re.compile(
 class CommandLine:
     """A command with what was given to it, as it was typed: parameter -> texts."""
 
-    command: Any
+    running: Any
     commands: Mapping[str, Any]
     given: dict[str, list[str]] = field(default_factory=dict)
 
     @contextmanager
     def speaking(self) -> Iterator[None]:
-        """Facts and errors in the words of this command line."""
+        """Output and errors in the words of this command line."""
         token = _LINE.set(self)
         try:
-            with worded_by(self.worded):
-                yield
+            yield
         except UntiltError as error:
-            raise type(error)(self.worded(str(error))) from error
+            is_phrase = isinstance(error.text, Fact)
+            error.args = (error.said(self) if is_phrase else self.worded(str(error)),)
+            raise
         finally:
             _LINE.reset(token)
+
+    def marked(self, text: str) -> str:
+        """An argument, a call or a class of Python as option, command or method."""
+        return self._said(text)
+
+    def other(self, python: str, command_line: str) -> str:  # noqa: ARG002
+        """The wording that is for command lines."""
+        return command_line
+
+    def command(self, command: str) -> str:
+        """The command with what was given to this one."""
+        return _COMMAND.sub(self._completed, command)
+
+    def method(self, name: str) -> str:
+        """The name of an estimator, such as all-pairs."""
+        return _CALL.sub(self._named, name)
 
     def worded(self, text: str) -> str:
         """The text as it is said here. Commands in it are completed, and else left alone."""
@@ -152,7 +169,7 @@ class CommandLine:
         """An option that `untilt bias` alone has: estimators run inside other commands, too."""
         bias = CommandLine(self.commands["bias"], self.commands)
         parameter = bias._parameter(name)
-        if parameter is None or self.command is bias.command:
+        if parameter is None or self.running is bias.running:
             return ""
         return f"{_flag(parameter)} {shlex.quote(_values(value, parameter)[0])} of `untilt bias`"
 
@@ -184,7 +201,7 @@ class CommandLine:
     @property
     def log(self) -> str:
         """The log that was given; "" without one."""
-        names = [p.name for p in self.command.params if p.param_type_name == "argument"]
+        names = [p.name for p in self.running.params if p.param_type_name == "argument"]
         return next((self.given[name][0] for name in names if self.given.get(name)), "")
 
     def _shares(self, theirs: Any) -> bool:
@@ -198,7 +215,7 @@ class CommandLine:
         return same and bool(self.given.get(theirs.name))
 
     def _parameter(self, name: str) -> Any:
-        options = (p for p in self.command.params if p.param_type_name == "option")
+        options = (p for p in self.running.params if p.param_type_name == "option")
         return next((each for each in options if each.name == name), None)
 
     def _has(self, name: str) -> bool:
@@ -208,13 +225,18 @@ class CommandLine:
 _LINE: ContextVar[CommandLine | None] = ContextVar("command line", default=None)
 
 
+def current_voice() -> Voice:
+    """The command that runs; Python's words outside of any."""
+    return _LINE.get() or PYTHON
+
+
 def reads_from(log: Any, options: Mapping[str, Any]) -> None:
     """Say what the command really reads, where a file of options has a part in it."""
     line = _LINE.get()
     if line is None or not isinstance(log, str):
         return
     line.given["log"] = [without_secrets(log)]
-    for name in line.command.params:
+    for name in line.running.params:
         value = options.get(name.name)
         if value is not None and name.name not in line.given:
             line.given[name.name] = _values(value, name)

@@ -25,7 +25,7 @@ from untilt.evaluation.uncertainty import (
     holding,
 )
 from untilt.evaluation.unshown import Bound, Unshown, unshown_table
-from untilt.facts import Fact
+from untilt.facts import Fact, phrase
 
 if TYPE_CHECKING:
     from untilt.evaluation.sensitivity import Sensitivity
@@ -415,7 +415,11 @@ class Estimates:
 
     def notes(self) -> list[str]:
         """All warnings, one a line, those of a system with its name."""
-        own = [f"{each.system}: {warning}" for each in self.entries for warning in each.warnings]
+        own = [
+            phrase("{system}: {warning}", system=each.system, warning=warning)
+            for each in self.entries
+            for warning in each.warnings
+        ]
         return [*self.warnings, *own]
 
 

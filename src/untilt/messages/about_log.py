@@ -62,38 +62,41 @@ FIXES = {
         "holds for the positions above"
     ),
     "log.positions-from-0": (
-        "say so with positions_from=0, and they are read as 1, 2, 3, ...; to leave these rows out "
-        "would take the top result off every page (positions_from=1 says that they are no results)"
+        "say so with [[positions_from=0]], and they are read as 1, 2, 3, ...; to leave these rows "
+        "out would take the top result off every page ([[positions_from=1]] says that they are no "
+        "results)"
     ),
     "log.bad-label": (
         "feedback is a number of at least 0; write 0 where nothing was done, and leave out rows "
         "that nobody could see"
     ),
     "log.bad-cell": (
-        "rows and columns count from 1 (positions_from=0 where yours count from 0), and "
+        "rows and columns count from 1 ([[positions_from=0]] where yours count from 0), and "
         "grid=(rows, columns) says how large the grid is"
     ),
     "log.bad-context": (
         "context is a number or text: write a value of its own, such as 'unknown', into the gaps"
     ),
-    "log.ranker-missing": "name the system that made the list, or pass columns={'ranker': None}",
+    "log.ranker-missing": "name the system that made the list, or "
+    "[[pass columns={{'ranker': None}}]]",
     "log.bad-random": (
         "the flag for random order is 1 or true where the list was shown in random order, else 0"
     ),
     "log.bad-count": (
-        "count says how many sessions the row stands for; pass columns={'count': None} if not"
+        "count says how many sessions the row stands for; [[pass columns={{'count': None}}]] if not"
     ),
-    "log.bad-time": "give a timestamp or a number, or pass columns={'timestamp': None}",
+    "log.bad-time": "give a timestamp or a number, or [[pass columns={{'timestamp': None}}]]",
     "log.bad-feature": (
-        'a missing feature can be kept for boosted trees with missing="keep", or get a value with '
-        "missing=0.0, which rankers then use too; what is infinite or no number must be mended"
+        'a missing feature can be kept for boosted trees with [[missing="keep"]], or get a value '
+        "with [[missing=0.0]], which rankers then use too; what is infinite or no number must be "
+        "mended"
     ),
     "log.no-document": (
         "add its (query_id, doc_id) with features to the documents, or take it out of the log"
     ),
     "log.features-differ": (
         "keep one row per (query_id, doc_id); features that change over time stand in the rows of "
-        "the log instead (features=), where each impression has its own"
+        "the log instead ([[features=|--features]]), where each impression has its own"
     ),
     "log.position-twice": (
         "a session is one list: give each page load its own session_id, number positions through "

@@ -110,13 +110,13 @@ MESSAGES = (
 FIXES = {
     "ubi.no-query-id": "give every request a query_id, and its events the same one",
     "ubi.no-user-query": (
-        "write what was asked, or name the field that says so: columns={'query_id': "
-        "'query_attributes.category'}"
+        "write what was asked, or name the field that says so: [[columns={{'query_id': "
+        "'query_attributes.category'}}]]"
     ),
     "ubi.two-queries": "give every request a query_id of its own",
     "ubi.two-lists": (
         "give every request a query_id of its own; pages of one list say where they begin "
-        "(`from` in `query`, or columns={'offset': 'query_attributes.offset'})"
+        "(`from` in `query`, or [[columns={{'offset': 'query_attributes.offset'}}]])"
     ),
     "ubi.no-position": (
         "send event_attributes.position.ordinal with every impression; places among the hits are "
@@ -124,12 +124,13 @@ FIXES = {
     ),
     "ubi.no-impression": (
         "nothing where events are lost now and then: the object is left out of this list, clicked "
-        "or not. If most impressions are missing, leave them aside: columns={'impression': ...}"
+        "or not. If most impressions are missing, leave them aside: [[columns={{'impression': "
+        "...}}]]"
     ),
     "ubi.outside": (
         "clicks beside the list (an advertisement, a recommendation) need an action of their own; "
-        "where ids are of two kinds, name the right one: columns={'doc_id': "
-        "'event_attributes.object.internal_id'}"
+        "where ids are of two kinds, name the right one: [[columns={{'doc_id': "
+        "'event_attributes.object.internal_id'}}]]"
     ),
     "ubi.below": "raise hits_shown where the page shows more",
     "ubi.no-object": "nothing, if these are actions beside the list",

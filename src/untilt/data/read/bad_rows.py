@@ -10,7 +10,7 @@ from untilt.data.depth import DEEPEST, too_deep
 from untilt.data.read.columns import FLAG, DocumentFields, Field, Impressions
 from untilt.data.read.database import Database, literal
 from untilt.data.read.types import number_sql
-from untilt.facts import Fact
+from untilt.facts import Fact, phrase
 from untilt.messages import about_log, about_ubi
 
 N_SHOWN = 5
@@ -57,16 +57,22 @@ class BadRows:
     table: str = "log"
 
     @property
-    def fix(self) -> str:
+    def fix(self) -> Fact:
         """What to do about it."""
-        return _FIXES[self.what.code]
+        return phrase(_FIXES[self.what.code])
 
-    def __str__(self) -> str:
-        rows = "row" if self.n_rows == 1 else "rows"
+    @property
+    def told(self) -> Fact:
+        """The rule, the rows and what to do, on lines of their own."""
         shown = "".join(f"\n    {example}" for example in self.examples)
         more = "\n    ..." if self.n_rows > len(self.examples) else ""
-        head = f"  {self.n_rows:,} {rows} of the {self.table}: {self.what}"
-        return f"{head}{shown}{more}\n    Fix: {self.fix}."
+        return phrase(
+            "  {n:,} {n:row|rows} of the {table}: {what}{shown}\n    Fix: {fix}.",
+            n=self.n_rows, table=self.table, what=self.what, shown=shown + more, fix=self.fix,
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return str(self.told)
 
 
 @dataclass(frozen=True)
@@ -99,18 +105,25 @@ class ReadReport:
             self, n_rows=self.n_rows + n, n_dropped=self.n_dropped + n, bad=(dropped, *self.bad)
         )
 
-    def __str__(self) -> str:
+    @property
+    def told(self) -> Fact:
+        """How many rows there are, the notes, and the rules that rows break, a line each."""
         head = f"{self.source}: {self.n_rows:,} rows, {self.n_dropped:,} dropped"
-        notes = [f"  {note}" for note in self.notes]
-        return "\n".join([head, *notes, *(str(bad) for bad in self.bad)])
+        notes = [phrase("  {note}", note=note) for note in self.notes]
+        return phrase("{lines:lines}", lines=[head, *notes, *(bad.told for bad in self.bad)])
 
-    def error_text(self) -> str:
+    def __str__(self) -> str:
+        return str(self.told)
+
+    def error_text(self) -> Fact:
         """The same as a refusal."""
-        rules = "\n".join(str(bad) for bad in self.bad)
-        drop = '\nTo leave them out and count them, pass on_bad="drop".'
+        drop = [phrase('To leave them out and count them, [[pass on_bad="drop"]].')]
         if self.counts_from_zero:
-            drop = ""
-        return f"{self.source} has rows that cannot be used.\n{rules}{drop}"
+            drop = []
+        return phrase(
+            "{source} has rows that cannot be used.\n{lines:lines}",
+            source=self.source, lines=[*(bad.told for bad in self.bad), *drop],
+        )  # fmt: skip
 
 
 def document_rules(
