@@ -47,7 +47,7 @@ def measure(n_sessions: int) -> None:
     """Print one JSON object: what `main` reads from the process it starts."""
     from untilt import catalog
     from untilt._core.em import run_em
-    from untilt.clickmodels import chain, examination_em
+    from untilt.clickmodels import chain, examination
     from untilt.simulation.simulate import simulate
     from untilt.simulation.synthetic import make_judged
 
@@ -68,13 +68,13 @@ def measure(n_sessions: int) -> None:
     }
     found = {}
     by_name = {record.name: record.load() for record in catalog.methods("click model")}
-    usual = examination_em.WORTH_THREADS, chain.WORTH_THREADS
+    usual = examination.WORTH_THREADS, chain.WORTH_THREADS
     for least in ((0, 0), usual):  # once with threads, once without: both compiled
-        examination_em.WORTH_THREADS, chain.WORTH_THREADS = least
+        examination.WORTH_THREADS, chain.WORTH_THREADS = least
         for name in MODELS:
             by_name[name]().fit(small)
     for name in MODELS:
-        watch = examination_em.run_em = chain.run_em = Watch(run_em)
+        watch = examination.run_em = chain.run_em = Watch(run_em)
         start, cpu = time.perf_counter(), time.process_time()
         model = by_name[name]().fit(log)
         total, cpu = time.perf_counter() - start, time.process_time() - cpu

@@ -7,9 +7,8 @@ from scipy.special import chdtrc
 from sklearn.base import clone
 
 from untilt import AllPairs, ClickLog, ContextualBias
-from untilt.bias.contextual import likelihood
-from untilt.bias.contextual.evidence import context_cells, contexts_of, evidence_of
-from untilt.bias.contextual.likelihood import (
+from untilt.bias.contextual import contextual
+from untilt.bias.contextual.contextual import (
     Problem,
     curvature,
     maximise,
@@ -17,6 +16,7 @@ from untilt.bias.contextual.likelihood import (
     session_noise,
     value_and_gradient,
 )
+from untilt.bias.contextual.curves import context_cells, contexts_of, evidence_of
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, ShapeError
 
 DEPTH = 5
@@ -195,7 +195,7 @@ def test_the_score_of_every_document_has_mean_zero_whatever_its_relevance():
 
 def test_scores_and_noise_by_plain_loops(made, monkeypatch):
     log, kind = made
-    monkeypatch.setattr(likelihood, "LARGE_SHARE", np.inf)  # the next test is about large ones
+    monkeypatch.setattr(contextual, "LARGE_SHARE", np.inf)  # the next test is about large ones
     problem = problem_of(log, kind)
     found = maximise(problem, tolerance=1e-10, max_steps=50)
     evidence, X = problem.evidence, problem.design

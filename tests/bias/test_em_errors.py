@@ -6,8 +6,8 @@ from scipy import stats
 
 from untilt import RegressionEM, TrustEM
 from untilt.bias.em.affine import clustered
-from untilt.bias.em.shares import fit_shares
-from untilt.bias.em.trust_test import trust_test
+from untilt.bias.em.regression_em import fit_shares
+from untilt.bias.em.trust_em import trust_test
 from untilt.data.counts import position_counts
 from untilt.errors import IdentifiabilityError
 from untilt.facts import codes

@@ -8,8 +8,13 @@ import pytest
 
 import untilt as ut
 from untilt import RegressionEM
-from untilt.bias.em.boosted import TreeOptions, fold_of_documents
-from untilt.bias.em.network import NetworkOptions, network_em, posteriors
+from untilt.bias.em.learned_relevance import (
+    NetworkOptions,
+    TreeOptions,
+    fold_of_documents,
+    network_em,
+    posteriors,
+)
 from untilt.data.counts import counts_from_rows, position_counts
 from untilt.errors import OptionError
 from untilt.facts import codes

@@ -11,12 +11,10 @@ from sklearn.base import clone
 
 from untilt import RegressionEM
 from untilt._core.arrays import frozen
-from untilt.bias.em import affine
-from untilt.bias.em import boosted as boosted_em
-from untilt.bias.em.affine import AffineFit, fit_affine, uncertainty_of_affine
-from untilt.bias.em.boosted import CrossFittedTrees, TreeOptions, fold_of_documents
-from untilt.bias.em.documents import (
-    FLOOR,
+from untilt.bias.em import affine, learned_relevance
+from untilt.bias.em.affine import FLOOR, AffineFit, fit_affine, uncertainty_of_affine
+from untilt.bias.em.learned_relevance import CrossFittedTrees, TreeOptions, fold_of_documents
+from untilt.bias.em.relevance import (
     _position_based_step,
     position_based_em,
     several_positions,
@@ -272,8 +270,8 @@ def test_gradient_of_a_document_is_that_of_the_likelihood(rng):
         return -log_likelihood(cells, alpha[place] * gamma[document] + beta[place])
 
     used = np.arange(40) % 5 > 0
-    given = AffineFit(alpha, beta, boosted_em._sigmoid(scores))
-    gradient, information = boosted_em._document_gradient(cells.arrays, given, used)
+    given = AffineFit(alpha, beta, learned_relevance._sigmoid(scores))
+    gradient, information = learned_relevance._document_gradient(cells.arrays, given, used)
     step = 1e-5 * np.eye(40)
     numeric = [(loss(scores + e) - loss(scores - e)) / 2e-5 for e in step]
     assert gradient == pytest.approx(np.where(used, numeric, 0), rel=1e-4, abs=1e-4)
@@ -335,7 +333,7 @@ def test_theta_is_the_mean_posterior_of_being_examined(featured):
     """The M step of the formula holds at the end, in units where theta is a probability."""
     cells = position_counts(featured.log)
     options = TreeOptions(**FAST)
-    found = boosted_em.boosted_em(
+    found = learned_relevance.boosted_em(
         cells, featured.log.features[cells.document], trust=False, options=options
     ).affine
     scale = found.alpha.max() / 0.5

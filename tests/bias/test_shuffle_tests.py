@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from untilt import ShuffledTop, read_log
-from untilt.bias.experiments.shuffle_tests import SMALL, _pair_moments, shuffle_facts, upper_tail
+from untilt.bias.experiments.tests import SMALL, _pair_moments, shuffle_facts, upper_tail
 from untilt.errors import IdentifiabilityError
 from untilt.facts import codes
 

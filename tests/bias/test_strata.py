@@ -8,9 +8,8 @@ import pytest
 from untilt import TrustAnchor
 from untilt._core.arrays import frozen
 from untilt.bias.em.affine import AffineFit, uncertainty_of_affine
-from untilt.bias.em.boosted import TreeOptions
-from untilt.bias.em.predicted_position import predicted_position
-from untilt.bias.em.strata import (
+from untilt.bias.em.learned_relevance import TreeOptions, predicted_position
+from untilt.bias.em.relevance import (
     StratifiedFit,
     fit_of_strata,
     strata_of,

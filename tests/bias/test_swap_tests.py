@@ -8,7 +8,7 @@ import pytest
 
 from untilt import AdjacentSwap, PivotSwap
 from untilt.bias.experiments.assignment import swapped_lists
-from untilt.bias.experiments.swap_tests import _table_moments, swap_facts
+from untilt.bias.experiments.tests import _table_moments, swap_facts
 from untilt.errors import IdentifiabilityError
 from untilt.facts import codes
 

@@ -9,12 +9,12 @@ from sklearn.base import clone
 
 from untilt import KnownBias, PositionBias, PowerLaw, TrustAnchor, TrustEM
 from untilt._core.arrays import frozen
-from untilt.bias.em.documents import class_em
-from untilt.bias.em.mixture import (
+from untilt.bias.em.relevance import (
     Mixture,
     _expect,
     _maximise,
     _scores,
+    class_em,
     groups_by_position,
     mixture_em,
     normalised,

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from untilt import make_judged, simulate, write_log
 from untilt.cli.clickmodels import Unit
 from untilt.cli.main import app
-from untilt.clickmodels.quality import UNITS
+from untilt.clickmodels.compare import UNITS
 from untilt.facts import Fact
 from untilt.simulation.protocols import Cascade
 

@@ -14,8 +14,7 @@ import pytest
 
 from untilt import NCM, PBM, UBM, ClickLog, compare_click_models
 from untilt.clickmodels.compare import advise
-from untilt.clickmodels.ncm import in_own_order
-from untilt.clickmodels.recurrent import Pages, Reader, conditional, marginal, reader_loss
+from untilt.clickmodels.ncm import Pages, Reader, conditional, in_own_order, marginal, reader_loss
 from untilt.errors import OptionError
 
 jax = pytest.importorskip("jax")

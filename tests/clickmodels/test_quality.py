@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from untilt import GCTR, RCTR, UBM, JudgedLists, compare_click_models
-from untilt.clickmodels.compare import advise
-from untilt.clickmodels.perplexity_chart import perplexity_chart
+from untilt.clickmodels.compare import advise, perplexity_chart
 from untilt.errors import OptionError
 from untilt.facts import codes
 

@@ -143,8 +143,8 @@ def test_dbn(small):
 
 
 def test_a_dbn_step_from_anywhere(small, rng):
+    from untilt.clickmodels.cascade import DBNPriors, DBNState, dbn_step
     from untilt.clickmodels.chain import chain_counts
-    from untilt.clickmodels.dbn import DBNPriors, DBNState, dbn_step
     from untilt.clickmodels.smoothing import Smoothing
 
     counts = chain_counts(small, small.document, small.n_documents)

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import betabinom
 
 from untilt import CM, DCM, DCTR, PBM, SDBN, catalog
-from untilt.clickmodels.choice import least_perplexity
+from untilt.clickmodels.chain import least_perplexity
 from untilt.clickmodels.smoothing import smoothing_of
 from untilt.errors import OptionError
 

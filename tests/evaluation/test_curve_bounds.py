@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import untilt as ut
-from untilt.bias.level_bounds import LevelBounds, tightest
+from untilt.bias.curve import LevelBounds, tightest
 from untilt.errors import IdentifiabilityError, OptionError
 from untilt.evaluation.systems import at_levels, extreme_curves
 from untilt.facts import codes

@@ -24,7 +24,7 @@ from untilt.auditing.advice import Advice, Interventions
 from untilt.auditing.audit import Audit
 from untilt.auditing.checks import Coverage, LogSize, RelevanceProxy
 from untilt.bias.position_graph import JoiningSwap, PositionGraph
-from untilt.clickmodels.quality import Measured
+from untilt.clickmodels.compare import Measured
 from untilt.data.rates import ClickRates
 from untilt.evaluation.clip_curve import ClipCurve
 from untilt.evaluation.results import Estimate, SystemComparison, SystemDifference

@@ -20,8 +20,8 @@ from untilt.auditing.checks import sessions_by_ranker
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.experiments.assignment import swap_of, swapped_lists
 from untilt.bias.experiments.shuffled import ShuffledTop
-from untilt.bias.experiments.swap_tests import swap_facts
 from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap, SwapEstimator
+from untilt.bias.experiments.tests import swap_facts
 from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.position_graph import PositionGraph, joined_depth
 from untilt.data.clicklog import ClickLog

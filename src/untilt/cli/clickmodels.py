@@ -13,8 +13,7 @@ from untilt.errors import OptionError
 from untilt.facts import codes
 
 if TYPE_CHECKING:
-    from untilt.clickmodels.compare import ModelComparison, ModelQuality
-    from untilt.clickmodels.quality import Measured
+    from untilt.clickmodels.compare import Measured, ModelComparison, ModelQuality
     from untilt.data.clicklog import ClickLog
 
 
@@ -195,7 +194,7 @@ def _measured_record(figure: "Measured | None") -> dict[str, float] | None:
 
 def _draw(out: Output, comparison: "ModelComparison", path: Path) -> None:
     from untilt.charts.theme import save_chart
-    from untilt.clickmodels.perplexity_chart import perplexity_chart
+    from untilt.clickmodels.compare import perplexity_chart
 
     save_chart(perplexity_chart(comparison), path)
     out.record(plot=path)

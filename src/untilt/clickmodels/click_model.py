@@ -1,8 +1,8 @@
-"""What every click model answers, and the documents that it knows."""
+"""The base of all click models, the documents that they know, and click rates as models."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -14,8 +14,8 @@ from untilt._core.restored import check_array, check_number, check_whole
 from untilt._core.saved import Saved
 from untilt._core.threads import one_blas_thread
 from untilt.bias.estimator import check_clicks
-from untilt.catalog import RecordName, storable
-from untilt.clickmodels.smoothing import check_strength
+from untilt.catalog import RecordName, method, storable
+from untilt.clickmodels.smoothing import Smoothing, check_strength, smoothing_of
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, FileFormatError, NotFittedError, OptionError
 
@@ -253,3 +253,93 @@ def _check_labels(log: ClickLog) -> None:
             f"click models need clicks, 0 or 1. The label {log.label_name!r} has other values: "
             "log.with_label((log.label > 0).astype(float)) makes clicks of it."
         )
+
+
+@method(
+    "click model", "gctr", title="Global click rate", order=10, reference="chuklin2015click",
+    note="one click rate for everything",
+)  # fmt: skip
+class GCTR(IndependentModel):
+    """One click rate for everything: P(c = 1) = rho ([chuklin2015click]_).
+
+    Learned: `rate_`. `relevance_` is the same for all documents.
+    """
+
+    family = "rates"
+
+    def _learn(self, log: ClickLog) -> None:
+        count = log.row_count
+        self.rate_ = float(np.dot(log.label, count) / count.sum())
+        self.prior_mean_ = self.rate_
+        self.relevance_ = handed_over(np.full(log.n_documents, self.rate_))
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        check_number("rate_", self.rate_, low=0, high=1)
+
+    def _marginal(self, lists: Lists) -> FloatArray:
+        return np.full(len(lists.position), self.rate_)
+
+
+@method(
+    "click model", "rctr", choose=("run",), title="Click rate by rank", order=11,
+    reference="craswell2008",
+    note="a click rate for each position",
+)  # fmt: skip
+class RCTR(IndependentModel):
+    """A click rate for each position: P(c = 1) = rho_k ([craswell2008]_, [chuklin2015click]_).
+
+    Learned: `rate_` (K,). A position without impressions has the overall rate. `relevance_` is the
+    same for all documents.
+    """
+
+    family = "rates"
+
+    def _learn(self, log: ClickLog) -> None:
+        count = log.row_count
+        clicks = sum_by(log.position - 1, log.label * count)
+        shown = sum_by(log.position - 1, count)
+        overall = float(clicks.sum() / shown.sum())
+        self.rate_ = handed_over(Smoothing(0.0, overall).rate(clicks, shown))
+        self.prior_mean_ = overall
+        self.relevance_ = handed_over(np.full(log.n_documents, overall))
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        check_array("rate_", self.rate_, (self.depth_,), low=0, high=1)
+
+    def _marginal(self, lists: Lists) -> FloatArray:
+        return self.rate_[lists.position - 1]
+
+
+@method(
+    "click model", "dctr", choose=("run",), title="Click rate by document", order=12,
+    reference="craswell2008",
+    note="a click rate for each document of a query",
+)  # fmt: skip
+@dataclass(kw_only=True, eq=False, repr=False)
+class DCTR(IndependentModel):
+    """A click rate for each (query, document): P(c = 1) = rho_d ([craswell2008]_).
+
+    rho_d = (clicks + m mu) / (impressions + m), with mu the mean rate over documents. Position bias
+    is all in there: a document shown at the top looks more relevant than it is.
+
+    Parameters
+    ----------
+    prior_strength : m, pseudo impressions; 0 turns smoothing off, "auto" learns m and mu from the
+        log (`untilt.clickmodels.smoothing`)
+    """
+
+    family = "rates"
+    prior_strength: float | str = "auto"
+    prior_strength_: float = field(init=False)
+
+    def _learn(self, log: ClickLog) -> None:
+        clicks = sums_by_document(log, log.label * log.row_count)
+        shown = sums_by_document(log, log.row_count)
+        prior = smoothing_of(clicks, shown, self.prior_strength)
+        self.prior_mean_, self.prior_strength_ = prior.mean, prior.strength
+        self.relevance_ = handed_over(prior.rate(clicks, shown))
+
+    def _marginal(self, lists: Lists) -> FloatArray:
+        return lists.of_documents(self.relevance_, self.prior_mean_)

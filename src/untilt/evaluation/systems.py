@@ -13,7 +13,7 @@ sessions per person (docs/coverage.md).
 
 **A curve with bounded levels.**
 A curve of `AllPairs(unjoined="bounds")` leaves levels u of some parts of its positions open within
-bounds (`untilt.bias.level_bounds`). A document is shown within one part alone, else it would join
+bounds (`untilt.bias.curve`). A document is shown within one part alone, else it would join
 two, so what it counts is proportional to x_p = e^{-u_p} of its part, and a value or a difference is
 sum_p A_p x_p. Its extremes over the bounds are corners of a linear program. A clip, self-normalised
 weights or documents of other sessions that do join parts bend it: then the program is solved again

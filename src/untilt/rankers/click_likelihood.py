@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
-from untilt.bias.contextual.curves import ContextualCurve
-from untilt.bias.contextual.evidence import contexts_of
+from untilt.bias.contextual.curves import ContextualCurve, contexts_of
 from untilt.bias.given import BiasLike, as_position_bias, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts

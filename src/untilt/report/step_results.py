@@ -11,7 +11,7 @@ from typing import Any, Literal
 from untilt._core.arrays import FloatArray, IntArray, check_same_shape
 from untilt._core.portable import Portable
 from untilt.bias.curve import PositionBias
-from untilt.clickmodels.quality import Measured
+from untilt.clickmodels.compare import Measured
 from untilt.errors import OptionError
 from untilt.evaluation.clip_curve import ClipCurve
 from untilt.evaluation.null_tests import NullTests

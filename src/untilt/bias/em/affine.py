@@ -18,12 +18,17 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
-from untilt.bias.em.documents import FLOOR
 from untilt.bias.log_ratios import Uncertainty, effective_by_column, larger_error
 from untilt.data.counts import Cells, PositionCounts
 from untilt.data.depth import allow_table
 from untilt.errors import IdentifiabilityError
 
+# A position that is never clicked falls towards 0 without end; an estimate of 0 would be no
+# examination at all, which no weighting can divide by.
+FLOOR = 1e-6
+# Where theta starts, at the most clicked position. At 1 EM would not move: the posterior of an
+# examination that was certain is certain.
+HIGHEST_START = 0.9
 # p is kept this far from 0 and 1, so that one impossible click cannot decide a curve.
 EDGE = 1e-6
 # The same for the errors: a cell that fits exactly would decide everything.

@@ -1,31 +1,274 @@
 """Position bias and relevance learned together by EM."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
+import numba as nb
 import numpy as np
 
-from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, handed_over
-from untilt._core.statistics import normal_quantile
+from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
+from untilt._core.progress import track
+from untilt._core.statistics import bootstrap_weights, normal_quantile
 from untilt.bias.curve import PositionBias
-from untilt.bias.em import em_estimator
-from untilt.bias.em.affine import AffineFit, uncertainty_of_affine
-from untilt.bias.em.boosted import LearnedFit, TreeOptions
-from untilt.bias.em.documents import FLOOR, position_based_em
-from untilt.bias.em.shares import fit_shares
-from untilt.bias.em.strata import (
+from untilt.bias.em.affine import FLOOR, AffineFit, clustered, inverted, uncertainty_of_affine
+from untilt.bias.em.learned_relevance import (
+    LearnedFit,
+    NetworkOptions,
+    TreeOptions,
+    boosted_em,
+    network_em,
+)
+from untilt.bias.em.relevance import (
     FEWEST_DOCUMENTS,
     StratifiedFit,
+    position_based_em,
+    several_positions,
+    stratified,
     uncertainty_of_strata,
     widened,
 )
-from untilt.bias.estimator import counts_to
+from untilt.bias.estimator import BiasEstimator, counts_to
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios
+from untilt.bias.position_graph import PositionGraph, joined_depth, position_graph, require_shown
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts
+from untilt.data.counts import Cells, PositionCounts
+from untilt.data.depth import allow_table
+from untilt.errors import IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact, joined
+
+RELEVANCE = ("auto", "features", "counts")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class EMEstimator(BiasEstimator):
+    """Base of `RegressionEM` and `TrustEM`. Their parameters are documented there."""
+
+    _relevance_from: ClassVar[tuple[str, ...]] = RELEVANCE
+    relevance_: FloatArray = field(init=False)
+    history_: FloatArray = field(init=False)
+
+    relevance: str = "auto"
+    depth: int | None = None
+    level: float = 0.95
+    tolerance: float = 1e-4
+    max_steps: int = 5000
+    n_trees: int = 500
+    learning_rate: float = 0.1
+    n_leaves: int = 15
+    min_data_in_leaf: int = 20
+    folds: int = 5
+    early_stopping: int = 20
+    n_bootstrap: int = 0
+    n_threads: int | None = None
+    seed: int = 0
+
+    def fit(self, log: ClickLog) -> Self:
+        """Estimate the bias of this log. Raises `IdentifiabilityError` where it cannot be had."""
+        super().fit(log)
+        if log.item is not None and len(self.relevance_) < log.n_documents:
+            self.relevance_ = handed_over(self.relevance_[log.item])
+        return self
+
+    @property
+    def _uses_features(self) -> bool:
+        return self.relevance != "counts"
+
+    def _tree_options(self) -> TreeOptions:
+        return TreeOptions(**{each.name: getattr(self, each.name) for each in fields(TreeOptions)})
+
+    def _check_options(self) -> None:
+        check_choice("relevance", self.relevance, self._relevance_from)
+        self._tree_options().check()
+        if self.n_bootstrap < 0 or self.n_bootstrap == 1:
+            raise OptionError(
+                f"n_bootstrap must be 0 (no resampling) or at least 2. Got {self.n_bootstrap} "
+                "instead; 100 is usual."
+            )
+
+    def _features(self, log: ClickLog) -> FeatureArray | None:
+        """The features to learn relevance from, or None where counts are to be used."""
+        if self.relevance in ("features", "network") and log.features is None:
+            raise OptionError(
+                f"relevance={self.relevance!r} needs features, and this log has none. Give "
+                "read_log a table of documents with features, or use relevance='counts'."
+            )
+        return None if self.relevance == "counts" else log.features
+
+    def _by_features(
+        self, cells: PositionCounts, features: FeatureArray, *, trust: bool
+    ) -> StratifiedFit:
+        """Curves and relevance from the features of the log's documents."""
+        own, options = features[cells.document], self._tree_options()
+        learned = self._learned(cells, own, trust=trust, options=options)
+        return stratified(cells, own, learned, trust=trust, options=options)
+
+    def _learned(
+        self, cells: PositionCounts, features: FeatureArray, *, trust: bool, options: TreeOptions
+    ) -> LearnedFit:
+        """Relevance by boosted trees."""
+        return boosted_em(cells, features, trust=trust, options=options)
+
+    def _counted(self, cells: PositionCounts, *, clicked: bool) -> PositionCounts:
+        """The documents that relevance from counts can use; raises where positions share too few.
+
+        With `clicked`, only those with a click: the others have no influence on the curve.
+        """
+        graph, method = position_graph(cells), type(self).__name__
+        graph.require(cells.depth, method, clicks=False)
+        _require_clicks_joined(graph, method)
+        return several_positions(cells, clicked=clicked)
+
+    def _resampled(
+        self, cells: PositionCounts, curve: Callable[[PositionCounts], FloatArray]
+    ) -> Uncertainty:
+        """Covariance of a curve over resamples of the queries."""
+        queries, query = np.unique(cells.query, return_inverse=True)
+        draws = bootstrap_weights(len(queries), self.n_bootstrap, self.seed)
+        curves = [
+            curve(cells.repeated(weights[query])) for weights in track(draws, "resampling queries")
+        ]
+        covariance = np.cov(np.array(curves), rowvar=False)
+        rule = Fact("bias.errors-resampled", n_resamples=self.n_bootstrap, n_queries=len(queries))
+        return Uncertainty(np.atleast_2d(covariance), rule)
+
+    def _relevance_of(self, log: ClickLog, cells: PositionCounts, gamma: FloatArray) -> FloatArray:
+        """(documents,) gamma of the log's documents; NaN where nothing is known."""
+        relevance = np.full(log.n_documents, np.nan)
+        relevance[cells.document] = gamma
+        return handed_over(relevance)
+
+
+def relevance_assumed(by_features: bool) -> Fact:
+    """What must be true of relevance: from features, or from counts of the same document."""
+    return Fact("bias.features-explain" if by_features else "bias.same-relevance")
+
+
+def require_first_clicked(cells: PositionCounts) -> None:
+    """Raise unless every position down to the lowest was shown, and the first was clicked."""
+    require_shown(cells.by_position(cells.impressions) > 0)
+    if not cells.by_position(cells.clicks)[0] > 0:
+        raise IdentifiabilityError(
+            "position 1 was never clicked, and examination is measured relative to it. Check that "
+            "positions are numbered from 1, or leave the first out of the log."
+        )
+
+
+def _require_clicks_joined(graph: PositionGraph, method: str) -> None:
+    """Raise unless clicks on shared documents join every position that has any clicks.
+
+    A position without a single click is no matter of missing links: its examination is about 0.
+    """
+    first = next(part for part in graph.clicked_components if 1 in part)
+    clicks = np.diag(graph.clicks)
+    lost = [k for k in range(1, graph.depth + 1) if k not in first and clicks[k - 1] > 0]
+    if lost:
+        swap = graph.joining_swap(first, [lost[0]])
+        reach = joined_depth(graph.clicks.T > 0, needed=clicks > 0)
+        fewer = f"or ask for fewer positions: log.top({reach}); " if reach > 1 else ""
+        raise IdentifiabilityError(
+            f"{method} cannot compare position {lost[0]} with position 1: the documents shown on "
+            f"both sides have too few clicks there. To join them, {swap} in a share of the "
+            f"sessions; {fewer}or learn relevance from features: {method}(relevance='features')."
+        )
+
+
+NEWTON_STEPS = 100
+# A step of log theta at most so large: far from the solution Newton's method overshoots.
+LARGEST_STEP = 2.0
+
+
+class ShareFit(NamedTuple):
+    """(K,) log(theta_k / theta_1), and its errors; 0 and no error where nothing was clicked."""
+
+    z: FloatArray
+    errors: Uncertainty
+
+
+def fit_shares(cells: PositionCounts, free: BoolArray) -> ShareFit:
+    """Solve the equations for the positions `free` (K,), relative to position 1.
+
+    Of the m clicks on a document shown n_k times at k, the position-based model expects the share
+
+        s_k = n_k theta_k / sum_l n_l theta_l
+
+    at k, whatever its relevance: E[c_k - m s_k] = 0 for every single document. So the solution of
+
+        sum over documents (c_k - m s_k) = 0
+
+    is right however few impressions a document has. A maximum over theta and all relevances
+    together is not: with few clicks each relevance is fitted to noise (Neyman and Scott), and no
+    sampling error contains that. What the two differ by does.
+
+    The likelihood of the shares is concave in log theta (multinomial), and J its information.
+    Errors from sessions are J^-1: clicks as Poisson counts, which is too much rather than too
+    little.
+    """
+    query = np.unique(cells.query, return_inverse=True)[1]
+    n_queries = int(query.max()) + 1
+    allow_table("the score of each query at each position", n_queries, cells.depth, copies=4)
+    z = np.zeros(cells.depth)
+    for _ in range(NEWTON_STEPS):
+        scores, J = _equations(cells.arrays, query, np.exp(z), n_queries)
+        step = np.zeros(cells.depth)
+        step[free] = inverted(J[np.ix_(free, free)]) @ scores.sum(axis=0)[free]
+        z += np.clip(step, -LARGEST_STEP, LARGEST_STEP)
+        if np.abs(step).max() < 1e-8:
+            break
+    scores, J = _equations(cells.arrays, query, np.exp(z), n_queries)
+    inverse = np.zeros_like(J)
+    inverse[np.ix_(free, free)] = inverted(J[np.ix_(free, free)])
+    noise = _noise_by_query(cells.arrays, query, np.exp(z), inverse, n_queries)
+    return ShareFit(z, clustered(scores @ inverse, noise, inverse))
+
+
+@nb.njit(cache=True)
+def _equations(
+    cells: Cells, query: IntArray, theta: FloatArray, n_queries: int
+) -> tuple[FloatArray, FloatArray]:
+    """Scores (queries, K), and J = sum over documents of m (diag(s) - s s')."""
+    indptr, position, impressions, clicks = cells
+    depth = len(theta)
+    scores, J = np.zeros((n_queries, depth)), np.zeros((depth, depth))
+    for d in range(len(query)):
+        m, total = 0.0, 0.0
+        for cell in range(indptr[d], indptr[d + 1]):
+            m += clicks[cell]
+            total += impressions[cell] * theta[position[cell] - 1]
+        for a in range(indptr[d], indptr[d + 1]):
+            k = position[a] - 1
+            s = impressions[a] * theta[k] / total
+            scores[query[d], k] += clicks[a] - m * s
+            J[k, k] += m * s
+            for b in range(indptr[d], indptr[d + 1]):
+                j = position[b] - 1
+                J[k, j] -= m * s * impressions[b] * theta[j] / total
+    return scores, J
+
+
+@nb.njit(cache=True)
+def _noise_by_query(
+    cells: Cells, query: IntArray, theta: FloatArray, inverse: FloatArray, n_queries: int
+) -> FloatArray:
+    """(queries, K) each query's part of the diagonal of J^-1 J J^-1."""
+    indptr, position, impressions, clicks = cells
+    noise = np.zeros((n_queries, len(theta)))
+    for d in range(len(query)):
+        m, total = 0.0, 0.0
+        for cell in range(indptr[d], indptr[d + 1]):
+            m += clicks[cell]
+            total += impressions[cell] * theta[position[cell] - 1]
+        for i in range(len(theta)):
+            mean, square = 0.0, 0.0
+            for cell in range(indptr[d], indptr[d + 1]):
+                k = position[cell] - 1
+                s = impressions[cell] * theta[k] / total
+                mean += s * inverse[k, i]
+                square += s * inverse[k, i] ** 2
+            noise[query[d], i] += m * (square - mean * mean)
+    return noise
+
 
 # Per document; simulated logs with fewer had curves several percent too high.
 FEW_IMPRESSIONS = 30
@@ -41,7 +284,7 @@ CLICKS_THAT_WOULD_SHOW = 3.0
     note="examination and relevance by EM, relevance modelled by the features",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)
-class RegressionEM(em_estimator.EMEstimator):
+class RegressionEM(EMEstimator):
     r"""EM for P(click) = theta_k gamma, with gamma from features or from counts.
 
         E step  P(e=1, r=0 | c=0) = theta (1 - gamma) / (1 - theta gamma)
@@ -79,11 +322,12 @@ class RegressionEM(em_estimator.EMEstimator):
         larger of clustered by query and session noise
     n_threads : of LightGBM; by the size of the data where not given
     network : options of relevance="network", such as {"widths": (64, 32), "epochs": 100}; see
-        `untilt.bias.em.network.NetworkOptions`. folds and early_stopping (epochs) hold there too
+        `untilt.bias.em.learned_relevance.NetworkOptions`. folds and early_stopping (epochs) hold
+        there too
     seed : draws folds, columns of trees and resamples
     """
 
-    _relevance_from = (*em_estimator.RELEVANCE, "network")
+    _relevance_from = (*RELEVANCE, "network")
 
     network: Mapping[str, Any] | None = None
 
@@ -92,7 +336,7 @@ class RegressionEM(em_estimator.EMEstimator):
         features, cells = self._features(log), counts_to(log, self.depth)
         shown = cells.by_position(cells.impressions) > 0
         cells = cells.at_positions(shown) if shown[0] else cells
-        em_estimator.require_first_clicked(cells)
+        require_first_clicked(cells)
         if features is None:
             cells = self._counted(cells, clicked=True)
         fit = self._fit(cells, features)
@@ -108,8 +352,6 @@ class RegressionEM(em_estimator.EMEstimator):
     ) -> LearnedFit:
         if self.relevance != "network":
             return super()._learned(cells, features, trust=trust, options=options)
-        from untilt.bias.em.network import NetworkOptions, network_em
-
         return network_em(cells, features, options=NetworkOptions.of(self.network), trees=options)
 
     def _fit(self, cells: PositionCounts, features: FeatureArray | None) -> StratifiedFit:
@@ -159,7 +401,7 @@ class RegressionEM(em_estimator.EMEstimator):
             errors,
             level=self.level,
             method=f"RegressionEM ({self._source(by_features)})",
-            assumes=(Fact("bias.position-based"), em_estimator.relevance_assumed(by_features)),
+            assumes=(Fact("bias.position-based"), relevance_assumed(by_features)),
             status=joined(fit.status, errors.rule),
         )
 

@@ -10,7 +10,7 @@ from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.experiments.assignment import Shuffled, refuse, shuffled_lists, top_of
-from untilt.bias.experiments.shuffle_tests import shuffle_facts
+from untilt.bias.experiments.tests import shuffle_facts
 from untilt.bias.harvesting.pairs import few_clicks
 from untilt.bias.log_ratios import (
     STAYS,
@@ -61,7 +61,7 @@ class ShuffledTop(BiasEstimator):
         although its queries are shown again and again, or that has no click to compare
     ranker : which lists were shuffled: a name of the log's `ranker`, several, or a function of the
         name; `lambda name: True` takes all. Names that begin with "shuffle" where not given
-    check : test whether the order was random (`untilt.bias.experiments.shuffle_tests`) and refuse
+    check : test whether the order was random (`untilt.bias.experiments.tests`) and refuse
         lists that fail; False uses them all the same, and says in `status` what was found
     level : of the intervals
     any_time : intervals that hold at every look while the experiment runs, not at one look alone.

@@ -17,7 +17,7 @@ from untilt.bias.experiments.assignment import (
     refuse,
     swapped_lists,
 )
-from untilt.bias.experiments.swap_tests import swap_facts
+from untilt.bias.experiments.tests import swap_facts
 from untilt.bias.harvesting.harvesting import check_edges, pivot_edges, tree_bias, tree_equations
 from untilt.bias.harvesting.pairs import (
     PairEquations,
@@ -128,7 +128,7 @@ class PivotSwap(SwapEstimator):
     outlier_limit : leave out positions further from the quadratic than so many standard errors
     depth : continue to this position with the value of the last one that was swapped
     check : test whether swaps were drawn at random and are what they are called
-        (`untilt.bias.experiments.swap_tests`) and refuse lists that fail; False uses them all the
+        (`untilt.bias.experiments.tests`) and refuse lists that fail; False uses them all the
         same, and says in `status` what was found
     level : of the intervals
     any_time : intervals that hold at every look while the experiment runs, not at one look alone.

@@ -12,7 +12,7 @@ from untilt._core.arrays import BoolArray, FloatArray, sum_by
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights, check_level
 from untilt.bias.curve import PositionBias
-from untilt.bias.em.em_estimator import require_first_clicked
+from untilt.bias.em.regression_em import require_first_clicked
 from untilt.bias.estimator import check_clicks
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
