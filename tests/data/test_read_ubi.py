@@ -15,7 +15,7 @@ import untilt as ut
 from untilt.data.read.ubi import open_ubi
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError
 from untilt.facts import codes
-from untilt.simulation.ubi import write_ubi
+from untilt.simulation.parquet import write_ubi
 
 HITS = {"shoe": ["a", "b", "c", "d"], "hat": ["x", "y", "z"]}
 

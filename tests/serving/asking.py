@@ -95,7 +95,7 @@ def with_server(
     async def whole() -> Any:
         server = make_server(settings)
         app = make_app(server)
-        async with server.living(app):
+        async with server.lifespan(app):
             return await talk(Asking(server, app, headers))
 
     return asyncio.run(whole())

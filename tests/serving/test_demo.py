@@ -22,7 +22,7 @@ def test_the_shop_learns_what_people_want(tmp_path):
     async def whole():
         demo = Demo(tmp_path)
         app = make_app(demo.server, more=demo.routes())
-        async with demo.server.living(app):
+        async with demo.server.lifespan(app):
             ask = Asking(demo.server, app)
             empty = (await ask("GET", "/demo/state")).json
             refused = (await ask("POST", "/demo/train", {})).json

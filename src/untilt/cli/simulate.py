@@ -139,8 +139,7 @@ def simulate(
     As OpenSearch would export it, too: [bold]untilt simulate --out sim --as-ubi[/bold]
     """
     from untilt.data.letor.write_letor import write_letor
-    from untilt.simulation.parquet import simulate_to_parquet
-    from untilt.simulation.ubi import write_ubi
+    from untilt.simulation.parquet import simulate_to_parquet, write_ubi
 
     with speaking(as_json=as_json, verbose=verbose) as output:
         _check_folder(out)

@@ -7,7 +7,6 @@ request names a file.
 
 import asyncio
 import hmac
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -357,15 +356,17 @@ class Server:
         if scheme.lower() != "bearer" or not right:
             raise RequestError(401, "this server asks for its token: Authorization: Bearer TOKEN.")
 
-    def guarded(self, answer: Answer, *, open_to_all: bool = False, counted: bool = True) -> Answer:
+    def with_limits(
+        self, answer: Answer, *, open_to_all: bool = False, counted: bool = True
+    ) -> Answer:
         """The answer with everything around it: token, room, errors as sentences, counters."""
 
-        async def guarded(request: Request) -> Response:
+        async def with_limits(request: Request) -> Response:
             response = await self._answered(request, answer, open_to_all, counted)
             self.counters.request(request.url.path, response.status_code)
             return response
 
-        return guarded
+        return with_limits
 
     async def _answered(
         self, request: Request, answer: Answer, open_to_all: bool, counted: bool
@@ -396,7 +397,7 @@ class Server:
             await asyncio.to_thread(self.models.reload)
 
     @asynccontextmanager
-    async def living(self, _app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         """What runs beside the requests, and what ends after the last of them."""
         if self.options.watch_seconds > 0:
             self._watching = asyncio.create_task(self._watch())
@@ -470,17 +471,17 @@ def make_app(server: Server, *, more: Sequence[Route] = ()) -> Starlette:
             )
         )  # fmt: skip
     routes = [
-        Route("/rank", server.guarded(server.rank), methods=["POST"]),
-        Route("/feedback", server.guarded(server.feedback), methods=["POST"]),
-        Route("/reload", server.guarded(server.reload), methods=["POST"]),
-        Route("/model", server.guarded(server.model, counted=False), methods=["GET"]),
-        Route("/metrics", server.guarded(server.metrics, counted=False), methods=["GET"]),
+        Route("/rank", server.with_limits(server.rank), methods=["POST"]),
+        Route("/feedback", server.with_limits(server.feedback), methods=["POST"]),
+        Route("/reload", server.with_limits(server.reload), methods=["POST"]),
+        Route("/model", server.with_limits(server.model, counted=False), methods=["GET"]),
+        Route("/metrics", server.with_limits(server.metrics, counted=False), methods=["GET"]),
         Route(
-            "/health", server.guarded(server.health, open_to_all=True, counted=False),
+            "/health", server.with_limits(server.health, open_to_all=True, counted=False),
             methods=["GET"],
         ),
         Route(
-            "/ready", server.guarded(server.ready, open_to_all=True, counted=False),
+            "/ready", server.with_limits(server.ready, open_to_all=True, counted=False),
             methods=["GET"],
         ),
     ]  # fmt: skip
@@ -498,12 +499,6 @@ def make_app(server: Server, *, more: Sequence[Route] = ()) -> Starlette:
     from starlette.exceptions import HTTPException
 
     return Starlette(
-        routes=routes, middleware=middleware, lifespan=server.living,
+        routes=routes, middleware=middleware, lifespan=server.lifespan,
         exception_handlers={HTTPException: lost},
     )  # fmt: skip
-
-
-def at_most_one_thread() -> None:
-    """Compiled code of a worker runs in one thread: lists are short and workers are many."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(name, "1")

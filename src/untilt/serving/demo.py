@@ -121,7 +121,7 @@ class Demo:
 
     def routes(self) -> list[Route]:
         """Page, truth for its readers, state, training."""
-        guard = self.server.guarded
+        guard = self.server.with_limits
         return [
             Route("/", guard(self.page), methods=["GET"]),
             Route("/demo/shop", guard(self.truth), methods=["GET"]),
