@@ -16,8 +16,8 @@ from untilt.data.write_log import write_log
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.judged import evaluate as by_labels
 from untilt.evaluation.systems import shown
+from untilt.rankers.base import load
 from untilt.rankers.linear.linear import LinearRanker
-from untilt.rankers.persist import load
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import IPS

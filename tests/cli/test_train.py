@@ -14,7 +14,7 @@ from untilt.bias.curve import PositionBias
 from untilt.cli.main import app
 from untilt.data.letor.write_letor import write_letor
 from untilt.data.write_log import write_log
-from untilt.rankers.persist import load
+from untilt.rankers.base import load
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 

@@ -15,7 +15,7 @@ from untilt.errors import (
     NotFittedError,
     OptionError,
 )
-from untilt.rankers.persist import load as load_ranker
+from untilt.rankers.base import load as load_ranker
 
 MODELS = [record.load() for record in catalog.methods("click model")]
 pytestmark = pytest.mark.parametrize("model_class", MODELS, ids=lambda model: model.__name__)

@@ -16,8 +16,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.seen import overlap_of
 from untilt.errors import ColumnError, NotFittedError, OptionError, ShapeError, UntiltError
 from untilt.evaluation.estimate import estimate
-from untilt.rankers.base import Ranker
-from untilt.rankers.persist import load
+from untilt.rankers.base import Ranker, load
 from untilt.rankers.pooled import DoublyRobust, PolicyAware
 from untilt.simulation.synthetic import make_judged
 from untilt.weighting import IPS, PNS, PRS, Balanced, Naive, PairwiseDebiasing

@@ -19,14 +19,13 @@ from untilt import (
 from untilt.errors import OptionError
 from untilt.facts import as_fact
 from untilt.objectives.hierarchical import ClickCells
-from untilt.rankers.click_likelihood import cells_of
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.stacked import ranker as auto
 from untilt.rankers.stacked.learner import fit_stacked, posterior
 from untilt.rankers.stacked.parts import OLD, imitation_correlation, rows_of, slopes, stack
 from untilt.rankers.trees.boosting import merged
 from untilt.rankers.trees.crossfit import CrossFitted, TreesTried
-from untilt.rankers.validation import held_out_labels
+from untilt.rankers.validation import cells_of, held_out_labels
 
 BIAS = EyeTracking(1.0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from untilt import ClickLog, ContextualBias, EyeTracking, KnownBias, LambdaMART
 from untilt.errors import OptionError
-from untilt.rankers.click_likelihood import cells_of, held_out_likelihood
+from untilt.rankers.validation import cells_of, held_out_likelihood
 
 THETA = np.array([1.0, 0.6, 0.4, 0.3])
 

@@ -12,6 +12,7 @@ import untilt as ut
 from untilt.errors import FileFormatError, IdentifiabilityError, OptionError
 from untilt.facts import codes
 from untilt.networks.ranking_losses import dual_loss
+from untilt.rankers.base import load
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.networks.dual_learning import (
     ClickedSlates,
@@ -19,7 +20,6 @@ from untilt.rankers.networks.dual_learning import (
     clicked_slates,
     fit_propensities,
 )
-from untilt.rankers.persist import load
 
 SMALL: dict[str, Any] = {"widths": (6,), "epochs": 3, "batch_size": 8}
 THETA = np.array([1.0, 0.6, 0.3, 0.2, 0.1])

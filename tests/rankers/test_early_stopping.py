@@ -23,12 +23,10 @@ from untilt.errors import FileFormatError, OptionError
 from untilt.networks import training
 from untilt.networks.checkpoints import save_checkpoint
 from untilt.networks.training import train
-from untilt.rankers.click_likelihood import held_out_likelihood
 from untilt.rankers.learning_data import training_lists
-from untilt.rankers.networks.early_stopping import set_aside, stopping_for
-from untilt.rankers.networks.network_ranker import inputs_of
+from untilt.rankers.networks.network_ranker import inputs_of, set_aside, stopping_for
 from untilt.rankers.networks.neural import task_of
-from untilt.rankers.validation import held_out_clicks
+from untilt.rankers.validation import held_out_clicks, held_out_likelihood
 
 THETA = 1 / np.arange(1.0, 6)
 SMALL: dict[str, Any] = {"widths": (4,), "activation": "tanh", "batch_size": 64, "epochs": 4}

@@ -21,7 +21,7 @@ from untilt import (
     PowerLaw,
 )
 from untilt.errors import DepthError, NotFittedError, OptionError, ShapeError
-from untilt.rankers.linear.model import ScaledFeatures, Scaling
+from untilt.rankers.linear.linear import ScaledFeatures, Scaling
 
 TRUST = KnownBias(1 / np.arange(1, 6), eps_plus=np.full(5, 0.9), eps_minus=np.full(5, 0.1))
 TABLES = [

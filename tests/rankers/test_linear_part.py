@@ -8,11 +8,11 @@ import pytest
 
 from untilt import LambdaMART, PowerLaw, make_judged, simulate
 from untilt._core.tree_text import check_tree_model
-from untilt.rankers.click_likelihood import cells_of
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.stacked.parts import Scale, linear_part, rows_of, slopes
 from untilt.rankers.trees.boosting import merged, step_tree
 from untilt.rankers.trees.crossfit import FoldTraining, folds_of
+from untilt.rankers.validation import cells_of
 
 BIAS = PowerLaw(1.0)
 

@@ -17,6 +17,7 @@ from untilt.networks.training import compiled_value
 from untilt.objectives.pairs import PairObjective
 from untilt.objectives.pbm import PbmLikelihood
 from untilt.objectives.sided_losses import SidedPointwise
+from untilt.rankers.base import load
 from untilt.rankers.learning_data import (
     click_counts,
     pair_slates,
@@ -27,7 +28,6 @@ from untilt.rankers.learning_data import (
 from untilt.rankers.networks.network_ranker import inputs_of, network_scores
 from untilt.rankers.networks.neural import NeuralRanker, task_of
 from untilt.rankers.networks.neural_batches import content_hash
-from untilt.rankers.persist import load
 from untilt.weighting import IPS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing
 
 THETA = 1 / np.arange(1.0, 6)

@@ -10,13 +10,17 @@ from untilt.bias.given import EyeTracking
 from untilt.data.transform import synthesise
 from untilt.errors import OptionError
 from untilt.networks.jax_layers import jax_modules, start_layers
+from untilt.rankers.base import load
 from untilt.rankers.learning_data import training_lists
-from untilt.rankers.persist import load
-from untilt.rankers.trust.em_step import StepSettings, TrustTables, em_loss
-from untilt.rankers.trust.mini_batch import slate_batches, start_tables
-from untilt.rankers.trust.pair_em import TrustStart
+from untilt.rankers.trust.mini_batch import (
+    StepSettings,
+    TrustTables,
+    em_loss,
+    slate_batches,
+    start_tables,
+)
 from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker
-from untilt.rankers.trust.trust_model import logistic_loss, pair_weights, rank_change
+from untilt.rankers.trust.trust_model import TrustStart, logistic_loss, pair_weights, rank_change
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 

@@ -10,7 +10,7 @@ from tests.double_precision import double_precision
 from untilt import ClickLog, PairwiseTrustRanker, load
 from untilt.errors import FileFormatError, OptionError, ShapeError
 from untilt.networks.jax_layers import jax_modules
-from untilt.rankers.trust.preference import (
+from untilt.rankers.trust.trust_model import (
     PairPreference,
     learned,
     logits_of_cells,

@@ -9,6 +9,7 @@ from tests.double_precision import double_precision
 from untilt.data.clicklog import ClickLog
 from untilt.errors import ColumnError, OptionError
 from untilt.networks.jax_layers import jax_modules, start_layers
+from untilt.rankers.base import load
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.networks.towers import (
     BASELINES,
@@ -17,7 +18,6 @@ from untilt.rankers.networks.towers import (
     label_counts,
     tower_loss,
 )
-from untilt.rankers.persist import load
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 

@@ -13,10 +13,10 @@ from untilt._core.store import key_of
 from untilt.bias.given import EyeTracking, KnownBias, PowerLaw
 from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.estimate import estimate
-from untilt.rankers.click_likelihood import held_out_likelihood
 from untilt.rankers.linear.linear import LinearRanker
 from untilt.rankers.networks.neural import NeuralRanker
 from untilt.rankers.trees.lambdamart import LambdaMART
+from untilt.rankers.validation import held_out_likelihood
 from untilt.selection.select import doubling, parameter_grid, select
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged

@@ -204,7 +204,7 @@ def _held_out_part(out: Output, data: Any, systems: dict[str, Any]) -> Any:
 
 def load_rankers(files: list[str] | None) -> dict[str, Any]:
     """NAME=FILE or FILE as rankers by name; a file alone is named after itself."""
-    from untilt.rankers.persist import load
+    from untilt.rankers.base import load
 
     rankers: dict[str, Any] = {}
     for text in files or ():

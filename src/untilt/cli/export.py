@@ -64,7 +64,7 @@ def export(
     documents.parquet[/bold]
     """  # fmt: skip
     from untilt.exports.format import write_export, written_beside
-    from untilt.rankers.persist import load
+    from untilt.rankers.base import load
 
     with speaking(as_json=as_json, verbose=verbose) as output:
         arguments.check_out(out)

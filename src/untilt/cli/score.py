@@ -56,7 +56,7 @@ def score(
 
     Example: [bold]untilt score ranker.untilt documents.parquet --out scored.parquet[/bold]
     """
-    from untilt.rankers.persist import load
+    from untilt.rankers.base import load
     from untilt.rankers.score_file import score_file
 
     with speaking(as_json=as_json, verbose=verbose) as output:

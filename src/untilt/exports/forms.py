@@ -26,7 +26,7 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray, Missing
 from untilt.errors import OptionError
 from untilt.networks.mlp import Network
 from untilt.rankers.base import Ranker
-from untilt.rankers.linear.model import LinearModel
+from untilt.rankers.linear.linear import LinearModel
 
 SingleArray = npt.NDArray[np.float32]
 

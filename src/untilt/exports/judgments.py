@@ -40,7 +40,7 @@ from untilt.errors import OptionError, check_choice
 from untilt.exports.format import plain_name
 from untilt.facts import Fact
 from untilt.objectives.hierarchical import ClickCells
-from untilt.rankers.click_likelihood import cells_of
+from untilt.rankers.validation import cells_of
 
 _RANGE = 12.0  # no logit of a relevance is further from 0: exp(12) sessions would be needed to tell
 _POINTS, _NODES = 48, 21  # of the quadrature over eta_i and over u_q

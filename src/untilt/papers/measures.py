@@ -17,7 +17,7 @@ from untilt.evaluation.estimate import estimate
 from untilt.evaluation.evaluators import DirectEvaluator, IPSEvaluator, SNIPSEvaluator
 from untilt.evaluation.judged import evaluate
 from untilt.evaluation.systems import Shown, shown
-from untilt.metrics.formulas import ARP
+from untilt.metrics.metric import ARP
 from untilt.papers.methods import (
     LabelOrder,
     clicks_by_position,

@@ -348,7 +348,7 @@ def _with_chosen_penalty(
 ) -> NetworkRanker:
     """Of the size's penalties the one that does best on held-out queries, as does the epoch.
 
-    Clicks are judged as `untilt.rankers.networks.early_stopping` says, never by labels; a ranker
+    Clicks are judged as `untilt.rankers.networks.network_ranker` says, never by labels; a ranker
     that learns from labels is judged by labels. Feedback of other numbers is judged by which of it
     is above 0, the clicks: its propensity-weighted DCG is noise that praises steep curves. A
     tower's judge is its own loss.

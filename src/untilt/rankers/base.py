@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from untilt._core import saved
 from untilt._core.arrays import FeatureArray, FloatArray, Missing, check_missing
 from untilt._core.estimator import BaseEstimator
 from untilt._core.feature_table import feature_array, known_values
@@ -226,3 +227,14 @@ def check_rounds(what: str, value: object) -> None:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1:
         return
     raise OptionError(f"{what} must be a whole number of at least 1. Got {value!r} instead.")
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The ranker that `save` wrote. Raises `FileFormatError` if the file is anything else."""
+    found = saved.load(path)
+    if not isinstance(found, Ranker):
+        raise FileFormatError(
+            f"{path} cannot be loaded: it holds a {type(found).__name__}, which is no ranker. Give "
+            "the file of a ranker, written with ranker.save(path)."
+        )
+    return found

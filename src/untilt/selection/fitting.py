@@ -18,7 +18,7 @@ from untilt._core.store import Store, key_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.seen import has_memory, seen_in
 from untilt.errors import OptionError, ShapeError
-from untilt.rankers.persist import load
+from untilt.rankers.base import load
 
 
 class Candidate(Protocol):

@@ -26,8 +26,8 @@ from untilt.evaluation.pool import Among, Evaluator, bias_for, parse_evaluator
 from untilt.evaluation.results import Estimates, SystemComparison, count_text
 from untilt.evaluation.slots import MetricLike, as_rank_metric
 from untilt.facts import Fact
-from untilt.rankers.click_likelihood import held_out_likelihood
-from untilt.rankers.persist import load
+from untilt.rankers.base import load
+from untilt.rankers.validation import held_out_likelihood
 from untilt.selection.fitting import Candidate, CandidateStore, Fitted, fit_all
 
 Candidates = Mapping[str, Candidate] | Iterable[Candidate]

@@ -21,8 +21,8 @@ from untilt.bias.experiments.swaps import AdjacentSwap
 from untilt.data.judged import JudgedLists
 from untilt.data.table_file import write_columns
 from untilt.errors import UntiltError
+from untilt.rankers.base import load
 from untilt.rankers.linear.linear import LinearRanker
-from untilt.rankers.persist import load
 from untilt.serving.app import Server
 from untilt.serving.collect import collect
 from untilt.serving.start import Settings, make_server

@@ -89,7 +89,7 @@ class Model:
 
 def load_model(path: Path, calibration: Calibration | None = None) -> Model:
     """Read, check and warm up a ranker."""
-    from untilt.rankers.persist import load
+    from untilt.rankers.base import load
 
     stamp = _stamp(path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]

@@ -8,7 +8,6 @@ from untilt.weighting.base import (
     Weighting,
     is_consistent,
 )
-from untilt.weighting.examination import ExaminationWeights
 from untilt.weighting.tables import (
     IPS,
     PNS,
@@ -16,6 +15,7 @@ from untilt.weighting.tables import (
     AffineIPS,
     Balanced,
     BayesIPS,
+    ExaminationWeights,
     Naive,
     PairwiseDebiasing,
 )

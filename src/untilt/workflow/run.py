@@ -130,7 +130,7 @@ class RunResult:
 
 
 def _load(path: Path) -> Ranker:
-    from untilt.rankers.persist import load
+    from untilt.rankers.base import load
 
     ranker: Ranker = load(path)
     return ranker

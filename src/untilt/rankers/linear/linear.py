@@ -1,24 +1,194 @@
 """A linear ranker: pairwise logistic regression, or a lower bound on DCG."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray
+from untilt._core.arrays import FeatureArray, FloatArray
+from untilt._core.progress import track
+from untilt._core.restored import check_array
+from untilt.bias.curve import PositionBias
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.facts import Fact
 from untilt.objectives.linear_losses import DcgBound
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
-from untilt.rankers.base import check_positive, check_rounds
+from untilt.rankers.base import Ranker, check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
-from untilt.rankers.linear import model
-from untilt.weighting.base import JointWeighting, Weighting
+from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
+
+# What linear rankers share: scaled features, weights, learning a table in turn.
+
+Fit = TypeVar("Fit")
+
+_BLOCK_ROWS = 8192  # 46 features in double precision: 3 MB, which stays in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """(x - mean) / scale per feature; scale 0 marks a feature that never varies and is left out.
+
+    Mean and spread are over distinct documents, so they do not change with traffic.
+    """
+
+    mean: FloatArray
+    scale: FloatArray
+
+    @classmethod
+    def of(cls, features: FeatureArray) -> "Scaling":
+        """Mean and standard deviation of each feature."""
+        n, d = features.shape
+        mean = np.zeros(d)
+        for block in _blocks(features):
+            mean += block.sum(axis=0) / n
+        square = np.zeros(d)
+        for block in _blocks(features):
+            square += np.square(block - mean).sum(axis=0) / n
+        # A constant such as 0.1 has a rounded mean, hence a spread of 1e-17: ask the values.
+        varies = features.max(axis=0) > features.min(axis=0)
+        return cls(mean, np.where(varies, np.sqrt(square), 0.0))
+
+    @classmethod
+    def none(cls, features: FeatureArray) -> "Scaling":
+        """Features as they are."""
+        d = features.shape[1]
+        return cls(np.zeros(d), np.ones(d))
+
+    def to_raw(self, weights: FloatArray) -> FloatArray:
+        """Weights of features as they are, from weights of scaled features."""
+        return np.divide(weights, self.scale, out=np.zeros_like(weights), where=self.scale > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledFeatures:
+    """The linear map from weights v of scaled features to scores, and back.
+
+    A linear ranker's penalty treats all weights alike, so features must have the same spread. The
+    scaling is folded into the weights: s = X (v / scale) - mean . (v / scale), so the table of
+    features stays as it is, in single precision, and only one block of it at a time is widened.
+    """
+
+    features: FeatureArray
+    scaling: Scaling
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return int(self.features.shape[1])
+
+    def scores(self, v: FloatArray) -> FloatArray:
+        """One score per row."""
+        return centred_scores(self.features, self.scaling.to_raw(v), self.scaling.mean)
+
+    def pull(self, gradient: FloatArray) -> FloatArray:
+        """From a gradient per row to one per weight: the transpose of `scores`."""
+        raw, start = np.zeros(self.n_features), 0
+        for block in _blocks(self.features):
+            raw += gradient[start : start + len(block)] @ block
+            start += len(block)
+        return self.scaling.to_raw(raw - gradient.sum() * self.scaling.mean)
+
+
+def centred_scores(features: FeatureArray, raw: FloatArray, mean: FloatArray) -> FloatArray:
+    """(x - mean) . raw for each row, in double precision."""
+    if len(features) == 0:
+        return np.zeros(0)
+    return np.concatenate([block @ raw for block in _blocks(features)]) - mean @ raw
+
+
+def check_finite(features: FeatureArray, names: tuple[str, ...]) -> None:
+    """Raise where a feature is missing or infinite: a linear score would be too."""
+    if np.isfinite(features).all():
+        return
+    row, column = np.argwhere(~np.isfinite(features))[0]
+    raise ShapeError(
+        f"a linear ranker needs finite features. Got {features[row, column]} for feature "
+        f"{names[column]!r} in row {row}. Give "
+        "missing values a number on reading (missing=0.0, --missing 0), or use LambdaMART, which "
+        "takes them."
+    )
+
+
+def _blocks(features: FeatureArray) -> Iterator[FloatArray]:
+    for start in range(0, len(features), _BLOCK_ROWS):
+        yield features[start : start + _BLOCK_ROWS].astype(np.float64)
+
+
+class LinearModel(Ranker):
+    """score = sum_j weight_j (x_j - mean_j), in the features' own units.
+
+    Fitted: `weights_` (raw units), `standardised_weights_` (what one standard deviation of a
+    feature adds to the score; comparable between features), `mean_`, `scale_` (0 for a feature that
+    never varied in training: its weight is 0), `bias_` and `bias_history_` (joint weightings).
+    """
+
+    weights_: FloatArray
+    standardised_weights_: FloatArray
+    mean_: FloatArray
+    scale_: FloatArray
+    bias_: PositionBias | None
+    bias_history_: list[Any]
+
+    @property
+    def feature_importances_(self) -> dict[str, float]:
+        """Size of each standardised weight, as a share of all."""
+        self._check_fitted()
+        size = np.abs(self.standardised_weights_)
+        shares = size / max(float(size.sum()), 1e-300)
+        return dict(zip(self.feature_names_, shares.tolist(), strict=True))
+
+    def _keep_weights(self, v: FloatArray, scaling: Scaling, lists: TrainingLists) -> None:
+        self.standardised_weights_ = np.where(scaling.scale > 0, v, 0.0)
+        self.weights_ = scaling.to_raw(v)
+        self.mean_, self.scale_ = scaling.mean, scaling.scale
+        self.feature_names_, self.missing_ = lists.feature_names, lists.missing
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        for name in ("weights_", "standardised_weights_", "mean_", "scale_"):
+            check_array(name, getattr(self, name), (len(self.feature_names_),), finite=True)
+
+    def _scores(self, features: FeatureArray) -> FloatArray:
+        return centred_scores(features, self.weights_, self.mean_)
+
+
+def fit_in_turn(
+    learned: LearnedTable,
+    *,
+    learn: Callable[[FloatArray, Fit | None], Fit],
+    losses: Callable[[Fit], FloatArray],
+    max_rounds: int,
+) -> Fit:
+    """Fit with a table, let the losses of the fit make the next table, fit again, and so on.
+
+    Boosting refreshes the table after every tree; here every round is a whole fit, started from the
+    one before. It ends when no pair weight changes by more than 0.1%, or after `max_rounds`.
+
+    Parameters
+    ----------
+    learn : (table, fit before or None) -> fit
+    losses : fit -> S[k, l], the summed unweighted loss per pair of positions
+    """
+    fit = None
+    for _ in track(range(max_rounds), "fitting ranker and bias in turn"):
+        fit = learn(learned.table, fit)
+        learned.update(losses(fit))
+        if learned.settled:
+            break
+    assert fit is not None
+    return fit
+
+
+def joint_status(learned: LearnedTable) -> Fact:
+    """How fitting in turn ended."""
+    code = "training.settled" if learned.settled else "training.not-settled"
+    return Fact(code, fits=len(learned.history))
+
 
 LOSSES = ("logistic", "dcg-bound", "pointwise", "listwise")
 Loss = Callable[[FloatArray], tuple[float, FloatArray]]
@@ -30,7 +200,7 @@ Loss = Callable[[FloatArray], tuple[float, FloatArray]]
     note="a linear score on the same pairs as 'balanced'",
 )  # fmt: skip
 @dataclass(eq=False, repr=False)
-class LinearRanker(model.LinearModel):
+class LinearRanker(LinearModel):
     r"""A linear score, fitted by L-BFGS with an L2 penalty.
 
     With ``loss="logistic"`` it minimises the weighted mean pair loss ([burges2005ranknet]_)
@@ -92,9 +262,9 @@ class LinearRanker(model.LinearModel):
         """Learn from clicks, or from labels where `data` is judged (the skyline)."""
         self._check()
         lists = learning_data.training_lists(data, self.weighting)
-        model.check_finite(lists.features, lists.feature_names)
+        check_finite(lists.features, lists.feature_names)
         weighting = learning_data.weighting_for(self.weighting, lists)
-        X = model.ScaledFeatures(lists.features, model.Scaling.of(lists.features))
+        X = ScaledFeatures(lists.features, Scaling.of(lists.features))
         self.bias_, self.bias_history_ = None, []
         if isinstance(weighting, JointWeighting):
             fitted, extra = self._fit_joint(X, lists, weighting)
@@ -139,7 +309,7 @@ class LinearRanker(model.LinearModel):
         return PairObjective(slates, metric="none")
 
     def _fit_joint(
-        self, X: model.ScaledFeatures, lists: TrainingLists, weighting: JointWeighting
+        self, X: ScaledFeatures, lists: TrainingLists, weighting: JointWeighting
     ) -> tuple["_Fitted", dict[str, Any]]:
         if self.loss == "dcg-bound":
             raise _needs_rows(weighting)
@@ -155,14 +325,12 @@ class LinearRanker(model.LinearModel):
             return objective.losses_by_position(X.scores(fitted.v))
 
         learned = learning_data.learned_table(weighting, lists, self.query_weight)
-        fitted = model.fit_in_turn(learned, learn=learn, losses=losses, max_rounds=self.max_rounds)
-        status = model.joint_status(learned)
+        fitted = fit_in_turn(learned, learn=learn, losses=losses, max_rounds=self.max_rounds)
+        status = joint_status(learned)
         self.bias_, self.bias_history_ = learned.bias(status=status), learned.history
         return fitted, {"joint": status, "joint_settled": learned.settled}
 
-    def _descend(
-        self, X: model.ScaledFeatures, loss: Loss, start: FloatArray | None = None
-    ) -> "_Fitted":
+    def _descend(self, X: ScaledFeatures, loss: Loss, start: FloatArray | None = None) -> "_Fitted":
         from scipy.optimize import minimize
 
         def objective(v: FloatArray) -> tuple[float, FloatArray]:

@@ -27,7 +27,7 @@ from untilt.networks.ranking_losses import dual_loss
 from untilt.networks.training import Stopping, Trained, train
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
-from untilt.rankers.networks import early_stopping, network_ranker
+from untilt.rankers.networks import network_ranker
 from untilt.rankers.networks.neural import NeuralRanker
 from untilt.rankers.networks.neural_batches import content_hash
 
@@ -94,14 +94,14 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
             return self._fit_labels(data, valid)
         check_clicks(data, type(self).__name__)
         self._check()
-        parts = early_stopping.set_aside(self, data, valid)
+        parts = network_ranker.set_aside(self, data, valid)
         assert isinstance(parts.train, ClickLog)
         lists = training_lists(parts.train)
         require_first_clicked(position_counts(parts.train))
         inputs, slates = network_ranker.inputs_of(lists, self.transform), clicked_slates(lists)
         if len(slates.query) == 0:
             raise nothing_to_learn()
-        stopping = early_stopping.stopping_for(
+        stopping = network_ranker.stopping_for(
             self, parts.held_out, inputs, curve=_learned_curve, layers=itemgetter("ranker")
         )
         seen = ""

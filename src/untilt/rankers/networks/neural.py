@@ -31,7 +31,7 @@ from untilt.objectives.sided_losses import SidedPointwise
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists
-from untilt.rankers.networks import early_stopping, network_ranker
+from untilt.rankers.networks import network_ranker
 from untilt.rankers.networks.neural_batches import (
     PairBatches,
     cell_batches,
@@ -115,7 +115,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         self, data: ClickLog | JudgedLists, valid: ClickLog | JudgedLists | None = None
     ) -> network_ranker.Prepared:
         self._check()
-        parts = early_stopping.set_aside(self, data, valid)
+        parts = network_ranker.set_aside(self, data, valid)
         lists = learning_data.training_lists(parts.train, self.weighting)
         weighting = learning_data.weighting_for(self.weighting, lists)
         self._check_bias(lists)
@@ -132,7 +132,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         return network_ranker.Prepared(self._training(task, inputs, parts.held_out), keep)
 
     def _training(
-        self, task: "Task", inputs: network_ranker.Inputs, held_out: early_stopping.Data | None
+        self, task: "Task", inputs: network_ranker.Inputs, held_out: network_ranker.Data | None
     ) -> Training:
         return Training(
             task.loss,
@@ -145,7 +145,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
                 "l2": np.asarray(self._penalty, np.float32),
                 **task.constants,
             },
-            stopping=early_stopping.stopping_for(
+            stopping=network_ranker.stopping_for(
                 self,
                 held_out,
                 inputs,
@@ -162,7 +162,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         )
 
     def _fingerprint(
-        self, task: "Task", inputs: network_ranker.Inputs, held_out: early_stopping.Data | None
+        self, task: "Task", inputs: network_ranker.Inputs, held_out: network_ranker.Data | None
     ) -> str:
         first = next(iter(task.batches.epoch(0)))
         columns = (first[name] for name in sorted(first))

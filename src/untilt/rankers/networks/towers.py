@@ -32,7 +32,7 @@ from untilt.networks.mlp import Network, normalised
 from untilt.networks.training import Loss, Stopping, Trained, compiled_value, train
 from untilt.rankers.base import Ranker
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
-from untilt.rankers.networks import early_stopping, network_ranker
+from untilt.rankers.networks import network_ranker
 from untilt.rankers.validation import as_in_training, check_held_out
 
 COMBINE = ("sum", "product", "none")
@@ -83,7 +83,7 @@ class TowerRanker(network_ranker.NetworkRanker):
     ) -> Self:
         """Learn from feedback, or from labels where `data` is judged (the skyline)."""
         self._check()
-        parts = early_stopping.set_aside(self, data, valid)
+        parts = network_ranker.set_aside(self, data, valid)
         lists = training_lists(parts.train)
         inputs = network_ranker.inputs_of(lists, self.transform)
         fitted = fit_tower(
@@ -124,7 +124,7 @@ def fit_tower(
     inputs: network_ranker.Inputs,
     combine: str,
     target: str,
-    held_out: early_stopping.Data | None,
+    held_out: network_ranker.Data | None,
     checkpoint: str | os.PathLike[str] | None,
 ) -> FittedTower:
     """Fit a network and a tower, with the options of a ranker, to the labels of the lists."""
@@ -191,14 +191,14 @@ def _columns(counts: PositionCounts, shift: float, unit: float) -> dict[str, Any
 
 def _stopping(
     ranker: network_ranker.NetworkRanker,
-    held_out: early_stopping.Data | None,
+    held_out: network_ranker.Data | None,
     inputs: network_ranker.Inputs,
     loss: Loss,
     scale: "_Scale",
 ) -> Stopping | None:
     """Labels by NDCG@10; feedback by the loss, which for clicks is minus their likelihood."""
     if not isinstance(held_out, ClickLog):
-        return early_stopping.stopping_for(ranker, held_out, inputs, layers=itemgetter("f"))
+        return network_ranker.stopping_for(ranker, held_out, inputs, layers=itemgetter("f"))
     check_held_out(held_out)
     lists = training_lists(held_out)
     columns = _columns(label_counts(lists), scale.shift, scale.unit)
@@ -343,7 +343,7 @@ class FeedbackTowers(network_ranker.NetworkRanker):
     ) -> Self:
         """Learn each column, or the labels where `data` is judged (the skyline)."""
         towers = self._check()
-        train, held_out, fact = early_stopping.set_aside(self, data, valid)
+        train, held_out, fact = network_ranker.set_aside(self, data, valid)
         lists = training_lists(train)
         inputs = network_ranker.inputs_of(lists, self.transform)
         self.networks_, self.tower_, self.targets_ = {}, {}, {}

@@ -28,7 +28,6 @@ from untilt.data.clicklog import ClickLog
 from untilt.objectives.graded_pairs import GradedSlates
 from untilt.objectives.hierarchical import ClickCells, Hierarchy, HierarchyFit
 from untilt.objectives.pbm import sigmoid
-from untilt.rankers.click_likelihood import cells_of
 from untilt.rankers.learning_data import QUERY_WEIGHTS, TrainingLists
 from untilt.rankers.stacked.parts import (
     EXACT,
@@ -58,6 +57,7 @@ from untilt.rankers.trees.crossfit import (
     folds_of,
 )
 from untilt.rankers.trees.objectives import GradedTreeObjective, LambdaOptions, TreeTraining
+from untilt.rankers.validation import cells_of
 
 if TYPE_CHECKING:
     import lightgbm

@@ -19,12 +19,11 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
 from untilt.facts import Fact
 from untilt.rankers import learning_data
-from untilt.rankers.click_likelihood import of_positions
 from untilt.rankers.stacked.learner import StackedFit, fit_stacked
 from untilt.rankers.trees import objectives
 from untilt.rankers.trees.boosting import Boosted, boost, check_features
 from untilt.rankers.trees.crossfit import TreesTried
-from untilt.rankers.validation import HeldOutClicks, held_out_clicks, held_out_labels
+from untilt.rankers.validation import HeldOutClicks, held_out_clicks, held_out_labels, of_positions
 from untilt.weighting.tables import Balanced
 
 STACKED = "stacked"

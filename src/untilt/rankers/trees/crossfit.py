@@ -27,7 +27,6 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
 from untilt.metrics.metric import parse_metric
 from untilt.objectives.hierarchical import HierarchyFit
-from untilt.rankers.click_likelihood import held_out_likelihood
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.trees.boosting import (
     FIXED,
@@ -39,6 +38,7 @@ from untilt.rankers.trees.boosting import (
     refused,
 )
 from untilt.rankers.trees.objectives import BoostingOptions, TreeObjective
+from untilt.rankers.validation import held_out_likelihood
 from untilt.weighting.base import JointWeighting
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError
 from untilt.objectives.pbm import PbmLikelihood, sigmoid
 from untilt.rankers import learning_data
-from untilt.rankers.click_likelihood import of_positions
 from untilt.rankers.trees import objectives
 from untilt.rankers.trees.boosting import boost
 from untilt.rankers.trees.crossfit import folds_of
+from untilt.rankers.validation import of_positions
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,6 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, check_choice
 from untilt.facts import Fact
 from untilt.rankers.base import Ranker
-from untilt.rankers.click_likelihood import of_positions
 from untilt.rankers.learning_data import (
     TrainingLists,
     training_lists,
@@ -28,7 +27,7 @@ from untilt.rankers.stacked.ranker import AutoChoice, fit_auto
 from untilt.rankers.trees import objectives, scorer
 from untilt.rankers.trees.boosting import Boosted, boost, merged_params, set_missing_direction
 from untilt.rankers.trees.crossfit import MOST_TREES, PATIENCE, boost_tuned, judged_by
-from untilt.rankers.validation import validation_for
+from untilt.rankers.validation import of_positions, validation_for
 from untilt.weighting.base import Weighting
 
 PAIRS = "lambda"  # the objective on pairs, which takes a weighting

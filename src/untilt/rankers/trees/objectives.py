@@ -25,8 +25,8 @@ from untilt.objectives.pair_slates import GAINS, PairSlates, list_norms, sum_pai
 from untilt.objectives.pairs import MapObjective, PairObjective
 from untilt.objectives.pbm import PbmLikelihood
 from untilt.rankers import learning_data
-from untilt.rankers.click_likelihood import of_positions
 from untilt.rankers.learning_data import TrainingLists
+from untilt.rankers.validation import of_positions
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 from untilt.weighting.tables import Naive
 

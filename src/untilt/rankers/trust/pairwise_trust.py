@@ -18,7 +18,7 @@ from untilt.networks.training import Trained
 from untilt.objectives.pair_slates import gains_of, list_norms
 from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
-from untilt.rankers.networks import early_stopping
+from untilt.rankers.networks import network_ranker
 from untilt.rankers.networks.network_ranker import (
     Inputs,
     NetworkRanker,
@@ -28,18 +28,24 @@ from untilt.rankers.networks.network_ranker import (
     length_of,
     trained_on,
 )
-from untilt.rankers.trust import full_batch
-from untilt.rankers.trust.em_step import StepSettings
+from untilt.rankers.trust import pair_em
 from untilt.rankers.trust.mini_batch import (
     Schedule,
+    StepSettings,
     fit_mini_batches,
     ranker_layers,
     theta_now,
 )
-from untilt.rankers.trust.pair_em import TrustStart
-from untilt.rankers.trust.preference import PREFERENCES, PairPreference, learned
 from untilt.rankers.trust.slates import TrustSlates, trust_slates
-from untilt.rankers.trust.trust_model import LOSSES, PairTrust, TrustEpoch
+from untilt.rankers.trust.trust_model import (
+    LOSSES,
+    PREFERENCES,
+    PairPreference,
+    PairTrust,
+    TrustEpoch,
+    TrustStart,
+    learned,
+)
 
 LABELS = ("categorical", "continuous")
 FORMS = ("mini-batch", "full-batch")
@@ -79,7 +85,7 @@ class PairwiseTrustRanker(NetworkRanker):
     relevance : who gives gamma and beta: "network", and with em="full-batch" also "linear"
         (logistic in the features) or "table" (one value per document and per pair of documents)
     preference : gamma by the difference of two "scores", or by a network on "pairs" of documents,
-        as the document has it (`untilt.rankers.trust.preference`); K^2 passes a list instead of K
+        as the document has it (`untilt.rankers.trust.trust_model`); K^2 passes a list instead of K
     bias : a known examination curve in place of an estimated one
     first_examination : theta_1 is held at this value; labels alone tell theta_k beta, so where beta
         is free a constant factor is free between the two
@@ -131,7 +137,7 @@ class PairwiseTrustRanker(NetworkRanker):
     ) -> Self:
         """Learn from feedback, or from labels where `data` is judged (the skyline)."""
         self._check()
-        parts = early_stopping.set_aside(self, data, valid)
+        parts = network_ranker.set_aside(self, data, valid)
         lists = training_lists(parts.train)
         task = _Task(self._slates(lists), inputs_of(lists, self.transform), parts.held_out)
         self.pair_trust_, self.preference_, self.bias_, self.history_ = None, None, None, ()
@@ -171,7 +177,7 @@ class PairwiseTrustRanker(NetworkRanker):
             theta=self._known_theta(slates.depth),
             start=TrustStart(),
             seed=self.seed,
-            stopping=early_stopping.stopping_for(
+            stopping=network_ranker.stopping_for(
                 self, task.held_out, task.inputs, curve=theta_now, layers=ranker_layers
             ),
             checkpoint=self.checkpoint,
@@ -185,9 +191,9 @@ class PairwiseTrustRanker(NetworkRanker):
 
     def _fit_full_batch(self, task: "_Task") -> tuple[Layers, Trained, Fact]:
         ipw, slates = self.loss == "ipw", task.slates
-        fit = full_batch.fit_full_batch(
+        fit = pair_em.fit_full_batch(
             slates,
-            full_batch.regressions_for(
+            pair_em.regressions_for(
                 self.relevance,
                 slates,
                 task.inputs.features,
@@ -208,7 +214,7 @@ class PairwiseTrustRanker(NetworkRanker):
         self._keep(_tables(fit))
         if self.relevance == "network":
             self._keep_preference(fit.trust.state.gamma, task.inputs)
-        weight = full_batch.weights_of_pairs(slates, fit, self.loss, self.clip)
+        weight = pair_em.weights_of_pairs(slates, fit, self.loss, self.clip)
         theta = fit.examination.state.theta
         trained = self._train(task, weight, lambda _: theta)
         return trained.params, trained, _status(fit)
@@ -222,9 +228,9 @@ class PairwiseTrustRanker(NetworkRanker):
         return trained.params, trained, Fact("network.uncorrected", epochs=trained.epochs)
 
     def _train(
-        self, task: "_Task", weight: FloatArray, curve: early_stopping.Curve | None
+        self, task: "_Task", weight: FloatArray, curve: network_ranker.Curve | None
     ) -> Trained:
-        trained = full_batch.train_on_weights(
+        trained = pair_em.train_on_weights(
             task.slates,
             weight,
             task.inputs.table,
@@ -236,7 +242,7 @@ class PairwiseTrustRanker(NetworkRanker):
             epochs=self.epochs,
             batch_size=self.batch_size,
             seed=self.seed,
-            stopping=early_stopping.stopping_for(self, task.held_out, task.inputs, curve=curve),
+            stopping=network_ranker.stopping_for(self, task.held_out, task.inputs, curve=curve),
             checkpoint=self.checkpoint,
             fingerprint=self._fingerprint(task),
         )
@@ -297,7 +303,7 @@ class PairwiseTrustRanker(NetworkRanker):
         check_choice("loss", self.loss, LOSSES)
         check_choice("labels", self.labels, LABELS)
         check_choice("em", self.em, FORMS)
-        check_choice("relevance", self.relevance, full_batch.RELEVANCE)
+        check_choice("relevance", self.relevance, pair_em.RELEVANCE)
         check_choice("posteriors", self.posteriors, POSTERIORS)
         check_choice("preference", self.preference, PREFERENCES)
         if self.preference == "pairs" and self.relevance != "network":
@@ -328,7 +334,7 @@ class _Task(NamedTuple):
 
     slates: TrustSlates
     inputs: Inputs
-    held_out: early_stopping.Data | None
+    held_out: network_ranker.Data | None
 
 
 def _check_grades(label: FloatArray) -> None:
@@ -340,12 +346,12 @@ def _check_grades(label: FloatArray) -> None:
         )
 
 
-def _tables(fit: full_batch.FullBatchFit) -> PairTrust:
+def _tables(fit: pair_em.FullBatchFit) -> PairTrust:
     e, t = fit.examination.state, fit.trust.state
     return PairTrust(e.theta, e.theta_minus, t.eps_plus, t.eps_minus, _status(fit))
 
 
-def _status(fit: full_batch.FullBatchFit) -> Fact:
+def _status(fit: pair_em.FullBatchFit) -> Fact:
     return joined(
         Fact("network.part", part="examination", status=fit.examination.status),
         Fact("network.part", part="trust bias", status=fit.trust.status),
