@@ -23,8 +23,8 @@ from untilt import (
 )
 from untilt.errors import OptionError
 from untilt.objectives.pairs import PairObjective
-from untilt.rankers.learning_data import pair_slates, pooled, training_lists
-from untilt.rankers.pooled import document_labels
+from untilt.rankers.learning_data import pair_slates, training_lists
+from untilt.rankers.pooled import document_labels, pooled_lists
 
 THETA = np.array([0.9, 0.4])
 RELEVANCE = np.array([0.5, 0.2, 0.8])
@@ -111,7 +111,7 @@ def slopes(weighting):
             # Trained on, it is an error; as one outcome of many it counts as it is.
             labels = weighting.labels(lists)
             return -(3 * labels - labels.sum()) / 2
-        whole, table = pooled(lists, weighting, "auto")
+        whole, table = pooled_lists(lists, weighting, "auto")
         slates = pair_slates(whole, table, metric="none", gain="linear")
         weighted = PairObjective(slates, metric="none").with_table(table.table(1), table.offset(1))
         return weighted.evaluate(np.zeros(3)).gradient

@@ -31,7 +31,8 @@ from untilt.data.seen import seen_in
 from untilt.errors import OptionError, UntiltError
 from untilt.objectives.pairs import DELTAS, PairObjective
 from untilt.rankers import learning_data
-from untilt.rankers.learning_data import TrainingLists, Whole
+from untilt.rankers.learning_data import ClusterTotals, TrainingLists
+from untilt.rankers.pooled import PooledWeighting
 from untilt.rankers.trees.boosting import text_with_missing_direction
 from untilt.rankers.trees.lambdamart import PAIRS, LambdaMART
 from untilt.rankers.trees.objectives import PairTreeObjective, lambda_parts
@@ -137,7 +138,7 @@ def check_ranker(ranker: LambdaMART, params: Mapping[str, Any] | None, max_bin: 
             "no worker has it. Choose on one machine, on a share of the queries "
             "(read_log(..., sample_queries=0.1)), and train that with workers."
         )
-    if isinstance(weighting, learning_data.PooledWeighting):
+    if isinstance(weighting, PooledWeighting):
         raise OptionError(
             f"{type(weighting).__name__} pools the sessions of queries into labels, and workers "
             "train on pairs of positions. Use a table such as ut.PRS(bias)."
@@ -186,7 +187,7 @@ def _agreed(ranker: LambdaMART, log: ClickLog, lists: TrainingLists, group: Grou
     mean = int(totals[4]) / _SHARE_GRID / int(totals[0])
     lists = replace(
         _in_order(lists),
-        whole=Whole(mean, int(deepest)),
+        totals=ClusterTotals(mean, int(deepest)),
         missing="keep" if any_missing and lists.missing is None else lists.missing,
     )
     names = ("queries", "documents", "sessions", "distinct_lists")

@@ -1,6 +1,5 @@
 """From a log or judged lists to what learners need: features, lists, sums over sessions."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
@@ -36,8 +35,8 @@ _WEIGHT_GRID = float(1 << 20)
 
 
 @dataclass(frozen=True)
-class Whole:
-    """What the parts of a log that lie on several machines agree on.
+class ClusterTotals:
+    """Totals over all parts of a log whose parts lie on several machines.
 
     Parameters
     ----------
@@ -60,7 +59,7 @@ class TrainingLists(Slates):
     slate_of_list : (lists,) lists of the same number show the same documents at the same positions
     judged : labels are judgements, so that there is no position: all have position index 0
     missing : what a ranker that learns from these does with a missing feature
-    whole : where these lists are a part of more, what holds for all of them
+    totals : where these lists are one part of a log in a cluster, those of the whole log
     """
 
     SLATE_COLUMNS: ClassVar[tuple[str, ...]] = (*Slates.SLATE_COLUMNS, "slate_of_list")
@@ -73,12 +72,12 @@ class TrainingLists(Slates):
     slate_of_list: IntArray
     judged: bool
     missing: Missing = None
-    whole: "Whole | None" = None
+    totals: "ClusterTotals | None" = None
 
     @property
     def depth(self) -> int:
         """The lowest position, K."""
-        return super().depth if self.whole is None else self.whole.depth
+        return super().depth if self.totals is None else self.totals.depth
 
     @property
     def mean_position_index(self) -> FloatArray:
@@ -93,10 +92,10 @@ class TrainingLists(Slates):
         between the two, so that a few head queries do not crowd out the rest.
         """
         share, total = self.query_shares(query_weight)
-        if self.whole is None:
+        if self.totals is None:
             return share / total.mean()
         # A common grid, on which sums of up to 2^33 are exact whichever part has which list.
-        return np.rint(share / self.whole.mean_weight * _WEIGHT_GRID) / _WEIGHT_GRID
+        return np.rint(share / self.totals.mean_weight * _WEIGHT_GRID) / _WEIGHT_GRID
 
     def query_shares(self, query_weight: str) -> tuple[FloatArray, FloatArray]:
         """The weight of each list before it is divided by a mean, and the sum of each query."""
@@ -316,78 +315,6 @@ def weighting_for(weighting: Weighting | None, lists: TrainingLists) -> Weightin
             f"as they are. Got {weighting!r} instead."
         )
     return weighting
-
-
-class PooledWeighting(Weighting):
-    """A weighting of documents in place of pairs of a session.
-
-    All sessions of a query become one list of the documents that any of them showed. "i above j"
-    weighs the label of i, whichever sessions showed the two. `table` and `offset` say what that is
-    where all sessions of a query showed one list.
-    """
-
-    @abstractmethod
-    def labels(self, lists: TrainingLists) -> FloatArray:
-        """(documents,) an estimate of each document's relevance; it may be negative."""
-
-
-@dataclass(frozen=True)
-class PooledTable(Weighting):
-    """What pairs of pooled lists weigh: the label, which is stored without its least value."""
-
-    weighting: PooledWeighting
-    least: float
-    against = "all"
-    per_session_norm = False
-
-    def table(self, depth: int) -> FloatArray:
-        """All ones."""
-        return np.ones((depth, depth))
-
-    def offset(self, depth: int) -> FloatArray | None:
-        """The least label, where one is negative."""
-        return np.full((depth, depth), self.least) if self.least < 0 else None
-
-    @property
-    def position_bias(self) -> BiasLike | None:
-        """That of the weighting."""
-        return self.weighting.position_bias
-
-
-def pooled(
-    lists: TrainingLists, weighting: Weighting, gain: str
-) -> tuple[TrainingLists, Weighting]:
-    """One list per query and the table for it, where the weighting pools; else both as given."""
-    if not isinstance(weighting, PooledWeighting):
-        return lists, weighting
-    name = type(weighting).__name__
-    if gain not in ("auto", "linear"):
-        raise OptionError(
-            f"{name} estimates the label itself, so that gain must be 'auto' or 'linear'. "
-            f"Got {gain!r} instead."
-        )
-    if weighting.against != "all":
-        raise OptionError(
-            f"{name} sets a document against all others of its query, but against is "
-            f"{weighting.against!r}. Leave against out."
-        )
-    if not lists.label.any():
-        raise nothing_to_learn()
-    labels = weighting.labels(lists)
-    least = min(0.0, float(labels.min()))
-    queries, per_query = np.unique(lists.doc_query, return_counts=True)
-    order = tie_order(lists)
-    whole = replace(
-        lists,
-        indptr=ragged.indptr_of(per_query),
-        query=queries,
-        count=sum_by(lists.query, lists.count)[queries],
-        document=order,
-        position_index=np.zeros(len(order), dtype=np.int64),
-        label=labels[order] - least,
-        slate_of_list=np.arange(len(queries)),
-    )
-    return whole, PooledTable(weighting, least)
 
 
 def tie_order(lists: TrainingLists) -> IntArray:

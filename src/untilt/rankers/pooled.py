@@ -21,14 +21,17 @@ one document of a pair, stays so (see `multiply_table` in `untilt.objectives.pai
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from untilt._core import ragged
 from untilt._core.arrays import FloatArray, sum_by
+from untilt.bias.given import BiasLike
 from untilt.catalog import method
 from untilt.errors import OptionError
-from untilt.rankers.learning_data import PooledWeighting, TrainingLists, click_counts
+from untilt.rankers.learning_data import TrainingLists, click_counts, nothing_to_learn, tie_order
+from untilt.weighting.base import Weighting
 from untilt.weighting.tables import AffineTable, check_clip
 
 # Of the floor for rho of doubly robust labels, 2 / sqrt(N). Squared error of the labels in `dla`
@@ -38,8 +41,18 @@ _FLOOR = 2.0
 
 
 @dataclass(frozen=True)
-class _Pooled(PooledWeighting, AffineTable):
-    """Base of the two: they differ in the model, and in the floor for rho."""
+class PooledWeighting(AffineTable):
+    """A weighting of documents in place of pairs of a session.
+
+    All sessions of a query become one list of the documents that any of them showed. "i above j"
+    weighs the label of i, whichever sessions showed the two. `table` and `offset` say what that is
+    where all sessions of a query showed one list. The two differ in the model, and in the floor for
+    rho.
+    """
+
+    @abstractmethod
+    def labels(self, lists: TrainingLists) -> FloatArray:
+        """(documents,) an estimate of each document's relevance; it may be negative."""
 
     def table(self, depth: int) -> FloatArray:
         """1 / max(clip, alpha_k) in each row; without a given clip that of very many sessions."""
@@ -54,6 +67,65 @@ class _Pooled(PooledWeighting, AffineTable):
     def _labels(self, lists: TrainingLists, g: FloatArray | float) -> FloatArray:
         alpha, beta = self._affine(max(1, lists.depth))
         return document_labels(lists, alpha, beta, floor=self._floor, g=g)
+
+
+@dataclass(frozen=True)
+class PooledTable(Weighting):
+    """What pairs of pooled lists weigh: the label, which is stored without its least value."""
+
+    weighting: PooledWeighting
+    least: float
+    against = "all"
+    per_session_norm = False
+
+    def table(self, depth: int) -> FloatArray:
+        """All ones."""
+        return np.ones((depth, depth))
+
+    def offset(self, depth: int) -> FloatArray | None:
+        """The least label, where one is negative."""
+        return np.full((depth, depth), self.least) if self.least < 0 else None
+
+    @property
+    def position_bias(self) -> BiasLike | None:
+        """That of the weighting."""
+        return self.weighting.position_bias
+
+
+def pooled_lists(
+    lists: TrainingLists, weighting: Weighting, gain: str
+) -> tuple[TrainingLists, Weighting]:
+    """One list per query and the table for it, where the weighting pools; else both as given."""
+    if not isinstance(weighting, PooledWeighting):
+        return lists, weighting
+    name = type(weighting).__name__
+    if gain not in ("auto", "linear"):
+        raise OptionError(
+            f"{name} estimates the label itself, so that gain must be 'auto' or 'linear'. "
+            f"Got {gain!r} instead."
+        )
+    if weighting.against != "all":
+        raise OptionError(
+            f"{name} sets a document against all others of its query, but against is "
+            f"{weighting.against!r}. Leave against out."
+        )
+    if not lists.label.any():
+        raise nothing_to_learn()
+    labels = weighting.labels(lists)
+    least = min(0.0, float(labels.min()))
+    queries, per_query = np.unique(lists.doc_query, return_counts=True)
+    order = tie_order(lists)
+    whole = replace(
+        lists,
+        indptr=ragged.indptr_of(per_query),
+        query=queries,
+        count=sum_by(lists.query, lists.count)[queries],
+        document=order,
+        position_index=np.zeros(len(order), dtype=np.int64),
+        label=labels[order] - least,
+        slate_of_list=np.arange(len(queries)),
+    )
+    return whole, PooledTable(weighting, least)
 
 
 def document_labels(
@@ -89,7 +161,7 @@ def document_labels(
     "show the document",
 )  # fmt: skip
 @dataclass(frozen=True)
-class PolicyAware(_Pooled):
+class PolicyAware(PooledWeighting):
     r"""Inverse propensities of documents: r = sum (c - beta_k) / (N max(clip, rho)).
 
     rho = sum_k n_k alpha_k / N is the mean of alpha_k over the N sessions of the query, 0 in those
@@ -123,7 +195,7 @@ class PolicyAware(_Pooled):
     "inverse propensities",
 )  # fmt: skip
 @dataclass(frozen=True)
-class DoublyRobust(_Pooled):
+class DoublyRobust(PooledWeighting):
     r"""A model, corrected by clicks: mu = g + sum (c - beta_k - alpha_k g) / (N max(clip, rho)).
 
     The labels of `PolicyAware` around a prediction g ([oosterhuis2023doubly]_). With the right

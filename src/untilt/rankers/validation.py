@@ -131,11 +131,6 @@ class HeldOutLikelihood:
         """Log-likelihood per session of scores that say nothing."""
         return float(self._null.per_query.sum() / self.sessions.sum())
 
-    @property
-    def null_per_query(self) -> FloatArray:
-        """(queries,) the same, by query: summed over its sessions."""
-        return self._null.per_query
-
     def value(self, scores: FloatArray) -> float:
         """Gain in log-likelihood per session over scores that say nothing; never below 0."""
         return float(self.per_query(scores).sum() / self.sessions.sum())

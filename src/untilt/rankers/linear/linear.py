@@ -20,6 +20,7 @@ from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
 from untilt.rankers.base import Ranker, check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
+from untilt.rankers.pooled import pooled_lists
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 
 # What linear rankers share: scaled features, weights, learning a table in turn.
@@ -269,7 +270,7 @@ class LinearRanker(LinearModel):
         if isinstance(weighting, JointWeighting):
             fitted, extra = self._fit_joint(X, lists, weighting)
         else:
-            loss = self._loss(*learning_data.pooled(lists, weighting, self.gain))
+            loss = self._loss(*pooled_lists(lists, weighting, self.gain))
             fitted, extra = self._descend(X, loss), {}
         self._keep_weights(fitted.v, X.scaling, lists)
         self.summary_ = {

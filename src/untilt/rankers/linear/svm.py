@@ -34,6 +34,7 @@ from untilt.rankers.linear.linear import (
     fit_in_turn,
     joint_status,
 )
+from untilt.rankers.pooled import pooled_lists
 from untilt.weighting.base import JointWeighting, Weighting, theta_up_to
 
 # The ranking SVM's optimisation problem: which pairs it sums over, and its solution for a C.
@@ -136,7 +137,7 @@ class SvmProblem:
 
     @cached_property
     def _pooled(self) -> tuple[TrainingLists, Weighting]:
-        return learning_data.pooled(self.lists, self.weighting, self.gain)
+        return pooled_lists(self.lists, self.weighting, self.gain)
 
     @cached_property
     def _dcg_bound(self) -> linear_losses.HingeDcgBound:

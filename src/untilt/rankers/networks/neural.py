@@ -38,6 +38,7 @@ from untilt.rankers.networks.neural_batches import (
     list_batches,
     sided_list_batches,
 )
+from untilt.rankers.pooled import pooled_lists
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 
 # The penalty of each loss where none is given, for the default widths; small networks bear less. A
@@ -120,7 +121,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         weighting = learning_data.weighting_for(self.weighting, lists)
         self._check_bias(lists)
         inputs = network_ranker.inputs_of(lists, self.transform)
-        task = task_of(self, *learning_data.pooled(lists, weighting, self.gain), inputs)
+        task = task_of(self, *pooled_lists(lists, weighting, self.gain), inputs)
         trained_on = lists.summary(self.weighting)
 
         def keep(trained: Trained) -> None:

@@ -26,6 +26,7 @@ from untilt.objectives.pairs import MapObjective, PairObjective
 from untilt.objectives.pbm import PbmLikelihood
 from untilt.rankers import learning_data
 from untilt.rankers.learning_data import TrainingLists
+from untilt.rankers.pooled import PooledTable, pooled_lists
 from untilt.rankers.validation import of_positions
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 from untilt.weighting.tables import Naive
@@ -197,8 +198,8 @@ def lambda_parts(
 ) -> tuple[PairObjective | MapObjective, Weighting, LearnedTable | None]:
     """What a `PairTreeObjective` is made of. These lists may have no pair: others may."""
     options.check()
-    lists, weighting = learning_data.pooled(lists, weighting, options.gain)
-    if isinstance(weighting, learning_data.PooledTable):
+    lists, weighting = pooled_lists(lists, weighting, options.gain)
+    if isinstance(weighting, PooledTable):
         check_graded(options)
     slates = learning_data.pair_slates(
         lists,
