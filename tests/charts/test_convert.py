@@ -21,7 +21,7 @@ try:
     convert.converted([("vegalite_to_svg", [{SPEC!r}], {{}})])
 except convert.ChartsNotDrawnError as error:
     print(error)
-from untilt.report.page.page import _drawn
+from untilt.report.page import _drawn
 from types import SimpleNamespace
 assert _drawn([SimpleNamespace(name="one", spec={SPEC!r})])[1] == {{}}
 print("alive")

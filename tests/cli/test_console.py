@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from untilt.cli.console import Output, bar, plain, speaking
+from untilt.cli.console import Output, plain, speaking
 from untilt.data.read.options import columns_of
 from untilt.errors import OptionError
+from untilt.views import bar
 
 
 def test_people_read_stdout_and_nothing_is_recorded_there(capsys):

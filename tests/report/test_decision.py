@@ -11,8 +11,7 @@ import untilt as ut
 from untilt._core.statistics import Interval
 from untilt.errors import FileFormatError, OptionError
 from untilt.facts import Fact, codes
-from untilt.report.decision import Decision, verdict_of, write_report
-from untilt.report.page.words import first_sentence
+from untilt.report.decision import Decision, first_sentence, verdict_of, write_report
 from untilt.report.step_results import HeldOut, Training, UsedBias
 
 

@@ -7,7 +7,7 @@ import untilt as ut
 from untilt.data.rates import ClickRates
 from untilt.facts import codes
 from untilt.report.decision import Decision
-from untilt.report.page.page import page, sections_of
+from untilt.report.page import page, sections_of
 from untilt.report.step_results import HeldOut, NewPositions, PairBias, UsedBias
 
 DEPTH = 200

@@ -16,7 +16,7 @@ from untilt.evaluation.uncertainty import CurveCheck, Support
 from untilt.facts import Fact, codes
 from untilt.report import floors
 from untilt.report.decision import Decision
-from untilt.report.page.page import answer_view, sections_of
+from untilt.report.page import answer_view, sections_of
 from untilt.report.step_results import HeldOut, UsedBias
 
 THETA = np.array([1.0, 0.5, 0.25, 0.2])

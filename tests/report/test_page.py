@@ -16,9 +16,10 @@ from untilt.charts.convert import ChartsNotDrawnError
 from untilt.facts import codes
 from untilt.report import decision as d
 from untilt.report import step_results as r
-from untilt.report.page.page import chart_specs, figures_of, page, sections_of
-from untilt.report.page.rankers import importance_section, rankers_section
-from untilt.report.page.words import Section, first_sentence
+from untilt.report.decision import first_sentence
+from untilt.report.page import chart_specs, figures_of, page, sections_of
+from untilt.report.rankers import importance_section, rankers_section
+from untilt.views import Section
 
 ORDER = [
     "how-sure", "sensitivity", "unshown", "log", "positions", "comparable", "rankers", "choice",
@@ -369,8 +370,8 @@ def test_where_charts_cannot_be_drawn_the_page_says_so_and_keeps_their_figures(
     def ended(*_):
         raise ChartsNotDrawnError("the engine ended")
 
-    monkeypatch.setattr("untilt.report.page.page.converted", ended)
-    monkeypatch.setattr("untilt.report.page.page._library", ended)
+    monkeypatch.setattr("untilt.report.page.converted", ended)
+    monkeypatch.setattr("untilt.report.page._library", ended)
     text, n_charts = page(decision), len(chart_specs(decision))
     assert n_charts > 1
     assert text.count("This chart is not drawn") == n_charts
@@ -381,7 +382,7 @@ def test_where_charts_cannot_be_drawn_the_page_says_so_and_keeps_their_figures(
 
 def test_without_the_extra_for_pictures_each_chart_is_drawn_by_the_browser(decision, monkeypatch):
     with_pictures = page(decision)
-    monkeypatch.setattr("untilt.report.page.page.can_convert", lambda: False)
+    monkeypatch.setattr("untilt.report.page.can_convert", lambda: False)
     text, n_charts = page(decision), len(chart_specs(decision))
     assert text.count('data-chart class="only-live"') == n_charts
     assert text.count("<noscript>") == n_charts

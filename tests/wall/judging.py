@@ -112,7 +112,7 @@ def without_pages() -> Iterator[None]:
     """
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("untilt.report.page.page.page", lambda _: "")
+        patch.setattr("untilt.report.page.page", lambda _: "")
         yield
 
 

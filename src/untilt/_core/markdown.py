@@ -1,16 +1,18 @@
 """Markdown and YAML in which no name of the data becomes markup."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 
 def bullets(texts: Iterable[str]) -> str:
     return "\n".join(f"- {plain(text)}" for text in texts)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The first column as words, all others as numbers."""
-    marks = ["---", *["---:"] * (len(header) - 1)]
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[int] = (0,)
+) -> str:
+    """Columns listed in `words` as words, all others as numbers."""
+    marks = ["---" if i in words else "---:" for i in range(len(header))]
     cells = [[plain(cell) for cell in row] for row in (header, *rows)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], marks, *cells[1:]))
 

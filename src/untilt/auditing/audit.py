@@ -1,8 +1,7 @@
 """What a log says about position bias, what is wrong with it, and what to do next."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from textwrap import fill
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +11,7 @@ from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.advice import Advice, Interventions, advise, comparable_depth, interventions_of
+from untilt.auditing.audit_view import sections_of
 from untilt.auditing.checks import RelevanceProxy, Versions, relevance_proxy, versions_of
 from untilt.auditing.leaks import Leak, leaking_features, position_features
 from untilt.auditing.reading import ReadingTests, reading_tests
@@ -28,15 +28,15 @@ from untilt.data.shown import Shown, what_was_shown
 from untilt.data.transform import without_features
 from untilt.errors import OptionError
 from untilt.facts import Fact
+from untilt.views import Section, View
 
 WIDE = 1.5  # an interval that reaches beyond a factor of this is called wide
 INFORMATIVE = 0.1  # correlation of position and relevance from which the order is informative
 BYTES_PER_ROW = 96  # of working memory, measured on lists that are all different
-MOST_POSITIONS = 25  # of which the text says with which others they share documents
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Audit(Portable):
+class Audit(Portable, View):
     """Everything that `audit` found. `print(audit)` is readable; `to_dict()` is for machines.
 
     Parameters
@@ -149,18 +149,9 @@ class Audit(Portable):
         plain: dict[str, Any] = codec.to_plain(self, exact=False, said=said)
         return plain
 
-    def __repr__(self) -> str:
-        parts = [
-            *_part("size and shape", _size(self)),
-            *repr(self.click_rates).splitlines(),
-            "",
-            *_part("worth knowing", self.notes),
-            *_part("warnings", self.warnings),
-            *_part("does the position-based model fit?", _reading(self)),
-            *_part("is position bias identified?", (self.verdict, *_shared(self.graph))),
-            *_part("what to do", self.next_steps),
-        ]
-        return "\n".join(parts).rstrip()
+    def view(self) -> list[Section]:
+        """What to do, and what it rests on."""
+        return sections_of(self)
 
 
 def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
@@ -434,45 +425,3 @@ def _next_steps(audit: Audit) -> Iterator[Fact]:
         yield Fact("audit.on-command-line", command=advice.command)
     if advice.estimator and not audit.is_binary:
         yield Fact("audit.clicks-first", label=audit.label_name)
-
-
-def _size(audit: Audit) -> Iterator[str]:
-    size, label = audit.size, audit.label_name
-    queries = f"{size.queries_with_sessions:,} queries"
-    yield f"{size.sessions:,} sessions in {size.distinct_lists:,} distinct lists, {queries}"
-    total = f"rows with {label}" if audit.is_binary else f"in all of {label}"
-    total = "clicks" if label == "click" else total
-    shown = f"{size.impressions:,} impressions of {size.documents:,} documents"
-    yield f"{shown}, {size.clicks:,.10g} {total}"
-    lengths = f"median list {size.median_list:g}, shortest {size.shortest_list}"
-    yield f"positions 1..{size.deepest_position}, {lengths}; {size.features or 'no'} features"
-
-
-def _reading(audit: Audit) -> Iterator[str]:
-    """One line per test, with a ratio that is 1 where the model fits; and what was not tested."""
-    if audit.reading is None:
-        return
-    for name, ratio, p in audit.reading.rows():
-        yield f"{name}: {ratio}, p {p}"
-    yield from audit.reading.untested
-
-
-def _shared(graph: PositionGraph) -> Iterator[str]:
-    """One line per position that shares documents: with how many others, and with which most."""
-    shared = graph.documents - np.diag(np.diag(graph.documents))
-    positions = np.flatnonzero(shared.any(axis=1))
-    for k in positions[:MOST_POSITIONS]:
-        best = int(np.argmax(graph.weight[k]))
-        yield (
-            f"position {k + 1}: joined with {np.count_nonzero(shared[k])} others, most strongly "
-            f"with {best + 1} ({shared[k, best]:,} documents, weight {graph.weight[k, best]:,.0f})"
-        )
-    if len(positions) > MOST_POSITIONS:
-        yield f"and {len(positions) - MOST_POSITIONS} positions more"
-
-
-def _part(heading: str, lines: Iterable[str]) -> list[str]:
-    points = [
-        fill(f"- {line}", 100, initial_indent="  ", subsequent_indent="    ") for line in lines
-    ]
-    return [heading, *points, ""] if points else []

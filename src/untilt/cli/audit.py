@@ -1,7 +1,6 @@
 """`untilt audit` and `untilt plan`: what is in a click log, and which swaps would tell more."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 from untilt._core.addresses import place
 from untilt._core.progress import progress
 from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, rates_table, speaking
+from untilt.cli.console import Output, speaking
 from untilt.errors import IdentifiabilityError, OptionError
 from untilt.facts import Fact
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from untilt.auditing.audit import Audit
     from untilt.auditing.plan import Plan
     from untilt.data.clicklog import ClickLog
-
-MOST_ROWS = 40
 
 
 def audit(
@@ -53,6 +50,7 @@ def audit(
     Other column names: [bold]untilt audit log.csv --column query_id=search[/bold]
     """
     from untilt.auditing.audit import audit as audit_log
+    from untilt.views import without
 
     with speaking(as_json=as_json, verbose=verbose) as out:
         arguments.check_plots(plot)
@@ -60,57 +58,9 @@ def audit(
         with progress("looking at the log"):
             audited = audit_log(read)
         out.record(**audited.to_dict(said=out.said))
-        _report(out, audited)
+        out.show(without(audited.view(), "audit.in-python"))
         if plot is not None:
             _draw(out, audited, plot)
-
-
-def _report(out: Output, audited: "Audit") -> None:
-    sizes = asdict(audited.size).items()
-    out.table(("", ""), [(name.replace("_", " "), f"{value:,.12g}") for name, value in sizes])
-    what = f"{audited.label_name} rate" if audited.is_binary else f"mean {audited.label_name}"
-    level = audited.click_rates.level
-    out.heading(f"{what} by position ({level:.0%} interval, clustered by query)")
-    out.table(*rates_table(audited.click_rates))
-    if audited.click_rates.not_drawn is not None:
-        out.points([audited.click_rates.not_drawn])
-    out.heading("worth knowing")
-    out.points(audited.notes)
-    if audited.warnings:
-        out.heading("warnings")
-        out.points(audited.warnings)
-    if audited.reading is not None and (audited.reading.tests or audited.reading.untested):
-        out.heading("does the position-based model fit? (1 where it does)")
-        out.table(("compared", "ratio of click rates", "p-value"), audited.reading.rows())
-        out.points(audited.reading.untested)
-    out.heading("is position bias identified?")
-    out.points([audited.verdict])
-    _joined(out, audited)
-    out.heading("what to do")
-    out.points([line for line in audited.next_steps if line.code != "audit.in-python"])
-
-
-def _joined(out: Output, audited: "Audit") -> None:
-    """Positions that share documents, by the weight of what they share; the JSON has them all."""
-    edges = sorted(audited.graph.edges, key=lambda edge: (edge.upper, -edge.weight, edge.lower))
-    best = {edge.upper: edge for edge in reversed(edges)}
-    rows = [
-        (
-            f"{edge.upper} and {edge.lower}",
-            f"{edge.documents:,}",
-            f"{edge.weight:,.0f}",
-            f"{edge.upper_clicks:,.0f}",
-            f"{edge.lower_clicks:,.0f}",
-        )
-        for edge in sorted(best.values(), key=lambda edge: edge.upper)
-        if edge.upper <= audited.click_rates.drawn_depth
-    ]
-    if not rows:
-        return
-    n, pairs = len(audited.graph.edges), "pairs" if len(audited.graph.edges) > 1 else "pair"
-    out.heading(f"{n:,} {pairs} of positions share documents; the strongest of each position")
-    columns = ("positions", "documents", "weight", "clicks at the upper", "at the lower")
-    out.table(columns, rows[:MOST_ROWS])
 
 
 def _draw(out: Output, audited: "Audit", path: Path) -> None:

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,11 @@ from rich.text import Text
 from untilt._core.progress import showing_progress
 from untilt.cli.wording import current_voice
 from untilt.facts import Command, Fact
+from untilt.views import bar, show
 
 if TYPE_CHECKING:
     from untilt.data.rates import ClickRates
+    from untilt.views import Section
 
 
 class Output:
@@ -54,8 +56,14 @@ class Output:
         """The name of a part of what follows."""
         self._people.print(Group(Text(), Text(self.said(text), style="bold")))
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table for people: the first column and bars (no name) to the left, numbers right.
+    def show(self, sections: "Iterable[Section]") -> None:
+        """The view of a result."""
+        show(sections, self)
+
+    def table(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int] = (0,)
+    ) -> None:
+        """A table for people: words (columns by number) and bars (no name) to the left.
 
         No word is cut: where the terminal is narrow, bars are drawn shorter, then cells go on below
         between their words, and where not even that fits, each row becomes a few lines.
@@ -73,7 +81,7 @@ class Output:
         for number, (name, width) in enumerate(zip(columns, widths, strict=True)):
             if number:
                 table.add_column(width=GAP)
-            left = number == 0 or (named and not name) or _is_prose(number, rows)
+            left = number in words or (named and not name) or _is_prose(number, rows)
             table.add_column(name, justify="left" if left else "right", width=width)
         for first, *others in rows:
             table.add_row(Text(first), *(t for cell in others for t in ("", Text(cell))))
@@ -179,14 +187,6 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) ->
 def _is_prose(number: int, rows: Sequence[Sequence[str]]) -> bool:
     """Whether a column holds sentences rather than figures."""
     return any(len(row[number].split()) > 4 for row in rows)
-
-
-def bar(value: float, largest: float, *, width: int = 30) -> str:
-    """A bar for a table cell, in eighths of a character."""
-    if not (math.isfinite(value) and largest > 0):
-        return ""
-    eighths = round(8 * width * value / largest)
-    return "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
 
 
 def plain(value: Any, said: Callable[[str], str] = str) -> Any:

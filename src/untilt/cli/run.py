@@ -212,7 +212,7 @@ def _command() -> str:
 def report_run(out: Output, result: "RunResult") -> None:
     """The answer, the table behind it, every warning, and where to look."""
     from untilt._core.codec import to_plain
-    from untilt.report.page.words import sentence
+    from untilt._core.words import sentence
 
     decision, judged = result.decision, result.decision.held_out
     out.record(
@@ -248,7 +248,7 @@ def report_run(out: Output, result: "RunResult") -> None:
 
 def _say_what_would_turn_it(out: Output, decision: "Decision") -> None:
     """The departures from the model that would turn a verdict, those that move it most first."""
-    from untilt.report.page.words import sentence
+    from untilt._core.words import sentence
 
     found = None if decision.held_out is None else decision.held_out.sensitivity
     out.record(sensitivity=None if found is None else asdict(found))

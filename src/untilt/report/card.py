@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable
 
 from untilt import catalog
+from untilt._core import words
 from untilt._core.markdown import bullets, plain, table, yaml_text
 from untilt._version import __version__
 from untilt.errors import OptionError
@@ -20,8 +21,7 @@ from untilt.rankers.card import (
     header,
     how_to_use,
 )
-from untilt.report.decision import Answer, Decision
-from untilt.report.page import words
+from untilt.report.decision import Answer, Decision, first_sentence
 from untilt.report.step_results import HeldOut, Shipped, UsedBias
 
 _LIMITS = (
@@ -112,7 +112,7 @@ def _verdict(decision: Decision) -> str:
     answer = decision.answer
     if answer is None:
         return _sentences([decision.no_answer])
-    told = _sentences([words.first_sentence(answer), answer.recommendation])
+    told = _sentences([first_sentence(answer), answer.recommendation])
     reasons = bullets(map(words.sentence, answer.reasons))
     return f"{told}\n\n{reasons}" if reasons else told
 

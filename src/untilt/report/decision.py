@@ -13,7 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from untilt._core import codec
+from untilt._core import codec, words
 from untilt._core.files import replacing
 from untilt._core.statistics import Interval
 from untilt.auditing.audit import Audit
@@ -330,7 +330,7 @@ def write_figures(data: Decision, path: Path) -> None:
 
 def write_report(data: Decision, path: str | os.PathLike[str]) -> Path:
     """Write one HTML file that opens offline; whole or not at all. Returns its path."""
-    from untilt.report.page.page import page
+    from untilt.report.page import page
 
     with _fitting_together(f"the report on {data.title[:80]!r}"):
         text = page(data)
@@ -342,3 +342,28 @@ def write_page(text: str, path: str | os.PathLike[str]) -> Path:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="replace")
     return Path(path)
+
+
+def first_sentence(answer: Answer) -> str:
+    """Which verdict, and by how much; no figures where there is no verdict."""
+    new, shown = words.quoted(answer.new.system), answer.shown.system
+    claim = {
+        "better": f"The new ranker {new} would have served readers better than the {shown}",
+        "worse": f"The new ranker {new} would have served readers worse than the {shown}",
+        "undecided": f"The difference between the new ranker {new} and the {shown} may be chance",
+        "cannot tell": f"This log cannot tell whether the new ranker {new} is better than the "
+        f"{shown}",
+    }[answer.verdict]
+    if answer.verdict == "cannot tell":
+        return f"{claim}."
+    if answer.condition is not None:
+        claim = f"{claim}, {answer.condition}"
+    value, interval = answer.difference.value, answer.difference.interval
+    decimals = words.decimals_for([interval])
+    change = words.number(value, decimals, signed=True)
+    sure = f"{interval.level:.0%} interval {words.ends(interval, decimals, signed=True)}"
+    metric = f"{words.metric_name(answer.new.metric)} per session"
+    if answer.shown.value > 0 and isfinite(value):
+        share = f"{value / answer.shown.value:+.1%}".replace("-", words.MINUS)
+        return f"{claim}: {share} {metric} ({change}, {sure})."
+    return f"{claim}: {change} {metric} ({sure})."

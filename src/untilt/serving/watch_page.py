@@ -4,30 +4,17 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from untilt.charts.curves import Curve, curves_chart
-from untilt.charts.theme import PAGE
-from untilt.report.page.page import AnswerView, rendered
-from untilt.report.page.words import (
-    Figure,
-    Key,
-    Section,
-    Table,
-    Tile,
-    number,
-    percent,
-    sentence,
-    specification,
-    whole,
-)
+from untilt._core.words import number, percent, sentence, whole
+from untilt.charts.curves import Curve
+from untilt.charts.figures import curve_figure
+from untilt.report.page import AnswerView, rendered
 from untilt.serving.watch import Watch
+from untilt.views import Figure, Section, Table, Tile
 
 
 def watch_page(found: Watch, *, title: str = "Has anything changed?") -> str:
     """The whole page as text; it fetches nothing."""
-    from altair.utils.schemapi import debug_mode
-
-    with debug_mode(False):
-        sections = [each for each in _sections(found) if each is not None]
+    sections = [each for each in _sections(found) if each is not None]
     return rendered(title, "Watching a log", _answer(found), sections, about=_about(found))
 
 
@@ -72,7 +59,7 @@ def _sections(found: Watch) -> Iterator[Section | None]:
     yield _clicks(found)
     yield _curves(found)
     yield _features(found)
-    yield Section("notes", "Notes", notes=tuple(map(sentence, found.notes)))
+    yield Section("notes", "Notes", notes=found.notes)
 
 
 def _figure(
@@ -84,10 +71,10 @@ def _figure(
         for x, value, low, high in curve.points()
     )
     description = f"{title}: " + "; ".join(f"{r[0]}, position {r[1]}: {r[2]}" for r in rows[:40])
-    chart = curves_chart(curves, value_title=axis, theme=PAGE, **more)
-    keys = tuple(Key(each, place) for place, each in enumerate(curves)) if len(curves) > 1 else ()
-    table = Table(("", "position", axis, "low", "high"), rows)
-    return Figure(name, title, specification(chart, description), description, table, caption, keys)
+    return curve_figure(
+        name, title, curves, y_title=axis, description=description, caption=(caption,), decimals=4,
+        table=Table(("", "position", axis, "low", "high"), rows), **more,
+    )  # fmt: skip
 
 
 def _reading(found: Watch) -> Section | None:

@@ -389,7 +389,7 @@ class _Run:
     def _report(self, known: Decision, split: r.Split) -> Decision:
         def compute() -> _Written:
             from untilt.report.card import model_card
-            from untilt.report.page.page import page
+            from untilt.report.page import page
 
             how = provenance(self.options, self.steps.times, split, command=self.command)
             decision = replace(known, provenance=how)

@@ -1,18 +1,19 @@
-"""Sections about the log's own evidence: clicks, examination, reading, comparisons, the clip."""
+"""Sections about the log's own evidence: clicks, examination, null tests, the clip."""
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from untilt._core import words
 from untilt._core.arrays import BoolArray
 from untilt.auditing.audit import Audit
+from untilt.auditing.audit_view import click_rate_figure
 from untilt.bias.curve import PositionBias
-from untilt.charts.curves import Curve, XAxis, curves_chart
-from untilt.charts.graph import graph_chart, positions_words
+from untilt.charts.curves import Curve, XAxis
+from untilt.charts.figures import curve_cell, curve_figure, curve_table, range_words
 from untilt.charts.grid import grid_chart
-from untilt.charts.intervals import Bar, intervals_chart
-from untilt.charts.theme import MOST_SERIES, PAGE
+from untilt.charts.theme import PAGE
 from untilt.charts.tornado import tornado_chart
 from untilt.data.layout import Grid
 from untilt.data.rates import FEW_CLICKS
@@ -20,11 +21,8 @@ from untilt.facts import Fact
 from untilt.messages.about_general import NO_INTERVAL
 from untilt.report.decision import Decision
 from untilt.report.floors import MOST_CURVE_FACTOR
-from untilt.report.page import words
-from untilt.report.page.words import Figure, Key, Section, Table, specification
 from untilt.report.step_results import HeldOut, PairBias, UsedBias
-
-Curves = Mapping[str, Curve]
+from untilt.views import Figure, Section, Table
 
 
 def position_section(data: Decision) -> Section | None:
@@ -37,21 +35,8 @@ def position_section(data: Decision) -> Section | None:
         rates = audit.click_rates
         depth = rates.drawn_depth
         curve = Curve(rates.position, rates.rate, rates.low, rates.high).down_to(depth)
-        clicks = {"click rate": curve}
         told.append(_fall(curve, rates.clicks >= FEW_CLICKS, "is clicked"))
-        figures.append(
-            curve_figure(
-                "click-rate",
-                "Click rate",
-                clicks,
-                y_title="clicks per impression",
-                description=f"Click rate by position. {_range_words(clicks, percent_values=True)}",
-                caption=with_cut(
-                    f"All sessions; {rates.level:.0%} intervals, clustered by query.", audit
-                ),
-                decimals=4,
-            )
-        )
+        figures.append(click_rate_figure(audit))
     if used is not None:
         mean = [used.bias, *used.bias.contexts.values()][-1]
         known = (mean.uncertainty <= MOST_CURVE_FACTOR) | (not mean.has_interval)
@@ -66,7 +51,7 @@ def position_section(data: Decision) -> Section | None:
         "Clicks and examination by position",
         paragraphs=(paragraph,) if paragraph else (),
         figures=tuple(figures),
-        notes=tuple(words.sentence(each) for each in _where_from(used) if each),
+        notes=tuple(each for each in _where_from(used) if each),
     )
 
 
@@ -78,29 +63,35 @@ def _grid_section(audit: Audit | None, used: UsedBias, grid: Grid) -> Section:
         rate = Curve(rates.position, rates.rate, rates.low, rates.high)
         plain = Grid(grid.rows, grid.columns)
         caption = f"All sessions; {rates.level:.0%} intervals, clustered by query."
-        figures.append(_grid_figure("click-rate", "Click rate", plain, rate, caption))
+        figures.append(_grid_figure("click-rate", "Click rate", plain, rate, (caption,)))
     relative = " Relative to the first cell." if used.bias.relative else ""
-    caption = f"By {used.bias.method}.{relative} {words.sentence(used.bias.status)}"
+    told = (f"By {used.bias.method}.{relative}", used.bias.status)
     title = "Examination: how often readers look at a cell"
-    figures.append(_grid_figure("examination", title, grid, used.bias.drawn_curve(), caption))
+    figures.append(_grid_figure("examination", title, grid, used.bias.drawn_curve(), told))
     most, least = (used.bias.layout.name(k) for k in (1, used.bias.known_depth))  # type: ignore[union-attr]
     times = words.number(float(used.bias.at(1) / used.bias.at(used.bias.known_depth)), 1)
-    told = f"{most.capitalize()} is looked at {times} times as often as {least}."
+    fall = f"{most.capitalize()} is looked at {times} times as often as {least}."
     return Section(
         "positions",
         "Clicks and examination by cell",
-        paragraphs=(f"{told} {_how_known(used)}".strip(),),
+        paragraphs=(f"{fall} {_how_known(used)}".strip(),),
         figures=tuple(figures),
-        notes=tuple(words.sentence(each) for each in _where_from(used) if each),
+        notes=tuple(each for each in _where_from(used) if each),
     )
 
 
-def _grid_figure(name: str, title: str, grid: Grid, curve: Curve, caption: str) -> Figure:
+def _grid_figure(
+    name: str, title: str, grid: Grid, curve: Curve, caption: tuple[str, ...]
+) -> Figure:
     """A map of the grid with its table, row by row."""
     at = {int(k): rest for k, *rest in curve.points()}
     by_cell = sorted(at, key=lambda k: int(grid.number[k - 1]))
     rows = tuple(
-        (str(grid.row[k - 1]), str(grid.column[k - 1]), *(_cell(at[k], j, 4) for j in range(3)))
+        (
+            str(grid.row[k - 1]),
+            str(grid.column[k - 1]),
+            *(curve_cell(at[k], j, 4) for j in range(3)),
+        )
         for k in by_cell
     )
     known = [k for k in by_cell if at[k][0] is not None]
@@ -111,18 +102,17 @@ def _grid_figure(name: str, title: str, grid: Grid, curve: Curve, caption: str) 
         f"{words.number(at[most][0])}, least in {grid.name(least)}, {words.number(at[least][0])}."
     )
     table = Table(("row", "column", "value", "low", "high"), rows, text_columns=())
-    chart = grid_chart(grid, curve, theme=PAGE)
-    return Figure(name, title, specification(chart, description), description, table, caption, ())
+    draw = partial(grid_chart, grid, curve, theme=PAGE)
+    return Figure(name, title, draw, description, table, caption)
 
 
 def _where_from(used: UsedBias | None) -> tuple[Fact | None, ...]:
     return () if used is None else (used.why, used.context, used.sessions)
 
 
-def with_cut(caption: str, audit: Audit | None) -> str:
-    """The caption, and which positions are left out for lack of clicks."""
-    cut = None if audit is None else audit.click_rates.not_drawn
-    return caption if cut is None else f"{caption} {words.sentence(cut)}".strip()
+def cut_of(audit: Audit | None) -> Fact | None:
+    """Which positions are left out of charts for lack of clicks."""
+    return None if audit is None else audit.click_rates.not_drawn
 
 
 def drawn_depth(audit: Audit | None, deepest: int) -> int:
@@ -166,7 +156,7 @@ def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
     depth = None if audit is None else audit.click_rates.drawn_depth
     own = {**bias.contexts} or {bias.method: bias}
     curves = {name: _examination(each, depth) for name, each in own.items()}
-    notes = [words.sentence(bias.status)]
+    notes, caption = [words.sentence(bias.status)], []
     if (
         not bias.contexts
         and evidence is not None
@@ -178,139 +168,24 @@ def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
             "To compare: by documents that stood at several positions, without a model of "
             "relevance."
         )
-    caption = f"Used here: {bias.method}. " if len(curves) > 1 else ""
     if bias.contexts:
-        caption = f"By {bias.method}, a curve for each context. "
+        caption = [f"By {bias.method}, a curve for each context."]
+    elif len(curves) > 1:
+        caption = [f"Used here: {bias.method}."]
     if any(curve.low is not None for curve in curves.values()):
-        caption += f"Band: {bias.level:.0%} interval."
+        caption.append(f"Band: {bias.level:.0%} interval.")
     if bias.estimated and not bias.has_interval:
-        caption += f" {bias.method}: {NO_INTERVAL}."
+        caption.append(f"{bias.method}: {NO_INTERVAL}.")
     relative = " (position 1 counts as 1)" if bias.relative else ""
     return curve_figure(
         "examination",
         "Examination: how often readers look at a position",
         curves,
         y_title="relative to position 1" if bias.relative else "probability",
-        description=f"Examination by position{relative}. {_range_words(curves)}",
-        caption=with_cut(caption.strip(), audit),
-        table_caption=" ".join(notes),
+        description=f"Examination by position{relative}. {range_words(curves)}",
+        caption=(*caption, cut_of(audit)),
+        table=replace(curve_table(curves, 3), caption=" ".join(notes)),
     )
-
-
-def _range_words(curves: Curves, *, percent_values: bool = False) -> str:
-    """The ends of each curve in words, for those who do not see the chart."""
-    parts, say = [], words.percent if percent_values else words.number
-    for name, curve in curves.items():
-        known = [(int(k), value) for k, value, *_ in curve.points() if value is not None]
-        if known:
-            (first, top), (last, bottom) = known[0], known[-1]
-            parts.append(
-                f"{name} goes from {say(top)} at position {first} to {say(bottom)} at position "
-                f"{last}."
-            )
-    return " ".join(parts)
-
-
-def curve_figure(
-    name: str,
-    title: str,
-    curves: Curves,
-    *,
-    y_title: str,
-    description: str,
-    caption: str = "",
-    decimals: int = 3,
-    x_title: str = "position",
-    from_zero: bool = True,
-    diagonal: bool = False,
-    level_line: float | None = None,
-    table_caption: str = "",
-) -> Figure:
-    """Curves with their legend and their table; the table has all, however many."""
-    if len(curves) > MOST_SERIES:
-        caption = f"The first {MOST_SERIES} of {len(curves)} curves are drawn. {caption}".strip()
-    drawn = dict(list(curves.items())[:MOST_SERIES])
-    chart = curves_chart(
-        drawn,
-        value_title=y_title,
-        x=XAxis(x_title),
-        from_zero=from_zero,
-        decimals=decimals,
-        level=level_line,
-        diagonal=diagonal,
-        theme=PAGE,
-    )
-    keys = tuple(Key(each, i) for i, each in enumerate(drawn)) if len(drawn) > 1 else ()
-    table = replace(curve_table(curves, decimals, x_title), caption=table_caption)
-    spec = specification(chart, description)
-    return Figure(name, title, spec, description, table, caption, keys)
-
-
-def curve_table(curves: Curves, decimals: int, first: str) -> Table:
-    """A row for each position; value and, where known, the ends of the interval of each curve."""
-    header, columns = [first], []
-    for name, curve in curves.items():
-        at = {int(k): rest for k, *rest in curve.points()}
-        wanted = (0,) if curve.low is None else (0, 1, 2)
-        header += [name, "low", "high"][: len(wanted)]
-        columns += [(at, j) for j in wanted]
-    rows = tuple(
-        (str(k), *(_cell(at.get(k), j, decimals) for at, j in columns))
-        for k in sorted({k for at, _ in columns for k in at})
-    )
-    return Table(tuple(header), rows, text_columns=())
-
-
-def _cell(point: Sequence[float | None] | None, j: int, decimals: int) -> str:
-    """One figure of a table; a position on the curve without a value is not known."""
-    if point is not None and point[0] is None:
-        return "not known" if j == 0 else ""
-    return words.number(None if point is None else point[j], decimals)
-
-
-def comparable_section(audit: Audit) -> Section:
-    """Which positions share documents, so that their clicks can be compared."""
-    graph = audit.graph.top(audit.click_rates.drawn_depth)
-    shown = [k for part in graph.components for k in part]
-    pieces = "; ".join(positions_words(part) for part in graph.components)
-    edges = sorted(graph.edges, key=lambda edge: -edge.weight)
-    description = (
-        f"Positions {positions_words(shown)} with {words.count_of(len(edges), 'link')} between "
-        f"positions that showed the same documents. Groups joined: {pieces or 'none'}."
-    )
-    figure = Figure(
-        "graph",
-        "An arc joins positions that showed the same documents",
-        specification(graph_chart(graph, theme=PAGE), description),
-        description,
-        Table(
-            ("positions", "shared documents", "evidence"),
-            _pair_rows(
-                (e.upper, e.lower, words.whole(e.documents), words.whole(e.weight)) for e in edges
-            ),
-        ),
-        with_cut(
-            "A wider arc carries more evidence."
-            + (" Dashed: swaps that would join the groups." if graph.swaps else ""),
-            audit,
-        ),
-    )
-    swaps = Table(
-        ("positions", "clicks lost per swap at most"),
-        _pair_rows((s.upper, s.lower, words.number(s.most_lost, 4)) for s in graph.swaps),
-        "Swaps that would join the groups",
-    )
-    return Section(
-        "comparable",
-        "Can the positions be compared?",
-        paragraphs=(audit.verdict,),
-        figures=(figure,) if shown else (),
-        tables=(swaps,) if graph.swaps else (),
-    )
-
-
-def _pair_rows(pairs: Iterable[tuple[int, int, *tuple[str, ...]]]) -> tuple[tuple[str, ...], ...]:
-    return tuple((f"{upper} and {lower}", *rest) for upper, lower, *rest in pairs)
 
 
 def null_section(part: HeldOut) -> Section:
@@ -384,7 +259,8 @@ def sensitivity_section(part: HeldOut) -> Section | None:
         f"The difference is {signed(found.value)}. {widest.title} moves it most: "
         f"{words.TO.join(signed(v) for v in sorted((widest.at_least, widest.at_most)))}."
     )
-    chart = tornado_chart(
+    draw = partial(
+        tornado_chart,
         found.bars(),
         value=found.value,
         value_title=f"difference in {metric} per session",
@@ -393,15 +269,17 @@ def sensitivity_section(part: HeldOut) -> Section | None:
     figure = Figure(
         "sensitivity",
         "The difference, if one thing at a time is wrong",
-        specification(chart, description),
+        draw,
         description,
         Table(
             ("what may be wrong", "tried", "difference", "what would turn it"),
             rows,
             text_columns=(0, 1, 3),
         ),
-        "Bars: the difference over the range tried. Dashed: as measured. Upright line: no "
-        "difference; beyond it the answer is the opposite one.",
+        (
+            "Bars: the difference over the range tried. Dashed: as measured. Upright line: no "
+            "difference; beyond it the answer is the opposite one.",
+        ),
     )
     turning = found.turning
     text = (
@@ -413,7 +291,7 @@ def sensitivity_section(part: HeldOut) -> Section | None:
         if turning
         else "Within these ranges none turns the answer."
     )
-    notes = tuple(words.sentence(each.answer) for each in found if each.turns_at is not None)
+    notes = tuple(each.answer for each in found if each.turns_at is not None)
     title = "What would turn the answer?"
     return Section("sensitivity", title, (text,), figures=(figure,), notes=notes)
 
@@ -431,15 +309,6 @@ def clip_section(part: HeldOut) -> Section | None:
         f"{words.number(curve.value[0])} at {words.number(curve.clip[0])}, "
         f"{words.number(curve.value[-1])} at {words.number(curve.clip[-1])}."
     )
-    chart = curves_chart(
-        {"estimate": estimates},
-        value_title=f"{metric} per session",
-        x=XAxis("clip: what is smaller counts as this", "log"),
-        from_zero=False,
-        marked=clip or None,
-        more={"clicks clipped": clipped},
-        theme=PAGE,
-    )
     rows = tuple(
         (*(words.number(each, 4) for each in point), share)
         for point, share in zip(estimates.points(), clipped, strict=True)
@@ -451,13 +320,19 @@ def clip_section(part: HeldOut) -> Section | None:
             f"This curve is by {words.evaluator_words(curve.evaluator)}, the answer by "
             f"{words.evaluator_words(part.evaluator)}, so the two can lie at different heights."
         )
-    figure = Figure(
+    figure = curve_figure(
         "clip",
         f"{metric} of {part.chosen} by clip",
-        specification(chart, description),
-        description,
-        Table(("clip", "estimate", "low", "high", "clicks clipped"), rows, text_columns=()),
-        " ".join(caption),
+        {"estimate": estimates},
+        y_title=f"{metric} per session",
+        description=description,
+        caption=caption,
+        table=Table(("clip", "estimate", "low", "high", "clicks clipped"), rows, text_columns=()),
+        decimals=4,
+        x=XAxis("clip: what is smaller counts as this", "log"),
+        from_zero=False,
+        marked=clip or None,
+        more={"clicks clipped": clipped},
     )
     used = f"The clip used here is {words.number(clip, 3)}. " if clip else ""
     text = (
@@ -482,11 +357,12 @@ def pair_bias_section(learned: PairBias, audit: Audit | None = None) -> Section:
         "Bias of clicked and of unclicked documents",
         curves,
         y_title="relative to position 1",
-        description=f"Bias by position. {_range_words(curves)}",
-        caption=with_cut(
-            f"By pairwise debiasing, after {learned.rounds} trees; 1 at position 1.", audit
+        description=f"Bias by position. {range_words(curves)}",
+        caption=(
+            f"By pairwise debiasing, after {learned.rounds} trees; 1 at position 1.",
+            cut_of(audit),
         ),
-        level_line=1.0,
+        level=1.0,
     )
     text = (
         "Pairwise debiasing learns two curves along with its ranker: t+ for clicked documents and "
@@ -494,44 +370,3 @@ def pair_bias_section(learned: PairBias, audit: Audit | None = None) -> Section:
         "the better the logged order was, the steeper they come out, whatever the bias."
     )
     return Section("pair-bias", "Bias learned by pairwise debiasing", (text,), figures=(figure,))
-
-
-def reading_section(audit: Audit) -> Section | None:
-    """Whether people read as the position-based model says; None where nothing was tested."""
-    tests = audit.reading
-    if tests is None or not tests.tests:
-        return None
-    rows = tuple((*row, "fails" if test.fails else "fits") for row, test in tests.named())
-    description = "Ratios of click rates, 1 where the model is right: " + "; ".join(
-        f"{name} {ratio}, p {p}, {said}" for name, ratio, p, said in rows
-    )
-    chart = intervals_chart(
-        {
-            row[0]: Bar(test.ratio, test.low, test.high, f"{test.ratio:.2f}", test.fails)
-            for row, test in tests.named()
-        },
-        value_title="ratio of click rates",
-        names="above",
-        at=1.0,
-        value_format=".2f",
-        theme=PAGE,
-    )
-    figure = Figure(
-        "reading",
-        "Ratios of click rates that are 1 where the model is right",
-        specification(chart, description),
-        description,
-        Table(("compared", "ratio", "p-value", "model"), rows, text_columns=(0, 3)),
-        f"Bar: {audit.click_rates.level:.0%} interval. p: of all comparisons together.",
-    )
-    return Section(
-        "reading",
-        "Do people read as the model says?",
-        paragraphs=(
-            "The position-based model says that a click needs a look and a relevant document, and "
-            "that looks depend on the position alone. These are things it cannot bend to.",
-        ),
-        figures=(figure,),
-        notes=tuple(words.sentence(each) for each in tests.notes),
-        cautions=tuple(words.sentence(each) for each in tests.facts),
-    )

@@ -1,15 +1,12 @@
-"""Numbers and results in plain words, and what a page is made of."""
+"""Numbers and names in plain words, for people."""
 
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from untilt import catalog
 from untilt._core.statistics import Interval
-from untilt.report.decision import Answer
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -96,31 +93,6 @@ def evaluator_words(evaluator: str) -> str:
     return f"{evaluator} ({notes[evaluator]})" if evaluator in notes else evaluator
 
 
-def first_sentence(answer: Answer) -> str:
-    """Which verdict, and by how much; no figures where there is no verdict."""
-    new, shown = quoted(answer.new.system), answer.shown.system
-    claim = {
-        "better": f"The new ranker {new} would have served readers better than the {shown}",
-        "worse": f"The new ranker {new} would have served readers worse than the {shown}",
-        "undecided": f"The difference between the new ranker {new} and the {shown} may be chance",
-        "cannot tell": f"This log cannot tell whether the new ranker {new} is better than the "
-        f"{shown}",
-    }[answer.verdict]
-    if answer.verdict == "cannot tell":
-        return f"{claim}."
-    if answer.condition is not None:
-        claim = f"{claim}, {answer.condition}"
-    value, interval = answer.difference.value, answer.difference.interval
-    decimals = decimals_for([interval])
-    change = number(value, decimals, signed=True)
-    sure = f"{interval.level:.0%} interval {ends(interval, decimals, signed=True)}"
-    metric = f"{metric_name(answer.new.metric)} per session"
-    if answer.shown.value > 0 and math.isfinite(value):
-        share = f"{value / answer.shown.value:+.1%}".replace("-", MINUS)
-        return f"{claim}: {share} {metric} ({change}, {sure})."
-    return f"{claim}: {change} {metric} ({sure})."
-
-
 def quoted(name: str) -> str:
     """A name as it is, in quotes: a sentence must not change its first letter."""
     return f"\u201c{name}\u201d"
@@ -157,75 +129,3 @@ def count_of(n: int, one: str, many: str = "") -> str:
     ('1 query', '2,000 sessions')
     """
     return f"{n:,} {one if n == 1 else many or one + 's'}"
-
-
-# What a page is made of: sections of sentences, tiles, figures and tables.
-#
-# Text is not escaped here; the template does that.
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as text. Columns listed in `text_columns` are words; all others are numbers.
-
-    `marked` rows stand out; `folded` tables open under their caption.
-    """
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    caption: str = ""
-    text_columns: tuple[int, ...] = (0,)
-    marked: tuple[int, ...] = ()
-    folded: bool = False
-    opened: bool = False
-
-
-@dataclass(frozen=True)
-class Key:
-    """One entry of a legend; `number` counts from 0 and picks colour, shape and dash."""
-
-    name: str
-    number: int
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A chart as a Vega-Lite specification, with the same in words and in a table."""
-
-    name: str
-    title: str
-    spec: dict[str, Any]
-    description: str
-    table: Table
-    caption: str = ""
-    keys: tuple[Key, ...] = ()
-
-
-def specification(chart: Any, description: str) -> dict[str, Any]:
-    """The Vega-Lite specification of an Altair chart; its configuration is that of the page."""
-    spec = chart.properties(description=description).to_dict(validate=False)
-    return {name: part for name, part in spec.items() if name not in ("$schema", "config")}
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One number that matters, what it is, and what it means."""
-
-    label: str
-    value: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Section:
-    """One heading of the page and what stands under it; small tables side by side."""
-
-    name: str
-    title: str
-    paragraphs: tuple[str, ...] = ()
-    tiles: tuple[Tile, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    tables: tuple[Table, ...] = ()
-    small_tables: tuple[Table, ...] = ()
-    notes: tuple[str, ...] = ()
-    cautions: tuple[str, ...] = ()

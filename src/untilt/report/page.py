@@ -7,29 +7,17 @@ an interactive one and, where vl-convert is installed, as a drawing for readers 
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from untilt._version import __version__
-from untilt.auditing.audit import Audit
-from untilt.charts.convert import Call, ChartsNotDrawnError, can_convert, converted
-from untilt.charts.theme import PAGE, SHAPES, css_variables, inline_library
-from untilt.evaluation.results import MANY, SystemDifference
-from untilt.report.decision import Answer, Decision
-from untilt.report.page import evidence, learner, rankers
-from untilt.report.page.words import (
-    Figure,
-    Section,
-    Table,
-    Tile,
+from untilt._core.words import (
     count_of,
     day,
     decimals_for,
     ends,
-    first_sentence,
     metric_name,
     metric_words,
     number,
@@ -37,7 +25,17 @@ from untilt.report.page.words import (
     sentence,
     whole,
 )
+from untilt._version import __version__
+from untilt.auditing import audit_view
+from untilt.auditing.audit import Audit
+from untilt.auditing.audit_view import count_table
+from untilt.charts.convert import Call, ChartsNotDrawnError, can_convert, converted
+from untilt.charts.theme import PAGE, SHAPES, css_variables, inline_library
+from untilt.evaluation.results import MANY, SystemDifference
+from untilt.report import evidence, rankers
+from untilt.report.decision import Answer, Decision, first_sentence
 from untilt.report.step_results import HeldOut, Provenance, StepTime
+from untilt.views import Figure, Section, Table, Tile, finished
 
 if TYPE_CHECKING:
     import jinja2
@@ -56,11 +54,11 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         rankers.unshown_section(part) if part else None,
         _log(data, data.audit) if data.audit else None,
         evidence.position_section(data),
-        evidence.comparable_section(data.audit) if data.audit else None,
-        evidence.reading_section(data.audit) if data.audit else None,
+        audit_view.comparable_section(data.audit) if data.audit else None,
+        _reading(data.audit) if data.audit else None,
         rankers.rankers_section(part, notes) if part else None,
         rankers.choice_section(data.training) if data.training else None,
-        learner.learner_section(data.shipped.learned)
+        rankers.learner_section(data.shipped.learned)
         if data.shipped and data.shipped.learned
         else None,
         evidence.null_section(part) if part and part.null_tests else None,
@@ -73,9 +71,7 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         if part and part.importances
         else None,
         rankers.changed_section(part.changed) if part and part.changed else None,
-        Section("warnings", "Warnings", cautions=tuple(map(sentence, data.warnings)))
-        if data.warnings
-        else None,
+        Section("warnings", "Warnings", cautions=data.warnings) if data.warnings else None,
         _provenance(data.provenance) if data.provenance else None,
     )
     return tuple(section for section in sections if section)
@@ -132,36 +128,20 @@ def _how_sure(data: Decision, part: HeldOut) -> Section:
 
 
 def _log(data: Decision, audit: Audit) -> Section:
-    size, label = audit.size, audit.label_name
-    per_session = number(size.clicks / size.sessions, 2)
-    features = f"{count_of(size.features, 'feature')} each" if size.features else "without features"
-    lists = f"with {count_of(size.distinct_lists, 'different list')}"
-    tiles = (
-        Tile("Sessions", whole(size.sessions), lists),
-        Tile("Impressions", whole(size.impressions)),
-        Tile("Clicks" if label == "click" else f"Sum of {label}", whole(size.clicks),
-             f"{per_session} per session"),
-        Tile("Queries", whole(size.queries)),
-        Tile("Documents", whole(size.documents), features),
-        Tile("Deepest position", whole(size.deepest_position)),
-        Tile("Without a click", percent(audit.share_without_click), "of the sessions"),
-    )  # fmt: skip
-    split, models = data.split, data.click_models
+    """The audit's section, with what the run did to the log."""
+    of_audit, split, models = audit_view.log_section(audit), data.split, data.click_models
     held_out = "queries" if split is not None and split.by == "query" else "sessions"
     by_use = {} if split is None else getattr(split, held_out)
     dropped = data.source.dropped if data.source else {}
     tables = (
-        _counts("Sessions by ranker", "made the list", "sessions", audit.rankers),
-        _counts(f"{held_out.capitalize()} by use", "use", held_out, by_use),
-        _counts("Rows left out", "reason", "rows", dropped),
+        count_table(f"{held_out.capitalize()} by use", "use", held_out, by_use),
+        count_table("Rows left out", "reason", "rows", dropped),
     )
-    return Section(
-        "log",
-        "What the log looks like",
-        tiles=tiles,
-        small_tables=tuple(table for table in tables if table.rows),
+    return replace(
+        of_audit,
+        small_tables=(*of_audit.small_tables, *(table for table in tables if table.rows)),
         notes=tuple(
-            sentence(note)
+            note
             for part in (data.source, audit, split, models)
             if part is not None
             for note in part.notes
@@ -170,8 +150,11 @@ def _log(data: Decision, audit: Audit) -> Section:
     )
 
 
-def _counts(caption: str, what: str, unit: str, counts: Mapping[str, int]) -> Table:
-    return Table((what, unit), tuple((name, whole(n)) for name, n in counts.items()), caption)
+def _reading(audit: Audit) -> Section | None:
+    tests = audit.reading
+    if tests is None or not tests.tests:
+        return None
+    return audit_view.reading_section(tests, audit.click_rates.level)
 
 
 def _provenance(done: Provenance) -> Section:
@@ -191,7 +174,7 @@ def _provenance(done: Provenance) -> Section:
     )
     small = (
         *narrow,
-        _counts("Sizes", "what", "how many", done.sizes),
+        count_table("Sizes", "what", "how many", done.sizes),
         Table(("package", "version"), tuple(done.versions.items()), "Versions"),
     )
     return Section(
@@ -313,15 +296,11 @@ POLICY = (
 
 def page(data: Decision) -> str:
     """The whole page as text."""
-    from altair.utils.schemapi import debug_mode
-
-    with debug_mode(False):  # no check of each piece by its schema, half of the time; tests do that
-        sections = sections_of(data)
     return rendered(
         data.title,
         "Ranking decision",
         answer_view(data),
-        sections,
+        sections_of(data),
         about=_about(data),
         no_answer=data.no_answer or "",
     )
@@ -337,27 +316,30 @@ def rendered(
     no_answer: str = "",
 ) -> str:
     """A page of this style: an answer, and sections with their charts and tables."""
+    from altair.utils.schemapi import debug_mode
+
     figures = [figure for section in sections for figure in section.figures]
-    library, drawings = _drawn(figures)
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            title=title,
-            eyebrow=eyebrow,
-            answer=answer,
-            no_answer=no_answer,
-            sections=sections,
-            about=about,
-            style=css_variables() + _file("style.css"),
-            script=_file("page.js") if library else "",
-            library=library,
-            drawings=drawings,
-            config=PAGE.config(),
-            policy=POLICY,
-            version=__version__,
+    with debug_mode(False):  # no check of each piece by its schema, half of the time; tests do that
+        library, drawings = _drawn(figures)
+        return (
+            _environment()
+            .get_template("page.html.j2")
+            .render(
+                title=title,
+                eyebrow=eyebrow,
+                answer=answer,
+                no_answer=no_answer,
+                sections=sections,
+                about=about,
+                style=css_variables() + _file("style.css"),
+                script=_file("page.js") if library else "",
+                library=library,
+                drawings=drawings,
+                config=PAGE.config(),
+                policy=POLICY,
+                version=__version__,
+            )
         )
-    )
 
 
 def _drawn(figures: Sequence[Figure]) -> tuple[str, dict[str, str]]:
@@ -417,6 +399,7 @@ def _environment() -> "jinja2.Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["finished"] = finished
     environment.filters["shape"] = lambda number: list(SHAPES.values())[number]
     environment.filters["colour"] = lambda number: PAGE.series[number]
     return environment

@@ -2,22 +2,25 @@
 
 from collections.abc import Mapping
 
+from untilt._core import words
+from untilt._core.statistics import Interval
 from untilt.auditing.audit import Audit
 from untilt.charts.curves import Curve
-from untilt.charts.intervals import Bar, bars_chart, intervals_chart
-from untilt.charts.theme import PAGE
+from untilt.charts.figures import curve_figure, interval_figure, share_figure
+from untilt.charts.intervals import Bar
 from untilt.evaluation.results import SystemComparison
 from untilt.evaluation.unshown import Bound
-from untilt.report.page import words
-from untilt.report.page.evidence import curve_figure, drawn_depth, with_cut
-from untilt.report.page.words import Figure, Section, Table, specification
+from untilt.report.evidence import cut_of, drawn_depth
 from untilt.report.step_results import (
     ChangedQuery,
     HeldOut,
+    Learned,
     MovedDocument,
     NewPositions,
     Training,
+    TreeValues,
 )
+from untilt.views import Figure, Section, Table
 
 MOST_FEATURES = 20
 
@@ -38,7 +41,7 @@ def rankers_section(part: HeldOut, notes: Mapping[str, str]) -> Section:
     return Section(
         "rankers",
         "Rankers compared",
-        (text,) if part.baseline is None else (text, words.sentence(part.baseline)),
+        (text,) if part.baseline is None else (text, part.baseline),
         figures=(
             _differences(
                 "rankers", part.comparison, part.chosen, f"the {part.comparison.baseline}"
@@ -67,7 +70,7 @@ def choice_section(training: Training) -> Section | None:
             "A candidate takes the place of the default where it is better by two standard errors "
             "of the paired difference, corrected for how many are tried. Otherwise the default is "
             "kept: the largest of several uncertain values is often only luck.",
-            words.sentence(training.why),
+            training.why,
         ),
         figures=()
         if comparison is None
@@ -79,43 +82,51 @@ def _differences(
     name: str, comparison: SystemComparison, chosen: str | None, baseline: str
 ) -> Figure:
     metric = words.metric_name(comparison.metric)
-    decimals = words.decimals_for(each.interval for each in comparison)
-    rows = tuple(
-        (
-            each.system,
-            *(
-                words.number(value, decimals, signed=True)
-                for value in (each.value, each.interval.low, each.interval.high)
-            ),
-        )
-        for each in comparison
-    )
-    description = f"{metric} minus that of {baseline}: " + "; ".join(
-        f"{each.system} {row[1]} ({words.ends(each.interval, decimals, signed=True)})"
-        for each, row in zip(comparison, rows, strict=True)
-    )
-    chart = intervals_chart(
-        {
-            each.system: Bar(
-                each.value, each.interval.low, each.interval.high, row[1],
-                each.system == chosen,
-            )
-            for each, row in zip(comparison, rows, strict=True)
-        },
-        value_title=f"{metric} per session, minus {baseline}",
-        names="above",
-        at=0.0,
-        value_format=f"+.{decimals}f",
-        theme=PAGE,
-    )  # fmt: skip
-    return Figure(
+    return differences_figure(
         name,
         f"Difference to {baseline}",
-        specification(chart, description),
-        description,
-        Table(("ranker", "difference", "low", "high"), rows),
-        f"Bar: {comparison.level:.0%} interval of the paired difference. What lies on one side of "
-        "0 with its whole bar is more than chance.",
+        {each.system: (each.value, each.interval) for each in comparison},
+        what="ranker",
+        value_title=f"{metric} per session, minus {baseline}",
+        description=f"{metric} minus that of {baseline}",
+        caption=f"Bar: {comparison.level:.0%} interval of the paired difference. What lies on one "
+        "side of 0 with its whole bar is more than chance.",
+        chosen=chosen,
+    )
+
+
+def differences_figure(
+    name: str,
+    title: str,
+    differences: Mapping[str, tuple[float, Interval]],
+    *,
+    what: str,
+    value_title: str,
+    description: str,
+    caption: str,
+    chosen: str | None = None,
+) -> Figure:
+    """Differences with their intervals, beside an upright line at 0."""
+    decimals = words.decimals_for(interval for _, interval in differences.values())
+    rows = tuple(
+        (each, *(words.number(x, decimals, signed=True) for x in (value, ends.low, ends.high)))
+        for each, (value, ends) in differences.items()
+    )
+    found = zip(differences.items(), rows, strict=True)
+    return interval_figure(
+        name,
+        title,
+        {
+            each: Bar(value, ends.low, ends.high, row[1], each == chosen)
+            for (each, (value, ends)), row in found
+        },
+        value_title=value_title,
+        at=0.0,
+        value_format=f"+.{decimals}f",
+        description=f"{description}: "
+        + "; ".join(f"{each} {value} ({low} to {high})" for each, value, low, high in rows),
+        table=Table((what, "difference", "low", "high"), rows),
+        caption=(caption,),
     )
 
 
@@ -133,39 +144,15 @@ def unshown_section(part: HeldOut) -> Section | None:
     }
     if part.among == "candidates":
         del ends["shown documents, reordered"]
-    decimals = words.decimals_for(each.interval for each in ends.values())
-    rows = tuple(
-        (
-            name,
-            *(
-                words.number(value, decimals, signed=True)
-                for value in (each.value, each.interval.low, each.interval.high)
-            ),
-        )
-        for name, each in ends.items()
-    )
-    description = f"{part.chosen}, {metric} minus that of the {baseline}: " + "; ".join(
-        f"{name} {value} ({low} to {high})" for name, value, low, high in rows
-    )
-    chart = intervals_chart(
-        {
-            name: Bar(each.value, each.interval.low, each.interval.high, row[1])
-            for (name, each), row in zip(ends.items(), rows, strict=True)
-        },
-        value_title=f"{metric} per session, minus the {baseline}",
-        names="above",
-        at=0.0,
-        value_format=f"+.{decimals}f",
-        theme=PAGE,
-    )
-    figure = Figure(
+    figure = differences_figure(
         "unshown",
         f"{part.chosen}: difference to the {baseline}, by what it ranks",
-        specification(chart, description),
-        description,
-        Table(("what is ranked", "difference", "low", "high"), rows),
-        f"Bar: {part.comparison.level:.0%} interval of the paired difference. All: all candidates "
-        "of a query are ranked.",
+        {name: (each.value, each.interval) for name, each in ends.items()},
+        what="what is ranked",
+        value_title=f"{metric} per session, minus the {baseline}",
+        description=f"{part.chosen}, {metric} minus that of the {baseline}",
+        caption=f"Bar: {part.comparison.level:.0%} interval of the paired difference. All: all "
+        "candidates of a query are ranked.",
     )
     text = (
         f"Where {words.quoted(part.chosen)} ranks all candidates of a query, "
@@ -175,7 +162,7 @@ def unshown_section(part: HeldOut) -> Section | None:
         "worth the mean of what was shown for its query."
     )
     facts = (each for each in part.comparison.warnings if each.code == "estimate.unshown-decide")
-    cautions = [words.sentence(e) for e in facts if e.fields["system"] == part.chosen]
+    cautions = [each for each in facts if each.fields["system"] == part.chosen]
     return Section(
         "unshown",
         "What of documents that nobody was shown?",
@@ -244,8 +231,9 @@ def moved_section(moved: Mapping[str, NewPositions], audit: Audit | None = None)
         y_title="new position",
         x_title="old position",
         description=description,
-        caption=with_cut(
-            "Dashed: nothing moves. The flatter a curve, the more a ranker reorders.", audit
+        caption=(
+            "Dashed: nothing moves. The flatter a curve, the more a ranker reorders.",
+            cut_of(audit),
         ),
         decimals=2,
         from_zero=False,
@@ -264,19 +252,17 @@ def importance_section(shares: Mapping[str, float], of: str) -> Section:
     first = ", ".join(f"{name} ({words.percent(drawn[name], 0)})" for name in list(drawn)[:3])
     rest = len(shares) - len(drawn)
     description = f"Share of each feature{f' in the {of}' if of else ''}: {first} lead."
-    chart = bars_chart(drawn, value_title="share of all features", theme=PAGE)
     caption = [f"Importance is the {of}."] if of else []
     caption += [f"{words.count_of(rest, 'smaller one')} in the table."] if rest else []
-    figure = Figure(
+    rows = tuple((name, words.percent(each)) for name, each in shares.items())
+    figure = share_figure(
         "importance",
         "Features by importance",
-        specification(chart, description),
-        description,
-        Table(
-            ("feature", "share"),
-            tuple((name, words.percent(each)) for name, each in shares.items()),
-        ),
-        " ".join(caption),
+        drawn,
+        value_title="share of all features",
+        description=description,
+        table=Table(("feature", "share"), rows),
+        caption=caption,
     )
     title = "What the chosen ranker looks at"
     return Section("importance", title, (f"Most important: {first}.",), figures=(figure,))
@@ -327,3 +313,91 @@ def _arrow(positions_up: float) -> str:
     if abs(positions_up) < 0.5:
         return "="
     return f"{chr(0x2191) if positions_up > 0 else chr(0x2193)} {abs(positions_up):.0f}"
+
+
+# What the learner's symbols mean (docs/methods/auto.md has the formulas).
+MEANINGS = {
+    "b": "weight of the old ranker (b)",
+    "k": "weight of what clicks say (k)",
+    "b0": "weight of the old ranker alone (b0)",
+    "kappa": "change of k where nobody was shown (kappa)",
+    "v": "spread of documents that features leave (v)",
+    "s2": "spread of queries (s2)",
+    "unshown": "never shown",
+    "rho of shown": "chance to be shown, of those shown",
+    "rho of unshown": "chance to be shown, of the others",
+}
+
+
+def learner_section(found: Learned) -> Section:
+    """Weights of the parts, trees by held-out queries, and documents that nobody was shown."""
+    tried = {name: each for name, each in found.trees.items() if len(each.trees) > 1}
+    tables = (_stacking(found), _support(found))
+    told = (found.reason, found.curve)
+    return Section(
+        "learner",
+        "What the learner saw",
+        (
+            "The ranker has several parts: what clicks say of documents, with the bias taken out, "
+            "and what the old ranker knew. Clicks on queries that a part was not trained on say "
+            "how much it counts and how many trees it has.",
+        ),
+        figures=(_weights(found), *([_trees(tried)] if tried else [])),
+        small_tables=tuple(table for table in tables if table.rows),
+        notes=tuple(each for each in told if each),
+    )
+
+
+def _weights(found: Learned) -> Figure:
+    shares = dict(sorted(found.weights.items(), key=lambda item: -item[1]))
+    rows = tuple((name, words.percent(each, 0)) for name, each in shares.items())
+    description = "Share of each part in the score: " + ", ".join(
+        f"{name} {share}" for name, share in rows
+    )
+    return share_figure(
+        "learner-parts",
+        "Parts of the score",
+        shares,
+        value_title="share of the score",
+        description=description,
+        table=Table(("part", "share"), rows),
+        caption=(
+            "A part counts by the spread that it gives to the scores of the log's documents.",
+        ),
+    )
+
+
+def _trees(tried: dict[str, TreeValues]) -> Figure:
+    """What each part has gained on held-out queries, as a share of the most that it gains."""
+    curves = {name: Curve(list(each.trees), _gained(each)) for name, each in tried.items()}
+    taken = "; ".join(f"{name}: {each.best:,}" for name, each in tried.items())
+    return curve_figure(
+        "learner-trees",
+        "Gain on held-out queries by the number of trees",
+        curves,
+        y_title="share of the most gained",
+        description=f"Gain on held-out queries by the number of trees. Taken: {taken}.",
+        caption=(f"1 is the best number of trees of each part. Taken: {taken}.",),
+        x_title="trees",
+        from_zero=False,
+    )
+
+
+def _gained(tried: TreeValues) -> list[float]:
+    first, best = tried.values[0], max(tried.values)
+    return [(value - first) / ((best - first) or 1.0) for value in tried.values]
+
+
+def _stacking(found: Learned) -> Table:
+    rows = tuple(
+        (MEANINGS.get(name, name), words.number(each, 3)) for name, each in found.stacking.items()
+    )
+    return Table(("what", "value"), rows, "What held-out clicks say of the parts")
+
+
+def _support(found: Learned) -> Table:
+    rows = tuple(
+        (MEANINGS.get(name, name), words.whole(each) if each > 1 else words.number(each, 2))
+        for name, each in found.support.items()
+    )
+    return Table(("documents", "number"), rows, "Shown and never shown")
