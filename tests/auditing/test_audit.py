@@ -502,9 +502,9 @@ def test_inputs_are_untouched():
 def test_the_text_holds_what_was_found(audits):
     text = " ".join(repr(audits["pivot"]).split())
     for part in (
-        "size and shape",
-        "click rate by position",
-        "is position bias identified? - Yes",
+        "What the log looks like",
+        "Clicks by position",
+        "Can the positions be compared? Yes",
         "An experiment changed lists: swapped in",
         "Use PivotSwap",
         "untilt.PivotSwap(pivot=2).fit(log).bias_",

@@ -85,10 +85,10 @@ def test_the_audit_of_a_file_is_that_of_the_log(logs):
 def test_people_read_the_verdict_and_what_to_do(logs):
     path = logs / "swap" / "clicks.parquet"
     text = said("audit", path)
-    assert "is position bias identified? - Yes" in text
+    assert "Can the positions be compared? Yes" in text
     assert "Use pivot-swap" in text
     assert "--method pivot-swap --pivot 1" in text
-    assert "pairs of positions share documents" in text
+    assert "Positions that showed the same documents" in text
 
 
 def test_the_command_that_the_audit_advises_runs(logs):
