@@ -242,7 +242,7 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
     scale = "relative to position 1" if found.relative else "absolute"
     interval = f"{found.level:.0%} interval" if found.has_interval else NO_INTERVAL
     out.heading(f"examination by {found.method}, {scale} ({interval})")
-    from untilt.report.page.words import sentence
+    from untilt._core.words import sentence
 
     rates = log.ctr_by_position()
     out.table(*_table(found, rates.drawn_depth))
