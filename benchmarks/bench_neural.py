@@ -33,7 +33,7 @@ import numpy as np
 
 from untilt.networks import together
 from untilt.networks.batches import Batch, PaddedLists
-from untilt.networks.jax_layers import Optimiser, jax_modules, start_layers
+from untilt.networks.mlp import Optimiser, jax_modules, start_layers
 from untilt.networks.ranking_losses import pairwise_loss
 from untilt.networks.together import Training, train_together
 from untilt.networks.training import train

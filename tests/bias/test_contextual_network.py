@@ -10,7 +10,7 @@ import pytest
 from untilt import ClickLog, ContextualBias
 from untilt.bias.contextual.contextual import _columns, _loss, log_likelihood
 from untilt.bias.contextual.curves import context_cells, contexts_of, evidence_of
-from untilt.networks.jax_layers import start_layers, sum_of_squares, to_network
+from untilt.networks.mlp import start_layers, sum_of_squares, to_network
 
 pytest.importorskip("jax")
 DEPTH = 4

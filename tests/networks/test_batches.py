@@ -7,7 +7,7 @@ import pytest
 
 from untilt.errors import OptionError
 from untilt.networks.batches import PaddedLists, PaddedRows, bucket_lengths, padded_rows
-from untilt.networks.jax_layers import jax_modules
+from untilt.networks.mlp import jax_modules
 
 INDPTR = np.array([0, 3, 4, 9, 11, 11, 14])  # lengths 3, 1, 5, 2, 0, 3
 VALUES = np.arange(1.0, 15.0)

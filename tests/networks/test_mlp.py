@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 
 from untilt.errors import OptionError, ShapeError
-from untilt.networks import jax_layers, mlp
-from untilt.networks.jax_layers import apply_layers, jax_activation, start_layers, to_network
-from untilt.networks.mlp import ACTIVATIONS, Network, normalisation, normalised
+from untilt.networks import mlp
+from untilt.networks.mlp import (
+    ACTIVATIONS,
+    Network,
+    apply_layers,
+    jax_activation,
+    normalisation,
+    normalised,
+    start_layers,
+    to_network,
+)
 
 
 def test_forward_by_hand():
@@ -118,7 +126,7 @@ for name in ("jax", "optax", "numba", "lightgbm", "pyarrow", "sklearn"):
     sys.modules[name] = None
 import untilt.networks.mlp, untilt.networks.batches, untilt.networks.training
 import untilt.networks.ranking_losses, untilt.networks.training
-from untilt.networks.jax_layers import jax_modules
+from untilt.networks.mlp import jax_modules
 try:
     jax_modules()
 except ValueError as error:
@@ -136,11 +144,11 @@ def test_without_jax_the_error_says_what_to_install():
 
 
 def test_a_child_of_a_process_that_used_jax_gets_an_error_and_does_not_wait(monkeypatch):
-    jax_layers.jax_modules()
+    mlp.jax_modules()
     process = os.getpid()
     monkeypatch.setattr("os.getpid", lambda: process + 1)
     with pytest.raises(OptionError, match=r"forked [\s\S]*spawn"):
-        jax_layers.jax_modules()
+        mlp.jax_modules()
 
 
 def test_elu_and_its_slope():

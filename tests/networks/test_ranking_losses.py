@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.double_precision import double_precision
 
-from untilt.networks.jax_layers import apply_layers, start_layers
+from untilt.networks.mlp import apply_layers, start_layers
 from untilt.networks.ranking_losses import (
     dual_loss,
     listwise_loss,

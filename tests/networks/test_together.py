@@ -9,7 +9,7 @@ from untilt._core import memory
 from untilt.errors import MemoryLimitError, OptionError
 from untilt.networks import together
 from untilt.networks.batches import PaddedRows
-from untilt.networks.jax_layers import Optimiser, jax_modules
+from untilt.networks.mlp import Optimiser, jax_modules
 from untilt.networks.together import Training, train_together
 from untilt.networks.training import Stopping, Trained
 

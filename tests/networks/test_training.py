@@ -9,7 +9,7 @@ from untilt.errors import FileFormatError, OptionError
 from untilt.networks import training
 from untilt.networks.batches import PaddedLists, PaddedRows
 from untilt.networks.checkpoints import load_checkpoint
-from untilt.networks.jax_layers import OPTIMISERS, Optimiser
+from untilt.networks.mlp import OPTIMISERS, Optimiser
 from untilt.networks.training import Stopping, train
 
 X = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from untilt.errors import OptionError
-from untilt.objectives.graded_pairs import GradedPairs, GradedSlates
+from untilt.objectives.pairs import GradedPairs, GradedSlates
 
 D = {
     "ndcg": lambda rank: 1 / np.log2(rank + 2),

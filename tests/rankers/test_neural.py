@@ -12,11 +12,10 @@ from untilt.bias.given import KnownBias
 from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, ShapeError
 from untilt.networks import together
-from untilt.networks.jax_layers import apply_layers, jax_modules, rounded, start_layers
+from untilt.networks.mlp import apply_layers, jax_modules, rounded, start_layers
 from untilt.networks.training import compiled_value
+from untilt.objectives.click_losses import PbmLikelihood, SidedPointwise
 from untilt.objectives.pairs import PairObjective
-from untilt.objectives.pbm import PbmLikelihood
-from untilt.objectives.sided_losses import SidedPointwise
 from untilt.rankers.base import load
 from untilt.rankers.learning_data import (
     click_counts,

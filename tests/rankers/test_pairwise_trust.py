@@ -9,7 +9,7 @@ from tests.double_precision import double_precision
 from untilt.bias.given import EyeTracking
 from untilt.data.transform import synthesise
 from untilt.errors import OptionError
-from untilt.networks.jax_layers import jax_modules, start_layers
+from untilt.networks.mlp import jax_modules, start_layers
 from untilt.rankers.base import load
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.trust.mini_batch import (

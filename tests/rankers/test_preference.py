@@ -9,7 +9,7 @@ from tests.double_precision import double_precision
 
 from untilt import ClickLog, PairwiseTrustRanker, load
 from untilt.errors import FileFormatError, OptionError, ShapeError
-from untilt.networks.jax_layers import jax_modules
+from untilt.networks.mlp import jax_modules
 from untilt.rankers.trust.trust_model import (
     PairPreference,
     learned,

@@ -8,7 +8,7 @@ from tests.double_precision import double_precision
 
 from untilt.data.clicklog import ClickLog
 from untilt.errors import ColumnError, OptionError
-from untilt.networks.jax_layers import jax_modules, start_layers
+from untilt.networks.mlp import jax_modules, start_layers
 from untilt.rankers.base import load
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.networks.towers import (

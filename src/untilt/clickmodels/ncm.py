@@ -27,8 +27,7 @@ from untilt.clickmodels.smoothing import Smoothing, smoothing_of
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
 from untilt.networks.batches import PaddedLists, padded_rows
-from untilt.networks.jax_layers import Optimiser, jax_modules
-from untilt.networks.mlp import normalisation, normalised
+from untilt.networks.mlp import Optimiser, jax_modules, normalisation, normalised
 from untilt.networks.training import Loss, Stopping, Trained, train
 
 _LISTS = 4096  # read at once

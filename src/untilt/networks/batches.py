@@ -17,7 +17,7 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, IntArray
 from untilt._core.random import child_generator
 from untilt.errors import OptionError
-from untilt.networks.jax_layers import jax_modules
+from untilt.networks.mlp import jax_modules
 
 Batch = dict[str, AnyArray]
 

@@ -12,14 +12,14 @@ import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from untilt.networks import jax_layers
+from untilt.networks import mlp
 
 # p is kept this far from 0 and 1 (single precision), so that no click is impossible.
 _EDGE = 1e-6
 _ABSENT = -1e30
 
-Batch = Mapping[str, jax_layers.Array]
-Loss = Callable[[jax_layers.Params, Batch], jax_layers.Array]
+Batch = Mapping[str, mlp.Array]
+Loss = Callable[[mlp.Params, Batch], mlp.Array]
 
 
 @lru_cache(maxsize=64)
@@ -38,8 +38,8 @@ def pairwise_loss(
     "weight" (lists,), from which they follow as in `pairs_of_gains`: far less to copy.
     """
 
-    def loss(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
-        jax, jnp, _ = jax_layers.jax_modules()
+    def loss(layers: mlp.Layers, batch: Batch) -> mlp.Array:
+        jax, jnp, _ = mlp.jax_modules()
         s = list_scores(layers, batch, activation, dropout)
         k = batch["position_index"]
         pairs = batch["pairs"] if "pairs" in batch else pairs_of_gains(batch, plain, against_all)
@@ -57,8 +57,8 @@ def listwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
     batch: "row", "mask", "weight" (lists, length), weight_i = a_i the weighted clicks of row i.
     """
 
-    def loss(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
-        jnp = jax_layers.jax_modules().numpy
+    def loss(layers: mlp.Layers, batch: Batch) -> mlp.Array:
+        jnp = mlp.jax_modules().numpy
         log_share = masked_log_softmax(
             list_scores(layers, batch, activation, dropout), batch["mask"]
         )
@@ -75,8 +75,8 @@ def sided_listwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
     where row i was clicked, and log down_j where row j was not; else 0, and -1e30.
     """
 
-    def loss(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
-        jax, jnp, _ = jax_layers.jax_modules()
+    def loss(layers: mlp.Layers, batch: Batch) -> mlp.Array:
+        jax, jnp, _ = mlp.jax_modules()
         s = list_scores(layers, batch, activation, dropout)
         there = jnp.where(batch["mask"] > 0, batch["log_down"], _ABSENT)
         others = jax.nn.logsumexp(s + there, axis=-1, keepdims=True)
@@ -93,8 +93,8 @@ def sided_pointwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
     batch: as for `pointwise_loss`, with "up" and "down" (K,).
     """
 
-    def loss(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
-        jax, jnp, _ = jax_layers.jax_modules()
+    def loss(layers: mlp.Layers, batch: Batch) -> mlp.Array:
+        jax, jnp, _ = mlp.jax_modules()
         s = scores(layers, batch["features"][batch["row"]], activation, dropout, batch)
         c, n, k = batch["clicks"], batch["impressions"], batch["position_index"]
         won, lost = c * batch["up"][k], (n - c) * batch["down"][k]
@@ -112,8 +112,8 @@ def pointwise_loss(activation: str, *, dropout: float = 0.0) -> Loss:
     "beta" (K,).
     """
 
-    def loss(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
-        jax, jnp, _ = jax_layers.jax_modules()
+    def loss(layers: mlp.Layers, batch: Batch) -> mlp.Array:
+        jax, jnp, _ = mlp.jax_modules()
         s = scores(layers, batch["features"][batch["row"]], activation, dropout, batch)
         alpha, beta = (
             batch["alpha"][batch["position_index"]],
@@ -141,8 +141,8 @@ def dual_loss(activation: str, *, largest_weight: float, dropout: float = 0.0) -
     "clicks" (lists, length).
     """
 
-    def loss(params: jax_layers.Params, batch: Batch) -> jax_layers.Array:
-        jax, jnp, _ = jax_layers.jax_modules()
+    def loss(params: mlp.Params, batch: Batch) -> mlp.Array:
+        jax, jnp, _ = mlp.jax_modules()
         fixed = jax.lax.stop_gradient
         s = list_scores(params["ranker"], batch, activation, dropout)
         z = params["propensity"][batch["position_index"]]
@@ -158,34 +158,34 @@ def dual_loss(activation: str, *, largest_weight: float, dropout: float = 0.0) -
 
 
 @lru_cache(maxsize=64)
-def scores_function(activation: str) -> Callable[[jax_layers.Layers, Batch], jax_layers.Array]:
+def scores_function(activation: str) -> Callable[[mlp.Layers, Batch], mlp.Array]:
     """(layers, {"features": (n, d)}) -> (n,) scores, to be compiled by `compiled_value`."""
 
-    def score(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
-        return jax_layers.apply_layers(layers, batch["features"], activation)[:, 0]
+    def score(layers: mlp.Layers, batch: Batch) -> mlp.Array:
+        return mlp.apply_layers(layers, batch["features"], activation)[:, 0]
 
     return score
 
 
 @lru_cache(maxsize=64)
-def slopes_function(activation: str) -> Callable[[jax_layers.Layers, Batch], jax_layers.Array]:
+def slopes_function(activation: str) -> Callable[[mlp.Layers, Batch], mlp.Array]:
     """(layers, {"features": (n, d)}) -> (n, d) derivative of each row's score by its features."""
 
-    def slopes(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
-        jax, jnp, _ = jax_layers.jax_modules()
-        return jax.grad(lambda x: jnp.sum(jax_layers.apply_layers(layers, x, activation)))(
+    def slopes(layers: mlp.Layers, batch: Batch) -> mlp.Array:
+        jax, jnp, _ = mlp.jax_modules()
+        return jax.grad(lambda x: jnp.sum(mlp.apply_layers(layers, x, activation)))(
             batch["features"]
         )
 
     return slopes
 
 
-def pairs_of_gains(batch: Batch, plain: bool, against_all: bool) -> jax_layers.Array:
+def pairs_of_gains(batch: Batch, plain: bool, against_all: bool) -> mlp.Array:
     """[i, j]: weight times what the gain of i is above that of j, or 1 where it is ("plain").
 
     `against_all` compares with nothing: the gain of i itself, for every other row j.
     """
-    jnp = jax_layers.jax_modules().numpy
+    jnp = mlp.jax_modules().numpy
     gain, mask = jnp.asarray(batch["gain"]), batch["mask"]
     lead = gain[:, :, None] - (0.0 if against_all else gain[:, None, :])
     lead = (lead > 0).astype(gain.dtype) if plain else jnp.maximum(lead, 0.0)
@@ -196,37 +196,37 @@ def pairs_of_gains(batch: Batch, plain: bool, against_all: bool) -> jax_layers.A
 
 
 def list_scores(
-    layers: jax_layers.Layers, batch: Batch, activation: str, dropout: float = 0.0
-) -> jax_layers.Array:
+    layers: mlp.Layers, batch: Batch, activation: str, dropout: float = 0.0
+) -> mlp.Array:
     """(lists, length) scores without a constant: the last bias is left out."""
     biases = layers["biases"]
     free = {
         **layers,
-        "biases": [*biases[:-1], 0.0 * jax_layers.jax_modules().jax.lax.stop_gradient(biases[-1])],
+        "biases": [*biases[:-1], 0.0 * mlp.jax_modules().jax.lax.stop_gradient(biases[-1])],
     }
     return scores(free, batch["features"][batch["row"]], activation, dropout, batch)
 
 
 def scores(
-    layers: jax_layers.Layers, x: jax_layers.Array, activation: str, dropout: float, batch: Batch
-) -> jax_layers.Array:
+    layers: mlp.Layers, x: mlp.Array, activation: str, dropout: float, batch: Batch
+) -> mlp.Array:
     """The first output; with dropout, "noise" in the batch is the seed of the step."""
-    key = jax_layers.jax_modules().jax.random.key(batch["noise"]) if dropout > 0 else None
-    return jax_layers.apply_layers(layers, x, activation, dropout=dropout, key=key)[..., 0]
+    key = mlp.jax_modules().jax.random.key(batch["noise"]) if dropout > 0 else None
+    return mlp.apply_layers(layers, x, activation, dropout=dropout, key=key)[..., 0]
 
 
-def masked_log_softmax(x: jax_layers.Array, mask: jax_layers.Array) -> jax_layers.Array:
+def masked_log_softmax(x: mlp.Array, mask: mlp.Array) -> mlp.Array:
     """log softmax over the last axis among the rows that are there."""
-    jax, jnp, _ = jax_layers.jax_modules()
+    jax, jnp, _ = mlp.jax_modules()
     return jax.nn.log_softmax(jnp.where(mask > 0, x, _ABSENT), axis=-1)
 
 
-def first_over_each(log_share: jax_layers.Array, largest: float) -> jax_layers.Array:
+def first_over_each(log_share: mlp.Array, largest: float) -> mlp.Array:
     """share_1 / share_i of each list, at most `largest`; finite also where there is no row."""
-    jnp = jax_layers.jax_modules().numpy
+    jnp = mlp.jax_modules().numpy
     return jnp.exp(jnp.clip(log_share[:, :1] - log_share, None, min(math.log(largest), 60.0)))
 
 
-def penalty(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
+def penalty(layers: mlp.Layers, batch: Batch) -> mlp.Array:
     """l2/2 |weights|^2."""
-    return 0.5 * batch["l2"] * jax_layers.sum_of_squares(layers)
+    return 0.5 * batch["l2"] * mlp.sum_of_squares(layers)

@@ -17,7 +17,7 @@ from untilt._core.arrays import AnyArray
 from untilt._core.progress import Advance, progress
 from untilt.errors import MemoryLimitError
 from untilt.networks.batches import Cut, Picks, Resident, Sampler
-from untilt.networks.jax_layers import Array, Optimiser, Params, jax_modules, rounded
+from untilt.networks.mlp import Array, Optimiser, Params, jax_modules, rounded
 from untilt.networks.training import (
     SMALLER_STEPS,
     Companion,

@@ -27,7 +27,7 @@ from untilt.networks.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
-from untilt.networks.jax_layers import Array, Optimiser, Params, jax_modules, rounded
+from untilt.networks.mlp import Array, Optimiser, Params, jax_modules, rounded
 
 SMALLER_STEPS = "Use a smaller batch_size, or shorter lists: log.top(50)."
 
@@ -123,7 +123,7 @@ def train(
     max_steps : stop after this many steps, also inside an epoch
     checkpoint : file written after every epoch; training goes on from it where it exists
     fingerprint : what is trained on what: a checkpoint with another one is refused
-    precision : of layers' inputs and products, "float32" or "bfloat16" (see `jax_layers.rounded`)
+    precision : of layers' inputs and products, "float32" or "bfloat16" (see `mlp.rounded`)
     """
     optimiser.check()
     jax = jax_modules().jax

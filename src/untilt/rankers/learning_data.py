@@ -17,6 +17,7 @@ from untilt.data.judged import JudgedLists
 from untilt.data.shown import check_shown, what_was_shown
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, ShapeError, check_choice
+from untilt.objectives.click_losses import SidedListwise, SidedPointwise
 from untilt.objectives.pair_slates import (
     PairSlates,
     RowSlates,
@@ -25,7 +26,6 @@ from untilt.objectives.pair_slates import (
     sum_pairs,
     sum_rows,
 )
-from untilt.objectives.sided_losses import SidedListwise, SidedPointwise
 from untilt.weighting.base import JointWeighting, LearnedTable, SessionWeighting, Weighting
 from untilt.weighting.tables import Naive
 

@@ -48,7 +48,7 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact, joined
-from untilt.networks import jax_layers
+from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Network, normalised
 from untilt.networks.training import Loss, Stopping, Trained, train
@@ -310,7 +310,7 @@ def fit_network(
         _loss(options.activation),
         _start(inputs, options, member),
         PaddedRows(_columns(evidence, weight, x, learn, clicks), options.batch_size, options.seed),
-        optimiser=jax_layers.Optimiser("adam", options.learning_rate, "cosine"),
+        optimiser=mlp.Optimiser("adam", options.learning_rate, "cosine"),
         epochs=options.epochs,
         constants={
             "l2_per_click": np.array(options.l2 / clicks, np.float32),
@@ -319,7 +319,7 @@ def fit_network(
         stopping=_stopping(inputs, options, np.flatnonzero(held_out)),
         what="examination by context",
     )
-    network = jax_layers.to_network(
+    network = mlp.to_network(
         trained.params, options.activation, mean=inputs.mean, scale=inputs.scale
     )
     return network, trained
@@ -330,15 +330,12 @@ def _loss(activation: str) -> Loss:
     """-sum_i w_i sum_k c_ik log P_ik per click, plus l2 / 2 of the squared weights per click."""
 
     def loss(params: Any, batch: Any) -> Any:
-        jax, jnp = jax_layers.jax_modules().jax, jax_layers.jax_modules().numpy
-        z = jax_layers.apply_layers(params, batch["x"], activation) + batch["log_shown"]
+        jax, jnp = mlp.jax_modules().jax, mlp.jax_modules().numpy
+        z = mlp.apply_layers(params, batch["x"], activation) + batch["log_shown"]
         log_share = jax.nn.log_softmax(z, axis=1)
         # Never shown there: no clicks, and log n stands at -30 rather than at minus infinity.
         fit = jnp.sum(batch["mask"][:, None] * batch["clicks"] * log_share)
-        return (
-            0.5 * batch["l2_per_click"] * jax_layers.sum_of_squares(params)
-            - batch["per_batch"] * fit
-        )
+        return 0.5 * batch["l2_per_click"] * mlp.sum_of_squares(params) - batch["per_batch"] * fit
 
     return loss
 
@@ -361,7 +358,7 @@ def _start(inputs: NetworkInputs, options: CurveTraining, member: int) -> Any:
     depth = inputs.evidence.clicks.shape[1]
     widths = (inputs.contexts.values.shape[1], *options.widths, depth)
     seed = child_generator(options.seed, 0, member)
-    layers = jax_layers.start_layers(seed, widths, activation=options.activation)
+    layers = mlp.start_layers(seed, widths, activation=options.activation)
     layers["weights"][-1] = np.zeros_like(layers["weights"][-1])
     layers["biases"][-1] = inputs.start.astype(np.float32)
     return layers
@@ -390,9 +387,7 @@ def _stopping(inputs: NetworkInputs, options: CurveTraining, rows: IntArray) -> 
     evidence = inputs.evidence.take(rows)
 
     def value(params: Any) -> float:
-        network = jax_layers.to_network(
-            params, options.activation, mean=inputs.mean, scale=inputs.scale
-        )
+        network = mlp.to_network(params, options.activation, mean=inputs.mean, scale=inputs.scale)
         return log_likelihood(network.forward(inputs.contexts.values), evidence)
 
     return Stopping(value, options.patience)

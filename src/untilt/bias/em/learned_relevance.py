@@ -28,7 +28,7 @@ from untilt.bias.em.affine import EDGE, FLOOR, HIGHEST_START, AffineFit, fit_aff
 from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.facts import Fact
-from untilt.networks import jax_layers
+from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, normalisation, normalised
 from untilt.networks.training import compiled_value
@@ -303,7 +303,7 @@ class NetworkOptions:
         """Raise where an option makes no sense."""
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("transform", self.transform, TRANSFORMS)
-        jax_layers.Optimiser(self.optimiser, self.learning_rate).check()
+        mlp.Optimiser(self.optimiser, self.learning_rate).check()
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} must be at least 1. Got {getattr(self, name)} instead.")
@@ -350,9 +350,9 @@ def network_em(
     inputs = normalised(features, mean, scale, options.transform)
     batches = _batches(cells, fold, options, trees.seed)
     state, affine = _start(cells, inputs, int(fold.max()) + 1, options, trees.seed)
-    step = em_step(options.activation, jax_layers.Optimiser(options.optimiser))
+    step = em_step(options.activation, mlp.Optimiser(options.optimiser))
     constants = {"features": inputs, "l2": np.float32(options.l2), "mean": _mean_factor(batches)}
-    constants = jax_layers.jax_modules().jax.device_put(constants)
+    constants = mlp.jax_modules().jax.device_put(constants)
     best, best_value, best_epoch, t, history = affine, -np.inf, 0, 0, []
     with progress("training networks of relevance", total=options.epochs) as advance:
         for epoch in range(options.epochs):
@@ -387,9 +387,9 @@ def network_em(
 
 
 @lru_cache(maxsize=32)
-def em_step(activation: str, optimiser: jax_layers.Optimiser) -> Any:
+def em_step(activation: str, optimiser: mlp.Optimiser) -> Any:
     """(state, (rate, rho), batch, constants) -> state: one E and M step, compiled."""
-    jax, jnp, _ = jax_layers.jax_modules()
+    jax, jnp, _ = mlp.jax_modules()
     direction = optimiser.direction()
 
     def step(state: _State, rates: Any, batch: Any, constants: Any) -> tuple[Any, Any, Any]:
@@ -404,7 +404,7 @@ def em_step(activation: str, optimiser: jax_layers.Optimiser) -> Any:
             s = _scores(networks, x, activation)
             relevant, _ = posteriors(theta, jax.lax.stop_gradient(jax.nn.sigmoid(s)), n, c)
             entropy = n * jax.nn.softplus(s) - relevant * s
-            penalty = 0.5 * constants["l2"] * jax_layers.sum_of_squares(networks)
+            penalty = 0.5 * constants["l2"] * mlp.sum_of_squares(networks)
             return constants["mean"] * jnp.sum(seen * entropy) + penalty
 
         gradient = jax.grad(loss)(state.networks)
@@ -430,7 +430,7 @@ def held_out_relevance(
     networks: Any, inputs: FloatArray, fold: IntArray, activation: str
 ) -> FloatArray:
     """(documents,) gamma by the network that has not seen the document's query."""
-    jax, jnp, _ = jax_layers.jax_modules()
+    jax, jnp, _ = mlp.jax_modules()
     gamma = np.empty(len(inputs))
     score = compiled_value(_one_network(activation))
     for f in range(int(fold.max()) + 1):
@@ -443,15 +443,15 @@ def held_out_relevance(
 @lru_cache(maxsize=32)
 def _one_network(activation: str) -> Any:
     def score(layers: Any, batch: Mapping[str, Any]) -> Any:
-        return jax_layers.apply_layers(layers, batch["features"], activation)[:, 0]
+        return mlp.apply_layers(layers, batch["features"], activation)[:, 0]
 
     return score
 
 
 def _scores(networks: Any, x: Any, activation: str) -> Any:
     """(F, cells) scores of all networks."""
-    jax = jax_layers.jax_modules().jax
-    return jax.vmap(lambda layers: jax_layers.apply_layers(layers, x, activation)[:, 0])(networks)
+    jax = mlp.jax_modules().jax
+    return jax.vmap(lambda layers: mlp.apply_layers(layers, x, activation)[:, 0])(networks)
 
 
 def _batches(
@@ -478,17 +478,17 @@ def _start(
     cells: PositionCounts, inputs: FloatArray, n_networks: int, options: NetworkOptions, seed: int
 ) -> tuple[_State, AffineFit]:
     """Networks of the mean relevance, and sums that give the click rates as a curve."""
-    jax = jax_layers.jax_modules().jax
+    jax = mlp.jax_modules().jax
     widths = (inputs.shape[1], *options.widths, 1)
     layers = [
-        jax_layers.start_layers(child_generator(seed, 32, f), widths, activation=options.activation)
+        mlp.start_layers(child_generator(seed, 32, f), widths, activation=options.activation)
         for f in range(n_networks)
     ]
     networks = jax.tree.map(lambda *leaves: np.stack(leaves), *layers)
     affine = start_affine(cells)
     networks["biases"][-1] += np.float32(start_score(cells, affine))
     sums = np.stack([affine.alpha, np.ones_like(affine.alpha)]).astype(np.float32)
-    optimiser = jax_layers.Optimiser(options.optimiser).direction().init(networks)
+    optimiser = mlp.Optimiser(options.optimiser).direction().init(networks)
     return _State(networks, optimiser, sums), affine
 
 

@@ -22,7 +22,7 @@ from untilt.data.slates import Slates, merge_slates
 from untilt.errors import OptionError
 from untilt.facts import Fact, joined
 from untilt.networks.batches import PaddedLists, bucket_lengths
-from untilt.networks.jax_layers import Optimiser, Params
+from untilt.networks.mlp import Optimiser, Params
 from untilt.networks.ranking_losses import dual_loss
 from untilt.networks.training import Stopping, Trained, train
 from untilt.rankers.base import check_positive

@@ -18,15 +18,19 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, ShapeError, check_choice
 from untilt.facts import Fact
 from untilt.networks.batches import Batch, Picks, Resident, Sampler
-from untilt.networks.jax_layers import (
+from untilt.networks.mlp import (
+    ACTIVATIONS,
     PRECISIONS,
+    TRANSFORMS,
     Layers,
+    Network,
     Optimiser,
     Params,
+    normalisation,
+    normalised,
     start_layers,
     to_network,
 )
-from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, Network, normalisation, normalised
 from untilt.networks.ranking_losses import scores_function, slopes_function
 from untilt.networks.together import Training, train_together
 from untilt.networks.training import Stopping, Trained, compiled_value
@@ -52,7 +56,7 @@ class NetworkRanker(Ranker):
     widths, activation : hidden layers ([512, 256, 128] and ELU as in [ren2021pairwise]_)
     transform : "none", or "log1p" for features with heavy tails, before they are standardised
     epochs, batch_size : passes over the data, and slates (or rows) per step
-    optimiser, learning_rate, schedule : see `untilt.networks.jax_layers.Optimiser`
+    optimiser, learning_rate, schedule : see `untilt.networks.mlp.Optimiser`
     l2 : l2/2 |weights|^2 is added to the loss; None takes what suits the loss
     early_stopping : epochs without improvement on held-out data before training stops; the best
         epoch is kept. Held out are `fit(..., valid=...)`, or 20% of the training queries where it

@@ -15,7 +15,7 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact
 from untilt.networks.batches import Sampler
-from untilt.networks.jax_layers import Layers, Params
+from untilt.networks.mlp import Layers, Params
 from untilt.networks.ranking_losses import (
     listwise_loss,
     pairwise_loss,
@@ -25,9 +25,8 @@ from untilt.networks.ranking_losses import (
 )
 from untilt.networks.together import Training
 from untilt.networks.training import Loss, Trained
+from untilt.objectives.click_losses import PbmLikelihood, SidedPointwise
 from untilt.objectives.pairs import PairObjective
-from untilt.objectives.pbm import PbmLikelihood
-from untilt.objectives.sided_losses import SidedPointwise
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists

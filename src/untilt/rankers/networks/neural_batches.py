@@ -26,12 +26,12 @@ from untilt.networks.batches import (
     bucket_lengths,
     cut_lists,
 )
-from untilt.networks.jax_layers import jax_modules
+from untilt.networks.mlp import jax_modules
 from untilt.networks.ranking_losses import pairs_of_gains
+from untilt.objectives.click_losses import SidedListwise
 from untilt.objectives.pair_kernels import pair_weights
 from untilt.objectives.pair_slates import PairSlates, RowSlates
 from untilt.objectives.pairs import PairObjective
-from untilt.objectives.sided_losses import SidedListwise
 from untilt.rankers.learning_data import nothing_to_learn
 
 

@@ -26,7 +26,7 @@ from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
 from untilt.errors import ColumnError, FileFormatError, OptionError, check_choice, did_you_mean
 from untilt.facts import Fact, joined
-from untilt.networks import jax_layers
+from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Network, normalised
 from untilt.networks.training import Loss, Stopping, Trained, compiled_value, train
@@ -112,7 +112,7 @@ class TowerRanker(network_ranker.NetworkRanker):
 class FittedTower(NamedTuple):
     """Trained layers, their tower, and how it went."""
 
-    layers: jax_layers.Layers
+    layers: mlp.Layers
     tower: FloatArray
     target: str
     trained: Trained
@@ -203,7 +203,7 @@ def _stopping(
     lists = training_lists(held_out)
     columns = _columns(label_counts(lists), scale.shift, scale.unit)
     rows = as_in_training(lists.features, inputs.names, inputs.missing)
-    batch = jax_layers.jax_modules().jax.device_put(
+    batch = mlp.jax_modules().jax.device_put(
         {
             **columns,
             "position_index": np.minimum(columns["position_index"], scale.depth - 1),
@@ -214,7 +214,7 @@ def _stopping(
     )
     judge = compiled_value(loss)
 
-    def value(params: jax_layers.Params) -> float:
+    def value(params: mlp.Params) -> float:
         return float(judge(params, batch, {}))
 
     return Stopping(value, ranker.early_stopping, higher_is_better=False)
@@ -235,10 +235,10 @@ def label_counts(lists: TrainingLists) -> PositionCounts:
 @lru_cache(maxsize=32)
 def tower_loss(combine: str, target: str, activation: str) -> Loss:
     """loss(params, batch): per session, with the batch's L2 penalty on the network alone."""
-    jax, jnp, _ = jax_layers.jax_modules()
+    jax, jnp, _ = mlp.jax_modules()
 
-    def loss(params: jax_layers.Params, batch: Mapping[str, jax_layers.Array]) -> jax_layers.Array:
-        f = jax_layers.apply_layers(params["f"], batch["features"][batch["row"]], activation)[:, 0]
+    def loss(params: mlp.Params, batch: Mapping[str, mlp.Array]) -> mlp.Array:
+        f = mlp.apply_layers(params["f"], batch["features"][batch["row"]], activation)[:, 0]
         b = params["b"][batch["position_index"]]
         y, weight = batch["mean"], batch["weight"] * batch["mask"]
         if target == "number":
@@ -249,7 +249,7 @@ def tower_loss(combine: str, target: str, activation: str) -> Loss:
         else:
             z = f + b if combine == "sum" else f
             each = y * jax.nn.softplus(-z) + (1 - y) * jax.nn.softplus(z)
-        penalty = batch["l2"] / 2 * jax_layers.sum_of_squares(params["f"])
+        penalty = batch["l2"] / 2 * mlp.sum_of_squares(params["f"])
         return jnp.sum(weight * each) / len(batch["mask"]) + penalty
 
     return loss
@@ -289,7 +289,7 @@ def _scale(mean: FloatArray, weight: FloatArray) -> tuple[float, float]:
     return middle, max(spread, 1e-12)
 
 
-def _scaled_output(layers: jax_layers.Layers, unit: float, shift: float) -> jax_layers.Layers:
+def _scaled_output(layers: mlp.Layers, unit: float, shift: float) -> mlp.Layers:
     """The same network with the output z unit + shift in place of z."""
     weights, biases = list(layers["weights"]), list(layers["biases"])
     weights[-1], biases[-1] = weights[-1] * unit, biases[-1] * unit + shift
@@ -358,7 +358,7 @@ class FeedbackTowers(network_ranker.NetworkRanker):
                 judge = _with_column(held_out, column)
             path = None if self.checkpoint is None else f"{os.fspath(self.checkpoint)}.{number}"
             fitted = fit_tower(self, lists, inputs, combine, "auto", judge, path)
-            self.networks_[column] = jax_layers.to_network(
+            self.networks_[column] = mlp.to_network(
                 fitted.layers,
                 self.activation,
                 mean=inputs.mean,

@@ -11,7 +11,7 @@ import numpy as np
 from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt._core.random import Seed, child_generator
 from untilt.facts import Fact
-from untilt.networks import jax_layers
+from untilt.networks import mlp
 from untilt.networks.batches import PaddedLists, bucket_lengths
 from untilt.networks.training import Moment, Stopping, Trained, train_by
 from untilt.rankers.trust import trust_model
@@ -26,7 +26,7 @@ from untilt.rankers.trust.trust_model import TrustStart, logits_of_lists, start_
 # towards the batch's own estimates, eps <- (1 - rate) eps + rate eps^, and the ranker goes down its
 # loss.
 
-Batch = Mapping[str, jax_layers.Array]
+Batch = Mapping[str, mlp.Array]
 
 # Single precision: probabilities this near to 0 or 1 still leave 1 - p with three digits.
 _FLOOR = 1e-4
@@ -35,10 +35,10 @@ _FLOOR = 1e-4
 class TrustTables(NamedTuple):
     """theta and theta- by position, (K,), eps+ and eps- by pair of positions, (K, K)."""
 
-    theta: jax_layers.Array
-    theta_minus: jax_layers.Array
-    eps_plus: jax_layers.Array
-    eps_minus: jax_layers.Array
+    theta: mlp.Array
+    theta_minus: mlp.Array
+    eps_plus: mlp.Array
+    eps_minus: mlp.Array
 
 
 @dataclass(frozen=True)
@@ -62,34 +62,34 @@ class StepSettings:
 class _Observed(NamedTuple):
     """A batch in the model's symbols; counts are sessions."""
 
-    positive: jax_layers.Array
-    zero: jax_layers.Array
-    above: jax_layers.Array
-    below: jax_layers.Array
-    position_index: jax_layers.Array
-    theta_i: jax_layers.Array
-    theta_j: jax_layers.Array
-    theta_minus_j: jax_layers.Array
-    eps_plus: jax_layers.Array
-    eps_minus: jax_layers.Array
+    positive: mlp.Array
+    zero: mlp.Array
+    above: mlp.Array
+    below: mlp.Array
+    position_index: mlp.Array
+    theta_i: mlp.Array
+    theta_j: mlp.Array
+    theta_minus_j: mlp.Array
+    eps_plus: mlp.Array
+    eps_minus: mlp.Array
 
 
 @lru_cache(maxsize=64)
-def compiled_em_step(settings: StepSettings, optimiser: jax_layers.Optimiser) -> Callable[..., Any]:
+def compiled_em_step(settings: StepSettings, optimiser: mlp.Optimiser) -> Callable[..., Any]:
     """A step, compiled per shape: the next (params, state, tables), and the sums of `_sums`."""
-    jax = jax_layers.jax_modules().jax
+    jax = mlp.jax_modules().jax
     direction = optimiser.direction()
 
     def step(
-        params: jax_layers.Params,
-        state: jax_layers.Params,
+        params: mlp.Params,
+        state: mlp.Params,
         tables: TrustTables,
-        rate: jax_layers.Array,
-        em_rate: jax_layers.Array,
-        key: jax_layers.Array,
+        rate: mlp.Array,
+        em_rate: mlp.Array,
+        key: mlp.Array,
         batch: Batch,
         constants: Batch,
-    ) -> tuple[jax_layers.Params, jax_layers.Params, TrustTables, jax_layers.Array]:
+    ) -> tuple[mlp.Params, mlp.Params, TrustTables, mlp.Array]:
         whole = {**constants, **batch}
         (_, (tables, sums)), gradient = jax.value_and_grad(em_loss, argnums=1, has_aux=True)(
             settings, params, tables, whole, key, em_rate
@@ -102,17 +102,17 @@ def compiled_em_step(settings: StepSettings, optimiser: jax_layers.Optimiser) ->
 
 def em_loss(
     settings: StepSettings,
-    params: jax_layers.Params,
+    params: mlp.Params,
     tables: TrustTables,
     batch: Batch,
-    key: jax_layers.Array,
+    key: mlp.Array,
     em_rate: Any,
-) -> tuple[jax_layers.Array, tuple[TrustTables, jax_layers.Array]]:
+) -> tuple[mlp.Array, tuple[TrustTables, mlp.Array]]:
     """The three networks' losses per session, summed; the next tables; the sums of `_sums`."""
-    jax, jnp, _ = jax_layers.jax_modules()
+    jax, jnp, _ = mlp.jax_modules()
     x = batch["features"][batch["row"]]
     b, s = (
-        jax_layers.apply_layers(params[part], x, settings.activation)[..., 0]
+        mlp.apply_layers(params[part], x, settings.activation)[..., 0]
         for part in ("beta", "ranker")
     )
     d = logits_of_lists(params["gamma"], params["tie"], x, settings.preference, settings.activation)
@@ -132,7 +132,7 @@ def em_loss(
     weight = _pair_weight(settings, seen, gamma, beta[:, :, None], batch, stop(s))
     rank_loss = jnp.sum(weight * trust_model.logistic_loss(s[:, :, None] - s[:, None, :], jnp))
     sessions = batch["scale"] * batch["sessions"].shape[0]
-    squares = sum(jax_layers.sum_of_squares(params[p]) for p in ("gamma", "beta", "ranker"))
+    squares = sum(mlp.sum_of_squares(params[p]) for p in ("gamma", "beta", "ranker"))
     penalty = batch["l2"] / 2 * squares
     following = _next_tables(settings, tables, seen, yes, no, item, em_rate)
     sums = _sums(seen, given, tables.theta[seen.position_index] * beta, rank_loss)
@@ -140,7 +140,7 @@ def em_loss(
 
 
 def _observed(batch: Batch, tables: TrustTables) -> _Observed:
-    jnp = jax_layers.jax_modules().numpy
+    jnp = mlp.jax_modules().numpy
     mask, k, n = batch["mask"], batch["position_index"], batch["sessions"][:, None]
     positive = batch["positive"] * mask
     pair = mask[:, :, None] * mask[:, None, :] * (1 - jnp.eye(mask.shape[1]))
@@ -163,13 +163,13 @@ def _observed(batch: Batch, tables: TrustTables) -> _Observed:
 def _pair_weight(
     settings: StepSettings,
     seen: _Observed,
-    gamma: jax_layers.Array,
-    beta_i: jax_layers.Array,
+    gamma: mlp.Array,
+    beta_i: mlp.Array,
     batch: Batch,
     scores: Any,
-) -> jax_layers.Array:
+) -> mlp.Array:
     """w_ij of the loss, summed over the sessions of the slate."""
-    jnp = jax_layers.jax_modules().numpy
+    jnp = mlp.jax_modules().numpy
     positive, zero = trust_model.pair_weights(
         seen.theta_i, seen.theta_j, seen.theta_minus_j, seen.eps_plus, seen.eps_minus,
         gamma, beta_i, clip=settings.clip,
@@ -187,21 +187,19 @@ def _next_tables(
     yes: trust_model.PairPosterior,
     no: trust_model.PairPosterior,
     item: trust_model.ItemPosterior,
-    em_rate: jax_layers.Array,
+    em_rate: mlp.Array,
 ) -> TrustTables:
     """Equation 20 for every table; an entry without sessions in the batch stays."""
-    jnp = jax_layers.jax_modules().numpy
+    jnp = mlp.jax_modules().numpy
     k = seen.position_index
 
-    def by_position(values: jax_layers.Array) -> jax_layers.Array:
+    def by_position(values: mlp.Array) -> mlp.Array:
         return jnp.zeros_like(tables.theta).at[k].add(values)
 
-    def by_pair(values: jax_layers.Array) -> jax_layers.Array:
+    def by_pair(values: mlp.Array) -> mlp.Array:
         return jnp.zeros_like(tables.eps_plus).at[k[:, :, None], k[:, None, :]].add(values)
 
-    def towards(
-        old: jax_layers.Array, part: jax_layers.Array, whole: jax_layers.Array
-    ) -> jax_layers.Array:
+    def towards(old: mlp.Array, part: mlp.Array, whole: mlp.Array) -> mlp.Array:
         batch = jnp.clip(part / jnp.maximum(whole, 1e-12), _FLOOR, 1 - _FLOOR)
         return jnp.where(whole > 0, (1 - em_rate) * old + em_rate * batch, old)
 
@@ -226,12 +224,12 @@ def _next_tables(
 
 def _sums(
     seen: _Observed,
-    given: tuple[jax_layers.Array, ...],
-    chance: jax_layers.Array,
-    rank_loss: jax_layers.Array,
-) -> jax_layers.Array:
+    given: tuple[mlp.Array, ...],
+    chance: mlp.Array,
+    rank_loss: mlp.Array,
+) -> mlp.Array:
     """(log-likelihood of documents, of pairs, the ranker's loss), summed over the batch."""
-    jnp = jax_layers.jax_modules().numpy
+    jnp = mlp.jax_modules().numpy
     p = jnp.clip(trust_model.above(*given), 1e-7, 1 - 1e-7)
     chance = jnp.clip(chance, 1e-7, 1 - 1e-7)
     items = jnp.sum(seen.positive * jnp.log(chance) + seen.zero * jnp.log1p(-chance))
@@ -239,23 +237,21 @@ def _sums(
     return jnp.stack([items, pairs, rank_loss])
 
 
-def _cross_entropy(
-    z: jax_layers.Array, successes: jax_layers.Array, trials: jax_layers.Array
-) -> jax_layers.Array:
-    jnp = jax_layers.jax_modules().numpy
+def _cross_entropy(z: mlp.Array, successes: mlp.Array, trials: mlp.Array) -> mlp.Array:
+    jnp = mlp.jax_modules().numpy
     return jnp.sum(
         successes * trust_model.logistic_loss(z, jnp)
         + (trials - successes) * trust_model.logistic_loss(-z, jnp)
     )
 
 
-def _expect(_: jax_layers.Array, n: jax_layers.Array, p: jax_layers.Array) -> jax_layers.Array:
+def _expect(_: mlp.Array, n: mlp.Array, p: mlp.Array) -> mlp.Array:
     return n * p
 
 
-def _draw(key: jax_layers.Array, n: jax_layers.Array, p: jax_layers.Array) -> jax_layers.Array:
+def _draw(key: mlp.Array, n: mlp.Array, p: mlp.Array) -> mlp.Array:
     """One coin per session: a binomial of the sessions that are alike."""
-    return jax_layers.jax_modules().jax.random.binomial(key, n, p)
+    return mlp.jax_modules().jax.random.binomial(key, n, p)
 
 
 @dataclass(frozen=True)
@@ -272,8 +268,8 @@ class Schedule:
 class MiniBatchFit:
     """Where mini-batch EM ended: the ranker's layers, those of gamma, the tables, the way there."""
 
-    layers: jax_layers.Layers
-    gamma: dict[str, jax_layers.Params]
+    layers: mlp.Layers
+    gamma: dict[str, mlp.Params]
     trust: trust_model.PairTrust
     history: tuple[trust_model.TrustEpoch, ...]
     trained: Trained
@@ -285,11 +281,11 @@ class _History:
     def __init__(self, sessions: float) -> None:
         self.sessions = sessions
         self.epochs: list[FloatArray] = []
-        self.steps: list[jax_layers.Array] = []
+        self.steps: list[mlp.Array] = []
 
-    def after_epoch(self, epoch: int, params: jax_layers.Params) -> None:  # noqa: ARG002
+    def after_epoch(self, epoch: int, params: mlp.Params) -> None:  # noqa: ARG002
         """Sum up the steps since the last epoch."""
-        sums = np.sum(jax_layers.jax_modules().jax.device_get(self.steps), axis=0)
+        sums = np.sum(mlp.jax_modules().jax.device_get(self.steps), axis=0)
         self.epochs.append(sums / self.sessions)
         self.steps = []
 
@@ -313,7 +309,7 @@ def fit_mini_batches(
     features: FeatureArray,
     widths: tuple[int, ...],
     settings: StepSettings,
-    optimiser: jax_layers.Optimiser,
+    optimiser: mlp.Optimiser,
     schedule: Schedule,
     *,
     l2: float,
@@ -328,7 +324,7 @@ def fit_mini_batches(
 
     What is judged and kept are {"networks": {"gamma", "beta", "ranker", "tie"}, "tables"}.
     """
-    jax = jax_layers.jax_modules().jax
+    jax = mlp.jax_modules().jax
     compiled = compiled_em_step(settings, optimiser)
     constants = jax.device_put(
         {
@@ -345,8 +341,8 @@ def fit_mini_batches(
     history = _History(float(slates.count.sum()))
 
     def step(
-        params: jax_layers.Params, state: jax_layers.Params, at: Moment, batch: Batch
-    ) -> tuple[jax_layers.Params, jax_layers.Params, jax_layers.Array]:
+        params: mlp.Params, state: mlp.Params, at: Moment, batch: Batch
+    ) -> tuple[mlp.Params, mlp.Params, mlp.Array]:
         em_rate = np.float32(schedule.em_rate * (1 + at.step) ** -schedule.em_decay)
         networks, state, tables, sums = compiled(
             params["networks"], state, params["tables"], at.rate, em_rate,
@@ -377,14 +373,14 @@ def fit_mini_batches(
     return MiniBatchFit(networks["ranker"], gamma, trust, history.as_epochs, trained)
 
 
-def theta_now(params: jax_layers.Params) -> FloatArray:
+def theta_now(params: mlp.Params) -> FloatArray:
     """(K,) examination at the parameters of `fit_mini_batches`."""
     return np.asarray(params["tables"].theta, dtype=float)
 
 
-def ranker_layers(params: jax_layers.Params) -> jax_layers.Layers:
+def ranker_layers(params: mlp.Params) -> mlp.Layers:
     """The ranker among them."""
-    layers: jax_layers.Layers = params["networks"]["ranker"]
+    layers: mlp.Layers = params["networks"]["ranker"]
     return layers
 
 
@@ -428,12 +424,10 @@ def start_tables(
 
 def _start_params(
     seed: Seed, n_features: int, widths: tuple[int, ...], settings: StepSettings
-) -> dict[str, jax_layers.Params]:
+) -> dict[str, mlp.Params]:
     act = settings.activation
     beta, ranker = (
-        jax_layers.start_layers(
-            child_generator(seed, 0, at), (n_features, *widths, 1), activation=act
-        )
+        mlp.start_layers(child_generator(seed, 0, at), (n_features, *widths, 1), activation=act)
         for at in (1, 2)
     )
     gamma = start_preference(

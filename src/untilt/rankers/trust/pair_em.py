@@ -23,7 +23,7 @@ import numpy as np
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.em import EMResult, run_em
 from untilt._core.random import Seed, child_generator
-from untilt.networks import jax_layers
+from untilt.networks import mlp
 from untilt.networks.training import Loss, Stopping, Trained, train
 from untilt.rankers.trust import trust_model as model
 from untilt.rankers.trust.mini_batch import Batch, slate_batches
@@ -337,9 +337,9 @@ class NetworkRegression:
     seed: Seed
     form: str = "scores"
     steps: int = 20
-    _start: dict[str, jax_layers.Params] = field(default_factory=dict)
+    _start: dict[str, mlp.Params] = field(default_factory=dict)
 
-    def start(self) -> dict[str, jax_layers.Params]:
+    def start(self) -> dict[str, mlp.Params]:
         """Random layers, the same at every call."""
         if not self._start:
             width, act = self.features.shape[1], self.activation
@@ -348,7 +348,7 @@ class NetworkRegression:
             )
         return dict(self._start)
 
-    def values(self, state: dict[str, jax_layers.Params]) -> FloatArray:
+    def values(self, state: dict[str, mlp.Params]) -> FloatArray:
         """Probabilities by NumPy in double precision."""
         d = self.features.shape[1]
         model = learned(state, self.form, self.activation, mean=np.zeros(d), scale=np.ones(d))
@@ -361,10 +361,10 @@ class NetworkRegression:
         return np.clip(p, _FLOOR, 1 - _FLOOR)
 
     def refit(
-        self, state: jax_layers.Params, successes: FloatArray, trials: FloatArray
-    ) -> dict[str, jax_layers.Params]:
+        self, state: mlp.Params, successes: FloatArray, trials: FloatArray
+    ) -> dict[str, mlp.Params]:
         """A few steps uphill; where they led down, shorter ones."""
-        jax = jax_layers.jax_modules().jax
+        jax = mlp.jax_modules().jax
         before = expected_likelihood(self.values(state), successes, trials)
         form = None if self.j is None else self.form
         climb = _compiled_climb(self.activation, self.steps, form)
@@ -384,20 +384,20 @@ class NetworkRegression:
 
 @lru_cache(maxsize=16)
 def _compiled_climb(activation: str, steps: int, form: str | None) -> Callable[..., Any]:
-    jax, jnp, optax = jax_layers.jax_modules()
+    jax, jnp, optax = mlp.jax_modules()
     direction = optax.scale_by_adam()
 
-    def loss(state: jax_layers.Params, data: Batch) -> jax_layers.Array:
+    def loss(state: mlp.Params, data: Batch) -> mlp.Array:
         layers, x, i = state["layers"], data["features"], data["i"]
         if form is None:
-            z = jax_layers.apply_layers(layers, x, activation)[i, 0]
+            z = mlp.apply_layers(layers, x, activation)[i, 0]
         else:
             z = logits_of_cells(layers, state["tie"], x, i, data["j"], form, activation)
         fail = data["trials"] - data["successes"]
         return jnp.sum(data["successes"] * jax.nn.softplus(-z) + fail * jax.nn.softplus(z))
 
-    def climb(state: jax_layers.Params, data: Batch, rate: jax_layers.Array) -> jax_layers.Array:
-        def one(carry: jax_layers.Params, _: None) -> tuple[jax_layers.Params, None]:
+    def climb(state: mlp.Params, data: Batch, rate: mlp.Array) -> mlp.Array:
+        def one(carry: mlp.Params, _: None) -> tuple[mlp.Params, None]:
             at, memory = carry
             update, memory = direction.update(jax.grad(loss)(at, data), memory)
             return (jax.tree.map(lambda p, u: p - rate * u, at, update), memory), None
@@ -511,7 +511,7 @@ def train_on_weights(
     activation: str,
     rank_changes: bool,
     l2: float,
-    optimiser: jax_layers.Optimiser,
+    optimiser: mlp.Optimiser,
     epochs: int,
     batch_size: int,
     seed: Seed,
@@ -523,7 +523,7 @@ def train_on_weights(
     # On the scale of one session's pairs, so that weights do not change what l2 means.
     total = weight.sum()
     batches = slate_batches(slates, batch_size, seed, weight=weight * (slates.n_slates / total))
-    layers = jax_layers.start_layers(
+    layers = mlp.start_layers(
         child_generator(seed, 0, 2), (features.shape[1], *widths, 1), activation=activation
     )
     return train(
@@ -543,15 +543,15 @@ def train_on_weights(
 @lru_cache(maxsize=32)
 def weighted_loss(activation: str, rank_changes: bool) -> Loss:
     """loss(layers, batch) for fixed pair weights."""
-    jax, jnp, _ = jax_layers.jax_modules()
+    jax, jnp, _ = mlp.jax_modules()
 
-    def loss(layers: jax_layers.Layers, batch: Batch) -> jax_layers.Array:
-        s = jax_layers.apply_layers(layers, batch["features"][batch["row"]], activation)[..., 0]
+    def loss(layers: mlp.Layers, batch: Batch) -> mlp.Array:
+        s = mlp.apply_layers(layers, batch["features"][batch["row"]], activation)[..., 0]
         weight = batch["weight"]
         if rank_changes:
             weight = weight * rank_change(jax.lax.stop_gradient(s), batch["mask"] > 0, jnp)
         pair = weight * logistic_loss(s[:, :, None] - s[:, None, :], jnp)
-        penalty = batch["l2"] / 2 * jax_layers.sum_of_squares(layers)
+        penalty = batch["l2"] / 2 * mlp.sum_of_squares(layers)
         return jnp.sum(pair) / batch["sessions"].shape[0] + penalty
 
     return loss

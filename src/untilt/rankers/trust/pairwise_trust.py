@@ -13,7 +13,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact, joined
-from untilt.networks.jax_layers import Layers, Params
+from untilt.networks.mlp import Layers, Params
 from untilt.networks.training import Trained
 from untilt.objectives.pair_slates import gains_of, list_norms
 from untilt.rankers.base import check_positive, check_rounds

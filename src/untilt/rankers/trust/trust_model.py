@@ -28,7 +28,7 @@ from untilt.bias.curve import PositionBias
 from untilt.catalog import storable
 from untilt.errors import ShapeError, check_choice
 from untilt.facts import Fact, as_fact, joined
-from untilt.networks import jax_layers
+from untilt.networks import mlp
 from untilt.networks.mlp import Network
 
 Values = Any  # a number or an array, of NumPy or of JAX
@@ -309,21 +309,21 @@ _FIRST_TIE = -2.0  # softplus of it is 0.13: of two alike documents one is prefe
 
 def start_preference(
     seed: Seed, n_features: int, widths: tuple[int, ...], *, form: str, activation: str
-) -> dict[str, jax_layers.Params]:
+) -> dict[str, mlp.Params]:
     """{"layers", "tie"} before the first step."""
     inputs = 2 * n_features if form == "pairs" else n_features
-    layers = jax_layers.start_layers(seed, (inputs, *widths, 1), activation=activation)
+    layers = mlp.start_layers(seed, (inputs, *widths, 1), activation=activation)
     tie = _FIRST_TIE if form == "pairs" else 0.0
     return {"layers": layers, "tie": np.asarray(tie, np.float32)}
 
 
 def logits_of_lists(
-    layers: jax_layers.Layers, tie: jax_layers.Array, x: jax_layers.Array, form: str, act: str
-) -> jax_layers.Array:
+    layers: mlp.Layers, tie: mlp.Array, x: mlp.Array, form: str, act: str
+) -> mlp.Array:
     """z_ij - tie, (lists, K, K), of documents x (lists, K, d), by JAX."""
-    jnp = jax_layers.jax_modules().numpy
+    jnp = mlp.jax_modules().numpy
     if form == "scores":
-        g = jax_layers.apply_layers(layers, x, act)[..., 0]
+        g = mlp.apply_layers(layers, x, act)[..., 0]
         return g[:, :, None] - g[:, None, :] - tie
     first, second = _first_layer(layers, x)
     f = _rest(layers, first[:, :, None] + second[:, None, :], act)
@@ -331,41 +331,39 @@ def logits_of_lists(
 
 
 def logits_of_cells(
-    layers: jax_layers.Layers,
-    tie: jax_layers.Array,
-    x: jax_layers.Array,
-    i: jax_layers.Array,
-    j: jax_layers.Array,
+    layers: mlp.Layers,
+    tie: mlp.Array,
+    x: mlp.Array,
+    i: mlp.Array,
+    j: mlp.Array,
     form: str,
     act: str,
-) -> jax_layers.Array:
+) -> mlp.Array:
     """z - tie, (cells,), of pairs of rows i and j of x (rows, d), by JAX."""
     if form == "scores":
-        g = jax_layers.apply_layers(layers, x, act)[:, 0]
+        g = mlp.apply_layers(layers, x, act)[:, 0]
         return g[i] - g[j] - tie
     first, second = _first_layer(layers, x)
     f = [_rest(layers, first[a] + second[b], act) for a, b in ((i, j), (j, i))]
     return f[0] - f[1] - _at_least_0(tie)
 
 
-def _first_layer(
-    layers: jax_layers.Layers, x: jax_layers.Array
-) -> tuple[jax_layers.Array, jax_layers.Array]:
+def _first_layer(layers: mlp.Layers, x: mlp.Array) -> tuple[mlp.Array, mlp.Array]:
     """What either document adds to the first layer: computed once a document, not once a pair."""
     w, d = layers["weights"][0], x.shape[-1]
     return x @ w[:d] + layers["biases"][0], x @ w[d:]
 
 
-def _rest(layers: jax_layers.Layers, first: jax_layers.Array, act: str) -> jax_layers.Array:
+def _rest(layers: mlp.Layers, first: mlp.Array, act: str) -> mlp.Array:
     rest = {name: layers[name][1:] for name in ("weights", "biases")}
     if not rest["weights"]:
         return first[..., 0]
-    hidden = jax_layers.jax_activation(act)(first)
-    return jax_layers.apply_layers(rest, hidden, act)[..., 0]
+    hidden = mlp.jax_activation(act)(first)
+    return mlp.apply_layers(rest, hidden, act)[..., 0]
 
 
-def _at_least_0(tie: jax_layers.Array) -> jax_layers.Array:
-    return jax_layers.jax_modules().jax.nn.softplus(tie)
+def _at_least_0(tie: mlp.Array) -> mlp.Array:
+    return mlp.jax_modules().jax.nn.softplus(tie)
 
 
 @storable
@@ -405,7 +403,7 @@ class PairPreference:
 
 
 def learned(
-    params: jax_layers.Params,
+    params: mlp.Params,
     form: str,
     activation: str,
     *,
@@ -415,7 +413,7 @@ def learned(
 ) -> PairPreference:
     """Trained {"layers", "tie"} in NumPy, with the normalisation of a document's features."""
     both = 2 if form == "pairs" else 1
-    network = jax_layers.to_network(
+    network = mlp.to_network(
         params["layers"],
         activation,
         mean=np.tile(mean, both),
