@@ -442,7 +442,7 @@ PRESSED = """
 import os, signal, sys, threading, time
 from dataclasses import replace
 import pyarrow as pa
-from untilt.data.read import assemble as assembly
+from untilt.data.read.collapse import assemble as assembly
 from untilt.data.read.read_log import read_log
 
 # What a shell starts in the background ignores SIGINT, and so do its children.
@@ -483,7 +483,7 @@ PRESSED_BETWEEN = """
 import sys, time
 from dataclasses import replace
 import pyarrow as pa
-from untilt.data.read import assemble as assembly
+from untilt.data.read.collapse import assemble as assembly
 from untilt.data.read.read_log import read_log
 
 class Interrupted:
