@@ -59,7 +59,7 @@ from untilt.data.layout import Grid as Grid
 from untilt.data.letor.read_letor import read_letor as read_letor
 from untilt.data.letor.write_letor import write_letor as write_letor
 from untilt.data.read.bad_rows import ReadReport as ReadReport
-from untilt.data.read.collapse_sql import collapse_sql as collapse_sql
+from untilt.data.read.engines import collapse_sql as collapse_sql
 from untilt.data.read.read_log import read_log as read_log
 from untilt.data.read.read_log import read_log_report as read_log_report
 from untilt.data.read.read_log import read_ubi as read_ubi

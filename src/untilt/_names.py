@@ -101,7 +101,7 @@ NAMESPACES = {
             "untilt.data.letor.read_letor": "read_letor",
             "untilt.data.letor.write_letor": "write_letor",
             "untilt.data.read.bad_rows": "ReadReport",
-            "untilt.data.read.collapse_sql": "collapse_sql",
+            "untilt.data.read.engines": "collapse_sql",
             "untilt.data.read.read_log": "read_log read_log_report read_ubi",
             "untilt.data.read.ubi": "Ubi",
             "untilt.data.transform": "synthesise",

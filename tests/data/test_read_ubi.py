@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 import untilt as ut
-from untilt.data.read.ubi import open_ubi
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError
 from untilt.facts import codes
 from untilt.simulation.parquet import write_ubi
@@ -567,11 +567,13 @@ def test_options_that_make_no_sense(export, options, said):
 def test_a_file_that_changes_meanwhile_is_refused(export, monkeypatch):
     paths = export()
 
-    def and_change(*arguments):
-        source = open_ubi(*arguments)
-        lines(type(arguments[0].scratch)(paths[1]), EVENTS[:1])
+    opened = ut.Ubi.open
+
+    def and_change(*arguments, **options):
+        source = opened(*arguments, **options)
+        lines(Path(paths[1]), EVENTS[:1])
         return source
 
-    monkeypatch.setattr("untilt.data.read.read_log.open_ubi", and_change)
+    monkeypatch.setattr(ut.Ubi, "open", and_change)
     with pytest.raises(FileFormatError, match="was changed while it was read"):
         read(paths)

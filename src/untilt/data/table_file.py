@@ -25,13 +25,14 @@ from untilt.data.read.database import (
     open_database,
     quoted,
 )
+from untilt.data.read.files import PARQUET
 from untilt.errors import BadRowsError, MemoryLimitError, OptionError
 
 PathLike = str | os.PathLike[str]
 Columns = Mapping[str, AnyArray]
 
-PARQUET = (".parquet", ".pq", ".parq")
-CSV = (".csv", ".csv.gz")
+CSV_ENDINGS = (".csv", ".csv.gz")
+ENDINGS = (*PARQUET.endings, *CSV_ENDINGS)
 # Values per piece and Parquet row group: a few tens of MB, whatever the number of columns.
 PIECE = 1 << 22
 _MOST_ROWS, _FEWEST_ROWS = 122_880, 2_048  # of a row group, by DuckDB's own customs
@@ -48,9 +49,9 @@ _TYPES = {
 
 def check_ending(path: PathLike) -> None:
     """Raise unless the name says what to write."""
-    if not os.fspath(path).lower().endswith((*PARQUET, *CSV)):
+    if not os.fspath(path).lower().endswith(ENDINGS):
         raise OptionError(
-            f"the name must end in {', '.join((*PARQUET, *CSV))}. Got {os.fspath(path)!r} instead."
+            f"the name must end in {', '.join(ENDINGS)}. Got {os.fspath(path)!r} instead."
         )
 
 
@@ -124,7 +125,7 @@ def _as_taken(column: AnyArray) -> AnyArray:
 
 def _copy(database: Database, temporary: Path, name: str, types: Mapping[str, str]) -> None:
     written = temporary if is_plain(str(temporary)) else database.scratch / "written"
-    if name.endswith(PARQUET):
+    if name.endswith(PARQUET.endings):
         rows = max(_FEWEST_ROWS, min(_MOST_ROWS, PIECE // max(len(types), 1)))
         options = f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {rows}"
     else:

@@ -29,11 +29,10 @@ from untilt.data.read.database import (
     quoted,
     translated_errors,
 )
-from untilt.data.read.elsewhere import brought_here
-from untilt.data.read.files import FileKind, Files, refuse_changed, stamps
-from untilt.data.read.sources import Source, open_source
+from untilt.data.read.files import PARQUET, Files, refuse_changed, stamps
+from untilt.data.read.sources import Source, at_hand, open_source
 from untilt.data.read.types import Column
-from untilt.data.table_file import CSV, PARQUET, check_ending
+from untilt.data.table_file import CSV_ENDINGS, check_ending
 from untilt.errors import BadRowsError, ColumnError, OptionError, ShapeError, did_you_mean, listed
 from untilt.rankers.base import Ranker, check_rounds
 
@@ -101,7 +100,7 @@ def score_file(
     if top is not None:
         check_rounds("top", top)
     refuse_inputs([out], [documents])
-    with brought_here([documents], temp_directory) as (found,):
+    with at_hand([documents], temp_directory) as (found,):
         files = found if isinstance(found, Files) else None
         before = [] if files is None else stamps(files)
 
@@ -121,7 +120,7 @@ def score_file(
                         refuse_changed(files, before)
                 return done
 
-        if files is not None and files.kind is FileKind.PARQUET:
+        if files is not None and files.kind is PARQUET:
             # On one thread DuckDB hands out rows as they stand; should it not, that is seen.
             with suppress(_MixedError):
                 return attempt(1, sort=False)
@@ -382,10 +381,10 @@ def _write_table(
     with ExitStack() as stack:
         # A file, not a path: Arrow takes no path that is not UTF-8.
         file: Any = stack.enter_context(temporary.open("wb"))
-        if name.endswith(PARQUET):
+        if name.endswith(PARQUET.endings):
             opened = pq.ParquetWriter(file, schema, compression="zstd")
         else:
-            if name.endswith(CSV[1]):
+            if name.endswith(CSV_ENDINGS[1]):
                 # Neither name nor time in the header: equal tables give equal bytes.
                 file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
             opened = csv.CSVWriter(file, schema)

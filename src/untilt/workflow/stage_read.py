@@ -19,9 +19,9 @@ from untilt._core.store import file_digest, key_of
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import numbered_for
 from untilt.data.clicklog import ClickLog
-from untilt.data.read.elsewhere import brought_here
 from untilt.data.read.files import Files, located, refuse_changed, stamps
-from untilt.data.read.ubi import Ubi, parts_of, with_parts
+from untilt.data.read.sources import at_hand
+from untilt.data.read.ubi import Ubi
 from untilt.data.transform import (
     in_parts_of_time,
     restrict_queries,
@@ -296,9 +296,8 @@ def read_step(
 ) -> tuple[Done[LogSource], Data]:
     """Where the log came from, and the log itself, which is loaded when first asked for."""
     # What lies in a store is copied once: the fingerprint is that of what is read.
-    with brought_here([*parts_of(source), options.documents]) as (*here, documents):
-        found = replace(options, documents=documents)
-        return _read_step(with_parts(source, here), folder, found, steps)
+    with at_hand([source, options.documents]) as (found, documents):
+        return _read_step(found, folder, replace(options, documents=documents), steps)
 
 
 def _read_step(

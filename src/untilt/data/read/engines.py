@@ -1,34 +1,296 @@
-"""Tables that live in an engine of the user's: Ibis, Spark, PostgreSQL count sessions themselves.
+"""Sessions counted where a log lives: SQL for the engine, and tables of Ibis and Spark.
 
-An engine gives rows as Arrow, and can be asked for the counted log, of which far less travels. None
-of the libraries is imported here: whoever has such a table has imported its library.
+A session becomes one row with a column for each position (its document and labels there), equal
+sessions are grouped and counted, and the smallest session of each group is joined back to its rows:
+
+    session 1: query 7   position 1: a, click   position 2: b          query  session  document ...
+    session 2: query 7   position 1: a, click   position 2: b     ->       7        1  a        ...
+    session 3: query 7   position 1: b          position 2: a              ...             count 2
+
+The result has the columns of the log and a `count`, and is read as such: `read_log` groups again,
+so that a grouping that is too fine costs rows and never changes the log. One that is too coarse
+would. So a session that is not clean goes through as it is, with its own number in the key: one
+with a position twice, a position that is none or deeper than the columns go, a document or label
+that is missing, or rows that differ in what they share. `read_log` then finds in the counted rows
+all that is wrong, as it would in the log itself.
+
+An engine gives rows as Arrow. None of the libraries is imported here: whoever has such a table has
+imported its library.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
+from itertools import product
 from operator import add, and_
 from typing import Any
 from uuid import uuid4
 
-from untilt._core.addresses import Address
 from untilt._core.progress import progress
 from untilt.data.depth import DEEPEST
-from untilt.data.read.collapse_sql import COUNT, DIALECTS, Dialect, Key, counted_sql, slots
-from untilt.data.read.columns import Layout
+from untilt.data.read.columns import (
+    FLAG,
+    OPTIONAL,
+    REQUIRED,
+    VERSION,
+    Layout,
+    check_mapping,
+)
 from untilt.data.read.database import Database
-from untilt.data.read.postgres import NUMBERS, postgres_opened, postgres_select
-from untilt.data.read.sources import Source, postgres_found, stream_source
+from untilt.data.read.frames import open_stream
+from untilt.data.read.sources import Source
 from untilt.data.read.types import MOST_COUNT
-from untilt.errors import ColumnError, FileFormatError, OptionError
+from untilt.errors import ColumnError, FileFormatError, OptionError, check_choice
 
+COUNT = "count"
 # Of the rows that may be counted by position; the sessions of the others are not merged.
 _SHARE_WITHIN_DEPTH = 0.999
 _BATCH = 1 << 17
 # Text is compared without regard to case there, by default: two lists could be taken for one.
 _CASELESS = ("mysql", "mssql", "singlestoredb")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How an engine writes what differs: names, and what can be compared by MIN and MAX.
+
+    Parameters
+    ----------
+    quote : the sign around names
+    as_text : compare ids and labels as text: PostgreSQL has no MAX of truth values and, before
+        version 18, none of UUIDs
+    most_columns : that a row may have
+    double : its type of double precision that may be NULL. Counts become such numbers where theirs
+        may be anything: ClickHouse makes a union of two types, which no Arrow reader takes
+    """
+
+    quote: str = '"'
+    as_text: bool = False
+    most_columns: int = 4000
+    double: str = "double"
+
+    def name(self, name: str) -> str:
+        """A column's name."""
+        return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
+
+    def comparable(self, value: str) -> str:
+        """A value that MIN and MAX take and that is equal where the value is."""
+        return f"CAST({value} AS text)" if self.as_text else value
+
+
+DIALECTS = {
+    "duckdb": Dialect(),
+    # 1,664 columns are its limit.
+    "postgres": Dialect(as_text=True, most_columns=1500, double="double precision"),
+    "clickhouse": Dialect(quote="`", double="Nullable(Float64)"),
+    "spark": Dialect(quote="`"),
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """The columns of a log by what they do in the collapse.
+
+    Parameters
+    ----------
+    cells : columns of which every position has its own value: the document comes first
+    needed : those of them that a clean row has (a feature may be missing)
+    shared : columns of which a session has one value: ranker, flag for random order, context
+    count : the column of counts; None where every row is one impression
+    """
+
+    query: str
+    session: str
+    position: str
+    cells: tuple[str, ...]
+    needed: tuple[str, ...]
+    shared: tuple[str, ...]
+    count: str | None
+
+    @classmethod
+    def of(cls, layout: Layout) -> "Key":
+        """From the roles of columns."""
+        roles = layout.roles
+        versions = [roles[VERSION]] if VERSION in roles else []
+        needed = [roles["doc_id"], *versions, *layout.labels.values()]
+        shared = [roles[role] for role in ("ranker", FLAG) if role in roles]
+        return cls(
+            query=roles["query_id"],
+            session=roles["session_id"],
+            position=roles["position"],
+            cells=tuple(dict.fromkeys([*needed, *layout.features])),
+            needed=tuple(dict.fromkeys(needed)),
+            shared=tuple(dict.fromkeys([*shared, *layout.context.values()])),
+            count=roles.get(COUNT),
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the result, each once; counts are not among them."""
+        keys = (self.query, self.session, self.position)
+        return tuple(dict.fromkeys([*keys, *self.cells, *self.shared]))
+
+    def most_depth(self, dialect: Dialect) -> int:
+        """How many positions the engine has columns for."""
+        return max(1, min(DEEPEST, dialect.most_columns // len(self.cells) - 1))
+
+
+def slots(depth: int) -> range:
+    """The positions that have columns. With 0: a log may count from there, and be told so later."""
+    return range(depth + 1)
+
+
+def collapse_sql(
+    table: str,
+    depth: int,
+    dialect: str = "duckdb",
+    *,
+    columns: Mapping[str, str | None] | None = None,
+    label: str = "click",
+    labels: Sequence[str] = (),
+    context: Sequence[str] = (),
+    features: Sequence[str] = (),
+) -> str:
+    """The query that counts equal sessions of a click log, for the engine that holds it.
+
+    Its result has the same columns as the log, one session in place of all that are equal to it,
+    and their number in `count`. `read_log` gives the same `ClickLog` for it as for the whole log,
+    with the same options. Times are not kept: they differ where all else is equal.
+
+    Parameters
+    ----------
+    table : the log's table as your engine writes it, such as ``shop.clicks``, or a query in
+        brackets with a name: ``(SELECT ...) AS clicks``. It goes into the query as it is
+    depth : of most lists. Any depth gives the same log: a session with a row deeper than this is
+        not merged with others, so that a small depth makes a larger result, and a large one a
+        query with more columns (one for each position and each of document, label and feature)
+    dialect : "duckdb", "postgres", "clickhouse" or "spark". Other engines: give `read_log` an Ibis
+        table
+    columns, label, labels, context : as in `read_log`. An optional column (ranker, count, random,
+        version) is taken where `columns` names it: {"ranker": "ranker"}
+    features : columns of the log that are features, by their names
+
+    Examples
+    --------
+    >>> import duckdb
+    >>> import untilt as ut
+    >>> rows = "(VALUES (7, 1, 'a', 1, 1), (7, 2, 'a', 1, 1), (7, 3, 'b', 1, 0))"
+    >>> clicks = f"{rows} AS clicks(query_id, session_id, doc_id, position, click)"
+    >>> duckdb.sql(ut.collapse_sql(clicks, depth=10)).order("session_id").fetchall()
+    [(7, 1, 1, 'a', 1, 2), (7, 3, 1, 'b', 0, 1)]
+    """
+    check_choice("dialect", dialect, tuple(DIALECTS))
+    for option, names in (("labels", labels), ("context", context), ("features", features)):
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise OptionError(f"{option} must be a list of names. Got {names!r} instead.")
+    named = dict(columns or {})
+    check_mapping(named, (label, *labels), context)
+    roles = {role: named.get(role) or role for role in REQUIRED}
+    for role in (*OPTIONAL, FLAG, VERSION):
+        theirs = named.get(role)
+        if theirs is not None and role != "timestamp":
+            roles[role] = theirs
+    layout = Layout(
+        roles,
+        {name: named.get(name) or name for name in (label, *labels)},
+        {name: (name,) for name in features},
+        {name: named.get(name) or name for name in context},
+    )
+    key = Key.of(layout)
+    most = key.most_depth(DIALECTS[dialect])
+    if isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth <= most:
+        raise OptionError(
+            f"depth must be a whole number from 1 to {most}: {dialect} has no more columns for "
+            f"{len(key.cells)} values at each position. Got {depth!r} instead. Sessions that go "
+            "deeper are kept, each for itself."
+        )
+    return counted_sql(table, key, depth, DIALECTS[dialect])
+
+
+def counted_sql(table: str, key: Key, depth: int, dialect: Dialect, count: str = COUNT) -> str:
+    """The collapse of a table; `count` is the name of the counts where the log has none."""
+    name = dialect.name
+    query, session = name(key.query), name(key.session)
+    kept = [name(column) for column in key.columns]
+    whole = f"{query} IS NOT NULL AND {session} IS NOT NULL"
+    counts, sessions = "CAST(1 AS bigint)", "CAST(u_lists.u_sessions AS bigint)"
+    if key.count is not None:
+        counts = f"CAST({name(key.count)} AS {dialect.double})"
+        summed = f"CAST(u_lists.u_sessions AS {dialect.double})"
+        theirs = f"CAST(u_rows.{name(key.count)} AS {dialect.double})"
+        sessions = f"CASE WHEN u_lists.u_odd IS NULL THEN {summed} ELSE {theirs} END"
+    as_count = name(key.count or count)
+    same = f"{dialect.comparable(f'u_rows.{session}')} = u_lists.u_smallest"
+    return f"""\
+WITH u_pivot AS (
+  SELECT {_lines(_pivot(key, depth, dialect))}
+  FROM {table}
+  WHERE {whole}
+  GROUP BY {query}, {dialect.comparable(session)}
+), u_marked AS (
+  SELECT u_pivot.*, CASE WHEN {_is_clean_sql(key, depth)} THEN NULL ELSE u_session END AS u_odd
+  FROM u_pivot
+), u_lists AS (
+  SELECT u_query, u_odd, MIN(u_session) AS u_smallest,
+    {"COUNT(*)" if key.count is None else "SUM(u_count_low)"} AS u_sessions
+  FROM u_marked
+  GROUP BY {_lines(_group(key, depth))}
+)
+SELECT {_lines([f"u_rows.{column} AS {column}" for column in kept])},
+  {sessions} AS {as_count}
+FROM (SELECT * FROM {table}) AS u_rows
+JOIN u_lists ON u_rows.{query} = u_lists.u_query AND {same}
+UNION ALL
+SELECT {_lines(kept)}, {counts} AS {as_count}
+FROM {table}
+WHERE {query} IS NULL OR {session} IS NULL"""
+
+
+def _pivot(key: Key, depth: int, dialect: Dialect) -> list[str]:
+    """A session in one row: how many rows it has, its cells, and what its rows share."""
+    name, comparable = dialect.name, dialect.comparable
+    present = [f"{name(column)} IS NOT NULL" for column in key.needed[1:]]
+    made = [
+        f"{name(key.query)} AS u_query",
+        f"{comparable(name(key.session))} AS u_session",
+        "COUNT(*) AS u_n",
+    ]
+    for (j, column), k in product(enumerate(key.cells), slots(depth)):
+        where = " AND ".join([f"{name(key.position)} = {k}", *(present if j == 0 else [])])
+        made.append(f"MAX(CASE WHEN {where} THEN {comparable(name(column))} END) AS u_{j}_{k}")
+    for j, column in enumerate(key.shared):
+        value = comparable(name(column))
+        made.append(f"MIN({value}) AS u_low_{j}, MAX({value}) AS u_high_{j}")
+        made.append(f"COUNT({value}) AS u_n_{j}")
+    if key.count is not None:
+        value = name(key.count)
+        made.append(f"MIN({value}) AS u_count_low, MAX({value}) AS u_count_high")
+        made.append(f"COUNT({value}) AS u_count_n")
+    return made
+
+
+def _is_clean_sql(key: Key, depth: int) -> str:
+    """As many rows as positions that are filled, and all rows alike in what they share."""
+    filled = " + ".join(f"CASE WHEN u_0_{k} IS NULL THEN 0 ELSE 1 END" for k in slots(depth))
+    rules = [f"u_n = {filled}"]
+    for j in range(len(key.shared)):
+        rules.append(f"u_low_{j} = u_high_{j} AND u_n_{j} = u_n")
+    if key.count is not None:
+        rules.append("u_count_low = u_count_high AND u_count_n = u_n")
+        rules.append(f"u_count_low >= 1 AND u_count_low <= {MOST_COUNT}")
+        rules.append("u_count_low = FLOOR(u_count_low)")
+    return " AND ".join(rules)
+
+
+def _group(key: Key, depth: int) -> list[str]:
+    cells = [f"u_{j}_{k}" for j in range(len(key.cells)) for k in slots(depth)]
+    return ["u_query", "u_odd", *cells, *(f"u_low_{j}" for j in range(len(key.shared)))]
+
+
+def _lines(parts: Sequence[str]) -> str:
+    return ",\n    ".join(parts)
 
 
 class Engine(ABC):
@@ -68,14 +330,27 @@ class Engine(ABC):
         return DIALECTS["duckdb"]
 
 
-def collapsed(engine: Engine, layout: Layout) -> tuple[Layout, Any]:
-    """The counted log, and the layout to read it by."""
-    key = Key.of(layout)
-    count = key.count or _free_name(engine.columns)
-    with progress("counting sessions where they live"), translated(engine.what):
-        depth = depth_for(engine.rows_at(key.position), key.most_depth(engine.dialect))
-        rows = engine.counted(key, depth, count)
-    return layout.with_count(count), rows
+def engine_source(database: Database, engine: Engine, name: str, rows: Any = None) -> Source:
+    """The table of an engine as any other source; `rows` where they are here already."""
+
+    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
+        with translated(engine.what):
+            found = engine.rows(columns) if rows is None else rows
+        return open_stream(database, found, name, engine.what).load(columns, _ids)
+
+    def counted(layout: Layout) -> tuple[Layout, Source]:
+        key = Key.of(layout)
+        count = key.count or free_name(engine.columns)
+        with progress("counting sessions where they live"), translated(engine.what):
+            depth = depth_for(engine.rows_at(key.position), key.most_depth(engine.dialect))
+            found = engine.counted(key, depth, count)
+        return layout.with_count(count), engine_source(database, engine, name, found)
+
+    if rows is not None:
+        return Source(engine.what, tuple(rows.schema.names), load)
+    import pyarrow  # noqa: F401  its rows come as Arrow
+
+    return Source(engine.what, engine.columns, load, count=counted, numeric=engine.numeric)
 
 
 def depth_for(rows_at: dict[float, int], most: int) -> int:
@@ -88,37 +363,7 @@ def depth_for(rows_at: dict[float, int], most: int) -> int:
     return 1
 
 
-def counted_at(
-    database: Database, address: Address, layout: Layout, name: str
-) -> tuple[Layout, Source] | None:
-    """The table behind postgresql://..., with equal sessions counted by its server; its layout.
-
-    Columns have the types in which rows would come, so that the log is the same; counted rows come
-    piece by piece, as rows do. None where the server cannot compare: positions or counts in text.
-    """
-    key, dialect = Key.of(layout), DIALECTS["postgres"]
-    what, in_sql, types = postgres_found(address)
-    if not {types[each] for each in (key.position, key.count) if each} <= NUMBERS:
-        return None
-    count = key.count or _free_name(tuple(types))
-    table = f"({postgres_select(in_sql, types, layout.names, layout.ids)}) AS u_log"
-
-    def load(columns: Sequence[str], ids: frozenset[str]) -> str:
-        with postgres_opened(address) as cursor:
-            # Labels are compared as text: with all digits, whatever the server is set to.
-            cursor.execute("SET LOCAL extra_float_digits = 1")
-            with progress("counting sessions where they live"):
-                at = PostgresTable(cursor.connection, table, what).rows_at(key.position)
-                depth = depth_for(at, key.most_depth(dialect))
-                cursor.execute(counted_sql(table, key, depth, dialect, count))
-            rows = stream_source(database, cursor.fetch_record_batch(), name, what)
-            return rows.load(columns, ids)
-
-    counted = layout.with_count(count)
-    return counted, Source(what, tuple(counted.names), load)
-
-
-def _free_name(columns: Sequence[str]) -> str:
+def free_name(columns: Sequence[str]) -> str:
     """A name for the counts of a log that has none."""
     free = (name for name in (COUNT, "u_count") if name not in columns)
     return next(free, f"u_count_{uuid4().hex[:8]}")
@@ -136,6 +381,15 @@ def translated(what: str) -> Iterator[None]:
         raise FileFormatError(
             f"{what} cannot be read: {first[:600]}. Try the same query in the engine itself."
         ) from error
+
+
+def open_ibis(database: Database, table: Any, name: str) -> Source:
+    """An Ibis table or expression."""
+    # Ibis has no Arrow form of UUIDs, and not every backend a least one of them.
+    uuids = [each for each, kind in table.schema().items() if kind.is_uuid()]
+    if uuids:
+        table = table.mutate(**{each: table[each].cast("string") for each in uuids})
+    return engine_source(database, IbisTable(table), name)
 
 
 @dataclass(frozen=True)
@@ -241,12 +495,6 @@ def counted_table(table: Any, key: Key, depth: int, count: str) -> Any:
     )
 
 
-def _with_text_for_uuids(table: Any) -> Any:
-    """Ibis has no Arrow form of UUIDs, and not every backend a least one of them."""
-    uuids = [name for name, kind in table.schema().items() if kind.is_uuid()]
-    return table.mutate(**{name: table[name].cast("string") for name in uuids}) if uuids else table
-
-
 def _comparable(value: Any) -> Any:
     """A value that every backend has a least and a greatest of."""
     return value.cast("int8") if value.type().is_boolean() else value
@@ -263,6 +511,12 @@ def _is_clean(pivot: Any, key: Key, depth: int) -> Any:
         rules += [low == pivot["u_count_high"], pivot["u_count_n"] == pivot["u_n"]]
         rules += [low.between(1, MOST_COUNT), low == low.floor()]
     return reduce(and_, rules)
+
+
+def open_spark(database: Database, frame: Any, name: str) -> Source:
+    """A Spark DataFrame, or one of the pandas API on Spark."""
+    is_pandas = type(frame).__module__.startswith("pyspark.pandas")
+    return engine_source(database, SparkTable(frame.to_spark() if is_pandas else frame), name)
 
 
 @dataclass(frozen=True)
@@ -318,154 +572,3 @@ def _to_arrow(frame: Any) -> Any:
     import pyarrow as pa
 
     return pa.Table.from_pandas(frame.toPandas(), preserve_index=False)
-
-
-@dataclass(frozen=True)
-class PostgresTable(Engine):
-    """A table of a PostgreSQL server, behind an ADBC or psycopg connection."""
-
-    connection: Any
-    table: str
-    what: str
-
-    @property
-    def dialect(self) -> Dialect:
-        """PostgreSQL's SQL."""
-        return DIALECTS["postgres"]
-
-    @cached_property
-    def _head(self) -> Any:
-        with translated(self.what):
-            return self._fetched(f"SELECT * FROM {self.table} LIMIT 0")
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of its columns."""
-        return tuple(self._head.schema.names)
-
-    def numeric(self) -> frozenset[str]:
-        """The columns that hold numbers or truth values."""
-        import pyarrow.types as kinds
-
-        tests = (kinds.is_integer, kinds.is_floating, kinds.is_decimal, kinds.is_boolean)
-        fields = self._head.schema
-        return frozenset(field.name for field in fields if any(is_(field.type) for is_ in tests))
-
-    def rows(self, columns: Sequence[str]) -> Any:
-        """These columns of all rows."""
-        names = ", ".join(self.dialect.name(column) for column in columns)
-        return self._fetched(f"SELECT {names} FROM {self.table}")
-
-    def rows_at(self, position: str) -> dict[float, int]:
-        """How many rows each position has."""
-        at = self.dialect.name(position)
-        counts = self._fetched(
-            f"SELECT CAST({at} AS double precision) AS u_position, COUNT(*) AS u_n "
-            f"FROM {self.table} WHERE {at} BETWEEN 1 AND {DEEPEST} GROUP BY {at}"
-        )
-        return dict(zip(counts["u_position"].to_pylist(), counts["u_n"].to_pylist(), strict=True))
-
-    def counted(self, key: Key, depth: int, count: str) -> Any:
-        """The rows of the counted log."""
-        return self._fetched(counted_sql(self.table, key, depth, self.dialect, count))
-
-    def _fetched(self, sql: str) -> Any:
-        with closing(self.connection.cursor()) as cursor:
-            cursor.execute(sql)
-            if hasattr(cursor, "fetch_arrow_table"):
-                return _without_numeric(cursor.fetch_arrow_table())
-            return _from_cursor(cursor)
-
-
-# PostgreSQL's own numbers of its types, for cursors that know no Arrow.
-_NUMERIC = 1700
-_TYPES = {
-    16: "bool", 20: "int64", 21: "int16", 23: "int32", 700: "float32", 701: "float64",
-    1082: "date32", 1114: "timestamp[us]",
-}  # fmt: skip
-
-
-def _from_cursor(cursor: Any) -> Any:
-    """All rows of a cursor, column by column."""
-    import pyarrow as pa
-
-    kinds = [(column[0], column[1]) for column in cursor.description]
-    columns: list[list[Any]] = [[] for _ in kinds]
-    while rows := cursor.fetchmany(_BATCH):
-        for into, more in zip(columns, zip(*rows, strict=True), strict=True):
-            into.extend(more)
-    arrays = {}
-    for (name, kind), values in zip(kinds, columns, strict=True):
-        if kind in _TYPES:
-            arrays[name] = pa.array(values, pa.type_for_alias(_TYPES[kind]))
-        else:
-            texts = pa.array([None if v is None else str(v) for v in values], pa.string())
-            arrays[name] = _as_numbers(texts) if kind == _NUMERIC else texts
-    return pa.table(arrays)
-
-
-def _without_numeric(table: Any) -> Any:
-    """The table with NUMERIC as numbers: ADBC hands it over as text, with a mark."""
-    for j, field in enumerate(table.schema):
-        marks = b" ".join((field.metadata or {}).values())
-        if b"numeric" in marks or "numeric" in str(field.type):
-            column = table.column(j).cast("string")
-            table = table.set_column(j, field.name, _as_numbers(column))
-    return table
-
-
-def _as_numbers(texts: Any) -> Any:
-    """Whole numbers stay whole, whatever their size; fractions are doubles, as everywhere here."""
-    import pyarrow as pa
-
-    with suppress(pa.ArrowInvalid):
-        return texts.cast(pa.int64())
-    return texts.cast(pa.float64())
-
-
-def postgres_table(source: tuple[Any, Any]) -> PostgresTable:
-    """The table behind (connection, name)."""
-    connection, table = source
-    if not isinstance(table, str):
-        raise OptionError(
-            f"a table of a server is given as (connection, table name). Got {table!r} as its name."
-        )
-    if _vendor(connection) != "postgresql":
-        raise OptionError(
-            f"a connection of {type(connection).__module__} is none to PostgreSQL. Run "
-            "ut.collapse_sql(table, depth, dialect) yourself and read its result, or give an Ibis "
-            "table."
-        )
-    return PostgresTable(connection, table, f"the PostgreSQL table {table}")
-
-
-def engine_of(source: Any) -> Engine | None:
-    """The engine in which a source lives; None for files and tables of this process."""
-    module, kind = type(source).__module__, type(source).__name__
-    family = module.partition(".")[0]
-    if family == "ibis" and kind == "Table":
-        return IbisTable(_with_text_for_uuids(source))
-    if family == "pyspark" and kind == "DataFrame":
-        return SparkTable(source.to_spark() if module.startswith("pyspark.pandas") else source)
-    if isinstance(source, tuple) and len(source) == 2 and hasattr(source[0], "cursor"):
-        return postgres_table(source)
-    return None
-
-
-def engine_source(database: Database, engine: Engine, name: str, rows: Any = None) -> Source:
-    """The table of an engine as any other source; `rows` where they are here already."""
-
-    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
-        with translated(engine.what):
-            found = engine.rows(columns) if rows is None else rows
-        return stream_source(database, found, name, engine.what).load(columns, _ids)
-
-    columns = engine.columns if rows is None else tuple(rows.schema.names)
-    return Source(engine.what, columns, load)
-
-
-def _vendor(connection: Any) -> str:
-    if type(connection).__module__.partition(".")[0] in ("psycopg", "psycopg2"):
-        return "postgresql"
-    info: dict[str, Any] = getattr(connection, "adbc_get_info", dict)()
-    return str(info.get("vendor_name", "")).lower()

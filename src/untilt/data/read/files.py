@@ -1,55 +1,65 @@
-"""Which files a path, a folder or a pattern stands for, and of what kind they are."""
+"""Which files a path, a folder or a pattern stands for, and of what kind they are.
+
+A kind of file is one line of `FILE_KINDS` and the function that opens it.
+"""
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
 
 from untilt._core.paths import printable
-from untilt.data.read.lake_tables import refuse_lake_tables
-from untilt.data.read.packed import PACKED
 from untilt.errors import FileFormatError, OptionError
 
 PathLike = str | os.PathLike[str]
+PACKED = (".gz", ".zst", ".bz2")
 
 
-class FileKind(Enum):
-    """What a file holds."""
+@dataclass(frozen=True)
+class FileKind:
+    """What a file holds, how that is recognised, and what opens it.
 
-    PARQUET = "Parquet"
-    CSV = "CSV"
-    JSON = "JSON"
-    ARROW = "Arrow"
-    DUCKDB = "a DuckDB database"
-    SQLITE = "a SQLite database"
+    door : module of `untilt.data.read` and function, called with the database, the `Files` and a
+        name for the table
+    endings : of the file's name
+    magic : where its first bytes stand, and what they are
+    changes : endings of the files beside it that hold its last changes
+    """
+
+    name: str
+    door: str
+    endings: tuple[str, ...]
+    magic: tuple[int, bytes] | None = None
+    changes: tuple[str, ...] = ()
+    may_be_packed: bool = False
+    has_tables: bool = False
+
+    def fits(self, file: str) -> bool:
+        """Whether a file is of this kind by the ending of its name."""
+        packed = PACKED if self.may_be_packed else ()
+        ends = (*self.endings, *(f"{e}{p}" for e in self.endings for p in packed))
+        return file.lower().endswith(ends)
 
 
-DATABASES = (FileKind.DUCKDB, FileKind.SQLITE)
-_ENDINGS = {
-    FileKind.PARQUET: (".parquet", ".pq", ".parq"),
-    FileKind.CSV: (".csv", ".tsv"),
-    FileKind.JSON: (".jsonl", ".ndjson", ".json"),
-    FileKind.ARROW: (".feather", ".arrow", ".ipc"),
-    FileKind.DUCKDB: (".duckdb", ".ddb", ".db"),
-    FileKind.SQLITE: (".sqlite", ".sqlite3"),
-}
-_PACKED_KINDS = (FileKind.CSV, FileKind.JSON)
-_KNOWN = ", ".join(
-    f"{', '.join(endings)}{' (also .gz, .zst, .bz2)' if kind in _PACKED_KINDS else ''}"
-    for kind, endings in _ENDINGS.items()
+PARQUET = FileKind(
+    "Parquet", "columnar:open_parquet", (".parquet", ".pq", ".parq"), magic=(0, b"PAR1")
 )
-
-
-def _by_ending(file: str) -> FileKind | None:
-    name = file.lower()
-    for kind, endings in _ENDINGS.items():
-        packed = PACKED if kind in _PACKED_KINDS else ()
-        if name.endswith((*endings, *(f"{e}{p}" for e in endings for p in packed))):
-            return kind
-    return None
+CSV = FileKind("CSV", "text_files:open_csv", (".csv", ".tsv"), may_be_packed=True)
+JSON = FileKind("JSON", "text_files:open_json", (".jsonl", ".ndjson", ".json"), may_be_packed=True)
+ARROW = FileKind(
+    "Arrow", "columnar:open_arrow_files", (".feather", ".arrow", ".ipc"), magic=(0, b"ARROW1")
+)
+DUCKDB = FileKind(
+    "a DuckDB database", "databases:open_duckdb", (".duckdb", ".ddb", ".db"),
+    magic=(8, b"DUCK"), changes=(".wal",), has_tables=True,
+)  # fmt: skip
+SQLITE = FileKind(
+    "a SQLite database", "databases:open_sqlite", (".sqlite", ".sqlite3"),
+    magic=(0, b"SQLite format 3\0"), changes=("-wal", "-journal"), has_tables=True,
+)  # fmt: skip
+FILE_KINDS = (PARQUET, CSV, JSON, ARROW, DUCKDB, SQLITE)
 
 
 @dataclass(frozen=True)
@@ -64,9 +74,7 @@ class Files:
     @property
     def with_changes(self) -> tuple[str, ...]:
         """The files, and beside a database the file of its last changes, whether it is there."""
-        beside = {FileKind.DUCKDB: (".wal",), FileKind.SQLITE: ("-wal", "-journal")}
-        endings = ("", *beside.get(self.kind, ()))
-        return tuple(name + ending for name in self.names for ending in endings)
+        return tuple(name + ending for name in self.names for ending in ("", *self.kind.changes))
 
 
 def located(source: Any) -> Any:
@@ -75,9 +83,9 @@ def located(source: Any) -> Any:
     Any other source is given back as it is.
     """
     if _is_path(source):
-        return _files_of([source])
+        return _several_files([source])
     if isinstance(source, list) and source and all(map(_is_path, source)):
-        return _files_of(source)
+        return _several_files(source)
     if isinstance(source, tuple) and not hasattr(next(iter(source), None), "cursor"):
         return _database_of(source)
     return source
@@ -110,11 +118,11 @@ def _is_path(source: Any) -> bool:
     return isinstance(source, str | os.PathLike)
 
 
-def _files_of(paths: Sequence[PathLike]) -> Files:
+def _several_files(paths: Sequence[PathLike]) -> Files:
     what = printable(paths[0]) if len(paths) == 1 else f"{printable(paths[0])} and others"
     names = tuple(file for path in paths for file in _expanded(path))
     kinds = {_kind(file) for file in names}
-    if len(kinds) > 1 or (len(names) > 1 and kinds & set(DATABASES)):
+    if len(kinds) > 1 or (len(names) > 1 and any(kind.has_tables for kind in kinds)):
         raise OptionError(
             f"{what} holds files of several kinds or several databases: "
             f"{', '.join(names[:5])}. Read them one by one, or give a narrower pattern."
@@ -131,9 +139,9 @@ def _database_of(source: tuple[Any, ...]) -> Files:
     if not os.path.isfile(file):
         raise FileFormatError(f"cannot read {file!r}. There is no such file. Check the path.")
     kind = _kind(file)
-    if kind not in DATABASES:
+    if not kind.has_tables:
         raise OptionError(
-            f"{file!r} holds {kind.value}, which has no tables in it. Give the path alone."
+            f"{file!r} holds {kind.name}, which has no tables in it. Give the path alone."
         )
     return Files(kind, (file,), printable(file), source[1])
 
@@ -219,10 +227,12 @@ def _group(file: str, folder: str) -> str | None:
     parts = Path(os.path.relpath(file, folder)).parts
     if any(part.startswith((".", "_")) for part in parts):
         # A hidden .json is a note on the others: _schema.json.
-        ends_like_data = _by_ending(file) is not None and not file.lower().endswith(".json")
+        ends_like_data = any(kind.fits(file) for kind in FILE_KINDS) and not file.lower().endswith(
+            ".json"
+        )
         return _HIDDEN if ends_like_data and not parts[-1].startswith("._") else None
     try:
-        return _kind(file).value
+        return _kind(file).name
     except FileFormatError:
         return _UNKNOWN
 
@@ -243,27 +253,125 @@ def _several(folder: str, groups: dict[str, list[str]]) -> str:
 
 def _kind(file: str) -> FileKind:
     """By its ending; where that says nothing, or only that it is a database, by its first bytes."""
-    kind = _by_ending(file)
-    if kind is not None and kind not in DATABASES:
-        return kind
+    by_name = next((kind for kind in FILE_KINDS if kind.fits(file)), None)
+    if by_name is not None and not by_name.has_tables:
+        return by_name
     try:
         with Path(file).open("rb") as opened:
             head = opened.read(16)
     except OSError as error:
         raise FileFormatError(f"cannot read {file!r}: {error.strerror}.") from error
-    for known, at, magic in _FIRST_BYTES:
-        if head[at:].startswith(magic):
-            return known
-    if kind is not None:
-        return kind
+    for kind in FILE_KINDS:
+        if kind.magic is not None and head[kind.magic[0] :].startswith(kind.magic[1]):
+            return kind
+    if by_name is not None:
+        return by_name
+    known = ", ".join(
+        f"{', '.join(kind.endings)}{' (also .gz, .zst, .bz2)' if kind.may_be_packed else ''}"
+        for kind in FILE_KINDS
+    )
     raise FileFormatError(
-        f"cannot tell what {file!r} holds. Known endings are {_KNOWN}. Rename or convert the file."
+        f"cannot tell what {file!r} holds. Known endings are {known}. Rename or convert the file."
     )
 
 
-_FIRST_BYTES = (
-    (FileKind.PARQUET, 0, b"PAR1"),
-    (FileKind.ARROW, 0, b"ARROW1"),
-    (FileKind.SQLITE, 0, b"SQLite format 3\0"),
-    (FileKind.DUCKDB, 8, b"DUCK"),
-)
+# Folders that belong to a table format. Their data files alone are not the table.
+#
+# Delta, Iceberg and Hudi keep files that a later version has removed or replaced until somebody
+# cleans up. Read as plain Parquet such a folder counts them again, without an error: after an
+# update of every row a log has twice its sessions. So every file is checked for a table around it.
+
+# How far above a data file the folder of its table may be: data/, partitions, parts of a hash.
+LEVELS_ABOVE = 8
+LAKE_MARKS = ("_delta_log", ".hoodie", "metadata")
+
+Listing = Callable[[str], Iterable[str]]
+
+
+def refuse_lake_tables(files: Sequence[str], *folders: str) -> None:
+    """Raise where a folder, or one that a file lies in, belongs to a table format."""
+    places = dict.fromkeys(_absolute(folder) for folder in folders)
+    real = [os.path.realpath(file) if os.path.islink(file) else file for file in files]
+    for folder in dict.fromkeys(os.path.dirname(each) for each in (*files, *real)):
+        for spelled in {_absolute(folder), os.path.realpath(folder)}:
+            places.update(dict.fromkeys(_with_parents(spelled)))
+    for place in places:
+        _refuse_lake(place, _names_in(place), _names_in)
+
+
+def refuse_lake_place(place: str, names_in: Listing) -> None:
+    """The same for one folder of a store that can be asked what a folder holds."""
+    _refuse_lake(place, names_in(place), names_in)
+
+
+def refuse_lake_listing(names: Iterable[str], *, root: str) -> None:
+    """The same for the names of all files below an address, as a store lists them."""
+    inside: dict[str, set[str]] = {}
+    for name in names:
+        parts = name.split("/")
+        for level in range(len(parts)):
+            inside.setdefault("/".join(parts[:level]), set()).add(parts[level])
+    for place, found in inside.items():
+        where = f"{root}/{place}".rstrip("/")
+        _refuse_lake(where, found, lambda path: inside.get(path.removeprefix(f"{root}/"), ()))
+
+
+def _refuse_lake(place: str, names: Iterable[str], names_in: Listing) -> None:
+    found = set(names)
+    shown = printable(place)
+    if "_delta_log" in found:
+        raise OptionError(
+            f"{shown} is a Delta table, and its folder also holds files that a later version has "
+            "removed or replaced: read as plain files they would count again. In Python: "
+            f"untilt.read_log(deltalake.DeltaTable({shown!r}))."
+        )
+    if ".hoodie" in found:
+        raise OptionError(
+            f"{shown} is a Hudi table, and its folder also holds older versions of its files: read "
+            "as plain files they would count again. Read it with an engine that knows Hudi and "
+            "write the rows to Parquet, or hand them over: untilt.read_log(arrow_table)."
+        )
+    metadata = f"{place}/metadata"
+    if "metadata" in found and (newest := _newest(names_in(metadata))):
+        raise OptionError(
+            f"{shown} is an Iceberg table, and its folder also holds files that a later version "
+            "has removed or replaced: read as plain files they would count again. In Python: "
+            "untilt.read_log(pyiceberg.catalog.load_catalog(...).load_table('namespace.name')), or "
+            "without a catalogue untilt.read_log(pyiceberg.table.StaticTable.from_metadata("
+            f"{f'{printable(metadata)}/{newest}'!r}))."
+        )
+
+
+def _newest(names: Iterable[str]) -> str:
+    """The latest of an Iceberg table's descriptions by its number; "" where there is none."""
+    described = [name for name in names if name.endswith(".metadata.json")]
+    return max(described, key=lambda name: (_number(name), name), default="")
+
+
+def _number(name: str) -> int:
+    """Of 00012-1f2e.metadata.json or v12.metadata.json; -1 without one."""
+    digits = name.removeprefix("v").partition("-")[0].partition(".")[0]
+    return int(digits) if digits.isdecimal() and digits.isascii() else -1
+
+
+def _absolute(folder: str) -> str:
+    return os.path.abspath(folder or os.curdir)
+
+
+def _with_parents(folder: str) -> Iterable[str]:
+    for _ in range(LEVELS_ABOVE):
+        yield folder
+        above = os.path.dirname(folder)
+        if above == folder:
+            return
+        folder = above
+
+
+def _names_in(folder: str) -> Iterable[str]:
+    """Of a folder the signs that count, without listing what may be a million files."""
+    if os.path.basename(folder) == "metadata":
+        try:
+            return os.listdir(folder)
+        except OSError:
+            return ()
+    return [mark for mark in LAKE_MARKS if os.path.isdir(os.path.join(folder, mark))]

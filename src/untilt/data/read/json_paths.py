@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from untilt.data.read.database import Database, in_short, literal, quoted, translated_errors
-from untilt.data.read.files import FileKind, Files
-from untilt.data.read.packed import sound
+from untilt.data.read.files import JSON, Files
 from untilt.data.read.sources import open_source
+from untilt.data.read.text_files import verified_file
 from untilt.data.read.types import Column, text_sql
 from untilt.errors import ColumnError, FileFormatError
 
@@ -26,7 +26,7 @@ def texts_of(database: Database, part: Any, name: str, paths: Mapping[str, Seque
 
     Of several paths the first that is there counts. Returns what to call the documents.
     """
-    if isinstance(part, Files) and part.kind is FileKind.JSON:
+    if isinstance(part, Files) and part.kind is JSON:
         _from_lines(database, part, name, paths)
         return part.what
     return _from_table(database, part, name, paths)
@@ -60,7 +60,7 @@ def _from_lines(
     """JSON lines. Each line is parsed once, for all paths together."""
     import duckdb
 
-    names = [sound(database, database.path(file)) for file in files.names]
+    names = [verified_file(database, database.path(file)) for file in files.names]
     listed = ", ".join(literal(glob.escape(file)) for file in names)
     lines = f"read_ndjson_objects([{listed}])"
     try:
@@ -173,7 +173,7 @@ def _inside(column: Column, path: str) -> str:
 
 def _keys(database: Database, part: Any, name: str) -> str:
     """What a document has instead."""
-    if not (isinstance(part, Files) and part.kind is FileKind.JSON):
+    if not (isinstance(part, Files) and part.kind is JSON):
         return ""
     ((keys, inner),) = database.rows(
         "SELECT array_to_string(json_keys(json)[:20], ', '), array_to_string(json_keys(json, "

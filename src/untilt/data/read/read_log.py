@@ -3,11 +3,8 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from untilt._core.addresses import Address
 from untilt._core.declared import changed, taking
-from untilt._core.optional import explained_import
 from untilt._core.paths import is_utf8
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
@@ -34,21 +31,10 @@ from untilt.data.read.columns import (
     summarise,
 )
 from untilt.data.read.database import Database, open_database, translated_errors
-from untilt.data.read.elsewhere import brought_here
-from untilt.data.read.engines import Engine, collapsed, counted_at, engine_of, engine_source
 from untilt.data.read.files import refuse_changed, stamps
 from untilt.data.read.options import Features, ReadOptions, Request, UbiRequest
-from untilt.data.read.sources import Source, open_source
+from untilt.data.read.sources import Export, Source, at_hand, files_of, open_source
 from untilt.data.read.types import Column, id_is_text_sql, text_sql, time_sql
-from untilt.data.read.ubi import (
-    DOCUMENT_KEYS,
-    Ubi,
-    UbiWanted,
-    files_of,
-    open_ubi,
-    parts_of,
-    with_parts,
-)
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError
 from untilt.facts import Fact
 
@@ -66,9 +52,8 @@ class Table:
 
 def read(request: Request) -> tuple[ClickLog, ReadReport]:
     """Read the log; bad rows are an error or are dropped, as asked for."""
-    sources = [*parts_of(request.source), request.documents]
-    with brought_here(sources, request.temp_directory) as (*here, documents):
-        source = with_parts(request.source, here)
+    both = (request.source, request.documents)
+    with at_hand(both, request.temp_directory) as (source, documents):
         return _read_here(replace(request, source=source, documents=documents))
 
 
@@ -99,13 +84,13 @@ def _tables(database: Database, request: Request) -> tuple[Request, Table, Table
             "its features from. Give documents=, or leave it out: features in the log itself may "
             "change from row to row."
         )
-    engine: Engine | None = None
-    if isinstance(request.source, Ubi):
-        source = _open_ubi(database, request)
+    if isinstance(request.source, Export):
+        columns = request.source.document_keys
+        source = _open_export(database, request.source, request)
         # Its columns have our names by now, and its positions count from 1.
-        request, columns = replace(request, columns=None, positions_from=None), DOCUMENT_KEYS
+        request = replace(request, columns=None, positions_from=None)
     else:
-        source, engine = _open(database, request.source, "log_table")
+        source = open_source(database, request.source, "log_table")
     layout = log_layout(
         source,
         columns=request.columns or {},
@@ -115,18 +100,14 @@ def _tables(database: Database, request: Request) -> tuple[Request, Table, Table
         with_time=request.collapse is not True,
     )
     ignored: tuple[str, ...] = ()
-    if _may_be_counted(request, layout):
-        if engine is not None:
-            layout, ignored = _numbers(source.what, layout, engine.numeric(), request.features)
-            layout, rows = collapsed(engine, layout)
-            source = engine_source(database, engine, "log_table", rows)
-        elif isinstance(request.source, Address):
-            counted = counted_at(database, request.source, layout, "log_table")
-            layout, source = counted or (layout, source)
+    if source.count is not None and _may_be_counted(request, layout):
+        if source.numeric is not None:
+            layout, ignored = _numbers(source.what, layout, source.numeric(), request.features)
+        layout, source = source.count(layout) or (layout, source)
     log = _load(database, source, layout, request.features, ignored)
     if request.documents is None:
         return request, log, None
-    source, _ = _open(database, request.documents, "documents_table")
+    source = open_source(database, request.documents, "documents_table")
     layout = documents_layout(source, columns=columns, features=request.features)
     documents = _load(database, source, layout, request.features)
     if "query_id" not in layout.roles:
@@ -140,15 +121,16 @@ def _may_be_counted(request: Request, layout: Layout) -> bool:
     return bool(request.collapse) and not halves and "position" in layout.roles
 
 
-def _open_ubi(database: Database, request: Request) -> Source:
-    wanted = UbiWanted(
+def _open_export(database: Database, export: Export, request: Request) -> Source:
+    return export.open(
+        database,
+        "log_table",
         columns=request.columns or {},
         labels=request.label_names,
         context=tuple(request.context),
         positions_from=request.positions_from,
         refuse=request.on_bad == "raise",
     )
-    return open_ubi(database, request.source, "log_table", wanted)
 
 
 def _for_all_queries(database: Database, log: Table, documents: Table) -> Table:
@@ -168,16 +150,6 @@ def _for_all_queries(database: Database, log: Table, documents: Table) -> Table:
         layout=replace(documents.layout, roles={"query_id": "query_id", **documents.layout.roles}),
         types={"query_id": replace(query, name="query_id"), **documents.types},
     )
-
-
-def _open(database: Database, source: Any, name: str) -> tuple[Source, Engine | None]:
-    """The source, and the engine that could count its sessions."""
-    engine = engine_of(source)
-    if engine is None:
-        return open_source(database, source, name), None
-    with explained_import(f"reading {engine.what}"):
-        import pyarrow  # noqa: F401
-    return engine_source(database, engine, name), engine
 
 
 def _load(
@@ -465,6 +437,8 @@ def read_ubi(request: UbiRequest) -> ClickLog:
     --------
     >>> log = read_ubi("ubi_queries.jsonl", "ubi_events.jsonl")    # doctest: +SKIP
     """
+    from untilt.data.read.ubi import Ubi
+
     export = Ubi(request.queries, request.events, request.hits_shown)
     return read_log(export, **changed(request, ReadOptions))
 

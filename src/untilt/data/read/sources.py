@@ -1,43 +1,28 @@
-"""A table that can be read: whatever it comes from, it has columns and can be loaded."""
+"""A source is recognised once, by its type or its name, and opened by the door of its kind.
 
-import glob
-import math
+A new kind is a module with a function that opens it and one line: of `KINDS`, of `FILE_KINDS` for
+a kind of file. Until a source of its kind is met, its module is not imported. Whatever a table
+comes from, it then is a `Source`: it has columns and can be loaded.
+"""
+
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self
 
-from untilt._core.addresses import Address
 from untilt._core.optional import explained_import
-from untilt.data.read.arrow_files import arrow_batches, arrow_names, arrow_schema_names
-from untilt.data.read.csv_files import distinct, load_csv
-from untilt.data.read.database import (
-    Database,
-    in_short,
-    literal,
-    quoted,
-    translated_errors,
-)
-from untilt.data.read.files import FileKind, Files
-from untilt.data.read.json_files import load_json
-from untilt.data.read.postgres import (
-    postgres_columns,
-    postgres_opened,
-    postgres_rows,
-    postgres_tables,
-)
-from untilt.data.read.sqlite_files import (
-    explained_sqlite,
-    sqlite_columns,
-    sqlite_opened,
-    sqlite_rows,
-    sqlite_tables,
-)
-from untilt.errors import ColumnError, FileFormatError, OptionError, did_you_mean
+from untilt.data.read.database import Database, quoted
+from untilt.data.read.files import Files, located
+from untilt.errors import ColumnError, OptionError, did_you_mean
 from untilt.facts import Fact
 
 if TYPE_CHECKING:
     from untilt.data.read.bad_rows import BadRows
+    from untilt.data.read.columns import Layout
 
 # (n, least, most) of columns of whole numbers, as a file states them; it may be wrong
 Stated = dict[str, tuple[int, int, int]]
@@ -63,6 +48,10 @@ class Source:
     notes: tuple[Fact, ...] = ()
     # What it says of its columns without reading them.
     stated: Callable[[], Stated] = dict
+    # Where an engine can count equal sessions itself: the counted log of a layout, which is None
+    # where it cannot, and the columns of numbers, where they are known before loading.
+    count: "Callable[[Layout], tuple[Layout, Source] | None] | None" = None
+    numeric: Callable[[], frozenset[str]] | None = None
 
     def has(self, name: str) -> bool:
         """Whether there is a column of exactly this name."""
@@ -76,132 +65,159 @@ class Source:
         given = [each for each in self.given if each.lower() == name.lower()]
         if len(like) > 1 or len(given) > 1:
             raise ColumnError(
-                f"{self.what} has no column {name!r} alone but {_listed(given or like)}, which "
-                "differ in upper and lower case only. Rename all but the one that is meant."
+                f"{self.what} has no column {name!r} alone but "
+                f"{' and '.join(map(repr, given or like))}, which differ in upper and lower case "
+                "only. Rename all but the one that is meant."
             )
         return like[0] if like else None
 
 
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(map(repr, names))
+class Export(ABC):
+    """Several tables of another system that are one log together.
+
+    document_keys : names that a table of documents may have for its keys, beside ours
+    """
+
+    document_keys: Mapping[str, str | None] = {}
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Any, ...]:
+        """The tables, each a source by itself."""
+
+    @abstractmethod
+    def with_parts(self, *parts: Any) -> Self:
+        """The same with other tables."""
+
+    @abstractmethod
+    def open(
+        self,
+        database: Database,
+        name: str,
+        *,
+        columns: Mapping[str, str | None],
+        labels: Sequence[str],
+        context: Sequence[str],
+        positions_from: int | None,
+        refuse: bool,
+    ) -> Source:
+        """The log under our names, with positions from 1; options are those of `read_log`.
+
+        `refuse` says whether what cannot be used is an error.
+        """
+
+
+@contextmanager
+def at_hand(
+    sources: Sequence[Any], temp_directory: str | os.PathLike[str] | None = None
+) -> Iterator[list[Any]]:
+    """Each source as `open_source` takes it: paths are `located`, files of a store copied here.
+
+    The copies are gone when the block ends. Errors inside it name the address, not the copy.
+    """
+    with ExitStack() as stack:
+
+        def found(source: Any) -> Any:
+            if isinstance(source, Export):
+                return source.with_parts(*map(found, source.parts))
+            if not _may_be_address(source):
+                return located(source)
+            from untilt.data.read.remote import fetched
+
+            return stack.enter_context(fetched(source, temp_directory))
+
+        yield [found(source) for source in sources]
+
+
+def _may_be_address(source: Any) -> bool:
+    """Whether some text in it looks like an address: then `remote` is asked."""
+    several = source if isinstance(source, list | tuple) else (source,)
+    return any(isinstance(e, str | os.PathLike) and "://" in os.fsdecode(e) for e in several)
+
+
+def files_of(source: Any) -> list[Files]:
+    """The files behind a source that is at hand."""
+    parts = source.parts if isinstance(source, Export) else (source,)
+    return [part for part in parts if isinstance(part, Files)]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of source: how messages call it, whether something is one, and what opens it.
+
+    door : module of `untilt.data.read` and function, called with the database, the source and a
+        name for the table. None for files, whose kinds have doors of their own
+    """
+
+    title: str
+    door: str | None
+    accepts: Callable[[Any], bool]
+
+
+def _typed(family: str, *kinds: str) -> Callable[[Any], bool]:
+    """Whether it is an object of a library, of one of these types; no library is imported."""
+
+    def accepts(source: Any) -> bool:
+        own, name = type(source).__module__.partition(".")[0].lstrip("_"), type(source).__name__
+        return own == family and name in (kinds or (name,)) and not isinstance(source, type)
+
+    return accepts
+
+
+def _with(attribute: str, accepts: Callable[[Any], bool] | None = None) -> Callable[[Any], bool]:
+    """Whether it is an object with an attribute, and what else is asked for."""
+    return lambda source: (
+        not isinstance(source, type)
+        and hasattr(source, attribute)
+        and (accepts is None or accepts(source))
+    )
+
+
+def _is_pair(source: Any) -> bool:
+    return isinstance(source, tuple) and len(source) == 2 and hasattr(source[0], "cursor")
+
+
+KINDS = (
+    Kind(
+        "a path (Parquet, CSV, JSON lines, Arrow, DuckDB or SQLite database), an address "
+        "(s3://..., postgresql://...), a list of paths, a pair (database, table name)",
+        None,
+        lambda source: isinstance(source, Files),
+    ),
+    Kind("", "postgres:open_address", _typed("untilt", "Address")),
+    Kind("a DuckDB relation", "frames:open_relation", _with("project", _typed("duckdb"))),
+    Kind("a pyarrow", "frames:open_arrow", _typed("pyarrow")),
+    Kind("", "frames:open_lazy_frame", _typed("polars", "LazyFrame")),
+    Kind("Polars", "frames:open_frame", _typed("polars", "DataFrame")),
+    Kind("or pandas table", "frames:open_frame", _typed("pandas", "DataFrame")),
+    Kind("a DeltaTable", "frames:open_delta", _with("to_pyarrow_dataset", _typed("deltalake"))),
+    Kind("an Iceberg table or scan", "frames:open_iceberg", _typed("pyiceberg")),
+    Kind("an Ibis table", "engines:open_ibis", _typed("ibis", "Table")),
+    Kind("a Spark DataFrame", "engines:open_spark", _typed("pyspark", "DataFrame")),
+    Kind("a pair (PostgreSQL connection, table name)", "postgres:open_connection", _is_pair),
+    Kind("an ADBC cursor", "frames:open_cursor", _with("fetch_record_batch")),
+    Kind("", "frames:open_stream", _with("__arrow_c_stream__")),
+)
 
 
 def open_source(database: Database, source: Any, name: str) -> Source:
-    """Find out what kind of thing `source` is, without importing any library it may come from.
-
-    Files are `located` already: the database was opened for them.
-    """
-    family = type(source).__module__.partition(".")[0].lstrip("_")
-    kind = type(source).__name__
-    is_class = isinstance(source, type)
-    openers: list[tuple[bool, Callable[[Database, Any, str], Source]]] = [
-        (isinstance(source, Files), _from_files),
-        (isinstance(source, Address), _from_postgres),
-        (family == "duckdb" and hasattr(source, "project"), _from_relation),
-        (family == "polars" and kind == "LazyFrame", _from_lazy_frame),
-        (family in _COLUMNS and kind == "DataFrame", _from_frame),
-        (family == "pyarrow", _from_arrow),
-        (family == "deltalake" and hasattr(source, "to_pyarrow_dataset"), _from_delta),
-        (family == "pyiceberg" and not is_class, _from_iceberg),
-        (not is_class and hasattr(source, "fetch_record_batch"), _from_cursor),
-        (not is_class and hasattr(source, "__arrow_c_stream__"), stream_source),
-    ]
-    shown = source.what if isinstance(source, Files | Address) else f"a {family} {kind}"
-    for fits, opener in openers:
-        if fits:
-            with explained_import(f"reading {shown}"):
-                return opener(database, source, name)
-    raise OptionError(
-        "a table can be read from a path (Parquet, CSV, JSON lines, Arrow, DuckDB or SQLite "
-        "database), an address (s3://..., postgresql://...), a list of paths, a pair (database, "
-        "table name), a DuckDB relation, a pyarrow, Polars or pandas table, a DeltaTable, an "
-        "Iceberg table or scan, an ADBC cursor, an Ibis table, a Spark DataFrame, or a pair "
-        f"(PostgreSQL connection, table name). Got {kind} instead."
-    )
-
-
-def _from_files(database: Database, files: Files, name: str) -> Source:
-    openers = {
-        FileKind.PARQUET: _from_parquet,
-        FileKind.CSV: _from_text,
-        FileKind.JSON: _from_text,
-        FileKind.ARROW: _from_arrow_files,
-        FileKind.DUCKDB: _from_duckdb,
-        FileKind.SQLITE: _from_sqlite,
-    }
-    return openers[files.kind](database, files, name)
-
-
-def _from_parquet(database: Database, files: Files, name: str) -> Source:
-    paths = [database.path(file) for file in files.names]
-    listed = ", ".join(literal(glob.escape(path)) for path in paths)
-    with translated_errors(files.what):
-        database.run(
-            f"CREATE TEMP VIEW {name} AS "
-            f"SELECT * FROM read_parquet([{listed}], union_by_name = {len(paths) > 1})"
+    """Open what is `at_hand`, as a table of this name."""
+    kind = next((kind for kind in KINDS if kind.accepts(source)), None)
+    if kind is None:
+        titles = ", ".join(kind.title for kind in KINDS if kind.title)
+        raise OptionError(
+            f"a table can be read from {titles}. Got {type(source).__name__} instead."
         )
-        source = _view(database, files.what, name, lambda: _parquet_names(database, paths))
-        return replace(source, stated=lambda: _stated_by_parquet(database, paths))
+    module, _, function = (kind.door or source.kind.door).partition(":")
+    family = type(source).__module__.partition(".")[0].lstrip("_")
+    what = getattr(source, "what", f"a {family} {type(source).__name__}")
+    with explained_import(f"reading {what}"):
+        door = getattr(import_module(f"untilt.data.read.{module}"), function)
+        opened: Source = door(database, source, name)
+        return opened
 
 
-def _stated_by_parquet(database: Database, paths: Sequence[str]) -> Stated:
-    """From the ends of the files. Nothing of a column that some part says nothing of."""
-    listed = ", ".join(literal(glob.escape(path)) for path in paths)
-    least, most = (
-        f"coalesce(TRY_CAST({each} AS BIGINT), CAST(TRY_CAST({each} AS BOOLEAN) AS BIGINT))"
-        for each in ("stats_min_value", "stats_max_value")
-    )
-    found = database.rows(
-        "SELECT path_in_schema, CAST(sum(num_values) AS BIGINT), min(least), max(most) FROM "
-        f"(SELECT *, {least} AS least, {most} AS most FROM parquet_metadata([{listed}])) "
-        "GROUP BY 1 HAVING count(least) = count(*) AND count(most) = count(*)"
-    )
-    return {name: (n, low, high) for name, n, low, high in found}
-
-
-def _parquet_names(database: Database, paths: Sequence[str]) -> tuple[str, ...]:
-    """Of each file the names of columns that are alike, as they stand there."""
-    names: dict[str, None] = {}
-    for path in paths:
-        schema = f"parquet_schema({literal(glob.escape(path))})"
-        own = [each for (each,) in database.rows(f"SELECT name FROM {schema}")]
-        # Click in one file and click in another are one column, as in DuckDB.
-        names.update((each, None) for each in own if _count(own, each) > 1)
-    return tuple(names)
-
-
-def _count(names: Sequence[str], name: str) -> int:
-    return sum(each.lower() == name.lower() for each in names)
-
-
-def _from_text(database: Database, files: Files, name: str) -> Source:
-    paths = [database.path(file) for file in files.names]
-    read = load_csv if files.kind is FileKind.CSV else load_json
-    columns, given, load = read(database, paths, name, files.what)
-    return Source(files.what, columns, load, given)
-
-
-def _from_arrow_files(database: Database, files: Files, name: str) -> Source:
-    own = [arrow_names(file) for file in files.names]
-    for each in own:
-        _refuse_alike(files.what, each)
-    names = distinct_names(each for names in own for each in names)
-
-    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
-        """A table for every file, and all of them under one name: columns go by name."""
-        wanted, parts = {each.lower() for each in columns}, []
-        for number, (file, have) in enumerate(zip(files.names, own, strict=True)):
-            chosen = [each for each in have if each.lower() in wanted]
-            part = f"{name}_{number}"
-            with translated_errors(files.what):
-                _materialise(database, part, arrow_batches(file, chosen))
-            parts.append(f"SELECT * FROM {part}")
-        union, listed = " UNION ALL BY NAME ".join(parts), ", ".join(map(quoted, columns))
-        with translated_errors(files.what):
-            database.run(f"CREATE TEMP VIEW {name} AS SELECT {listed} FROM ({union})")
-        return name
-
-    return Source(files.what, names, load)
+# ---- what several doors need
 
 
 def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -212,7 +228,7 @@ def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(first.values())
 
 
-def _refuse_alike(what: str, names: Sequence[str]) -> None:
+def refuse_alike(what: str, names: Sequence[str]) -> None:
     """Raise where DuckDB could not tell two columns apart."""
     alike = set(names) - set(distinct_names(names))
     if alike or len(set(names)) < len(names):
@@ -239,297 +255,7 @@ def chosen_table(file: str, table: object, names: Iterable[str]) -> str:
     return chosen
 
 
-def _from_duckdb(database: Database, files: Files, name: str) -> Source:
-    import duckdb
-
-    what, qualified = _duckdb_table(database, files, alias=f"{name}_database")
-    try:
-        with translated_errors(what):
-            database.run(f"CREATE TEMP VIEW {name} AS SELECT * FROM {qualified}")
-            return _view(database, what, name)
-    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
-        raise FileFormatError(
-            f"{what} is a view that cannot be read from its file alone: {in_short(error)}. Write "
-            "its rows to a table: CREATE TABLE clicks AS SELECT * FROM the_view."
-        ) from error
-
-
-def _duckdb_table(database: Database, files: Files, *, alias: str) -> tuple[str, str]:
-    """Attach a database file; what to call its table, and the full name of it in SQL."""
-    (file,) = files.names
-    path = database.path(file)
-    with translated_errors(files.what):
-        database.run(f"ATTACH {literal(path)} AS {alias} (READ_ONLY, TYPE duckdb)")
-        tables = database.rows(
-            f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{alias}' "
-            f"UNION ALL SELECT schema_name, view_name FROM duckdb_views() "
-            f"WHERE database_name = '{alias}' AND NOT internal ORDER BY ALL"
-        )
-    names = {
-        name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in tables
-    }
-    chosen = chosen_table(file, files.table, names)
-    schema, name = names[chosen]
-    return f"{files.what}, table {chosen}", f"{alias}.{quoted(schema)}.{quoted(name)}"
-
-
-def _from_sqlite(database: Database, files: Files, name: str) -> Source:
-    import pyarrow  # noqa: F401  its rows come as Arrow
-
-    (file,) = files.names
-    with explained_sqlite(files.what), sqlite_opened(file, database.scratch) as connection:
-        tables = sqlite_tables(connection, files.what)
-        table = chosen_table(file, files.table, tables)
-        names = sqlite_columns(connection, table)
-    what = f"{files.what}, table {table}"
-
-    def load(columns: Sequence[str], ids: frozenset[str]) -> str:
-        with (
-            explained_sqlite(what),
-            translated_errors(what),
-            sqlite_opened(file, database.scratch) as connection,
-        ):
-            return _materialise(database, name, sqlite_rows(connection, table, columns, ids))
-
-    return Source(what, names, load)
-
-
-def postgres_found(address: Address) -> tuple[str, str, dict[str, str]]:
-    """What to call the table behind an address, its name in SQL, its columns and their types."""
-    with postgres_opened(address) as cursor:
-        tables = postgres_tables(cursor)
-        table = chosen_table(address.what, address.table, tables)
-        in_sql, oid = tables[table]
-        return f"{address.what}, table {table}", in_sql, postgres_columns(cursor, oid)
-
-
-def _from_postgres(database: Database, address: Address, name: str) -> Source:
-    what, in_sql, types = postgres_found(address)
-    _refuse_alike(what, list(types))
-
-    def load(columns: Sequence[str], ids: frozenset[str]) -> str:
-        with postgres_opened(address) as cursor, translated_errors(what):
-            rows = postgres_rows(cursor, in_sql, types, columns, ids)
-            return _materialise(database, name, rows)
-
-    return Source(what, tuple(types), load)
-
-
-def _from_relation(database: Database, relation: Any, name: str) -> Source:
-    """A relation lives in another DuckDB, so its rows come over as a stream, once."""
-    what = "the DuckDB relation"
-
-    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
-        chosen = relation.project(", ".join(quoted(column) for column in columns))
-        with translated_errors(what):
-            return _materialise(database, name, _Rows(chosen))
-
-    return Source(what, tuple(relation.columns), load)
-
-
-class _Rows:
-    """The rows of a relation of another DuckDB, by Arrow's C interface; pyarrow is not needed."""
-
-    def __init__(self, relation: Any) -> None:
-        self.relation = relation
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
-        return self.relation.__arrow_c_stream__(requested_schema)
-
-
-def _from_lazy_frame(database: Database, frame: Any, name: str) -> Source:
-    """A lazy frame may be larger than memory: it runs into a scratch file, piece by piece."""
-    from polars.exceptions import PolarsError
-
-    failures = (PolarsError, OSError, ArithmeticError, LookupError, TypeError, ValueError)
-    what = "the Polars LazyFrame"
-    try:
-        given = tuple(frame.collect_schema().names())
-    except failures as error:
-        raise FileFormatError(f"{what} cannot be read: {error}") from error
-    theirs = dict(zip(distinct(given), given, strict=True))
-
-    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
-        file = database.scratch / f"{name}.parquet"
-        try:
-            chosen = frame.select([theirs[each] for each in columns])
-            chosen.rename({theirs[each]: each for each in columns}).sink_parquet(file)
-        except failures as error:
-            raise FileFormatError(f"{what} cannot be read: {error}") from error
-        with translated_errors(what):
-            database.run(
-                f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet({literal(str(file))})"
-            )
-        return name
-
-    return Source(what, tuple(theirs), load, given)
-
-
-def _from_frame(database: Database, frame: Any, name: str) -> Source:
-    """A data frame in memory; only the columns asked for are converted, most without a copy."""
-    import pyarrow as pa
-
-    family = type(frame).__module__.partition(".")[0]
-    what, convert = f"the {family} DataFrame", _COLUMNS[family]
-    given = tuple(str(column) for column in frame.columns)
-    if len(set(given)) < len(given):
-        raise ColumnError(f"{what} has columns of the same name: {', '.join(given)}. Rename them.")
-    names = tuple(distinct(given))
-
-    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
-        arrays = {}
-        for column in columns:
-            try:
-                arrays[column] = convert(frame, names.index(column))
-            except (pa.ArrowException, TypeError, ValueError, RuntimeError) as error:
-                raise ColumnError(
-                    f"column {column!r} of {what} holds values that are neither numbers nor text: "
-                    f"{error}. Convert it."
-                ) from error
-        with translated_errors(what):
-            database.connection.register(name, pa.table(arrays))
-        return name
-
-    return Source(what, names, load, given)
-
-
-def _polars_column(frame: Any, index: int) -> Any:
-    series = frame.to_series(index)
-    # Python objects have no Arrow type; as text their bad values can at least be named.
-    return _as_text(series) if str(series.dtype) == "Object" else series.to_arrow()
-
-
-def _pandas_column(frame: Any, index: int) -> Any:
-    import pyarrow as pa
-
-    series = frame.iloc[:, index]
-    try:
-        return pa.Array.from_pandas(series)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return _as_text(series)
-
-
-def _as_text(values: Any) -> Any:
-    """Values of mixed types as text, missing ones as NULL."""
-    import pyarrow as pa
-
-    return pa.array([None if _is_missing(value) else str(value) for value in values], pa.string())
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-_COLUMNS = {"polars": _polars_column, "pandas": _pandas_column}
-
-
-def _from_arrow(database: Database, source: Any, name: str) -> Source:
-    import pyarrow as pa
-
-    what = f"the Arrow {type(source).__name__}"
-    if isinstance(source, pa.RecordBatchReader):
-        return stream_source(database, source, name)
-    if hasattr(source, "projected_schema") and hasattr(source, "to_reader"):  # a Scanner
-        names = arrow_schema_names(source.projected_schema, what)
-        return _streamed(database, what, name, names, source.to_reader)
-    if isinstance(source, pa.RecordBatch):
-        source = pa.Table.from_batches([source])
-    if not isinstance(source, pa.Table) and not hasattr(source, "get_fragments"):
-        raise OptionError(
-            f"a pyarrow {type(source).__name__} is no table. Pass a Table, RecordBatch, "
-            f"RecordBatchReader, Dataset or Scanner."
-        )
-    return _from_dataset(database, source, name, what)
-
-
-def _from_dataset(database: Database, source: Any, name: str, what: str) -> Source:
-    """What can be scanned many times: an Arrow table or dataset."""
-    names = arrow_schema_names(source.schema, what)
-    with translated_errors(what):
-        database.connection.register(name, source)
-        return _view(database, what, name, lambda: tuple(names))
-
-
-def _from_delta(database: Database, table: Any, name: str) -> Source:
-    """The files of one version of a Delta table, without those that were removed."""
-    what = f"the Delta table (version {table.version()})"
-    try:
-        dataset = table.to_pyarrow_dataset()
-    except Exception as error:
-        raise FileFormatError(
-            f"{what} cannot be read: {error}. An engine that knows its features can write it to "
-            "Parquet."
-        ) from error
-    return _from_dataset(database, dataset, name, what)
-
-
-def _from_iceberg(database: Database, source: Any, name: str) -> Source:
-    """A table of Iceberg as it is now, or a scan: its snapshot, its filter, its columns."""
-    if hasattr(source, "scan") and not hasattr(source, "to_arrow_batch_reader"):
-        source = source.scan()
-    if not hasattr(source, "to_arrow_batch_reader"):
-        raise OptionError(
-            f"a pyiceberg {type(source).__name__} is no table. Pass a Table or a scan of one."
-        )
-    what = "the Iceberg table"
-    try:
-        names = [field.name for field in source.projection().fields]
-    except Exception as error:
-        raise FileFormatError(f"{what} cannot be read: {error}") from error
-    _refuse_alike(what, names)
-
-    def rows(columns: Sequence[str]) -> Any:
-        try:
-            return source.select(*columns).to_arrow_batch_reader()
-        except Exception as error:
-            raise FileFormatError(f"{what} cannot be read: {error}") from error
-
-    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
-        with translated_errors(what):
-            return _materialise(database, name, rows(columns), columns)
-
-    return Source(what, tuple(names), load)
-
-
-def _from_cursor(database: Database, cursor: Any, name: str) -> Source:
-    """A cursor of ADBC with a result that nobody has fetched yet."""
-    what = "the result of the cursor"
-    try:
-        reader = cursor.fetch_record_batch()
-    except Exception as error:
-        raise OptionError(
-            f"the cursor has no result to read: {in_short(error)}. Run a query first: "
-            'cursor.execute("SELECT ... FROM clicks").'
-        ) from error
-    return _streamed(database, what, name, arrow_schema_names(reader.schema, what), lambda: reader)
-
-
-def stream_source(database: Database, source: Any, name: str, what: str | None = None) -> Source:
-    """Anything that hands out an Arrow stream. It can be read once, so it is copied."""
-    import pyarrow as pa
-
-    what = what or f"the {type(source).__name__}"
-    try:
-        reader = pa.RecordBatchReader.from_stream(source)
-    except (pa.ArrowException, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{what} gives no Arrow stream: {error}") from error
-    return _streamed(database, what, name, arrow_schema_names(reader.schema, what), lambda: reader)
-
-
-def _streamed(
-    database: Database, what: str, name: str, names: Sequence[str], rows: Callable[[], Any]
-) -> Source:
-    """What can be read once: the columns that are wanted go to a table of ours."""
-    _refuse_alike(what, names)
-
-    def load(columns: Sequence[str], _ids: frozenset[str]) -> str:
-        with translated_errors(what):
-            return _materialise(database, name, rows(), columns)
-
-    return Source(what, tuple(names), load)
-
-
-def _view(
+def viewed(
     database: Database, what: str, name: str, given: Callable[[], tuple[str, ...]] = tuple
 ) -> Source:
     """A view that is there already. `given` is asked for only where names look numbered."""
@@ -542,12 +268,37 @@ def _view(
 _NUMBERED = re.compile(r"_\d+$")
 
 
-def _materialise(
+def materialised(
     database: Database, name: str, reader: Any, columns: Sequence[str] = ("*",)
 ) -> str:
+    """A table of ours with some columns of a stream."""
     chosen = ", ".join("*" if column == "*" else quoted(column) for column in columns)
     stream = f"{name}_stream"
     database.connection.register(stream, reader)
     database.run(f"CREATE TEMP TABLE {name} AS SELECT {chosen} FROM {stream}")
     database.connection.unregister(stream)
     return name
+
+
+def arrow_schema_names(schema: Any, what: str) -> list[str]:
+    """The names of the columns of a schema, which Arrow keeps as any bytes."""
+    try:
+        return list(schema.names)
+    except UnicodeDecodeError as error:
+        raise ColumnError(
+            f"{what} has a column whose name is no UTF-8: {error.object[:40]!r}. Rename it, or "
+            "write the file again where it is damaged."
+        ) from error
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Names as SQL needs them: none empty (pandas writes its index so), none twice."""
+    taken: set[str] = set()
+    distinct = []
+    for number, given in enumerate(names, start=1):
+        name = given or f"column{number}"
+        while name.lower() in taken:
+            name += "_"
+        taken.add(name.lower())
+        distinct.append(name)
+    return distinct

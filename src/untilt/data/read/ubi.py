@@ -12,6 +12,7 @@ else the hits do, down to a depth. Nothing is left out in silence.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from untilt.data.layout import is_whole
@@ -19,7 +20,7 @@ from untilt.data.read.bad_rows import N_SHOWN, BadRows, ReadReport
 from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.data.read.files import Files
 from untilt.data.read.json_paths import refuse_missing, texts_of
-from untilt.data.read.sources import Source
+from untilt.data.read.sources import Export, Source
 from untilt.data.read.types import instant_sql
 from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
 from untilt.facts import Fact
@@ -40,8 +41,6 @@ _DONE = {
     "doc_id": ("event_attributes.object.object_id",),
     "position": ("event_attributes.position.ordinal",),
 }
-# Names that a table of documents may have for its keys, beside ours.
-DOCUMENT_KEYS: Mapping[str, str | None] = {"query_id": "user_query", "doc_id": "object_id"}
 _ACTION = {"action": ("action_name",)}
 _IMPRESSION = "impression"
 _ACTIONS = {"click": "click,click_through", _IMPRESSION: "impression"}
@@ -53,7 +52,7 @@ _MOST_OTHERS = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class Ubi:
+class Ubi(Export):
     """An export of User Behavior Insights (UBI 1.3), for `read_log`, `run` and all that read a log.
 
     Parameters
@@ -73,6 +72,8 @@ class Ubi:
     events: Any
     hits_shown: int | None = None
 
+    document_keys = MappingProxyType({"query_id": "user_query", "doc_id": "object_id"})
+
     def __post_init__(self) -> None:
         shown = self.hits_shown
         if shown is not None and not (is_whole(shown) and shown >= 1):
@@ -81,9 +82,35 @@ class Ubi:
             )
 
     @property
-    def files(self) -> list[Files]:
-        """Its files, where they are `located`."""
-        return [part for part in (self.queries, self.events) if isinstance(part, Files)]
+    def parts(self) -> tuple[Any, ...]:
+        """Queries and events."""
+        return self.queries, self.events
+
+    def with_parts(self, *parts: Any) -> "Ubi":
+        """The same with other queries and events."""
+        return replace(self, queries=parts[0], events=parts[1])
+
+    def open(self, database: Database, name: str, **options: Any) -> Source:
+        """The table of impressions, with what was left out of it and why."""
+        wanted = UbiWanted(**options)
+        wanted.check()
+        made = _Making(database, self, wanted)
+        made.read_both()
+        with translated_errors(made.what):
+            made.find_sessions()
+            made.leave_out_events()
+            made.find_shown()
+            made.find_labels()
+            columns = made.write(name)
+        if wanted.refuse and made.bad:
+            raise BadRowsError(ReadReport(made.what, 0, 0, tuple(made.bad)).error_text())
+        return Source(
+            made.what,
+            columns,
+            lambda _columns, _ids: name,
+            left_out=(*made.bad, *made.left_out),
+            notes=tuple(made.notes),
+        )
 
 
 @dataclass(frozen=True)
@@ -96,7 +123,7 @@ class UbiWanted:
 
     columns: Mapping[str, str | None]
     labels: tuple[str, ...]
-    context: tuple[str, ...]
+    context: Sequence[str]
     positions_from: int | None
     refuse: bool
 
@@ -161,47 +188,6 @@ def _has_parts(theirs: object, separator: str) -> bool:
 def _not_blank(name: str) -> str:
     """SQL of a text, NULL where it is blank: nothing was asked, and pages of categories say so."""
     return f"CASE WHEN trim({name}) <> '' THEN {name} END"
-
-
-def parts_of(source: Any) -> list[Any]:
-    """The sources that one source of a log is made of."""
-    return [source.queries, source.events] if isinstance(source, Ubi) else [source]
-
-
-def with_parts(source: Any, parts: Sequence[Any]) -> Any:
-    """The same with other parts: those that were looked for and found."""
-    if isinstance(source, Ubi):
-        return replace(source, queries=parts[0], events=parts[1])
-    return parts[0]
-
-
-def files_of(source: Any) -> list[Files]:
-    """The files behind a source that was located."""
-    if isinstance(source, Ubi):
-        return source.files
-    return [source] if isinstance(source, Files) else []
-
-
-def open_ubi(database: Database, export: Ubi, name: str, wanted: UbiWanted) -> Source:
-    """The table of impressions under our names, with what was left out of it and why."""
-    wanted.check()
-    made = _Making(database, export, wanted)
-    made.read_both()
-    with translated_errors(made.what):
-        made.find_sessions()
-        made.leave_out_events()
-        made.find_shown()
-        made.find_labels()
-        columns = made.write(name)
-    if wanted.refuse and made.bad:
-        raise BadRowsError(ReadReport(made.what, 0, 0, tuple(made.bad)).error_text())
-    return Source(
-        made.what,
-        columns,
-        lambda _columns, _ids: name,
-        left_out=(*made.bad, *made.left_out),
-        notes=tuple(made.notes),
-    )
 
 
 @dataclass

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,39 +19,37 @@ from untilt._core.addresses import Address, address_of, names_somebody, shown
 from untilt._core.files import scratch_folder
 from untilt._core.optional import explained_import
 from untilt._core.progress import progress
-from untilt.data.read.files import Files, located
-from untilt.data.read.lake_tables import refuse_lake_listing, refuse_lake_place
+from untilt.data.read.files import (
+    FILE_KINDS,
+    LAKE_MARKS,
+    LEVELS_ABOVE,
+    Files,
+    located,
+    refuse_lake_listing,
+    refuse_lake_place,
+)
 from untilt.errors import FileFormatError, MemoryLimitError, OptionError, UntiltError
 
 _BLOCK = 1 << 22
-_DATABASES = (".duckdb", ".ddb", ".db", ".sqlite", ".sqlite3")
-_CHANGES = (".wal", "-wal", "-journal")  # what lies beside a database
+_DATABASES = tuple(each for kind in FILE_KINDS if kind.has_tables for each in kind.endings)
+_CHANGES = tuple(each for kind in FILE_KINDS for each in kind.changes)
 _OPTIONS = ("region", "endpoint", "anonymous")
 
 
 @contextmanager
-def brought_here(
-    sources: Sequence[Any], temp_directory: str | os.PathLike[str] | None = None
-) -> Iterator[list[Any]]:
-    """Each source as `open_source` takes it: files are located, those of a store copied here.
+def fetched(source: Any, temp_directory: str | os.PathLike[str] | None = None) -> Iterator[Any]:
+    """The source with its files in a folder here, which is gone when the block ends.
 
-    The copies are gone when the block ends. Errors inside it name the address, not the copy.
+    Errors inside the block name the address, not the copy. What is no address of a store stays.
     """
-    with ExitStack() as stack:
-        here, copies = [], {}
-        for source in sources:
-            address = address_of(source)
-            if address is None:
-                here.append(located(source))
-            elif address.scheme == "s3":
-                folder = stack.enter_context(_folder(temp_directory))
-                copies[str(folder) + os.sep] = "s3://"
-                with _named_as_given(copies), explained_import(f"reading {address.what}"):
-                    here.append(_copied(address, folder))
-            else:
-                here.append(address)
-        with _named_as_given(copies):
-            yield here
+    address = address_of(source)
+    if address is None or address.scheme != "s3":
+        yield located(source) if address is None else address
+        return
+    with _folder(temp_directory) as folder, _named_as_given(str(folder) + os.sep):
+        with explained_import(f"reading {address.what}"):
+            files = _copied(address, folder)
+        yield files
 
 
 @contextmanager
@@ -67,13 +65,12 @@ def _folder(temp_directory: str | os.PathLike[str] | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _named_as_given(copies: dict[str, str]) -> Iterator[None]:
+def _named_as_given(copies: str) -> Iterator[None]:
+    """Errors with the address in place of the folder of its copies."""
     try:
         yield
     except UntiltError as error:
-        text = str(error)
-        for copy, address in copies.items():
-            text = text.replace(copy, address)
+        text = str(error).replace(copies, "s3://")
         if text == str(error):
             raise
         raise type(error)(text) from error
@@ -205,13 +202,12 @@ class _Place:
             if path.endswith("/metadata"):
                 selector = fs.FileSelector(path, allow_not_found=True)
                 return [each.base_name for each in store.get_file_info(selector)]
-            marks = ("_delta_log", ".hoodie", "metadata")
-            infos = store.get_file_info([f"{path}/{mark}" for mark in marks])
+            infos = store.get_file_info([f"{path}/{mark}" for mark in LAKE_MARKS])
             return [each.base_name for each in infos if each.type == fs.FileType.Directory]
 
         for info in infos:
             parts = info.path.split("/")[:-1]
-            for level in range(len(parts), max(0, len(parts) - 8), -1):
+            for level in range(len(parts), max(0, len(parts) - LEVELS_ABOVE), -1):
                 try:
                     refuse_lake_place(f"s3://{'/'.join(parts[:level])}", names_in)
                 except OSError:  # keys that may read this file and list nothing

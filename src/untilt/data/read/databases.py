@@ -1,8 +1,9 @@
-"""Tables of a SQLite file, by Python's own SQLite.
+"""Tables of DuckDB and SQLite files.
 
-The file may come from a stranger. It is opened read-only, no statement but SELECT over one table is
-allowed, views and virtual tables are not read, functions that reach outside are off, and values are
-bounded in size. Nothing is written beside it: not even the index of a write-ahead log.
+A file may come from a stranger. SQLite's are read by Python's own SQLite, opened read-only: no
+statement but SELECT over one table is allowed, views and virtual tables are not read, functions
+that reach outside are off, and values are bounded in size. Nothing is written beside a file: not
+even the index of a write-ahead log.
 """
 
 import os
@@ -14,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from untilt._core.paths import printable
-from untilt.data.read.database import link, quoted
+from untilt.data.read.database import (
+    Database,
+    in_short,
+    link,
+    literal,
+    quoted,
+    translated_errors,
+)
+from untilt.data.read.files import Files
+from untilt.data.read.sources import Source, chosen_table, materialised, viewed
 from untilt.errors import FileFormatError, OptionError
 
 if TYPE_CHECKING:
@@ -31,8 +41,65 @@ _ALLOWED = {
 }
 
 
+def open_duckdb(database: Database, files: Files, name: str) -> Source:
+    """A table or view of a DuckDB file."""
+    import duckdb
+
+    what, qualified = _duckdb_table(database, files, alias=f"{name}_database")
+    try:
+        with translated_errors(what):
+            database.run(f"CREATE TEMP VIEW {name} AS SELECT * FROM {qualified}")
+            return viewed(database, what, name)
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        raise FileFormatError(
+            f"{what} is a view that cannot be read from its file alone: {in_short(error)}. Write "
+            "its rows to a table: CREATE TABLE clicks AS SELECT * FROM the_view."
+        ) from error
+
+
+def _duckdb_table(database: Database, files: Files, *, alias: str) -> tuple[str, str]:
+    """Attach a database file; what to call its table, and the full name of it in SQL."""
+    (file,) = files.names
+    path = database.path(file)
+    with translated_errors(files.what):
+        database.run(f"ATTACH {literal(path)} AS {alias} (READ_ONLY, TYPE duckdb)")
+        tables = database.rows(
+            f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{alias}' "
+            f"UNION ALL SELECT schema_name, view_name FROM duckdb_views() "
+            f"WHERE database_name = '{alias}' AND NOT internal ORDER BY ALL"
+        )
+    names = {
+        name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in tables
+    }
+    chosen = chosen_table(file, files.table, names)
+    schema, name = names[chosen]
+    return f"{files.what}, table {chosen}", f"{alias}.{quoted(schema)}.{quoted(name)}"
+
+
+def open_sqlite(database: Database, files: Files, name: str) -> Source:
+    """A table of a SQLite file."""
+    import pyarrow  # noqa: F401  its rows come as Arrow
+
+    (file,) = files.names
+    with _explained_sqlite(files.what), _sqlite_opened(file, database.scratch) as connection:
+        tables = _sqlite_tables(connection, files.what)
+        table = chosen_table(file, files.table, tables)
+        names = _sqlite_columns(connection, table)
+    what = f"{files.what}, table {table}"
+
+    def load(columns: Sequence[str], ids: frozenset[str]) -> str:
+        with (
+            _explained_sqlite(what),
+            translated_errors(what),
+            _sqlite_opened(file, database.scratch) as connection,
+        ):
+            return materialised(database, name, _sqlite_rows(connection, table, columns, ids))
+
+    return Source(what, names, load)
+
+
 @contextmanager
-def explained_sqlite(what: str) -> Iterator[None]:
+def _explained_sqlite(what: str) -> Iterator[None]:
     """SQLite's errors about `what` as ours."""
     try:
         yield
@@ -44,7 +111,7 @@ def explained_sqlite(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def sqlite_opened(file: str, scratch: Path) -> Iterator[sqlite3.Connection]:
+def _sqlite_opened(file: str, scratch: Path) -> Iterator[sqlite3.Connection]:
     """The file, read-only, as it was at one moment."""
     uri = _address(file, scratch)
     with closing(
@@ -92,7 +159,7 @@ def _begins(file: str, magic: bytes) -> bool:
         return False
 
 
-def sqlite_tables(connection: sqlite3.Connection, what: str) -> list[str]:
+def _sqlite_tables(connection: sqlite3.Connection, what: str) -> list[str]:
     """The tables that can be read. From here on nothing but SELECT is allowed."""
     found = connection.execute(
         "SELECT type, name, sql FROM sqlite_master WHERE type IN ('table', 'view') "
@@ -114,14 +181,14 @@ def _is_virtual(sql: object) -> bool:
     return not isinstance(sql, str) or sql.upper().split()[1:2] != ["TABLE"]
 
 
-def sqlite_columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
+def _sqlite_columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
     """The names of its columns."""
     _allow_reading_alone(connection)
     cursor = connection.execute(f"SELECT * FROM main.{quoted(table)} LIMIT 0")
     return tuple(name for name, *_ in cursor.description)
 
 
-def sqlite_rows(
+def _sqlite_rows(
     connection: sqlite3.Connection, table: str, columns: Sequence[str], ids: frozenset[str]
 ) -> "pa.RecordBatchReader":
     """Some columns of all rows.
