@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from untilt.data.read import sources
+from untilt.data.read import columnar
 from untilt.data.read.collapse import assemble, runs
 from untilt.data.read.read_log import read_log
 from untilt.errors import BadRowsError
@@ -149,14 +149,14 @@ def test_a_file_that_states_what_is_not_so(tmp_path, rng, monkeypatch, wrong):
     """What a Parquet file says of itself is believed only as far as the rows bear it out."""
     table = sessions_table(rng, 500)
     pq.write_table(table, tmp_path / "log.parquet")
-    true = sources._stated_by_parquet
+    true = columnar._stated_by_parquet
 
     def lie(*arguments):
         found = true(*arguments)
         n = found["doc_id"][0]
         return found | {name: (each[0] or n, *each[1:]) for name, each in wrong.items()}
 
-    monkeypatch.setattr(sources, "_stated_by_parquet", lie)
+    monkeypatch.setattr(columnar, "_stated_by_parquet", lie)
     columns = {"count": None}
     log = read_log(tmp_path / "log.parquet", columns=columns)
     assert_same(log, by_duckdb(monkeypatch, table, columns=columns))
