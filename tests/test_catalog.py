@@ -1,5 +1,6 @@
 """Records are read without importing the methods, and agree with the classes that carry them."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -13,13 +14,14 @@ from untilt.errors import OptionError
 from untilt.workflow import candidates
 
 RECORDS = catalog.methods()
+CURVE = ut.KnownBias([1.0, 0.5], eps_plus=[0.9, 0.9], eps_minus=[0.1, 0.1])
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda r: f"{r.kind}-{r.name}")
-def test_a_record_leads_to_its_class(record):
-    target = record.load()
-    assert (target.__module__, target.__qualname__) == (record.home, record.target)
-    assert catalog.record_of(target).target == record.target
+def test_a_record_leads_to_its_class():
+    for record in RECORDS:
+        target = record.load()
+        assert (target.__module__, target.__qualname__) == (record.home, record.target), record
+        assert catalog.record_of(target).target == record.target, record
 
 
 def test_names_are_unique_in_their_kind():
@@ -94,28 +96,26 @@ def test_the_default_is_dropped_last_and_raw_clicks_never():
     assert [name for name in dropped if name in last] == last
 
 
-@pytest.mark.parametrize("record", candidates.candidates(), ids=lambda record: record.name)
-def test_every_candidate_can_be_made_and_described(record):
-    curve = ut.KnownBias([1.0, 0.5], eps_plus=[0.9, 0.9], eps_minus=[0.1, 0.1])
-    ranker = candidates.make_candidate(record.name, curve, trees=7, threads=1, seed=3)
-    trained = record if record.kind == "ranker" else catalog.default("ranker")
-    assert type(ranker) is trained.load()
-    assert ranker.get_params().get("n_trees", 7) == 7
-    assert candidates.candidate_note(record.name).startswith(("LambdaMART", "boosted", "a "))
-    if record.kind == "ranker" and "weighting" in record.takes:
-        assert ranker.weighting == ut.Balanced(curve)
+def test_every_candidate_can_be_made_and_described():
+    for record in candidates.candidates():
+        ranker = candidates.make_candidate(record.name, CURVE, trees=7, threads=1, seed=3)
+        trained = record if record.kind == "ranker" else catalog.default("ranker")
+        assert type(ranker) is trained.load()
+        assert ranker.get_params().get("n_trees", 7) == 7
+        note = candidates.candidate_note(record.name)
+        assert note.startswith(("LambdaMART", "boosted", "a ")), note
+        if record.kind == "ranker" and "weighting" in record.takes:
+            assert ranker.weighting == ut.Balanced(CURVE)
 
 
-@pytest.mark.parametrize("method", [*catalog.names("weighting"), *catalog.names("objective")])
-@pytest.mark.parametrize("ranker", catalog.methods("ranker"), ids=lambda record: record.name)
-def test_every_ranker_is_made_with_every_correction_that_it_takes(ranker, method):
-    curve = ut.KnownBias([1.0, 0.5], eps_plus=[0.9, 0.9], eps_minus=[0.1, 0.1])
-    kind = candidates.correction(method).kind
-    if kind in ranker.takes:
-        assert type(candidates.make_ranker(ranker.name, method, curve)) is ranker.load()
-    else:
-        with pytest.raises(OptionError, match="--method"):
-            candidates.make_ranker(ranker.name, method, curve)
+def test_every_ranker_is_made_with_every_correction_that_it_takes():
+    corrections = [*catalog.names("weighting"), *catalog.names("objective")]
+    for ranker, method in itertools.product(catalog.methods("ranker"), corrections):
+        if candidates.correction(method).kind in ranker.takes:
+            assert type(candidates.make_ranker(ranker.name, method, CURVE)) is ranker.load()
+        else:
+            with pytest.raises(OptionError, match="--method"):
+                candidates.make_ranker(ranker.name, method, CURVE)
 
 
 def test_a_correction_that_needs_a_curve_says_so():
