@@ -103,6 +103,8 @@ from untilt.metrics.metric import parse_metrics as parse_metrics
 from untilt.rankers.linear.linear import LinearRanker as LinearRanker
 from untilt.rankers.linear.svm import RankSVM as RankSVM
 from untilt.rankers.networks.dual_learning import DualLearning as DualLearning
+from untilt.rankers.networks.network_ranker import NetworkShape as NetworkShape
+from untilt.rankers.networks.network_ranker import NetworkSteps as NetworkSteps
 from untilt.rankers.networks.neural import NeuralRanker as NeuralRanker
 from untilt.rankers.networks.towers import FeedbackTowers as FeedbackTowers
 from untilt.rankers.networks.towers import TowerRanker as TowerRanker
@@ -110,6 +112,8 @@ from untilt.rankers.pooled import DoublyRobust as DoublyRobust
 from untilt.rankers.pooled import PolicyAware as PolicyAware
 from untilt.rankers.score_file import score_file as score_file
 from untilt.rankers.trees.lambdamart import LambdaMART as LambdaMART
+from untilt.rankers.trees.lambdamart import Trees as Trees
+from untilt.rankers.trees.objectives import Lambdas as Lambdas
 from untilt.rankers.trees.own_pipeline import lightgbm_dataset as lightgbm_dataset
 from untilt.rankers.trees.own_pipeline import lightgbm_objective as lightgbm_objective
 from untilt.rankers.trees.own_pipeline import objective as objective

@@ -65,7 +65,12 @@ NAMESPACES = {
     ),
     "rankers": Namespace(
         ("ranker",),
-        {"untilt._core.saved": "load register"},
+        {
+            "untilt._core.saved": "load register",
+            "untilt.rankers.networks.network_ranker": "NetworkShape NetworkSteps",
+            "untilt.rankers.trees.lambdamart": "Trees",
+            "untilt.rankers.trees.objectives": "Lambdas",
+        },
     ),
     "metrics": Namespace(
         ("metric",), {"untilt.metrics.metric": "Metric parse_metric parse_metrics"}

@@ -71,8 +71,11 @@ class MemoryLimitError(UntiltError, MemoryError):
     """What was asked for does not fit into the memory that this process may use."""
 
 
-class NotFittedError(UntiltError):
-    """Something learned was asked of an estimator that has not been fitted."""
+class NotFittedError(UntiltError, AttributeError):
+    """Something learned was asked of an estimator that has not been fitted.
+
+    As in scikit-learn it is an AttributeError too: `hasattr(model, "bias_")` then says no.
+    """
 
 
 class MissingExtraError(OptionError, ImportError):

@@ -28,6 +28,10 @@ FIRST_ROUND = 60  # steps that find the reference condition and the prior mean
 
 
 @storable
+class NoCurveError(IdentifiabilityError, AttributeError):
+    """A fitted model that cannot tell a curve: `hasattr(model, "bias_")` says no."""
+
+
 class ExaminationState(NamedTuple):
     """theta : (conditions,); gamma : (shown documents,)."""
 
@@ -210,7 +214,7 @@ class ExaminationModel(ClickModel):
     def bias_(self) -> PositionBias:
         """The curve relative to position 1. Raises where the log cannot compare its positions."""
         if isinstance(self._bias, IdentifiabilityError):
-            raise self._bias
+            raise NoCurveError(str(self._bias)) from self._bias
         return self._bias
 
     def _fit_counts(self, counts: PositionCounts, log: ClickLog) -> ExaminationFit:

@@ -2,6 +2,7 @@
 
 import os
 from abc import abstractmethod
+from collections.abc import Mapping
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -45,6 +46,8 @@ class Ranker(BaseEstimator, Saved):
     """
 
     saved_as = "ranker"
+    # Parameters that hold others: trees=Trees(n_trees=100) is n_trees=100.
+    _records: ClassVar[tuple[str, ...]] = ()
     feature_names_: tuple[str, ...]
     missing_: Missing = None
     summary_: dict[str, Any]
@@ -57,6 +60,39 @@ class Ranker(BaseEstimator, Saved):
         "groups": True,
         "sample_weight": None,
     }
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        """Raise where an option is given by itself and in a record as well."""
+        cls._one_by_one(given)
+        return super().__new__(cls)
+
+    def __post_init__(self, *given: Mapping[str, Any] | None) -> None:
+        self.set_params(**dict(zip(self._records, given, strict=True)))
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by their names; a record such as `trees` sets those that it holds."""
+        super().set_params(**self._one_by_one(params))
+        return self
+
+    @classmethod
+    def _one_by_one(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters given, with those in records by their own names."""
+        flat = {name: value for name, value in given.items() if name not in cls._records}
+        for record in cls._records:
+            held = given.get(record) or {}
+            if not isinstance(held, Mapping):
+                raise OptionError(f"{record} must be a record of options. Got {held!r} instead.")
+            for name, value in held.items():
+                if name in flat:
+                    raise OptionError(
+                        f"{name} is given twice, by itself and in {record}. Give it once."
+                    )
+                flat[name] = value
+        return flat
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return [name for name in super()._get_param_names() if name not in cls._records]
 
     def fit(
         self,

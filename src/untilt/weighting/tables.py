@@ -13,7 +13,7 @@ from untilt.catalog import find, method, record_of, storable
 from untilt.clickmodels.click_model import ClickModel
 from untilt.clickmodels.examination import UBM
 from untilt.data.clicklog import ClickLog
-from untilt.errors import IdentifiabilityError, OptionError, check_choice
+from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact
 from untilt.weighting.base import (
     Against,
@@ -476,10 +476,7 @@ class ExaminationWeights(SessionWeighting):
     @property
     def position_bias(self) -> PositionBias | None:
         """The mean curve of a fitted model that has one: what held-out clicks are judged by."""
-        try:
-            return getattr(self.model, "bias_", None)
-        except IdentifiabilityError:
-            return None
+        return getattr(self.model, "bias_", None)
 
     def click_weights(self, log: ClickLog) -> ClickWeights:
         """1 / max(clip, e_i), and E_i where pairs take the smaller of two."""

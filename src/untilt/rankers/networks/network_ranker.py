@@ -3,8 +3,8 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import InitVar, dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -47,6 +47,33 @@ _SCORED_ROWS = 8192  # at a time, so that one compilation serves any number of r
 _ROWS_FOR_SLOPES = 4096
 
 
+class NetworkShape(TypedDict, total=False):
+    """Options of a network itself, as one record: `shape=NetworkShape(widths=(64, 32))`."""
+
+    widths: tuple[int, ...]
+    activation: str
+    transform: str
+
+
+class NetworkSteps(TypedDict, total=False):
+    """Options of how a network is trained, as one record: `steps=NetworkSteps(epochs=20)`.
+
+    The last three are of those networks alone that take them.
+    """
+
+    epochs: int
+    batch_size: int
+    optimiser: str
+    learning_rate: float
+    schedule: str
+    l2: float | None
+    early_stopping: int | None
+    checkpoint: str | os.PathLike[str] | None
+    dropout: float
+    clip_norm: float | None
+    precision: str
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class NetworkRanker(Ranker):
     """Base of the rankers whose score is the output of a network.
@@ -63,6 +90,8 @@ class NetworkRanker(Ranker):
         is not given and there are at least 50; `summary_["held_out"]` says which. None trains for
         all epochs on all queries
     checkpoint : file to write after every epoch and to go on from where it exists
+    shape, steps : several of these as one record, `NetworkShape(widths=(64, 32))` and
+        `NetworkSteps(epochs=20)`; they are kept under their own names
 
     Held-out labels judge by NDCG@10, held-out clicks by their likelihood under the position bias
     (`untilt.rankers.validation`), feedback of other numbers by propensity-weighted DCG@10.
@@ -86,6 +115,9 @@ class NetworkRanker(Ranker):
     early_stopping: int | None = 30
     checkpoint: str | os.PathLike[str] | None = None
     seed: int = 0
+    shape: InitVar[NetworkShape | None] = None
+    steps: InitVar[NetworkSteps | None] = None
+    _records: ClassVar[tuple[str, ...]] = ("shape", "steps")
     # A search need not lend its held-out clicks, which it judges by.
     holds_out: ClassVar[bool] = True
     # What batch_size counts: "lists", or "rows" (document, position).

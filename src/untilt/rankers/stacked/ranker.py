@@ -5,7 +5,7 @@ feedback that is no click has no likelihood of clicks, so that `Balanced` weighs
 query cannot be held out.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,18 +45,18 @@ class AutoChoice:
     trees : of each part, with the held-out value by the number of trees
     support : documents that were shown, candidates that never were, and the mean of rho over each
     curve : whether the given curve is as steep as clicks on documents that moved say
-    blend_scale : of rankers saved before there was the stacked learner
+    blend_scale : not kept: files of untilt 0.2 hold it
     """
 
     picked: str
     reason: str
     estimates: dict[str, MeanEstimate]
-    blend_scale: float = 1.0
     weights: dict[str, float] = field(default_factory=dict)
     stacking: dict[str, float] = field(default_factory=dict)
     trees: dict[str, TreesTried] = field(default_factory=dict)
     support: dict[str, float] = field(default_factory=dict)
     curve: Fact | None = None
+    blend_scale: InitVar[float] = 1.0
 
     def __str__(self) -> str:
         lines = [f"picked {self.picked}: {self.reason}"]
@@ -80,39 +80,51 @@ class AutoChoice:
     note="boosted trees on what clicks say and on what the old ranker knew, weighed by held-out "
     "clicks",
 )  # fmt: skip
-def fit_auto(
-    log: ClickLog,
-    lists: learning_data.TrainingLists,
-    training: objectives.TreeTraining,
-    valid: ClickLog | JudgedLists | None,
-) -> tuple[AutoChoice, Boosted]:
-    """The stacked learner on all queries of the log."""
-    if training.bias is None:
-        raise OptionError(
-            "weighting='auto' needs the position bias: give bias=..., for instance an estimate "
-            "(ut.AllPairs().fit(log).bias_) or a curve (ut.PowerLaw(1.0))."
+@dataclass(frozen=True)
+class StackedRanker:
+    """The stacked learner, which `LambdaMART(weighting="auto")` asks for.
+
+    Parameters
+    ----------
+    training : the bias, and the options of trees and lambdas
+    """
+
+    training: objectives.TreeTraining
+
+    def fit(
+        self,
+        log: ClickLog,
+        lists: learning_data.TrainingLists,
+        valid: ClickLog | JudgedLists | None,
+    ) -> tuple[AutoChoice, Boosted]:
+        """Learn from all queries of the log; what is served on `valid` is judged by it."""
+        training = self.training
+        if training.bias is None:
+            raise OptionError(
+                "weighting='auto' needs the position bias: give bias=..., for instance an estimate "
+                "(ut.AllPairs().fit(log).bias_) or a curve (ut.PowerLaw(1.0))."
+            )
+        if not lists.label.any():
+            raise learning_data.nothing_to_learn()
+        check_features(lists)
+        n_queries = len(np.unique(lists.doc_query))
+        if not log.is_binary:
+            return _fallback(lists, training, Fact("training.no-clicks", label=log.label_name))
+        if n_queries < 2:
+            return _fallback(lists, training, Fact("training.one-query"))
+        objectives.check_graded(training.lambdas)
+        fitted = fit_stacked(log, lists, training, training.bias)
+        choice = AutoChoice(
+            STACKED,
+            Fact("training.stacked", **_told(fitted)),
+            _estimates(log, fitted, training, valid),
+            weights=_shares(fitted),
+            stacking=_stacking(fitted),
+            trees=fitted.trees,
+            support=_support(fitted),
+            curve=_curve(log, training),
         )
-    if not lists.label.any():
-        raise learning_data.nothing_to_learn()
-    check_features(lists)
-    n_queries = len(np.unique(lists.doc_query))
-    if not log.is_binary:
-        return _fallback(lists, training, Fact("training.no-clicks", label=log.label_name))
-    if n_queries < 2:
-        return _fallback(lists, training, Fact("training.one-query"))
-    objectives.check_graded(training.lambdas)
-    fitted = fit_stacked(log, lists, training, training.bias)
-    choice = AutoChoice(
-        STACKED,
-        Fact("training.stacked", **_told(fitted)),
-        _estimates(log, fitted, training, valid),
-        weights=_shares(fitted),
-        stacking=_stacking(fitted),
-        trees=fitted.trees,
-        support=_support(fitted),
-        curve=_curve(log, training),
-    )
-    return choice, Boosted(fitted.booster, fitted.booster.num_trees(), ())
+        return choice, Boosted(fitted.booster, fitted.booster.num_trees(), ())
 
 
 def _fallback(

@@ -1,8 +1,8 @@
 """LambdaMART on LightGBM, with a table of weights for pairs of positions."""
 
 import os
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Self
+from dataclasses import KW_ONLY, InitVar, dataclass, field
+from typing import Any, ClassVar, Self, TypedDict
 
 from untilt._core.arrays import FeatureArray, FloatArray
 from untilt._core.restored import check_whole
@@ -23,7 +23,7 @@ from untilt.rankers.learning_data import (
     weighting_for,
 )
 from untilt.rankers.stacked.parts import PART_TREES
-from untilt.rankers.stacked.ranker import AutoChoice, fit_auto
+from untilt.rankers.stacked.ranker import AutoChoice, StackedRanker
 from untilt.rankers.trees import objectives, scorer
 from untilt.rankers.trees.boosting import Boosted, boost, merged_params, set_missing_direction
 from untilt.rankers.trees.crossfit import MOST_TREES, PATIENCE, boost_tuned, judged_by
@@ -33,6 +33,20 @@ from untilt.weighting.base import Weighting
 PAIRS = "lambda"  # the objective on pairs, which takes a weighting
 PRIOR_TREES = 100  # of a model that an objective trains first, where the number is not given
 TUNED = "auto"  # the number of trees is chosen by held-out queries
+
+
+class Trees(TypedDict, total=False):
+    """Options of `LambdaMART` that shape the trees, as one record: `trees=Trees(...)`."""
+
+    n_trees: int | str
+    learning_rate: float
+    n_leaves: int
+    min_data_in_leaf: int
+    min_sum_hessian_in_leaf: float
+    feature_fraction: float
+    bagging_fraction: float
+    lightgbm_params: dict[str, Any] | None
+    early_stopping: int | None
 
 
 @method(
@@ -69,6 +83,8 @@ class LambdaMART(Ranker):
         where an average query weighs 1 in all
     lightgbm_params : any further parameter of LightGBM; wins over the ones above
     early_stopping : rounds without improvement on `fit(..., valid=...)` before training stops
+    trees, lambdas : several of these as one record, `Trees(n_trees=100, n_leaves=15)` and
+        `Lambdas(metric="dcg")`; they are kept under their own names
 
     Fitted: `booster_`, `n_trees_`, `bias_` and `bias_history_` (joint weightings), `choice_`
     (weighting="auto"), `feature_importances_`, `watched_`, `summary_`.
@@ -96,6 +112,9 @@ class LambdaMART(Ranker):
     early_stopping: int | None = None
     n_threads: int | None = None
     seed: int = 0
+    trees: InitVar[Trees | None] = None
+    lambdas: InitVar[objectives.Lambdas | None] = None
+    _records: ClassVar[tuple[str, ...]] = ("trees", "lambdas")
     booster_: Any = field(init=False)
     n_trees_: int = field(init=False)
     watched_: tuple[float, ...] = field(init=False)
@@ -111,7 +130,7 @@ class LambdaMART(Ranker):
         self._check_bias(data)
         lists, training = training_lists(data, self.weighting), self._training()
         if self._is_auto and isinstance(data, ClickLog):
-            self.choice_, boosted = fit_auto(data, lists, training, valid)
+            self.choice_, boosted = StackedRanker(training).fit(data, lists, valid)
             return self._keep(boosted, lists, None)
         if self._is_auto:
             self.choice_ = AutoChoice("labels", Fact("training.labels"), {})
@@ -318,4 +337,4 @@ class LambdaMART(Ranker):
 
 def _auto() -> str:
     """The word for choosing by held-out clicks."""
-    return record_of(fit_auto).name
+    return record_of(StackedRanker).name

@@ -8,7 +8,7 @@ record, see `pbm_objective`.
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypedDict, TypeVar
 
 import numpy as np
 
@@ -121,6 +121,17 @@ class PbmTreeObjective(LikeAFunction):
     def loss(self, scores: FloatArray) -> float:
         """Negative log-likelihood."""
         return self.likelihood.loss(scores + self.base_score)
+
+
+class Lambdas(TypedDict, total=False):
+    """Options of `LambdaMART` that shape the lambdas, as one record: `lambdas=Lambdas(...)`."""
+
+    metric: str
+    gain: str
+    sigma: float
+    pair_norm: bool
+    truncation: int | None
+    query_weight: str
 
 
 @dataclass(frozen=True)
