@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.contract.test_bias_estimators import LOG, small
-from tests.contract.test_rankers import EACH_ONCE
+from tests.contract.test_bias_estimators import LOG
+from tests.contract.test_rankers import SMALL
 
 from untilt import catalog
 from untilt.data.clicklog import ClickLog
@@ -28,8 +28,7 @@ def test_attributes_of_an_unfitted_estimator_can_be_asked_for(record):
 
 @pytest.mark.parametrize("record", QUICK, ids=lambda each: f"{each.kind} {each.name}")
 def test_attributes_of_a_fitted_estimator_can_be_asked_for(record):
-    make = EACH_ONCE.get(record.name) or (lambda: small(record.load()))
-    check_attributes(make().fit(LOG))
+    check_attributes(record.make(**SMALL.get(record.name, {})).fit(LOG))
 
 
 def test_a_click_model_without_a_curve_has_no_bias():
@@ -66,6 +65,6 @@ def test_an_option_is_given_once():
     with pytest.raises(OptionError, match="n_trees is given twice"):
         LambdaMART().set_params(n_trees=300, trees=Trees(n_trees=300))
     with pytest.raises(OptionError, match="trees must be a record"):
-        LambdaMART(trees=300)
+        LambdaMART(trees=300)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n_leafs"):
-        LambdaMART(trees={"n_leafs": 3})
+        LambdaMART(trees={"n_leafs": 3})  # type: ignore[arg-type]
