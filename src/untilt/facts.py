@@ -16,9 +16,12 @@ same template in its own words (`Fact.said`): options, methods and commands stan
 ('audit.gaps', 'warning', '1,200 sessions skip a position')
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -255,6 +258,9 @@ SPECS: dict[str, Callable[[Any, Voice], str]] = {
     "pairs": lambda pairs, _: listed(f"{upper}-{lower}" for upper, lower in pairs),
     "method": lambda name, voice: voice.method(str(name)),
     "upper": lambda value, _: str(value).upper(),
+    "uppers": lambda values, _: ", ".join(values).upper(),
+    "few": lambda values, voice: listed(values, most=4, voice=voice),
+    "p": lambda values, _: ", ".join(f"{name} p {p:.2g}" for name, p in values.items()),
     "all": _joined_by(", "),
     "and": _joined_by(" and "),
     "clauses": _joined_by("; "),
@@ -263,6 +269,7 @@ SPECS: dict[str, Callable[[Any, Voice], str]] = {
 }
 """Formats of a field beside those of numbers."""
 
+_SENTENCES_0_2 = Path(__file__).with_name("facts_0_2.json")
 TEXT = note("general.text", "{text}")
 JOINED = note("general.joined", "{parts:clauses}")
 
@@ -279,11 +286,8 @@ def stored(
 
     A template that does not fit the fields is left; the text says it then, or code and fields do.
     """
-    if not template:
-        try:
-            return Fact(code, **fields)
-        except (KeyError, ImportError, TypeError, ValueError, AttributeError, IndexError):
-            pass
+    if not template and not text:  # rankers of untilt 0.2 hold codes and fields alone
+        severity, template = _sentences_0_2().get(code, (severity, template))
     severity = severity if severity in _SEVERITIES else "note"
     try:
         if template:
@@ -291,6 +295,13 @@ def stored(
     except (KeyError, ValueError, TypeError, AttributeError):
         pass
     return _fact(text or f"{code} {dict(fields)}", code, severity, "", fields)
+
+
+@cache
+def _sentences_0_2() -> dict[str, tuple[str, str]]:
+    """Severity and template by code, of the facts that rankers and curves hold."""
+    table: dict[str, tuple[str, str]] = json.loads(_SENTENCES_0_2.read_text(encoding="utf-8"))
+    return table
 
 
 def as_fact(text: str) -> Fact:

@@ -8,7 +8,9 @@ import pytest
 
 from untilt import KnownBias, PositionBias, PowerLaw
 from untilt.errors import FileFormatError
-from untilt.facts import Fact, as_fact, as_facts, codes, joined
+from untilt.facts import Fact, as_fact, as_facts, codes, joined, note
+
+CONVERGED = note("em.converged", "converged in {steps} steps")
 
 FULL = PositionBias(
     np.array([1.0, 0.1 + 0.2, 1 / 3]),
@@ -119,9 +121,7 @@ def test_a_cut_file_is_refused(tmp_path, cut):
 
 
 def test_facts_keep_their_codes_and_fields():
-    status = joined(
-        Fact("em.converged", steps=7), Fact("bias.few-clicks", positions=(3, 4), fewer_than=10)
-    )
+    status = joined(CONVERGED(steps=7), Fact("bias.few-clicks", positions=(3, 4), fewer_than=10))
     bias = PositionBias([1.0, 0.5], status=status, assumes=(Fact("bias.position-based"), "by hand"))
     again = PositionBias.from_json(bias.to_json())
     assert (again.status, again.assumes) == (bias.status, bias.assumes)

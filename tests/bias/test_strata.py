@@ -20,7 +20,9 @@ from untilt.bias.em.trust_em import re_anchored
 from untilt.bias.log_ratios import Uncertainty
 from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError
-from untilt.facts import Fact, as_fact
+from untilt.facts import as_fact, note
+
+CONVERGED = note("em.converged", "converged in {steps} steps")
 
 THETA = np.array([1.0, 0.6, 0.4, 0.25])
 ALPHA, BETA = np.array([0.5, 0.4, 0.3, 0.2]), np.array([0.3, 0.15, 0.08, 0.04])
@@ -152,7 +154,7 @@ def test_missing_features_count_as_the_mean(rng):
 def stratified_fit(rng, cells, n_strata):
     gamma, number = rng.uniform(0.3, 0.7, n_strata), rng.integers(n_strata, size=len(cells.query))
     affine = AffineFit(ALPHA, BETA, gamma[number])
-    return StratifiedFit(affine, affine, number, affine, np.zeros(1), Fact("em.converged", steps=1))
+    return StratifiedFit(affine, affine, number, affine, np.zeros(1), CONVERGED(steps=1))
 
 
 FREE = np.array([False, True, True, True] * 2)
@@ -189,9 +191,7 @@ def test_a_stratum_for_each_document_is_the_error_of_counts(rng):
         depth=4,
     )
     affine = AffineFit(ALPHA, BETA, rng.uniform(0.3, 0.7, n))
-    fit = StratifiedFit(
-        affine, affine, np.arange(n), affine, np.zeros(1), Fact("em.converged", steps=1)
-    )
+    fit = StratifiedFit(affine, affine, np.arange(n), affine, np.zeros(1), CONVERGED(steps=1))
     one = uncertainty_of_strata(cells, fit, FREE, np.eye(8))
     two = uncertainty_of_affine(cells, affine, FREE, np.eye(8))
     assert one.covariance == pytest.approx(two.covariance, rel=1e-9, abs=1e-15)

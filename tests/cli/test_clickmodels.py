@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 from untilt import make_judged, simulate, write_log
 from untilt.cli.clickmodels import Unit
 from untilt.cli.main import app
-from untilt.clickmodels.compare import UNITS
-from untilt.facts import Fact
+from untilt.clickmodels.compare import CURVE_IS_RIGHT, NOT_INSTALLED, UNITS
 from untilt.simulation.protocols import Cascade
 
 JUDGED = make_judged(n_queries=30, n_features=5, seed=0)
@@ -46,7 +45,7 @@ def test_a_table_for_people(folder):
     assert names <= {line[0] for line in lines if line}
     assert "4,500 sessions to learn from, 1,500 held out" in result.stdout
     assert "CM took" in result.stdout  # what happened for impossible
-    assert str(Fact("clickmodels.curve-is-right")) in " ".join(result.stdout.split())
+    assert str(CURVE_IS_RIGHT) in " ".join(result.stdout.split())
 
 
 def test_position_based_clicks_need_no_more_than_pbm(folder):
@@ -78,7 +77,7 @@ def test_a_model_whose_package_is_missing_is_left_out_with_a_note(folder, monkey
     monkeypatch.setattr("untilt.clickmodels.compare.find_spec", lambda package: None)
     result = run(folder / "pbm.parquet", "--draws", 20)
     assert result.exit_code == 0, result.stderr
-    assert str(Fact("clickmodels.not-installed", model="ncm")) in " ".join(result.stdout.split())
+    assert str(NOT_INSTALLED(model="ncm")) in " ".join(result.stdout.split())
     record = facts(folder / "pbm.parquet", "--draws", 20)
     assert list(record["left_out"]) == ["ncm"]
     assert len(record["models"]) == 10

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from untilt.data.read.bad_rows import _FIXES
 from untilt.data.read.collapse import assemble as lists
 from untilt.data.read.read_log import DroppedRowsWarning, read_log, read_log_report
 from untilt.errors import BadRowsError, ColumnError, OptionError
-from untilt.facts import codes
-from untilt.messages.about_log import FIXES
+from untilt.facts import codes, phrase
 
 GOOD: dict[str, list[Any]] = {
     "query_id": [1, 1, 1, 1],
@@ -77,7 +77,7 @@ def test_bad_rows_are_refused_and_named(name):
         read_log(pa.table(columns))
     message = str(caught.value)
     assert example in message
-    assert f"Fix: {FIXES[code]}." in message
+    assert f"Fix: {phrase(_FIXES[code])}." in message
     assert 'on_bad="drop"' in message
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from untilt.facts import Fact
-from untilt.messages import about_bias, about_em
+from untilt.messages import about_bias
 
 RATES = {"relevant": 0.67, "irrelevant": 0.44, "position": 1}
 SAID: dict[str, tuple[dict[str, Any], str]] = {
@@ -323,7 +323,7 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("code", about_bias.MESSAGES | about_em.MESSAGES)
+@pytest.mark.parametrize("code", about_bias.MESSAGES)
 def test_wording(code):
     fields, sentence = SAID[code]
     assert Fact(code, **fields) == sentence

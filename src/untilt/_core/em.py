@@ -14,7 +14,23 @@ from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.progress import progress
 from untilt.catalog import storable
 from untilt.errors import OptionError
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
+
+_ENDS = {
+    each.code: each
+    for each in (
+        note("em.converged", "converged in {steps} steps"),
+        note(
+            "em.stopped",
+            "stopped after {steps} steps: the M step raised the likelihood no further",
+        ),
+        warning(
+            "em.out-of-steps",
+            "not converged after {steps} steps; allow more, or a larger tolerance",
+        ),
+    )
+}
+"""How a search ended, by its code."""
 
 State = TypeVar("State")
 Step = Callable[[State], tuple[State, float]]
@@ -177,5 +193,5 @@ def _result(state: State, history: list[float], n_steps: int, code: str) -> EMRe
         history=handed_over(np.array(history)),
         n_steps=n_steps,
         converged=code == "em.converged",
-        status=Fact(code, steps=n_steps),
+        status=_ENDS[code](steps=n_steps),
     )

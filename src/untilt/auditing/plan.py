@@ -18,7 +18,45 @@ from untilt.auditing.swap_design import Widths, check_assurance
 from untilt.bias.given import Examination, as_examination
 from untilt.bias.position_graph import most_lost
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact
+from untilt.facts import Fact, note
+
+SERVE = note(
+    "plan.serve",
+    "A server of ours draws and logs them by itself, at a cost of {most}{lost:.2g} clicks a "
+    "session: `untilt serve RANKER --explore {explore}`",
+)
+
+ASSURED = note(
+    "plan.assured",
+    "All positions are within {width:.0%} with probability {probability:.0%}, if the click rates "
+    "and the guess of the bias are right.",
+)
+
+MEAN_WIDTH = note(
+    "plan.mean-width",
+    "The widths are means: all positions are within {width:.0%} with probability "
+    "{probability:.0%}. With --assurance 0.9 the plan is for all of them.",
+)
+
+LOG_SWAPS = note(
+    "plan.log-swaps",
+    "Log what happened as `ranker`: 'swap:1-5' for a swap of 1 and 5, 'base' otherwise. Then: "
+    "[[untilt.{estimator}.fit(log)]].",
+)
+DRAW_BY_SESSION = note(
+    "plan.draw-by-session",
+    "Draw the swap for each session by itself, whatever the query or the reader.",
+)()
+WATCH_ANY_TIME = note(
+    "plan.watch-any-time",
+    "The intervals hold once the planned sessions are there. To look at them while the experiment "
+    "runs, and to stop on what they say: --option any_time=true.",
+)()
+HARDEST_CASE = note(
+    "plan.hardest-case",
+    "No guess of the bias was given: the sessions are for the hardest case, and no bias makes the "
+    "swaps cost more. With --examination both can be smaller.",
+)()
 
 PAIRS = ("pivot", "adjacent")
 WITHIN = ("document", "length")
@@ -98,19 +136,18 @@ class Plan(Portable):
     @property
     def notes(self) -> tuple[Fact, ...]:
         """How to run the experiment and what the numbers are for."""
-        bound = (Fact("plan.hardest-case"),) if self.is_bound else ()
-        told = "mean-width" if self.assurance is None else "assured"
+        bound = (HARDEST_CASE,) if self.is_bound else ()
+        told = MEAN_WIDTH if self.assurance is None else ASSURED
         return (
-            Fact(f"plan.{told}", width=self.width, probability=self.probability_within),
-            Fact("plan.log-swaps", estimator=self.estimator),
-            Fact(
-                "plan.serve",
+            told(width=self.width, probability=self.probability_within),
+            LOG_SWAPS(estimator=self.estimator),
+            SERVE(
                 explore=self.explore,
                 lost=self.clicks_lost / self.sessions,
-                is_bound=self.is_bound,
+                most="at most " if self.is_bound else "",
             ),
-            Fact("plan.draw-by-session"),
-            Fact("plan.watch-any-time"),
+            DRAW_BY_SESSION,
+            WATCH_ANY_TIME,
             *bound,
         )
 

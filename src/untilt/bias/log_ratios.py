@@ -14,8 +14,18 @@ from untilt._core.arrays import BoolArray, FloatArray
 from untilt._core.statistics import any_time_factor, normal_quantile
 from untilt.bias.curve import PositionBias
 from untilt.errors import OptionError
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note, serious
 from untilt.messages.about_general import positions_text
+
+NO_MAXIMUM = serious(
+    "bias.no-maximum",
+    "NOT CONVERGED after {steps} steps, largest gradient {residual:.0e} of all clicks",
+)
+
+MAXIMUM = note(
+    "bias.maximum",
+    "converged in {steps} steps, largest gradient {residual:.0e} of all clicks",
+)
 
 # With fewer queries their spread says little: of 10 queries it is a third too small once in eleven
 # times (chi-square with 9 degrees of freedom), of 20 once in fifty.

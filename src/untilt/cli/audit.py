@@ -13,12 +13,23 @@ from untilt._core.progress import progress
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.errors import IdentifiabilityError, OptionError
-from untilt.facts import Fact
+from untilt.facts import Fact, note
 
 if TYPE_CHECKING:
     from untilt.auditing.audit import Audit
     from untilt.auditing.plan import Plan
     from untilt.data.clicklog import ClickLog
+
+ENDS_EARLY = note(
+    "plan.ends-early",
+    "Planned for positions 1..{depth}: nobody clicked at position {empty} in this log, so no "
+    "number of sessions can be promised for it.",
+)
+BY_LENGTH = note(
+    "plan.by-length",
+    "Swapped lists are compared with others of their length: queries hardly ever repeat in this "
+    "log, so the same documents are not shown at two positions.",
+)()
 
 
 def audit(
@@ -187,7 +198,7 @@ def plan(
             if within is not None:
                 raise
             planned = plan_within(within=Within.LENGTH.value)
-            notes.append(Fact("plan.by-length"))
+            notes.append(BY_LENGTH)
         out.record(**planned.to_dict(said=out.said))
         out.record(notes=[*notes, *planned.notes])
         _report_plan(out, planned, notes)
@@ -208,7 +219,7 @@ def _planned_depth(
     planned = clicked.index(False) if False in clicked else len(clicked)
     if planned < 2 or planned == len(clicked):
         return None, []
-    return planned, [Fact("plan.ends-early", depth=planned, empty=planned + 1)]
+    return planned, [ENDS_EARLY(depth=planned, empty=planned + 1)]
 
 
 def _clicks(

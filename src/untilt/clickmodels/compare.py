@@ -33,12 +33,58 @@ from untilt.clickmodels.examination import PBM
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice, did_you_mean
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
 
 if TYPE_CHECKING:
     import altair as alt
 
     from untilt.charts.curves import Curve
+
+CURVE_IS_RIGHT = note(
+    "clickmodels.curve-is-right",
+    "A curve over positions describes how people look at these pages.",
+)()
+AHEAD_BY_CHANCE = note(
+    "clickmodels.ahead-by-chance",
+    "{model:upper} is ahead of PBM by no more than chance allows: PBM is enough here.",
+)
+NOT_INSTALLED = note(
+    "clickmodels.not-installed",
+    "{model:upper} was left out: it needs JAX. Install it: pip install 'untilt[neural]'",
+)
+AHEAD_BY_LITTLE = note(
+    "clickmodels.ahead-by-little",
+    "{model:upper} predicts best but takes away {share:.1%} of PBM's conditional perplexity above "
+    "1: PBM is nearly enough here.",
+)
+AHEAD = warning(
+    "clickmodels.ahead",
+    "{model:upper} predicts best and takes away {share:.1%} of PBM's conditional perplexity above "
+    "1: PBM is not the whole truth here.",
+)
+RULED_OUT = warning(
+    "clickmodels.ruled-out",
+    "{model:upper} took {share:.2%} of what happened for impossible; its likelihood and "
+    "conditional perplexity tell how low the floor is, not how good it is.",
+)
+WORSE_THAN_SHOWN = warning(
+    "clickmodels.worse-than-shown",
+    "{models:uppers} ({worse} of {n_models} models) order documents worse than the shown lists, by "
+    "human labels. Do not rank by their relevance: train a ranker, or collect more sessions per "
+    "query.",
+)
+FEW_SESSIONS = warning(
+    "clickmodels.few-sessions",
+    "{sessions:.1f} sessions per query: these models cannot order documents. Predicting clicks "
+    "they may do well by positions alone. Train a ranker on features, or give judged lists to "
+    "compare with the shown order.",
+)
+TOO_SLOW = note(
+    "clickmodels.too-slow",
+    "{model:upper} was left out: it would take many minutes on {n_lists:,} distinct lists. Ask for "
+    "it by name to fit it all the same",
+)
+PBM_BEST = note("clickmodels.pbm-best", "PBM predicts held-out clicks best: it is enough here.")()
 
 UNITS = ("auto", "query", "session")
 FEWEST_QUERIES = 20  # below, queries are too few to draw from; as `untilt.bias.harvesting.pairs`
@@ -357,7 +403,7 @@ class ModelComparison:
     def ruled_out(self) -> tuple[Fact, ...]:
         """The models that took something for impossible that happened."""
         return tuple(
-            Fact("clickmodels.ruled-out", model=entry.name, share=entry.ruled_out)
+            RULED_OUT(model=entry.name, share=entry.ruled_out)
             for entry in self.entries
             if entry.ruled_out > 0
         )
@@ -371,9 +417,9 @@ class ModelComparison:
         gains = {entry.name: entry.order_gain for entry in self.entries if entry.order_gain}
         worse = [name for name, gain in gains.items() if gain.interval.high < 0]
         if worse:
-            return (Fact("clickmodels.worse-than-shown", models=tuple(worse), n_models=len(gains)),)
+            return (WORSE_THAN_SHOWN(models=tuple(worse), worse=len(worse), n_models=len(gains)),)
         if not gains and self.sessions_per_query < FEWEST_SESSIONS:
-            return (Fact("clickmodels.few-sessions", sessions=self.sessions_per_query),)
+            return (FEW_SESSIONS(sessions=self.sessions_per_query),)
         return ()
 
     def table(self) -> Cells:
@@ -567,9 +613,9 @@ def _left_out(n_lists: int) -> dict[str, Fact]:
     for record in methods("click model"):
         model, name = record.load(), record.name
         if not all(_is_installed(package) for package in model.requires):
-            left_out[name] = Fact("clickmodels.not-installed", model=name)
+            left_out[name] = NOT_INSTALLED(model=name)
         elif n_lists > model.quick_up_to:
-            left_out[name] = Fact("clickmodels.too-slow", model=name, n_lists=n_lists)
+            left_out[name] = TOO_SLOW(model=name, n_lists=n_lists)
     return left_out
 
 
@@ -587,10 +633,32 @@ SMALL_GAIN = 0.01
 
 # What the best model says about a curve over positions, by the model's family.
 _MEANING = {
-    "browsing": "clickmodels.last-click-matters",
-    "chain": "clickmodels.readers-stop",
-    "network": "clickmodels.network-is-better",
-    "rates": "clickmodels.rates-are-best",
+    "browsing": warning(
+        "clickmodels.last-click-matters",
+        "Whether people look at a position depends on where they clicked last. One curve over "
+        "positions is the average over that: [[UBM().fit(log).bias_ gives it|`untilt bias LOG` "
+        "estimates one]]. It serves rankers as long as people click about as often as now.",
+    )(),
+    "chain": warning(
+        "clickmodels.readers-stop",
+        "People read from the top and stop, and the documents above decide who gets further. A "
+        "curve over positions is right only on average over lists like those logged: measure it "
+        "again after the ranking has changed, rather by swaps than from this log, and try the "
+        'ranker on simulate(protocol="cascade") before relying on it.',
+    )(),
+    "network": warning(
+        "clickmodels.network-is-better",
+        "What people look at depends on the clicks and documents above in ways that a network "
+        "finds and UBM and DBN do not. A curve over positions is the average over that: "
+        "[[UBM().fit(log).bias_ gives one|`untilt bias LOG` estimates one]]. It serves rankers as "
+        "long as people click about as often as now.",
+    )(),
+    "rates": warning(
+        "clickmodels.rates-are-best",
+        "A plain click rate predicts best: the log hardly shows the same document at different "
+        "positions, so bias and relevance cannot be told apart. `untilt audit` says which swaps "
+        "would help.",
+    )(),
 }
 
 
@@ -619,19 +687,19 @@ def advise(comparison: ModelComparison) -> Advice | None:
     if REFERENCE not in [entry.name for entry in comparison]:
         return None
     best, pbm = comparison.best, comparison[REFERENCE]
-    curve = Fact("clickmodels.curve-is-right")
+    curve = CURVE_IS_RIGHT
     if best.name == REFERENCE:
-        return Advice(best.name, True, None, 0.0, (Fact("clickmodels.pbm-best"), curve))
+        return Advice(best.name, True, None, 0.0, (PBM_BEST, curve))
     ours, theirs = pbm.conditional_perplexity.value, best.conditional_perplexity.value
     share = (ours - theirs) / (ours - 1)
     gain = best.gain if comparison.reference == REFERENCE else None
     if gain is not None and gain.interval.low <= 0:
-        answer = Fact("clickmodels.ahead-by-chance", model=best.name)
+        answer = AHEAD_BY_CHANCE(model=best.name)
     elif share < SMALL_GAIN:
-        answer = Fact("clickmodels.ahead-by-little", model=best.name, share=share)
+        answer = AHEAD_BY_LITTLE(model=best.name, share=share)
     else:
-        answer = Fact("clickmodels.ahead", model=best.name, share=share)
-        meaning = Fact(_MEANING.get(best.model.family, _MEANING["browsing"]))
+        answer = AHEAD(model=best.name, share=share)
+        meaning = _MEANING.get(best.model.family, _MEANING["browsing"])
         return Advice(best.name, False, gain, share, (answer, meaning))
     return Advice(best.name, True, gain, share, (answer, curve))
 

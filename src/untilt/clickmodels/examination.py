@@ -12,7 +12,13 @@ from untilt._core.em import EMResult, Step, run_em
 from untilt._core.restored import check_array
 from untilt._core.threads import Share, parallel_kernel
 from untilt.bias.curve import PositionBias
-from untilt.bias.log_ratios import effective_by_column, from_log_ratios, larger_error
+from untilt.bias.log_ratios import (
+    MAXIMUM,
+    NO_MAXIMUM,
+    effective_by_column,
+    from_log_ratios,
+    larger_error,
+)
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method, storable
 from untilt.clickmodels.click_model import ClickModel, IndependentModel, Lists
@@ -21,7 +27,15 @@ from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smooth
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note
+
+EXAMINED_BY_LAST_CLICK = note(
+    "clickmodels.examined-by-last-click",
+    "examination depends on the position and on the last click above",
+)()
+NOT_COMPARABLE = note(
+    "clickmodels.not-comparable", "{share:.2%} of the impressions cannot be compared"
+)
 
 BLOCKS = 16  # sums are taken block by block: the same result whatever the number of threads
 FIRST_ROUND = 60  # steps that find the reference condition and the prior mean
@@ -243,8 +257,8 @@ class ExaminationModel(ClickModel):
             jackknife=True,
             click_parts=curve.click_parts,
         )
-        code = "bias.maximum" if curve.residual <= WORST_RESIDUAL else "bias.no-maximum"
-        ended = Fact(code, steps=curve.n_steps, residual=curve.residual)
+        end = MAXIMUM if curve.residual <= WORST_RESIDUAL else NO_MAXIMUM
+        ended = end(steps=curve.n_steps, residual=curve.residual)
         return from_log_ratios(
             curve.log_mean - curve.log_mean[0],
             errors,
@@ -364,7 +378,7 @@ class UBM(ExaminationModel):
     """
 
     family = "browsing"
-    assumes = (Fact("clickmodels.examined-by-last-click"),)
+    assumes = (EXAMINED_BY_LAST_CLICK,)
 
     def _learn(self, log: ClickLog) -> None:
         condition = condition_of(log.position, last_click(log.indptr, log.position, log.label))
@@ -401,7 +415,7 @@ class UBM(ExaminationModel):
             shape=(depth, counts.depth),
         )
         left_out = 1 - shown.sum() / counts.impressions.sum()
-        notes = [Fact("clickmodels.not-comparable", share=left_out)] if left_out > 0 else []
+        notes = [NOT_COMPARABLE(share=left_out)] if left_out > 0 else []
         return self._curve(fit_curve(counts, fit.theta, share), *notes)
 
     def _check_restored(self) -> None:

@@ -9,7 +9,22 @@ sessions that showed nothing above are gone.
 from math import prod
 
 from untilt._core.memory import allow
-from untilt.facts import Fact
+from untilt.facts import Fact, warning
+
+TOO_DEEP = warning(
+    "log.too-deep",
+    "below position {most:,}, the deepest that untilt compares: lists are cut there, as if the "
+    "page ended. {impressions:,} {impressions:impression|impressions} with {share:.2%} of the "
+    "clicks, down to position {deepest:,}",
+)
+TOO_DEEP_SESSIONS = warning(
+    "log.too-deep",
+    TOO_DEEP.template
+    + (
+        ". Left out whole: {sessions:,} {sessions:session, which|sessions, which} showed nothing "
+        "above"
+    ),
+)
 
 DEEPEST = 1_000
 
@@ -38,8 +53,8 @@ def too_deep(
     labels, all_labels : the sum of the label over them, and over all impressions
     sessions : those that showed nothing above
     """
-    return Fact(
-        "log.too-deep",
+    told = TOO_DEEP_SESSIONS if sessions else TOO_DEEP
+    return told(
         most=DEEPEST,
         deepest=int(deepest),
         impressions=int(impressions),

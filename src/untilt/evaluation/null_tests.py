@@ -49,7 +49,39 @@ from untilt.evaluation.pool import (
 from untilt.evaluation.results import SystemDifference
 from untilt.evaluation.slots import Discounts, MetricLike, Slots, as_rank_metric, slots_of
 from untilt.evaluation.systems import System, query_totals, system_scores
-from untilt.facts import Fact
+from untilt.facts import Fact, serious, warning
+
+SAME_ORDER = serious(
+    "null.same-order",
+    "the order that was shown, compared with itself ({queries:,} of {of:,} queries), differs by "
+    "{difference:+.4f}: the evaluation is not neutral on lists like these. Order each list on its "
+    "own (--among list), and look for rows that were lost",
+)
+RELABELLED = serious(
+    "null.relabelled",
+    "with the names of the two orders drawn at random for each query, a difference as large comes "
+    "up in {p_value:.0%} of the draws: a few queries make it. Collect sessions of more queries",
+)
+PERMUTED = serious(
+    "null.permuted",
+    "with clicks that changed places within their position, so that no document is better than "
+    "another, the difference is still {difference:+.4f} +- {std_error:.4f}: the structure of the "
+    "lists makes it, not the documents. Order each list on its own (--among list), and look for "
+    "rows that were lost or lists that were cut",
+)
+LEAN = serious(
+    "null.lean",
+    "the clip and the end of the examination curve alone change the difference by {lean:+.4f}, and "
+    "without that it could be chance ({difference:+.4f} was found). Give a lower --clip, measure "
+    "the curve further down (`untilt plan`), or collect more sessions",
+)
+BY_CURVE = warning(
+    "null.by-curve",
+    "Most of the difference ({by_curve:+.4f} of {difference:+.4f}) comes from positions, not from "
+    "documents: it would be there if every position showed documents of its mean relevance. A "
+    "curve that is too steep does that, and so does an order that was worse than chance. Check the "
+    "curve with swaps (`untilt plan`).",
+)
 
 N_PERMUTATIONS = 8
 SURE = 1e-3  # p-value of permuted clicks below which a single log would show their difference
@@ -109,14 +141,14 @@ class NullTests:
         facts = []
         if _feigns(self.same_order, found.value):
             queries = {"queries": self.same_order_queries, "of": self.n_queries}
-            facts.append(Fact("null.same-order", difference=self.same_order, **queries))
+            facts.append(SAME_ORDER(difference=self.same_order, **queries))
         if _decides(found.interval) and self.relabelled_p > 1 - self.level:
-            facts.append(Fact("null.relabelled", p_value=self.relabelled_p, level=self.level))
+            facts.append(RELABELLED(p_value=self.relabelled_p, level=self.level))
         if self.permuted_p < SURE and _feigns(self.permuted, found.value):
             error = self.permuted_error
-            facts.append(Fact("null.permuted", difference=self.permuted, std_error=error))
+            facts.append(PERMUTED(difference=self.permuted, std_error=error))
         if _decides(found.interval) and not _decides(_moved(found.interval, -self.lean)):
-            facts.append(Fact("null.lean", lean=self.lean, difference=found.value))
+            facts.append(LEAN(lean=self.lean, difference=found.value))
         return tuple(facts)
 
     def warnings(
@@ -129,7 +161,7 @@ class NullTests:
         sign = 1 if higher_is_better else -1
         better, by_curve = sign * found.value, sign * self.by_curve
         if better > 0 and by_curve > max(better / 2, found.std_error):
-            return (Fact("null.by-curve", by_curve=self.by_curve, difference=found.value),)
+            return (BY_CURVE(by_curve=self.by_curve, difference=found.value),)
         return ()
 
 

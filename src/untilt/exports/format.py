@@ -18,8 +18,13 @@ from untilt._core.arrays import FloatArray
 from untilt._core.files import replacing
 from untilt.errors import OptionError
 from untilt.exports.forms import Form, SingleArray, form_of
-from untilt.facts import Fact
+from untilt.facts import Fact, note
 from untilt.rankers.base import Ranker
+
+CONSTANT = note(
+    "export.constant",
+    "scores are {constant:+.6g} away from those of predict, the same for every document",
+)
 
 
 @dataclass(frozen=True)

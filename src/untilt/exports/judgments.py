@@ -38,9 +38,24 @@ from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
 from untilt.exports.format import plain_name
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
 from untilt.objectives.hierarchical import ClickCells
 from untilt.rankers.validation import cells_of
+
+JUDGMENTS = note(
+    "export.judgments",
+    "relevance is the mean of its posterior; queries differ by {query:.2f} and documents of a "
+    "query by {document:.2f} (standard deviations of the logit)",
+)
+JUDGMENTS_NO_BIAS = warning(
+    "export.judgments-no-bias",
+    "every position counts as examined alike: right for lists in random order alone",
+)()
+JUDGMENTS_RELATIVE = note(
+    "export.judgments-relative",
+    "the bias is known relative to position 1, so that a judgment is relevance times the "
+    "examination of position 1: the order of documents is right, the level is a lower bound",
+)()
 
 _RANGE = 12.0  # no logit of a relevance is further from 0: exp(12) sessions would be needed to tell
 _POINTS, _NODES = 48, 21  # of the quadrature over eta_i and over u_q
@@ -302,11 +317,11 @@ def _quantile(eta: FloatArray, p: FloatArray, share: float) -> FloatArray:
 
 
 def _notes(log: ClickLog, bias: BiasLike | None, model: LogitModel) -> tuple[Fact, ...]:
-    told = [Fact("export.judgments", query=model.s2**0.5, document=model.v**0.5)]
+    told = [JUDGMENTS(query=model.s2**0.5, document=model.v**0.5)]
     if bias is None:
-        told.append(Fact("export.judgments-no-bias"))
+        told.append(JUDGMENTS_NO_BIAS)
     elif as_position_bias(bias, max(1, log.depth)).relative:
-        told.append(Fact("export.judgments-relative"))
+        told.append(JUDGMENTS_RELATIVE)
     return tuple(told)
 
 

@@ -27,7 +27,7 @@ from untilt.exports.engine_trees import (
     single_of,
     summed,
 )
-from untilt.exports.format import Files, Format, Target
+from untilt.exports.format import CONSTANT, Files, Format, Target
 from untilt.exports.forms import (
     Forest,
     LinearForm,
@@ -38,7 +38,18 @@ from untilt.exports.forms import (
     next32,
     text32,
 )
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
+
+NO_NEGATIVE_FEATURES = note(
+    "export.no-negative-features",
+    "{engine} scores features by queries, and refuses negative ones: a feature that can be "
+    "negative must be shifted in its query, and the ranker trained on the shifted one",
+)
+MISSING_SINCE = warning(
+    "export.missing-since",
+    "missing values follow the trees from {since} on; before, {engine} LTR sends them to the right "
+    "at every split",
+)
 
 _JSON = "-H 'Content-Type: application/json'"
 
@@ -121,11 +132,11 @@ class LtrPlugin(Format):
         )
 
     def _notes(self, form: Forest | LinearForm) -> tuple[Fact, ...]:
-        told = [Fact("export.no-negative-features", engine=self.engine)]
+        told = [NO_NEGATIVE_FEATURES(engine=self.engine)]
         if isinstance(form, Forest) and form.missing is not None:
-            told.append(Fact("export.missing-since", engine=self.engine, since=self.since))
+            told.append(MISSING_SINCE(engine=self.engine, since=self.since))
         if isinstance(form, LinearForm):
-            told.append(Fact("export.constant", constant=form.constant))
+            told.append(CONSTANT(constant=form.constant))
         return tuple(told)
 
 

@@ -32,7 +32,7 @@ from untilt.exports.engine_trees import (
     single_of,
     summed,
 )
-from untilt.exports.format import Files, Format, Target
+from untilt.exports.format import CONSTANT, Files, Format, Target
 from untilt.exports.forms import (
     Forest,
     LinearForm,
@@ -42,7 +42,18 @@ from untilt.exports.forms import (
     check_names,
     text32,
 )
-from untilt.facts import Fact
+from untilt.facts import Fact, warning
+
+SOLR_MISSING = warning(
+    "export.solr-missing",
+    "missing values follow the trees in Solr 9.2 and later (isNullSameAsZero); earlier ones refuse "
+    "the model",
+)()
+SOLR_UNREACHED = warning(
+    "export.solr-unreached",
+    "{splits:,} splits stand at values that Solr cannot compare with, since it adds 1e-6 to every "
+    "threshold: values within 1e-13 of them may go the other way",
+)
 
 _PACKAGE = "org.apache.solr.ltr"
 _SLACK = np.float32(1e-6)
@@ -68,7 +79,7 @@ class Solr(Format):
         notes: tuple[Fact, ...] = ()
         if isinstance(form, LinearForm):
             model = _linear(form, target)
-            notes = (Fact("export.constant", constant=form.constant),)
+            notes = (CONSTANT(constant=form.constant),)
         else:
             check_depth(form, "Solr")
             model, notes = _trees(form, target)
@@ -123,9 +134,9 @@ def _trees(forest: Forest, target: Target) -> tuple[str, tuple[Fact, ...]]:
     null = '"isNullSameAsZero":false,' if knows_missing else ""
     head = json.dumps(_head("MultipleAdditiveTreesModel", target, features), ensure_ascii=False)
     text = f'{head[:-1]},"params":{{{null}"trees":[{trees}]}}}}\n'
-    notes = [Fact("export.solr-missing")] if knows_missing else []
+    notes = [SOLR_MISSING] if knows_missing else []
     if unreached:
-        notes.append(Fact("export.solr-unreached", splits=unreached))
+        notes.append(SOLR_UNREACHED(splits=unreached))
     return text, tuple(notes)
 
 

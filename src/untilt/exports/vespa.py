@@ -31,7 +31,17 @@ from untilt.exports.forms import (
     next32,
     text32,
 )
-from untilt.facts import Fact
+from untilt.facts import Fact, note
+
+VESPA_MISSING = note(
+    "export.vespa-missing",
+    "Vespa has NaN for attributes of floats and doubles without a value alone: those of whole "
+    "numbers have their smallest number there, and bm25 and other matches 0",
+)()
+VESPA_ALONE = note(
+    "export.vespa-alone",
+    "the file is for Vespa alone, which reads <= as <: LightGBM would score otherwise with it",
+)()
 
 _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # bm25(title), attribute(price), fieldMatch(title).completeness: features that Vespa has itself.
@@ -163,8 +173,8 @@ def _commands(target: Target, *, linear: bool) -> tuple[str, ...]:
 
 def _notes(form: Forest | LinearForm) -> tuple[Fact, ...]:
     """An attribute of whole numbers has no NaN in Vespa."""
-    told = () if form.missing is None else (Fact("export.vespa-missing"),)
-    return (*told, *(() if isinstance(form, LinearForm) else (Fact("export.vespa-alone"),)))
+    told = () if form.missing is None else (VESPA_MISSING,)
+    return (*told, *(() if isinstance(form, LinearForm) else (VESPA_ALONE,)))
 
 
 def read_vespa(path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:

@@ -18,7 +18,13 @@ from untilt.catalog import method
 from untilt.exports.engine_trees import Nodes, below, indices, read_json, single_of, summed
 from untilt.exports.format import Files, Format, Target
 from untilt.exports.forms import Forest, SingleArray, Tree, next32, text32
-from untilt.facts import Fact
+from untilt.facts import note
+
+XGBOOST_OBJECTIVE = note(
+    "export.xgboost-objective",
+    "the objective in the file stands for the scores as they are (reg:squarederror): the model "
+    "predicts, and is not to be trained further",
+)()
 
 _ROOT = 2**31 - 1  # the parent of a root
 
@@ -55,7 +61,7 @@ class XGBoostJson(Format):
         booster = f'{{"model":{_with(model, "trees", f"[{trees}]")},"name":"gbtree"}}'
         learner = _with(head, "gradient_booster", booster)
         text = f'{{"learner":{learner},"version":[2,1,0]}}\n'
-        return Files(text, notes=(Fact("export.xgboost-objective"),))
+        return Files(text, notes=(XGBOOST_OBJECTIVE,))
 
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
         """XGBoost's JSON; columns by name where it has names."""

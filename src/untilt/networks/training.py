@@ -18,7 +18,7 @@ from untilt._core.arrays import AnyArray
 from untilt._core.memory import refusing
 from untilt._core.progress import Advance, progress
 from untilt.errors import FileFormatError, OptionError
-from untilt.facts import Fact
+from untilt.facts import Fact, note
 from untilt.networks.batches import Batch, Cut, Picks, Resident, Sampler
 from untilt.networks.checkpoints import (
     NUMBERS,
@@ -28,6 +28,19 @@ from untilt.networks.checkpoints import (
     save_checkpoint,
 )
 from untilt.networks.mlp import Array, Optimiser, Params, jax_modules, rounded
+
+STOPPED = note(
+    "network.stopped",
+    "stopped after {epochs} epochs, {steps} steps; best after epoch {best_epoch}",
+)
+
+TRAINED_BEST = note(
+    "network.trained-best",
+    "trained for {epochs} epochs, {steps} steps; best after epoch {best_epoch}",
+)
+
+TRAINED = note("network.trained", "trained for {epochs} epochs, {steps} steps")
+PART = note("network.part", "{part}: {status}")
 
 SMALLER_STEPS = "Use a smaller batch_size, or shorter lists: log.top(50)."
 
@@ -528,10 +541,10 @@ def result_of(at: Progress, stopping: Stopping | None) -> Trained:
     """What is kept of a training that has ended."""
     jax = jax_modules().jax
     best_epoch = at.best_epoch if stopping is not None else at.epoch
-    status = Fact("network.trained", epochs=at.epoch, steps=at.step)
+    status = TRAINED(epochs=at.epoch, steps=at.step)
     if stopping is not None:
-        code = "network.stopped" if is_stopped(at, stopping) else "network.trained-best"
-        status = Fact(code, epochs=at.epoch, steps=at.step, best_epoch=best_epoch)
+        ended = STOPPED if is_stopped(at, stopping) else TRAINED_BEST
+        status = ended(epochs=at.epoch, steps=at.step, best_epoch=best_epoch)
     chosen = at.params if at.best is None else at.best
     value = None
     if stopping is not None and at.watched:

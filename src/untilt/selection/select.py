@@ -25,10 +25,32 @@ from untilt.evaluation.judged import overlap_facts
 from untilt.evaluation.pool import Among, Evaluator, bias_for, parse_evaluator
 from untilt.evaluation.results import Estimates, SystemComparison, count_text
 from untilt.evaluation.slots import MetricLike, as_rank_metric
-from untilt.facts import Fact
+from untilt.facts import Fact, note, serious, warning
 from untilt.rankers.base import load
 from untilt.rankers.validation import held_out_likelihood
 from untilt.selection.fitting import Candidate, CandidateStore, Fitted, fit_all
+
+CURVE_CHOSEN_IN_NOISE = note(
+    "selection.curve-chosen",
+    "judged by the curve {curve}, which fits the held-out clicks best; the others are within noise",
+)
+
+CURVE_CHOSEN = note(
+    "selection.curve-chosen",
+    "judged by the curve {curve}, which fits the held-out clicks best; clearly worse: {worse:all}",
+)
+
+CURVES_UNTOLD = warning(
+    "selection.curves-untold",
+    "judged by the curve {curve}, the first one given: {n_clicks:,.0f} held-out clicks on "
+    "documents shown at several positions are too few to choose between curves",
+)
+CURVE_FITS_WORSE = serious(
+    "selection.curve-fits-worse",
+    "the curve that candidates are judged by fits the held-out clicks worse than that of "
+    "{candidate}, by {gap:.4f} +- {std_error:.4f} log-likelihood per click; power {power:.2f} of "
+    "it would fit best. Estimate the curve from this log: `untilt bias`",
+)
 
 Candidates = Mapping[str, Candidate] | Iterable[Candidate]
 JUDGES = ("value", "likelihood")
@@ -379,18 +401,18 @@ def check_curves(
         return None, ()
     found = compare_curves(valid, curves)
     if not found.possible:
-        fact = Fact("selection.curves-untold", curve=judge, n_clicks=found.n_clicks)
+        fact = CURVES_UNTOLD(curve=judge, n_clicks=found.n_clicks)
         return found, (fact,) if len(given) > 1 else ()
     facts = []
     if len(given) > 1:
         worse = tuple(each.name for each in found if each.is_worse and each.name in given)
-        facts.append(Fact("selection.curve-chosen", curve=judge, worse=worse))
+        chosen = CURVE_CHOSEN if worse else CURVE_CHOSEN_IN_NOISE
+        facts.append(chosen(curve=judge, worse=worse))
     entry = found[judge or JUDGE]
     if entry.is_worse and found.best is not None:
         gap = entry.gap
         facts.append(
-            Fact(
-                "selection.curve-fits-worse",
+            CURVE_FITS_WORSE(
                 candidate=found.best,
                 gap=-gap.value,
                 std_error=gap.std_error,

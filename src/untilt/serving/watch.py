@@ -26,7 +26,64 @@ from untilt.data.counts import position_counts
 from untilt.data.rates import ClickRates
 from untilt.errors import OptionError, UntiltError
 from untilt.evaluation.live import FirstClicks, Interleaved, first_clicks, interleaved
-from untilt.facts import Fact
+from untilt.facts import Fact, Sentence, note, serious
+
+NEW_OPEN = note(
+    "watch.new-open",
+    "between the new ranker {new} and {old} nothing is decided yet: {text}",
+)
+
+NEW_BETTER = note(
+    "watch.new-better",
+    "the new ranker {new} does better than {old}: {text}. This holds at every look",
+)
+
+NEW_WORSE = serious(
+    "watch.new-worse",
+    "the new ranker {new} does worse than {old}: {text}. This holds at every look. Take it back",
+)
+
+FEATURES = serious(
+    "watch.features",
+    "features of shown documents have other values than before: {named:listed}; stability index, "
+    "{limit:g} or more is a change that matters. Look at where they come from, then train anew",
+)
+
+DOCUMENTS = serious(
+    "watch.documents",
+    "documents are liked otherwise than before, by a factor of {ratio:.2f} from one to the next (p "
+    "{p_value:.2g}): what was learned from old clicks is getting old. Train on new ones",
+)
+UNTESTED = note(
+    "watch.untested",
+    "whether {asks} could not be tested: no document was shown at the same position before and "
+    "now, with clicks",
+)
+READING = serious(
+    "watch.reading",
+    "people read otherwise than before: at equal documents, clicks at position {position} against "
+    "position 1 are {ratio:.2f} times what they were (interval {low:.2f} to {high:.2f}, p "
+    "{p_value:.2g}). The old position bias no longer holds: estimate it on the new sessions, then "
+    "train anew",
+)
+CLICKS = serious(
+    "watch.clicks",
+    "the same documents at position 1 are clicked {ratio:.2f} times as often as before (interval "
+    "{low:.2f} to {high:.2f}, p {p_value:.2g}). Look for a change of the page or of what is "
+    "counted as a click",
+)
+NEW_TOO_EARLY = note(
+    "watch.new-too-early",
+    "{queries:.0f} effective queries are too few to compare {new} with {old}; from {least} on it "
+    "can be watched",
+)
+UNSEEN = serious(
+    "watch.unseen",
+    "{share:.0%} of what is shown now was never shown before, more than {most:.0%}: nothing was "
+    "learned from clicks about it. Train on new sessions",
+)
+NO_FEATURES = note("watch.no-features", "the log has no features, so none was looked at")()
+NO_CURVE = note("watch.no-curve", "period {period} has no curve: {why}")
 
 MOST_PERIODS = MOST_SERIES  # curves that can be told apart in one chart
 FEWEST_QUERIES = 20  # in effect, before two rankers are compared: errors are asymptotic
@@ -200,20 +257,21 @@ def watch(
     if features and adjusted[-1] < 1 - level:
         moved = [(d.feature, d.index) for d in drifts if d.index >= drift and
                  len(drifts) * d.p_value < 1 - level]  # fmt: skip
-        alarms += [Fact("watch.features", features=tuple(moved), limit=drift)] if moved else []
+        named = [f"{name} ({index:.2f})" for name, index in moved]
+        alarms += [FEATURES(features=tuple(moved), named=named, limit=drift)] if moved else []
     documents, queries = _unseen(plain, now)
     if documents > most_unseen:
-        alarms.append(Fact("watch.unseen", share=documents, most=most_unseen))
+        alarms.append(UNSEEN(share=documents, most=most_unseen))
     live = _live(log, new, old, arm, team, top, level)
-    notes = [Fact("watch.untested", asks=asks) for asks in _ASKS if asks not in
+    notes = [UNTESTED(asks=asks) for asks in _ASKS if asks not in
              {each.asks for each in changes}]  # fmt: skip
-    notes += [] if log.features is not None else [Fact("watch.no-features")]
+    notes += [] if log.features is not None else [NO_FEATURES]
     curves, silent = _curves(plain, cut, estimator)
     notes += silent
     if live is not None:
         (alarms if live.fact.severity == "serious" else notes).append(live.fact)
     if not alarms:
-        notes.insert(0, Fact("watch.quiet"))
+        notes.insert(0, note("watch.quiet", "nothing changed by more than chance explains")())
     return Watch(
         periods=tuple(_periods(plain, cut)), reading=reading, changes=tuple(changes),
         features=tuple(sorted(drifts, key=lambda each: -each.index)), unseen_documents=documents,
@@ -283,7 +341,7 @@ def _curves(
             curves.append(clone(estimator).fit(part).bias_)
         except UntiltError as error:
             curves.append(None)
-            notes.append(Fact("watch.no-curve", period=each + 1, why=str(error)))
+            notes.append(NO_CURVE(period=each + 1, why=str(error)))
     return tuple(curves), notes
 
 
@@ -358,10 +416,10 @@ def _alarm(change: Change, log: ClickLog, level: float) -> Fact | None:
     ends = {"ratio": change.ratio, "low": change.low, "high": change.high}
     if change.asks == _READ:
         position = reach_of(position_counts(log))
-        return Fact("watch.reading", position=position, p_value=change.adjusted, **ends)
+        return READING(position=position, p_value=change.adjusted, **ends)
     if change.asks == _CLICK:
-        return Fact("watch.clicks", p_value=change.adjusted, **ends)
-    return Fact("watch.documents", ratio=change.ratio, p_value=change.adjusted)
+        return CLICKS(p_value=change.adjusted, **ends)
+    return DOCUMENTS(ratio=change.ratio, p_value=change.adjusted)
 
 
 def _drifts(log: ClickLog, now: BoolArray) -> list[FeatureDrift]:
@@ -437,9 +495,9 @@ def _live(
     if team is not None:
         found = interleaved(log, team=team, level=level)
         names = {"new": new or "new", "old": old or "old"}
-        code = _verdict(found.p_value < 1 - level, found.share > 0.5)
+        told = _verdict(found.p_value < 1 - level, found.share > 0.5)
         return Live(**names, first_clicks=None, interleaved=found,
-                    fact=Fact(code, **names, text=repr(found)))  # fmt: skip
+                    fact=told(**names, text=repr(found)))  # fmt: skip
     if new is None and old is None:
         return None
     if new is None or old is None:
@@ -449,7 +507,7 @@ def _live(
     ratios = first_clicks(_with_arms(log, arm), new, old, top=top, level=level, any_time=True)
     names = {"new": new, "old": old}
     if ratios.effective_queries < FEWEST_QUERIES:
-        fact = Fact("watch.new-too-early", **names, queries=ratios.effective_queries,
+        fact = NEW_TOO_EARLY(**names, queries=ratios.effective_queries,
                     least=FEWEST_QUERIES)  # fmt: skip
         return Live(**names, first_clicks=ratios, interleaved=None, fact=fact)
     one = ratios[top]
@@ -457,14 +515,14 @@ def _live(
         f"first clicks in the top {top} change by {one.increase:+.1%}, at any time from "
         f"{one.interval.low:+.1%} to {one.interval.high:+.1%}"
     )
-    code = _verdict(one.p_value < 1 - level, one.increase > 0)
-    return Live(**names, first_clicks=ratios, interleaved=None, fact=Fact(code, **names, text=text))
+    told = _verdict(one.p_value < 1 - level, one.increase > 0)
+    return Live(**names, first_clicks=ratios, interleaved=None, fact=told(**names, text=text))
 
 
-def _verdict(decided: bool, better: bool) -> str:
+def _verdict(decided: bool, better: bool) -> Sentence:
     if not decided:
-        return "watch.new-open"
-    return "watch.new-better" if better else "watch.new-worse"
+        return NEW_OPEN
+    return NEW_BETTER if better else NEW_WORSE
 
 
 def _with_arms(log: ClickLog, arm: str | None) -> ClickLog:

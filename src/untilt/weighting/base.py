@@ -11,7 +11,24 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike, as_examination, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, ShapeError
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note, warning
+
+NOT_CONSISTENT = warning(
+    "training.not-consistent",
+    "not consistent: of two equally relevant documents at positions {k} and {l} it prefers one by "
+    "{share:.1%} and so {order}",
+)
+
+NEARLY_CONSISTENT = warning(
+    "training.nearly-consistent",
+    "nearly consistent: of two equally relevant documents at positions {k} and {l} it prefers one "
+    "by {share:.1%} and so {order}",
+)
+
+CONSISTENT = note(
+    "training.consistent",
+    "consistent: pairs are ordered by relevance at every pair of positions",
+)()
 
 Against = Literal["unclicked", "all"]
 
@@ -206,10 +223,12 @@ class Consistency:
     def verdict(self) -> Fact:
         """What follows for a ranker."""
         if self.exact:
-            return Fact("training.consistent")
-        code = "training.nearly-consistent" if self.symmetric else "training.not-consistent"
+            return CONSISTENT
+        told = NEARLY_CONSISTENT if self.symmetric else NOT_CONSISTENT
         k, l = self.positions  # noqa: E741  the formula's symbols
-        return Fact(code, k=k, l=l, pull=self.worst_pull)
+        pull = self.worst_pull
+        order = "keeps the shown order" if pull > 0 else "reverses the shown order"
+        return told(k=k, l=l, pull=pull, share=abs(pull), order=order)
 
     def __str__(self) -> str:
         return str(self.verdict)

@@ -42,16 +42,25 @@ from untilt.bias.contextual.curves import (
     evidence_of,
 )
 from untilt.bias.estimator import check_clicks
-from untilt.bias.log_ratios import LARGE_SHARE, STAYS, effective_by_column
+from untilt.bias.log_ratios import LARGE_SHARE, MAXIMUM, NO_MAXIMUM, STAYS, effective_by_column
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Network, normalised
 from untilt.networks.training import Loss, Stopping, Trained, train
+
+POSITION_BASED = note(
+    "contextual.position-based",
+    "clicks follow the position-based model: P(click) = theta_k(context) gamma",
+)()
+SAME_RELEVANCE = note(
+    "contextual.same-relevance",
+    "in one context a document is as relevant at one position as at another",
+)()
 
 _CHUNK = 4096  # contexts whose K x K curvatures are held at once
 
@@ -491,8 +500,8 @@ class ContextualBias(BaseEstimator):
         inverse = np.linalg.inv(optimum.hessian.reshape(size, size))
         by_query = scores(optimum, problem)
         noise = session_noise(optimum.B, problem)
-        end = "maximum" if optimum.converged else "no-maximum"
-        status = Fact(f"bias.{end}", steps=optimum.steps, residual=optimum.residual)
+        ended = MAXIMUM if optimum.converged else NO_MAXIMUM
+        status = ended(steps=optimum.steps, residual=optimum.residual)
         return LinearCurves(
             **self._common(evidence, contexts, status),
             B=optimum.B,
@@ -532,7 +541,7 @@ class ContextualBias(BaseEstimator):
             "columns": contexts.columns,
             "depth": evidence.clicks.shape[1],
             "method": f"ContextualBias({self.model})",
-            "assumes": (Fact("contextual.position-based"), Fact("contextual.same-relevance")),
+            "assumes": (POSITION_BASED, SAME_RELEVANCE),
             "status": joined(status, clicks),
             "level": self.level,
         }

@@ -16,8 +16,13 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.layout import ContextCells, as_text
 from untilt.errors import DepthError, OptionError, ShapeError, check_choice, did_you_mean
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note
 from untilt.networks.mlp import Network, normalised
+
+SAME_TOP = note(
+    "contextual.same-top",
+    "for averages over contexts: position 1 is examined alike in all of them",
+)()
 
 PER = ("query", "list")
 # Numbers for each query or list, or for each query id.
@@ -395,7 +400,7 @@ class ContextualCurve(Portable):
         uncertainty = self._uncertainty(contexts, share)
         # Over several contexts only ratios can be averaged: clicks do not show whether some people
         # look at position 1 more than others.
-        averaged = () if len(contexts) == 1 else (Fact("contextual.same-top"),)
+        averaged = () if len(contexts) == 1 else (SAME_TOP,)
         return from_log_ratios(
             z,
             uncertainty,
@@ -510,7 +515,7 @@ class LinearCurves(ContextualCurve):
             uncertainty,
             level=self.level,
             method=self.method,
-            assumes=(*self.assumes, Fact("contextual.same-top")),
+            assumes=(*self.assumes, SAME_TOP),
             status=joined(self.status, uncertainty.rule),
         )
         return replace(found, layout=ContextCells(*self.columns.texts(self.contexts)))

@@ -11,7 +11,7 @@ from untilt.bias.curve import LevelBounds, PositionBias, tightest
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.harvesting import pairs
 from untilt.bias.harvesting.pairs import PairEquations, PairSums
-from untilt.bias.log_ratios import from_log_ratios, log_ratios
+from untilt.bias.log_ratios import MAXIMUM, NO_MAXIMUM, from_log_ratios, log_ratios
 from untilt.bias.position_graph import position_graph, require_shown
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
@@ -87,11 +87,8 @@ class AllPairs(BiasEstimator):
             best.z,
             lambda left: maximise(left, tolerance=1e-6, max_steps=5, start=best.z).z,
         )
-        ending = Fact(
-            "bias.maximum" if best.converged else "bias.no-maximum",
-            steps=best.steps,
-            residual=best.residual,
-        )
+        ended = MAXIMUM if best.converged else NO_MAXIMUM
+        ending = ended(steps=best.steps, residual=best.residual)
         return from_log_ratios(
             best.z,
             errors,

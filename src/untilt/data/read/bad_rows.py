@@ -10,11 +10,105 @@ from untilt.data.depth import DEEPEST, too_deep
 from untilt.data.read.columns import FLAG, DocumentFields, Field, Impressions
 from untilt.data.read.database import Database, literal
 from untilt.data.read.types import number_sql
-from untilt.facts import Fact, phrase
-from untilt.messages import about_log, about_ubi
+from untilt.facts import Fact, phrase, serious, warning
+
+FEATURES_DIFFER = warning(
+    "log.features-differ", "a document of a query has different features in different rows"
+)()
+POSITIONS_FROM_0 = serious(
+    "log.positions-from-0",
+    "{column} counts from 0: it is 0 at the top of {sessions:,} of {n_sessions:,} lists, and never "
+    "below 0",
+)
+NO_DOCUMENT = warning("log.no-document", "a document without features")()
+SESSION_DIFFERS = warning("log.session-differs", "in a session whose rows differ in {column}")
 
 N_SHOWN = 5
-_FIXES = about_log.FIXES | about_ubi.FIXES
+# What the person who made the log or the export can do, by the code of the rule.
+_FIXES = {
+    "log.id-missing": "give every row its ids",
+    "log.session-missing": "give every row its session",
+    "log.bad-position": "positions count from 1 at the top of the page",
+    "log.too-deep": (
+        "mend positions that nobody scrolls to; where lists are so long, nothing: what is learned "
+        "holds for the positions above"
+    ),
+    "log.positions-from-0": (
+        "say so with [[positions_from=0]], and they are read as 1, 2, 3, ...; to leave these rows "
+        "out would take the top result off every page ([[positions_from=1]] says that they are no "
+        "results)"
+    ),
+    "log.bad-label": (
+        "feedback is a number of at least 0; write 0 where nothing was done, and leave out rows "
+        "that nobody could see"
+    ),
+    "log.bad-cell": (
+        "rows and columns count from 1 ([[positions_from=0]] where yours count from 0), and "
+        "grid=(rows, columns) says how large the grid is"
+    ),
+    "log.bad-context": (
+        "context is a number or text: write a value of its own, such as 'unknown', into the gaps"
+    ),
+    "log.ranker-missing": "name the system that made the list, or "
+    "[[pass columns={{'ranker': None}}]]",
+    "log.bad-random": (
+        "the flag for random order is 1 or true where the list was shown in random order, else 0"
+    ),
+    "log.bad-count": (
+        "count says how many sessions the row stands for; [[pass columns={{'count': None}}]] if not"
+    ),
+    "log.bad-time": "give a timestamp or a number, or [[pass columns={{'timestamp': None}}]]",
+    "log.bad-feature": (
+        'a missing feature can be kept for boosted trees with [[missing="keep"]], or get a value '
+        "with [[missing=0.0]], which rankers then use too; what is infinite or no number must be "
+        "mended"
+    ),
+    "log.no-document": (
+        "add its (query_id, doc_id) with features to the documents, or take it out of the log"
+    ),
+    "log.features-differ": (
+        "keep one row per (query_id, doc_id); features that change over time stand in the rows of "
+        "the log instead ([[features=|--features]]), where each impression has its own"
+    ),
+    "log.position-twice": (
+        "a session is one list: give each page load its own session_id, number positions through "
+        "over all pages, and write each impression once"
+    ),
+    "log.session-differs": "a session is one list, and all its rows agree on what it was",
+    "ubi.no-query-id": "give every request a query_id, and its events the same one",
+    "ubi.no-user-query": (
+        "write what was asked, or name the field that says so: [[columns={{'query_id': "
+        "'query_attributes.category'}}]]"
+    ),
+    "ubi.two-queries": "give every request a query_id of its own",
+    "ubi.two-lists": (
+        "give every request a query_id of its own; pages of one list say where they begin "
+        "(`from` in `query`, or [[columns={{'offset': 'query_attributes.offset'}}]])"
+    ),
+    "ubi.no-position": (
+        "send event_attributes.position.ordinal with every impression; places among the hits are "
+        "used where no impression has one"
+    ),
+    "ubi.no-impression": (
+        "nothing where events are lost now and then: the object is left out of this list, clicked "
+        "or not. If most impressions are missing, leave them aside: [[columns={{'impression': "
+        "...}}]]"
+    ),
+    "ubi.outside": (
+        "clicks beside the list (an advertisement, a recommendation) need an action of their own; "
+        "where ids are of two kinds, name the right one: [[columns={{'doc_id': "
+        "'event_attributes.object.internal_id'}}]]"
+    ),
+    "ubi.below": "raise hits_shown where the page shows more",
+    "ubi.no-object": "nothing, if these are actions beside the list",
+    "ubi.no-action": "send action_name with every event",
+    "ubi.unknown-query": "export the queries of the same time; events of other searches count here",
+    "ubi.no-hits": "nothing: there is no list to learn from",
+    "ubi.no-impressions": (
+        "nothing, if nobody saw the list; if impressions are sent for a part of the traffic alone, "
+        "the log is that part"
+    ),
+}
 _NAMES = {
     "session_id": "session",
     "query_id": "query",
@@ -169,7 +263,7 @@ def without_document(
         f"CREATE TEMP VIEW with_document AS SELECT * FROM {rows} "
         f"SEMI JOIN {documents} USING ({key})"
     )
-    return [BadRows(Fact("log.no-document"), count, shown_rows)], "with_document"
+    return [BadRows(NO_DOCUMENT, count, shown_rows)], "with_document"
 
 
 def _bad_features(
@@ -206,7 +300,7 @@ def _disputed(
         f"USING ({key}) GROUP BY {key} ORDER BY ALL LIMIT {N_SHOWN}"
     )
     examples = tuple(_dispute(*row, features=features) for row in disputes)
-    return [BadRows(Fact("log.features-differ"), count, examples, table)]
+    return [BadRows(FEATURES_DIFFER, count, examples, table)]
 
 
 def _dispute(
@@ -349,7 +443,7 @@ def _from_zero(database: Database, log: Impressions, bad: BadRows) -> BadRows:
     if below or from_zero < FROM_ZERO * lists:
         return bad
     found = {"column": column.name, "sessions": int(from_zero), "n_sessions": int(lists)}
-    return replace(bad, what=Fact("log.positions-from-0", **found))
+    return replace(bad, what=POSITIONS_FROM_0(**found))
 
 
 def _session_rules(database: Database, log: Impressions, rows: str) -> tuple[list[BadRows], str]:
@@ -387,7 +481,7 @@ def _rules_for(log: Impressions) -> list[SessionRule]:
             "session_id, query_id, position",
             "count(*) > 1",
             "'position ' || position || ' shows ' || min(doc_id) || ' and ' || max(doc_id)",
-            Fact("log.position-twice"),
+            warning("log.position-twice", "in a session where a position stands twice")(),
         )
     ]
     # The flag before the ranker, whose name it is part of.
@@ -400,7 +494,7 @@ def _rules_for(log: Impressions) -> list[SessionRule]:
                 "session_id, query_id",
                 f"min({alias}) <> max({alias})",
                 f"{literal(name + ' ')} || min({alias}) || ' and ' || max({alias})",
-                Fact("log.session-differs", column=name),
+                SESSION_DIFFERS(column=name),
             )
         )
     return rules

@@ -25,7 +25,21 @@ from untilt.data.read.types import (
     whole_sql,
 )
 from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean, listed
-from untilt.facts import Fact
+from untilt.facts import Fact, warning
+
+BAD_RANDOM = warning("log.bad-random", "{column} is neither 0 nor 1, nor true or false")
+BAD_FEATURE = warning(
+    "log.bad-feature", "a feature is missing, no number, or not finite in single precision"
+)()
+BAD_CELL = warning(
+    "log.bad-cell",
+    "{row} and {column} are no cell: missing, no whole numbers from 1, or outside of {rows} x "
+    "{columns}",
+)
+BAD_POSITION = warning("log.bad-position", "{column} is no whole number from {least} to {most:,}")
+BAD_LABEL = warning("log.bad-label", "{column} is missing, no number, infinite or negative")
+BAD_COUNT = warning("log.bad-count", "{column} is no whole number from 1 to {most:,}")
+SESSION_MISSING = warning("log.session-missing", "{column} is missing")
 
 REQUIRED = ("query_id", "session_id", "doc_id", "position")
 OPTIONAL = ("ranker", "timestamp", "count")
@@ -353,7 +367,7 @@ def id_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> list[Fi
             role,
             types[layout.roles[role]],
             id_sql(types[layout.roles[role]], as_text=role in text_ids),
-            Fact("log.id-missing", column=role),
+            warning("log.id-missing", "{column} is missing")(column=role),
         )
         for role in (*KEYS, VERSION)
         if role in layout.roles
@@ -375,7 +389,7 @@ def _place_field(layout: Layout, types: Types, positions_from: int, grid: Grid |
         row, column = cell_sql(layout, types, positions_from=positions_from)
         inside = f"{row} <= {grid.rows} AND {column} <= {grid.columns}"
         names = [layout.roles[role] for role in CELL]
-        bad = Fact("log.bad-cell", row=names[0], column=names[1], rows=grid.rows,
+        bad = BAD_CELL(row=names[0], column=names[1], rows=grid.rows,
                    columns=grid.columns)  # fmt: skip
         sql = f"CASE WHEN {inside} THEN ({row} - 1) * {grid.columns} + {column} END"
         both = [f"coalesce(CAST({types[name].raw} AS VARCHAR), 'NULL')" for name in names]
@@ -387,8 +401,7 @@ def _place_field(layout: Layout, types: Types, positions_from: int, grid: Grid |
         "position",
         position,
         whole_sql(position, "position", most=MOST_POSITION, least=positions_from),
-        Fact(
-            "log.bad-position",
+        BAD_POSITION(
             column=position.name,
             least=positions_from,
             most=MOST_POSITION + positions_from - 1,
@@ -411,16 +424,14 @@ def log_fields(
     missing = session.raw
     if session.kind == "float":
         missing = f"CASE WHEN NOT {is_nan_sql(session.raw)} THEN {session.raw} END"
-    fields.append(
-        Field("session_id", session, missing, Fact("log.session-missing", column="session_id"))
-    )
+    fields.append(Field("session_id", session, missing, SESSION_MISSING(column="session_id")))
     fields.append(_place_field(layout, types, positions_from, grid))
     for index, (name, theirs) in enumerate(layout.labels.items()):
-        bad = Fact("log.bad-label", column=theirs)
+        bad = BAD_LABEL(column=theirs)
         sql = label_sql(types[theirs], name)
         fields.append(Field(f"label_{index}", types[theirs], sql, bad, is_number=True))
     for index, (name, theirs) in enumerate(layout.context.items()):
-        bad = Fact("log.bad-context", column=theirs)
+        bad = warning("log.bad-context", "{column} is missing or not finite")(column=theirs)
         sql = context_sql(types[theirs], name)
         fields.append(Field(f"context_{index}", types[theirs], sql, bad))
     return (*fields, *_optional_fields(layout, types))
@@ -431,11 +442,11 @@ def _optional_fields(layout: Layout, types: Types) -> list[Field]:
     if "count" in layout.roles:
         column = types[layout.roles["count"]]
         sql = whole_sql(column, "count", most=MOST_COUNT)
-        bad = Fact("log.bad-count", column=column.name, most=MOST_COUNT)
+        bad = BAD_COUNT(column=column.name, most=MOST_COUNT)
         fields.append(Field("count", column, sql, bad, is_number=True))
     if "timestamp" in layout.roles:
         column = types[layout.roles["timestamp"]]
-        bad = Fact("log.bad-time", column=column.name)
+        bad = warning("log.bad-time", "{column} is missing or no time")(column=column.name)
         fields.append(Field("timestamp", column, time_sql(column), bad))
     return fields
 
@@ -446,7 +457,7 @@ def _who_made_it(layout: Layout, types: Types) -> list[Field]:
     column = types[layout.roles["ranker"]] if "ranker" in layout.roles else flag
     if column is None:
         return []
-    missing = Fact("log.ranker-missing", column=column.name)
+    missing = warning("log.ranker-missing", "{column} is missing")(column=column.name)
     if flag is None:
         return [Field("ranker", column, id_sql(column, as_text=True), missing)]
     is_random, named = flag_sql(flag, FLAG), id_sql(column, as_text=True)
@@ -455,13 +466,13 @@ def _who_made_it(layout: Layout, types: Types) -> list[Field]:
         names = f"{literal(f'{SHUFFLED}:')} || {named}", named
     # Where the flag is bad the row is bad by the first field already.
     ranker = f"CASE WHEN coalesce({is_random}, 0) = 1 THEN {names[0]} ELSE {names[1]} END"
-    bad = Fact("log.bad-random", column=flag.name)
+    bad = BAD_RANDOM(column=flag.name)
     return [Field(FLAG, flag, is_random, bad), Field("ranker", column, ranker, missing)]
 
 
 def feature_fields(names: tuple[str, ...], types: Types, missing: Missing) -> tuple[Field, ...]:
     """The features of a table."""
-    bad = Fact("log.bad-feature")
+    bad = BAD_FEATURE
     return tuple(
         Field(f"feature_{index}", types[name], feature_sql(types[name], missing), bad)
         for index, name in enumerate(names)

@@ -36,7 +36,13 @@ from untilt.data.read.options import Features, ReadOptions, Request, UbiRequest
 from untilt.data.read.sources import Export, Source, at_hand, files_of, open_source
 from untilt.data.read.types import Column, id_is_text_sql, text_sql, time_sql
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError
-from untilt.facts import Fact
+from untilt.facts import note
+
+FEATURES_BY_DOCUMENT = note(
+    "log.features-by-document",
+    "The documents table has no query_id: each document has the same features for all queries that "
+    "showed it, and documents that no list shows are not candidates.",
+)()
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ def _for_all_queries(database: Database, log: Table, documents: Table) -> Table:
     return replace(
         documents,
         name=name,
-        source=replace(documents.source, notes=(Fact("log.features-by-document"),)),
+        source=replace(documents.source, notes=(FEATURES_BY_DOCUMENT,)),
         layout=replace(documents.layout, roles={"query_id": "query_id", **documents.layout.roles}),
         types={"query_id": replace(query, name="query_id"), **documents.types},
     )

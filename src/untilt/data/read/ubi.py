@@ -23,7 +23,95 @@ from untilt.data.read.json_paths import refuse_missing, texts_of
 from untilt.data.read.sources import Export, Source
 from untilt.data.read.types import instant_sql
 from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
+
+_MOST_ACTIONS = 8  # named in a note
+
+TWO_BASES = warning(
+    "ubi.two-bases",
+    "Ordinals are taken to count from {base}, but {other:,} of {compared:,} agree with the order "
+    "of the hits if they count from {other_base}. If some clients count from {other_base}, their "
+    "positions are wrong by one: send the same from all clients, or read each kind of client by "
+    "itself with [[positions_from=0]] or 1. If something else is shown above these results, "
+    "positions are right.",
+)
+
+ORDER_DIFFERS = warning(
+    "ubi.order-differs",
+    "Ordinals count from {base}, and only {agree:,} of {compared:,} agree with the order of the "
+    "hits. The page may not show results in the order in which they were returned, or put others "
+    "between them: without impression events with ordinals, positions are wrong then.",
+)
+
+ORDINALS_ALONE = note("ubi.ordinals", "Ordinals count from {base}: no hits to compare them with.")
+
+ORDINALS = note(
+    "ubi.ordinals",
+    "Ordinals count from {base}: {agree:,} of {compared:,} agree with the order of the hits.",
+)
+
+_SHOWN_BY = {
+    "impressions": note(
+        "ubi.shown-by-impressions",
+        "Impression events say what was shown: {sessions:,} {sessions:session|sessions}, down to "
+        "position {deepest:,}. Other hits that were returned are not counted.",
+    ),
+    "hits": note(
+        "ubi.shown-by-hits",
+        "There is no impression event. The first hits that were returned are taken for shown, as "
+        "many as hits_shown says: {sessions:,} {sessions:session|sessions}, down to position "
+        "{deepest:,}.",
+    ),
+    "all-hits": warning(
+        "ubi.shown-by-all-hits",
+        "There is no impression event, so all hits that were returned are taken for shown: "
+        "{sessions:,} {sessions:session|sessions}, down to position {deepest:,}. Where the page "
+        "shows fewer, say how many: [[hits_shown=10]].",
+    ),
+}
+
+OTHER_ACTIONS = note("ubi.other-actions", "Actions that were not asked for: {named}.")
+
+_RULES = {
+    each.code: each()
+    for each in (
+        warning("ubi.no-query-id", "a query without a query_id"),
+        warning("ubi.no-user-query", "a query without a user_query, or with a blank one"),
+        warning(
+            "ubi.two-queries",
+            "a query_id that stands for two queries, rankers or contexts",
+        ),
+        warning(
+            "ubi.two-lists",
+            "a query_id with two different lists of hits for the same page",
+        ),
+        warning("ubi.no-object", "an event without a query_id or an object_id"),
+        warning("ubi.unknown-query", "an event whose query is not among the queries"),
+        warning("ubi.no-hits", "a query that returned nothing"),
+        warning("ubi.no-impressions", "a query without an impression event"),
+    )
+}
+
+BELOW = warning(
+    "ubi.below", "a click on a hit below position {shown}, where the page is said to end"
+)
+NO_IMPRESSION = warning("ubi.no-impression", "a click on a hit that has no impression event")()
+OUTSIDE = warning("ubi.outside", "a click on an object that the list of its query does not have")()
+QUERY_REPEATS = note(
+    "ubi.query-repeats", "Queries that were written more than once, and count once: {n:,}."
+)
+EVENT_REPEATS = note(
+    "ubi.event-repeats",
+    "Events that repeat another one of the same query, action and object, and count once: {n:,}.",
+)
+SHOWN_TWICE = note(
+    "ubi.shown-twice",
+    "Objects at several places of one list, which count at the highest: {n:,}.",
+)
+NO_ACTION = warning("ubi.no-action", "an event without an action_name")()
+NO_POSITION = warning(
+    "ubi.no-position", "an impression whose ordinal is missing or no whole number"
+)()
 
 # Our name -> where UBI keeps it, the first that is there. `columns` puts another in its place.
 _ASKED = {
@@ -307,7 +395,9 @@ class _Making:
                 )
         used = {a for name in (*self.wanted.labels, _IMPRESSION) for a in self.wanted.actions(name)}
         if others := {action: n for action, n in counts.items() if action not in used}:
-            self.notes.append(Fact("ubi.other-actions", actions=others))
+            named = [f"{action} ({n:,})" for action, n in list(others.items())[:_MOST_ACTIONS]]
+            more = f" and {len(others) - len(named)} more" if len(others) > len(named) else ""
+            self.notes.append(OTHER_ACTIONS(actions=others, named=", ".join(named) + more))
         self.by_impressions = bool(counts.keys() & set(self.wanted.actions(_IMPRESSION)))
 
     # ---- sessions
@@ -327,7 +417,7 @@ class _Making:
         )
         repeats = self._one("SELECT coalesce(sum(n - 1), 0) FROM ubi_asked")
         if repeats:
-            self.notes.append(Fact("ubi.query-repeats", n=repeats))
+            self.notes.append(QUERY_REPEATS(n=repeats))
         self._leave_sessions(
             "differs", "ubi.two-queries", "'query_id ' || session_id || ': ' || either"
         )
@@ -337,7 +427,7 @@ class _Making:
         n = self._one(f"SELECT coalesce(sum(n), 0) FROM ubi_asked WHERE {condition}")
         if n:
             texts = self._examples(f"ubi_asked WHERE {condition}", example)
-            self.bad.append(BadRows(Fact(code), n, texts, "queries"))
+            self.bad.append(BadRows(_RULES[code], n, texts, "queries"))
             self.database.run(f"DELETE FROM ubi_asked WHERE {condition}")
 
     def _leave_sessions(
@@ -347,7 +437,7 @@ class _Making:
         n = self._one(f"SELECT coalesce(sum(n), 0) FROM ubi_sessions WHERE {condition}")
         if n:
             texts = self._examples(f"ubi_sessions WHERE {condition}", example)
-            found = BadRows(Fact(code), n, texts, "queries")
+            found = BadRows(_RULES[code], n, texts, "queries")
             (self.bad if is_bad else self.left_out).append(found)
             self.database.run(f"DELETE FROM ubi_sessions WHERE {condition}")
 
@@ -357,7 +447,7 @@ class _Making:
         """Events of no request and of no object; of repeated ones one is left."""
         nameless = self._one("SELECT coalesce(sum(n), 0) FROM ubi_done WHERE action IS NULL")
         if nameless and self.export.queries != self.export.events:
-            self.left_out.append(BadRows(Fact("ubi.no-action"), nameless, (), "events"))
+            self.left_out.append(BadRows(NO_ACTION, nameless, (), "events"))
         kinds = " OR ".join(map(self.wanted.is_one, (*self.wanted.labels, _IMPRESSION)))
         self.database.run(f"DELETE FROM ubi_done WHERE NOT ({kinds})")
         self._leave_events("session_id IS NULL OR doc_id IS NULL", "ubi.no-object", "action")
@@ -368,13 +458,13 @@ class _Making:
         )
         repeats = self._one("SELECT coalesce(sum(n - 1), 0) FROM ubi_done")
         if repeats:
-            self.notes.append(Fact("ubi.event-repeats", n=repeats))
+            self.notes.append(EVENT_REPEATS(n=repeats))
 
     def _leave_events(self, condition: str, code: str, example: str) -> None:
         n = self._one(f"SELECT coalesce(sum(n), 0) FROM ubi_done WHERE {condition}")
         if n:
             texts = self._examples(f"ubi_done WHERE {condition}", example)
-            self.left_out.append(BadRows(Fact(code), n, texts, "events"))
+            self.left_out.append(BadRows(_RULES[code], n, texts, "events"))
             self.database.run(f"DELETE FROM ubi_done WHERE {condition}")
 
     # ---- what was shown
@@ -398,10 +488,10 @@ class _Making:
             "count(*) FILTER (twice) FROM ubi_shown"
         )
         if twice:
-            self.notes.append(Fact("ubi.shown-twice", n=twice))
+            self.notes.append(SHOWN_TWICE(n=twice))
         stated = "hits" if self.export.hits_shown else "all-hits"
         by = "impressions" if self.by_impressions else stated
-        self.notes.append(Fact(f"ubi.shown-by-{by}", deepest=deepest, sessions=sessions))
+        self.notes.append(_SHOWN_BY[by](deepest=deepest, sessions=sessions))
 
     def _ordinals(self) -> tuple[int, bool]:
         """Whether ordinals count from 0 or 1, and whether they begin anew on every page.
@@ -424,10 +514,12 @@ class _Making:
         )
         if least is not None:
             agree, other = (one, zero) if base else (zero, one)
-            code = "ubi.ordinals" if agree >= compared / 2 else "ubi.order-differs"
-            self.notes.append(Fact(code, base=base, agree=agree, compared=compared))
+            agrees = ORDINALS if compared else ORDINALS_ALONE
+            told = agrees if agree >= compared / 2 else ORDER_DIFFERS
+            self.notes.append(told(base=base, agree=agree, compared=compared))
             if self.by_impressions and agree >= compared / 2 and other > _MOST_OTHERS * compared:
-                self.notes.append(Fact("ubi.two-bases", base=base, other=other, compared=compared))
+                bases = {"base": base, "other_base": 1 - base}
+                self.notes.append(TWO_BASES(**bases, other=other, compared=compared))
         return base, in_page > through
 
     def _agreeing(self, pages: str, *places: str) -> tuple[int, int, int] | None:
@@ -462,7 +554,7 @@ class _Making:
         n = self._one(f"SELECT count(*) FROM {lost}")
         if n:
             texts = self._examples(lost, "'query_id ' || session_id || ', object ' || doc_id")
-            self.bad.append(BadRows(Fact("ubi.no-position"), n, texts, "events"))
+            self.bad.append(BadRows(NO_POSITION, n, texts, "events"))
             self.database.run(f"DELETE FROM {lost}")
         self._leave_sessions(
             "session_id NOT IN (SELECT session_id FROM ubi_shown)",
@@ -532,10 +624,10 @@ class _Making:
             "LEFT JOIN ubi_hits USING (session_id, doc_id)"
         )
         self._refuse_other_ids()
-        below = Fact("ubi.below", shown=self.export.hits_shown)
+        below = BELOW(shown=self.export.hits_shown)
         self._leave_labels(self._below, below, self.left_out)
-        self._leave_labels("position IS NOT NULL", Fact("ubi.no-impression"), self.bad)
-        self._leave_labels("true", Fact("ubi.outside"), self.bad)
+        self._leave_labels("position IS NOT NULL", NO_IMPRESSION, self.bad)
+        self._leave_labels("true", OUTSIDE, self.bad)
 
     def _refuse_other_ids(self) -> None:
         """Raise where hardly any object of an event is on its list: ids of two kinds."""

@@ -16,7 +16,14 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt._core.progress import progress
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
+
+GAP_OPEN = warning(
+    "training.gap-open",
+    "stopped early (duality gap {gap:.1e} after {rounds} rounds)",
+)
+
+GAP_CLOSED = note("training.gap-closed", "converged (duality gap {gap:.1e} after {rounds} rounds)")
 
 
 def solve_simplex_qp(G: FloatArray, b: FloatArray, start: FloatArray) -> FloatArray:
@@ -141,8 +148,7 @@ class Solution:
     @property
     def status(self) -> Fact:
         """How the optimisation ended."""
-        code = "training.gap-closed" if self.converged else "training.gap-open"
-        return Fact(code, gap=self.gap, rounds=self.rounds)
+        return (GAP_CLOSED if self.converged else GAP_OPEN)(gap=self.gap, rounds=self.rounds)
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
 from untilt.objectives.linear_losses import DcgBound
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
@@ -22,6 +22,18 @@ from untilt.rankers.base import Ranker, check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.pooled import pooled_lists
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
+
+NOT_SETTLED = warning("training.not-settled", "not settled after {fits} fits")
+
+SETTLED = note("training.settled", "settled after {fits} fits")
+
+CONVERGED = note(
+    "training.converged", "converged (largest slope {slope:.1e} after {iterations} iterations)"
+)
+STOPPED_EARLY = warning(
+    "training.stopped-early",
+    "stopped early: {message} (largest slope {slope:.1e} after {iterations} iterations)",
+)
 
 # What linear rankers share: scaled features, weights, learning a table in turn.
 
@@ -187,8 +199,7 @@ def fit_in_turn(
 
 def joint_status(learned: LearnedTable) -> Fact:
     """How fitting in turn ended."""
-    code = "training.settled" if learned.settled else "training.not-settled"
-    return Fact(code, fits=len(learned.history))
+    return (SETTLED if learned.settled else NOT_SETTLED)(fits=len(learned.history))
 
 
 LOSSES = ("logistic", "dcg-bound", "pointwise", "listwise")
@@ -349,9 +360,9 @@ class LinearRanker(LinearModel):
         slope = float(np.abs(result.jac).max(initial=0.0))
         ended = {"slope": slope, "iterations": int(result.nit)}
         converged = slope <= self.tolerance
-        status = Fact("training.converged", **ended)
+        status = CONVERGED(**ended)
         if not converged:
-            status = Fact("training.stopped-early", message=str(result.message), **ended)
+            status = STOPPED_EARLY(message=str(result.message), **ended)
         return _Fitted(result.x, float(result.fun), int(result.nit), converged, status)
 
     def _check(self) -> None:

@@ -16,7 +16,6 @@ from untilt.catalog import method, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
-from untilt.facts import Fact
 from untilt.metrics.metric import ARP, DCG
 from untilt.objectives import linear_losses
 from untilt.objectives.pair_slates import PairSlates
@@ -26,6 +25,8 @@ from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.linear.cutting_plane import Planes, Solution, minimise
 from untilt.rankers.linear.linear import (
+    NOT_SETTLED,
+    SETTLED,
     LinearModel,
     ScaledFeatures,
     Scaling,
@@ -212,12 +213,12 @@ class SvmProblem:
             if settled:
                 break
             risk = self._risk(bound.tangent(self.X.scores(w)))
-        code = "training.settled" if settled else "training.not-settled"
+        ended = SETTLED if settled else NOT_SETTLED
         summary = {
             "objective": steps[-1],
             "steps": steps,
             "converged": settled and solution.converged,
-            "status": Fact(code, fits=len(steps) - 1),
+            "status": ended(fits=len(steps) - 1),
         }
         return SvmFit(solution, summary=summary)
 

@@ -16,7 +16,7 @@ from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, ShapeError, check_choice
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
 from untilt.networks.batches import Batch, Picks, Resident, Sampler
 from untilt.networks.mlp import (
     ACTIVATIONS,
@@ -42,6 +42,14 @@ from untilt.rankers.validation import (
     held_out_likelihood,
     validation_for,
 )
+
+TOO_FEW_TO_HOLD_OUT = warning(
+    "network.too-few-to-hold-out",
+    "none: {n_queries:,} queries with clicks are too few to set some aside ({fewest} are needed), "
+    "so that training went on to the last epoch. Give fit(..., valid=...), or fewer epochs",
+)
+HELD_OUT_GIVEN = note("network.held-out-given", "stopped by the held-out data that was given")()
+HELD_OUT = note("network.held-out", "{n_queries:,} of the queries, set aside to stop training by")
 
 _SCORED_ROWS = 8192  # at a time, so that one compilation serves any number of rows
 _ROWS_FOR_SLOPES = 4096
@@ -450,15 +458,15 @@ class Parts(NamedTuple):
 def set_aside(ranker: NetworkRanker, data: Data, valid: Data | None) -> Parts:
     """20% of the queries to stop by, unless held-out data is given, or too little is there."""
     if valid is not None:
-        return Parts(data, valid, Fact("network.held-out-given"))
+        return Parts(data, valid, HELD_OUT_GIVEN)
     if ranker.early_stopping is None:
-        return Parts(data, None, Fact("network.no-early-stopping"))
+        return Parts(data, None, note("network.no-early-stopping", "none: early_stopping is off")())
     if data.n_queries >= FEWEST_QUERIES:
         train, rest = data.split(1 - HOLD_OUT, seed=ranker.seed)
         if _has_labels(train) and _has_labels(rest):
-            return Parts(train, rest, Fact("network.held-out", n_queries=rest.n_queries))
+            return Parts(train, rest, HELD_OUT(n_queries=rest.n_queries))
     few = {"n_queries": data.n_queries, "fewest": FEWEST_QUERIES}
-    return Parts(data, None, Fact("network.too-few-to-hold-out", **few))
+    return Parts(data, None, TOO_FEW_TO_HOLD_OUT(**few))
 
 
 def _has_labels(data: Data) -> bool:

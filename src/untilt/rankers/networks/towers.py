@@ -25,11 +25,11 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
 from untilt.errors import ColumnError, FileFormatError, OptionError, check_choice, did_you_mean
-from untilt.facts import Fact, joined
+from untilt.facts import joined
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Network, normalised
-from untilt.networks.training import Loss, Stopping, Trained, compiled_value, train
+from untilt.networks.training import PART, Loss, Stopping, Trained, compiled_value, train
 from untilt.rankers.base import Ranker
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
 from untilt.rankers.networks import network_ranker
@@ -367,7 +367,7 @@ class FeedbackTowers(network_ranker.NetworkRanker):
             )
             self.tower_[column], self.targets_[column] = fitted.tower, fitted.target
             trained.append(fitted.trained)
-            status.append(Fact("network.part", part=column, status=fitted.trained.status))
+            status.append(PART(part=column, status=fitted.trained.status))
             shares.append(
                 network_ranker.importances(fitted.layers, inputs.features, self.activation)
             )

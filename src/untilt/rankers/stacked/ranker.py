@@ -17,7 +17,7 @@ from untilt.catalog import method, record_of, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
 from untilt.rankers import learning_data
 from untilt.rankers.stacked.learner import StackedFit, fit_stacked
 from untilt.rankers.trees import objectives
@@ -25,6 +25,23 @@ from untilt.rankers.trees.boosting import Boosted, boost, check_features
 from untilt.rankers.trees.crossfit import TreesTried
 from untilt.rankers.validation import HeldOutClicks, held_out_clicks, held_out_labels, of_positions
 from untilt.weighting.tables import Balanced
+
+SAYS_STACKED = note(
+    "training.stacked",
+    "held-out clicks weigh what clicks say with {clicks:.0%} and the old ranker with "
+    "{old_ranker:.0%}; {unshown:.0%} of the candidates were never shown",
+)
+NO_CLICKS = warning(
+    "training.no-clicks",
+    "{label} is no click: its pairs are weighted, as there is no likelihood of clicks to learn "
+    "from. A column of clicks as the label [[(log.with_label)|(--label NAME)]] gives the stacked "
+    "learner",
+)
+ONE_QUERY = warning(
+    "training.one-query",
+    "there is a single query, which cannot be held out: its pairs are weighted. Two or more "
+    "queries give the stacked learner",
+)()
 
 STACKED = "stacked"
 
@@ -109,14 +126,14 @@ class StackedRanker:
         check_features(lists)
         n_queries = len(np.unique(lists.doc_query))
         if not log.is_binary:
-            return _fallback(lists, training, Fact("training.no-clicks", label=log.label_name))
+            return _fallback(lists, training, NO_CLICKS(label=log.label_name))
         if n_queries < 2:
-            return _fallback(lists, training, Fact("training.one-query"))
+            return _fallback(lists, training, ONE_QUERY)
         objectives.check_graded(training.lambdas)
         fitted = fit_stacked(log, lists, training, training.bias)
         choice = AutoChoice(
             STACKED,
-            Fact("training.stacked", **_told(fitted)),
+            SAYS_STACKED(**_told(fitted)),
             _estimates(log, fitted, training, valid),
             weights=_shares(fitted),
             stacking=_stacking(fitted),

@@ -14,7 +14,7 @@ from untilt.catalog import find, method, names, record_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, check_choice
-from untilt.facts import Fact
+from untilt.facts import note
 from untilt.rankers.base import Ranker
 from untilt.rankers.learning_data import (
     TrainingLists,
@@ -29,6 +29,8 @@ from untilt.rankers.trees.boosting import Boosted, boost, merged_params, set_mis
 from untilt.rankers.trees.crossfit import MOST_TREES, PATIENCE, boost_tuned, judged_by
 from untilt.rankers.validation import of_positions, validation_for
 from untilt.weighting.base import Weighting
+
+LABELS = note("training.labels", "judged lists need no correction")()
 
 PAIRS = "lambda"  # the objective on pairs, which takes a weighting
 PRIOR_TREES = 100  # of a model that an objective trains first, where the number is not given
@@ -133,7 +135,7 @@ class LambdaMART(Ranker):
             self.choice_, boosted = StackedRanker(training).fit(data, lists, valid)
             return self._keep(boosted, lists, None)
         if self._is_auto:
-            self.choice_ = AutoChoice("labels", Fact("training.labels"), {})
+            self.choice_ = AutoChoice("labels", LABELS, {})
         if self._tunes_trees and valid is None:
             return self._fit_tuned(data, lists, training)
         objective = self._objective(lists, training)

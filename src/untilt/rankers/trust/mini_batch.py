@@ -10,13 +10,15 @@ import numpy as np
 
 from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt._core.random import Seed, child_generator
-from untilt.facts import Fact
+from untilt.facts import note
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedLists, bucket_lengths
 from untilt.networks.training import Moment, Stopping, Trained, train_by
 from untilt.rankers.trust import trust_model
 from untilt.rankers.trust.slates import TrustSlates
 from untilt.rankers.trust.trust_model import TrustStart, logits_of_lists, start_preference
+
+MINI_BATCH_EM = note("network.mini-batch-em", "{epochs} epochs of mini-batch EM, {steps} steps")
 
 # One compiled step of mini-batch EM: posteriors, tables and networks ([ren2021pairwise]_, eq. 20).
 #
@@ -366,7 +368,7 @@ def fit_mini_batches(
     )
     networks, tables = trained.params["networks"], trained.params["tables"]
     gamma = {"layers": networks["gamma"], "tie": networks["tie"]}
-    ended = Fact("network.mini-batch-em", epochs=trained.epochs, steps=trained.steps)
+    ended = MINI_BATCH_EM(epochs=trained.epochs, steps=trained.steps)
     trust = trust_model.PairTrust(
         tables.theta, tables.theta_minus, tables.eps_plus, tables.eps_minus, status=ended
     )

@@ -12,9 +12,9 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note
 from untilt.networks.mlp import Layers, Params
-from untilt.networks.training import Trained
+from untilt.networks.training import PART, Trained
 from untilt.objectives.pair_slates import gains_of, list_norms
 from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
@@ -46,6 +46,8 @@ from untilt.rankers.trust.trust_model import (
     TrustStart,
     learned,
 )
+
+UNCORRECTED = note("network.uncorrected", "labels as they are, {epochs} epochs")
 
 LABELS = ("categorical", "continuous")
 FORMS = ("mini-batch", "full-batch")
@@ -225,7 +227,7 @@ class PairwiseTrustRanker(NetworkRanker):
         slates = task.slates
         weight = getattr(slates, f"{kind}_positive") + getattr(slates, f"{kind}_zero")
         trained = self._train(task, weight, None)
-        return trained.params, trained, Fact("network.uncorrected", epochs=trained.epochs)
+        return trained.params, trained, UNCORRECTED(epochs=trained.epochs)
 
     def _train(
         self, task: "_Task", weight: FloatArray, curve: network_ranker.Curve | None
@@ -353,6 +355,6 @@ def _tables(fit: pair_em.FullBatchFit) -> PairTrust:
 
 def _status(fit: pair_em.FullBatchFit) -> Fact:
     return joined(
-        Fact("network.part", part="examination", status=fit.examination.status),
-        Fact("network.part", part="trust bias", status=fit.trust.status),
+        PART(part="examination", status=fit.examination.status),
+        PART(part="trust bias", status=fit.trust.status),
     )
