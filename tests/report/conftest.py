@@ -20,9 +20,9 @@ import pytest
 
 import untilt as ut
 from untilt._core.statistics import Interval
-from untilt.auditing.advice import Advice, Interventions
 from untilt.auditing.audit import Audit
 from untilt.auditing.checks import Coverage, LogSize, RelevanceProxy
+from untilt.auditing.interventions import Interventions
 from untilt.bias.position_graph import JoiningSwap, PositionGraph
 from untilt.clickmodels.compare import Measured
 from untilt.data.rates import ClickRates
@@ -293,7 +293,6 @@ def audited() -> Audit:
             clicked_components=((1, 2), (3, 4)), swaps=(JoiningSwap(2, 3, 0.01),),
         ),
         evidence=None,
-        advice=Advice("", Fact("general.text", text="positions 3 and 4 share no document with 1")),
     )  # fmt: skip
 
 

@@ -2,18 +2,28 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
+from untilt import catalog
 from untilt._core import codec
 from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
 from untilt.auditing import checks
-from untilt.auditing.advice import Advice, Interventions, advise, comparable_depth, interventions_of
 from untilt.auditing.audit_view import sections_of
 from untilt.auditing.checks import RelevanceProxy, Versions, relevance_proxy, versions_of
+from untilt.auditing.interventions import Interventions, interventions_of
 from untilt.auditing.leaks import Leak, leaking_features, position_features
+from untilt.auditing.next_step import (
+    UNTIL_THEN,
+    Advice,
+    Findings,
+    NextStep,
+    comparable_depth,
+    next_step,
+)
 from untilt.auditing.reading import ReadingTests, reading_tests
 from untilt.bias.curve import PositionBias
 from untilt.bias.em.regression_em import RegressionEM
@@ -56,7 +66,6 @@ class Audit(Portable, View):
     graph : which positions share documents, and how many
     evidence : a curve of `AllPairs` over the positions that can be compared without a model, to
         see how sure the log is; None where there are none, or the label is no click
-    advice : which estimator, and why
     shown : whether the log holds what was shown, or little but clicks
     versions : what changes from impression to impression; None where nothing does
     leaks : features that know the click, with the impressions that show it
@@ -82,15 +91,37 @@ class Audit(Portable, View):
     relevance: RelevanceProxy
     graph: PositionGraph
     evidence: PositionBias | None
-    advice: Advice
     versions: Versions | None = None
     leaks: tuple[Leak, ...] = ()
     position_features: tuple[str, ...] = ()
     shown: Shown | None = None
     reading: ReadingTests | None = None
     json_properties: ClassVar[tuple[str, ...]] = (
-        "is_identified", "comparable", "not_comparable", "verdict", "notes", "warnings",
+        "is_identified", "comparable", "not_comparable", "next_step", "advice", "verdict", "notes",
+        "warnings",
     )  # fmt: skip
+
+    @cached_property
+    def next_step(self) -> NextStep:
+        """What to do: the one recommendation, with its command and its reasons."""
+        useless = {*self.constant_features, *(leak.feature for leak in self.leaks)}
+        return next_step(
+            Findings(
+                self.graph,
+                self.interventions,
+                n_rankers=len(self.rankers),
+                usable_features=self.size.features - len(useless),
+                clicked=self.size.clicks != 0,
+                drifts=self.versions is not None and self.versions.drifts,
+                refused=self.shown is not None and self.shown.refusal is not None,
+                reading=self.reading,
+            )
+        )
+
+    @property
+    def advice(self) -> Advice:
+        """The estimator that `bias="auto"` takes, and why."""
+        return self.next_step.advice
 
     @property
     def is_identified(self) -> bool:
@@ -202,15 +233,6 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
         relevance=relevance_proxy(honest, cells, evidence),
         graph=graph,
         evidence=evidence if log.is_binary else None,
-        advice=advise(
-            graph,
-            done,
-            n_rankers=len(rankers),
-            usable_features=log.n_features - len({*constant, *knowing}),
-            clicked=bool(log.label.any()),
-            drifts=drifts,
-            refused=shown.refusal is not None,
-        ),
         versions=versions,
         leaks=leaks,
         position_features=position_features(log),
@@ -231,7 +253,8 @@ def _check(log: ClickLog) -> None:
 
 def _experiments(audit: Audit) -> bool:
     """Whether the advice rests on lists that an experiment changed."""
-    return audit.advice.estimator not in ("", AllPairs.__name__, RegressionEM.__name__)
+    name = audit.advice.estimator
+    return bool(name) and catalog.find("bias", name).rests_on == "experiment"
 
 
 def _positions(rates: ClickRates, which: Any) -> tuple[int, ...]:
@@ -411,17 +434,14 @@ def _widest(bias: PositionBias | None) -> tuple[int, float]:
 
 
 def _next_steps(audit: Audit) -> Iterator[Fact]:
-    advice = audit.advice
-    if audit.reading is not None and audit.reading.veto() is not None:
-        yield Fact("audit.model-first")
-    if advice.estimator:
-        yield Fact("audit.use", estimator=advice.estimator, why=advice.why)
-    else:
-        yield Fact("audit.use-none", why=advice.why)
-    yield from (Fact("audit.believes", belief=belief) for belief in advice.believes)
-    if advice.call:
+    step, advice = audit.next_step, audit.advice
+    yield step.fact
+    if step.fact.code == "audit.use":
+        yield from (Fact("audit.believes", belief=belief) for belief in advice.believes)
         yield Fact("audit.in-python", call=advice.call)
-    if advice.command:
-        yield Fact("audit.on-command-line", command=advice.command)
+    elif advice.estimator:
+        yield UNTIL_THEN(estimator=advice.estimator)
+    if step.command:
+        yield Fact("audit.on-command-line", command=step.command)
     if advice.estimator and not audit.is_binary:
         yield Fact("audit.clicks-first", label=audit.label_name)

@@ -85,6 +85,12 @@ class ReadingTest:
         return self.adjusted < SIZE
 
     @property
+    def names_trust(self) -> bool:
+        """Whether weaker documents fall so much more slowly that trust in the top is likely."""
+        is_asked = self.asks in ("relevance", "features")
+        return is_asked and self.fails and self.ratio > 1 and self.is_material
+
+    @property
     def is_material(self) -> bool:
         """Whether the whole interval is so far from 1 that decisions may turn."""
         low, high = self.low, self.high
@@ -219,6 +225,13 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
             if why is not None
         ),
     )
+
+
+def relevance_test(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> ReadingTest | None:
+    """Do clicks of better and of weaker documents fall alike? By itself, for a part of a log."""
+    counts = position_counts(log)
+    tests = _relevance(counts, level, reach_of(counts), seed) if counts.clicks.any() else iter(())
+    return next((replace(each, adjusted=each.p_value) for each in tests), None)
 
 
 def _why_not(log: ClickLog, asks: Asks) -> Fact | None:

@@ -1,5 +1,6 @@
 """`untilt bias`: the position bias of a click log, by any estimator."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -111,7 +112,7 @@ def bias(
         clicks = reading.read(output, export.source(log), context=context or ())
         clicks = reading.without_leaks(output, clicks)
         if chosen is None:
-            chosen, options = _advised(output, clicks, options, by_context=bool(context))
+            chosen, options, clicks = _advised(output, clicks, options, context or ())
         options = _with_options(chosen, options, option or [])
         estimator = _made(chosen, {"level": level, **options})
         with progress(f"estimating the bias by {chosen.__name__}"):
@@ -148,25 +149,6 @@ def _contextual() -> str:
     return next(each.name for each in catalog.methods("bias") if "context" in each.needs)
 
 
-def _differ(out: Output, log: "ClickLog") -> bool:
-    """Whether contexts are read differently; say so, either way."""
-    from untilt.errors import UntiltError
-    from untilt.facts import Fact
-
-    columns = ", ".join(log.context)
-    with progress("comparing contexts"):
-        try:
-            test = _named(_contextual())().fit(log).curves_.context_test()
-            differ = test.p_value < 0.05
-            code, more = ("differs" if differ else "alike"), {"p_value": test.p_value}
-        except UntiltError as error:
-            differ, code, more = False, "untold", {"error": str(error)}
-    fact = Fact(f"run.context-{code}", columns=columns, **more)
-    out.record(context=fact.record(out.said))
-    out.points([fact])
-    return differ
-
-
 def _named(method: str) -> "type[BiasEstimator]":
     """The estimator of this name; dashes and capitals do not matter."""
     kind: type[BiasEstimator] = catalog.find("bias", method, what="--method", also=("auto",)).load()
@@ -174,25 +156,32 @@ def _named(method: str) -> "type[BiasEstimator]":
 
 
 def _advised(
-    out: Output, log: "ClickLog", options: dict[str, Any], *, by_context: bool
-) -> "tuple[type[BiasEstimator], dict[str, Any]]":
-    """What the audit advises, with its options; the user's own come first.
-
-    By context, where a test says that they are read differently.
-    """
+    out: Output, log: "ClickLog", options: dict[str, Any], context: Sequence[str]
+) -> "tuple[type[BiasEstimator], dict[str, Any], ClickLog]":
+    """What the audit advises, with its options, and the lists for it; the user's own come first."""
     from untilt.auditing.audit import audit
+    from untilt.auditing.next_step import context_fact, lists_by_context
 
     with progress("looking at the log"):
-        advice = audit(log).advice
-    if by_context and advice.estimator and _differ(out, log):
-        return _named(_contextual()), options
+        found = audit(log)
+    advice = found.advice
+    if context and advice.estimator:
+        fact = context_fact(found.reading, context)
+        out.record(context=fact.record(out.said))
+        out.points([fact])
+    if advice.context:
+        lists = lists_by_context(log, advice.estimator)
+        return _named(_contextual()), options, log if lists is None else lists
     out.record(why=advice.why)
     if not advice.estimator:
         raise IdentifiabilityError(
             phrase("this log cannot tell its position bias: {why}.", why=advice.why)
         )
+    step = found.next_step
+    if step.fact.code != "audit.use":
+        out.points([step.fact])
     out.points([phrase("{estimator:method}: {why}.", estimator=advice.estimator, why=advice.why)])
-    return _named(advice.estimator), {**advice.options, **options}
+    return _named(advice.estimator), {**advice.options, **options}, log
 
 
 def _with_options(

@@ -154,58 +154,9 @@ NOTES: Texts = {
         f"session loses at most {most_lost:.2g} clicks on average."
     ),
     # What to do.
-    "audit.use": "Use {estimator}: {why}.",
-    "audit.model-first": (
-        "First deal with the warning that people do not read by position: a curve of this log is "
-        "wrong by as much."
-    ),
     "audit.believes": "It assumes that {belief}.",
     "audit.in-python": "In Python: {call}",
     "audit.on-command-line": "On the command line: `{command}`",
-    "audit.no-bias": "lists have a single position, so there is no bias to estimate",
-    "audit.shuffled": (
-        "{sessions:,} sessions were shown in random order: there the click rate by position falls "
-        "by examination alone"
-    ),
-    "audit.pivot-swaps": (
-        "{sessions:,} sessions swapped position {pivot} with another, down to position {depth}: "
-        "the two documents change positions and nothing else does"
-    ),
-    "audit.adjacent-swaps": (
-        "{sessions:,} sessions swapped neighbours, down to position {depth}: the two documents "
-        "change positions and nothing else does"
-    ),
-    "audit.queries-do-not-repeat": (
-        "queries hardly repeat, so that swapped lists are compared with others of their length "
-        "instead of with the same documents"
-    ),
-    "audit.repeated-positions": lambda n_rankers, positions: (
-        (f"{n_rankers} rankers disagree" if n_rankers > 1 else "ranks vary by themselves")
-        + ", so that documents are shown at several positions: their clicks there differ by "
-        f"examination alone, and {positions_text(positions)} are joined by such documents"
-    ),
-    "audit.check-with": "check it with {estimator} on positions 1..{depth}, which are joined",
-    "audit.otherwise": "without that belief, {do}",
-    "audit.swap-positions": lambda pairs, planned=True: (
-        f"swap positions {_pairs(pairs, 3)} in a share of the sessions"
-        + ("; `untilt plan LOG` says how many it takes" if planned else "")
-    ),
-    "audit.run-swaps": (
-        "swap positions in a share of the sessions; `untilt plan` says how many it takes"
-    ),
-    "audit.collect-sessions": (
-        "collect more sessions: positions share documents, but too few clicks on them"
-    ),
-    "audit.random-order": "every order of the shuffled documents was equally likely",
-    "audit.random-swaps": "which sessions were swapped was left to chance",
-    "audit.same-relevance": (
-        "a document is as relevant on the days and to the people that saw it higher"
-    ),
-    "audit.features-explain": "the features explain relevance, the same way at every position",
-    "audit.nothing-hidden": (
-        "the production ranker used nothing about relevance beyond the features: it would count "
-        "as position bias"
-    ),
 }
 WARNINGS: Texts = {
     "audit.label-no-click": (
@@ -287,23 +238,9 @@ WARNINGS: Texts = {
         "when their features make them more relevant, or less."
     ),
     # What to do.
-    "audit.use-none": "No estimator helps here: {why}.",
     "audit.clicks-first": (
         "Estimators need clicks: the label {label!r} has other values than 0 and 1. Choose or "
         "make a click column first (log.with_label)."
-    ),
-    "audit.needs-model": (
-        "the positions fall apart into {groups} groups that share too few documents, so only a "
-        "model of relevance can compare them, and there are {features} features to build one on"
-    ),
-    "audit.needs-features": (
-        "documents are more relevant, or less, on the occasions when they stand higher, so that "
-        "their clicks at several positions cannot be compared, and a model of relevance by the "
-        "features of each impression can"
-    ),
-    "audit.below": (
-        "below position {depth} the log says nothing without a model, but for bounds "
-        "(AllPairs(unjoined='bounds'))"
     ),
 }
 SERIOUS: Texts = {
@@ -343,18 +280,9 @@ SERIOUS: Texts = {
         "than it is: log every result that was shown."
     ),
     "audit.nothing-shown": "No: the log does not hold what was shown.",
-    "audit.log-everything": (
-        "the log does not hold what was shown, and no method makes up for it: log every result "
-        "that was shown"
-    ),
     # Is position bias identified?
     "audit.no-clicks-at-all": "No: there is not one click.",
     # What to do.
-    "audit.nobody-clicked": "nobody clicked in this log, so there is nothing to learn from",
-    "audit.any-curve-fits": (
-        "each position shows documents of its own (the positions fall apart into {groups} groups) "
-        "and there are no features to model relevance with: any curve fits this log"
-    ),
 }
 
 MESSAGES = messages("note", NOTES) | messages("warning", WARNINGS) | messages("serious", SERIOUS)

@@ -57,21 +57,6 @@ MESSAGES = {
         "The bias is known for positions 1..{known} of {depth}: what was shown below is left out "
         f"of training and evaluation. {_BOUNDS}",
     ),
-    "run.context-differs": Message(
-        "note",
-        "People read differently by {columns} (p {p_value:.2g}): each context has a curve of its "
-        "own, and each list is corrected by the curve of its context.",
-    ),
-    "run.context-alike": Message(
-        "note",
-        "Nothing says that people read differently by {columns} (p {p_value:.2g}): one curve is "
-        "used for all.",
-    ),
-    "run.context-untold": Message(
-        "warning",
-        "Whether people read differently by {columns} could not be told, so that one curve is used "
-        "for all: {error}",
-    ),
     "run.curve-held-out": Message(
         "note", "The curve was estimated without the sessions that rankers are judged by."
     ),

@@ -8,6 +8,7 @@ purpose: what passes them can still be undecided. docs/decisions.md has the simu
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from untilt.auditing.next_step import doubt
 from untilt.facts import Fact
 
 if TYPE_CHECKING:
@@ -80,8 +81,10 @@ def _of_curve(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
 
 def _of_reading(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
     """A test of the position-based model that fails so far that a decision may turn."""
-    tests = None if data.audit is None else data.audit.reading
-    finding = None if tests is None else tests.veto(knows_trust=used.bias.has_trust)
+    if data.audit is None:
+        return
+    has_trust, done = used.bias.has_trust, data.audit.interventions
+    finding = doubt(data.audit.reading, done, has_trust=has_trust, asked_for=used.asked_for)
     if finding is not None:
         yield Fact("run.floor-reading", finding=finding)
 

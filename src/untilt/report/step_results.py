@@ -73,6 +73,12 @@ class UsedBias:
     context: Fact | None = None
 
     @property
+    def asked_for(self) -> bool:
+        """Whether somebody named this curve or its estimator."""
+        is_named = self.why is not None and self.why.part("run.bias-asked-for") is not None
+        return self.kind == "given" or is_named
+
+    @property
     def is_assumed(self) -> bool:
         """Whether nothing in the curve was estimated from clicks."""
         return self.kind == "assumed" or (self.kind == "given" and self.bias.is_known)

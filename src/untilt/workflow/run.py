@@ -273,7 +273,7 @@ class _Run:
     def _bias(self, seen: Done[Audit], split: Done[r.Split], data: Data) -> Done[r.UsedBias]:
         def compute() -> r.UsedBias:
             audited = seen.result
-            used = used_bias(data, audited.advice, self.options, reading=audited.reading)
+            used = used_bias(data, audited, self.options)
             used.bias.save(self.folder.bias)
             return used
 

@@ -5,8 +5,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from untilt import catalog
-from untilt.auditing.advice import Advice
-from untilt.auditing.reading import ReadingTests
+from untilt.auditing.audit import Audit
+from untilt.auditing.next_step import (
+    CONTEXTS_KEPT_TOGETHER,
+    CONTEXTS_NOT_FITTED,
+    Advice,
+    context_fact,
+    doubt,
+    lists_by_context,
+)
 from untilt.bias.contextual.contextual import ContextualBias
 from untilt.bias.contextual.curves import LinearCurves
 from untilt.bias.curve import PositionBias
@@ -19,6 +26,7 @@ from untilt.bias.given import (
     numbered_for,
     parse_curve,
 )
+from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.options import AskedEstimator, parse_estimator
 from untilt.data.layout import ranks_of
 from untilt.errors import OptionError, UntiltError, did_you_mean
@@ -59,29 +67,29 @@ def bias_choice(given: Any) -> AskedEstimator | Examination | Literal["auto"]:
     )
 
 
-def used_bias(
-    data: Data, advice: Advice, options: RunOptions, *, reading: ReadingTests | None = None
-) -> UsedBias:
+def used_bias(data: Data, audited: Audit, options: RunOptions) -> UsedBias:
     """The bias as `_used` finds it; of a grid with its cells in order of examination."""
-    used = _used(data, advice, options, reading=reading)
+    used = _used(data, audited, options)
     return replace(used, bias=best_cells_first(used.bias))
 
 
-def _used(
-    data: Data, advice: Advice, options: RunOptions, *, reading: ReadingTests | None = None
-) -> UsedBias:
+def _used(data: Data, audited: Audit, options: RunOptions) -> UsedBias:
     """The bias by the audit's advice or as asked for; `sessions` says from which ones.
 
-    A curve of a log that fails a test of `reading` says so in its status, wherever it is used.
+    A curve of a log that fails a reading test says so in its status, wherever it is used.
     """
     choice = bias_choice(options.bias)
     if choice == "auto":
-        used = _by_context(data, _advised(data, advice, options), options)
-        return _doubted(used, reading)
+        advice = audited.advice
+        used = _by_context(
+            data, _advised(data, advice, options), advice.estimator, audited, options
+        )
+        return _doubted(used, audited)
     if isinstance(choice, AskedEstimator):
-        why = Fact("run.bias-asked-for", estimator=choice.kind.__name__)
+        name = choice.kind.__name__
+        why = Fact("run.bias-asked-for", estimator=name)
         used = _estimated(data, choice.kind, dict(choice.options), why, options)
-        return _doubted(_by_context(data, used, options), reading)
+        return _doubted(_by_context(data, used, name, audited, options), audited)
     depth = data.log.depth
     reach = choice.depth if isinstance(choice, PositionBias) else depth
     if isinstance(choice, PositionBias) and choice.layout is not None:
@@ -92,8 +100,11 @@ def _used(
     return UsedBias(bias, "given", Fact("run.bias-given"), _ends_early(data, bias))
 
 
-def _doubted(used: UsedBias, reading: ReadingTests | None) -> UsedBias:
-    finding = None if reading is None else reading.veto(knows_trust=used.bias.has_trust)
+def _doubted(used: UsedBias, audited: Audit) -> UsedBias:
+    finding = doubt(
+        audited.reading, audited.interventions, has_trust=used.bias.has_trust,
+        asked_for=used.asked_for,
+    )  # fmt: skip
     if finding is None or used.kind == "assumed":
         return used
     return replace(used, bias=replace(used.bias, status=joined(used.bias.status, finding)))
@@ -103,6 +114,8 @@ def _advised(data: Data, advice: Advice, options: RunOptions) -> UsedBias:
     if not advice.estimator:
         return _assumed(data, options, advice.why)
     estimator = catalog.find("bias", advice.estimator).load()
+    if estimator is ContextualBias:  # one curve first, which tells how deep the log reaches
+        estimator = AllPairs
     try:
         return _estimated(data, estimator, dict(advice.options), advice.why, options)
     except UntiltError as error:
@@ -142,25 +155,29 @@ def _estimated(
     return UsedBias(bias, "modelled", why, (modelled, *warnings), sessions)
 
 
-def _by_context(data: Data, used: UsedBias, options: RunOptions) -> UsedBias:
-    """A curve for each context where a test says that they are read differently."""
+def _by_context(
+    data: Data, used: UsedBias, estimator: str, audited: Audit, options: RunOptions
+) -> UsedBias:
+    """A curve for each context where the reading tests say that they are read differently."""
     if not options.context or used.kind == "assumed":
         return used
-    columns = ", ".join(options.context)
+    fact = context_fact(audited.reading, options.context)
+    if fact.code != "run.context-differs":
+        more = (fact,) if fact.severity == "warning" else ()
+        return replace(used, warnings=(*used.warnings, *more), context=None if more else fact)
+    lists = lists_by_context(as_clicks(data.not_test()), estimator)
+    if lists is None:
+        kept = CONTEXTS_KEPT_TOGETHER(columns=options.context, estimator=estimator)
+        return replace(used, warnings=(*used.warnings, kept))
     depth = min(used.bias.depth, data.log.depth)
-    estimator = ContextualBias(level=options.level, depth=depth)
     try:
-        curves = estimator.fit(as_clicks(data.not_test())).curves_
+        curves = ContextualBias(level=options.level, depth=depth).fit(lists).curves_
         assert isinstance(curves, LinearCurves)
-        test, bias = curves.context_test(), curves.by_context()
+        bias = curves.by_context()
     except UntiltError as error:
-        untold = Fact("run.context-untold", columns=columns, error=str(error))
+        untold = CONTEXTS_NOT_FITTED(columns=options.context, error=str(error))
         return replace(used, warnings=(*used.warnings, untold))
-    if test.p_value >= 1 - options.level:
-        alike = Fact("run.context-alike", columns=columns, p_value=test.p_value)
-        return replace(used, context=alike)
-    differ = Fact("run.context-differs", columns=columns, p_value=test.p_value)
-    return replace(used, bias=bias, kind="measured", context=differ)
+    return replace(used, bias=bias, context=fact)
 
 
 def _assumed(data: Data, options: RunOptions, why: Fact) -> UsedBias:
