@@ -43,20 +43,6 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "The bias is known for positions 1..4 of 10: what was shown below is left out of training "
         f"and evaluation. {BOUNDS}",
     ),
-    "run.context-differs": (
-        {"columns": "device", "p_value": 0.0012},
-        "People read differently by device (p 0.0012): each context has a curve of its own, and "
-        "each list is corrected by the curve of its context.",
-    ),
-    "run.context-alike": (
-        {"columns": "device", "p_value": 0.4},
-        "Nothing says that people read differently by device (p 0.4): one curve is used for all.",
-    ),
-    "run.context-untold": (
-        {"columns": "device", "error": "nothing moved"},
-        "Whether people read differently by device could not be told, so that one curve is used "
-        "for all: nothing moved",
-    ),
     "run.curve-held-out": (
         {},
         "The curve was estimated without the sessions that rankers are judged by.",

@@ -196,11 +196,13 @@ def failed_test(**changes):
     return ReadingTest(**{**usual, **changes})
 
 
-def reading_answer(decided, test, bias=None):
+def reading_answer(decided, test, bias=None, why=None):
     audit = SimpleNamespace(
-        reading=ReadingTests((test,)), leaks=(), warnings=(), click_rates=None, notes=()
-    )
-    return replace(decision(decided, support(), bias), audit=audit).answer
+        reading=ReadingTests((test,)), interventions=None, leaks=(), warnings=(), click_rates=None,
+        notes=(),
+    )  # fmt: skip
+    data = decision(decided, support(), bias)
+    return replace(data, audit=audit, bias=replace(data.bias, why=why)).answer
 
 
 def test_people_who_read_otherwise_take_the_verdict_away(decided):
@@ -212,11 +214,14 @@ def test_people_who_read_otherwise_take_the_verdict_away(decided):
     assert reading_answer(decided, small).verdict == "worse"
 
 
-def test_trust_is_no_reason_where_the_curve_knows_it(decided):
+def test_trust_is_no_reason_where_a_curve_that_knows_it_was_asked_for(decided):
     trusting = replace(curve(), eps_plus=np.ones(4), eps_minus=np.full(4, 0.1))
-    assert reading_answer(decided, failed_test(), trusting).verdict == "worse"
+    asked = Fact("run.bias-asked-for", estimator="TrustEM")
+    assert reading_answer(decided, failed_test(), trusting, why=asked).verdict == "worse"
+    # Nobody asked: relevance that differs from session to session looks the same.
+    assert reading_answer(decided, failed_test(), trusting).verdict == "cannot tell"
     other = failed_test(asks="time", detail="spread")
-    assert reading_answer(decided, other, trusting).verdict == "cannot tell"
+    assert reading_answer(decided, other, trusting, why=asked).verdict == "cannot tell"
 
 
 def test_an_ordinary_log_is_above_all_floors():

@@ -430,7 +430,7 @@ def _context(found: Findings) -> NextStep | None:
 
 
 _RULES: tuple[Callable[[Findings], NextStep | None], ...] = (
-    _log, _trust_in_experiment, _experiment, _time, _click_model, _trust, _context,
+    _log, _trust_in_experiment, _experiment, _click_model, _time, _trust, _context,
 )  # fmt: skip
 
 

@@ -44,8 +44,7 @@ def _trust(
     return (
         f"{_fall(ratio, low, high, p_value, position)}. The likely cause is trust: readers "
         "click the top because it is the top. Other causes are readers that stop at a click, and "
-        f"relevance that changes. Use {estimator}, which knows trust (`--bias {name}`), or measure "
-        "by an experiment."
+        f"relevance that changes. {estimator} ({name}) knows trust."
     )
 
 
@@ -56,7 +55,7 @@ def _steeper(
         f"{_fall(ratio, low, high, p_value, position)}, so that no one curve fits both. The "
         "likely cause is relevance that changes over time, or from person to person, and a ranker "
         f"that follows it; it is not trust in the top, so {estimator} (`{name}`) does not "
-        "help. Use a recent, shorter part of the log, or measure by an experiment."
+        "help."
     )
 
 
@@ -74,8 +73,7 @@ def _trust_by_features(
     return (
         f"{_fall_by_features(ratio, low, high, p_value, position)}. The likely cause is trust: "
         "readers click the top because it is the top. Production may also know of relevance what "
-        f"the features do not tell. Use {estimator}, which knows trust (`--bias {name}`), or "
-        "measure by an experiment."
+        f"the features do not tell. {estimator} ({name}) knows trust."
     )
 
 
@@ -86,7 +84,7 @@ def _features(
         f"{_fall_by_features(ratio, low, high, p_value, position)}, so that features do not "
         "explain relevance alike at every position. Production may know of it what the features "
         f"do not tell, or relevance changes; it is not trust, so {estimator} (`{name}`) does not "
-        "help. Measure by an experiment."
+        "help."
     )
 
 
@@ -96,8 +94,7 @@ def _clicks_above(ratio: float, low: float, high: float, p_value: float, share: 
         f"{_times(ratio, low, high)} as often where something above it was clicked (p "
         f"{p_value:.1g}; so it is in {share:.0%} of the impressions below the top). The likely "
         "cause is that readers stop after a click: how far they get then depends on the documents "
-        "above, not on the position alone. Use weights of a click model that knows clicks above "
-        "(`untilt clickmodels LOG` compares them)."
+        "above, not on the position alone."
     )
 
 
@@ -107,8 +104,8 @@ def _clicks_above_more(ratio: float, low: float, high: float, p_value: float, sh
         f"{_times(ratio, low, high)} as often where something above it was clicked (p "
         f"{p_value:.1g}; so it is in {share:.0%} of the impressions below the top). The likely "
         "cause is that people differ in how much they click or how far they read. The curve is "
-        "their mean and can be right all the same; if a column tells them apart (device, say), "
-        "give it as a context."
+        "their mean and can be right all the same; a column that tells them apart (device, say) "
+        "would give each its own as a context."
     )
 
 
@@ -116,9 +113,7 @@ def _time_spread(ratio: float, low: float, high: float, p_value: float) -> str:
     return (
         "Documents are not clicked alike in the first and the second half of the time: at the same "
         f"position, rates change by a factor of {ratio:.2f} [{low:.2f}, {high:.2f}] or so, up for "
-        f"some and down for others (p {p_value:.1g}). The likely cause is relevance that changes. "
-        "Use a recent, shorter part of the log (`untilt split LOG --by time`), or measure by an "
-        "experiment."
+        f"some and down for others (p {p_value:.1g}). The likely cause is relevance that changes."
     )
 
 
@@ -126,8 +121,7 @@ def _time_slope(ratio: float, low: float, high: float, p_value: float, position:
     return (
         "People read deeper in one half of the time than in the other: relative to position 1, the "
         f"same documents are clicked {_times(ratio, low, high)} as often at position {position} in "
-        f"the second half (p {p_value:.1g}). The page or its readers may have changed. Use a "
-        "recent, shorter part of the log (`untilt split LOG --by time`)."
+        f"the second half (p {p_value:.1g}). The page or its readers may have changed."
     )
 
 
@@ -136,8 +130,8 @@ def _ranker_level(ratio: float, low: float, high: float, p_value: float, about: 
         "The same document at the same position is clicked "
         f"{_times(ratio, low, high)} as often in lists of {about!r} as in those of other rankers "
         f"(p {p_value:.1g}). They may serve other people or other times, or know more about a "
-        "session than the log. Estimate the bias from the lists of one ranker, give what differs "
-        "as a context, or draw the ranker of each session at random."
+        "session than the log. A curve of the lists of one ranker, or one for each context, does "
+        "not mix them; nor does one of sessions whose ranker was drawn at random."
     )
 
 
@@ -148,8 +142,8 @@ def _ranker_slope(
         f"Lists of {about!r} are not read as deep as those of other rankers, or deeper: relative "
         f"to position 1, the same documents are clicked {_times(ratio, low, high)} as often at "
         f"position {position} (p {p_value:.1g}). They may serve other people, or the documents "
-        "around may matter. Estimate the bias from the lists of one ranker, or give what differs "
-        "as a context."
+        "around may matter. A curve of the lists of one ranker, or one for each context, does not "
+        "mix them."
     )
 
 
@@ -161,7 +155,7 @@ def _context(
         f"Sessions with {column} {about!r} are not read as deep as others, or deeper: relative to "
         f"position 1, the same documents are clicked {_times(ratio, low, high)} as often at "
         f"position {position} (p {p_value:.1g}). One curve is the mean of both and is right only "
-        f"where they see the same lists. Use {estimator}, which gives each context its own curve."
+        f"where they see the same lists. {estimator} gives each context its own."
     )
 
 
@@ -169,7 +163,7 @@ def _also(others: Sequence[tuple[str, str, float]]) -> str:
     found = listed(f"{_asked(asks, column)} (p {p:.1g})" for asks, column, p in others)
     return (
         f"Clicks differ from the position-based model in this too: {found}. It may be the same "
-        "cause; look again when that one is dealt with."
+        "cause."
     )
 
 
