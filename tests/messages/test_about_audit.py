@@ -213,8 +213,7 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "audit.verdict": (
         {"parts": (Fact("audit.proxy-too-few"), Fact("audit.proxy-clicks"))},
-        "too few documents change positions clicks of documents that "
-        "change positions",
+        "too few documents change positions clicks of documents that change positions",
     ),
     "audit.no-clicks-at-all": ({}, "No: there is not one click."),
     "audit.one-position": (
