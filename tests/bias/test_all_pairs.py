@@ -100,7 +100,7 @@ def test_any_start_finds_the_same_maximum(sums, rng):
     for end in ends:
         assert end.converged
         assert end.residual <= 1e-10
-        assert end.z == pytest.approx(ends[0].z, abs=1e-8)
+        assert end.x == pytest.approx(ends[0].x, abs=1e-8)
 
 
 def test_exact_clicks_give_the_exact_curve():
@@ -109,27 +109,27 @@ def test_exact_clicks_give_the_exact_curve():
     relevance = np.array([[0, 3, 5, 2], [3, 0, 6, 4], [5, 6, 0, 1], [2, 4, 1, 0]]) / 10
     sums = PairSums(weight, theta[:, None] * relevance)
     found = maximise(sums, tolerance=1e-12, max_steps=100)
-    assert np.exp(found.z) == pytest.approx(theta)
+    assert np.exp(found.x) == pytest.approx(theta)
 
 
 def test_a_deeper_position_may_be_examined_more():
     theta = np.array([1.0, 3.0])
     sums = PairSums(np.ones((2, 2)) - np.eye(2), theta[:, None] * np.array([[0, 0.3], [0.3, 0]]))
-    assert np.exp(maximise(sums, tolerance=1e-12, max_steps=50).z) == pytest.approx(theta)
+    assert np.exp(maximise(sums, tolerance=1e-12, max_steps=50).x) == pytest.approx(theta)
 
 
 def test_documents_that_everybody_clicked():
     """All impressions at position 1 were clicked: x reaches 1, and nothing breaks."""
     sums = PairSums(np.array([[0, 10.0], [10, 0]]), np.array([[0, 10.0], [4, 0]]))
     found = maximise(sums, tolerance=1e-6, max_steps=100)
-    assert np.exp(found.z) == pytest.approx([1, 0.4], rel=2e-3)
+    assert np.exp(found.x) == pytest.approx([1, 0.4], rel=2e-3)
 
 
 def test_documents_that_everybody_clicked_everywhere():
     everywhere = 4.0 * (np.ones((3, 3)) - np.eye(3))
     found = maximise(PairSums(everywhere, everywhere), tolerance=1e-9, max_steps=100)
     assert found.converged
-    assert np.exp(found.z) == pytest.approx(np.ones(3))
+    assert np.exp(found.x) == pytest.approx(np.ones(3))
 
 
 def test_an_early_end_says_so(sums):

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
+from tests.bias.pair_sandwich import sandwich, scores_by_query
 
 from untilt import AdjacentChain, AllPairs, Pivot
 from untilt.bias.harvesting.harvesting import maximise, profile, tree_equations
 from untilt.bias.harvesting.pairs import (
     inverse_laplacian,
     pair_sums,
-    sandwich,
-    scores_by_query,
     session_noise,
 )
 from untilt.data.counts import position_counts
@@ -150,14 +149,12 @@ def test_all_pairs_clustered_error_is_near_the_jackknife(rng, make_log, make_ses
     log = make_log(make_sessions(rng, n_sessions=3000, n_queries=n))
     cells = position_counts(log)
     here = maximise(pair_sums(cells, "session"), tolerance=1e-10, max_steps=50)
-    M, _ = scores_by_query(
-        cells, "session", here.profile.equations.gain, here.profile.equations.offset
-    )
-    clustered = np.sqrt(np.diag(sandwich(here.profile.equations.curvature, M)))[1:]
+    M, _ = scores_by_query(cells, "session", here.at.equations.gain, here.at.equations.offset)
+    clustered = np.sqrt(np.diag(sandwich(here.at.equations.curvature, M)))[1:]
     left = []
     for query in range(n):
         part = position_counts(log.take(np.flatnonzero(log.query != query)))
-        left.append(maximise(pair_sums(part, "session"), tolerance=1e-10, max_steps=50).z[1:])
+        left.append(maximise(pair_sums(part, "session"), tolerance=1e-10, max_steps=50).x[1:])
     jackknife = np.sqrt((n - 1) / n * np.sum((left - np.mean(left, axis=0)) ** 2, axis=0))
     assert clustered == pytest.approx(jackknife, rel=0.1)
 

@@ -6,12 +6,11 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from scipy.special import chdtri
+from tests.bias.pair_sandwich import sandwich, scores_by_query
 
 from untilt import AllPairs
 from untilt.bias.harvesting.pairs import (
     pair_sums,
-    sandwich,
-    scores_by_query,
     session_noise,
     solve_laplacian,
 )

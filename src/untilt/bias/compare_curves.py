@@ -22,6 +22,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, sum_by
+from untilt._core.newton import short_steps
 from untilt._core.printed import as_table
 from untilt._core.statistics import MeanEstimate, effective_units, jackknife_error, weighted_mean
 from untilt.bias.curve import PositionBias
@@ -241,22 +242,21 @@ class _Shares:
         return sum_by(self.query, self.counts.clicks * np.log(self.shares()))
 
     def power(self) -> MeanEstimate:
-        """The p of the best theta^p; concave in p, so Newton's steps, halved, find it."""
-        p = 1.0
-        for _ in range(50):
+        """The p of the best theta^p; the score is concave in p."""
+
+        def newton_step(p: float) -> float:
             slope, information = self._derivatives(p)
-            if not information.sum() > 0:
-                return MeanEstimate(float("nan"), float("nan"), 0)
-            step = float(np.clip(slope.sum() / information.sum(), -1, 1))
-            p += step
-            if abs(step) < 1e-10:
-                break
+            return float(slope.sum() / max(information.sum(), 1e-300))
+
+        p = short_steps(newton_step, 1.0, largest=1.0, enough=1e-10, max_steps=50)
         slope, information = self._derivatives(p)
+        if not information.sum() > 0:
+            return MeanEstimate(float("nan"), float("nan"), 0)
         total = information.sum()
         told = information > 0
         error = jackknife_error(slope[told] / total, information[told] / total)
         effective = effective_units(information[told])
-        return MeanEstimate(p, float(error), int(told.sum()), effective)
+        return MeanEstimate(float(p), float(error), int(told.sum()), effective)
 
     def _derivatives(self, power: float) -> tuple[FloatArray, FloatArray]:
         """(queries,) slope of the score by p, and the information, C Var(log theta) under pi."""

@@ -17,12 +17,14 @@ if clicks are rare, and an unbiased estimating equation if they are not.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numba as nb
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from untilt._core import newton
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.data.counts import Cells, PositionCounts
 from untilt.data.depth import allow_table
@@ -97,8 +99,8 @@ def fit_curve(
     query = np.unique(cells.query, return_inverse=True)[1]
     allow_table("what each query adds to each position", int(query[-1]) + 1, len(fitted), copies=5)
     z = np.log(np.maximum(start[fitted] / start[fitted[0]], 1e-3))
-    z, n_steps, residual = _maximum(cells.arrays, z, clicks[fitted])
-    theta = np.exp(z)
+    end = _maximum(cells.arrays, z, clicks[fitted])
+    theta = np.exp(end.x)
     score, noise = _scores(cells.arrays, query, int(query[-1]) + 1, theta)
     inverse = _inverse(_slope(cells.arrays, theta)[2])
     shares = (
@@ -113,36 +115,33 @@ def fit_curve(
         by_session=slope @ inverse @ noise @ inverse @ slope.T,
         weight=weight,
         click_parts=(shares > 0) @ parts,
-        n_steps=n_steps,
-        residual=residual,
+        n_steps=end.steps,
+        residual=end.residual,
     )
 
 
-def _maximum(cells: Cells, z: FloatArray, clicks: FloatArray) -> tuple[FloatArray, int, float]:
-    """Newton's steps, halved where they do not climb; z_1 = 0."""
-    value, score, information = _value(cells, z, clicks)
-    enough, n_steps = ENOUGH * clicks.sum(), 0
-    while np.abs(score).max() > enough and n_steps < MOST_STEPS:
-        step, size = _inverse(information) @ score, 1.0
-        while size > 1e-6:
-            # Not further than a factor of e^2 at once: from far away the parabola says nothing.
-            trial = z + size * step * min(1.0, 2.0 / max(np.abs(step).max(), 1e-12))
-            reached = _value(cells, trial, clicks)
-            if reached[0] >= value:
-                break
-            size /= 2
-        else:
-            break
-        n_steps += 1
-        z, (value, score, information) = trial, reached
-    return z, n_steps, float(np.abs(score).max() / clicks.sum())
+class _Point(NamedTuple):
+    value: float
+    gradient: FloatArray
+    information: FloatArray
 
 
-def _value(cells: Cells, z: FloatArray, clicks: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-    """The function of z, its slope, and minus its second derivative."""
-    theta = np.exp(z)
-    logs, expected, information = _slope(cells, theta)
-    return float(np.sum(clicks * z)) - logs, clicks - expected, information
+def _maximum(cells: Cells, z: FloatArray, clicks: FloatArray) -> newton.Maximum:
+    """The z of the highest value; z_1 = 0."""
+
+    def function(z: FloatArray) -> _Point:
+        logs, expected, information = _slope(cells, np.exp(z))
+        return _Point(float(np.sum(clicks * z)) - logs, clicks - expected, information)
+
+    return newton.maximise(
+        function,
+        lambda _, here: _inverse(here.information) @ here.gradient,
+        z,
+        scale=float(clicks.sum()),
+        tolerance=ENOUGH,
+        max_steps=MOST_STEPS,
+        largest=2.0,
+    )
 
 
 def _inverse(information: FloatArray) -> FloatArray:

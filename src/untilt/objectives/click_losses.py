@@ -32,6 +32,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.newton import short_steps
 from untilt._core.threads import Share, parallel_kernel
 from untilt.data.counts import PositionCounts
 from untilt.data.slates import Slates
@@ -143,16 +144,14 @@ class SidedPointwise:
         return float(loss), self.lost * sigmoid(s) - self.won * sigmoid(-s)
 
     def _constant(self, scores: FloatArray) -> float:
-        """Newton's method on a convex function of one number, steps kept short."""
-        total, constant = self.won + self.lost, 0.0
-        for _ in range(200):
+        """Where the loss, convex in a constant that is added to all scores, is least."""
+        total, won = self.won + self.lost, self.won.sum()
+
+        def newton_step(constant: float) -> float:
             g = sigmoid(scores + constant)
-            slope, curve = total @ g - self.won.sum(), total @ (g * (1 - g))
-            step = float(np.clip(slope / max(curve, 1e-300), -2.0, 2.0))
-            constant -= step
-            if abs(step) < 1e-12:
-                break
-        return constant
+            return float((won - total @ g) / max(total @ (g * (1 - g)), 1e-300))
+
+        return float(short_steps(newton_step, 0.0, largest=2.0, enough=1e-12, max_steps=200))
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,11 +20,11 @@ the estimate is right for any relevance, and for clicks of any distribution with
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from untilt._core import ragged
+from untilt._core import newton, ragged
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.estimator import BaseEstimator
 from untilt._core.random import child_generator
@@ -136,18 +136,31 @@ def curvature(B: FloatArray, problem: Problem) -> FloatArray:
     return H
 
 
+class _Point(NamedTuple):
+    value: float
+    gradient: FloatArray
+
+
 def maximise(problem: Problem, *, tolerance: float, max_steps: int) -> Optimum:
-    """Newton's method with halved steps: the likelihood is concave, so any start will do."""
-    all_clicks = float(problem.evidence.clicks.sum())
-    B = np.zeros((problem.depth, problem.design.shape[1]))
-    value, gradient = value_and_gradient(B, problem)
-    for step in range(max_steps + 1):
-        H = curvature(B, problem)
-        residual = float(np.abs(gradient[1:]).max()) / all_clicks
-        if residual <= tolerance or step == max_steps:
-            break
-        B, value, gradient = _uphill(B, value, gradient, H, problem)
-    return Optimum(B, H, value, step, residual, residual <= tolerance)
+    """The coefficients of highest likelihood, which is concave: any start will do."""
+    shape = problem.depth, problem.design.shape[1]
+
+    def function(B: FloatArray) -> _Point:
+        value, gradient = value_and_gradient(B, problem)
+        gradient[0] = 0.0  # position 1 is fixed
+        return _Point(value, gradient)
+
+    def step(B: FloatArray, here: _Point) -> FloatArray:
+        size = (shape[0] - 1) * shape[1]
+        free = np.linalg.solve(curvature(B, problem).reshape(size, size), here.gradient[1:].ravel())
+        return np.vstack([np.zeros(shape[1]), free.reshape(-1, shape[1])])
+
+    clicks = float(problem.evidence.clicks.sum())
+    end = newton.maximise(
+        function, step, np.zeros(shape), scale=clicks, tolerance=tolerance, max_steps=max_steps
+    )
+    hessian = curvature(end.x, problem)
+    return Optimum(end.x, hessian, end.at.value, end.steps, end.residual, end.converged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,22 +233,6 @@ def session_noise(B: FloatArray, problem: Problem) -> FloatArray:
 
     size = (problem.depth - 1) * problem.design.shape[1]
     return _spread(of_cells, problem).reshape(size, size)
-
-
-def _uphill(
-    B: FloatArray, value: float, gradient: FloatArray, H: FloatArray, problem: Problem
-) -> tuple[FloatArray, float, FloatArray]:
-    K1, p = H.shape[:2]
-    step = np.zeros_like(B)
-    step[1:] = np.linalg.solve(H.reshape(K1 * p, -1), gradient[1:].ravel()).reshape(K1, p)
-    gain = float(np.sum(gradient * step))
-    halving = 0
-    new, slope = value_and_gradient(B + step, problem)
-    # So near the maximum the gain is lost in the value's rounding, and Newton's step is right.
-    while gain > 1e-9 * abs(value) and new < value + 1e-4 * gain / 2**halving:
-        halving += 1
-        new, slope = value_and_gradient(B + step / 2**halving, problem)
-    return B + step / 2**halving, new, slope
 
 
 def _spread(of_cells: Callable[[slice], FloatArray], problem: Problem) -> FloatArray:

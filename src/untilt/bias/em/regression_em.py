@@ -8,6 +8,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
+from untilt._core.newton import short_steps
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights, normal_quantile
 from untilt.bias.curve import PositionBias
@@ -175,8 +176,6 @@ def _require_clicks_joined(graph: PositionGraph, method: str) -> None:
 
 
 NEWTON_STEPS = 100
-# A step of log theta at most so large: far from the solution Newton's method overshoots.
-LARGEST_STEP = 2.0
 
 
 class ShareFit(NamedTuple):
@@ -208,14 +207,17 @@ def fit_shares(cells: PositionCounts, free: BoolArray) -> ShareFit:
     query = np.unique(cells.query, return_inverse=True)[1]
     n_queries = int(query.max()) + 1
     allow_table("the score of each query at each position", n_queries, cells.depth, copies=4)
-    z = np.zeros(cells.depth)
-    for _ in range(NEWTON_STEPS):
+
+    def newton_step(z: FloatArray) -> FloatArray:
         scores, J = _equations(cells.arrays, query, np.exp(z), n_queries)
         step = np.zeros(cells.depth)
         step[free] = inverted(J[np.ix_(free, free)]) @ scores.sum(axis=0)[free]
-        z += np.clip(step, -LARGEST_STEP, LARGEST_STEP)
-        if np.abs(step).max() < 1e-8:
-            break
+        return step
+
+    # Far from the solution Newton's method overshoots: a step of log theta is at most 2.
+    z = short_steps(
+        newton_step, np.zeros(cells.depth), largest=2.0, enough=1e-8, max_steps=NEWTON_STEPS
+    )
     scores, J = _equations(cells.arrays, query, np.exp(z), n_queries)
     inverse = np.zeros_like(J)
     inverse[np.ix_(free, free)] = inverted(J[np.ix_(free, free)])

@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
+from untilt._core import newton
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.statistics import normal_quantile
 from untilt.bias.curve import LevelBounds, PositionBias, tightest
@@ -83,14 +84,14 @@ class AllPairs(BiasEstimator):
         errors = pairs.uncertainty_of_pairs(
             cells,
             self.weight,
-            best.profile.equations,
-            best.z,
-            lambda left: maximise(left, tolerance=1e-6, max_steps=5, start=best.z).z,
+            best.at.equations,
+            best.x,
+            lambda left: maximise(left, tolerance=1e-6, max_steps=5, start=best.x).x,
         )
         ended = MAXIMUM if best.converged else NO_MAXIMUM
         ending = ended(steps=best.steps, residual=best.residual)
         return from_log_ratios(
-            best.z,
+            best.x,
             errors,
             level=self.level,
             method="AllPairs",
@@ -112,17 +113,6 @@ class Profile:
     gradient: FloatArray
     clicked: FloatArray
     equations: PairEquations
-
-
-@dataclass(frozen=True, eq=False)
-class Maximum:
-    """Where the search ended. `residual` is the largest |gradient|, in shares of all clicks."""
-
-    z: FloatArray
-    profile: Profile
-    steps: int
-    residual: float
-    converged: bool
 
 
 def profile(z: FloatArray, sums: PairSums) -> Profile:
@@ -169,22 +159,21 @@ def _best(
 
 def maximise(
     sums: PairSums, *, tolerance: float, max_steps: int, start: FloatArray | None = None
-) -> Maximum:
-    """Newton's method with halved steps; the curvature is in closed form, so steps are cheap.
+) -> newton.Maximum:
+    """The z with no derivative by log p_k above `tolerance` times all clicks, and its `Profile`.
 
-    Ends when no derivative by log p_k exceeds `tolerance` times all clicks (weighted as the sums
-    are): examination then fits the clicks of every position to that share.
+    Clicks are weighted as the sums are: examination then fits those of every position to that
+    share. The curvature is in closed form, so Newton's steps are cheap.
     """
-    all_clicks = float(sums.clicked.sum())
-    z = _start(sums) if start is None else np.asarray(start, float) - start[0]
-    here = profile(z, sums)
-    for step in range(max_steps):
-        residual = float(np.abs(here.gradient).max()) / all_clicks
-        if residual <= tolerance:
-            return Maximum(z, here, step, residual, converged=True)
-        z, here = _newton_step(z, here, sums)
-    residual = float(np.abs(here.gradient).max()) / all_clicks
-    return Maximum(z, here, max_steps, residual, residual <= tolerance)
+    return newton.maximise(
+        lambda z: profile(z, sums),
+        lambda _, here: pairs.solve_laplacian(here.equations.curvature, here.gradient),
+        _start(sums) if start is None else np.asarray(start, float) - start[0],
+        scale=float(sums.clicked.sum()),
+        tolerance=tolerance,
+        max_steps=max_steps,
+        largest=2.0,
+    )
 
 
 def _start(sums: PairSums) -> FloatArray:
@@ -195,22 +184,6 @@ def _start(sums: PairSums) -> FloatArray:
     # A tiny weight where only one end has clicks: without it the equations would be singular.
     weight += np.where(used, 1e-6 * C.max(), 0.0)
     return pairs.solve_laplacian(weight, (weight * np.log(ratio)).sum(axis=1))
-
-
-def _newton_step(z: FloatArray, here: Profile, sums: PairSums) -> tuple[FloatArray, Profile]:
-    step = pairs.solve_laplacian(here.equations.curvature, here.gradient)
-    # Two log units at most: far from the maximum the quadratic model may point anywhere.
-    step *= min(1.0, 2 / max(np.abs(step).max(), 1e-300))
-    gain = float(here.gradient @ step)
-    # So near the maximum Newton's step is right, and its gain is lost in the value's rounding.
-    if gain <= 1e-9 * abs(here.value):
-        return z + step, profile(z + step, sums)
-    halving = 0
-    new = profile(z + step, sums)
-    while new.value < here.value + 1e-4 * gain / 2**halving:
-        halving += 1
-        new = profile(z + step / 2**halving, sums)
-    return z + step / 2**halving, new
 
 
 def _equations(x: FloatArray, y: FloatArray, N: FloatArray, used: BoolArray) -> PairEquations:

@@ -52,20 +52,6 @@ def pair_sums(cells: PositionCounts, weight: str) -> PairSums:
     return PairSums(W, C)
 
 
-def scores_by_query(
-    cells: PositionCounts, weight: str, gain: FloatArray, offset: FloatArray
-) -> tuple[FloatArray, int]:
-    """Sum over queries of u u', and how many queries have a part in it.
-
-    u_k = sum_l f_kl with f_kl = sum w (gain_kl rate_k - gain_lk rate_l + offset_kl), the query's
-    part of the estimating equations; offset is antisymmetric, and gain 0 for pairs not used.
-    """
-    by_session, no_limit = weight == "session", np.full(cells.depth, np.inf)
-    arrays = cells.arrays, cells.query, cells.depth
-    M, n, _ = _by_query(*arrays, by_session, gain, offset, no_limit)
-    return M, n
-
-
 @dataclass(frozen=True, eq=False)
 class SessionNoise:
     """Session noise of linear functions of the estimating equations, (m, K) `inverse` of them.
@@ -98,7 +84,10 @@ def session_noise(
 
 @dataclass(frozen=True, eq=False)
 class PairEquations:
-    """The estimating equations J z = b of an estimator from pairs; see `scores_by_query`.
+    """The estimating equations J z = b of an estimator from pairs, u = 0 summed over queries.
+
+    u_k = sum_l f_kl with f_kl = sum w (gain_kl rate_k - gain_lk rate_l + offset_kl); offset is
+    antisymmetric, and gain 0 for pairs not used.
 
     curvature : (K, K) weights of the Laplacian J; gain, offset : (K, K)
     """
@@ -120,12 +109,6 @@ def inverse_laplacian(curvature: FloatArray) -> FloatArray:
     inverse = np.zeros_like(curvature, dtype=np.float64)
     inverse[1:, 1:] = np.linalg.inv(_laplacian(curvature))
     return inverse
-
-
-def sandwich(curvature: FloatArray, M: FloatArray) -> FloatArray:
-    """J^-1 M J^-1 with z_1 = 0 held fixed."""
-    inverse = inverse_laplacian(curvature)
-    return inverse @ M @ inverse
 
 
 def uncertainty_of_pairs(
